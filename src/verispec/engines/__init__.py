@@ -1,0 +1,65 @@
+"""Engines: anything that answers the small `Engine` protocol, found by name.
+
+    reference            the reference engine on the CPU (C++)
+    reference:triton     its GPU kernels (CUDA, or Triton's interpreter)
+    vllm                 the vLLM installed here
+    vllm@SOURCE[#REV]    a checkout, an archive or a release of vLLM, nothing built
+    transformers         generation oracle
+    module:attr          anything importable that answers the protocol
+
+Third parties register under the entry-point group ``verispec.engines``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+OpFunction = Callable[..., Any]
+"""Called with the contract's parameters by keyword, torch tensors on the engine's device; writes its outputs in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """An engine's answer to something that it cannot do; never judged as a pass."""
+
+    reason: str
+    issue: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What an engine says of itself; `details` goes into the run file and the report's header."""
+
+    name: str
+    version: str
+    platform: str
+    device: str = "cpu"
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """What an engine answers. Any part may be `Unsupported`."""
+
+    def describe(self) -> Description: ...
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        """The kernel that the engine's own callers reach for the op `name`."""
+        ...
+
+    def sampler(self) -> Any | Unsupported:
+        """The whole sampler: logits and drafts in, tokens out (`verispec.engines.sampling`)."""
+        ...
+
+    def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        """A generator over the checkpoint folder `target` (`verispec.engines.generation`)."""
+        ...
+
+    def definitions(self) -> Mapping[str, Any] | Unsupported:
+        """Live callables by op name, for the signature suite."""
+        ...
+
+    def close(self) -> None: ...
