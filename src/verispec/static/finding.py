@@ -1,0 +1,95 @@
+"""What the gate says about a tree: a `Finding` names a rule, a place, and both sides of a disagreement."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Level(StrEnum):
+    """How sure a rule is: an `ERROR` will fail or corrupt, a `WARNING` probably will, a `NOTE` asks for a look."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """A place in a tree. Lines and columns count from 1; `path` is relative to the tree, with forward slashes."""
+
+    path: str
+    line: int
+    column: int = 1
+    end_line: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"path": self.path, "line": self.line, "column": self.column, "end_line": self.end_line}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a disagreement: `label` says whose ("call", "kernel", "CPU fallback"), `text` is it, rendered."""
+
+    label: str
+    location: Location
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"label": self.label, "location": self.location.to_json(), "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One disagreement. `symbol` is the dotted name it is about, `fix` one sentence that says what to change.
+
+    `fingerprint` stays the same when lines move or files are renamed, so that two trees can be compared.
+    """
+
+    rule: str
+    level: Level
+    message: str
+    location: Location
+    symbol: str
+    sides: tuple[Side, ...] = ()
+    fix: str = ""
+    fingerprint: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "level": self.level.value,
+            "message": self.message,
+            "location": self.location.to_json(),
+            "symbol": self.symbol,
+            "sides": [side.to_json() for side in self.sides],
+            "fix": self.fix,
+            "fingerprint": self.fingerprint,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Finding:
+        """The finding that `to_json` gave `data`."""
+        sides = tuple(Side(s["label"], Location(**s["location"]), s["text"]) for s in data["sides"])
+        return cls(
+            data["rule"],
+            Level(data["level"]),
+            data["message"],
+            Location(**data["location"]),
+            data["symbol"],
+            sides,
+            data["fix"],
+            data["fingerprint"],
+        )
+
+
+def fingerprint(rule: str, symbol: str, *disagreement: str) -> str:
+    """A name for a disagreement that knows neither lines nor files: 16 hexadecimal digits."""
+    text = "\0".join((rule, symbol, *disagreement))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -1,0 +1,56 @@
+"""What the gate needs to know of a tree; folders, git revisions, archives and releases answer it alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from verispec.errors import Diagnostic
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file: its posix path in the tree, a name for its content, and how to read it.
+
+    Equal `blob` means equal content, in whatever tree; an empty `blob` says that nothing is known and the
+    file is read every time. `size` is in bytes, -1 when unknown.
+    """
+
+    path: str
+    blob: str
+    read: Callable[[], bytes]
+    size: int = -1
+
+
+class Tree(Protocol):
+    """A source tree that is only ever read."""
+
+    @property
+    def diagnostics(self) -> Iterable[Diagnostic]:
+        """What went wrong so far while the tree was opened and listed."""
+        ...
+
+    def describe(self) -> str:
+        """The tree in a few words, e.g. ``vllm==0.20.0`` or ``checkout at 1a2b3c4``."""
+        ...
+
+    def files(self) -> Iterable[SourceFile]:
+        """Every regular file that may hold source; order does not matter."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTree:
+    """A tree that is a mapping of paths to text or bytes; for tests and for callers that hold source in memory."""
+
+    sources: dict[str, str | bytes]
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def describe(self) -> str:
+        return "memory"
+
+    def files(self) -> Iterable[SourceFile]:
+        for path, source in self.sources.items():
+            data = source.encode() if isinstance(source, str) else source
+            yield SourceFile(path, "", lambda data=data: data, len(data))
