@@ -1,0 +1,251 @@
+"""What a generator answers: `Engine.load(target, **options)` returns one, and the e2e suite judges through it.
+
+Every engine that generates (the reference on any device, vLLM, transformers) takes the same
+`LoadOptions` and `GenerationRequest` and gives back the same `GenerationResult`. Token ids only:
+text belongs to the tokenizer and to whoever shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from verispec.errors import VerispecError
+
+METHODS = ("none", "ngram", "draft_model", "eagle3")
+"""How drafts are proposed."""
+
+DRAFT_SAMPLE_METHODS = ("probabilistic", "greedy")
+"""How a draft model draws for a sampled request: from its own distribution (which is then handed to the sampler as
+draft probabilities), or its argmax (no draft probabilities)."""
+
+LOGPROBS_MODES = ("raw", "processed")
+"""Log-probabilities of the model's own logits, or of what was sampled from (after every processor and temperature)."""
+
+
+class TokenKind(StrEnum):
+    """Where an emitted token comes from."""
+
+    ACCEPTED = "accepted"
+    """A draft token that passed verification."""
+    RECOVERED = "recovered"
+    """The target's token at the first rejected draft."""
+    BONUS = "bonus"
+    """The target's token after drafts that were all accepted."""
+    PLAIN = "plain"
+    """The target's token of a step without drafts."""
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    """A stop token (the end-of-sequence token included) was emitted; it is the last of `token_ids`."""
+    LENGTH = "length"
+    """`max_tokens` tokens were emitted, or the sequence has the engine's `max_model_len` tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a generator is set up; `Engine.load(target, **options)` passes its options through here.
+
+    Args:
+        method: one of `METHODS`.
+        draft: folder of the draft model or of the Eagle3 head; for those two methods only.
+        num_speculative_tokens: K, drafts a step, at least 1.
+        ngram_min, ngram_max: shortest and longest suffix that prompt lookup tries to match.
+        draft_sample_method: one of `DRAFT_SAMPLE_METHODS`.
+        dtype: of weights, activations and KV cache, e.g. ``"float32"``.
+        max_model_len: most tokens of a sequence, prompt included; 0 takes the model's own limit.
+        max_num_seqs: most requests in one batch.
+        max_num_batched_tokens: most tokens of one target forward pass; longer prompts are prefilled in chunks.
+        block_size: tokens a KV block.
+        num_blocks: KV blocks; 0 takes enough for `max_num_seqs` sequences of `max_model_len`. Fewer cause preemption.
+        logprobs_mode: one of `LOGPROBS_MODES`.
+        seed: of requests that bring none.
+
+    Raises:
+        VerispecError: V-GEN-OPTION, for a value outside of these.
+    """
+
+    method: str = "none"
+    draft: Path | None = None
+    num_speculative_tokens: int = 3
+    ngram_min: int = 2
+    ngram_max: int = 4
+    draft_sample_method: str = "probabilistic"
+    dtype: str = "float32"
+    max_model_len: int = 0
+    max_num_seqs: int = 16
+    max_num_batched_tokens: int = 2048
+    block_size: int = 16
+    num_blocks: int = 0
+    logprobs_mode: str = "raw"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("method", METHODS),
+            ("draft_sample_method", DRAFT_SAMPLE_METHODS),
+            ("logprobs_mode", LOGPROBS_MODES),
+        ):
+            _require(getattr(self, name) in allowed, name, f"one of {', '.join(allowed)}", getattr(self, name))
+        for name in ("num_speculative_tokens", "ngram_min", "max_num_seqs", "max_num_batched_tokens", "block_size"):
+            _require(getattr(self, name) >= 1, name, "an integer of at least 1", getattr(self, name))
+        _require(
+            self.ngram_max >= self.ngram_min, "ngram_max", f"at least ngram_min = {self.ngram_min}", self.ngram_max
+        )
+        needs_draft = self.method in ("draft_model", "eagle3")
+        wanted = "a folder" if needs_draft else f"none with method {self.method}"
+        _require((self.draft is not None) == needs_draft, "draft", wanted, self.draft)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A prompt and how its continuation is sampled.
+
+    Args:
+        prompt_token_ids: at least one token.
+        max_tokens: most tokens to emit, at least 1.
+        temperature: 0 is greedy.
+        top_k: keep the k most likely tokens; 0 keeps all.
+        top_p: keep the smallest set of most likely tokens with at least this mass; 1 keeps all.
+        min_p: keep tokens with at least this fraction of the most likely token's probability.
+        seed: of this request's random numbers; the engine's own when None.
+        stop_token_ids: emitting one ends the request.
+        ignore_eos: the model's own end-of-sequence token does not end the request.
+        min_tokens: neither `stop_token_ids` nor the end-of-sequence token can be emitted before this many.
+        repetition_penalty: above 1 makes tokens of prompt and output less likely (divides positive logits).
+        presence_penalty, frequency_penalty: subtracted from a token's logit once, or once an occurrence in the output.
+        bad_words: token sequences that are never completed.
+        allowed_token_ids: nothing else is emitted; empty allows all.
+        logit_bias: added to the logits of these tokens.
+        logprobs: how many of the most likely tokens to report at every position; None reports nothing.
+
+    Raises:
+        VerispecError: V-GEN-REQUEST, for a value outside of these.
+    """
+
+    prompt_token_ids: tuple[int, ...]
+    max_tokens: int = 16
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    allowed_token_ids: tuple[int, ...] = ()
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        for good, name, wanted in (
+            (len(self.prompt_token_ids) > 0, "prompt_token_ids", "at least one token"),
+            (self.max_tokens >= 1, "max_tokens", "at least 1"),
+            (self.temperature >= 0, "temperature", "at least 0"),
+            (self.top_k >= 0, "top_k", "at least 0"),
+            (0 < self.top_p <= 1, "top_p", "above 0 and at most 1"),
+            (0 <= self.min_p <= 1, "min_p", "from 0 to 1"),
+            (self.min_tokens >= 0, "min_tokens", "at least 0"),
+            (self.repetition_penalty > 0, "repetition_penalty", "above 0"),
+            (all(self.bad_words), "bad_words", "sequences of at least one token"),
+            (self.logprobs is None or self.logprobs >= 0, "logprobs", "None or at least 0"),
+        ):
+            _require(good, name, wanted, getattr(self, name), code="V-GEN-REQUEST")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculativeStep:
+    """One verification of one request: how many drafts were verified, and how many of them accepted.
+
+    Counted before a stop token or a length limit cuts the output.
+    """
+
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """At one emitted position: the emitted token's log-probability, and the most likely tokens' in falling order."""
+
+    sampled: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationResult:
+    """What a request came to.
+
+    `kinds` has one entry a token, `steps` one a target forward pass that emitted; both are empty when the engine
+    does not tell. `logprobs` has one entry a token when asked for. `preemptions` counts how often the request lost
+    its KV blocks and was computed again.
+    """
+
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    kinds: tuple[TokenKind, ...] = ()
+    steps: tuple[SpeculativeStep, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationMetrics:
+    """Sums over all requests since the generator was loaded.
+
+    `num_drafts` counts verifications with at least one draft, `accepted_per_position[i]` those that accepted draft i.
+    """
+
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    accepted_per_position: tuple[int, ...] = ()
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens a verification emits on average: the accepted ones and the target's own."""
+        return 1 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else 1.0
+
+    @property
+    def acceptance_per_position(self) -> tuple[float, ...]:
+        """Fraction of verifications that accepted draft i."""
+        return tuple(count / self.num_drafts for count in self.accepted_per_position) if self.num_drafts else ()
+
+
+OnEmit = Callable[[int, Sequence[int], Sequence[TokenKind]], None]
+"""Called with a request's index, its newly emitted tokens and their kinds (empty where not known)."""
+
+
+@runtime_checkable
+class Generator(Protocol):
+    """A loaded target with its proposer."""
+
+    def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
+        """Run all requests to their end; results in the order of the requests.
+
+        `on_emit` is called as early as the engine can tell, at the latest at the end.
+        """
+        ...
+
+    def metrics(self) -> SpeculationMetrics: ...
+
+    def close(self) -> None: ...
+
+
+def _require(good: bool, name: str, wanted: str, got: object, code: str = "V-GEN-OPTION") -> None:
+    if not good:
+        raise VerispecError(code, f"{name} must be {wanted}, got {got!r}", where=name)
