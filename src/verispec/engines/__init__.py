@@ -29,6 +29,17 @@ class Unsupported:
     issue: str = ""
 
 
+class UnsupportedCall(Exception):
+    """Raised by an op or a sampler for one call that the engine declares it cannot do, before anything was written.
+
+    A clear refusal is a gap and judged `unsupported`; any other exception is a crash.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """What an engine says of itself; `details` goes into the run file and the report's header."""

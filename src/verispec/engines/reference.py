@@ -1,0 +1,95 @@
+"""Engines ``reference`` (C++ on the CPU) and ``reference:triton`` (CUDA, or Triton's interpreter in a child process)."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import verispec
+from verispec.engines import Description, Engine, OpFunction, Unsupported
+from verispec.errors import VerispecError
+from verispec.reference import contracts
+
+
+class Reference:
+    """The reference engine over one set of kernels: `verispec.reference.cpu` or `verispec.reference.triton`."""
+
+    def __init__(self, kernels: str, name: str, device: str, details: Mapping[str, str]) -> None:
+        self._kernels = importlib.import_module(kernels)
+        self._description = Description(name, verispec.__version__, platform.machine(), device, details)
+
+    def describe(self) -> Description:
+        return self._description
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        try:
+            function: OpFunction = self._kernels.op(name)
+        except KeyError as error:
+            return Unsupported(str(error.args[0]))
+        return function
+
+    def sampler(self) -> Any | Unsupported:
+        return Unsupported("the reference's whole sampler is not part of this installation")
+
+    def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        return Unsupported("the reference's generation is not part of this installation")
+
+    def definitions(self) -> Mapping[str, Any]:
+        found = {name: self.op(name) for name in contracts.names()}
+        return {name: function for name, function in found.items() if not isinstance(function, Unsupported)}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def cpu(device: str | None = None) -> Engine:
+    """The reference on the CPU. Raises VerispecError V-ENG-DEVICE for another device, V-ENG-BUILD without the extension."""
+    if device == "cuda":
+        raise VerispecError(
+            "V-ENG-DEVICE",
+            "the engine 'reference' runs on the CPU",
+            where="--device cuda",
+            hint="the reference's GPU kernels are the engine 'reference:triton'",
+        )
+    try:
+        return Reference("verispec.reference.cpu", "reference", "cpu", {"kernels": "C++ and OpenMP"})
+    except ImportError as error:
+        raise VerispecError(
+            "V-ENG-BUILD",
+            "the reference's CPU kernels are not built",
+            where="--engine reference",
+            cause=str(error),
+            hint="install the project (pip install . in its folder, or make); it needs a C++17 compiler",
+        ) from error
+
+
+def triton(device: str | None = None) -> Engine:
+    """The reference's Triton kernels: on CUDA where there is a GPU, else in the interpreter, which needs a process of its own.
+
+    Raises VerispecError V-ENG-TRITON when triton or torch is not installed.
+    """
+    missing = [package for package in ("torch", "triton") if find_spec(package) is None]
+    if missing:
+        raise VerispecError(
+            "V-ENG-TRITON",
+            f"{' and '.join(missing)} not installed",
+            where="--engine reference:triton",
+            hint="pip install 'verispec[triton]'; without a GPU the kernels run in Triton's interpreter",
+        )
+    import torch
+
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        where, kind = "cpu", "Triton's interpreter"
+    elif device != "cpu" and torch.cuda.is_available():
+        where, kind = "cuda", torch.cuda.get_device_name()
+    else:
+        from verispec.engines.child import Child
+
+        return Child("reference:triton", device="cpu", environment={"TRITON_INTERPRET": "1"})
+    details = {"kernels": kind, "triton": importlib.import_module("triton").__version__, "torch": torch.__version__}
+    return Reference("verispec.reference.triton", "reference:triton", where, details)
