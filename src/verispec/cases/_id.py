@@ -1,0 +1,57 @@
+"""Case ids: one line that names a case everywhere (``--only``, expectations, repro, bisect, reports).
+
+    sampler/rejection_random_sample:RRS-3:vocab=8;k=3;draft=present
+    suite  /subject                :clause:parameters
+
+The form is the query string of a conformance suite: readable, typeable, and a pattern for
+selecting many cases as soon as it holds a ``*``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from verispec.errors import VerispecError
+
+_ID = re.compile(r"(?P<suite>[a-z0-9_]+)/(?P<subject>[A-Za-z0-9_.]+):(?P<clause>[A-Z][A-Z0-9]{1,4}-\d+)(:(?P<params>.*))?")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CaseId:
+    """A parsed case id; `params` keeps the order in which the suite wrote them."""
+
+    suite: str
+    subject: str
+    clause: str
+    params: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> CaseId:
+        match = _ID.fullmatch(text)
+        if match is None:
+            raise VerispecError(
+                "V-CASE-ID",
+                f"{text!r} is not a case id",
+                cause="expected suite/subject:CLAUSE:name=value;name=value",
+                hint="copy an id from a report, or list them with: verispec run --engine reference --collect",
+            )
+        params = []
+        for pair in filter(None, (match["params"] or "").split(";")):
+            name, equals, value = pair.partition("=")
+            if not equals:
+                raise VerispecError("V-CASE-ID", f"{pair!r} in {text!r} is not name=value", hint="write k=3;dtype=f32")
+            params.append((name, value))
+        return cls(match["suite"], match["subject"], match["clause"], tuple(params))
+
+    def __str__(self) -> str:
+        head = f"{self.suite}/{self.subject}:{self.clause}"
+        return f"{head}:{';'.join(f'{k}={v}' for k, v in self.params)}" if self.params else head
+
+
+def selects(pattern: str, case_id: str) -> bool:
+    """Whether `pattern` selects `case_id`: equal, a glob, or a prefix that ends where a part ends."""
+    if "*" in pattern or "?" in pattern:
+        return fnmatchcase(case_id, pattern) or fnmatchcase(case_id, pattern + "*")
+    return case_id == pattern or (case_id.startswith(pattern) and (pattern[-1:] in "/:;" or case_id[len(pattern)] in "/:;"))

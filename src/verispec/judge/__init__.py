@@ -1,0 +1,20 @@
+"""The judge: hostile calls, exact comparisons, stated bounds. It never imports an engine."""
+
+from verispec.judge._compare import Compare, exact
+from verispec.judge._failure import EXPLANATION, Failure, Inconclusive, Kind, Mismatch, Outcome
+from verispec.judge._memory import LAYOUTS, Guarded
+from verispec.judge._op import OpUnderTest
+
+__all__ = [
+    "EXPLANATION",
+    "LAYOUTS",
+    "Compare",
+    "Failure",
+    "Guarded",
+    "Inconclusive",
+    "Kind",
+    "Mismatch",
+    "OpUnderTest",
+    "Outcome",
+    "exact",
+]

@@ -1,0 +1,80 @@
+"""What a judged case ends with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Outcome(StrEnum):
+    """The result of a case. XFAIL and XPASS come from expectations, CRASH and TIMEOUT from the supervisor."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    XFAIL = "xfail"
+    XPASS = "xpass"
+    UNSUPPORTED = "unsupported"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Kind(StrEnum):
+    """The class of a failure; with the op it is what failures are folded by."""
+
+    UNWRITTEN = "unwritten"
+    OVERWRITTEN = "overwritten"
+    VALUE = "value"
+    OUTSIDE = "outside"
+    INPUT_CHANGED = "input changed"
+    STALE = "depends on stale memory"
+    RAISED = "raised"
+    ACCEPTED = "bad input accepted"
+    RELATION = "relation broken"
+    LAW = "law"
+    BINDING = "binding"
+
+
+EXPLANATION: dict[Kind, str] = {
+    Kind.UNWRITTEN: "elements that the op must write still hold what was there before the call",
+    Kind.OVERWRITTEN: "elements that the op must leave alone were changed",
+    Kind.VALUE: "elements differ from the oracle",
+    Kind.OUTSIDE: "memory outside the tensors was written",
+    Kind.INPUT_CHANGED: "an input tensor was changed",
+    Kind.STALE: "the result depends on memory that is not an input: what outputs held before, or what lies beside a tensor",
+    Kind.RAISED: "the call raised",
+    Kind.ACCEPTED: "input that the contract forbids was accepted without an error",
+    Kind.RELATION: "two calls that must agree do not",
+    Kind.LAW: "observed frequencies contradict the exact law",
+    Kind.BINDING: "a caller cannot bind to the implementation",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a case failed: the class, one sentence, and the first few places where it shows."""
+
+    kind: Kind
+    message: str
+    output: str = ""
+    wrong: int = 0
+    total: int = 0
+    examples: tuple[dict[str, Any], ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Mismatch(AssertionError):
+    """Raised by the judge; carries the `Failure` into the run file."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(f"{failure.kind}: {failure.message}")
+
+
+class Inconclusive(Exception):
+    """Raised when the evidence is not enough for a verdict; never a pass."""

@@ -1,0 +1,108 @@
+"""Tensors as the judge hands them out: poisoned, between guard bands, in the layout that a case wants.
+
+Every tensor is a view into a larger buffer. Whatever of the buffer is not the view (bands on both
+sides, gaps between strided elements) is the guard: it must be the same after the call. The two
+patterns differ in everything that a kernel could read there, so a result that depends on the guard,
+or on what an output held before, differs between a call under pattern 0 and one under pattern 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+BAND = 64
+"""Elements in front of and behind each tensor; a kernel's typical miss is one element or one short row."""
+
+LAYOUTS = ("dense", "gapped", "padded", "transposed")
+"""dense: contiguous; gapped: a gap after each element; padded: a gap after each row; transposed: column major."""
+
+_INT_POISON = {0: -7_777, 1: 3}
+_FLOAT_POISON = {0: float("nan"), 1: 0.75}
+
+
+def _pattern(dtype: torch.dtype, pattern: int) -> float | int | bool:
+    if dtype == torch.bool:
+        return bool(pattern)
+    if dtype == torch.uint8:
+        return 0xA5 if pattern else 0x5A
+    return _FLOAT_POISON[pattern] if dtype.is_floating_point else _INT_POISON[pattern]
+
+
+def _strides(shape: Sequence[int], layout: str) -> list[int]:
+    """Strides in elements; a layout never lets two elements share memory."""
+    order = list(range(len(shape)))
+    if layout != "transposed":
+        order.reverse()
+    strides = [0] * len(shape)
+    step = 3 if layout == "gapped" else 1
+    for n, axis in enumerate(order):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+        if layout == "padded" and n == 0:
+            step += 5
+    return strides
+
+
+def bits(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The tensor's elements as integers, so that comparing them is exact and NaN equals NaN."""
+    dense = tensor.detach().cpu().contiguous()
+    width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dense.element_size()]
+    return dense.view(width).numpy()
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """A copy for the oracle; bfloat16 becomes float32, which holds it exactly."""
+    host = tensor.detach().cpu()
+    if host.dtype == torch.bfloat16:
+        host = host.float()
+    return host.numpy().copy()
+
+
+@dataclass(slots=True)
+class Guarded:
+    """A tensor (`view`) inside its guarded buffer."""
+
+    view: torch.Tensor
+    buffer: torch.Tensor
+    _outside: torch.Tensor
+    _before: torch.Tensor
+
+    @classmethod
+    def make(
+        cls, shape: Sequence[int], dtype: torch.dtype, *, layout: str = "dense", pattern: int = 0, device: str = "cpu"
+    ) -> Guarded:
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout {layout!r} is not one of {LAYOUTS}")
+        strides = _strides(shape, layout)
+        span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if all(shape) else 0
+        buffer = torch.full((BAND + span + BAND,), _pattern(dtype, pattern), dtype=dtype, device=device)
+        outside = torch.ones(len(buffer), dtype=torch.bool, device=device)
+        torch.as_strided(outside, tuple(shape), tuple(strides), BAND).fill_(False)
+        view = torch.as_strided(buffer, tuple(shape), tuple(strides), BAND)
+        return cls(view, buffer, outside, torch.empty(0))
+
+    def fill(self, values: torch.Tensor) -> None:
+        self.view.copy_(values)
+
+    def seal(self) -> None:
+        """Remember everything, just before the call."""
+        self._before = self.buffer.clone()
+
+    def changed_outside(self) -> int:
+        """How many guard elements the call changed."""
+        before, after = bits(self._before), bits(self.buffer)
+        return int(np.count_nonzero((before != after) & self._outside.cpu().numpy()))
+
+    def changed_inside(self) -> bool:
+        """Whether the call changed the tensor itself."""
+        before = torch.as_strided(self._before, self.view.shape, self.view.stride(), self.view.storage_offset())
+        return bool(np.any(bits(before) != bits(self.view)))
+
+    def before(self) -> torch.Tensor:
+        """The tensor as it was just before the call."""
+        return torch.as_strided(self._before, self.view.shape, self.view.stride(), self.view.storage_offset()).clone()

@@ -1,0 +1,202 @@
+"""One op of one engine under judgement: poison, guards, hashes, oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from verispec.engines import OpFunction, UnsupportedCall
+from verispec.judge._compare import Array, Compare, exact
+from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch
+from verispec.judge._memory import Guarded, to_numpy
+from verispec.judge._shapes import axis_sizes, shape_of
+from verispec.reference import oracle
+from verispec.reference.contracts import Contract, Scalar, Tensor
+
+EXAMPLES = 5
+"""Places of a mismatch that are kept; the rest is counted."""
+
+
+class OpUnderTest:
+    """Calls an engine's op the way a hostile caller would, and compares what comes out.
+
+    Values are given by parameter name as anything NumPy takes; output tensors need not be given,
+    they are made from the contract. The production dtype is used where `dtypes` says nothing.
+    """
+
+    def __init__(self, contract: Contract, function: OpFunction, device: str = "cpu") -> None:
+        self.contract = contract
+        self.function = function
+        self.device = device
+
+    def agrees(
+        self,
+        values: Mapping[str, Any],
+        *,
+        dtypes: Mapping[str, str] | None = None,
+        layouts: Mapping[str, str] | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        compare: Mapping[str, Compare] | None = None,
+    ) -> dict[str, Array]:
+        """Call the op under both poison patterns and compare every output, whole, with the oracle.
+
+        `shapes` gives shapes of outputs that the contract's axes do not settle, `layouts` a layout
+        by parameter (`verispec.judge.LAYOUTS`), `compare` a comparison by output where `exact` is
+        not the norm. Returns the outputs of the first call. Raises `Mismatch`.
+        """
+        calls = [self.call(values, dtypes=dtypes, layouts=layouts, shapes=shapes, pattern=p) for p in (0, 1)]
+        for inputs, outputs in calls:
+            expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+            for name, got in outputs.items():
+                self._compare(name, expected[name], got, inputs, (compare or {}).get(name, exact))
+        self._independent_of_stale_memory(*calls)
+        return calls[0][1]
+
+    def call(
+        self,
+        values: Mapping[str, Any],
+        *,
+        dtypes: Mapping[str, str] | None = None,
+        layouts: Mapping[str, str] | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        pattern: int = 0,
+    ) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Call the op once; returns (arguments as the oracle wants them, outputs), both NumPy by name.
+
+        Raises `Mismatch` when the call raises, writes outside its tensors or changes an input.
+        """
+        guarded, scalars = self._materialise(values, dtypes or {}, layouts or {}, shapes or {}, pattern)
+        before = {name: to_numpy(g.view) for name, g in guarded.items()}
+        arguments: dict[str, Any] = {}
+        for param in self.contract.params:
+            if param.name in guarded:
+                arguments[param.name] = guarded[param.name].view
+            elif param.name in scalars:
+                arguments[param.name] = scalars[param.name]
+        for g in guarded.values():
+            g.seal()
+        try:
+            self.function(**arguments)
+        except UnsupportedCall:
+            raise
+        except Exception as error:
+            raise Mismatch(Failure(Kind.RAISED, f"{type(error).__name__}: {error}")) from error
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+        self._nothing_else_changed(guarded)
+        return {**scalars, **before}, {t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded}
+
+    def _materialise(
+        self,
+        values: Mapping[str, Any],
+        dtypes: Mapping[str, str],
+        layouts: Mapping[str, str],
+        shapes: Mapping[str, Sequence[int]],
+        pattern: int,
+    ) -> tuple[dict[str, Guarded], dict[str, Any]]:
+        arrays = {
+            t.name: np.asarray(values[t.name])
+            for t in self.contract.tensors
+            if t.name in values and values[t.name] is not None
+        }
+        known = {**{n: a.shape for n, a in arrays.items()}, **shapes}
+        sizes = axis_sizes(self.contract, known, values)
+        guarded: dict[str, Guarded] = {}
+        scalars: dict[str, Any] = {}
+        for param in self.contract.params:
+            if isinstance(param, Scalar):
+                if param.name in values:
+                    scalars[param.name] = values[param.name]
+                elif param.axis in sizes:
+                    scalars[param.name] = sizes[param.axis]
+                continue
+            if param.name in arrays:
+                shape: tuple[int, ...] = arrays[param.name].shape
+            elif param.written and not (param.name in values and values[param.name] is None):
+                shape = tuple(shapes[param.name]) if param.name in shapes else shape_of(param, sizes)
+            else:
+                scalars[param.name] = None
+                continue
+            dtype = getattr(torch, dtypes.get(param.name) or param.production or param.dtypes[0])
+            layout = layouts.get(param.name, "dense")
+            tensor = Guarded.make(shape, dtype, layout=layout, pattern=pattern, device=self.device)
+            if param.name in arrays:
+                tensor.fill(torch.as_tensor(arrays[param.name]).to(dtype))
+            guarded[param.name] = tensor
+        return guarded, scalars
+
+    def _nothing_else_changed(self, guarded: Mapping[str, Guarded]) -> None:
+        for name, g in guarded.items():
+            if count := g.changed_outside():
+                raise Mismatch(Failure(Kind.OUTSIDE, f"{count} elements beside {name} were written", name, wrong=count))
+            param = self.contract.param(name)
+            if isinstance(param, Tensor) and not param.written and g.changed_inside():
+                raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the call changed its input {name}", name))
+
+    def _compare(self, name: str, expected: Array, got: Array, inputs: Mapping[str, Any], compare: Compare) -> None:
+        wrong = compare(expected, got, inputs)
+        if not np.any(wrong):
+            return
+        before = inputs[name]
+        same_as_before = exact(before, got, inputs) == 0
+        untouched = exact(before, expected, inputs) == 0
+        if np.all(same_as_before[wrong]):
+            kind = Kind.UNWRITTEN
+        elif np.all(untouched[wrong]):
+            kind = Kind.OVERWRITTEN
+        else:
+            kind = Kind.VALUE
+        places = list(zip(*np.nonzero(wrong), strict=True))
+        examples = tuple(
+            {"index": [int(i) for i in place], "expected": _plain(expected[place]), "got": _plain(got[place])}
+            for place in places[:EXAMPLES]
+        )
+        first = examples[0]
+        raise Mismatch(
+            Failure(
+                kind,
+                f"{name}{first['index']} is {first['got']}, expected {first['expected']}: {EXPLANATION[kind]}",
+                name,
+                wrong=len(places),
+                total=int(expected.size),
+                examples=examples,
+            )
+        )
+
+    def _independent_of_stale_memory(
+        self, first: tuple[dict[str, Any], dict[str, Array]], second: tuple[dict[str, Any], dict[str, Array]]
+    ) -> None:
+        """Where both calls wrote, they must have written the same."""
+        for name, got in first[1].items():
+            other = second[1][name]
+            param = self.contract.param(name)
+            if isinstance(param, Tensor) and param.role == "inout":
+                continue
+            wrote = (exact(first[0][name], got, {}) != 0) & (exact(second[0][name], other, {}) != 0)
+            differs = wrote & (exact(got, other, {}) != 0)
+            if np.any(differs):
+                place = next(zip(*np.nonzero(differs), strict=True))
+                raise Mismatch(
+                    Failure(
+                        Kind.STALE,
+                        f"{name}{[int(i) for i in place]} is {_plain(got[place])} in one call and {_plain(other[place])} in another "
+                        "that differs only in memory that is not an input",
+                        name,
+                        wrong=int(np.count_nonzero(differs)),
+                        total=int(got.size),
+                    )
+                )
+
+
+def _copy(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value; NaN and infinities as text."""
+    item = value.item() if hasattr(value, "item") else value
+    return item if not isinstance(item, float) or np.isfinite(item) else str(item)
+

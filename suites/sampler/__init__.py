@@ -1,0 +1,1 @@
+"""Kernels and whole samplers: greedy argmax matching, rejection rules, input preparation."""

@@ -1,0 +1,57 @@
+"""The control of the zoo: an engine whose ops are the oracle itself, writing in place.
+
+Every broken engine of the zoo is this one with a single fault, so that a verdict on it can be
+compared with the control's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from verispec.engines import Description, OpFunction, Unsupported
+from verispec.reference import contracts, oracle
+
+
+def to_numpy(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    host = value.detach().cpu()
+    return (host.float() if host.dtype == torch.bfloat16 else host).numpy().copy()
+
+
+def from_oracle(name: str) -> OpFunction:
+    """The oracle of `name` as an op that writes its outputs in place."""
+    specification = oracle.load(name)
+
+    def op(**arguments: Any) -> None:
+        expected = specification(**{k: to_numpy(v) for k, v in arguments.items()})
+        for output, values in expected.items():
+            if arguments.get(output) is not None:
+                arguments[output].copy_(torch.from_numpy(values).to(arguments[output].dtype))
+
+    return op
+
+
+class OracleEngine:
+    """Answers `verispec.engines.Engine` with the oracle; subclasses override `op` to break one thing."""
+
+    def describe(self) -> Description:
+        return Description("oracle", "1", "cpu")
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        return from_oracle(name) if name in contracts.names() else Unsupported(f"no op {name}")
+
+    def sampler(self) -> Unsupported:
+        return Unsupported("the oracle has no whole sampler")
+
+    def load(self, target: Path, **options: Any) -> Unsupported:
+        return Unsupported("the oracle does not generate")
+
+    def definitions(self) -> Unsupported:
+        return Unsupported("the oracle has no callables of its own")
+
+    def close(self) -> None:
+        pass
