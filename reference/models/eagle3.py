@@ -1,0 +1,312 @@
+"""The Eagle3 head: one decoder layer that drafts from its target's hidden states.
+
+Source: Li et al. 2025, "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",
+section 3; tensor names and config keys as the SafeAILab checkpoints and vLLM 0.33.0 (``Eagle3LlamaForCausalLM``) have them.
+
+One row of the head stands for one target position i. It gets the embedding e of token i + 1 and a hidden state h (at
+first `combine` of the target's auxiliary states of position i, then the head's own output for the row before) and
+predicts token i + 2:
+
+    x = h + attention([norm(e), norm(h)])          queries, keys and values are read from 2H numbers
+    g = x + mlp(norm(x))                           g is the next row's h
+    logits = lm_head(norm(g))                      over the draft vocabulary; target id = d + d2t[d]
+
+Attention goes through transformers' `ALL_ATTENTION_FUNCTIONS`, chosen by ``head.set_attn_implementation(name)``: the
+function registered there serves a paged cache to the target and to the head alike (`layer_idx` tells them apart).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import Cache, LlamaConfig, PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.llama.modeling_llama import (
+    LlamaMLP,
+    LlamaRotaryEmbedding,
+    apply_rotary_pos_emb,
+    eager_attention_forward,
+)
+
+from verispec.errors import VerispecError
+
+from .auxiliary import default_layers
+from .checkpoint import is_eagle3, read_config, read_tensors
+
+
+class Eagle3Config(LlamaConfig):
+    """The Llama configuration of the head's one layer, and what an Eagle3 head has besides.
+
+    Attributes:
+        draft_vocab_size: size Vd of the vocabulary that the head predicts; `vocab_size` is the target's.
+        target_hidden_size: width of the target's hidden states; the head's own is `hidden_size`.
+        eagle_aux_hidden_state_layer_ids: which target states it reads (see `auxiliary`); None means the default three.
+        norm_before_residual: whether the residual is h after its norm (speculators' default) or before (SafeAILab).
+    """
+
+    draft_vocab_size: int | None = None
+    target_hidden_size: int | None = None
+    eagle_aux_hidden_state_layer_ids: list[int] | None = None
+    norm_before_residual: bool = False
+
+    @property
+    def num_aux_states(self) -> int:
+        """How many target states `fc` reads."""
+        return len(self.eagle_aux_hidden_state_layer_ids or (0, 0, 0))
+
+    def aux_layers(self, num_target_layers: int) -> tuple[int, ...]:
+        """Return the layer ids that the head reads, for `AuxiliaryStates`; errors as `default_layers` says."""
+        return tuple(self.eagle_aux_hidden_state_layer_ids or default_layers(num_target_layers))
+
+
+class Eagle3Attention(nn.Module):
+    """Llama attention whose queries, keys and values are read from 2H numbers.
+
+    Its attributes are those that transformers' attention functions expect of the module that calls them.
+    """
+
+    def __init__(self, config: Eagle3Config, layer_idx: int) -> None:
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_dim: int = config.head_dim or config.hidden_size // config.num_attention_heads
+        self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
+        self.scaling = self.head_dim**-0.5
+        self.is_causal = True
+        width, bias = 2 * config.hidden_size, config.attention_bias
+        self.q_proj = nn.Linear(width, config.num_attention_heads * self.head_dim, bias=bias)
+        self.k_proj = nn.Linear(width, config.num_key_value_heads * self.head_dim, bias=bias)
+        self.v_proj = nn.Linear(width, config.num_key_value_heads * self.head_dim, bias=bias)
+        self.o_proj = nn.Linear(config.num_attention_heads * self.head_dim, config.hidden_size, bias=False)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        rotation: tuple[torch.Tensor, torch.Tensor],
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Map [B, S, 2H] to [B, S, H]; `kwargs` go to the attention function as they are."""
+        batch, tokens, _ = x.shape
+        query, key, value = (
+            projection(x).view(batch, tokens, -1, self.head_dim).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        query, key = apply_rotary_pos_emb(query, key, *rotation)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        mixed, _ = attend(self, query, key, value, attention_mask, dropout=0.0, scaling=self.scaling, **kwargs)
+        out: torch.Tensor = self.o_proj(mixed.reshape(batch, tokens, -1))
+        return out
+
+
+class Eagle3Layer(nn.Module):
+    """The decoder layer of the head (``midlayer``): attention over [embedding, hidden state], then the MLP."""
+
+    def __init__(self, config: Eagle3Config, layer_idx: int) -> None:
+        super().__init__()
+        self.norm_before_residual = config.norm_before_residual
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.hidden_norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.self_attn = Eagle3Attention(config, layer_idx)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.mlp = LlamaMLP(config)
+
+    def forward(
+        self, embeds: torch.Tensor, hidden: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor], **kwargs: Any
+    ) -> torch.Tensor:
+        """Map embeddings and hidden states, each [B, S, H], to the next hidden states, [B, S, H]."""
+        normed = self.hidden_norm(hidden)
+        residual = normed if self.norm_before_residual else hidden
+        x = torch.cat((self.input_layernorm(embeds), normed), dim=-1)
+        x = residual + self.self_attn(x, rotation, **kwargs)
+        out: torch.Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
+
+
+class Eagle3Head(nn.Module):
+    """The head as the module docstring describes it; shapes are [B, S, ...] with B sequences of S rows.
+
+    Args:
+        config: see `Eagle3Config`.
+        embed_tokens: the target's embedding, which the head shares; it sets the head's dtype and device.
+        layer_idx: by which a KV cache knows this layer; 0 suits a cache of the head's own, a cache shared with a
+            target of L layers wants L.
+    """
+
+    d2t: torch.Tensor
+    t2d: torch.Tensor
+
+    def __init__(self, config: Eagle3Config, embed_tokens: nn.Embedding, layer_idx: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        draft_vocab_size = config.draft_vocab_size or config.vocab_size
+        aux_width = config.num_aux_states * (config.target_hidden_size or config.hidden_size)
+        self.fc = nn.Linear(aux_width, config.hidden_size, bias=False)
+        self.midlayer = Eagle3Layer(config, layer_idx)
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.lm_head = nn.Linear(config.hidden_size, draft_vocab_size, bias=False)
+        self.register_buffer("d2t", torch.zeros(draft_vocab_size, dtype=torch.int64))
+        self.register_buffer("t2d", torch.ones(config.vocab_size, dtype=torch.bool))
+        self.to(device=embed_tokens.weight.device, dtype=embed_tokens.weight.dtype)
+        self.embed_tokens = embed_tokens
+        self.rotary_emb = LlamaRotaryEmbedding(config).to(embed_tokens.weight.device)
+        self.set_attn_implementation("sdpa")
+
+    def set_attn_implementation(self, name: str) -> None:
+        """Choose the attention function by its name in transformers' `ALL_ATTENTION_FUNCTIONS`."""
+        self.config._attn_implementation = name
+
+    def combine(self, aux: torch.Tensor) -> torch.Tensor:
+        """Map auxiliary states, [B, S, 3H] as `AuxiliaryStates.take` gives them, to hidden states, [B, S, H]."""
+        hidden: torch.Tensor = self.fc(aux)
+        return hidden
+
+    def forward(
+        self, input_ids: torch.Tensor, hidden: torch.Tensor, position_ids: torch.Tensor, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run the layer over S rows.
+
+        Args:
+            input_ids: [B, S] token ids of the target; the row of position i has token i + 1.
+            hidden: [B, S, H] from `combine`, or this method's second result for the row before.
+            position_ids: [B, S] position i of each row.
+            **kwargs: `attention_mask`, `past_key_values`, and whatever else the attention function takes.
+
+        Returns:
+            Normed hidden states for `logits`, and hidden states for the next row; each [B, S, H].
+        """
+        embeds = self.embed_tokens(input_ids)
+        hidden = self.midlayer(embeds, hidden, self.rotary_emb(embeds, position_ids), **kwargs)
+        return self.norm(hidden), hidden
+
+    def logits(self, normed: torch.Tensor) -> torch.Tensor:
+        """Map normed hidden states [..., H] to logits over the draft vocabulary, [..., Vd]."""
+        logits: torch.Tensor = self.lm_head(normed)
+        return logits
+
+    def to_target(self, draft_ids: torch.Tensor) -> torch.Tensor:
+        """Map ids of the draft vocabulary to ids of the target's."""
+        return draft_ids + self.d2t[draft_ids]
+
+    def target_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        """Spread draft logits [..., Vd] over the target's vocabulary, [..., V]; -inf for what cannot be drafted."""
+        spread = logits.new_full((*logits.shape[:-1], self.config.vocab_size), float("-inf"))
+        spread[..., self.t2d] = logits
+        return spread
+
+
+def load_eagle3(folder: str | Path, target: PreTrainedModel, layer_idx: int = 0) -> Eagle3Head:
+    """Load a head for `target`, in its dtype and on its device, in eval mode, without gradients.
+
+    Both published formats are read: SafeAILab's (flat config, ``midlayer.*``) and speculators' (``transformer_layer_config``,
+    ``layers.0.*``). Embeddings come from the target unless the checkpoint has its own.
+
+    Raises:
+        VerispecError: V-MODEL-FOLDER, V-MODEL-CONFIG, V-MODEL-KIND if `folder` is no Eagle3 checkpoint; V-EAGLE3-OPTION
+            if it wants what this head has not; V-EAGLE3-TARGET if it was made for another target; V-EAGLE3-VOCAB if
+            d2t and t2d contradict; V-MODEL-WEIGHTS if tensors are missing, unknown or of another shape.
+    """
+    folder = Path(folder)
+    config = read_head_config(folder)
+    embed_tokens = target.get_input_embeddings()
+    assert isinstance(embed_tokens, nn.Embedding)
+    expected = (config.vocab_size, config.target_hidden_size or config.hidden_size)
+    if tuple(embed_tokens.weight.shape) != expected:
+        raise VerispecError(
+            "V-EAGLE3-TARGET",
+            f"the head was made for a target with (vocabulary, hidden size) {expected}, "
+            f"this one has {tuple(embed_tokens.weight.shape)}",
+            where=str(folder),
+        )
+    tensors = {
+        name.removeprefix("model.").replace("layers.0.", "midlayer."): value
+        for name, value in read_tensors(folder).items()
+    }
+    if "embed_tokens.weight" in tensors:
+        weight = tensors.pop("embed_tokens.weight").to(embed_tokens.weight)
+        embed_tokens = nn.Embedding.from_pretrained(weight)
+    head = Eagle3Head(config, embed_tokens, layer_idx)
+    if "d2t" in tensors:
+        tensors.setdefault("t2d", _t2d_of(tensors["d2t"], config.vocab_size))
+    try:
+        absent, unknown = head.load_state_dict(tensors, strict=False)
+    except RuntimeError as error:
+        raise VerispecError(
+            "V-MODEL-WEIGHTS", "a tensor has another shape", where=str(folder), cause=str(error)
+        ) from error
+    shared = {"embed_tokens.weight"} | ({"d2t", "t2d"} if head.lm_head.out_features == config.vocab_size else set())
+    absent = sorted(set(absent) - shared)
+    if absent or unknown:
+        raise VerispecError(
+            "V-MODEL-WEIGHTS",
+            f"tensors missing: {', '.join(absent) or 'none'}; not known: {', '.join(sorted(unknown)) or 'none'}",
+            where=str(folder),
+        )
+    _check_vocabulary(head, folder)
+    return head.eval().requires_grad_(False)
+
+
+def read_head_config(folder: Path) -> Eagle3Config:
+    """Read a head's ``config.json`` in either format; errors as `load_eagle3` says."""
+    raw = read_config(folder)
+    if not is_eagle3(raw):
+        raise VerispecError(
+            "V-MODEL-KIND",
+            f"no Eagle3 head: architectures {raw.get('architectures')}",
+            where=str(folder / "config.json"),
+        )
+    if "speculators_model_type" in raw:
+        layer = raw.get("transformer_layer_config")
+        if not isinstance(layer, dict):
+            raise VerispecError(
+                "V-MODEL-CONFIG", "transformer_layer_config is missing", where=str(folder / "config.json")
+            )
+        fields = {"norm_before_residual": True} | layer
+        fields |= {key: value for key, value in raw.items() if key in _HEAD_KEYS and value is not None}
+    else:
+        fields = raw | (raw.get("eagle_config") or {})
+    wanted = {key: fields[key] for key in _UNSUPPORTED if fields.get(key)}
+    if fields.get("model_type", "llama") != "llama":
+        wanted["model_type"] = fields["model_type"]
+    if fields.get("num_hidden_layers", 1) != 1:
+        wanted["num_hidden_layers"] = fields["num_hidden_layers"]
+    if wanted:
+        raise VerispecError(
+            "V-EAGLE3-OPTION",
+            f"the head wants {wanted}",
+            where=str(folder / "config.json"),
+            hint="only heads of one Llama layer without norms around fc are supported",
+        )
+    ignored = {"architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "eagle_config"}
+    return Eagle3Config(**{key: value for key, value in fields.items() if key not in ignored})
+
+
+_HEAD_KEYS = frozenset(Eagle3Config.__annotations__) | {"norm_before_fc", "fc_norm", "norm_output"}
+_UNSUPPORTED = ("norm_before_fc", "fc_norm", "norm_output")
+
+
+def _t2d_of(d2t: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """Mark the target ids that a draft vocabulary has; ids outside are left to `_check_vocabulary`."""
+    ids = torch.arange(len(d2t)) + d2t
+    t2d = torch.zeros(vocab_size, dtype=torch.bool)
+    t2d[ids[(ids >= 0) & (ids < vocab_size)]] = True
+    return t2d
+
+
+def _check_vocabulary(head: Eagle3Head, folder: Path) -> None:
+    """Raise unless d2t names increasing target ids, exactly those that t2d marks."""
+    ids = torch.arange(len(head.d2t), device=head.d2t.device) + head.d2t
+    if not torch.equal(ids, head.t2d.nonzero().flatten()):
+        raise VerispecError(
+            "V-EAGLE3-VOCAB",
+            f"d2t names {len(ids)} target ids from {int(ids.min())} to {int(ids.max())}, "
+            f"t2d marks {int(head.t2d.sum())} of {len(head.t2d)}, and they are not the same ids in increasing order",
+            where=str(folder),
+            hint="target id = draft id + d2t[draft id]; t2d[target id] is True for exactly these",
+        )
