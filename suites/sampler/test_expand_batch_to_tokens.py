@@ -29,7 +29,9 @@ def values(rng: np.random.Generator, dtype: str, b: int) -> np.ndarray[Any, Any]
     return rng.integers(-(2**31), 2**31 - 1, size=b, dtype=np.int64)
 
 
-def arguments(input_: np.ndarray[Any, Any], counts: np.ndarray[Any, Any], replace: tuple[float, float] = (0, 0)) -> dict[str, Any]:
+def arguments(
+    input_: np.ndarray[Any, Any], counts: np.ndarray[Any, Any], replace: tuple[float, float] = (0, 0)
+) -> dict[str, Any]:
     return {
         "input_ptr": input_,
         "cu_num_tokens_ptr": np.cumsum(counts),
@@ -56,5 +58,3 @@ def test_the_buffer_itself_is_written(op: OpUnderTest, dtype: str, cu: str) -> N
     counts = np.array([2, 1, 2])
     input_ = np.array([1, 0, 1], dtype=bool) if dtype == "bool" else np.array([3, 5, 7])
     check(op, dtype, arguments(input_, counts), counts, dtypes={"cu_num_tokens_ptr": cu})
-
-

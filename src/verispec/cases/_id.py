@@ -15,7 +15,9 @@ from fnmatch import fnmatchcase
 
 from verispec.errors import VerispecError
 
-_ID = re.compile(r"(?P<suite>[a-z0-9_]+)/(?P<subject>[A-Za-z0-9_.]+):(?P<clause>[A-Z][A-Z0-9]{1,4}-\d+)(:(?P<params>.*))?")
+_ID = re.compile(
+    r"(?P<suite>[a-z0-9_]+)/(?P<subject>[A-Za-z0-9_.]+):(?P<clause>[A-Z][A-Z0-9]{1,4}-\d+)(:(?P<params>.*))?"
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,4 +56,6 @@ def selects(pattern: str, case_id: str) -> bool:
     """Whether `pattern` selects `case_id`: equal, a glob, or a prefix that ends where a part ends."""
     if "*" in pattern or "?" in pattern:
         return fnmatchcase(case_id, pattern) or fnmatchcase(case_id, pattern + "*")
-    return case_id == pattern or (case_id.startswith(pattern) and (pattern[-1:] in "/:;" or case_id[len(pattern)] in "/:;"))
+    return case_id == pattern or (
+        case_id.startswith(pattern) and (pattern[-1:] in "/:;" or case_id[len(pattern)] in "/:;")
+    )

@@ -87,7 +87,9 @@ class OpUnderTest:
         if self.device != "cpu":
             torch.cuda.synchronize()
         self._nothing_else_changed(guarded)
-        return {**scalars, **before}, {t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded}
+        return {**scalars, **before}, {
+            t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded
+        }
 
     def _materialise(
         self,
@@ -199,4 +201,3 @@ def _plain(value: Any) -> Any:
     """A JSON value; NaN and infinities as text."""
     item = value.item() if hasattr(value, "item") else value
     return item if not isinstance(item, float) or np.isfinite(item) else str(item)
-

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from verispec.reference.contracts import Contract, Scalar, Tensor
 
 
-def axis_sizes(contract: Contract, shapes: Mapping[str, Sequence[int]], scalars: Mapping[str, object]) -> dict[str, int]:
+def axis_sizes(
+    contract: Contract, shapes: Mapping[str, Sequence[int]], scalars: Mapping[str, object]
+) -> dict[str, int]:
     """What the given tensors and scalars say about the sizes of the contract's axes."""
     sizes: dict[str, int] = {}
     for param in contract.params:
