@@ -56,6 +56,6 @@ def selects(pattern: str, case_id: str) -> bool:
     """Whether `pattern` selects `case_id`: equal, a glob, or a prefix that ends where a part ends."""
     if "*" in pattern or "?" in pattern:
         return fnmatchcase(case_id, pattern) or fnmatchcase(case_id, pattern + "*")
-    return case_id == pattern or (
-        case_id.startswith(pattern) and (pattern[-1:] in "/:;" or case_id[len(pattern)] in "/:;")
-    )
+    if not pattern or case_id == pattern:
+        return case_id == pattern
+    return case_id.startswith(pattern) and (pattern[-1] in "/:;" or case_id[len(pattern)] in "/:;")

@@ -52,7 +52,8 @@ def bits(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """The tensor's elements as integers, so that comparing them is exact and NaN equals NaN."""
     dense = tensor.detach().cpu().contiguous()
     width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dense.element_size()]
-    return dense.view(width).numpy()
+    integers: np.ndarray[Any, Any] = dense.view(width).numpy()
+    return integers
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -60,7 +61,8 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     host = tensor.detach().cpu()
     if host.dtype == torch.bfloat16:
         host = host.float()
-    return host.numpy().copy()
+    values: np.ndarray[Any, Any] = host.numpy().copy()
+    return values
 
 
 @dataclass(slots=True)

@@ -181,16 +181,10 @@ class OpUnderTest:
             differs = wrote & (exact(got, other, {}) != 0)
             if np.any(differs):
                 place = next(zip(*np.nonzero(differs), strict=True))
-                raise Mismatch(
-                    Failure(
-                        Kind.STALE,
-                        f"{name}{[int(i) for i in place]} is {_plain(got[place])} in one call and {_plain(other[place])} in another "
-                        "that differs only in memory that is not an input",
-                        name,
-                        wrong=int(np.count_nonzero(differs)),
-                        total=int(got.size),
-                    )
-                )
+                index, one, two = [int(i) for i in place], _plain(got[place]), _plain(other[place])
+                message = f"{name}{index} is {one} in one call and {two} in the next: {EXPLANATION[Kind.STALE]}"
+                count = int(np.count_nonzero(differs))
+                raise Mismatch(Failure(Kind.STALE, message, name, wrong=count, total=int(got.size)))
 
 
 def _copy(value: Any) -> Any:
