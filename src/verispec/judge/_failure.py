@@ -43,7 +43,7 @@ EXPLANATION: dict[Kind, str] = {
     Kind.VALUE: "elements differ from the oracle",
     Kind.OUTSIDE: "memory outside the tensors was written",
     Kind.INPUT_CHANGED: "an input tensor was changed",
-    Kind.STALE: "the result depends on memory that is not an input: an output's old content, or a tensor's surroundings",
+    Kind.STALE: "the result depends on memory that is not an input: what an output held, or what surrounds a tensor",
     Kind.RAISED: "the call raised",
     Kind.ACCEPTED: "input that the contract forbids was accepted without an error",
     Kind.RELATION: "two calls that must agree do not",
