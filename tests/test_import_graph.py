@@ -64,8 +64,10 @@ def modules() -> Iterator[tuple[str, Path]]:
             yield dotted, path
 
 
-def imports(name: str, tree: ast.AST, *, top_level_only: bool) -> Iterator[str]:
+def imports(name: str, path: Path, *, top_level_only: bool) -> Iterator[str]:
     """Dotted names that a module imports, relative ones resolved; a TYPE_CHECKING block does not count."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    is_package = path.name == "__init__.py"
     nodes = _top_level(tree) if top_level_only else ast.walk(tree)
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -73,7 +75,8 @@ def imports(name: str, tree: ast.AST, *, top_level_only: bool) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                base = ".".join([*name.split(".")[: -node.level], *filter(None, [node.module])])
+                parents = name.split(".")[: -node.level + is_package or None]
+                base = ".".join([*parents, *filter(None, [node.module])])
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
@@ -94,8 +97,7 @@ def within(name: str, prefixes: tuple[str, ...]) -> bool:
 
 @pytest.mark.parametrize(("name", "path"), list(modules()), ids=lambda value: value if isinstance(value, str) else "")
 def test_dependencies_point_one_way(name: str, path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    wanted = {i for i in imports(name, tree, top_level_only=False) if within(i, ("verispec",))}
+    wanted = {i for i in imports(name, path, top_level_only=False) if within(i, ("verispec",))}
     wanted -= {"verispec", "verispec.reference"}
     if not within(name, ("verispec.reference.contracts", "verispec.reference.oracle")):
         wanted = {i for i in wanted if not within(i, ("verispec.errors", "verispec.exits"))}
@@ -118,8 +120,7 @@ def test_dependencies_point_one_way(name: str, path: Path) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_light_parts_import_without_heavy_packages(name: str, path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    heavy = sorted({i.partition(".")[0] for i in imports(name, tree, top_level_only=True)} & HEAVY)
+    heavy = sorted({i.partition(".")[0] for i in imports(name, path, top_level_only=True)} & HEAVY)
     assert not heavy, f"{name} imports {', '.join(heavy)} at its top; import inside the function that needs it"
 
 
@@ -127,5 +128,5 @@ def test_light_parts_import_without_heavy_packages(name: str, path: Path) -> Non
 def test_our_triton_package_is_never_imported_for_the_real_one(folder: str) -> None:
     """`import reference` or a sys.path entry on reference/ would let reference/triton shadow triton."""
     for path in (ROOT / folder).rglob("*.py"):
-        for name in imports("x", ast.parse(path.read_text(encoding="utf-8")), top_level_only=False):
+        for name in imports("x", path, top_level_only=False):
             assert name.partition(".")[0] not in {"reference", "suites", "fixtures"}, f"{path}: import verispec.{name}"
