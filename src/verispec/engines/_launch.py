@@ -1,0 +1,157 @@
+"""How a kernel of some engine version is launched with the arguments of our contract.
+
+Versions call the same thing by different names (``output_ptr`` and ``output``, ``block_size`` and
+``KV_CACHE_BLOCK_SIZE``), and a host-side caller knows sizes that the kernel itself never sees (its
+grid). Both are settled here, for installed engines and for kernels taken out of a source tree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from verispec.engines import UnsupportedCall
+from verispec.reference.contracts import Contract, Scalar
+
+_STRIDE = re.compile(r"(?P<tensor>\w+?)_stride_?(?P<dim>\d*)", re.IGNORECASE)
+
+UPPER_BOUNDS = frozenset({"MAX_NUM_TOKENS"})
+"""Scalars of which any larger value means the same."""
+
+
+def aliases(contract: Contract, name: str) -> list[str]:
+    """What engines call our parameter `name`, our own name first."""
+    bare = name.removesuffix("_ptr")
+    renamed = [symbol.rename[name] for symbol in contract.symbols if name in symbol.rename]
+    found = [name, *renamed, bare, f"{bare}_ptr"]
+    found += [alias.removesuffix("_ptr") for alias in renamed]
+    found += [alias.swapcase() for alias in found if alias.isupper() or alias.islower()]
+    return list(dict.fromkeys(found))
+
+
+def ours(contract: Contract, theirs: Sequence[str]) -> dict[str, str]:
+    """Engine parameter to contract parameter, for every one of `theirs` that has a counterpart."""
+    mapping: dict[str, str] = {}
+    for param in contract.params:
+        match = next((alias for alias in aliases(contract, param.name) if alias in theirs), None)
+        if match is not None and match not in mapping:
+            mapping[match] = param.name
+    return mapping
+
+
+def positional(contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by contract name; TypeError as for any Python function."""
+    names = [param.name for param in contract.params]
+    if len(args) > len(names):
+        raise TypeError(f"{contract.name} takes {len(names)} arguments, got {len(args)}")
+    bound = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in names:
+            raise TypeError(f"{contract.name} has no parameter {name!r}")
+        if name in bound:
+            raise TypeError(f"{contract.name} got {name!r} twice")
+        bound[name] = value
+    return bound
+
+
+class Missing(Exception):
+    """A parameter of the engine's that neither the contract nor the host-side sizes supply."""
+
+
+def value_for(contract: Contract, theirs: str, mapping: Mapping[str, str], bound: Mapping[str, Any]) -> Any:
+    """What to pass as the engine's parameter `theirs`: ours, a stride, or a size that callers know. Raises `Missing`."""
+    if theirs in mapping and mapping[theirs] in bound:
+        return bound[mapping[theirs]]
+    sizes = host_sizes(contract, bound)
+    if theirs in sizes:
+        return sizes[theirs]
+    if match := _STRIDE.fullmatch(theirs):
+        for param in contract.tensors:
+            tensor = bound.get(param.name)
+            if tensor is not None and match["tensor"] in aliases(contract, param.name):
+                return tensor.stride(int(match["dim"] or 0))
+    raise Missing(theirs)
+
+
+def refuse_what_is_lost(contract: Contract, passed: Mapping[str, Any], bound: Mapping[str, Any], who: str) -> None:
+    """Raise UnsupportedCall when a value of the call has no place to go to in this version.
+
+    `passed` holds by contract name what the engine will really see. A tensor that is optional is
+    ruled by a flag and may be dropped; a size, a block size or a flag that is off loses nothing.
+    """
+    for param in contract.params:
+        if not isinstance(param, Scalar) or param.name not in bound or param.tuning or param.axis:
+            continue
+        wanted = bound[param.name]
+        if param.name not in passed:
+            if wanted is False or wanted is None or wanted == param.default:
+                continue
+            raise UnsupportedCall(f"{who} has no parameter {param.name}, asked for with {wanted!r}")
+        got = passed[param.name]
+        if param.name in UPPER_BOUNDS and got >= wanted:
+            continue
+        if got != wanted:
+            raise UnsupportedCall(f"{who} always launches with {param.name}={got!r}, asked for {wanted!r}")
+
+
+def host_sizes(contract: Contract, bound: Mapping[str, Any]) -> dict[str, int]:
+    """Sizes that a host-side caller of this op knows beside the kernel's parameters, by the names that callers use."""
+    rule = _SIZES.get(contract.name)
+    return rule(bound) if rule else {}
+
+
+def grid(contract: Contract, bound: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The launch grid of the op's Triton kernel; None for an op that is no single kernel."""
+    sizes = host_sizes(contract, bound)
+    axes = _GRIDS.get(contract.name)
+    return tuple(sizes[axis] for axis in axes) if axes else None
+
+
+def _rows(name: str) -> Callable[[Mapping[str, Any]], dict[str, int]]:
+    return lambda bound: {"batch_size": len(bound[name])}
+
+
+def _recovered(bound: Mapping[str, Any]) -> dict[str, int]:
+    ends = bound["cu_num_draft_tokens_ptr"].tolist()
+    counts = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return {"batch_size": len(ends), "max_spec_len": max(counts, default=0)}
+
+
+def _copy_and_expand(bound: Mapping[str, Any]) -> dict[str, int]:
+    starts = bound["query_start_loc_ptr"].tolist()
+    longest = max((end - start for start, end in zip(starts[:-1], starts[1:], strict=True)), default=0)
+    longest += int(bound["num_padding_slots_per_request"])
+    block = int(bound.get("BLOCK_SIZE_TOKENS") or 256)
+    return {"batch_size": len(bound["query_end_loc_ptr"]), "num_blocks": -(-longest // block)}
+
+
+_SIZES: dict[str, Callable[[Mapping[str, Any]], dict[str, int]]] = {
+    "expand_batch_to_tokens": _rows("input_ptr"),
+    "rejection_greedy_sample": _rows("cu_num_draft_tokens_ptr"),
+    "rejection_random_sample": _rows("cu_num_draft_tokens_ptr"),
+    "sample_recovered_tokens": _recovered,
+    "eagle_prepare_inputs_padded": lambda bound: {"num_reqs": len(bound["cu_num_draft_tokens_ptr"])},
+    "eagle_prepare_next_token_padded": lambda bound: {"num_reqs": len(bound["discard_request_mask_ptr"])},
+    "eagle_step_slot_mapping_metadata": lambda bound: {
+        "batch_size": len(bound["positions_ptr"]),
+        "input_batch_size": len(bound["out_slot_mapping_ptr"]),
+    },
+    "copy_and_expand_eagle_inputs": _copy_and_expand,
+    "compute_slot_mapping": lambda bound: {
+        "num_reqs": len(bound["query_start_loc_ptr"]) - 1,
+        "num_programs": len(bound["query_start_loc_ptr"]),
+    },
+}
+
+_GRIDS: dict[str, tuple[str, ...]] = {
+    "expand_batch_to_tokens": ("batch_size",),
+    "rejection_greedy_sample": ("batch_size",),
+    "rejection_random_sample": ("batch_size",),
+    "sample_recovered_tokens": ("batch_size", "max_spec_len"),
+    "eagle_prepare_inputs_padded": ("num_reqs",),
+    "eagle_prepare_next_token_padded": ("num_reqs",),
+    "eagle_step_slot_mapping_metadata": ("input_batch_size",),
+    "copy_and_expand_eagle_inputs": ("batch_size", "num_blocks"),
+    "compute_slot_mapping": ("num_programs",),
+}

