@@ -10,9 +10,32 @@ import importlib
 import pkgutil
 from functools import cache
 
-from verispec.reference.contracts._model import Clause, Contract, Param, Role, Scalar, Symbol, Tensor
+from verispec.reference.contracts._model import (
+    REQUIRED,
+    Clause,
+    Contract,
+    Cumulative,
+    Param,
+    Role,
+    Scalar,
+    Symbol,
+    Tensor,
+)
 
-__all__ = ["Clause", "Contract", "Param", "Role", "Scalar", "Symbol", "Tensor", "by_clause", "load", "names"]
+__all__ = [
+    "REQUIRED",
+    "Clause",
+    "Contract",
+    "Cumulative",
+    "Param",
+    "Role",
+    "Scalar",
+    "Symbol",
+    "Tensor",
+    "by_clause",
+    "load",
+    "names",
+]
 
 
 @cache

@@ -1,6 +1,8 @@
 """expand_batch_to_tokens: one value a request becomes one value a draft token."""
 
-from verispec.reference.contracts._model import INTS, Clause, Contract, Role, Scalar, Symbol, Tensor
+from verispec.reference.contracts._model import INTS, Clause, Contract, Cumulative, Role, Scalar, Symbol, Tensor
+
+_VLLM = "vllm 0.33.0 vllm.v1.sample.rejection_sampler.expand_kernel"
 
 CONTRACT = Contract(
     name="expand_batch_to_tokens",
@@ -9,32 +11,60 @@ CONTRACT = Contract(
     axes={"B": "requests", "N": "draft tokens of all requests"},
     params=(
         Tensor(
-            "output_ptr", ("N",), ("float32", "int32", "int64", "bool"), "one value a draft token",
-            role=Role.OUT, production="float32",
+            "output_ptr",
+            ("N",),
+            ("float32", "int32", "int64", "bool"),
+            "one value a draft token",
+            role=Role.OUT,
+            production="float32",
+            also=("int32",),
         ),
         Tensor(
-            "input_ptr", ("B",), ("float32", "int32", "int64", "bool"), "one value a request, of the output's dtype",
+            "input_ptr",
+            ("B",),
+            ("float32", "int32", "int64", "bool"),
+            "one value a request, of the output's dtype",
             production="float32",
+            also=("int32",),
+            like="output_ptr",
         ),
-        Tensor("cu_num_tokens_ptr", ("B",), INTS, "inclusive cumulative sum of draft tokens", production="int32"),
+        Tensor(
+            "cu_num_tokens_ptr",
+            ("B",),
+            INTS,
+            "inclusive cumulative sum of draft tokens",
+            production="int32",
+            cumulative=Cumulative("N", "MAX_NUM_TOKENS"),
+        ),
         Scalar("replace_from", float, "the value to be replaced; compared in the input's dtype"),
-        Scalar("replace_to", float, "what replaces it"),
+        Scalar("replace_to", float, "what replaces it", like="output_ptr"),
         Scalar("MAX_NUM_TOKENS", int, "most draft tokens a request", flag=True, minimum=1),
     ),
     clauses=(
-        Clause("EXP-1", "Token i of request b receives input[b], for every token from cu[b-1] to cu[b]-1.",
-               "vllm 0.33.0 vllm.v1.sample.rejection_sampler.expand_kernel"),
-        Clause("EXP-2", "The output buffer itself is written, whatever its dtype; no write goes to a converted copy.",
-               "vllm#55005"),
-        Clause("EXP-3", "Where the input equals replace_from, replace_to is written; no other value changes, NaN included.",
-               "vllm 0.33.0 expand_kernel; greedy temperature 0 becomes 1 before a division"),
-        Clause("EXP-4", "Values keep their dtype: 0.7 is never truncated to 0, and integers above 2^24 stay exact.",
-               "vllm#55005"),
-        Clause("EXP-5", "A request with no draft token writes nothing, and no batch and no tokens is a no-op.",
-               "vllm 0.33.0 expand_kernel"),
-        Clause("EXP-6", "Strides of input and output are honoured.", "DESIGN section 2"),
+        Clause("EXP-1", "Token i of request b receives input[b], for every token from cu[b-1] to cu[b]-1.", _VLLM),
+        Clause(
+            "EXP-2",
+            "The output buffer itself is written, whatever its dtype; no write goes to a converted copy.",
+            "vllm#55005",
+        ),
+        Clause(
+            "EXP-3",
+            "Where the input equals replace_from, replace_to is written; no other value changes, NaN included.",
+            f"{_VLLM}; a greedy temperature of 0 becomes 1 before the division by it",
+        ),
+        Clause(
+            "EXP-4",
+            "Values keep their dtype: 0.7 is never truncated to 0, and integers above 2^24 stay exact.",
+            "vllm#55005",
+        ),
+        Clause("EXP-5", "A request with no draft token writes nothing, and no batch and no tokens is a no-op.", _VLLM),
+        Clause(
+            "EXP-6",
+            "Strides of input, counts and output are honoured.",
+            "contract: tensors, not pointers",
+            unreachable="callers allocate these tensors themselves, contiguous",
+        ),
+        Clause("EXP-7", "Elements of the output past the last count keep what was there.", _VLLM),
     ),
-    symbols=(
-        Symbol("vllm", "vllm.v1.sample.rejection_sampler.expand_kernel", since="0.8.0"),
-    ),
+    symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.expand_kernel", since="0.18.1"),),
 )

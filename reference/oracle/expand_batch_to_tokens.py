@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from verispec.reference.oracle._rows import Array, draft_rows
 
 
 def expand_batch_to_tokens(
     *,
-    output_ptr: np.ndarray[Any, Any],
-    input_ptr: np.ndarray[Any, Any],
-    cu_num_tokens_ptr: np.ndarray[Any, Any],
+    output_ptr: Array,
+    input_ptr: Array,
+    cu_num_tokens_ptr: Array,
     replace_from: float,
     replace_to: float,
     MAX_NUM_TOKENS: int,
-) -> dict[str, np.ndarray[Any, Any]]:
+) -> dict[str, Array]:
     output = output_ptr.copy()
-    start = 0
-    for b, end in enumerate(cu_num_tokens_ptr):
-        value = replace_to if input_ptr[b] == replace_from else input_ptr[b]
+    # A number that the dtype cannot hold, such as 0.5 for integers, equals no value.
+    wanted = output.dtype.type(replace_from)
+    replaces = output.dtype.kind == "f" or wanted == replace_from
+    for b, start, end in draft_rows(cu_num_tokens_ptr):
+        replace = replaces and input_ptr[b] == wanted
         for i in range(start, end):
-            output[i] = value
-        start = end
+            output[i] = replace_to if replace else input_ptr[b]
     return {"output_ptr": output}

@@ -1,0 +1,25 @@
+"""acceptance_length_to_rates: acceptance rates that give a wanted mean acceptance length."""
+
+from verispec.reference.contracts._model import Clause, Contract, Scalar, Symbol
+
+_VLLM = "vllm 0.33.0 vllm.config.speculative.SpeculativeConfig._acceptance_length_to_rates"
+
+CONTRACT = Contract(
+    name="acceptance_length_to_rates",
+    family="shared",
+    summary="The unconditional acceptance rates of least variance whose mean acceptance length is the one wanted.",
+    axes={"K": "drafted positions"},
+    params=(
+        Scalar(
+            "length", float, "tokens a step on average, the bonus or recovered one included, in [1, n + 1]", minimum=1
+        ),
+        Scalar("n", int, "drafted positions", axis="K", minimum=1),
+    ),
+    returns="n unconditional rates, list of float",
+    clauses=(
+        Clause("ALR-1", "There are n rates, and they sum to length - 1.", _VLLM),
+        Clause("ALR-2", "The first floor(length - 1) rates are 1.", _VLLM),
+        Clause("ALR-3", "The next one is the fraction that is left, and all after it are 0.", _VLLM),
+    ),
+    symbols=(Symbol("vllm", "vllm.config.speculative.SpeculativeConfig._acceptance_length_to_rates", since="0.20.0"),),
+)

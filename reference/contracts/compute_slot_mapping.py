@@ -1,0 +1,94 @@
+"""compute_slot_mapping: the KV slot of every scheduled token."""
+
+from verispec.reference.contracts._model import INTS, Clause, Contract, Cumulative, Role, Scalar, Symbol, Tensor
+
+_VLLM = "vllm 0.33.0 vllm.v1.worker.block_table.ComputeSlotMappingKernel.kernel"
+
+CONTRACT = Contract(
+    name="compute_slot_mapping",
+    family="flat",
+    summary="Positions and block table to KV slots, for one rank of a context-parallel group; PAD_ID for the tail.",
+    axes={"B": "requests", "T": "scheduled tokens", "W": "columns of the block table"},
+    params=(
+        Scalar("num_tokens", int, "scheduled tokens", axis="T", minimum=0),
+        Scalar("max_num_tokens", int, "tokens of the slot mapping that are in use, padding included", minimum="T"),
+        Tensor(
+            "query_start_loc_ptr",
+            ("B+1",),
+            INTS,
+            "first token of each request, and the end of the last",
+            production="int32",
+            cumulative=Cumulative("T"),
+        ),
+        Tensor("positions_ptr", (">=T",), INTS, "position of each token in its request", production="int64"),
+        Tensor(
+            "block_table_ptr",
+            (">=B", "W"),
+            INTS,
+            "KV block of each stretch of positions, one row a request",
+            production="int32",
+        ),
+        Scalar("block_table_stride", int, "first stride of the block table, in elements", stride_of="block_table_ptr"),
+        Tensor(
+            "slot_mapping_ptr", (">=max_num_tokens",), INTS, "KV slot of each token", role=Role.OUT, production="int64"
+        ),
+        Scalar("KV_CACHE_BLOCK_SIZE", int, "positions a KV block", flag=True, minimum=1),
+        Scalar("TOTAL_CP_WORLD_SIZE", int, "ranks of the context-parallel group", flag=True, minimum=1),
+        Scalar("TOTAL_CP_RANK", int, "this rank", flag=True, minimum=0),
+        Scalar("CP_KV_CACHE_INTERLEAVE_SIZE", int, "positions in a row on one rank", flag=True, minimum=1),
+        Scalar("PAD_ID", int, "the slot of nothing", flag=True),
+        Scalar("BLOCK_SIZE", int, "tile of the tokens of a request", flag=True, tuning=True, minimum=1),
+    ),
+    clauses=(
+        Clause(
+            "CSM-1",
+            "With one rank the slot of a token is block_table[b, position // block] * block + position % block.",
+            _VLLM,
+        ),
+        Clause(
+            "CSM-2",
+            "With R ranks a table entry stands for R * block positions, dealt to the ranks in turn by runs of the "
+            "interleave size; the slot is the block's first slot plus the position's number among this rank's.",
+            _VLLM,
+        ),
+        Clause("CSM-3", "A token of another rank receives PAD_ID.", _VLLM),
+        Clause(
+            "CSM-4",
+            "Slots from num_tokens to max_num_tokens - 1 receive PAD_ID.",
+            f"{_VLLM}; padding rows of a captured graph",
+        ),
+        Clause(
+            "CSM-5",
+            "Slots of no request below num_tokens, and slots of max_num_tokens and above, keep what was there.",
+            _VLLM,
+        ),
+        Clause(
+            "CSM-6",
+            "Slots past 2^31 are exact.",
+            _VLLM,
+        ),
+        Clause(
+            "CSM-7",
+            "A request reads its own row of the block table, by the table's row stride; one without tokens reads none.",
+            _VLLM,
+        ),
+        Clause(
+            "CSM-8",
+            "A position below 0 or beyond the table's last column receives PAD_ID and never indexes.",
+            "contract: no number that was not checked is an index",
+            unreachable="the scheduler allocates blocks for every position that it schedules",
+        ),
+        Clause("CSM-9", "No batch still pads the tail; no tokens and no tail is a no-op.", _VLLM),
+        Clause(
+            "CSM-10",
+            "Strides of inner dimensions and of one-dimensional tensors are honoured.",
+            "contract: tensors, not pointers",
+            unreachable="callers pass tensors whose last dimension is contiguous",
+        ),
+        Clause("CSM-11", "Positions, blocks and slots of int32 and of int64 give the same numbers, in any mix.", _VLLM),
+    ),
+    symbols=(
+        Symbol("vllm", "vllm.v1.worker.block_table._compute_slot_mapping_kernel", since="0.19.0", until="0.29.0"),
+        Symbol("vllm", "vllm.v1.worker.block_table.ComputeSlotMappingKernel.kernel", since="0.29.0"),
+    ),
+)

@@ -1,0 +1,77 @@
+"""eagle_prepare_inputs_padded: where the drafter samples from after a verification step."""
+
+from verispec.reference.contracts._model import INTS, Clause, Contract, Cumulative, Role, Scalar, Symbol, Tensor
+
+_VLLM = "vllm 0.33.0 vllm.v1.spec_decode.utils.eagle_prepare_inputs_padded_kernel"
+
+CONTRACT = Contract(
+    name="eagle_prepare_inputs_padded",
+    family="flat",
+    summary="The index of the last valid token of each request, and how many of its tokens were rejected.",
+    axes={"B": "requests"},
+    params=(
+        Tensor(
+            "cu_num_draft_tokens_ptr",
+            (">=B",),
+            INTS,
+            "inclusive cumulative sum of draft tokens",
+            production="int32",
+            cumulative=Cumulative(),
+        ),
+        Tensor(
+            "valid_sampled_tokens_count_ptr",
+            (">=B",),
+            INTS,
+            "tokens emitted by each request: accepted drafts and one more",
+            production="int32",
+        ),
+        Tensor(
+            "query_start_loc_gpu_ptr",
+            (">=B+1",),
+            INTS,
+            "first token of each request, and the end of the last",
+            production="int32",
+            cumulative=Cumulative(),
+        ),
+        Tensor(
+            "token_indices_to_sample_ptr",
+            (">=B",),
+            INTS,
+            "index of the last valid token of each request",
+            role=Role.OUT,
+            production="int32",
+        ),
+        Tensor(
+            "num_rejected_tokens_gpu_ptr",
+            (">=B",),
+            INTS,
+            "rejected drafts of each request",
+            role=Role.OUT,
+            production="int32",
+        ),
+        Scalar("num_reqs", int, "requests", axis="B", minimum=0),
+    ),
+    clauses=(
+        Clause("EPI-1", "A request with n > 0 drafts has n + 1 - valid rejected tokens.", _VLLM),
+        Clause("EPI-2", "A request without drafts has no rejected token, whatever its valid count.", _VLLM),
+        Clause(
+            "EPI-3",
+            "The index to sample from is query_start_loc[b + 1] - 1 less the number of rejected tokens.",
+            _VLLM,
+        ),
+        Clause(
+            "EPI-4",
+            "The first request's drafts are counted from zero, every other's from the count before it.",
+            _VLLM,
+        ),
+        Clause("EPI-5", "Rows of num_reqs and above are neither read nor written; no requests is a no-op.", _VLLM),
+        Clause("EPI-6", "Counts and indices of int32 and of int64 give the same numbers, in any mix.", _VLLM),
+        Clause(
+            "EPI-7",
+            "Strides are honoured.",
+            "contract: tensors, not pointers",
+            unreachable="callers allocate these tensors themselves, contiguous",
+        ),
+    ),
+    symbols=(Symbol("vllm", "vllm.v1.spec_decode.utils.eagle_prepare_inputs_padded_kernel", since="0.18.1"),),
+)

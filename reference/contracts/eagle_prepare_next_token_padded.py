@@ -1,0 +1,79 @@
+"""eagle_prepare_next_token_padded: the token that the drafter goes on from, and how many tokens were valid."""
+
+from verispec.reference.contracts._model import INTS, Clause, Contract, Role, Scalar, Symbol, Tensor
+
+_VLLM = "vllm 0.33.0 vllm.v1.spec_decode.utils.eagle_prepare_next_token_padded_kernel"
+
+CONTRACT = Contract(
+    name="eagle_prepare_next_token_padded",
+    family="flat",
+    summary="The last valid token of each sampled row and the number of valid ones; a backup token if there is none.",
+    axes={"B": "requests", "T": "sampled tokens a request"},
+    params=(
+        Tensor(
+            "sampled_token_ids_ptr",
+            (">=B", ">=T"),
+            INTS,
+            "tokens emitted by verification, -1 after the last",
+            production="int32",
+        ),
+        Tensor(
+            "discard_request_mask_ptr",
+            (">=B",),
+            ("bool",),
+            "requests whose sampled tokens do not count",
+            production="bool",
+        ),
+        Tensor("backup_next_token_ids_ptr", (">=B",), INTS, "the token to fall back on", production="int32"),
+        Tensor("next_token_ids_ptr", (">=B",), INTS, "the token to go on from", role=Role.OUT, production="int32"),
+        Tensor(
+            "valid_sampled_tokens_count_ptr",
+            (">=B",),
+            INTS,
+            "valid tokens of each request",
+            role=Role.OUT,
+            production="int32",
+        ),
+        Scalar("vocab_size", int, "size of the vocabulary", minimum=1),
+        Scalar("num_sampled_tokens_per_req", int, "sampled tokens a request", axis="T", minimum=0),
+        Scalar("num_reqs", int, "requests", axis="B", minimum=0),
+        Scalar(
+            "stride_sampled_token_ids",
+            int,
+            "first stride of the sampled tokens, in elements",
+            stride_of="sampled_token_ids_ptr",
+        ),
+        Scalar("BLOCK_SIZE_TOKENS", int, "power of two, at least the row's length", flag=True, tuning=True, minimum=1),
+    ),
+    clauses=(
+        Clause(
+            "ENT-1",
+            "The count is the number of entries of the row that are valid tokens: not -1, and below vocab_size.",
+            _VLLM,
+        ),
+        Clause("ENT-2", "The next token is the last valid entry of the row.", _VLLM),
+        Clause("ENT-3", "A row without a valid entry gives the backup token and the count 0.", _VLLM),
+        Clause("ENT-4", "A discarded request gives the backup token and the count 0, whatever its row holds.", _VLLM),
+        Clause("ENT-5", "An entry of vocab_size or above is not valid.", _VLLM),
+        Clause(
+            "ENT-6",
+            "A negative entry other than -1 is not valid either.",
+            "vllm#45237",
+            unreachable="verification writes no other negative token",
+        ),
+        Clause("ENT-7", "Rows of num_reqs and above are neither read nor written; no requests is a no-op.", _VLLM),
+        Clause(
+            "ENT-8",
+            "The row stride is honoured, and columns past num_sampled_tokens_per_req do not count.",
+            _VLLM,
+        ),
+        Clause("ENT-9", "Ids and counts of int32 and of int64 give the same tokens, in any mix.", _VLLM),
+        Clause(
+            "ENT-10",
+            "Strides of inner dimensions and of one-dimensional tensors are honoured.",
+            "contract: tensors, not pointers",
+            unreachable="callers pass rows that are contiguous",
+        ),
+    ),
+    symbols=(Symbol("vllm", "vllm.v1.spec_decode.utils.eagle_prepare_next_token_padded_kernel", since="0.18.1"),),
+)

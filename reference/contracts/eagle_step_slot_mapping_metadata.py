@@ -1,0 +1,101 @@
+"""eagle_step_slot_mapping_metadata: advance every request by one drafted token."""
+
+from verispec.reference.contracts._model import INTS, Clause, Contract, Role, Scalar, Symbol, Tensor
+
+_VLLM = "vllm 0.33.0 vllm.v1.spec_decode.utils.eagle_step_slot_mapping_metadata_kernel"
+
+CONTRACT = Contract(
+    name="eagle_step_slot_mapping_metadata",
+    family="flat",
+    summary="Position + 1 with the length limit, its KV slot from the block table, and the sequence length + 1.",
+    axes={"B": "requests"},
+    params=(
+        Tensor("positions_ptr", (">=B",), INTS, "position of the last token of each request", production="int64"),
+        Tensor(
+            "block_table_ptr",
+            (">=B", ">=n_blocks_per_req"),
+            INTS,
+            "KV block of each stretch of block_size positions",
+            production="int32",
+        ),
+        Scalar("block_table_stride", int, "first stride of the block table, in elements", stride_of="block_table_ptr"),
+        Tensor(
+            "seq_lens_ptr", (">=B",), INTS, "sequence lengths, advanced in place", role=Role.INOUT, production="int32"
+        ),
+        Tensor(
+            "out_clamped_positions_ptr",
+            (">=B",),
+            INTS,
+            "the next position; may be the memory of positions_ptr",
+            role=Role.OUT,
+            production="int64",
+            may_alias="positions_ptr",
+        ),
+        Tensor(
+            "out_slot_mapping_ptr",
+            (">=B",),
+            INTS,
+            "KV slot of the next position; its rows past the batch are padding",
+            role=Role.OUT,
+            production="int64",
+        ),
+        Scalar("block_size", int, "positions a KV block", flag=True, minimum=1),
+        Scalar("max_model_len", int, "positions a request may have", flag=True, minimum=1),
+        Scalar("n_blocks_per_req", int, "columns of the block table", flag=True, minimum=1),
+        Scalar("PAD_ID", int, "the slot of nothing", flag=True),
+        Scalar("batch_size", int, "requests", axis="B", minimum=0),
+    ),
+    clauses=(
+        Clause("ESM-1", "The next position is the position plus 1.", _VLLM),
+        Clause(
+            "ESM-2",
+            "A next position of max_model_len or above becomes position 0, slot PAD_ID and sequence length 1.",
+            f"{_VLLM}; vllm#32628",
+        ),
+        Clause(
+            "ESM-3",
+            "The slot is block_table[b, next // block_size] * block_size + next % block_size.",
+            _VLLM,
+        ),
+        Clause("ESM-4", "The sequence length grows by 1 and never exceeds max_model_len.", _VLLM),
+        Clause(
+            "ESM-5",
+            "Rows of the slot mapping from batch_size to its end receive PAD_ID; no other output is written there.",
+            f"{_VLLM}; padding rows of a captured graph",
+        ),
+        Clause(
+            "ESM-6",
+            "A block number past the table's columns is taken as the last column, never as an index beyond the row.",
+            _VLLM,
+            unreachable="the block table covers max_model_len",
+        ),
+        Clause(
+            "ESM-7",
+            "The positions may be advanced in place: out_clamped_positions may be the memory of positions.",
+            "vllm 0.33.0 vllm.v1.spec_decode.llm_base_proposer, every draft step after the first",
+        ),
+        Clause(
+            "ESM-8",
+            "A negative next position is treated as one past the limit and never indexes.",
+            "contract: no number that was not checked is an index",
+            unreachable="positions count from 0",
+        ),
+        Clause(
+            "ESM-9",
+            "Slots past 2^31 are exact.",
+            "contract: slots are 64 bits wide where the output is",
+            unreachable="no KV cache has 2^31 slots yet",
+        ),
+        Clause("ESM-10", "The row stride of the block table is honoured.", _VLLM),
+        Clause(
+            "ESM-11",
+            "Strides of inner dimensions and of one-dimensional tensors are honoured.",
+            "contract: tensors, not pointers",
+            unreachable="callers pass tensors whose last dimension is contiguous",
+        ),
+        Clause(
+            "ESM-12", "Positions, lengths and slots of int32 and of int64 give the same numbers, in any mix.", _VLLM
+        ),
+    ),
+    symbols=(Symbol("vllm", "vllm.v1.spec_decode.utils.eagle_step_slot_mapping_metadata_kernel", since="0.18.1"),),
+)

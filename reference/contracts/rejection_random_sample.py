@@ -1,0 +1,157 @@
+"""rejection_random_sample: verify the drafts of sampled requests by the ratio of target to draft probability."""
+
+from verispec.reference.contracts._model import (
+    FLOATS,
+    INTS,
+    PROBS,
+    Clause,
+    Contract,
+    Cumulative,
+    Role,
+    Scalar,
+    Symbol,
+    Tensor,
+)
+
+_PAPER = "Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1"
+_VLLM = "vllm 0.33.0 vllm.v1.sample.rejection_sampler.rejection_random_sample_kernel"
+
+CONTRACT = Contract(
+    name="rejection_random_sample",
+    family="flat",
+    summary="Accept drafts while p/q >= u, else emit the recovered token and stop; the bonus token after the last.",
+    axes={
+        "B": "requests",
+        "N": "draft tokens of all requests",
+        "K": "most draft tokens a request",
+        "V": "vocabulary",
+    },
+    params=(
+        Tensor(
+            "output_token_ids_ptr",
+            ("B", "K+1"),
+            INTS,
+            "emitted tokens, filled with -1 by the caller",
+            role=Role.OUT,
+            production="int32",
+        ),
+        Tensor(
+            "cu_num_draft_tokens_ptr",
+            ("B",),
+            INTS,
+            "inclusive cumulative sum of draft tokens",
+            production="int32",
+            cumulative=Cumulative("N", "K"),
+        ),
+        Tensor("draft_token_ids_ptr", ("N",), INTS, "draft tokens; -1 is a placeholder", production="int32"),
+        Tensor(
+            "draft_probs_ptr",
+            ("N", "V"),
+            PROBS,
+            "q: the draft's probabilities; None with NO_DRAFT_PROBS",
+            production="float32",
+            optional=True,
+            required_if="not NO_DRAFT_PROBS",
+        ),
+        Tensor("target_probs_ptr", ("N", "V"), PROBS, "p: the target's probabilities", production="float32"),
+        Tensor("bonus_token_ids_ptr", ("B", 1), INTS, "the token after the last draft", production="int32"),
+        Tensor("recovered_token_ids_ptr", ("N",), INTS, "the token in place of a rejected draft", production="int32"),
+        Tensor("uniform_probs_ptr", ("N",), FLOATS, "u: uniform numbers in [0, 1)", production="float64"),
+        Tensor("is_greedy_ptr", ("B",), ("bool",), "which requests are greedy", production="bool"),
+        Scalar("max_spec_len", int, "most draft tokens a request", axis="K", minimum=0),
+        Scalar("vocab_size", int, "size of the vocabulary", axis="V", minimum=1),
+        Tensor(
+            "synthetic_conditional_rates_ptr",
+            (">=K",),
+            FLOATS,
+            "acceptance rate of each position given that the one before was accepted",
+            production="float32",
+            optional=True,
+            required_if="SYNTHETIC_MODE",
+        ),
+        Scalar("NO_DRAFT_PROBS", bool, "q is one at every draft token", flag=True),
+        Scalar("SYNTHETIC_MODE", bool, "accept by rate instead of by ratio", flag=True),
+    ),
+    clauses=(
+        Clause(
+            "RRS-1",
+            "A draft token is accepted exactly when q > 0 and p/q >= u, equality included, with p and q of its own "
+            "row; the quotient may be rounded to float32, but no coarser.",
+            f"{_PAPER}; {_VLLM}",
+        ),
+        Clause("RRS-2", "Without draft probabilities q is 1 at the draft token.", f"{_PAPER}, one-hot q; {_VLLM}"),
+        Clause(
+            "RRS-3",
+            "The first rejected position receives the recovered token of that position and ends the request; every "
+            "later position keeps what was there.",
+            _PAPER,
+        ),
+        Clause("RRS-4", "The bonus token follows the last draft if and only if all drafts were accepted.", _PAPER),
+        Clause("RRS-5", "A request without drafts receives its bonus token alone, at position 0.", _VLLM),
+        Clause("RRS-6", "The row of a greedy request keeps what was there.", _VLLM),
+        Clause(
+            "RRS-7",
+            "A negative draft token is rejected in every mode and never indexes.",
+            "vllm#46533; the scheduler pads drafts with -1",
+        ),
+        Clause(
+            "RRS-8",
+            "A draft token of vocab_size or above is rejected in every mode and never indexes.",
+            "contract: no id that was not checked is an index",
+            unreachable="drafters share the target's vocabulary, or map their own into it",
+        ),
+        Clause(
+            "RRS-9",
+            "A draft token with q = 0 is rejected, even at u = 0.",
+            _VLLM,
+            unreachable="a drafter does not draw a token of probability 0",
+        ),
+        Clause(
+            "RRS-10",
+            "NaN as p, q or u rejects.",
+            "IEEE 754 comparison",
+            unreachable="probabilities come from a softmax of finite logits; torch draws no NaN",
+        ),
+        Clause(
+            "RRS-11",
+            "u is compared in its own precision, never narrowed.",
+            _VLLM,
+            unreachable="a float64 draw within a float32 rounding of p/q comes once in 2^25 at most",
+        ),
+        Clause(
+            "RRS-12",
+            "In synthetic mode a draft is accepted exactly when u < rates[position], strictly and whatever its "
+            "probabilities; NaN rejects.",
+            f"{_VLLM}; vllm#41035",
+        ),
+        Clause(
+            "RRS-13",
+            "Row strides of output and probabilities are honoured.",
+            "contract: tensors, not pointers",
+            unreachable="callers allocate the output and assert that probabilities are contiguous",
+        ),
+        Clause(
+            "RRS-14",
+            "Strides of inner dimensions and of one-dimensional tensors are honoured.",
+            "contract: tensors, not pointers",
+            unreachable="callers assert that probabilities are contiguous",
+        ),
+        Clause(
+            "RRS-15", "Rows past 2^31 elements of the probabilities are found: offsets are 64 bits wide.", "vllm#47383"
+        ),
+        Clause(
+            "RRS-16",
+            "No draft tokens at all gives every sampled request its bonus token; no batch is a no-op.",
+            _VLLM,
+        ),
+        Clause("RRS-17", "Ids and counts of int32 and of int64 give the same tokens, in any mix.", _VLLM),
+        Clause(
+            "RRS-18",
+            "Probabilities of bfloat16 and float16 are widened before the division.",
+            "contract: no rounding beyond the input's",
+            unreachable="callers compute probabilities in float32",
+        ),
+    ),
+    symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.rejection_random_sample_kernel", since="0.18.1"),),
+    law="With recovered tokens from norm(max(p - q, 0)) every emitted token is distributed as the target's p.",
+)

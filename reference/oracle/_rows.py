@@ -1,0 +1,18 @@
+"""What several oracles say in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def draft_rows(cu_num_draft_tokens: Array) -> Iterator[tuple[int, int, int]]:
+    """Request, its first draft token and the end of its draft tokens, from an inclusive cumulative sum."""
+    start = 0
+    for b, end in enumerate(cu_num_draft_tokens):
+        yield b, start, int(end)
+        start = int(end)
