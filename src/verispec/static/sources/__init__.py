@@ -1,0 +1,59 @@
+"""Where trees come from: a folder, a git revision, an archive or a release, all only ever read.
+
+    path/to/folder            the files as they lie there
+    path/to/folder#REV        any git revision, read from the object store; the work tree is not touched
+    vllm-0.33.0.tar.gz        an sdist, a wheel, or any other tar or zip archive
+    vllm==0.33.0              a release, fetched from the package index that pip is configured for
+
+Nothing of a tree is executed, and nothing is written outside `cache_dir()`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from verispec.errors import VerispecError
+from verispec.static.judging import Progress
+from verispec.static.sources._cache import cache_dir
+from verispec.static.sources._files import INCOMPLETE
+from verispec.static.sources.archive import is_archive, open_archive
+from verispec.static.sources.folder import open_folder
+from verispec.static.sources.git import Repository
+from verispec.static.sources.releases import Release, fetch, parse_release
+from verispec.static.tree import Tree
+
+__all__ = ["INCOMPLETE", "Repository", "cache_dir", "open_tree"]
+
+
+def open_tree(text: str, *, progress: Progress | None = None) -> Tree:
+    """The tree that `text` names. Raises VerispecError when there is no such tree, with the reason and what to do."""
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return open_folder(path)
+    if path.is_file():
+        if is_archive(path):
+            return open_archive(path, progress=progress)
+        raise VerispecError(
+            "V-SRC-NOT-A-TREE",
+            "a tree is expected, this is a single file that is no tar or zip archive",
+            where=text,
+            hint="name the folder that holds it",
+        )
+    folder, hash_sign, revision = text.rpartition("#")
+    if hash_sign and Path(folder or ".").expanduser().is_dir():
+        return Repository(Path(folder or ".").expanduser()).tree(revision)
+    release = parse_release(text)
+    if release is not None:
+        return open_release(release, progress=progress)
+    raise VerispecError(
+        "V-SRC-NOT-FOUND",
+        "no such folder, revision, archive or release",
+        where=text,
+        cause=f"{folder or text!r} is no folder here, and the text is not of the form name==version",
+        hint="give a folder, folder#REV, an sdist or wheel, or name==version",
+    )
+
+
+def open_release(release: Release, *, progress: Progress | None = None) -> Tree:
+    """The tree of `release`, from the cache or else from the package index."""
+    return open_archive(fetch(release, progress=progress), name=str(release), progress=progress)

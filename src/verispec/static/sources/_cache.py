@@ -1,0 +1,72 @@
+"""The one place that verispec writes to on its own account."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from verispec.errors import VerispecError
+
+
+def cache_dir() -> Path:
+    """``$VERISPEC_CACHE_DIR``, or ``verispec`` in the user's cache folder (``$XDG_CACHE_HOME`` where it is set)."""
+    if own := os.environ.get("VERISPEC_CACHE_DIR"):
+        return Path(own).expanduser().absolute()
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(xdg):  # the XDG specification says to ignore relative paths
+        return Path(xdg) / "verispec"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "verispec"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "verispec" / "cache"
+    return Path.home() / ".cache" / "verispec"
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` when the block ends well, and leaves nothing when it does not.
+
+    Raises VerispecError (V-CACHE-WRITE) when the cache cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
+    except OSError as error:
+        raise cannot_write(error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def cannot_write(error: OSError) -> VerispecError:
+    return VerispecError(
+        "V-CACHE-WRITE",
+        "the cache cannot be written",
+        where=str(cache_dir()),
+        cause=str(error),
+        hint="make that folder writable, or name another one in VERISPEC_CACHE_DIR",
+    )
+
+
+def read_json(path: Path) -> Any | None:
+    """What `path` holds, or None when it is not there or is not whole; a cache is only ever a shortcut."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def write_json(path: Path, value: Any) -> None:
+    with writing(path) as file:
+        file.write(json.dumps(value, separators=(",", ":")).encode())

@@ -1,0 +1,110 @@
+"""What all sources share: which files may hold source, how content is named, and how a path is shown."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+
+from verispec.errors import Diagnostic
+
+SUFFIXES = frozenset(
+    {".py", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".hip", ".inl", ".mm"}
+)
+"""Files that the gate reads: Python, and the languages that a TORCH_LIBRARY block is written in."""
+
+MAX_FILE = 16 * 2**20
+"""Bytes. The largest source file of vLLM 0.33.0 is under 1 MB; what is larger than this is generated or hostile."""
+
+MAX_FILES = 200_000
+
+INCOMPLETE = frozenset({"V-SRC-BOMB", "V-SRC-BROKEN-ARCHIVE", "V-SRC-TOO-MANY", "V-SRC-UNREADABLE"})
+"""Diagnostics after which a tree without findings is not known to be good."""
+
+
+def is_elsewhere(folder: str) -> bool:
+    """Whether a folder of this name holds other people's code, or none: hidden, cached and installed things."""
+    return folder.startswith(".") or folder in {"__pycache__", "node_modules", "site-packages"}
+
+
+def may_hold_source(path: str) -> bool:
+    *folders, name = path.split("/")
+    return os.path.splitext(name)[1].lower() in SUFFIXES and not any(
+        is_elsewhere(folder) for folder in folders if folder not in {"", ".", ".."}
+    )
+
+
+def blob_id(data: bytes) -> str:
+    """Git's name for the content, so that folders, archives and revisions share what is known of it."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def shown(path: str | bytes) -> str:
+    """`path` with every byte that is not UTF-8 escaped, so that it can be printed and written as JSON."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def is_shown_whole(path: str | bytes) -> bool:
+    return shown(path) == os.fsencode(path).decode("utf-8", "surrogateescape")
+
+
+def several(code: str, message: str, paths: Iterable[str], *, cause: str = "", hint: str = "") -> list[Diagnostic]:
+    """One diagnostic for all of `paths`, or none; `message` has a place for their number."""
+    found = sorted(paths)
+    if not found:
+        return []
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    number = "1 file" if len(found) == 1 else f"{len(found)} files"
+    return [Diagnostic(code, message.format(number), ", ".join(found[:3]) + more, cause, hint)]
+
+
+def skipped(
+    *,
+    links: Iterable[str] = (),
+    nested: Iterable[str] = (),
+    too_large: Iterable[str] = (),
+    unreadable: Iterable[str] = (),
+    odd_names: Iterable[str] = (),
+    outside: Iterable[str] = (),
+) -> list[Diagnostic]:
+    """What every source says of the entries that it did not take, in the same words."""
+    return [
+        *several(
+            "V-SRC-LINK",
+            "{}: a symbolic or hard link is not followed",
+            links,
+            cause="a link may lead out of the tree or round in a circle",
+            hint="judge the tree that it points to by itself",
+        ),
+        *several(
+            "V-SRC-SUBMODULE",
+            "{}: a submodule or nested repository is not part of this tree",
+            nested,
+            hint="judge its own checkout, or give this tree to it with --core",
+        ),
+        *several(
+            "V-SRC-TOO-LARGE",
+            f"{{}} of more than {MAX_FILE // 2**20} MiB left out",
+            too_large,
+            cause="source is never that large; generated or hostile files are",
+        ),
+        *several(
+            "V-SRC-UNREADABLE",
+            "{} cannot be read",
+            unreadable,
+            cause="missing permission, an object that the repository lacks, or a file that vanished meanwhile",
+            hint="make them readable; findings may be missing until then",
+        ),
+        *several(
+            "V-SRC-NAME",
+            "{}: the name is not UTF-8 and is shown with escapes",
+            odd_names,
+        ),
+        *several(
+            "V-SRC-OUTSIDE",
+            "{}: the name leads out of the archive",
+            outside,
+            cause="absolute names and names with .. are a known way to overwrite files on unpacking",
+            hint="nothing was unpacked; treat this archive as hostile",
+        ),
+    ]
