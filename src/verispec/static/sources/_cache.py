@@ -18,9 +18,9 @@ def cache_dir() -> Path:
     """``$VERISPEC_CACHE_DIR``, or ``verispec`` in the user's cache folder (``$XDG_CACHE_HOME`` where it is set)."""
     if own := os.environ.get("VERISPEC_CACHE_DIR"):
         return Path(own).expanduser().absolute()
-    xdg = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(xdg):  # the XDG specification says to ignore relative paths
-        return Path(xdg) / "verispec"
+    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if xdg.is_absolute():  # the XDG specification says to ignore relative paths
+        return xdg / "verispec"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "verispec"
     if sys.platform == "win32":
@@ -42,10 +42,10 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            Path(temporary).unlink()
         raise
 
 

@@ -29,7 +29,7 @@ def is_elsewhere(folder: str) -> bool:
 
 def may_hold_source(path: str) -> bool:
     *folders, name = path.split("/")
-    return os.path.splitext(name)[1].lower() in SUFFIXES and not any(
+    return "." + name.lower().rpartition(".")[2] in SUFFIXES and not any(
         is_elsewhere(folder) for folder in folders if folder not in {"", ".", ".."}
     )
 

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import http.client
 import json
-import os
 import re
 import ssl
 import urllib.error
@@ -232,7 +231,7 @@ def _links(name: str, files: list[tuple[str, dict[str, str], str]]) -> list[Link
 
 def _parse_filename(filename: str) -> tuple[str, Version, bool] | None:
     """Project, version and whether it is a wheel; None for what is neither sdist nor wheel."""
-    if filename.startswith(".") or os.path.basename(filename) != filename or "\\" in filename:
+    if filename.startswith(".") or "/" in filename or "\\" in filename:
         return None
     try:
         if filename.endswith(".whl"):

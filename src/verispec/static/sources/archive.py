@@ -90,7 +90,7 @@ class ReadSlice:
     size: int
 
     def __call__(self) -> bytes:
-        with open(self.pack, "rb") as file:
+        with Path(self.pack).open("rb") as file:
             file.seek(self.offset)
             return file.read(self.size)
 
@@ -132,7 +132,7 @@ def open_archive(path: Path, *, name: str = "", progress: Progress | None = None
     """
     name = name or path.name
     try:
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise VerispecError(
@@ -238,7 +238,7 @@ def _zip_members(path: Path, limit: int) -> Iterator[tuple[str, str, bytes | Non
 
 def _tar_members(path: Path, limit: int) -> Iterator[tuple[str, str, bytes | None]]:
     """Name, kind and content (None when too large, or not source) of every entry that is a file or a link."""
-    with open(path, "rb") as raw:
+    with path.open("rb") as raw:
         stream = _Metered(_decompressed(raw, _compression(path)), limit)
         stream.allow(HEADER_BYTES)
         with tarfile.open(fileobj=stream, mode="r|", errorlevel=0) as archive:  # type: ignore[call-overload]
@@ -260,7 +260,7 @@ def _tar_members(path: Path, limit: int) -> Iterator[tuple[str, str, bytes | Non
 
 
 def _compression(path: Path) -> str:
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         head = file.read(6)
     for magic, kind in ((b"\x1f\x8b", "gz"), (b"BZh", "bz2"), (b"\xfd7zXZ\0", "xz")):
         if head.startswith(magic):

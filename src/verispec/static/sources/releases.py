@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +62,7 @@ def fetch(release: Release, *, progress: Progress | None = None) -> Path:
     folder = cache_dir() / "releases" / release.name / str(release.version)
     known = read_json(folder / "file.json")
     if isinstance(known, dict):
-        cached = folder / os.path.basename(str(known.get("name")))
+        cached = folder / Path(str(known.get("name"))).name
         if cached.is_file() and _sha256(cached) == known.get("sha256"):
             return cached
     config = index_config()
@@ -102,7 +101,7 @@ def fetch(release: Release, *, progress: Progress | None = None) -> Path:
 
 
 def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
