@@ -50,3 +50,12 @@ class VerispecError(Exception):
         self.diagnostic = Diagnostic(code, message, where, cause, hint)
         self.exit_code = exit_code
         super().__init__(str(self.diagnostic))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors cross process boundaries whole."""
+        return _rebuild, (self.diagnostic, self.exit_code)
+
+
+def _rebuild(diagnostic: Diagnostic, exit_code: int) -> VerispecError:
+    fields = diagnostic.to_json()
+    return VerispecError(fields.pop("code"), fields.pop("message"), **fields, exit_code=exit_code)

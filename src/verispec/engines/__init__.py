@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 OpFunction = Callable[..., Any]
-"""Called with the contract's parameters by keyword, torch tensors on the engine's device; writes its outputs in place."""
+"""Called with the contract's parameters by keyword, torch tensors on the engine's device; writes outputs in place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from verispec.engines import UnsupportedCall
@@ -60,7 +61,7 @@ class Missing(Exception):
 
 
 def value_for(contract: Contract, theirs: str, mapping: Mapping[str, str], bound: Mapping[str, Any]) -> Any:
-    """What to pass as the engine's parameter `theirs`: ours, a stride, or a size that callers know. Raises `Missing`."""
+    """What to pass as the engine's `theirs`: ours, a stride, or a size that callers know; else `Missing`."""
     if theirs in mapping and mapping[theirs] in bound:
         return bound[mapping[theirs]]
     sizes = host_sizes(contract, bound)
@@ -120,7 +121,7 @@ def _recovered(bound: Mapping[str, Any]) -> dict[str, int]:
 
 def _copy_and_expand(bound: Mapping[str, Any]) -> dict[str, int]:
     starts = bound["query_start_loc_ptr"].tolist()
-    longest = max((end - start for start, end in zip(starts[:-1], starts[1:], strict=True)), default=0)
+    longest = max((end - start for start, end in pairwise(starts)), default=0)
     longest += int(bound["num_padding_slots_per_request"])
     block = int(bound.get("BLOCK_SIZE_TOKENS") or 256)
     return {"batch_size": len(bound["query_end_loc_ptr"]), "num_blocks": -(-longest // block)}

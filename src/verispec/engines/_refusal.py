@@ -56,4 +56,4 @@ def _reason(error: Exception, contract: Contract, bound: Mapping[str, Any]) -> s
 
 
 def _same(before: torch.Tensor, after: torch.Tensor) -> bool:
-    return torch.equal(before.contiguous().view(torch.uint8), after.contiguous().view(torch.uint8))
+    return bool(torch.equal(before.contiguous().view(torch.uint8), after.contiguous().view(torch.uint8)))

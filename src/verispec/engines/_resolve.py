@@ -16,7 +16,11 @@ BUILT_IN: dict[str, tuple[str, str, str]] = {
     "reference": ("verispec.engines.reference", "cpu", "the reference engine on the CPU (C++)"),
     "reference:triton": ("verispec.engines.reference", "triton", "its GPU kernels, or Triton's interpreter"),
     "vllm": ("verispec.engines.vllm", "create", "the vLLM installed here"),
-    "vllm@SOURCE[#REV]": ("verispec.engines.vllm_source", "create", "a vLLM checkout, archive or release, nothing built"),
+    "vllm@SOURCE[#REV]": (
+        "verispec.engines.vllm_source",
+        "create",
+        "a vLLM checkout, archive or release, nothing built",
+    ),
     "transformers": ("verispec.engines.transformers", "create", "generation oracle"),
 }
 """Name as shown to people, module, factory, and what it is. Modules are imported when an engine is asked for."""

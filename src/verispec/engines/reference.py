@@ -1,4 +1,4 @@
-"""Engines ``reference`` (C++ on the CPU) and ``reference:triton`` (CUDA, or Triton's interpreter in a child process)."""
+"""Engines ``reference`` (C++ on the CPU) and ``reference:triton`` (CUDA, or the interpreter in a child process)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Reference:
 
 
 def cpu(device: str | None = None) -> Engine:
-    """The reference on the CPU. Raises VerispecError V-ENG-DEVICE for another device, V-ENG-BUILD without the extension."""
+    """The reference on the CPU. Raises VerispecError V-ENG-DEVICE for another device, V-ENG-BUILD when not built."""
     if device == "cuda":
         raise VerispecError(
             "V-ENG-DEVICE",
@@ -69,7 +69,7 @@ def cpu(device: str | None = None) -> Engine:
 
 
 def triton(device: str | None = None) -> Engine:
-    """The reference's Triton kernels: on CUDA where there is a GPU, else in the interpreter, which needs a process of its own.
+    """The reference's Triton kernels: on CUDA where there is a GPU, else in the interpreter in a child process.
 
     Raises VerispecError V-ENG-TRITON when triton or torch is not installed.
     """

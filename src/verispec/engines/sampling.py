@@ -103,7 +103,9 @@ class WholeSampler(Protocol):
         ...
 
 
-def replay(generator: torch.Generator, drafts: int, vocab: int, bonus: int = -1, dtype: torch.dtype | None = None) -> Draws:
+def replay(
+    generator: torch.Generator, drafts: int, vocab: int, bonus: int = -1, dtype: torch.dtype | None = None
+) -> Draws:
     """The draws of one request from the state of its generator at the start of verification.
 
     The order is that of vllm.v1.sample.rejection_sampler (0.18.0 to 0.33.0): `drafts` uniforms in

@@ -9,7 +9,7 @@ from verispec.errors import VerispecError
 
 
 def create(device: str | None = None) -> Engine:
-    """The engine. Raises VerispecError V-ENG-VLLM when vLLM is missing or broken, V-ENG-DEVICE when it runs elsewhere."""
+    """The engine. Raises VerispecError: V-ENG-VLLM, missing or broken; V-ENG-DEVICE, it is for another device."""
     if find_spec("vllm") is None:
         raise VerispecError(
             "V-ENG-VLLM",

@@ -56,7 +56,7 @@ class Vllm:
                 hint="install a vLLM for that device, or leave --device away",
             )
         torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+        torch.utils.deterministic.fill_uninitialized_memory = True
 
     def describe(self) -> Description:
         triton_utils = importlib.import_module("vllm.triton_utils")
@@ -74,7 +74,11 @@ class Vllm:
             "settings": " ".join(f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("VLLM_")),
         }
         return Description(
-            "vllm", str(vllm.__version__), type(self._platform).__name__, self.device, {k: v for k, v in details.items() if v}
+            "vllm",
+            str(vllm.__version__),
+            type(self._platform).__name__,
+            self.device,
+            {k: v for k, v in details.items() if v},
         )
 
     def op(self, name: str) -> OpFunction | Unsupported:

@@ -23,7 +23,7 @@ class VllmSampler:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._module = importlib.import_module(SAMPLER_MODULE)
+        self._module: Any = importlib.import_module(SAMPLER_MODULE)
         self._sampler = importlib.import_module("vllm.v1.sample.sampler").Sampler
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
@@ -106,7 +106,9 @@ def _generators(batch: SamplerBatch, device: str) -> dict[int, torch.Generator]:
 def _spec_metadata(batch: SamplerBatch, device: str) -> Any:
     """SpecDecodeMetadata in production's dtypes: int32 throughout."""
     cls = importlib.import_module("vllm.v1.spec_decode.metadata").SpecDecodeMetadata
-    target, bonus, row = [], [], 0
+    target: list[int] = []
+    bonus: list[int] = []
+    row = 0
     for count in batch.counts:
         target += range(row, row + count)
         bonus.append(row + count)
