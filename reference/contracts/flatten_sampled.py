@@ -1,0 +1,39 @@
+"""flatten_sampled: the ragged rows of sampled tokens, one after the other in the order of the target's rows."""
+
+from dataclasses import replace
+
+from verispec.reference.contracts._model import INTS, Clause, Contract, Role, Symbol, Tensor
+from verispec.reference.contracts._request_state import AXES, CU_NUM_LOGITS, SAMPLED
+
+_SYMBOL = "vllm.v1.worker.gpu.spec_decode.rejection_sampler._flatten_sampled_kernel"
+
+CONTRACT = Contract(
+    name="flatten_sampled",
+    family="request-state",
+    summary="Copy the valid tokens of each request to its target rows.",
+    axes={name: AXES[name] for name in ("B", "L", "S")},
+    params=(
+        Tensor("flat_sampled", ("L",), INTS, "one token a target row", role=Role.OUT, production="int64"),
+        replace(SAMPLED, role=Role.IN),
+        Tensor("num_sampled", ("B",), INTS, "emitted tokens", production="int32"),
+        CU_NUM_LOGITS,
+    ),
+    clauses=(
+        Clause(
+            "FLS-1",
+            "Row cu_num_logits[b] + i receives sampled[b, i], for i below num_sampled[b].",
+            f"vllm 0.33.0 {_SYMBOL}",
+        ),
+        Clause("FLS-2", "Rows past num_sampled are neither read nor written.", f"vllm 0.33.0 {_SYMBOL}"),
+        Clause(
+            "FLS-3",
+            "A request never writes beyond its own rows, nor reads beyond the columns of sampled.",
+            "contract: no number that was not checked is an index",
+        ),
+        Clause("FLS-4", "Strides are honoured; no batch is a no-op.", "contract: tensors, not pointers"),
+        Clause(
+            "FLS-5", "Ids and counts of int32 and of int64 give the same tokens, in any mix.", f"vllm 0.33.0 {_SYMBOL}"
+        ),
+    ),
+    symbols=(Symbol("vllm", _SYMBOL, since="0.20.0"),),
+)
