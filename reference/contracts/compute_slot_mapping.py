@@ -88,7 +88,13 @@ CONTRACT = Contract(
         Clause("CSM-11", "Positions, blocks and slots of int32 and of int64 give the same numbers, in any mix.", _VLLM),
     ),
     symbols=(
-        Symbol("vllm", "vllm.v1.worker.block_table._compute_slot_mapping_kernel", since="0.19.0", until="0.29.0"),
+        Symbol(
+            "vllm",
+            "vllm.v1.worker.block_table._compute_slot_mapping_kernel",
+            since="0.19.0",
+            until="0.29.0",
+            rename={"KV_CACHE_BLOCK_SIZE": "block_size"},
+        ),
         Symbol("vllm", "vllm.v1.worker.block_table.ComputeSlotMappingKernel.kernel", since="0.29.0"),
     ),
 )

@@ -82,7 +82,7 @@ def refuse_what_is_lost(contract: Contract, passed: Mapping[str, Any], bound: Ma
     ruled by a flag and may be dropped; a size, a block size or a flag that is off loses nothing.
     """
     for param in contract.params:
-        if not isinstance(param, Scalar) or param.name not in bound or param.tuning or param.axis:
+        if not isinstance(param, Scalar) or param.name not in bound or param.tuning or param.axis or param.stride_of:
             continue
         wanted = bound[param.name]
         if param.name not in passed:
@@ -142,6 +142,8 @@ _SIZES: dict[str, Callable[[Mapping[str, Any]], dict[str, int]]] = {
     "compute_slot_mapping": lambda bound: {
         "num_reqs": len(bound["query_start_loc_ptr"]) - 1,
         "num_programs": len(bound["query_start_loc_ptr"]),
+        "block_size": bound["KV_CACHE_BLOCK_SIZE"],
+        "BLOCKS_PER_KV_BLOCK": 1,
     },
 }
 
