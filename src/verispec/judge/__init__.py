@@ -1,8 +1,8 @@
 """The judge: hostile calls, exact comparisons, stated bounds. It never imports an engine."""
 
 from verispec.judge._compare import Compare, exact
-from verispec.judge._failure import EXPLANATION, Failure, Inconclusive, Kind, Mismatch, Outcome
-from verispec.judge._memory import LAYOUTS, Guarded
+from verispec.judge._failure import EXPLANATION, Failure, Inconclusive, Kind, Mismatch, Outcome, same
+from verispec.judge._memory import LAYOUTS, Guarded, sparse_zeros
 from verispec.judge._op import OpUnderTest
 
 __all__ = [
@@ -17,4 +17,6 @@ __all__ = [
     "OpUnderTest",
     "Outcome",
     "exact",
+    "same",
+    "sparse_zeros",
 ]

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 
 class Outcome(StrEnum):
     """The result of a case. XFAIL and XPASS come from expectations, CRASH and TIMEOUT from the supervisor."""
@@ -78,3 +80,16 @@ class Mismatch(AssertionError):
 
 class Inconclusive(Exception):
     """Raised when the evidence is not enough for a verdict; never a pass."""
+
+
+def same(relation: str, expected: Any, got: Any) -> None:
+    """Two calls that must agree do: raises `Mismatch` with the first place where they do not.
+
+    `relation` says what the calls have to do with each other, e.g. "a permuted batch".
+    """
+    wrong = np.flatnonzero(np.asarray(expected).ravel() != np.asarray(got).ravel())
+    if len(wrong):
+        index = [int(i) for i in np.unravel_index(wrong[0], np.shape(expected))]
+        one, two = np.asarray(expected)[tuple(index)].item(), np.asarray(got)[tuple(index)].item()
+        message = f"{relation}: element {index} is {two}, the plain call gives {one}"
+        raise Mismatch(Failure(Kind.RELATION, message, wrong=len(wrong), total=int(np.size(expected))))

@@ -8,6 +8,7 @@ or on what an output held before, differs between a call under pattern 0 and one
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,18 @@ def _strides(shape: Sequence[int], layout: str) -> list[int]:
         if layout == "padded" and n == 0:
             step += 5
     return strides
+
+
+def sparse_zeros(rows: int, columns: int, dtype: torch.dtype, device: str = "cpu") -> torch.Tensor:
+    """Zeros of [rows, columns] that take memory only where they are written, for offsets past 2^31.
+
+    On the CPU the pages are anonymous and not reserved; on a GPU they are plain zeros.
+    """
+    if device != "cpu":
+        return torch.zeros((rows, columns), dtype=dtype, device=device)
+    size = rows * columns * torch.empty(0, dtype=dtype).element_size()
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    return torch.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=dtype).view(rows, columns)
 
 
 def bits(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

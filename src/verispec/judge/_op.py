@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,13 @@ from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch
 from verispec.judge._memory import Guarded, to_numpy
 from verispec.judge._shapes import axis_sizes, shape_of
 from verispec.reference import oracle
-from verispec.reference.contracts import Contract, Scalar, Tensor
+from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor
 
 EXAMPLES = 5
 """Places of a mismatch that are kept; the rest is counted."""
+
+TILE = 1024
+"""A power of two for tuning parameters that a case leaves open."""
 
 
 class OpUnderTest:
@@ -91,6 +94,12 @@ class OpUnderTest:
             t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded
         }
 
+    def run(self, values: Mapping[str, Any], **tensors: torch.Tensor | None) -> dict[str, Array]:
+        """Call the op once with some tensors passed as they are, for tensors too large to be copied or guarded."""
+        guarded, scalars = self._materialise(values, {}, {}, {}, 0, given=tensors)
+        self.function(**scalars, **{name: g.view for name, g in guarded.items()}, **tensors)
+        return {t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded}
+
     def _materialise(
         self,
         values: Mapping[str, Any],
@@ -98,6 +107,7 @@ class OpUnderTest:
         layouts: Mapping[str, str],
         shapes: Mapping[str, Sequence[int]],
         pattern: int,
+        given: Collection[str] = (),
     ) -> tuple[dict[str, Guarded], dict[str, Any]]:
         arrays = {
             t.name: np.asarray(values[t.name])
@@ -109,11 +119,15 @@ class OpUnderTest:
         guarded: dict[str, Guarded] = {}
         scalars: dict[str, Any] = {}
         for param in self.contract.params:
+            if param.name in given:
+                continue
             if isinstance(param, Scalar):
                 if param.name in values:
                     scalars[param.name] = values[param.name]
                 elif param.axis in sizes:
                     scalars[param.name] = sizes[param.axis]
+                elif param.tuning and param.default is REQUIRED:
+                    scalars[param.name] = TILE
                 continue
             if param.name in arrays:
                 shape: tuple[int, ...] = arrays[param.name].shape
@@ -128,6 +142,9 @@ class OpUnderTest:
             if param.name in arrays:
                 tensor.fill(torch.as_tensor(arrays[param.name]).to(dtype))
             guarded[param.name] = tensor
+        for param in self.contract.params:
+            if isinstance(param, Scalar) and param.stride_of in guarded:
+                scalars.setdefault(param.name, guarded[param.stride_of].view.stride(0))
         return guarded, scalars
 
     def _nothing_else_changed(self, guarded: Mapping[str, Guarded]) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from verispec.reference.contracts import Contract, Scalar, Tensor
 
+_SINGLE = re.compile(r"([A-Za-z_]\w*)(?:\+(\d+))?")
+
 
 def axis_sizes(
     contract: Contract, shapes: Mapping[str, Sequence[int]], scalars: Mapping[str, object]
@@ -16,15 +18,14 @@ def axis_sizes(
     for param in contract.params:
         if isinstance(param, Scalar):
             value = scalars.get(param.name)
-            if param.axis and isinstance(value, int):
-                sizes.setdefault(param.axis, value)
             if isinstance(value, int):
-                sizes.setdefault(param.name, value)
-        elif param.name in shapes:
-            for axis, dim in zip(param.shape, shapes[param.name], strict=True):
-                match = re.fullmatch(r"([A-Za-z_]\w*)(?:\+(\d+))?", str(axis))
-                if match:
-                    sizes.setdefault(match[1], dim - int(match[2] or 0))
+                sizes[param.name] = int(value)
+                if param.axis:
+                    sizes[param.axis] = int(value)
+    for tensor in contract.tensors:
+        for axis, dim in zip(tensor.shape, shapes.get(tensor.name, ()), strict=False):
+            if match := _SINGLE.fullmatch(str(axis)):
+                sizes.setdefault(match[1], dim - int(match[2] or 0))
     return sizes
 
 
@@ -38,8 +39,8 @@ def shape_of(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 def _evaluate(expression: str, sizes: Mapping[str, int]) -> int:
     total = 0
-    for term in expression.split("+"):
-        product = 1
+    for sign, term in re.findall(r"([+-]?)([^+-]+)", expression):
+        product = -1 if sign == "-" else 1
         for factor in term.split("*"):
             product *= int(factor) if factor.isdigit() else sizes[factor]
         total += product

@@ -1,0 +1,130 @@
+"""Batches of drafts for the flat family, in the shapes that break kernels.
+
+A batch has B requests with counts[b] draft tokens each, N in all, over a vocabulary of V tokens. The
+counts are named, so that a case id says what was run: requests without drafts first, last and
+between, requests of different length, and the longest that engines allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+COUNTS: dict[str, tuple[int, ...]] = {
+    "one": (3,),
+    "even": (2, 2, 2, 2),
+    "ragged": (3, 1, 5, 2),
+    "gaps": (0, 3, 0, 0, 4, 1, 0),
+    "none": (0, 0, 0),
+    "empty": (),
+    "longest": (128, 1, 127),
+    "wide": (1,) * 257,
+}
+"""Draft tokens of each request, by name."""
+
+MARGIN = 1e-4
+"""Least relative distance of u from p/q in random batches: far above float32's rounding of p/q
+(2^-23), so that no correctly rounded implementation can decide otherwise."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch in float64 and int64; `at(b)` are the flat indices of request b's drafts."""
+
+    counts: Array
+    vocab: int
+    draft_token_ids: Array
+    target_probs: Array
+    draft_probs: Array | None
+    uniform: Array
+    inv_q: Array
+    bonus: Array
+    recovered: Array
+    argmax: Array
+    is_greedy: Array
+
+    @property
+    def requests(self) -> int:
+        return int(self.counts.shape[0])
+
+    @property
+    def tokens(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def most(self) -> int:
+        """The largest count, at least 1, as engines size their output by it."""
+        return max([1, *self.counts.tolist()])
+
+    @property
+    def cu(self) -> Array:
+        """Inclusive cumulative counts, without a leading zero."""
+        return np.cumsum(self.counts)
+
+    def at(self, b: int) -> slice:
+        end = int(self.cu[b])
+        return slice(end - int(self.counts[b]), end)
+
+
+def rounded(values: Array, dtype: str) -> Array:
+    """`values` as `dtype` holds them, in float64."""
+    import torch
+
+    held: Array = torch.from_numpy(np.asarray(values, dtype=np.float64)).to(getattr(torch, dtype)).double().numpy()
+    return held
+
+
+def probabilities(
+    rng: np.random.Generator, rows: int, vocab: int, dtype: str = "float32", spread: float = 2.0
+) -> Array:
+    """Rows of a softmax over normal logits, as `dtype` holds them; a larger `spread` gives peaked rows."""
+    logits = rng.normal(scale=spread, size=(rows, vocab))
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True)) if rows else logits
+    return rounded(weights / weights.sum(axis=1, keepdims=True) if rows else weights, dtype)
+
+
+def random_batch(
+    rng: np.random.Generator,
+    counts: tuple[int, ...] | list[int] | Array,
+    vocab: int,
+    *,
+    draft: bool = True,
+    greedy: float = 0.0,
+    dtype: str = "float32",
+) -> Batch:
+    """A batch that production could produce: valid ids, probabilities that sum to one, u in (0, 1).
+
+    `draft` False leaves draft probabilities away (n-gram drafts), `greedy` is the share of greedy
+    requests; u keeps `MARGIN` from p/q. Recovered and bonus tokens differ from the draft token where
+    the vocabulary allows it, so that taking the wrong one shows.
+    """
+    counts = np.asarray(counts, dtype=np.int64)
+    n, b = int(counts.sum()), len(counts)
+    p = probabilities(rng, n, vocab, dtype)
+    q = probabilities(rng, n, vocab, dtype) if draft else None
+    ids = rng.integers(0, vocab, size=n)
+    if q is not None and n:
+        ids = np.array([rng.choice(vocab, p=row / row.sum()) for row in q]) if vocab <= 4096 else ids
+    uniform = rng.random(n) * 0.999 + 0.0005
+    ratio = p[np.arange(n), ids] / (q[np.arange(n), ids] if q is not None else 1.0)
+    close = np.abs(ratio - uniform) <= MARGIN * np.maximum(ratio, uniform)
+    uniform[close] *= 1 - 4 * MARGIN
+    argmax = np.where(rng.random(n) < 0.7, ids, rng.integers(0, vocab, size=n))
+    step = rng.integers(1, max(vocab, 2), size=n)
+    return Batch(
+        counts=counts,
+        vocab=vocab,
+        draft_token_ids=ids,
+        target_probs=p,
+        draft_probs=q,
+        uniform=uniform,
+        inv_q=1.0 / rng.exponential(size=(b, vocab)),
+        bonus=rng.integers(0, vocab, size=b),
+        recovered=(ids + step) % vocab,
+        argmax=argmax,
+        is_greedy=rng.random(b) < greedy,
+    )
