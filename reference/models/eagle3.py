@@ -1,7 +1,7 @@
 """The Eagle3 head: one decoder layer that drafts from its target's hidden states.
 
 Source: Li et al. 2025, "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",
-section 3; tensor names and config keys as the SafeAILab checkpoints and vLLM 0.33.0 (``Eagle3LlamaForCausalLM``) have them.
+section 3; tensor names and config keys as in the SafeAILab checkpoints and vLLM 0.33.0's ``Eagle3LlamaForCausalLM``.
 
 One row of the head stands for one target position i. It gets the embedding e of token i + 1 and a hidden state h (at
 first `combine` of the target's auxiliary states of position i, then the head's own output for the row before) and
@@ -204,8 +204,8 @@ class Eagle3Head(nn.Module):
 def load_eagle3(folder: str | Path, target: PreTrainedModel, layer_idx: int = 0) -> Eagle3Head:
     """Load a head for `target`, in its dtype and on its device, in eval mode, without gradients.
 
-    Both published formats are read: SafeAILab's (flat config, ``midlayer.*``) and speculators' (``transformer_layer_config``,
-    ``layers.0.*``). Embeddings come from the target unless the checkpoint has its own.
+    Both published formats are read: SafeAILab's (flat config, ``midlayer.*``) and speculators'
+    (``transformer_layer_config``, ``layers.0.*``). Embeddings come from the target unless the checkpoint has its own.
 
     Raises:
         VerispecError: V-MODEL-FOLDER, V-MODEL-CONFIG, V-MODEL-KIND if `folder` is no Eagle3 checkpoint; V-EAGLE3-OPTION

@@ -21,8 +21,8 @@ def load_target(
 
     Raises:
         VerispecError: V-MODEL-FOLDER, V-MODEL-CONFIG if `folder` is no checkpoint; V-MODEL-KIND if it is an Eagle3 head
-            or no causal model; V-MODEL-WEIGHTS if a weight is missing, has another shape, or cannot be read. (transformers
-            alone would fill a missing weight with random numbers and go on.)
+            or no causal model; V-MODEL-WEIGHTS if a weight is missing, has another shape, or cannot be read.
+            (transformers alone would fill a missing weight with random numbers and go on.)
     """
     folder = Path(folder)
     if is_eagle3(read_config(folder)):

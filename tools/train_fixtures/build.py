@@ -1,0 +1,133 @@
+"""The three models before training, and the losses that train them."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from verispec.reference.models import AuxiliaryStates, Eagle3Config, Eagle3Head
+
+from .recipe import Recipe, Shape
+from .training import Loss, mixed
+from .unroll import unroll
+
+
+def llama(shape: Shape, recipe: Recipe) -> LlamaForCausalLM:
+    """Return an untrained Llama with tied embeddings."""
+    config = LlamaConfig(num_hidden_layers=shape.layers, tie_word_embeddings=True, **_fields(shape, recipe))
+    return LlamaForCausalLM(config)
+
+
+def eagle3_head(target: LlamaForCausalLM, kept: torch.Tensor, recipe: Recipe) -> Eagle3Head:
+    """Return an untrained head for `target` whose draft vocabulary are the ids `kept`, in increasing order."""
+    config = Eagle3Config(
+        num_hidden_layers=1,
+        draft_vocab_size=len(kept),
+        target_hidden_size=recipe.target.hidden,
+        eagle_aux_hidden_state_layer_ids=list(recipe.aux_layers),
+        tie_word_embeddings=False,
+        **_fields(recipe.target, recipe),
+    )
+    head = Eagle3Head(config, target.get_input_embeddings())
+    head.d2t.copy_(kept - torch.arange(len(kept), device=kept.device))
+    head.t2d.zero_()
+    head.t2d[kept] = True
+    with torch.no_grad():
+        head.lm_head.weight.copy_(target.get_output_embeddings().weight[kept])
+        head.norm.weight.copy_(target.model.norm.weight)
+    return head
+
+
+def _fields(shape: Shape, recipe: Recipe) -> dict[str, int | None]:
+    return {
+        "vocab_size": recipe.vocab_size,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.mlp,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "max_position_embeddings": recipe.max_positions,
+        "bos_token_id": None,
+        "eos_token_id": 0,
+    }
+
+
+def text_loss(model: LlamaForCausalLM) -> Loss:
+    """Cross entropy of the next token of the text."""
+
+    def loss(ids: torch.Tensor) -> torch.Tensor:
+        logits = model(ids, use_cache=False).logits[:, :-1]
+        return functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+
+    return loss
+
+
+def distillation_loss(target: LlamaForCausalLM, draft: LlamaForCausalLM) -> Loss:
+    """Kullback-Leibler divergence of the draft model from the target, a token."""
+
+    def loss(ids: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            p = target(ids, use_cache=False).logits.float().log_softmax(-1)
+        q = draft(ids, use_cache=False).logits.float().log_softmax(-1)
+        return functional.kl_div(q.flatten(0, 1), p.flatten(0, 1), reduction="batchmean", log_target=True)
+
+    return loss
+
+
+def eagle3_loss(target: LlamaForCausalLM, head: Eagle3Head, recipe: Recipe) -> Loss:
+    """Cross entropy of the head against the target's probabilities, over the unrolled steps.
+
+    What the target gives to tokens outside the draft vocabulary is left out, not spread: the head need not care for
+    positions where it cannot be right.
+    """
+    aux_states = AuxiliaryStates(target, recipe.aux_layers)
+
+    def loss(ids: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            p = target(ids, use_cache=False).logits.float().softmax(-1)[..., head.t2d]
+            aux = aux_states.take()
+        total, weights = p.new_zeros(()), 0.0
+        for step, normed in enumerate(unroll(head, ids, aux, recipe.unrolled)):
+            q = head.logits(normed).float().log_softmax(-1)
+            weight = recipe.unroll_decay**step
+            total = total - weight * (p[:, step + 1 : step + 1 + q.shape[1]] * q).sum(-1).mean()
+            weights += weight
+        return total / weights
+
+    return loss
+
+
+def frequent(stream: torch.Tensor, vocab_size: int, count: int) -> torch.Tensor:
+    """Return the `count` most frequent ids of a stream, in increasing order; among equals the lower ids."""
+    counts = torch.bincount(stream, minlength=vocab_size).cpu()
+    order = torch.sort(-counts, stable=True).indices[:count]
+    return order.sort().values.to(stream.device)
+
+
+def write(target: PreTrainedModel, stream: torch.Tensor, count: int, recipe: Recipe, seed: int) -> torch.Tensor:
+    """Let the target continue `count` pieces of a stream, half of them greedily; return one stream of all texts.
+
+    Drafters see what the target writes, not only what people wrote: this is the text on which they will be used.
+    """
+    torch.manual_seed(seed)
+    texts: list[torch.Tensor] = []
+    offsets = torch.arange(recipe.written_prompt)
+    for sampled in (False, True):
+        starts = torch.randint(len(stream) - recipe.written_prompt, (count // 2, 1))
+        prompts = stream[(starts + offsets).to(stream.device)]
+        length = recipe.written_length - recipe.written_prompt
+        texts += [continue_text(target, part, length, sampled).flatten() for part in prompts.split(2048)]
+    return torch.cat(texts)
+
+
+def continue_text(target: PreTrainedModel, prompts: torch.Tensor, length: int, sampled: bool) -> torch.Tensor:
+    """Return prompts [P, T] with `length` new tokens each; an end of text does not stop it."""
+    settings = GenerationConfig(
+        do_sample=sampled, top_k=0 if sampled else None, max_new_tokens=length, eos_token_id=None, pad_token_id=0
+    )
+    with torch.no_grad(), mixed(prompts.device):
+        texts: torch.Tensor = target.generate(
+            prompts, attention_mask=torch.ones_like(prompts), generation_config=settings
+        )
+    return texts

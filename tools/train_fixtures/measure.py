@@ -1,0 +1,60 @@
+"""Acceptance on held-back text: greedy chains of K drafts, replayed over what the target writes by itself.
+
+With greedy decoding the output is the target's own, whatever is drafted; so a chain is right for as long as its
+drafts equal that text, and every chain can be computed with the text as its input.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import LlamaForCausalLM
+
+from verispec.reference.models import AuxiliaryStates, Eagle3Head
+
+from .build import continue_text
+from .recipe import Recipe
+from .unroll import unroll
+
+
+@torch.no_grad()
+def measure(
+    target: LlamaForCausalLM, draft: LlamaForCausalLM, head: Eagle3Head, prompts: torch.Tensor, recipe: Recipe
+) -> dict[str, Any]:
+    """Return tokens a step (accepted and the target's own one) and the acceptance of each draft position."""
+    k, prompt_length = recipe.num_drafts, prompts.shape[1]
+    texts = continue_text(target, prompts, recipe.measured_length, sampled=False)
+    with AuxiliaryStates(target, recipe.aux_layers) as aux_states:
+        target(texts, use_cache=False)
+        aux = aux_states.take()
+
+    # hits[j][:, t]: the draft at distance j from the last known token t is the target's.
+    proposed = draft(texts, use_cache=False).logits.argmax(-1)
+    right = proposed[:, :-1] == texts[:, 1:]
+    chains = {"draft_model": [right[:, j:] for j in range(k)], "eagle3": []}
+    for j, normed in enumerate(unroll(head, texts, aux, k)):
+        ids = head.to_target(head.logits(normed).argmax(-1))
+        hits = ids[:, : texts.shape[1] - 2 - j] == texts[:, j + 2 : j + 2 + ids.shape[1]]
+        chains["eagle3"].append(torch.cat((hits.new_zeros(len(hits), 1), hits), dim=1))
+    return {name: _walk(hits, prompt_length, k) for name, hits in chains.items()}
+
+
+def _walk(hits: list[torch.Tensor], first: int, k: int) -> dict[str, Any]:
+    """Walk over the texts in steps of accepted drafts plus one, from the first written token on."""
+    length = min(hit.shape[1] for hit in hits)
+    table = torch.stack([hit[:, :length] for hit in hits]).long().cumprod(0).cpu()
+    accepted = table.sum(0)
+    steps, per_position = 0, [0] * k
+    for row in accepted.tolist():
+        last = first
+        while last < length:
+            steps += 1
+            for j in range(row[last]):
+                per_position[j] += 1
+            last += row[last] + 1
+    return {
+        "tokens_a_step": round(1 + sum(per_position) / steps, 3),
+        "acceptance_by_position": [round(count / steps, 3) for count in per_position],
+        "steps": steps,
+    }
