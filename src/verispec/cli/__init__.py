@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import Annotated, Any
 
-import click
 import typer
+from typer.core import TyperGroup
 
-from verispec import __version__, exits
+from verispec import __version__
 from verispec.errors import VerispecError
 
 COMMANDS: dict[str, str] = {
@@ -31,42 +31,56 @@ COMMANDS: dict[str, str] = {
 }
 
 
-class _Commands(click.Group):
+class _Commands(TyperGroup):
     """A group that knows its commands' names and imports a command's module on demand."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"verispec.cli.{cmd_name}")
-        command: click.Command = typer.main.get_command(module.app)
+        command = typer.main.get_command(module.app)
         command.name = cmd_name
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="verispec")
-def cli() -> None:
+cli = typer.Typer(
+    cls=_Commands,
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"verispec, version {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def _verispec(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
     """A conformance and regression test harness for speculative decoding in LLM inference engines."""
 
 
 def main(argv: list[str] | None = None) -> Any:
     """Run the command line; a user's mistake prints one diagnostic and ends with its exit code."""
     try:
-        sys.exit(cli.main(args=argv, prog_name="verispec", standalone_mode=False) or exits.GOOD)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(exits.USAGE)
-    except click.exceptions.Abort:
-        sys.exit(130)
+        typer.main.get_command(cli).main(args=argv, prog_name="verispec")
     except VerispecError as error:
         print(f"verispec: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except SystemExit as stop:
+        # Typer ends an interrupted command with 1, which would read as "bad".
+        sys.exit(130 if isinstance(stop.__context__, typer.Abort) else stop.code)

@@ -1,0 +1,97 @@
+"""What `verispec signatures` says, as data: the JSON of it is described by ``schemas/signatures.schema.json``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from verispec import __version__, exits
+from verispec.errors import Diagnostic
+from verispec.static.finding import Finding, Level
+from verispec.static.sources import INCOMPLETE
+
+FORMAT = "verispec/signatures/1"
+SCHEMA = Path(__file__).with_name("schemas") / "signatures.schema.json"
+
+WEIGHT: Mapping[Level, int] = {Level.NOTE: 0, Level.WARNING: 1, Level.ERROR: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The findings of one tree. `since` names the older tree whose `known` findings were left out.
+
+    `prefix` leads from where people read the output (the root of their repository) to the tree.
+    """
+
+    tree: str
+    findings: tuple[Finding, ...]
+    diagnostics: tuple[Diagnostic, ...] = ()
+    stats: Mapping[str, float] = field(default_factory=dict)
+    core: str = ""
+    since: str = ""
+    known: int = 0
+    prefix: str = ""
+    fail_on: Level = Level.ERROR
+
+    def fails(self, finding: Finding) -> bool:
+        return WEIGHT[finding.level] >= WEIGHT[self.fail_on]
+
+    @property
+    def exit_code(self) -> int:
+        """BAD for a finding of the level `fail_on`; a tree that could not be read whole is good only if it has one."""
+        if any(map(self.fails, self.findings)):
+            return exits.BAD
+        unread = any(diagnostic.code in INCOMPLETE or diagnostic.code == EMPTY for diagnostic in self.diagnostics)
+        return exits.CANNOT_TELL if unread else exits.GOOD
+
+    def count(self) -> Counter[Level]:
+        return Counter(finding.level for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "verispec": __version__,
+            "tree": self.tree,
+            "core": self.core,
+            "since": self.since,
+            "fail_on": self.fail_on.value,
+            "exit_code": self.exit_code,
+            "known": self.known,
+            "findings": [finding.to_json() for finding in self.findings],
+            "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics],
+            "stats": dict(self.stats),
+        }
+
+
+EMPTY = "V-SRC-EMPTY"
+"""Said of a tree without a single source file: nothing was judged, so nothing is known to be good."""
+
+
+def empty(tree: str) -> Diagnostic:
+    return Diagnostic(
+        EMPTY,
+        "the tree has no source file",
+        tree,
+        cause="no Python, C++ or CUDA file was found in it",
+        hint="name the folder that holds the package, or an other revision",
+    )
+
+
+def ordered(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Errors first, then by place, so that two runs over the same tree print the same."""
+    return tuple(sorted(findings, key=lambda finding: (-WEIGHT[finding.level], finding.location, finding.rule)))
+
+
+def as_json(outcome: Outcome) -> str:
+    return json.dumps(outcome.to_json(), indent=2, ensure_ascii=True)
+
+
+def printable(text: str) -> str:
+    """`text` with every character that a terminal or an XML reader could trip over written as an escape."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text
+    )

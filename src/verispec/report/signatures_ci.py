@@ -1,0 +1,70 @@
+"""Findings for continuous integration: GitHub's annotations and JUnit's XML."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+from verispec.report.signatures import Outcome, printable
+from verispec.static import rules
+from verispec.static.finding import Finding, Level
+
+COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"}
+
+
+def as_github(outcome: Outcome) -> str:
+    """Workflow commands, one a line, that GitHub shows beside the changed lines."""
+    return "\n".join(_annotation(finding, outcome.prefix) for finding in outcome.findings)
+
+
+def _annotation(finding: Finding, prefix: str) -> str:
+    properties = {
+        "file": prefix + finding.location.path,
+        "line": str(finding.location.line),
+        "col": str(finding.location.column),
+        "title": f"{finding.rule} {finding.symbol}",
+    }
+    said = ",".join(f"{name}={_escape(value, ':,')}" for name, value in properties.items())
+    return f"::{COMMANDS[finding.level]} {said}::{_escape(_body(finding, prefix))}"
+
+
+def _escape(text: str, more: str = "") -> str:
+    """`text` with the characters that end a workflow command or one of its properties percent-encoded."""
+    for character in "%\r\n" + more:
+        text = text.replace(character, f"%{ord(character):02X}")
+    return printable(text)
+
+
+def _body(finding: Finding, prefix: str) -> str:
+    lines = [finding.message]
+    lines += [f"{side.label} ({prefix}{side.location}): {side.text}" for side in finding.sides]
+    lines += [f"Fix: {finding.fix}"] if finding.fix else []
+    return "\n".join(lines)
+
+
+def as_junit(outcome: Outcome) -> str:
+    """One test case a finding, failed when it counts for the exit code, and one passed case for every silent rule."""
+    suite = ET.Element("testsuite", name="verispec signatures")
+    silent = set(rules.names()) - {finding.rule for finding in outcome.findings}
+    for finding in outcome.findings:
+        place = printable(f"{outcome.prefix}{finding.location}")
+        name = printable(f"{finding.symbol} at {place}")
+        case = ET.SubElement(
+            suite, "testcase", classname=finding.rule, name=name, file=printable(outcome.prefix + finding.location.path)
+        )
+        if outcome.fails(finding):
+            element = ET.SubElement(case, "failure", type=finding.level.value, message=printable(finding.message))
+        else:
+            element = ET.SubElement(case, "system-out")
+        element.text = printable(f"{finding.level.value}: {_body(finding, outcome.prefix)}")
+    for rule in sorted(silent):
+        ET.SubElement(suite, "testcase", classname=rule, name=rules.load(rule).title)
+    if outcome.diagnostics:
+        said = ET.SubElement(suite, "system-err")
+        said.text = printable("\n".join(map(str, outcome.diagnostics)))
+    suite.set("tests", str(len(suite.findall("testcase"))))
+    suite.set("failures", str(len(suite.findall("testcase/failure"))))
+    suite.set("errors", "0")
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True)

@@ -1,0 +1,82 @@
+"""Findings for people: each with its place, both sides of the disagreement, and how to fix it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from verispec.report.signatures import WEIGHT, Outcome, printable
+from verispec.static.finding import Finding, Level
+
+COLOURS = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
+
+
+def print_text(outcome: Outcome, console: Console, *, level: Level = Level.WARNING) -> None:
+    """Print the findings from `level` upwards, and a summary of all."""
+    wide = not console.is_terminal
+    for finding in outcome.findings:
+        if WEIGHT[finding.level] >= WEIGHT[level]:
+            _print_finding(finding, outcome.prefix, console, wide)
+    for diagnostic in outcome.diagnostics:
+        console.print(Text(printable(str(diagnostic)), "dim"), soft_wrap=wide)
+    if outcome.findings:
+        console.print(_by_rule(outcome.findings))
+    for line in _summary(outcome, level):
+        console.print(line, soft_wrap=wide)
+
+
+def _print_finding(finding: Finding, prefix: str, console: Console, wide: bool) -> None:
+    head = Text.assemble(
+        (finding.level.value, COLOURS[finding.level]),
+        (f" {finding.rule} ", "bold"),
+        printable(f"{prefix}{finding.location}"),
+        (printable(f"  {finding.symbol}"), "bold"),
+    )
+    console.print(head, soft_wrap=wide)
+    console.print(Padding(Text(printable(finding.message)), (0, 0, 0, 2), expand=False), soft_wrap=wide)
+    sides = Table.grid(padding=(0, 2))
+    for side in finding.sides:
+        where = printable(f"{prefix}{side.location}")
+        if wide:
+            console.print(Text(printable(f"    {side.label}: {where}: {side.text}")), soft_wrap=True)
+        sides.add_row(Text(printable(side.label), "dim"), Text(where, "dim"), Text(printable(side.text)))
+    if finding.sides and not wide:
+        console.print(Padding(sides, (0, 0, 0, 4), expand=False))
+    if finding.fix:
+        console.print(Text.assemble(("  fix: ", "green"), printable(finding.fix)), soft_wrap=wide)
+    console.print(Text(f"  verispec explain {finding.rule}   fingerprint {finding.fingerprint}", "dim"), soft_wrap=wide)
+    console.print()
+
+
+def _by_rule(findings: tuple[Finding, ...]) -> Table:
+    from verispec.static import rules
+
+    count = Counter((finding.rule, finding.level) for finding in findings)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("rule")
+    table.add_column("what it says")
+    for level in Level:
+        table.add_column(level.value, justify="right")
+    known = set(rules.names())
+    for rule in sorted({finding.rule for finding in findings}):
+        title = rules.load(rule).title if rule in known else ""
+        table.add_row(rule, title, *(str(count[rule, level] or "-") for level in Level))
+    return table
+
+
+def _summary(outcome: Outcome, level: Level) -> Iterator[Text]:
+    count = outcome.count()
+    said = ", ".join(f"{count[level]} {level.value}{'' if count[level] == 1 else 's'}" for level in Level)
+    against = f" against {outcome.core}" if outcome.core else ""
+    files = f" in {int(outcome.stats['files'])} files" if "files" in outcome.stats else ""
+    yield Text(printable(f"{outcome.tree}{against}: {said}{files}"))
+    if outcome.since:
+        yield Text(printable(f"only what is new since {outcome.since}; {outcome.known} known findings left out"))
+    hidden = sum(number for name, number in count.items() if WEIGHT[name] < WEIGHT[level])
+    if hidden:
+        yield Text(f"{hidden} findings below the level {level.value} are not shown; --level note shows them", "dim")
