@@ -117,7 +117,8 @@ def write(target: PreTrainedModel, stream: torch.Tensor, count: int, recipe: Rec
         starts = torch.randint(len(stream) - recipe.written_prompt, (count // 2, 1))
         prompts = stream[(starts + offsets).to(stream.device)]
         length = recipe.written_length - recipe.written_prompt
-        texts += [continue_text(target, part, length, sampled).flatten() for part in prompts.split(2048)]
+        with mixed(stream.device):
+            texts += [continue_text(target, part, length, sampled).flatten() for part in prompts.split(2048)]
     return torch.cat(texts)
 
 
@@ -126,7 +127,7 @@ def continue_text(target: PreTrainedModel, prompts: torch.Tensor, length: int, s
     settings = GenerationConfig(
         do_sample=sampled, top_k=0 if sampled else None, max_new_tokens=length, eos_token_id=None, pad_token_id=0
     )
-    with torch.no_grad(), mixed(prompts.device):
+    with torch.no_grad():
         texts: torch.Tensor = target.generate(
             prompts, attention_mask=torch.ones_like(prompts), generation_config=settings
         )
