@@ -41,10 +41,13 @@ def quiet() -> Iterator[None]:
 
 
 def install(platform: Any) -> str:
-    """Load the platform's extension and its kernel overrides; returns in words how they were installed."""
-    if hasattr(platform, "import_kernels"):
+    """Load the platform's extension and its kernel overrides; returns in words how they were installed.
+
+    A platform answers None for an attribute that it does not have.
+    """
+    if callable(getattr(platform, "import_kernels", None)):
         platform.import_kernels()
-    if hasattr(platform, "register_triton_kernel_overrides"):
+    if callable(getattr(platform, "register_triton_kernel_overrides", None)):
         platform.register_triton_kernel_overrides()
         return "platform registry"
     if platform.device_type != "cpu":
@@ -54,14 +57,23 @@ def install(platform: Any) -> str:
 
 def _replay_runner() -> str:
     """Call the methods of the CPU model runner that assign fallbacks; they use nothing of the runner itself."""
-    try:
-        module = importlib.import_module(RUNNER_MODULE)
-    except ImportError:
+    module = import_if_there(RUNNER_MODULE)
+    if module is None:
         return "none"
     methods = replacing_methods(Path(str(module.__file__)).read_text(encoding="utf-8"))
     for class_name, method in methods:
         getattr(getattr(module, class_name), method)(None)
     return ", ".join(f"{class_name}.{method}" for class_name, method in methods) or "none"
+
+
+def import_if_there(name: str) -> ModuleType | None:
+    """The module, or None where this vLLM has no such module; one that is there but does not import raises."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            return None
+        raise
 
 
 def replacing_methods(source: str) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from verispec.engines import UnsupportedCall
 from verispec.engines._launch import Missing, grid, ours, refuse_what_is_lost, value_for
-from verispec.engines.vllm._fallbacks import package_modules
+from verispec.engines.vllm._fallbacks import import_if_there, package_modules
 from verispec.reference.contracts import Contract
 
 
@@ -140,14 +140,12 @@ def find(contract: Contract, package: str = "vllm") -> list[Holder] | str:
 def _resolve(dotted: str) -> tuple[Any, str, Any] | None:
     """(host, attribute, kernel) of a dotted name whose host is a module or a class in one."""
     host_name, _, attribute = dotted.rpartition(".")
-    try:
-        host: Any = importlib.import_module(host_name)
-    except ImportError:
-        module_name, _, class_name = host_name.rpartition(".")
-        try:
-            host = getattr(importlib.import_module(module_name), class_name, None)
-        except ImportError:
-            return None
+    module_name, _, class_name = host_name.rpartition(".")
+    if class_name[:1].isupper():
+        module = import_if_there(module_name)
+        host = getattr(module, class_name, None)
+    else:
+        host = import_if_there(host_name)
     original = getattr(host, attribute, None)
     return None if original is None else (host, attribute, original)
 
@@ -181,10 +179,7 @@ def _launch_sites(
         if shape is None:
             continue
         name = ".".join([package, *path.relative_to(root).with_suffix("").parts])
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
+        module = importlib.import_module(name)
         if getattr(module, attribute, None) is original:
             holders.append(Holder(contract, f"{name}.{attribute}", original, module, attribute, shape=shape))
     return holders or f"nothing in this vLLM launches {host.__name__}.{attribute}"
