@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 
 def unconditional_to_conditional_rates(rates: Sequence[float]) -> list[float]:
@@ -37,7 +38,7 @@ def resolve_synthetic_acceptance_rates(n: int, rates: Sequence[float] | None, le
             raise ValueError(f"expected {n} acceptance rates, one a drafted position, got {len(rates)}: {rates}")
         if not all(0 <= rate <= 1 for rate in rates):
             raise ValueError(f"expected acceptance rates from 0 to 1, got {rates}")
-        if any(later > earlier for earlier, later in zip(rates, rates[1:], strict=False)):
+        if any(later > earlier for earlier, later in pairwise(rates)):
             raise ValueError(f"expected acceptance rates that never rise from one position to the next, got {rates}")
         return list(rates)
     assert length is not None

@@ -1,0 +1,174 @@
+"""Paged attention for models of transformers: the attention function ``verispec_paged``.
+
+A model loaded with ``attn_implementation="verispec_paged"`` runs on the flattened tokens of a ragged
+batch, [1, T]: prefill chunks, single decode tokens and tokens with drafts behind them in any mixture.
+Pass ``paged=PagedBatch(...)`` to its forward call, and ``use_cache=False``; the function writes the new keys and
+values through the slot mapping, gathers those of each sequence through its block table, and
+lets every query see its own sequence up to its own position. transformers' masks are not used.
+
+Requests with equally many queries form a group and are attended together, so no query is ever padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+from verispec.errors import VerispecError
+
+from .kv_cache import KVCache
+
+ATTENTION = "verispec_paged"
+_UNSUPPORTED = ("softcap", "s_aux", "position_bias")
+
+
+class _Group:
+    """Requests with the same number of queries."""
+
+    def __init__(
+        self, rows: torch.Tensor | None, query_positions: torch.Tensor, slots: torch.Tensor, num_keys: int
+    ) -> None:
+        self.rows = rows
+        self.batch, self.num_queries = query_positions.shape
+        self.slots = slots
+        self.num_keys = num_keys
+        self._query_positions = query_positions
+        self._masks: dict[tuple[int, int | None], torch.Tensor] = {}
+
+    def mask(self, heads_per_kv: int, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+        """Additive mask, [batch, 1, heads a key-value head * queries, keys]; made once, used by every layer."""
+        made = self._masks.get((heads_per_kv, window))
+        if made is None:
+            keys = torch.arange(self.num_keys, device=self.slots.device)
+            queries = self._query_positions[:, :, None]
+            hidden = keys > queries
+            if window is not None:
+                hidden |= keys <= queries - window
+            made = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
+            made = made[:, None].repeat(1, 1, heads_per_kv, 1)
+            self._masks[heads_per_kv, window] = made
+        return made
+
+
+class PagedBatch:
+    """What one forward pass needs to know of its batch: where new keys go and which old ones each query sees.
+
+    Args:
+        cache: of the model that runs.
+        slot_mapping: [T] slot of each token; negative for padding.
+        positions: [T] position of each token in its sequence.
+        block_table: [B, blocks] blocks of each sequence.
+        query_lens: tokens of each request in this pass.
+        seq_lens: [B] tokens of each sequence after this pass; nothing behind them is read.
+        max_seq_lens: the same or an upper bound of it, known without asking the device.
+        block_size: tokens a block.
+    """
+
+    def __init__(
+        self,
+        cache: KVCache,
+        slot_mapping: torch.Tensor,
+        positions: torch.Tensor,
+        block_table: torch.Tensor,
+        query_lens: Sequence[int],
+        seq_lens: torch.Tensor,
+        max_seq_lens: Sequence[int],
+        block_size: int,
+    ) -> None:
+        self.cache = cache
+        self.write_slots = slot_mapping.clamp(min=0)
+        lens = np.asarray(query_lens)
+        bounds = np.asarray(max_seq_lens)
+        starts = np.cumsum(lens) - lens
+        device = positions.device
+        self.groups: list[_Group] = []
+        for num_queries in np.unique(lens).tolist():
+            members = np.flatnonzero(lens == num_queries)
+            whole = len(members) == len(lens)
+            rows = member_ids = None
+            if not whole:
+                rows = torch.from_numpy((starts[members, None] + np.arange(num_queries)).reshape(-1)).to(device)
+                member_ids = torch.from_numpy(members).to(device)
+            num_keys = int(bounds[members].max())
+            slots = _visible_slots(
+                block_table if member_ids is None else block_table[member_ids],
+                seq_lens if member_ids is None else seq_lens[member_ids],
+                num_keys,
+                block_size,
+            )
+            queries = positions if rows is None else positions[rows]
+            self.groups.append(_Group(rows, queries.view(len(members), num_queries), slots, num_keys))
+
+
+def _visible_slots(block_table: torch.Tensor, seq_lens: torch.Tensor, num_keys: int, block_size: int) -> torch.Tensor:
+    """Return the slots of positions 0 to `num_keys` - 1, [batch * keys]; behind a sequence's end, the null block's."""
+    positions = torch.arange(num_keys, device=block_table.device)
+    slots = block_table[:, positions // block_size] * block_size + positions % block_size
+    return torch.where(positions < seq_lens[:, None], slots, 0).view(-1)
+
+
+def paged_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    paged: PagedBatch | None = None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend [1, heads, T, head size] queries to the paged cache; see the module docstring.
+
+    Raises:
+        VerispecError: V-RUN-ATTENTION without `paged`, or for a variant of attention that is not softmax(q k^T) v.
+    """
+    unknown = [name for name in _UNSUPPORTED if kwargs.get(name) is not None]
+    if paged is None or unknown:
+        raise VerispecError(
+            "V-RUN-ATTENTION",
+            f"the model's attention needs {', '.join(unknown)}"
+            if unknown
+            else f"{ATTENTION} was called without a batch",
+            hint="use a Llama-like or Qwen-like checkpoint",
+        )
+    cache = paged.cache
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    _, num_heads, num_tokens, head_dim = query.shape
+    kv_heads = cache.num_kv_heads
+    per_kv = num_heads // kv_heads
+    keys, values = cache.keys[layer], cache.values[layer]
+    keys.index_copy_(0, paged.write_slots, key.transpose(1, 2).reshape(num_tokens, -1))
+    values.index_copy_(0, paged.write_slots, value.transpose(1, 2).reshape(num_tokens, -1))
+
+    tokens = query[0].transpose(0, 1)
+    out = torch.empty_like(tokens) if len(paged.groups) > 1 else None
+    for group in paged.groups:
+        shape = (group.batch, group.num_keys, kv_heads, head_dim)
+        seen_keys = keys.index_select(0, group.slots).view(shape).transpose(1, 2)
+        seen_values = values.index_select(0, group.slots).view(shape).transpose(1, 2)
+        # The query heads of one key-value head become queries of it, so that nothing is repeated.
+        rows = tokens if group.rows is None else tokens.index_select(0, group.rows)
+        rows = rows.reshape(group.batch, group.num_queries, kv_heads, per_kv, head_dim).permute(0, 2, 3, 1, 4)
+        mixed = scaled_dot_product_attention(
+            rows.reshape(group.batch, kv_heads, per_kv * group.num_queries, head_dim),
+            seen_keys,
+            seen_values,
+            attn_mask=group.mask(per_kv, sliding_window, query.dtype),
+            scale=scaling,
+        )
+        mixed = mixed.view(group.batch, kv_heads, per_kv, group.num_queries, head_dim).permute(0, 3, 1, 2, 4)
+        mixed = mixed.reshape(-1, num_heads, head_dim)
+        if out is None or group.rows is None:
+            return mixed[None], None
+        out.index_copy_(0, group.rows, mixed)
+    assert out is not None
+    return out[None], None
+
+
+AttentionInterface.register(ATTENTION, paged_attention)

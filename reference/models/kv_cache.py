@@ -1,0 +1,43 @@
+"""The paged KV cache of one model.
+
+A slot holds keys and values of one token; slot = block * block size + offset. Which block belongs to which sequence
+is said by block tables and decided elsewhere. Block 0 is the null block: it belongs to nobody, padding is written to it
+and masked reads land in it, so that no sequence's slots are ever touched on behalf of another.
+"""
+
+from __future__ import annotations
+
+import torch
+from transformers import PretrainedConfig
+
+NULL_BLOCK = 0
+PAD_SLOT = -1
+
+
+class KVCache:
+    """Keys and values of one model, by layer and slot.
+
+    Several models (a target and its drafter) have caches of their own under the same block tables.
+
+    Args:
+        config: of the model, for its key-value heads and head size.
+        num_layers: layers with attention, known by their `layer_idx`.
+        num_slots: blocks times block size.
+
+    Attributes:
+        keys, values: one [slots, key-value heads * head size] tensor a layer.
+    """
+
+    def __init__(
+        self, config: PretrainedConfig, num_layers: int, num_slots: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.num_kv_heads: int = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        self.head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape = (num_slots, self.num_kv_heads * self.head_dim)
+        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
+        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
+
+    def poison(self, slots: torch.Tensor) -> None:
+        """Fill `slots` with NaN, so that whoever reads them is found out."""
+        for tensor in (*self.keys, *self.values):
+            tensor[slots] = float("nan")

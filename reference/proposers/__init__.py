@@ -1,0 +1,1 @@
+"""Proposers: where drafts come from. Each answers the small protocol in `protocol`."""

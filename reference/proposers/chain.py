@@ -1,0 +1,213 @@
+"""Drafting by a model, one token after the other, for a whole padded batch.
+
+The first pass of a step feeds the drafter everything that the target just computed, rejected drafts included,
+so that the batch keeps its shape and nothing waits for the number of accepted tokens: rejected places are masked, their
+keys go to the null block. It ends at the token that the target sampled and yields the first draft. Every further
+pass adds one token a request.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+
+from verispec.reference.models.attention import PagedBatch
+from verispec.reference.models.kv_cache import PAD_SLOT, KVCache
+from verispec.reference.runners.slots import slot_mapping
+from verispec.reference.sampler import ops
+from verispec.reference.sampler.drafting import sample_drafts
+
+from .protocol import Drafts, VerifiedStep
+
+
+class ChainProposer(ABC):
+    """What drafting by a model has in common, whatever the model.
+
+    Args:
+        cache: the drafter's own KV cache, under the target's block tables.
+        num_drafts: K.
+        block_size: tokens a block.
+        max_model_len: most tokens of a sequence.
+        vocab_size: of the target.
+        probabilistic: whether drafts of sampled requests are drawn from the drafter's distribution.
+        shift: whether the row of position i reads token i + 1 (a head on top of the target) or token i (a model of its
+            own, which gets one row more).
+    """
+
+    def __init__(
+        self,
+        cache: KVCache,
+        *,
+        num_drafts: int,
+        block_size: int,
+        max_model_len: int,
+        vocab_size: int,
+        probabilistic: bool,
+        shift: bool,
+    ) -> None:
+        self.cache = cache
+        self.lookahead = num_drafts
+        self._num_drafts = num_drafts
+        self._block_size = block_size
+        self._max_model_len = max_model_len
+        self._vocab_size = vocab_size
+        self._probabilistic = probabilistic
+        self._shift = shift
+
+    @abstractmethod
+    def _run(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        hidden: torch.Tensor | None,
+        paged: PagedBatch,
+        rows: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Run the drafter over [T] tokens.
+
+        `hidden` [T, H] and the second result, [B, H], are for drafters that read what they computed one token before.
+
+        Returns:
+            Logits of `rows` (None: of all tokens) over the drafter's own vocabulary, [B, Vd], and their hidden states.
+        """
+
+    def _first_hidden(self, step: VerifiedStep) -> torch.Tensor | None:
+        """Hidden states that the first pass reads, [T, H]."""
+        return None
+
+    def _to_target(self, draft_ids: torch.Tensor) -> torch.Tensor:
+        """Map ids of the drafter's vocabulary to the target's."""
+        return draft_ids
+
+    def _target_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        """Spread logits over the drafter's vocabulary to the target's, [B, V]."""
+        return logits
+
+    def propose(self, step: VerifiedStep) -> Drafts:
+        token_ids, positions, is_rejected, sample_rows = self._expand(step)
+        batch_size = len(step.query_lens)
+        device = token_ids.device
+        extra = 0 if self._shift else 1
+        query_start_loc = step.query_start_loc + torch.arange(batch_size + 1, dtype=torch.int32, device=device) * extra
+        last = positions[sample_rows]
+        seq_lens = (last + 1).to(torch.int32)
+        slots = slot_mapping(query_start_loc, positions, step.block_table, self._block_size)
+        slots.masked_fill_(is_rejected, PAD_SLOT)
+        paged = self._batch(step, slots, positions, step.query_lens + extra, seq_lens, 0)
+        logits, hidden = self._run(token_ids, positions, self._first_hidden(step), paged, sample_rows)
+        if not any(step.wants_drafts):
+            return Drafts([[] for _ in range(batch_size)])
+        ids, probs = self._draw(logits, step)
+        drafts, draft_probs = [ids], [probs]
+        ones = np.ones(batch_size, dtype=np.int64)
+        slots = torch.empty(batch_size, dtype=torch.int64, device=device)
+        for ahead in range(1, self._num_drafts):
+            positions = torch.empty_like(last)
+            ops.run(
+                "eagle_step_slot_mapping_metadata",
+                device,
+                positions_ptr=last,
+                block_table_ptr=step.block_table,
+                block_table_stride=step.block_table.stride(0),
+                seq_lens_ptr=seq_lens,
+                out_clamped_positions_ptr=positions,
+                out_slot_mapping_ptr=slots,
+                block_size=self._block_size,
+                max_model_len=self._max_model_len,
+                n_blocks_per_req=step.block_table.shape[1],
+                PAD_ID=PAD_SLOT,
+                batch_size=batch_size,
+            )
+            last = positions
+            paged = self._batch(step, slots, positions, ones, seq_lens, ahead)
+            logits, hidden = self._run(ids, positions, hidden, paged, None)
+            ids, probs = self._draw(logits, step)
+            drafts.append(ids)
+            draft_probs.append(probs)
+        known = [probs for probs in draft_probs if probs is not None]
+        return Drafts(torch.stack(drafts, dim=1).tolist(), torch.stack(known, dim=1) if known else None)
+
+    def _expand(self, step: VerifiedStep) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Turn the target's rows into the drafter's: token ids, positions, rejected mask, and rows to sample from."""
+        device = step.token_ids.device
+        batch_size, width = step.sampled_token_ids.shape
+        num_tokens = step.token_ids.shape[0]
+        next_token_ids = torch.empty(batch_size, dtype=torch.int32, device=device)
+        valid_counts = torch.empty_like(next_token_ids)
+        ops.run(
+            "eagle_prepare_next_token_padded",
+            device,
+            sampled_token_ids_ptr=step.sampled_token_ids,
+            discard_request_mask_ptr=step.discarded,
+            backup_next_token_ids_ptr=step.backup_token_ids,
+            next_token_ids_ptr=next_token_ids,
+            valid_sampled_tokens_count_ptr=valid_counts,
+            vocab_size=self._vocab_size,
+            num_sampled_tokens_per_req=width,
+            num_reqs=batch_size,
+            stride_sampled_token_ids=step.sampled_token_ids.stride(0),
+            BLOCK_SIZE_TOKENS=1 << (width - 1).bit_length(),
+        )
+        query_end_loc = torch.empty_like(next_token_ids)
+        num_rejected = torch.empty_like(next_token_ids)
+        ops.run(
+            "eagle_prepare_inputs_padded",
+            device,
+            cu_num_draft_tokens_ptr=step.cu_num_draft_tokens,
+            valid_sampled_tokens_count_ptr=valid_counts,
+            query_start_loc_gpu_ptr=step.query_start_loc,
+            token_indices_to_sample_ptr=query_end_loc,
+            num_rejected_tokens_gpu_ptr=num_rejected,
+            num_reqs=batch_size,
+        )
+        out_tokens = num_tokens if self._shift else num_tokens + batch_size
+        token_ids = torch.empty(out_tokens, dtype=torch.int32, device=device)
+        positions = torch.empty(out_tokens, dtype=torch.int64, device=device)
+        is_rejected = torch.empty(out_tokens, dtype=torch.bool, device=device)
+        is_masked = torch.empty_like(is_rejected)
+        sample_rows = torch.empty(batch_size, dtype=torch.int32, device=device)
+        longest = int(step.query_lens.max()) + 1
+        ops.run(
+            "copy_and_expand_eagle_inputs",
+            device,
+            target_token_ids_ptr=step.token_ids,
+            target_positions_ptr=step.positions,
+            next_token_ids_ptr=next_token_ids,
+            out_input_ids_ptr=token_ids,
+            out_positions_ptr=positions,
+            out_is_rejected_token_mask_ptr=is_rejected,
+            out_is_masked_token_mask_ptr=is_masked,
+            out_new_token_indices_ptr=sample_rows,
+            out_hidden_state_mapping_ptr=torch.empty(num_tokens, dtype=torch.int32, device=device),
+            query_start_loc_ptr=step.query_start_loc,
+            query_end_loc_ptr=query_end_loc,
+            padding_token_id=0,
+            parallel_drafting_token_id=0,
+            total_input_tokens=num_tokens,
+            num_padding_slots_per_request=1,
+            shift_input_ids=self._shift,
+            BLOCK_SIZE_TOKENS=min(256, 1 << (longest - 1).bit_length()),
+        )
+        return token_ids, positions, is_rejected, sample_rows
+
+    def _batch(
+        self,
+        step: VerifiedStep,
+        slots: torch.Tensor,
+        positions: torch.Tensor,
+        query_lens: np.ndarray,
+        seq_lens: torch.Tensor,
+        ahead: int,
+    ) -> PagedBatch:
+        bounds = np.minimum(step.context_lens + ahead, self._max_model_len)
+        return PagedBatch(
+            self.cache, slots, positions, step.block_table, query_lens, seq_lens, bounds, self._block_size
+        )
+
+    def _draw(self, logits: torch.Tensor, step: VerifiedStep) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Draw one draft a request; the second result is None when nothing was drawn from a distribution."""
+        if not self._probabilistic or not any(step.temperatures):
+            return self._to_target(logits.argmax(dim=-1)), None
+        return sample_drafts(self._target_logits(logits), step.temperatures, step.generators)

@@ -1,0 +1,38 @@
+"""A smaller model of the target's vocabulary drafts (Leviathan et al. 2023; Chen et al. 2023)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from verispec.reference.models.attention import PagedBatch
+from verispec.reference.models.kv_cache import KVCache
+
+from .chain import ChainProposer
+
+
+class DraftModelProposer(ChainProposer):
+    """Drafts by a causal model loaded with ``verispec_paged`` attention; `options` as `ChainProposer` has them."""
+
+    def __init__(self, model: PreTrainedModel, cache: KVCache, **options: Any) -> None:
+        super().__init__(cache, shift=False, **options)
+        self._model = model
+
+    def _run(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        hidden: torch.Tensor | None,
+        paged: PagedBatch,
+        rows: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        output = self._model(
+            input_ids=token_ids[None],
+            position_ids=positions[None],
+            logits_to_keep=0 if rows is None else rows,
+            use_cache=False,
+            paged=paged,
+        )
+        return output.logits[0], None

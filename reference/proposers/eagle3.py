@@ -1,0 +1,47 @@
+"""An Eagle3 head drafts from the target's hidden states (Li et al. 2025), as a chain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from verispec.reference.models import Eagle3Head
+from verispec.reference.models.attention import PagedBatch
+from verispec.reference.models.kv_cache import KVCache
+
+from .chain import ChainProposer
+from .protocol import VerifiedStep
+
+
+class Eagle3Proposer(ChainProposer):
+    """Drafts by a head set to ``verispec_paged`` attention; `options` as `ChainProposer` has them."""
+
+    def __init__(self, head: Eagle3Head, cache: KVCache, **options: Any) -> None:
+        super().__init__(cache, shift=True, **options)
+        self._head = head
+
+    def _first_hidden(self, step: VerifiedStep) -> torch.Tensor:
+        assert step.aux_hidden_states is not None
+        return self._head.combine(step.aux_hidden_states)
+
+    def _run(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        hidden: torch.Tensor | None,
+        paged: PagedBatch,
+        rows: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        assert hidden is not None
+        normed, following = (
+            states[0] if rows is None else states[0].index_select(0, rows)
+            for states in self._head(token_ids[None], hidden[None], positions[None], paged=paged)
+        )
+        return self._head.logits(normed), following
+
+    def _to_target(self, draft_ids: torch.Tensor) -> torch.Tensor:
+        return self._head.to_target(draft_ids)
+
+    def _target_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        return self._head.target_logits(logits)

@@ -1,0 +1,1 @@
+"""Runners: requests in, tokens out. `base` is what every platform shares; `cpu` and `gpu` are what differs."""

@@ -1,0 +1,387 @@
+"""What every runner shares: loading, the step from scheduled requests to emitted tokens, and generation.
+
+A step flattens its requests' tokens (chunks of prompts, single tokens, tokens with drafts behind them), runs the target
+once over the paged cache, verifies, emits, and lets the proposer draft for the next step. A rejected draft needs no
+cleaning up: `num_computed` stops before it, so its slot is written again before anything reads it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from verispec.engines.generation import (
+    GenerationRequest,
+    GenerationResult,
+    LoadOptions,
+    OnEmit,
+    SpeculationMetrics,
+)
+from verispec.errors import VerispecError
+from verispec.reference.models import AuxiliaryStates, Eagle3Head, load_eagle3, load_target
+from verispec.reference.models.attention import ATTENTION, PagedBatch
+from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
+from verispec.reference.proposers.draft_model import DraftModelProposer
+from verispec.reference.proposers.eagle3 import Eagle3Proposer
+from verispec.reference.proposers.ngram import NgramProposer
+from verispec.reference.proposers.protocol import Proposer, VerifiedStep
+from verispec.reference.sampler.flat import PLACEHOLDER, FlatSampler
+
+from .block_pool import BlockPool, blocks_needed
+from .request import RequestState
+from .scheduler import Scheduled, Scheduler
+from .slots import slot_mapping
+from .verification import Verified, verify
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """The flattened tokens of a step; see `VerifiedStep` for the fields of the same name."""
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    query_lens: np.ndarray
+    query_start_loc: torch.Tensor
+    block_table: torch.Tensor
+    paged: PagedBatch
+    sample_rows: torch.Tensor
+
+
+class BaseRunner(ABC):
+    """Runs requests on one target; subclasses say where tensors live.
+
+    Args:
+        target: checkpoint folder.
+        options: how to generate.
+
+    Raises:
+        VerispecError: V-MODEL-... or V-EAGLE3-... for a checkpoint that cannot be used, V-GEN-VOCAB for a draft model
+            with another vocabulary, V-GEN-OPTION for options that do not fit the model.
+    """
+
+    device: torch.device
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        self.options = options
+        self._dtype: torch.dtype = getattr(torch, options.dtype)
+        self._model = self._load_model(target)
+        self.max_model_len = self._limit()
+        num_blocks = self._num_blocks()
+        self.pool = BlockPool(num_blocks, options.block_size)
+        self.cache = self._make_cache(self._model, num_blocks)
+        self._aux: AuxiliaryStates | None = None
+        self.proposer = self._make_proposer(num_blocks)
+        self._scheduler = Scheduler(
+            self.pool,
+            max_num_seqs=options.max_num_seqs,
+            token_budget=options.max_num_batched_tokens,
+            max_model_len=self.max_model_len,
+            lookahead=self.proposer.lookahead if self.proposer else 0,
+        )
+        self._sampler = FlatSampler()
+        self._eos_token_ids = _eos_token_ids(self._model)
+        self._arrived = 0
+        self._accepted = np.zeros(options.num_speculative_tokens, dtype=np.int64)
+        self._num_drafts = 0
+        self._num_draft_tokens = 0
+
+    @abstractmethod
+    def _upload(self, array: np.ndarray) -> torch.Tensor:
+        """Return a tensor of `array` on the runner's device."""
+
+    @property
+    def vocab_size(self) -> int:
+        size: int = self._model.config.vocab_size
+        return size
+
+    # Loading
+
+    def _load_model(self, folder: Path) -> PreTrainedModel:
+        model = load_target(folder, self._dtype, self.device)
+        model.set_attn_implementation(ATTENTION)
+        return model
+
+    def _limit(self) -> int:
+        own: int = self._model.config.max_position_embeddings
+        wanted = self.options.max_model_len or own
+        if not 2 <= wanted <= own:
+            raise VerispecError(
+                "V-GEN-OPTION",
+                f"max_model_len must be from 2 to the model's own limit of {own} tokens, got {wanted}",
+                where="max_model_len",
+            )
+        return wanted
+
+    def _num_blocks(self) -> int:
+        per_sequence = blocks_needed(self.max_model_len, self.options.block_size)
+        wanted = self.options.num_blocks or 1 + per_sequence * self.options.max_num_seqs
+        if wanted < 1 + per_sequence:
+            raise VerispecError(
+                "V-GEN-OPTION",
+                f"num_blocks must be at least {1 + per_sequence}, got {wanted}",
+                where="num_blocks",
+                cause=f"one sequence of max_model_len = {self.max_model_len} needs {per_sequence} blocks of "
+                f"{self.options.block_size} tokens, and one block belongs to nobody",
+                hint="give more blocks or a smaller max_model_len",
+            )
+        return wanted
+
+    def _make_cache(self, model: PreTrainedModel, num_blocks: int) -> KVCache:
+        config = model.config
+        slots = num_blocks * self.options.block_size
+        return KVCache(config, config.num_hidden_layers, slots, self._dtype, self.device)
+
+    def _make_proposer(self, num_blocks: int) -> Proposer | None:
+        options = self.options
+        if options.method == "ngram":
+            return NgramProposer(options.num_speculative_tokens, options.ngram_min, options.ngram_max)
+        if options.draft is None:
+            return None
+        chain: dict[str, Any] = {
+            "num_drafts": options.num_speculative_tokens,
+            "block_size": options.block_size,
+            "max_model_len": self.max_model_len,
+            "vocab_size": self.vocab_size,
+            "probabilistic": options.draft_sample_method == "probabilistic",
+        }
+        if options.method == "eagle3":
+            head = load_eagle3(options.draft, self._model)
+            head.set_attn_implementation(ATTENTION)
+            self._set_up_auxiliary_states(head)
+            slots = num_blocks * options.block_size
+            return Eagle3Proposer(head, KVCache(head.config, 1, slots, self._dtype, self.device), **chain)
+        model = self._load_model(options.draft)
+        if model.config.vocab_size != self.vocab_size:
+            raise VerispecError(
+                "V-GEN-VOCAB",
+                f"the draft model has {model.config.vocab_size} tokens, the target {self.vocab_size}",
+                where=str(options.draft),
+                cause="a draft token must mean the same to both",
+                hint="use a draft model trained with the target's tokenizer",
+            )
+        return DraftModelProposer(model, self._make_cache(model, num_blocks), **chain)
+
+    def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
+        """Make the target hand out the hidden states that the head reads; the one place where this happens."""
+        self._aux = AuxiliaryStates(self._model, head.config.aux_layers(self._model.config.num_hidden_layers))
+
+    # Generation
+
+    def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
+        """Run all requests to their end, batched continuously; results in the order of the requests.
+
+        A request's tokens do not depend on the others beyond rounding: greedy ones take the argmax, sampled ones draw
+        from a generator of their own.
+
+        Raises:
+            VerispecError: V-GEN-PROMPT for a prompt that leaves no room for a token or has unknown ids.
+        """
+        states = [self._admit(index, request) for index, request in enumerate(requests)]
+        self._scheduler.waiting.extend(states)
+        with torch.inference_mode():
+            while any(state.finish_reason is None for state in states):
+                self.step(on_emit)
+        return [state.result() for state in states]
+
+    def metrics(self) -> SpeculationMetrics:
+        return SpeculationMetrics(
+            num_drafts=self._num_drafts,
+            num_draft_tokens=self._num_draft_tokens,
+            num_accepted_tokens=int(self._accepted.sum()),
+            accepted_per_position=tuple(self._accepted.tolist()) if self.proposer else (),
+        )
+
+    def close(self) -> None:
+        if self._aux is not None:
+            self._aux.close()
+
+    def _admit(self, index: int, request: GenerationRequest) -> RequestState:
+        length = len(request.prompt_token_ids)
+        where = f"request {index}"
+        if length >= self.max_model_len:
+            raise VerispecError(
+                "V-GEN-PROMPT",
+                f"the prompt has {length} tokens; max_model_len is {self.max_model_len}, one of them for the output",
+                where=where,
+                hint="shorten the prompt or raise max_model_len",
+            )
+        mentioned = (
+            *request.prompt_token_ids,
+            *request.allowed_token_ids,
+            *request.logit_bias,
+            *(token for word in request.bad_words for token in word),
+        )
+        unknown = sorted({token for token in mentioned if not 0 <= token < self.vocab_size})
+        if unknown:
+            raise VerispecError(
+                "V-GEN-PROMPT",
+                f"token ids {unknown[:4]} are outside of the vocabulary, 0 to {self.vocab_size - 1}",
+                where=where,
+            )
+        generator = torch.Generator(self.device)
+        generator.manual_seed(_seed(self.options.seed, self._arrived) if request.seed is None else request.seed)
+        self._arrived += 1
+        return RequestState.begin(
+            index,
+            request,
+            max_model_len=self.max_model_len,
+            max_drafts=self.options.num_speculative_tokens if self.proposer else 0,
+            eos_token_ids=self._eos_token_ids,
+            generator=generator,
+        )
+
+    # One step
+
+    def step(self, on_emit: OnEmit | None = None) -> None:
+        """Schedule, run the target, verify, emit, draft."""
+        scheduled = self._scheduler.schedule()
+        inputs = self._prepare(scheduled)
+        output = self._model(
+            input_ids=inputs.token_ids[None],
+            position_ids=inputs.positions[None],
+            logits_to_keep=inputs.sample_rows,
+            use_cache=False,
+            paged=inputs.paged,
+        )
+        sampling = [part for part in scheduled if part.samples]
+        verified = None
+        if sampling:
+            verified = verify(self._sampler, output.logits[0], sampling, self._upload, self.options.logprobs_mode)
+        self._advance(scheduled, sampling, verified, on_emit)
+        if self.proposer is not None and any(part.request.finish_reason is None for part in scheduled):
+            self._draft(scheduled, inputs, verified)
+        for part in sampling:
+            if part.request.finish_reason is not None:
+                self._scheduler.finish(part.request)
+
+    def _prepare(self, scheduled: Sequence[Scheduled]) -> StepInputs:
+        requests = [part.request for part in scheduled]
+        lens = np.array([part.num_tokens for part in scheduled])
+        computed = np.array([request.num_computed for request in requests])
+        ends = np.cumsum(lens)
+        positions = np.arange(ends[-1]) + np.repeat(computed - (ends - lens), lens)
+        token_ids = np.concatenate(
+            [
+                request.tokens[start : start + count]
+                for request, start, count in zip(requests, computed, lens, strict=True)
+            ]
+        )
+        table = np.full((len(requests), max(len(request.blocks) for request in requests)), NULL_BLOCK, dtype=np.int32)
+        for row, request in enumerate(requests):
+            table[row, : len(request.blocks)] = request.blocks
+        samples = [
+            np.arange(end - part.num_drafts - 1, end)
+            for part, end in zip(scheduled, ends.tolist(), strict=True)
+            if part.samples
+        ]
+        query_start_loc = self._upload(np.concatenate(([0], ends)).astype(np.int32))
+        block_table = self._upload(table)
+        device_positions = self._upload(positions)
+        seq_lens = computed + lens
+        block_size = self.options.block_size
+        return StepInputs(
+            token_ids=self._upload(token_ids.astype(np.int32)),
+            positions=device_positions,
+            query_lens=lens,
+            query_start_loc=query_start_loc,
+            block_table=block_table,
+            paged=PagedBatch(
+                self.cache,
+                slot_mapping(query_start_loc, device_positions, block_table, block_size),
+                device_positions,
+                block_table,
+                lens,
+                self._upload(seq_lens),
+                seq_lens,
+                block_size,
+            ),
+            sample_rows=self._upload(np.concatenate(samples) if samples else np.zeros(0, dtype=np.int64)),
+        )
+
+    def _advance(
+        self,
+        scheduled: Sequence[Scheduled],
+        sampling: Sequence[Scheduled],
+        verified: Verified | None,
+        on_emit: OnEmit | None,
+    ) -> None:
+        """Count what is computed, and give every request that sampled its tokens."""
+        for part in scheduled:
+            part.request.num_computed += part.num_tokens
+        if verified is None:
+            return
+        for part, token_ids, logprobs in zip(sampling, verified.emitted, verified.logprobs, strict=True):
+            request, accepted = part.request, len(token_ids) - 1
+            request.num_computed -= part.num_drafts - accepted
+            if part.num_drafts:
+                self._num_drafts += 1
+                self._num_draft_tokens += part.num_drafts
+                self._accepted[:accepted] += 1
+            emitted = request.emit(token_ids, part.num_drafts)
+            request.logprobs.extend(logprobs[:emitted])
+            if on_emit is not None:
+                on_emit(request.index, token_ids[:emitted], request.kinds[-emitted:])
+
+    def _draft(self, scheduled: Sequence[Scheduled], inputs: StepInputs, verified: Verified | None) -> None:
+        """Let the proposer draft for the next step."""
+        assert self.proposer is not None
+        requests = [part.request for part in scheduled]
+        samples = np.array([part.samples for part in scheduled])
+        discarded = self._upload(~samples)
+        sampled = torch.full((len(requests), 1), PLACEHOLDER, dtype=torch.int32, device=self.device)
+        if verified is not None:
+            sampled = verified.token_ids
+            if not samples.all():
+                sampled = sampled.new_full((len(requests), sampled.shape[1]), PLACEHOLDER)
+                sampled[~discarded] = verified.token_ids
+        context_lens = [
+            r.num_tokens if part.samples else r.num_computed + 1 for r, part in zip(requests, scheduled, strict=True)
+        ]
+        drafts = self.proposer.propose(
+            VerifiedStep(
+                token_ids=inputs.token_ids,
+                positions=inputs.positions,
+                query_lens=inputs.query_lens,
+                query_start_loc=inputs.query_start_loc,
+                block_table=inputs.block_table,
+                aux_hidden_states=None if self._aux is None else self._aux.take()[0],
+                cu_num_draft_tokens=self._upload(np.cumsum([part.num_drafts for part in scheduled], dtype=np.int32)),
+                sampled_token_ids=sampled,
+                discarded=discarded,
+                backup_token_ids=self._upload(np.array([r.tokens[r.num_computed] for r in requests], dtype=np.int32)),
+                sequences=[r.tokens[: r.num_tokens] for r in requests],
+                context_lens=np.array(context_lens),
+                wants_drafts=[
+                    part.samples and r.finish_reason is None and r.draft_room > 0
+                    for part, r in zip(scheduled, requests, strict=True)
+                ],
+                temperatures=[r.params.temperature for r in requests],
+                generators=[r.generator for r in requests],
+            )
+        )
+        for row, (part, request) in enumerate(zip(scheduled, requests, strict=True)):
+            if part.samples and request.finish_reason is None:
+                request.propose(
+                    drafts.token_ids[row], None if drafts.probs is None or request.params.greedy else drafts.probs[row]
+                )
+
+
+def _eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
+    """The model's end-of-sequence tokens, as its generation configuration or its configuration names them."""
+    for config in (model.generation_config, model.config):
+        ids = getattr(config, "eos_token_id", None)
+        if ids is not None:
+            return frozenset(ids if isinstance(ids, list) else [ids])
+    return frozenset()
+
+
+def _seed(engine_seed: int, arrived: int) -> int:
+    """A seed for a request that brings none: the engine's, told apart by the request's place among all."""
+    return (engine_seed * 0x9E3779B97F4A7C15 + arrived + 1) % 2**63

@@ -1,0 +1,17 @@
+"""The CPU runner."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .base import BaseRunner
+
+
+class CPURunner(BaseRunner):
+    """Tensors share the memory of the host's arrays; the ops are the C++ kernels."""
+
+    device = torch.device("cpu")
+
+    def _upload(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array)

@@ -1,0 +1,133 @@
+"""The state of one request from its arrival to its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from verispec.engines.generation import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    SpeculativeStep,
+    TokenKind,
+    TokenLogprobs,
+)
+from verispec.reference.sampler.processors import needs_processing
+
+
+@dataclass(eq=False, slots=True)
+class RequestState:
+    """Tokens, KV blocks, drafts and results of a request.
+
+    Attributes:
+        index: of the request among those given to `generate`.
+        max_tokens: tokens of the sequence at which it ends, prompt included.
+        stop_token_ids: tokens that end it.
+        tokens: prompt, output, and behind them the drafts that the next step verifies.
+        num_tokens: prompt and output.
+        num_computed: tokens whose keys and values are in the cache; those behind are stale and never read.
+        drafts: how many drafts stand behind `num_tokens`.
+        draft_probs: [drafts, vocabulary] that the drafts were drawn from; None for drafts without probabilities.
+        blocks: KV blocks in the order of the sequence.
+    """
+
+    index: int
+    params: GenerationRequest
+    max_tokens: int
+    stop_token_ids: frozenset[int]
+    generator: torch.Generator
+    tokens: np.ndarray
+    num_tokens: int
+    num_computed: int = 0
+    drafts: int = 0
+    draft_probs: torch.Tensor | None = None
+    blocks: list[int] = field(default_factory=list)
+    kinds: list[TokenKind] = field(default_factory=list)
+    steps: list[SpeculativeStep] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    preemptions: int = 0
+    finish_reason: FinishReason | None = None
+
+    @classmethod
+    def begin(
+        cls,
+        index: int,
+        params: GenerationRequest,
+        *,
+        max_model_len: int,
+        max_drafts: int,
+        eos_token_ids: frozenset[int],
+        generator: torch.Generator,
+    ) -> RequestState:
+        """Return the state of a request that just arrived."""
+        prompt = np.asarray(params.prompt_token_ids, dtype=np.int64)
+        max_tokens = min(len(prompt) + params.max_tokens, max_model_len)
+        tokens = np.zeros(max_tokens + max_drafts, dtype=np.int64)
+        tokens[: len(prompt)] = prompt
+        stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos_token_ids)
+        return cls(index, params, max_tokens, stop, generator, tokens, len(prompt))
+
+    @property
+    def plain(self) -> bool:
+        """Whether the most likely token of the model's own logits is all that is asked for."""
+        return self.params.greedy and self.params.logprobs is None and not needs_processing(self.params)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.params.prompt_token_ids)
+
+    @property
+    def output_token_ids(self) -> np.ndarray:
+        return self.tokens[self.num_prompt_tokens : self.num_tokens]
+
+    @property
+    def draft_room(self) -> int:
+        """Drafts that can be of use: with the token that always follows them they must fit under `max_tokens`."""
+        return max(self.max_tokens - self.num_tokens - 1, 0)
+
+    def propose(self, draft_token_ids: list[int], probs: torch.Tensor | None) -> None:
+        """Put drafts behind the sequence, as many as are of use."""
+        self.drafts = min(len(draft_token_ids), self.draft_room)
+        self.tokens[self.num_tokens : self.num_tokens + self.drafts] = draft_token_ids[: self.drafts]
+        self.draft_probs = None if probs is None else probs[: self.drafts]
+
+    def drop_drafts(self) -> None:
+        self.drafts = 0
+        self.draft_probs = None
+
+    def emit(self, sampled: list[int], drafted: int) -> int:
+        """Append what a verification of `drafted` drafts emitted, up to the end of the request.
+
+        Returns how many tokens were appended; the drafts that were verified are gone afterwards.
+        """
+        accepted = len(sampled) - 1
+        last = TokenKind.PLAIN if not drafted else TokenKind.BONUS if accepted == drafted else TokenKind.RECOVERED
+        self.steps.append(SpeculativeStep(drafted, accepted))
+        self.drop_drafts()
+        room = self.max_tokens - self.num_tokens
+        emitted = 0
+        for token in sampled[:room]:
+            self.tokens[self.num_tokens] = token
+            self.kinds.append(TokenKind.ACCEPTED if emitted < accepted else last)
+            self.num_tokens += 1
+            emitted += 1
+            if token in self.stop_token_ids:
+                self.finish_reason = FinishReason.STOP
+                return emitted
+        if self.num_tokens == self.max_tokens:
+            self.finish_reason = FinishReason.LENGTH
+        return emitted
+
+    def result(self) -> GenerationResult:
+        assert self.finish_reason is not None
+        return GenerationResult(
+            token_ids=tuple(self.output_token_ids.tolist()),
+            finish_reason=self.finish_reason,
+            kinds=tuple(self.kinds),
+            steps=tuple(self.steps),
+            logprobs=tuple(self.logprobs),
+            preemptions=self.preemptions,
+        )

@@ -1,0 +1,100 @@
+"""Which requests run in the next step, and with how many tokens.
+
+First come, first served. A step has a budget of tokens; a prompt that does not fit goes in chunks, and drafts are
+the first to be cut. When a running request cannot get KV blocks, the youngest one loses all of its own and is computed
+again later. There is no difference between prefill and decode: a request always wants its uncomputed tokens and drafts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from .block_pool import BlockPool
+from .request import RequestState
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A request's part of a step.
+
+    Attributes:
+        num_tokens: how many tokens it computes, `num_drafts` of them drafts, which come last.
+        samples: whether it reaches the end of the sequence, so that a token follows; a chunk of a prompt does not.
+    """
+
+    request: RequestState
+    num_tokens: int
+    num_drafts: int
+    samples: bool
+
+
+class Scheduler:
+    """Continuous batching over a pool of KV blocks.
+
+    Args:
+        pool: the KV blocks.
+        max_num_seqs: most requests in a step.
+        token_budget: most tokens in a step.
+        max_model_len: most tokens of a sequence.
+        lookahead: slots that a drafter writes behind the last token of a step.
+    """
+
+    def __init__(
+        self, pool: BlockPool, *, max_num_seqs: int, token_budget: int, max_model_len: int, lookahead: int
+    ) -> None:
+        self.pool = pool
+        self.max_num_seqs = max_num_seqs
+        self.token_budget = token_budget
+        self.max_model_len = max_model_len
+        self.lookahead = lookahead
+        self.waiting: deque[RequestState] = deque()
+        self.running: list[RequestState] = []
+
+    def schedule(self) -> list[Scheduled]:
+        """Choose the requests of the next step and give them the blocks that they need."""
+        scheduled: list[Scheduled] = []
+        budget = self.token_budget
+        preempted = False
+        position = 0
+        while position < len(self.running) and budget > 0:
+            part = self._part(self.running[position], budget)
+            while not self._reserve(part):
+                preempted = True
+                if self._preempt_youngest() is part.request:
+                    break
+            else:
+                scheduled.append(part)
+                budget -= part.num_tokens
+            position += 1
+        while self.waiting and budget > 0 and not preempted and len(self.running) < self.max_num_seqs:
+            part = self._part(self.waiting[0], budget)
+            if not self._reserve(part):
+                break
+            self.running.append(self.waiting.popleft())
+            scheduled.append(part)
+            budget -= part.num_tokens
+        return scheduled
+
+    def finish(self, request: RequestState) -> None:
+        """Take a finished request's blocks back."""
+        self.running.remove(request)
+        self.pool.release(request.blocks)
+
+    def _part(self, request: RequestState, budget: int) -> Scheduled:
+        uncomputed = request.num_tokens - request.num_computed
+        num_tokens = min(uncomputed + request.drafts, budget)
+        return Scheduled(request, num_tokens, max(num_tokens - uncomputed, 0), samples=num_tokens >= uncomputed)
+
+    def _reserve(self, part: Scheduled) -> bool:
+        end = part.request.num_computed + part.num_tokens + self.lookahead
+        return self.pool.grow(part.request.blocks, min(end, self.max_model_len))
+
+    def _preempt_youngest(self) -> RequestState:
+        request = self.running.pop()
+        self.pool.release(request.blocks)
+        request.num_computed = 0
+        request.drop_drafts()
+        request.preemptions += 1
+        self.waiting.appendleft(request)
+        return request

@@ -1,0 +1,236 @@
+"""The whole sampler of the flat family: logits and drafts of a mixed batch in, the tokens of each request out.
+
+Probabilities are made by softmax, random numbers are drawn from each request's own generator, and the flat ops
+decide. A request draws, in this order: V exponentials for its bonus token, then, if it has drafts, one uniform a draft
+and V exponentials for its recovered token; a greedy request draws nothing. So what a request gets depends on its own
+generator, logits and drafts, never on its neighbours in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from . import ops
+from .drafting import exponential_noise
+
+PLACEHOLDER = -1
+_TILE = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingTensors:
+    """Sampling parameters of a batch, one entry a request.
+
+    `temperature` is float32, 0 for a greedy request; the others are None when no request uses them: `top_k` int32 (V
+    keeps all), `top_p` float32 (1 keeps all), `min_p` float32 (0 keeps all).
+    """
+
+    temperature: torch.Tensor
+    top_k: torch.Tensor | None = None
+    top_p: torch.Tensor | None = None
+    min_p: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBatch:
+    """The drafts of a batch.
+
+    Attributes:
+        counts: drafts of each request, k_i; N is their sum.
+        token_ids: [N] int32; -1 is a placeholder and always rejected.
+        cumulative: [B] int32 inclusive cumulative sum of `counts`.
+        probs: [N, V] float32 that the drafts were drawn from; None when they are certain (argmax, prompt lookup).
+    """
+
+    counts: Sequence[int]
+    token_ids: torch.Tensor
+    cumulative: torch.Tensor
+    probs: torch.Tensor | None = None
+
+    def rows(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return which logits rows belong to drafts, [N], and which to bonus tokens, [B]."""
+        batch = torch.arange(len(self.counts), device=device)
+        bonus = self.cumulative + batch
+        keep = torch.ones(self.token_ids.shape[0] + len(self.counts), dtype=torch.bool, device=device)
+        keep[bonus] = False
+        return keep.nonzero()[:, 0], bonus
+
+
+class FlatSampler:
+    """Verifies drafts and samples by the flat ops.
+
+    Args:
+        synthetic_rates: [K] float32 conditional acceptance rates; drafts are then accepted by rate, whatever the models
+            say. None is ordinary verification.
+    """
+
+    def __init__(self, synthetic_rates: torch.Tensor | None = None) -> None:
+        self._synthetic_rates = synthetic_rates
+
+    def greedy(self, logits: torch.Tensor, drafts: DraftBatch) -> torch.Tensor:
+        """Verify a batch of greedy requests; arguments and result as in `sample`."""
+        argmax = logits.argmax(dim=-1)
+        if not drafts.token_ids.shape[0]:
+            return argmax.to(torch.int32)[:, None]
+        target_rows, bonus_rows = drafts.rows(logits.device)
+        output = _placeholders(drafts, logits.device)
+        self._verify_greedy(
+            output, drafts, argmax[target_rows], argmax[bonus_rows].to(torch.int32)[:, None], None, None
+        )
+        return output
+
+    def sample(
+        self,
+        logits: torch.Tensor,
+        drafts: DraftBatch,
+        params: SamplingTensors,
+        generators: Sequence[torch.Generator],
+    ) -> torch.Tensor:
+        """Verify and sample a batch in which greedy and sampled requests are mixed.
+
+        Args:
+            logits: [N + B, V] float32, for each request in turn the rows of its drafts, then its bonus row. They are
+                tempered and masked in place.
+            drafts: what was proposed.
+            params: temperatures and filters.
+            generators: one a request, on the logits' device.
+
+        Returns:
+            [B, largest k + 1] int32: accepted drafts, then the recovered or the bonus token, then -1.
+        """
+        self._constrain(logits, drafts, params)
+        is_greedy = params.temperature == 0
+        sampled = (~is_greedy).tolist()
+        device = logits.device
+        vocab_size = logits.shape[1]
+        target_rows, bonus_rows = drafts.rows(device)
+        probs = torch.softmax(logits, dim=-1)
+        noise = torch.ones(len(sampled), vocab_size, device=device)
+        recovery_noise = torch.ones_like(noise)
+        uniform = torch.zeros(drafts.token_ids.shape[0], dtype=torch.float64, device=device)
+        start = 0
+        for row, (draws, count) in enumerate(zip(sampled, drafts.counts, strict=True)):
+            if draws:
+                noise[row] = exponential_noise(vocab_size, generators[row], device)
+                if count:
+                    uniform[start : start + count].uniform_(generator=generators[row])
+                    recovery_noise[row] = exponential_noise(vocab_size, generators[row], device)
+            start += count
+        # Greedy tokens come from logits: two logits may round to one probability, and the choice would change with it.
+        argmax = logits.argmax(dim=-1)
+        bonus = torch.where(is_greedy, argmax[bonus_rows], (probs[bonus_rows] / noise).argmax(dim=-1))
+        bonus = bonus.to(torch.int32)[:, None]
+        if not start:
+            return bonus
+        output = _placeholders(drafts, device)
+        target_probs = probs[target_rows]
+        if not all(sampled):
+            self._verify_greedy(output, drafts, argmax[target_rows], bonus, is_greedy, uniform)
+        recovered = torch.empty_like(drafts.token_ids)
+        shared = {
+            "cu_num_draft_tokens_ptr": drafts.cumulative,
+            "draft_token_ids_ptr": drafts.token_ids,
+            "draft_probs_ptr": drafts.probs,
+            "target_probs_ptr": target_probs,
+            "vocab_size": vocab_size,
+            "NO_DRAFT_PROBS": drafts.probs is None,
+        }
+        ops.run(
+            "sample_recovered_tokens",
+            device,
+            output_token_ids_ptr=recovered,
+            inv_q_ptr=recovery_noise.reciprocal_(),
+            BLOCK_SIZE=_TILE,
+            USE_FP64_GUMBEL=False,
+            **shared,
+        )
+        ops.run(
+            "rejection_random_sample",
+            device,
+            output_token_ids_ptr=output,
+            bonus_token_ids_ptr=bonus,
+            recovered_token_ids_ptr=recovered,
+            uniform_probs_ptr=uniform,
+            is_greedy_ptr=is_greedy,
+            max_spec_len=output.shape[1] - 1,
+            synthetic_conditional_rates_ptr=self._synthetic_rates,
+            SYNTHETIC_MODE=self._synthetic_rates is not None,
+            **shared,
+        )
+        return output
+
+    def _constrain(self, logits: torch.Tensor, drafts: DraftBatch, params: SamplingTensors) -> None:
+        """Temperature, min-p, top-k and top-p, in place; each request's value serves all of its rows."""
+        rows_of = torch.tensor([count + 1 for count in drafts.counts], device=logits.device)
+        ends = rows_of.cumsum(0, dtype=torch.int32)
+        longest = max(drafts.counts) + 1
+
+        def expand(values: torch.Tensor, replace_from: float = 0, replace_to: float = 0) -> torch.Tensor:
+            output = torch.empty(logits.shape[0], dtype=values.dtype, device=values.device)
+            ops.run(
+                "expand_batch_to_tokens",
+                values.device,
+                output_ptr=output,
+                input_ptr=values,
+                cu_num_tokens_ptr=ends,
+                replace_from=replace_from,
+                replace_to=replace_to,
+                MAX_NUM_TOKENS=longest,
+            )
+            return output
+
+        logits /= expand(params.temperature, replace_from=0, replace_to=1)[:, None]
+        if params.min_p is not None:
+            floor = torch.log(expand(params.min_p))[:, None] + logits.amax(dim=-1, keepdim=True)
+            logits.masked_fill_(logits < floor, float("-inf"))
+        if params.top_k is not None or params.top_p is not None:
+            _apply_top_k_top_p(
+                logits,
+                None if params.top_k is None else expand(params.top_k),
+                None if params.top_p is None else expand(params.top_p),
+            )
+
+    def _verify_greedy(
+        self,
+        output: torch.Tensor,
+        drafts: DraftBatch,
+        target_argmax: torch.Tensor,
+        bonus: torch.Tensor,
+        is_greedy: torch.Tensor | None,
+        uniform: torch.Tensor | None,
+    ) -> None:
+        ops.run(
+            "rejection_greedy_sample",
+            output.device,
+            output_token_ids_ptr=output,
+            cu_num_draft_tokens_ptr=drafts.cumulative,
+            draft_token_ids_ptr=drafts.token_ids,
+            target_argmax_ptr=target_argmax,
+            bonus_token_ids_ptr=bonus,
+            is_greedy_ptr=is_greedy,
+            max_spec_len=output.shape[1] - 1,
+            uniform_probs_ptr=uniform,
+            synthetic_conditional_rates_ptr=self._synthetic_rates,
+            SYNTHETIC_MODE=self._synthetic_rates is not None,
+        )
+
+
+def _placeholders(drafts: DraftBatch, device: torch.device) -> torch.Tensor:
+    shape = (len(drafts.counts), max(drafts.counts) + 1)
+    return torch.full(shape, PLACEHOLDER, dtype=torch.int32, device=device)
+
+
+def _apply_top_k_top_p(logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None) -> None:
+    """Mask in place all but the k most likely tokens, and of these all but the smallest set with mass of at least p."""
+    values, ids = logits.sort(dim=-1)
+    if top_k is not None:
+        kept = torch.arange(values.shape[1], device=values.device) >= values.shape[1] - top_k[:, None]
+        values = values.masked_fill(~kept, float("-inf"))
+    if top_p is not None:
+        below = torch.softmax(values, dim=-1).cumsum(dim=-1) <= 1 - top_p[:, None]
+        below[:, -1] = False
+        values = values.masked_fill(below, float("-inf"))
+    logits.scatter_(1, ids, values)

@@ -1,0 +1,28 @@
+"""The ops by name, for the device that their tensors live on.
+
+This is the only place where the reference engine decides which implementation runs: C++ kernels for
+CPU tensors, Triton kernels for CUDA tensors. Samplers, proposers and runners just call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+
+@cache
+def _implementation(name: str, device_type: str) -> Callable[..., Any]:
+    if device_type == "cuda":
+        from verispec.reference import triton as kernels
+    else:
+        from verispec.reference import cpu as kernels
+    implementation: Callable[..., Any] = kernels.op(name)
+    return implementation
+
+
+def run(name: str, device: torch.device, **arguments: Any) -> None:
+    """Run the op `name` on `device`; parameters as its contract names them, outputs written in place."""
+    _implementation(name, device.type)(**arguments)
