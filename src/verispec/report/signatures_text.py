@@ -21,7 +21,7 @@ def print_text(outcome: Outcome, console: Console, *, level: Level = Level.WARNI
     wide = not console.is_terminal
     for finding in outcome.findings:
         if WEIGHT[finding.level] >= WEIGHT[level]:
-            _print_finding(finding, outcome.prefix, console, wide)
+            print_finding(finding, outcome.prefix, console, wide)
     for diagnostic in outcome.diagnostics:
         console.print(Text(printable(str(diagnostic)), "dim"), soft_wrap=wide)
     if outcome.findings:
@@ -30,7 +30,7 @@ def print_text(outcome: Outcome, console: Console, *, level: Level = Level.WARNI
         console.print(line, soft_wrap=wide)
 
 
-def _print_finding(finding: Finding, prefix: str, console: Console, wide: bool) -> None:
+def print_finding(finding: Finding, prefix: str, console: Console, wide: bool) -> None:
     head = Text.assemble(
         (finding.level.value, COLOURS[finding.level]),
         (f" {finding.rule} ", "bold"),

@@ -22,7 +22,7 @@ from verispec.static.sources.git import Repository
 from verispec.static.sources.releases import Release, fetch, parse_release
 from verispec.static.tree import Tree
 
-__all__ = ["INCOMPLETE", "Repository", "cache_dir", "open_tree"]
+__all__ = ["INCOMPLETE", "Repository", "cache_dir", "open_release", "open_tree"]
 
 
 def open_tree(text: str, *, progress: Progress | None = None) -> Tree:

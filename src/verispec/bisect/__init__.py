@@ -1,0 +1,24 @@
+"""Finding the revision or release that brought a fault: a history to search, a probe that judges one revision.
+
+`search` halves the history (`GitHistory` or `ReleaseHistory`) by the verdicts of a probe: `StaticProbe` judges in
+this process by the static gate, `CaseProbe` by running one case in a process of its own.
+"""
+
+from __future__ import annotations
+
+from verispec.bisect.case_probe import CaseProbe
+from verispec.bisect.history import GitHistory, History, ReleaseHistory, Revision
+from verispec.bisect.search import Result, Verdict, search
+from verispec.bisect.static_probe import StaticProbe
+
+__all__ = [
+    "CaseProbe",
+    "GitHistory",
+    "History",
+    "ReleaseHistory",
+    "Result",
+    "Revision",
+    "StaticProbe",
+    "Verdict",
+    "search",
+]

@@ -1,0 +1,115 @@
+"""Judging a revision by the static gate, in this process; facts are remembered by content, so that each revision
+costs what changed in it and nothing more."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection
+from pathlib import PurePosixPath
+
+from verispec import exits
+from verispec.bisect.search import Verdict
+from verispec.errors import VerispecError
+from verispec.static import Finding, Level, Location, Report, Tree, judge
+from verispec.static.sources import INCOMPLETE, cache_dir
+
+UNREAD = INCOMPLETE | {"V-SRC-UNPARSABLE"}
+
+
+class StaticProbe:
+    """Says BAD of a revision that has one of the findings that `bad` has and `good` has not.
+
+    The findings are those of `rules`, or the one whose fingerprint begins with `finding`, or else all errors.
+    """
+
+    def __init__(
+        self,
+        tree: Callable[[str], Tree],
+        *,
+        rules: Collection[str] = (),
+        finding: str = "",
+        core: Tree | None = None,
+    ) -> None:
+        self.tree = tree
+        self.rules = rules
+        self.finding = finding
+        self.core = core
+        self.targets: dict[str, Finding] = {}
+        self.reports: dict[str, Report] = {}
+        self.by_content: dict[str, Report] = {}
+
+    def aim(self, good: str, bad: str) -> None:
+        """Choose what to look for. Raises VerispecError when `bad` has nothing that `good` has not."""
+        in_good = self._wanted(self.report(good))
+        in_bad = self._wanted(self.report(bad))
+        self.targets = {name: found for name, found in in_bad.items() if name not in in_good}
+        if self.targets:
+            return
+        what = f"finding {self.finding}" if self.finding else f"rule {', '.join(self.rules)}" if self.rules else "error"
+        if in_bad:
+            raise VerispecError(
+                "V-BIS-GOOD-IS-BAD",
+                f"good has every {what} that bad has: the fault is already there",
+                where=good,
+                cause="; ".join(f"{found.rule} {found.symbol}" for found in list(in_bad.values())[:3]),
+                hint="name an older revision as good",
+            )
+        raise VerispecError(
+            "V-BIS-BAD-IS-GOOD",
+            f"bad has no {what}: the fault is not there",
+            where=bad,
+            hint=f"verispec signatures shows what {bad} has, with fingerprints",
+        )
+
+    def __call__(self, name: str) -> Verdict:
+        try:
+            report = self.report(name)
+        except VerispecError as error:
+            if error.exit_code != exits.CANNOT_TELL:
+                raise
+            return Verdict.CANNOT_TELL
+        if any(found.fingerprint in self.targets for found in report.findings):
+            return Verdict.BAD
+        return Verdict.CANNOT_TELL if self._is_hidden(report) else Verdict.GOOD
+
+    def appeared(self, name: str) -> tuple[Finding, ...]:
+        """What was looked for and is there at `name`, as it looks there."""
+        return tuple(found for found in self.report(name).findings if found.fingerprint in self.targets)
+
+    def report(self, name: str) -> Report:
+        """The report of a revision; revisions with the same sources share one."""
+        if name not in self.reports:
+            tree = self.tree(name)
+            content = hashlib.blake2b()
+            for file in sorted(tree.files(), key=lambda file: file.path):
+                content.update(f"{file.path}\0{file.blob}\0".encode())
+            key = content.hexdigest()
+            if key not in self.by_content:
+                self.by_content[key] = judge(
+                    tree, core=self.core, rules=self.rules or None, cache=cache_dir() / "facts"
+                )
+            self.reports[name] = self.by_content[key]
+        return self.reports[name]
+
+    def _wanted(self, report: Report) -> dict[str, Finding]:
+        return {
+            found.fingerprint: found
+            for found in report.findings
+            if (
+                found.fingerprint.startswith(self.finding) if self.finding else self.rules or found.level is Level.ERROR
+            )
+        }
+
+    def _is_hidden(self, report: Report) -> bool:
+        """Whether a file that the findings are about could not be read; moved files keep at least their name."""
+        places = [place.path for found in self.targets.values() for place in _places(found)]
+        names = {PurePosixPath(place).name for place in places}
+        return any(
+            diagnostic.code in INCOMPLETE
+            or (diagnostic.code in UNREAD and PurePosixPath(diagnostic.where.partition(":")[0]).name in names)
+            for diagnostic in report.diagnostics
+        )
+
+
+def _places(found: Finding) -> list[Location]:
+    return [found.location, *(side.location for side in found.sides)]

@@ -1,0 +1,76 @@
+"""``verispec bisect``: which revision or release brought a fault?"""
+
+from __future__ import annotations
+
+import json as json_module
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from verispec.bisect import CaseProbe, GitHistory, History, ReleaseHistory, StaticProbe, search
+from verispec.bisect.outcome import Outcome, print_text
+from verispec.errors import VerispecError
+from verispec.static import Finding
+from verispec.static.sources import open_tree
+from verispec.static.sources.progress import shown_progress
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def bisect(
+    good: Annotated[str, typer.Option(help="A revision, or a version, without the fault.")],
+    bad: Annotated[str, typer.Option(help="A newer one that has it.")] = "HEAD",
+    repo: Annotated[Path | None, typer.Option(help="Search the git history of this folder (default: here).")] = None,
+    package: Annotated[str, typer.Option(help="Search the releases of this project on the package index.")] = "",
+    rule: Annotated[list[str] | None, typer.Option(help="The fault is a finding of this rule.")] = None,
+    finding: Annotated[str, typer.Option(help="The fault is the finding with this fingerprint.")] = "",
+    case: Annotated[str, typer.Option(help="The fault is that this case fails, by verispec repro.")] = "",
+    engine: Annotated[str, typer.Option(help="The kind of engine that --case builds of every revision.")] = "vllm",
+    timeout: Annotated[float, typer.Option(help="Seconds after which a --case run is given up.")] = 600.0,
+    core: Annotated[str, typer.Option(help="The tree that the history plugs into; see verispec signatures.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Find the first bad revision or release. Without --rule, --finding or --case: the first with a new error.
+
+    Nothing is checked out and no reference is moved. Exit codes: 0 found, 125 cannot tell, 2 usage.
+    """
+    started = time.perf_counter()
+    if package and repo is not None:
+        raise VerispecError("V-BIS-HISTORY", "give --repo or --package, not both", where="--repo, --package")
+    if sum(map(bool, (rule, finding, case))) > 1:
+        raise VerispecError("V-BIS-FAULT", "give only one of them", where="--rule, --finding, --case")
+    history: History = ReleaseHistory(package, good, bad) if package else GitHistory(repo or Path())
+    first, last = history.resolve(good), history.resolve(bad)
+    appeared: tuple[Finding, ...] = ()
+    with shown_progress() as progress:
+        if case:
+            result = search(history, first, last, CaseProbe(case, history.source, engine, timeout), progress)
+            later = 0
+        else:
+            around = open_tree(core, progress=progress) if core else None
+            probe = StaticProbe(history.tree, rules=rule or (), finding=finding, core=around)
+            history.forks(first, last)  # ends in the wrong order are said so before anything is judged
+            probe.aim(first, last)
+            result = search(history, first, last, probe, progress)
+            appeared = probe.appeared(result.candidates[-1])
+            later = len(probe.targets) - len(appeared)
+    outcome = Outcome(
+        history=package or str(repo or Path()),
+        good=history.describe(first),
+        bad=history.describe(last),
+        sought=case or finding or ", ".join(rule or ()) or "new errors",
+        result=result,
+        candidates=tuple(map(history.describe, result.candidates)),
+        appeared=appeared,
+        later=later,
+        seconds=time.perf_counter() - started,
+    )
+    if json:
+        print(json_module.dumps(outcome.to_json(), indent=2))
+    else:
+        print_text(outcome, Console(highlight=False, markup=False, emoji=False))
+    raise typer.Exit(outcome.exit_code)
