@@ -8,53 +8,129 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.judge import OpUnderTest
+from verispec.cases.batches import COUNTS, Array
+from verispec.cases.exploring import Structure, explore, structures
+from verispec.judge import OpUnderTest, same
+from verispec.reference import contracts
 
+CONTRACT = contracts.load("expand_batch_to_tokens")
 DTYPES = ["float32", "int32", "int64", "bool"]
 
 
 def reach(params: Mapping[str, Any]) -> str | None:
     """Callers expand float32 temperatures and top-p and int32 top-k; the other dtypes are contract only."""
-    if params.get("dtype") in ("float32", "int32"):
+    if params.get("dtype", "float32") in ("float32", "int32") and params.get("cu", "int32") == "int32":
         return "temperature and top-p (float32) and top-k (int32) of every batch that is not all greedy are expanded"
     return None
 
 
-def values(rng: np.random.Generator, dtype: str, b: int) -> np.ndarray[Any, Any]:
+def values(rng: np.random.Generator, dtype: str, b: int) -> Array:
     """Values that a conversion would show: fractions in floats, beyond 2^24 in integers."""
     if dtype == "float32":
-        return rng.choice([0.0, 0.25, 0.7, 1.0, 1.5], size=b).astype(np.float32)
+        return rng.choice([0.0, 0.25, 0.7, 1.0, 1.5, 1e-30], size=b)
     if dtype == "bool":
         return rng.random(b) < 0.5
-    return rng.integers(-(2**31), 2**31 - 1, size=b, dtype=np.int64)
+    return rng.integers(2**24, 2**31 - 1, size=b, dtype=np.int64)
 
 
-def arguments(
-    input_: np.ndarray[Any, Any], counts: np.ndarray[Any, Any], replace: tuple[float, float] = (0, 0)
-) -> dict[str, Any]:
-    return {
-        "input_ptr": input_,
-        "cu_num_tokens_ptr": np.cumsum(counts),
+def check(op: OpUnderTest, dtype: str, input_: Any, counts: Any, replace: Any = (0, 0), **options: Any) -> None:
+    """Expand `input_` over `counts` with `dtype` in and out, and compare with the oracle."""
+    total = int(np.sum(counts)) + options.pop("spare", 0)
+    arguments = {
+        "input_ptr": np.asarray(input_),
+        "cu_num_tokens_ptr": np.cumsum(np.asarray(counts, dtype=np.int64)),
         "replace_from": replace[0],
         "replace_to": replace[1],
         "MAX_NUM_TOKENS": 128,
     }
-
-
-def check(op: OpUnderTest, dtype: str, args: dict[str, Any], counts: np.ndarray[Any, Any], **options: Any) -> None:
     dtypes = {"input_ptr": dtype, "output_ptr": dtype, **options.pop("dtypes", {})}
-    op.agrees(args, dtypes=dtypes, shapes={"output_ptr": (int(counts.sum()),)}, **options)
+    op.agrees(arguments, dtypes=dtypes, shapes={"output_ptr": (total,)}, **options)
 
 
-@case("EXP-1", b=[1, 3, 64, 257], dtype=DTYPES, reach=reach)
-def test_each_token_receives_the_value_of_its_request(op: OpUnderTest, seed: int, b: int, dtype: str) -> None:
+@case("EXP-1", counts=["one", "even", "ragged", "wide", "longest"], dtype=DTYPES, reach=reach)
+def test_each_token_receives_the_value_of_its_request(op: OpUnderTest, seed: int, counts: str, dtype: str) -> None:
     rng = np.random.default_rng(seed)
-    counts = rng.integers(1, 9, size=b)
-    check(op, dtype, arguments(values(rng, dtype, b), counts), counts)
+    check(op, dtype, values(rng, dtype, len(COUNTS[counts])), COUNTS[counts])
 
 
 @case("EXP-2", dtype=DTYPES, cu=["int32", "int64"], reach=reach)
 def test_the_buffer_itself_is_written(op: OpUnderTest, dtype: str, cu: str) -> None:
-    counts = np.array([2, 1, 2])
-    input_ = np.array([1, 0, 1], dtype=bool) if dtype == "bool" else np.array([3, 5, 7])
-    check(op, dtype, arguments(input_, counts), counts, dtypes={"cu_num_tokens_ptr": cu})
+    input_ = [True, False, True] if dtype == "bool" else [3, 5, 7]
+    check(op, dtype, input_, [2, 1, 2], dtypes={"cu_num_tokens_ptr": cu})
+
+
+@case("EXP-3", dtype=["float32"], reach=reach)
+def test_a_greedy_temperature_becomes_one(op: OpUnderTest, dtype: str) -> None:
+    check(op, dtype, [0.7, 0.0, 1.5, 0.0], [2, 3, 0, 1], (0, 1))
+
+
+@case("EXP-3", dtype=["int32", "int64"], check="only equal values", reach=reach)
+def test_only_equal_values_are_replaced(op: OpUnderTest, dtype: str) -> None:
+    check(op, dtype, [-1, 0, 1, 5], [1, 2, 1, 3], (1, 9))
+
+
+@case("EXP-3", dtype=["bool"])
+def test_replacing_a_flag(op: OpUnderTest, dtype: str) -> None:
+    check(op, dtype, [True, False], [2, 2], (False, True))
+
+
+@case("EXP-3", value=["nan", "negative zero", "just above"], dtype="float32")
+def test_values_near_the_replaced_one(op: OpUnderTest, value: str) -> None:
+    """-0.0 equals 0 and is replaced; the smallest normal number and NaN are not."""
+    number = {"nan": np.nan, "negative zero": -0.0, "just above": 2.0**-126}[value]
+    check(op, "float32", [0.7, number], [2, 2], (0, 1))
+
+
+@case("EXP-4", dtype=["float32", "int32"], reach=reach)
+def test_values_keep_their_dtype(op: OpUnderTest, dtype: str) -> None:
+    check(op, dtype, [0.7, 1e-30, 1e30] if dtype == "float32" else [2**24 + 1, -(2**31), 2**31 - 1], [1, 2, 3])
+
+
+@case("EXP-4", dtype=["int64"])
+def test_wide_integers_stay_exact(op: OpUnderTest, dtype: str) -> None:
+    check(op, dtype, [2**53 + 1, -(2**62)], [1, 2])
+
+
+@case("EXP-5", counts=["gaps", "none", "empty"], dtype=DTYPES, reach=reach)
+def test_requests_without_drafts_write_nothing(op: OpUnderTest, seed: int, counts: str, dtype: str) -> None:
+    check(op, dtype, values(np.random.default_rng(seed), dtype, len(COUNTS[counts])), COUNTS[counts])
+
+
+@case("EXP-6", layout=["gapped", "transposed"], dtype=DTYPES)
+def test_strides(op: OpUnderTest, seed: int, layout: str, dtype: str) -> None:
+    input_ = values(np.random.default_rng(seed), dtype, 7)
+    check(op, dtype, input_, COUNTS["gaps"], layouts=dict.fromkeys((t.name for t in CONTRACT.tensors), layout))
+
+
+@case("EXP-7", dtype=DTYPES, reach=reach)
+def test_past_the_last_count_nothing_is_written(op: OpUnderTest, seed: int, dtype: str) -> None:
+    check(op, dtype, values(np.random.default_rng(seed), dtype, 4), COUNTS["ragged"], spare=5)
+
+
+@case("EXP-1", mode="generated", dtype=DTYPES, reach=reach)
+def test_generated(op: OpUnderTest, seed: int, dtype: str) -> None:
+    @explore(structures(CONTRACT, layouts=False), 100, seed)
+    def check_drawn(drawn: Structure) -> None:
+        rng = np.random.default_rng(drawn.seed)
+        check(op, dtype, values(rng, dtype, len(drawn.counts)), drawn.counts)
+
+
+@case("EXP-1", relation="split", dtype=["float32", "int32"], reach=reach)
+def test_requests_do_not_see_each_other(op: OpUnderTest, seed: int, dtype: str) -> None:
+    rng = np.random.default_rng(seed)
+    input_ = values(rng, dtype, 7)
+    whole = expand(op, dtype, input_, COUNTS["gaps"])
+    parts = [expand(op, dtype, input_[b : b + 1], COUNTS["gaps"][b : b + 1]) for b in range(7)]
+    same("the requests one by one", whole, np.concatenate(parts))
+
+
+def expand(op: OpUnderTest, dtype: str, input_: Array, counts: Any) -> Array:
+    arguments = {
+        "output_ptr": np.zeros(int(np.sum(counts))),
+        "input_ptr": input_,
+        "cu_num_tokens_ptr": np.cumsum(counts),
+        "replace_from": 0,
+        "replace_to": 1,
+        "MAX_NUM_TOKENS": 128,
+    }
+    return op.call(arguments, dtypes={"input_ptr": dtype, "output_ptr": dtype})[1]["output_ptr"]
