@@ -1,0 +1,139 @@
+"""compute_slot_mapping: what every implementation must do (contract CSM)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from verispec.cases import case
+from verispec.cases.exploring import Structure, explore, structures
+from verispec.judge import OpUnderTest, same
+from verispec.reference import contracts
+from verispec.suites.sampler._rejection import integers
+
+CONTRACT = contracts.load("compute_slot_mapping")
+REACH = "every scheduled token gets its KV slot here"
+RANKS_REACH = "decode context parallelism"
+
+
+def arguments(rng: np.random.Generator, lengths: Any, tail: int = 0, **changes: Any) -> dict[str, Any]:
+    """Requests with `lengths` scheduled tokens at consecutive positions, `tail` padding tokens."""
+    lengths = np.asarray(lengths, dtype=np.int64)
+    block, columns = changes.pop("block", 16), changes.pop("columns", 8)
+    ranks = changes.get("TOTAL_CP_WORLD_SIZE", 1)
+    room = block * ranks * columns
+    starts = [int(rng.integers(0, max(room - n, 0) + 1)) for n in lengths]
+    positions = [np.arange(s, s + n) for s, n in zip(starts, lengths, strict=True)]
+    return {
+        "num_tokens": int(lengths.sum()),
+        "max_num_tokens": int(lengths.sum()) + tail,
+        "query_start_loc_ptr": np.concatenate([[0], np.cumsum(lengths)]),
+        "positions_ptr": np.concatenate([*positions, np.zeros(0, dtype=np.int64)]),
+        "block_table_ptr": (rng.permutation(len(lengths) * columns) + 1).reshape(len(lengths), columns),
+        "KV_CACHE_BLOCK_SIZE": block,
+        "TOTAL_CP_WORLD_SIZE": 1,
+        "TOTAL_CP_RANK": 0,
+        "CP_KV_CACHE_INTERLEAVE_SIZE": 1,
+        "PAD_ID": -1,
+        **changes,
+    }
+
+
+@case("CSM-1", lengths=[(1,), (5, 1, 30), (1,) * 65], reach=REACH)
+def test_slots(op: OpUnderTest, seed: int, lengths: tuple[int, ...]) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), lengths))
+
+
+@case("CSM-1", block=[1, 7, 128], reach=REACH)
+def test_any_block_size(op: OpUnderTest, seed: int, block: int) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), [3, 8, 1], block=block, columns=max(8, 64 // block)))
+
+
+@case("CSM-1", check="long request", lengths=[(1500, 3), (1024, 1025)], reach="a prefill is longer than a tile")
+def test_a_request_longer_than_a_tile(op: OpUnderTest, seed: int, lengths: tuple[int, ...]) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), lengths, columns=100))
+
+
+@case("CSM-2", ranks=[2, 4], rank=[0, 1], interleave=[1, 4], reach=RANKS_REACH)
+def test_a_rank_of_several(op: OpUnderTest, seed: int, ranks: int, rank: int, interleave: int) -> None:
+    cp = {"TOTAL_CP_WORLD_SIZE": ranks, "TOTAL_CP_RANK": rank, "CP_KV_CACHE_INTERLEAVE_SIZE": interleave}
+    op.agrees(arguments(np.random.default_rng(seed), [5, 40, 1], **cp))
+
+
+@case("CSM-3", rank=[0, 1], reach=RANKS_REACH)
+def test_a_token_of_another_rank(op: OpUnderTest, seed: int, rank: int) -> None:
+    cp = {"TOTAL_CP_WORLD_SIZE": 2, "TOTAL_CP_RANK": rank}
+    op.agrees(arguments(np.random.default_rng(seed), [1, 1, 1, 2], **cp))
+
+
+@case("CSM-4", tail=[1, 9, 1500], reach="batches are padded to the size of a captured graph")
+def test_the_tail_is_padded(op: OpUnderTest, seed: int, tail: int) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), [3, 2], tail))
+
+
+@case("CSM-5", spare=[1, 50], reach="the slot buffer is as long as the largest batch")
+def test_slots_past_the_tail_are_left_alone(op: OpUnderTest, seed: int, spare: int) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), [3, 2], 4), shapes={"slot_mapping_ptr": (9 + spare,)})
+
+
+@case("CSM-5", check="tokens of no request")
+def test_tokens_of_no_request_are_left_alone(op: OpUnderTest, seed: int) -> None:
+    values = arguments(np.random.default_rng(seed), [3, 2, 4])
+    values["query_start_loc_ptr"] = np.array([0, 3, 5, 6])
+    op.agrees(values)
+
+
+@case("CSM-6", block_id=[2**27 + 5, 2**31 - 1], reach="a KV cache of 2^31 slots is 128 GiB at 64 bytes a slot")
+def test_slots_past_2_to_the_31(op: OpUnderTest, seed: int, block_id: int) -> None:
+    values = arguments(np.random.default_rng(seed), [3, 2])
+    op.agrees({**values, "block_table_ptr": np.full((2, 8), block_id)})
+
+
+@case("CSM-7", lengths=[(0, 3, 0, 4), (2, 0)], layout=["dense", "padded"], reach="requests without scheduled tokens")
+def test_each_request_reads_its_own_row(op: OpUnderTest, seed: int, lengths: tuple[int, ...], layout: str) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), lengths), layouts={"block_table_ptr": layout})
+
+
+@case("CSM-8", position=[-1, 8 * 16, 2**40])
+def test_a_position_beyond_the_table_never_indexes(op: OpUnderTest, seed: int, position: int) -> None:
+    values = arguments(np.random.default_rng(seed), [3, 2])
+    values["positions_ptr"][1] = position
+    op.agrees(values)
+
+
+@case("CSM-9", tail=[0, 5], lengths=[(), (0, 0)], reach="a batch may be all padding")
+def test_no_tokens(op: OpUnderTest, seed: int, tail: int, lengths: tuple[int, ...]) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), lengths, tail))
+
+
+@case("CSM-10", layout=["gapped", "transposed"])
+def test_inner_strides(op: OpUnderTest, seed: int, layout: str) -> None:
+    layouts = dict.fromkeys((t.name for t in CONTRACT.tensors), layout)
+    op.agrees(arguments(np.random.default_rng(seed), [5, 0, 30], 3), layouts=layouts)
+
+
+@case(
+    "CSM-11",
+    ids=["production", "int32", "int64", "mixed", "swapped"],
+    reach=lambda p: REACH if p["ids"] == "production" else None,
+)
+def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
+    values = arguments(np.random.default_rng(seed), [5, 0, 30], 3)
+    op.agrees(values, dtypes={} if ids == "production" else integers(CONTRACT, ids))
+
+
+@case("CSM-1", mode="generated", reach=REACH)
+def test_generated(op: OpUnderTest, seed: int) -> None:
+    @explore(structures(CONTRACT, layouts=False, vocab=(1, 20)), 150, seed)
+    def check(drawn: Structure) -> None:
+        rng = np.random.default_rng(drawn.seed)
+        op.agrees(arguments(rng, drawn.counts, int(rng.integers(0, 5)), block=drawn.vocab))
+
+
+@case("CSM-1", relation="injective", reach=REACH)
+def test_slots_are_distinct(op: OpUnderTest, seed: int) -> None:
+    """No two tokens of a batch share a slot when no two requests share a block."""
+    values = arguments(np.random.default_rng(seed), [40, 1, 77, 128])
+    slots = op.call(values)[1]["slot_mapping_ptr"]
+    same("slots are distinct", len(slots), len(set(slots.tolist())))

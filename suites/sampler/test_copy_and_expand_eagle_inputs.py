@@ -1,0 +1,127 @@
+"""copy_and_expand_eagle_inputs: what every implementation must do (contract CEE)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from verispec.cases import case
+from verispec.cases.exploring import Structure, explore, structures
+from verispec.judge import OpUnderTest
+from verispec.reference import contracts
+from verispec.suites.sampler._rejection import integers
+
+CONTRACT = contracts.load("copy_and_expand_eagle_inputs")
+REACH = "draft models and parallel drafting prepare their inputs here"
+SHIFT = [True, False]
+
+
+def arguments(
+    rng: np.random.Generator, lengths: Any, rejected: Any = 0, p: int = 2, shift: bool = True, **changes: Any
+) -> dict[str, Any]:
+    """Requests with `lengths` target tokens, the last `rejected` of them invalid; P new slots each."""
+    lengths = np.asarray(lengths, dtype=np.int64)
+    rejected = np.minimum(np.broadcast_to(rejected, lengths.shape), np.maximum(lengths - 1, 0))
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    first = rng.integers(0, 500, size=len(lengths))
+    positions = [np.arange(f, f + n) for f, n in zip(first, lengths, strict=True)]
+    total = int(lengths.sum())
+    return {
+        "target_token_ids_ptr": rng.integers(0, 900, size=total),
+        "target_positions_ptr": np.concatenate([*positions, np.zeros(0, dtype=np.int64)]),
+        "next_token_ids_ptr": rng.integers(1000, 2000, size=len(lengths)),
+        "query_start_loc_ptr": starts,
+        "query_end_loc_ptr": starts[1:] - 1 - rejected,
+        "padding_token_id": 7001,
+        "parallel_drafting_token_id": 7002,
+        "total_input_tokens": total,
+        "num_padding_slots_per_request": p,
+        "shift_input_ids": shift,
+        "BLOCK_SIZE_TOKENS": 64,
+        **changes,
+    }
+
+
+@case("CEE-1", lengths=[(1,), (4, 1, 7), (3,) * 33], shift=SHIFT, p=[1, 2, 5], reach=REACH)
+def test_the_layout_of_requests(op: OpUnderTest, seed: int, lengths: tuple[int, ...], shift: bool, p: int) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), lengths, p=p, shift=shift))
+
+
+@case("CEE-2", shift=SHIFT, rejected=[0, 2], reach=REACH)
+def test_valid_tokens_are_copied(op: OpUnderTest, seed: int, shift: bool, rejected: int) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), [4, 1, 7], rejected, shift=shift))
+
+
+@case("CEE-3", shift=SHIFT, lengths=[(1, 1, 1), (5, 2)], reach=REACH)
+def test_the_bonus_token_follows(op: OpUnderTest, seed: int, shift: bool, lengths: tuple[int, ...]) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), lengths, p=1, shift=shift))
+
+
+@case("CEE-4", shift=SHIFT, p=[2, 8], reach="parallel drafting")
+def test_mask_tokens(op: OpUnderTest, seed: int, shift: bool, p: int) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), [4, 1, 7], 1, p=p, shift=shift))
+
+
+@case("CEE-5", shift=SHIFT, rejected=[(0, 3, 1), (4, 0, 4)], reach="drafts were rejected in the step before")
+def test_rejected_slots(op: OpUnderTest, seed: int, shift: bool, rejected: tuple[int, ...]) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), [5, 4, 6], np.array(rejected), shift=shift))
+
+
+@case("CEE-6", shift=SHIFT, reach=REACH)
+def test_positions_count_up(op: OpUnderTest, seed: int, shift: bool) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), [5, 4, 6], [1, 0, 3], p=3, shift=shift))
+
+
+@case("CEE-7", shift=SHIFT, p=[1, 4], reach=REACH)
+def test_indices_of_new_tokens(op: OpUnderTest, seed: int, shift: bool, p: int) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), [5, 4, 6], [1, 0, 3], p=p, shift=shift))
+
+
+@case("CEE-8", shift=SHIFT, reach="EAGLE maps hidden states")
+def test_the_hidden_state_mapping(op: OpUnderTest, seed: int, shift: bool) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), [5, 1, 6], [2, 0, 3], shift=shift))
+
+
+@case("CEE-9", spare=[1, 40], shift=SHIFT, reach="drafting buffers are as long as the largest batch")
+def test_slots_past_the_last_request(op: OpUnderTest, seed: int, spare: int, shift: bool) -> None:
+    values = arguments(np.random.default_rng(seed), [5, 1, 6], shift=shift)
+    slots = 12 + 3 * 2 - 3 * shift + spare
+    names = [t.name for t in CONTRACT.outputs if t.shape[0] == CONTRACT.outputs[0].shape[0]]
+    op.agrees(values, shapes=dict.fromkeys(names, (slots,)))
+
+
+@case("CEE-9", check="no batch", shift=SHIFT)
+def test_no_batch(op: OpUnderTest, seed: int, shift: bool) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), [], shift=shift))
+
+
+@case("CEE-10", lengths=[(1500, 3), (64, 65, 63)], shift=SHIFT, reach="a prefill is longer than a tile")
+def test_a_request_longer_than_a_tile(op: OpUnderTest, seed: int, lengths: tuple[int, ...], shift: bool) -> None:
+    op.agrees(arguments(np.random.default_rng(seed), lengths, [1, 2] + [0] * (len(lengths) - 2), shift=shift))
+
+
+@case(
+    "CEE-11",
+    ids=["production", "int32", "int64", "mixed", "swapped"],
+    reach=lambda p: REACH if p["ids"] == "production" else None,
+)
+def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
+    values = arguments(np.random.default_rng(seed), [5, 1, 6], [2, 0, 3])
+    op.agrees(values, dtypes={} if ids == "production" else integers(CONTRACT, ids))
+
+
+@case("CEE-12", layout="gapped", shift=SHIFT)
+def test_strides(op: OpUnderTest, seed: int, shift: bool) -> None:
+    layouts = dict.fromkeys((t.name for t in CONTRACT.tensors), "gapped")
+    op.agrees(arguments(np.random.default_rng(seed), [5, 1, 6], [2, 0, 3], shift=shift), layouts=layouts)
+
+
+@case("CEE-1", mode="generated", shift=SHIFT, reach=REACH)
+def test_generated(op: OpUnderTest, seed: int, shift: bool) -> None:
+    @explore(structures(CONTRACT, layouts=False, vocab=(1, 6)), 150, seed)
+    def check(drawn: Structure) -> None:
+        rng = np.random.default_rng(drawn.seed)
+        lengths = np.array(drawn.counts, dtype=np.int64) + 1
+        rejected = rng.integers(0, lengths) if len(lengths) else 0
+        op.agrees(arguments(rng, lengths, rejected, p=drawn.vocab, shift=shift))
