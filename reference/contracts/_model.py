@@ -56,7 +56,8 @@ class Tensor:
     `dtypes` is what the op must accept, `production` what the engines' own callers pass (`also` what
     other callers of theirs pass). `optional` means that None is allowed; with `required_if`, not
     while that flag holds (``"SYNTHETIC_MODE"``, ``"not NO_DRAFT_PROBS"``). `like` names a tensor of
-    the same dtype, `may_alias` one that may be the very same memory.
+    the same dtype, `may_alias` one that may be the very same memory, and `within` one of row starts
+    between which the values lie: starts[b] <= value[b] < starts[b + 1].
     """
 
     name: str
@@ -72,6 +73,7 @@ class Tensor:
     like: str = ""
     may_alias: str = ""
     cumulative: Cumulative | None = None
+    within: str = ""
 
     def __post_init__(self) -> None:
         unknown = set(self.dtypes) - _DTYPES
@@ -190,7 +192,7 @@ class Contract:
             if isinstance(scalar, Scalar) and scalar.axis and scalar.axis not in self.axes:
                 raise ValueError(f"{self.name}: {scalar.name} is tied to the unknown axis {scalar.axis!r}")
         for p in self.params:
-            others = (p.like, p.may_alias) if isinstance(p, Tensor) else (p.like, p.stride_of)
+            others = (p.like, p.may_alias, p.within) if isinstance(p, Tensor) else (p.like, p.stride_of)
             for other in filter(None, others):
                 if not any(other == t.name for t in self.tensors):
                     raise ValueError(f"{self.name}: {p.name} refers to the unknown tensor {other!r}")

@@ -62,6 +62,7 @@ CONTRACT = Contract(
             INTS,
             "last valid target token of each request: from its first to its last token",
             production="int32",
+            within="query_start_loc_ptr",
         ),
         Scalar("padding_token_id", int, "the token of a slot that only pads"),
         Scalar("parallel_drafting_token_id", int, "the mask token"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from verispec.reference.oracle._rows import Array
@@ -10,7 +12,7 @@ from verispec.reference.oracle.acceptance_length_to_rates import acceptance_leng
 
 def resolve_synthetic_acceptance_rates(*, n: int, rates: list[float] | None, length: float | None) -> dict[str, Array]:
     if rates is not None and length is None:
-        falls = all(later <= earlier for earlier, later in zip(rates, rates[1:], strict=False))
+        falls = all(later <= earlier for earlier, later in pairwise(rates))
         if len(rates) == n and all(0 <= rate <= 1 for rate in rates) and falls:
             return {"return": np.array(rates, np.float64)}
     if rates is None and length is not None and 1 <= length <= n + 1:
