@@ -11,7 +11,6 @@ Requests with equally many queries form a group and are attended together, so no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -75,26 +74,24 @@ class PagedBatch:
         slot_mapping: torch.Tensor,
         positions: torch.Tensor,
         block_table: torch.Tensor,
-        query_lens: Sequence[int],
+        query_lens: np.ndarray,
         seq_lens: torch.Tensor,
-        max_seq_lens: Sequence[int],
+        max_seq_lens: np.ndarray,
         block_size: int,
     ) -> None:
         self.cache = cache
         self.write_slots = slot_mapping.clamp(min=0)
-        lens = np.asarray(query_lens)
-        bounds = np.asarray(max_seq_lens)
-        starts = np.cumsum(lens) - lens
+        starts = np.cumsum(query_lens) - query_lens
         device = positions.device
         self.groups: list[_Group] = []
-        for num_queries in np.unique(lens).tolist():
-            members = np.flatnonzero(lens == num_queries)
-            whole = len(members) == len(lens)
+        for num_queries in np.unique(query_lens).tolist():
+            members = np.flatnonzero(query_lens == num_queries)
+            whole = len(members) == len(query_lens)
             rows = member_ids = None
             if not whole:
                 rows = torch.from_numpy((starts[members, None] + np.arange(num_queries)).reshape(-1)).to(device)
                 member_ids = torch.from_numpy(members).to(device)
-            num_keys = int(bounds[members].max())
+            num_keys = int(max_seq_lens[members].max())
             slots = _visible_slots(
                 block_table if member_ids is None else block_table[member_ids],
                 seq_lens if member_ids is None else seq_lens[member_ids],
@@ -138,7 +135,7 @@ def paged_attention(
             hint="use a Llama-like or Qwen-like checkpoint",
         )
     cache = paged.cache
-    layer: int = module.layer_idx  # type: ignore[assignment]
+    layer: int = module.layer_idx
     _, num_heads, num_tokens, head_dim = query.shape
     kv_heads = cache.num_kv_heads
     per_kv = num_heads // kv_heads

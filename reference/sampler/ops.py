@@ -1,11 +1,13 @@
 """The ops by name, for the device that their tensors live on.
 
 This is the only place where the reference engine decides which implementation runs: C++ kernels for
-CPU tensors, Triton kernels for CUDA tensors. Samplers, proposers and runners just call.
+CPU tensors, Triton kernels for CUDA tensors and where Triton's interpreter is switched on. Samplers, proposers and runners just call.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -15,10 +17,8 @@ import torch
 
 @cache
 def _implementation(name: str, device_type: str) -> Callable[..., Any]:
-    if device_type == "cuda":
-        from verispec.reference import triton as kernels
-    else:
-        from verispec.reference import cpu as kernels
+    triton = device_type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+    kernels = importlib.import_module(f"verispec.reference.{'triton' if triton else 'cpu'}")
     implementation: Callable[..., Any] = kernels.op(name)
     return implementation
 
