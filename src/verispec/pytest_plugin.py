@@ -1,12 +1,12 @@
 """The pytest side of a run: which engine, which cases, and one record for each of them.
 
 Loaded by ``suites/pytest.ini`` with ``-p`` and never through an entry point, so that it does not
-leak into anybody else's pytest.
+leak into anybody else's pytest. Under the supervisor (``--scratch``) every process keeps a log of its
+own and tells the journal what it does; without it, a suite is plain pytest, as its author wants it.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import traceback
 from collections.abc import Iterator
@@ -15,26 +15,54 @@ from typing import Any
 
 import pytest
 
+from verispec import exits
 from verispec.cases import CaseId, CaseSpec, selects
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.engines._resolve import resolve
-from verispec.judge import Inconclusive, Mismatch, OpUnderTest, Outcome
+from verispec.errors import VerispecError
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, OpUnderTest, Outcome
 from verispec.reference import contracts
+from verispec.run.detail import detail_of
+from verispec.run.narrator import Narrator
 
 CASE = pytest.StashKey[CaseId]()
 SPEC = pytest.StashKey[CaseSpec]()
 PARAMS = pytest.StashKey[dict[str, Any]]()
-RECORD = "verispec"
+RECORD = pytest.StashKey[dict[str, Any]]()
+ENGINE = pytest.StashKey[Engine]()
+NARRATOR = pytest.StashKey[Narrator | None]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("verispec")
     group.addoption("--engine", default="reference", help="name of the engine under judgement")
+    group.addoption("--device", default=None, help="cpu or cuda; the engine's own choice when left out")
     group.addoption("--only", action="append", default=[], help="case id, prefix or pattern; may be given often")
-    group.addoption("--skip-cases", default="", help="file with ids that are already judged, one a line")
     group.addoption("--smoke", action="store_true", help="the first case of every clause")
     group.addoption("--seed", type=int, default=7, help="seed of everything that is drawn")
-    group.addoption("--started", default="", help="file to which the id of each case is appended before it runs")
+    group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
+    group.addoption("--scratch", default="", help="the supervisor's folder: skip, journal.jsonl, logs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    _settle_hypothesis()
+    config.stash[NARRATOR] = None
+    if config.option.scratch:
+        narrator = Narrator(Path(config.option.scratch), worker=_is_worker(config))
+        config.pluginmanager.register(narrator)
+        config.stash[NARRATOR] = narrator
+
+
+def _settle_hypothesis() -> None:
+    """The same examples in every run, no deadline (a slow machine is no finding), nothing kept between runs."""
+    import hypothesis
+
+    hypothesis.settings.register_profile("verispec", derandomize=True, deadline=None, database=None)
+    hypothesis.settings.load_profile("verispec")
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -69,41 +97,89 @@ def subject_of(item: pytest.Item) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Name every item by its case id, and keep the ones that were asked for."""
     seen: dict[str, str] = {}
-    kept, dropped = [], []
-    done = set(Path(config.option.skip_cases).read_text().splitlines()) if config.option.skip_cases else set()
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    done = _already_judged(config)
     first_of: set[tuple[str, str]] = set()
     for item in items:
-        spec = getattr(getattr(item, "function", None), "__verispec_case__", None)
-        if spec is None:
-            raise pytest.UsageError(f"{item.nodeid}: a test in a suite needs @case, else it judges no clause")
-        callspec = getattr(item, "callspec", None)
-        params = {**(callspec.params if callspec else {}), **spec.fixed}
-        case_id = CaseId(
-            item.path.parent.name, subject_of(item), spec.clause, tuple((k, _text(v)) for k, v in params.items())
-        )
-        text = str(case_id)
+        text = str(_name(item))
         if text in seen:
-            raise pytest.UsageError(f"{item.nodeid} and {seen[text]} have the same case id {text}: add a fixed parameter")
+            raise pytest.UsageError(
+                f"{item.nodeid} and {seen[text]} have the same case id {text}: add a fixed parameter"
+            )
         seen[text] = item.nodeid
-        item.stash[CASE], item.stash[SPEC], item.stash[PARAMS] = case_id, spec, params
         wanted = not config.option.only or any(selects(p, text) for p in config.option.only)
-        key = (case_id.subject, case_id.clause)
+        key = (item.stash[CASE].subject, item.stash[CASE].clause)
         if config.option.smoke and key in first_of:
             wanted = False
-        if wanted and text not in done:
+        if wanted:
             first_of.add(key)
-            kept.append(item)
-        else:
-            dropped.append(item)
+        (kept if wanted and text not in done else dropped).append(item)
     items[:] = kept
     if dropped:
         config.hook.pytest_deselected(items=dropped)
+    if narrator := config.stash[NARRATOR]:
+        narrator.collected(map(_id, kept), map(_id, dropped))
+
+
+def _already_judged(config: pytest.Config) -> set[str]:
+    skip = Path(config.option.scratch, "skip")
+    return set(skip.read_text(encoding="utf-8").splitlines()) if config.option.scratch and skip.exists() else set()
+
+
+def _name(item: pytest.Item) -> CaseId:
+    spec = getattr(getattr(item, "function", None), "__verispec_case__", None)
+    if spec is None:
+        raise pytest.UsageError(f"{item.nodeid}: a test in a suite needs @case, else it judges no clause")
+    callspec = getattr(item, "callspec", None)
+    params = {**(callspec.params if callspec else {}), **spec.fixed}
+    texts = tuple((name, _text(value)) for name, value in params.items())
+    item.stash[CASE] = CaseId(item.path.parent.name, subject_of(item), spec.clause, texts)
+    item.stash[SPEC], item.stash[PARAMS] = spec, params
+    return item.stash[CASE]
+
+
+def _id(item: pytest.Item) -> str:
+    return str(item.stash[CASE])
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the engine before the first case, so that its start is not part of any case."""
+    controls_workers = bool(getattr(session.config.option, "numprocesses", None)) and not _is_worker(session.config)
+    if session.items and not session.config.option.collectonly and not controls_workers:
+        _start_engine(session.config)
+
+
+def _start_engine(config: pytest.Config) -> None:
+    narrator = config.stash[NARRATOR]
+    try:
+        under_test = resolve(config.option.engine, config.option.device)
+        description = under_test.describe()
+    except Exception as error:
+        refusal = error if isinstance(error, VerispecError) else _cannot_start(config.option.engine, error)
+        if narrator:
+            narrator.refused(refusal.diagnostic)
+        pytest.exit(str(refusal), returncode=exits.CANNOT_TELL)
+    config.stash[ENGINE] = under_test
+    if narrator:
+        narrator.started(description)
+
+
+def _cannot_start(name: str, error: Exception) -> VerispecError:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return VerispecError(
+        "V-ENG-START",
+        f"the engine {name!r} cannot be started",
+        where="--engine",
+        cause=f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})",
+        hint="start it in Python alone to see the whole traceback",
+    )
 
 
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """The engine under judgement."""
-    under_test = resolve(request.config.option.engine)
+    under_test = request.config.stash[ENGINE]
     yield under_test
     under_test.close()
 
@@ -126,50 +202,54 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_logstart(nodeid: str, location: Any) -> None:
-    """Nothing is printed by pytest itself; the supervisor shows progress from the records."""
-
-
-@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if path := item.config.option.started:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(f"{item.stash[CASE]}\n")
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Attach the record of the case to its report; xdist carries it to the controller."""
-    result = yield
-    report = result.get_result()  # type: ignore[attr-defined]
-    if report.when == "teardown" or (report.when == "setup" and call.excinfo is None):
-        return
-    outcome, failure, reason = _judge(call)
     spec, params = item.stash[SPEC], item.stash[PARAMS]
-    record = {
-        "type": "case",
-        "id": str(item.stash[CASE]),
-        "outcome": outcome.value,
-        "seconds": round(call.duration, 6),
-        "reach": spec.reach_of(params),
-        "test": item.nodeid.partition("[")[0],
-    }
-    if failure is not None:
-        record["failure"] = failure
-    if reason:
-        record["reason"] = reason
-    report.user_properties.append((RECORD, json.dumps(record)))
+    item.stash[RECORD] = {"id": _id(item), "test": item.nodeid.partition("[")[0], "reach": spec.reach_of(params)}
+    if narrator := item.config.stash[NARRATOR]:
+        narrator.begins(item.stash[RECORD])
 
 
-def _judge(call: pytest.CallInfo[None]) -> tuple[Outcome, dict[str, Any] | None, str]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Complete the record of the case; a failing set-up is judged like a failing call."""
+    report = yield
+    record = item.stash[RECORD]
+    if call.when == "teardown":
+        if call.excinfo is not None and record["outcome"] == Outcome.PASS:
+            record.update(_judge(call))
+        if narrator := item.config.stash[NARRATOR]:
+            narrator.ended(record)
+    elif call.when == "call" or call.excinfo is not None:
+        record.update(_judge(call), seconds=round(call.duration, 6))
+        if item.config.option.detail:
+            record["detail"] = detail_of(item.funcargs)  # type: ignore[attr-defined]
+    return report
+
+
+def _judge(call: pytest.CallInfo[None]) -> dict[str, Any]:
     if call.excinfo is None:
-        return Outcome.PASS, None, ""
-    error = call.excinfo.value
+        return {"outcome": Outcome.PASS}
+    error = _decisive(call.excinfo.value)
     if isinstance(error, Mismatch):
-        return Outcome.FAIL, error.failure.to_json(), ""
+        return {"outcome": Outcome.FAIL, "failure": error.failure.to_json()}
+    if isinstance(error, SystemExit):
+        failure = Failure(Kind.RAISED, f"SystemExit: {error}: the engine tried to end the process")
+        return {"outcome": Outcome.FAIL, "failure": failure.to_json()}
     if isinstance(error, UnsupportedCall):
-        return Outcome.UNSUPPORTED, None, str(error)
+        return {"outcome": Outcome.UNSUPPORTED, "reason": str(error)}
     if isinstance(error, Inconclusive):
-        return Outcome.INCONCLUSIVE, None, str(error)
-    text = "".join(traceback.format_exception(error)[-6:])
-    return Outcome.ERROR, None, f"{type(error).__name__}: {error}\n{text}"
+        return {"outcome": Outcome.INCONCLUSIVE, "reason": str(error)}
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return {
+        "outcome": Outcome.ERROR,
+        "reason": f"{type(error).__name__}: {error}",
+        "at": f"{Path(last.filename).name}:{last.lineno}",
+    }
+
+
+def _decisive(error: BaseException) -> BaseException:
+    """What a group is about: Hypothesis wraps a failure that does not come again in one, with the failure inside."""
+    if isinstance(error, BaseExceptionGroup):
+        inner = [_decisive(e) for e in error.exceptions]
+        return next((e for e in inner if isinstance(e, Mismatch)), inner[0])
+    return error

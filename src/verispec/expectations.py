@@ -1,0 +1,112 @@
+"""Expectations: failures that an engine's maintainers know of, each with the issue that tracks it.
+
+A TOML file in the engine's repository:
+
+    [[expect]]
+    case = "sampler/expand_batch_to_tokens:*dtype=float32*"
+    outcome = "fail"
+    issue = "https://github.com/..."
+    reason = "the shim writes into a converted copy"
+
+A case that does as expected becomes `xfail`; one that passes becomes `xpass` and fails the run, so
+that the file never goes stale; and an entry that selects no case fails the run too.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from verispec.cases import selects
+from verispec.errors import VerispecError
+from verispec.run.record import Record
+
+OUTCOMES = ("fail", "crash", "timeout", "unsupported")
+_FIELDS = {"case": True, "outcome": True, "issue": True, "reason": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One entry: what is expected of the cases that `case` selects, and the issue that tracks it."""
+
+    number: int
+    case: str
+    outcome: str
+    issue: str
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"entry {self.number} ({self.case!r}: {self.outcome}, {self.issue})"
+
+
+def load(path: Path) -> tuple[Expectation, ...]:
+    """The entries of the file `path`. Raises VerispecError V-EXPECT with the entry, what was expected and what came."""
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        raise _wrong(path, "the expectations cannot be read", error.strerror or str(error)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _wrong(path, "the expectations are not TOML", str(error)) from error
+    if unknown := sorted(set(document) - {"expect"}):
+        raise _wrong(path, f"unknown key {unknown[0]!r}", "expected nothing but [[expect]] entries")
+    entries = document.get("expect", [])
+    if not isinstance(entries, list):
+        raise _wrong(path, "expect is no list of entries", "expected [[expect]], with two pairs of brackets")
+    return tuple(_entry(path, number, entry) for number, entry in enumerate(entries, 1))
+
+
+def _entry(path: Path, number: int, entry: Any) -> Expectation:
+    where = f"entry {number}"
+    if not isinstance(entry, dict):
+        raise _wrong(path, f"{where}: expected a table, got {entry!r}", "")
+    if unknown := sorted(set(entry) - set(_FIELDS)):
+        raise _wrong(path, f"{where}: unknown key {unknown[0]!r}", f"expected {', '.join(_FIELDS)}")
+    for name, required in _FIELDS.items():
+        value = entry.get(name, None if required else "")
+        if not isinstance(value, str) or (required and not value.strip()):
+            got = "nothing" if name not in entry else repr(entry[name])
+            raise _wrong(path, f"{where}: {name} must be a text that is not empty, got {got}", _why(name))
+    if entry["outcome"] not in OUTCOMES:
+        raise _wrong(path, f"{where}: outcome {entry['outcome']!r} is unknown", f"expected {', '.join(OUTCOMES)}")
+    if "://" not in entry["issue"]:
+        raise _wrong(path, f"{where}: issue must be a link, got {entry['issue']!r}", _why("issue"))
+    return Expectation(number, **entry)
+
+
+def _why(name: str) -> str:
+    return {
+        "case": "a case id, a prefix that ends where a part ends, or a pattern with *",
+        "outcome": f"one of {', '.join(OUTCOMES)}",
+        "issue": "a known failure without an issue is a failure that nobody will mend",
+        "reason": "leave it away, or say in a sentence why this fails",
+    }[name]
+
+
+def _wrong(path: Path, message: str, cause: str) -> VerispecError:
+    return VerispecError("V-EXPECT", message, where=str(path), cause=cause)
+
+
+def apply(entries: Sequence[Expectation], record: Record) -> Record:
+    """The record under the first entry that selects it; an outcome that nobody expected stays what it is."""
+    entry = next((e for e in entries if selects(e.case, record.id)), None)
+    if entry is None:
+        return record
+    if record.outcome == "pass":
+        return replace(record, outcome="xpass", observed="pass", issue=entry.issue)
+    if record.outcome != entry.outcome:
+        return record
+    if entry.outcome == "unsupported":
+        return replace(record, issue=entry.issue)
+    return replace(record, outcome="xfail", observed=record.outcome, issue=entry.issue)
+
+
+def unmatched(entries: Sequence[Expectation], cases: Sequence[str]) -> tuple[Expectation, ...]:
+    """The entries that select none of `cases`."""
+    return tuple(e for e in entries if not any(selects(e.case, case) for case in cases))

@@ -1,0 +1,102 @@
+"""What a run is asked to do, and the pytest command that does it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from verispec.errors import VerispecError
+from verispec.static.sources import cache_dir
+
+SEED = 7
+TIMEOUT = 120.0
+"""Seconds a case may take before it counts as hung: far above the slowest case, well below a CI job's limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run of suites on one engine.
+
+    `only` are case ids, prefixes or patterns (all cases when empty), `suites` names of suite folders (all when
+    empty), `timeout` seconds a case, `smoke` the first case of every clause, `detail` records with inputs.
+    """
+
+    engine: str
+    device: str | None = None
+    only: tuple[str, ...] = ()
+    suites: tuple[str, ...] = ()
+    seed: int = SEED
+    processes: int = 1
+    timeout: float = TIMEOUT
+    smoke: bool = False
+    detail: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether every case of every suite is asked for."""
+        return not (self.only or self.suites or self.smoke)
+
+    def command(self, scratch: Path, *, collect_only: bool = False) -> list[str]:
+        """The pytest command; it reads ``skip`` in the folder `scratch` and writes ``journal.jsonl`` and logs there."""
+        root = suites_folder()
+        command = [sys.executable, "-P", "-m", "pytest", "-c", str(root / "pytest.ini"), f"--rootdir={root}"]
+        command += [str(path) for path in self._paths(root)]
+        command += [f"--engine={self.engine}", f"--seed={self.seed}", f"--scratch={scratch}"]
+        command += ["--capture=no", "--assert=plain", "-p", "no:faulthandler"]
+        command += [f"--only={pattern}" for pattern in self.only]
+        if self.device:
+            command.append(f"--device={self.device}")
+        if self.smoke:
+            command.append("--smoke")
+        if self.detail:
+            command.append("--detail")
+        if collect_only:
+            command.append("--collect-only")
+        elif self.processes > 1:
+            command += ["-p", "xdist", f"--numprocesses={self.processes}"]
+        return command
+
+    def _paths(self, root: Path) -> list[Path]:
+        """The files that can hold what is asked for: a pattern that begins with suite/subject: needs one file only."""
+        folders = [root / suite for suite in self.suites or suites()]
+        for folder in folders:
+            if not folder.is_dir():
+                raise VerispecError(
+                    "V-RUN-SUITE",
+                    f"there is no suite {folder.name!r}",
+                    where="--suite",
+                    hint=f"suites are {', '.join(suites())}",
+                )
+        files = []
+        for pattern in self.only:
+            subject, colon, _ = pattern.partition(":")
+            suite, slash, op = subject.partition("/")
+            file = root / suite / f"test_{op}.py"
+            if not (colon and slash and file.is_file() and file.parent in folders):
+                return folders
+            files.append(file)
+        return list(dict.fromkeys(files)) or folders
+
+
+def suites_folder() -> Path:
+    """Where the installed suites are."""
+    return Path(str(resources.files("verispec.suites")))
+
+
+def suites() -> list[str]:
+    """The names of all suites."""
+    return sorted(path.name for path in suites_folder().iterdir() if any(path.glob("test_*.py")))
+
+
+def environment() -> dict[str, str]:
+    """The child's environment: what leaks into a pytest run from outside is kept out, caches go to the user's cache."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    return {
+        **kept,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONUNBUFFERED": "1",
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(cache_dir() / "hypothesis"),
+    }

@@ -1,0 +1,116 @@
+"""How far a run is: a bar on a terminal, else a plain line now and then; on stderr, for stdout is the report's."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from verispec.run.record import Record
+
+EVERY = 10.0
+"""Seconds between two plain lines: often enough to show life in a CI log, seldom enough to read it."""
+
+
+class Watcher(Protocol):
+    """Is told what happens; a context manager around the run."""
+
+    def __enter__(self) -> Watcher: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
+    def expect(self, total: int, done: Sequence[Record]) -> None:
+        """`total` cases in all, of which `done` have a verdict already."""
+
+    def judged(self, record: Record) -> None: ...
+
+
+class Tally:
+    """Counts as they come."""
+
+    def __init__(self) -> None:
+        self.total = self.done = self.failing = 0
+
+    def expect(self, total: int, done: Sequence[Record]) -> None:
+        self.total = total
+        for record in done:
+            self.add(record)
+
+    def add(self, record: Record) -> None:
+        self.done += 1
+        self.failing += record.failed and record.outcome != "xfail"
+
+
+class Lines:
+    """Plain lines, for logs."""
+
+    def __init__(self) -> None:
+        self._tally = Tally()
+        self._began = self._last = time.monotonic()
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        pass
+
+    def expect(self, total: int, done: Sequence[Record]) -> None:
+        self._tally.expect(total, done)
+        already = f", {len(done):,} of them judged before" if done else ""
+        print(f"{total:,} cases{already}", file=sys.stderr, flush=True)
+
+    def judged(self, record: Record) -> None:
+        self._tally.add(record)
+        now = time.monotonic()
+        if now - self._last >= EVERY:
+            self._last = now
+            t = self._tally
+            line = f"{t.done:,} of {t.total:,} cases, {t.failing:,} failing, {now - self._began:.0f} s"
+            print(f"{line} ({record.case.subject})", file=sys.stderr, flush=True)
+
+
+class Bar:
+    """A bar with the op, counts and the time that is left."""
+
+    def __init__(self, console: Console) -> None:
+        self._tally = Tally()
+        self._progress = Progress(
+            TextColumn("{task.description:<32}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[failing]} failing"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task: TaskID = self._progress.add_task("collecting", total=None, failing=0)
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def expect(self, total: int, done: Sequence[Record]) -> None:
+        self._tally.expect(total, done)
+        self._progress.update(self._task, description="starting the engine", total=total, completed=len(done))
+
+    def judged(self, record: Record) -> None:
+        self._tally.add(record)
+        self._progress.update(
+            self._task,
+            description=record.case.subject,
+            completed=self._tally.done,
+            failing=self._tally.failing,
+        )
+
+
+def watcher() -> Watcher:
+    console = Console(stderr=True)
+    return Bar(console) if console.is_terminal else Lines()
