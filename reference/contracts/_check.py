@@ -6,15 +6,15 @@ values of counts are looked at on the CPU only: elsewhere that would wait for th
 
 from __future__ import annotations
 
-import math
+import inspect
 import operator
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from verispec.reference.contracts._model import REQUIRED, Contract, Cumulative, Scalar, Tensor
+from verispec.reference.contracts._view import View, injective, share_memory, span, view_of
 
 _MISSING: Final = object()
 _TENSOR: Final = "a strided torch tensor or an aligned NumPy array of native byte order"
@@ -29,21 +29,6 @@ class ContractError(TypeError, ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ContractError, (self.op, self.parameter, self.expected, self.got)
-
-
-class View(NamedTuple):
-    """What a kernel needs of a tensor; strides are in elements and may be zero or negative.
-
-    `dense` is whether its elements lie one after the other, in order.
-    """
-
-    pointer: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    device: str
-    itemsize: int
-    dense: bool
 
 
 def bind(contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,6 +53,17 @@ def bind(contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
                     raise ContractError(contract.name, name, "a value", "none: the argument is missing")
                 bound[name] = default
     return bound
+
+
+def signature(contract: Contract) -> inspect.Signature:
+    """The contract's parameters as a Python signature, for whoever inspects a kernel."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Signature(
+        [
+            inspect.Parameter(p.name, kind, default=inspect.Parameter.empty if p.default is REQUIRED else p.default)
+            for p in contract.params
+        ]
+    )
 
 
 def check(contract: Contract, bound: Mapping[str, Any], device: str = "") -> dict[str, Any]:
@@ -258,9 +254,6 @@ def _holds(dtype: str, value: float) -> bool:
     return float(value).is_integer() and low <= int(value) < 2**bits
 
 
-_dtype_names: dict[Any, str] = {}
-
-
 def _view(contract: Contract, tensor: Tensor, value: Any, bound: Mapping[str, Any]) -> View | None:
     if value is None:
         flag = tensor.required_if.removeprefix("not ")
@@ -279,29 +272,6 @@ def _view(contract: Contract, tensor: Tensor, value: Any, bound: Mapping[str, An
     if tensor.written and not _writeable(value):
         raise ContractError(contract.name, tensor.name, "memory that may be written", "a read-only array")
     return view
-
-
-def view_of(value: Any) -> View | None:
-    """What a kernel needs of a torch tensor or a NumPy array; None for anything else."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        dtype = value.dtype
-        name = _dtype_names.get(dtype) or _dtype_names.setdefault(dtype, str(dtype).removeprefix("torch."))
-        if value.layout is not torch.strided:
-            return None
-        device = "cpu" if value.is_cpu else value.device.type
-        pointer, size, dense = value.data_ptr(), value.element_size(), value.is_contiguous()
-        return View(pointer, name, value.shape, value.stride(), device, size, dense)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.ndarray):
-        dtype, size = value.dtype, value.itemsize
-        name = _dtype_names.get(dtype) or _dtype_names.setdefault(dtype, dtype.name)
-        if not (value.flags.aligned and dtype.isnative) or any(s % size for s in value.strides):
-            return None
-        strides = tuple(s // size for s in value.strides)
-        pointer, dense = value.__array_interface__["data"][0], value.flags.c_contiguous
-        return View(pointer, name, value.shape, strides, "cpu", size, dense)
-    return None
 
 
 def _writeable(value: Any) -> bool:
@@ -389,18 +359,12 @@ def _check_within(contract: Contract, tensor: Tensor, values: Any, starts: Any) 
 def _check_overlap(contract: Contract, plan: _Plan, views: Mapping[str, View]) -> None:
     """No output shares memory with another tensor, nor two of its elements with each other."""
     spans = []
-    for name, (pointer, _, shape, strides, _, itemsize, dense) in views.items():
-        if 0 in shape:
-            continue
-        if dense:
-            spans.append((pointer, pointer + math.prod(shape) * itemsize))
-            continue
-        if name in plan.written and not _injective(shape, strides):
-            got = f"shape {_shape(shape)} with strides {_shape(strides)}"
-            raise ContractError(contract.name, name, "memory of its own for every element", got)
-        reaches = [(n - 1) * stride * itemsize for n, stride in zip(shape, strides, strict=True)]
-        low = sum(r for r in reaches if r < 0)
-        spans.append((pointer + low, pointer + sum(reaches) - low + itemsize))
+    for name, view in views.items():
+        if 0 not in view.shape:
+            if not view.dense and name in plan.written and not injective(view):
+                got = f"shape {_shape(view.shape)} with strides {_shape(view.strides)}"
+                raise ContractError(contract.name, name, "memory of its own for every element", got)
+            spans.append(span(view))
     spans.sort()
     end = 0
     for low, high in spans:
@@ -410,44 +374,13 @@ def _check_overlap(contract: Contract, plan: _Plan, views: Mapping[str, View]) -
         end = high
 
 
-def _injective(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether no two elements share memory; in doubt (strides that interleave) their offsets are compared."""
-    reach = 0
-    for stride, size in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
-        if stride <= reach:
-            break
-        reach += stride * (size - 1)
-    else:
-        return True
-    import numpy as np
-
-    offsets = sum(index * stride for index, stride in zip(np.indices(shape, sparse=True), strides, strict=True))
-    return len(np.unique(offsets)) == math.prod(shape)
-
-
 def _check_pairs(contract: Contract, plan: _Plan, views: Mapping[str, View]) -> None:
     """Every output against every other tensor, exactly: interleaved views of one buffer are fine."""
-    import numpy as np
-
-    arrays = {name: np.asarray(_Memory(view)) for name, view in views.items()}
-    for name in plan.written & arrays.keys():
+    for name in plan.written & views.keys():
         for other, view in views.items():
-            if other == name or not np.shares_memory(arrays[name], arrays[other]):
+            if other == name or not share_memory(views[name], view):
                 continue
             same = views[name][:4] == view[:4]
             if not (same and ((name, other) in plan.aliases or (other, name) in plan.aliases)):
-                got = "memory that both share" if not same else "the same memory"
+                got = "the same memory" if same else "memory that both share"
                 raise ContractError(contract.name, name, f"memory of its own, apart from {other}", got)
-
-
-class _Memory:
-    """The addresses of a view as an array that is never read."""
-
-    def __init__(self, view: View) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": f"|V{view.itemsize}",
-            "shape": view.shape,
-            "strides": tuple(s * view.itemsize for s in view.strides),
-            "data": (view.pointer, True),
-        }

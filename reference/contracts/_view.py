@@ -1,0 +1,93 @@
+"""Tensors as addresses: what a kernel needs of one, and whether two of them share memory.
+
+Works on torch's and NumPy's, on any device, and imports torch for neither.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any, NamedTuple
+
+
+class View(NamedTuple):
+    """What a kernel needs of a tensor; strides are in elements and may be zero or negative.
+
+    `dense` is whether its elements lie one after the other, in order.
+    """
+
+    pointer: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: str
+    itemsize: int
+    dense: bool
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """The addresses for NumPy's overlap solver, which reads no element."""
+        return {
+            "version": 3,
+            "typestr": f"|V{self.itemsize}",
+            "shape": tuple(self.shape),
+            "strides": tuple(stride * self.itemsize for stride in self.strides),
+            "data": (self.pointer, True),
+        }
+
+
+_dtype_names: dict[Any, str] = {}
+
+
+def view_of(value: Any) -> View | None:
+    """What a kernel needs of a torch tensor or a NumPy array; None for anything else."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        dtype = value.dtype
+        name = _dtype_names.get(dtype) or _dtype_names.setdefault(dtype, str(dtype).removeprefix("torch."))
+        if value.layout is not torch.strided:
+            return None
+        device = "cpu" if value.is_cpu else value.device.type
+        pointer, size, dense = value.data_ptr(), value.element_size(), value.is_contiguous()
+        return View(pointer, name, value.shape, value.stride(), device, size, dense)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        dtype, size = value.dtype, value.itemsize
+        name = _dtype_names.get(dtype) or _dtype_names.setdefault(dtype, dtype.name)
+        if not (value.flags.aligned and dtype.isnative) or any(s % size for s in value.strides):
+            return None
+        strides = tuple(s // size for s in value.strides)
+        pointer, dense = value.__array_interface__["data"][0], value.flags.c_contiguous
+        return View(pointer, name, value.shape, strides, "cpu", size, dense)
+    return None
+
+
+def span(view: View) -> tuple[int, int]:
+    """The first address of a view that is not empty, and the one after its last."""
+    if view.dense:
+        return view.pointer, view.pointer + math.prod(view.shape) * view.itemsize
+    reaches = [(n - 1) * stride * view.itemsize for n, stride in zip(view.shape, view.strides, strict=True)]
+    below = sum(reach for reach in reaches if reach < 0)
+    return view.pointer + below, view.pointer + sum(reaches) - below + view.itemsize
+
+
+def injective(view: View) -> bool:
+    """Whether no two elements share memory; in doubt (strides that interleave) their offsets are compared."""
+    reach = 0
+    for stride, size in sorted((abs(s), n) for s, n in zip(view.strides, view.shape, strict=True) if n > 1):
+        if stride <= reach:
+            break
+        reach += stride * (size - 1)
+    else:
+        return True
+    import numpy as np
+
+    offsets = sum(index * s for index, s in zip(np.indices(view.shape, sparse=True), view.strides, strict=True))
+    return len(np.unique(offsets)) == math.prod(view.shape)
+
+
+def share_memory(one: View, other: View) -> bool:
+    """Whether an element of one lies where an element of the other does, exactly."""
+    import numpy as np
+
+    return np.shares_memory(np.asarray(one), np.asarray(other))

@@ -1,0 +1,17 @@
+// The extension module verispec.reference._csrc. Private: verispec.reference.cpu validates every call
+// and passes addresses, so nothing else may call these functions.
+
+#include "ops.h"
+
+NB_MODULE(_csrc, m) {
+  m.doc() = "CPU kernels of the reference engine; call them through verispec.reference.cpu.";
+  verispec::bind_compute_slot_mapping(m);
+  verispec::bind_copy_and_expand_eagle_inputs(m);
+  verispec::bind_eagle_prepare_inputs_padded(m);
+  verispec::bind_eagle_prepare_next_token_padded(m);
+  verispec::bind_eagle_step_slot_mapping_metadata(m);
+  verispec::bind_expand_batch_to_tokens(m);
+  verispec::bind_rejection_greedy_sample(m);
+  verispec::bind_rejection_random_sample(m);
+  verispec::bind_sample_recovered_tokens(m);
+}

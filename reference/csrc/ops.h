@@ -1,0 +1,20 @@
+// One function an op, defined in the file of its name. Parameters are the contract's, in its order,
+// without those that only tune; each function is called without the GIL.
+
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace verispec {
+
+void bind_compute_slot_mapping(nanobind::module_& m);
+void bind_copy_and_expand_eagle_inputs(nanobind::module_& m);
+void bind_eagle_prepare_inputs_padded(nanobind::module_& m);
+void bind_eagle_prepare_next_token_padded(nanobind::module_& m);
+void bind_eagle_step_slot_mapping_metadata(nanobind::module_& m);
+void bind_expand_batch_to_tokens(nanobind::module_& m);
+void bind_rejection_greedy_sample(nanobind::module_& m);
+void bind_rejection_random_sample(nanobind::module_& m);
+void bind_sample_recovered_tokens(nanobind::module_& m);
+
+}  // namespace verispec

@@ -1,0 +1,118 @@
+// sample_recovered_tokens: the token that stands in for a rejected draft. Clauses SRT-*.
+//
+// One pass over the vocabulary, a tile at a time: the tile's largest score first, in a loop that the
+// compiler turns into vector instructions, and its place only if the score beats all tiles before.
+
+#include <limits>
+
+#include "ops.h"
+#include "tensor.h"
+
+namespace verispec {
+namespace {
+
+constexpr int64_t kTile = 1024;
+constexpr int64_t kLanes = 16;
+
+// Elements [begin, begin + count) of a row, as they lie if they are of type T and adjacent, else
+// widened into `buffer`.
+template <class T>
+const T* load(const Tensor& tensor, int64_t row, int64_t begin, int64_t count, T* buffer) {
+  constexpr Type own = sizeof(T) == 8 ? Type::float64 : Type::float32;
+  if (tensor.type == own && tensor.stride[1] == 1) return tensor.at<T>(row, begin);
+  const Reals source(tensor);
+  for (int64_t i = 0; i < count; ++i) buffer[i] = static_cast<T>(source.get(row, begin + i));
+  return buffer;
+}
+
+// Mass times noise, in the noise's precision; below every real score where there is no mass. The
+// test is false for NaN, which is therefore no mass.
+template <class Noise>
+Noise score(float mass, Noise noise) {
+  return mass > 0.0f ? static_cast<Noise>(mass) * noise : -std::numeric_limits<Noise>::infinity();
+}
+
+template <class Noise>
+struct Best {
+  Noise score = -std::numeric_limits<Noise>::infinity();
+  int64_t token = -1;  // none has mass
+};
+
+// Improves `best` by the tokens of [begin, end) in ascending order; of equal scores the first stays.
+// The mass of a token is p - q, or p without `draft`.
+template <class Noise>
+void search(const Tensor& target, const Tensor* draft, const Tensor& noise, int64_t row, int64_t request, int64_t begin,
+            int64_t end, Best<Noise>& best) {
+  float p_buffer[kTile], q_buffer[kTile], mass[kTile];
+  Noise noise_buffer[kTile];
+  for (int64_t start = begin; start < end; start += kTile) {
+    const int64_t count = std::min(kTile, end - start);
+    const float* p = load(target, row, start, count, p_buffer);
+    const Noise* inverse = load(noise, request, start, count, noise_buffer);
+    if (draft) {
+      const float* q = load(*draft, row, start, count, q_buffer);
+      for (int64_t i = 0; i < count; ++i) mass[i] = p[i] - q[i];
+      p = mass;
+    }
+
+    Noise lanes[kLanes];
+    std::fill_n(lanes, kLanes, -std::numeric_limits<Noise>::infinity());
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        const Noise s = score(p[i + lane], inverse[i + lane]);
+        lanes[lane] = s > lanes[lane] ? s : lanes[lane];
+      }
+    }
+    for (; i < count; ++i) lanes[0] = std::max(lanes[0], score(p[i], inverse[i]));
+
+    const Noise largest = *std::max_element(lanes, lanes + kLanes);
+    if (largest > best.score) {
+      int64_t first = 0;
+      while (score(p[first], inverse[first]) != largest) ++first;
+      best = {largest, start + first};
+    }
+  }
+}
+
+template <class Noise>
+int64_t recover(const Tensor& target, const Tensor* draft, const Tensor& noise, int64_t row, int64_t request,
+                int64_t token, int64_t vocab_size) {
+  Best<Noise> best;
+  if (draft) {
+    search(target, draft, noise, row, request, 0, vocab_size, best);
+  } else {
+    // Around the draft token; one that is no token is left out nowhere.
+    const int64_t without = token >= 0 && token < vocab_size ? token : vocab_size;
+    search<Noise>(target, nullptr, noise, row, request, 0, without, best);
+    search<Noise>(target, nullptr, noise, row, request, without + 1, vocab_size, best);
+  }
+  if (best.token < 0) search<Noise>(target, nullptr, noise, row, request, 0, vocab_size, best);
+  return std::max<int64_t>(best.token, 0);
+}
+
+void sample_recovered_tokens(const Tensor& output_token_ids, const Tensor& cu_num_draft_tokens,
+                             const Tensor& draft_token_ids, const std::optional<Tensor>& draft_probs,
+                             const Tensor& target_probs, const Tensor& inv_q, int64_t vocab_size, bool no_draft_probs,
+                             bool /*USE_FP64_GUMBEL: the noise's own type says it*/) {
+  const Integers output(output_token_ids), drafts(draft_token_ids);
+  const Segments tokens(cu_num_draft_tokens, drafts.size());
+  const Tensor* draft = no_draft_probs ? nullptr : &*draft_probs;
+  const auto one = inv_q.type == Type::float64 ? &recover<double> : &recover<float>;
+
+#pragma omp parallel for schedule(dynamic) if (drafts.size() * vocab_size >= kParallelWork)
+  for (int64_t b = 0; b < tokens.size(); ++b) {
+    const int64_t end = tokens.end(b);
+    for (int64_t row = tokens.begin(b); row < end; ++row) {
+      output.set(row, one(target_probs, draft, inv_q, row, b, drafts.get(row), vocab_size));
+    }
+  }
+}
+
+}  // namespace
+
+void bind_sample_recovered_tokens(nb::module_& m) {
+  m.def("sample_recovered_tokens", &sample_recovered_tokens, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace verispec
