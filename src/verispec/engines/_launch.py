@@ -67,12 +67,19 @@ def value_for(contract: Contract, theirs: str, mapping: Mapping[str, str], bound
     sizes = host_sizes(contract, bound)
     if theirs in sizes:
         return sizes[theirs]
-    if match := _STRIDE.fullmatch(theirs):
-        for param in contract.tensors:
-            tensor = bound.get(param.name)
-            if tensor is not None and match["tensor"] in aliases(contract, param.name):
-                return tensor.stride(int(match["dim"] or 0))
+    named = {alias: bound.get(param.name) for param in contract.tensors for alias in aliases(contract, param.name)}
+    if (stride := stride_of(theirs, named)) is not None:
+        return stride
     raise Missing(theirs)
+
+
+def stride_of(theirs: str, tensors: Mapping[str, Any]) -> int | None:
+    """The stride that a parameter called ``<tensor>_stride`` or ``<tensor>_stride_<dim>`` asks for; None if it does not."""
+    match = _STRIDE.fullmatch(theirs)
+    if match is None:
+        return None
+    tensor = next((tensors[n] for n in (match["tensor"], f"{match['tensor']}_ptr") if n in tensors), None)
+    return int(tensor.stride(int(match["dim"] or 0))) if hasattr(tensor, "stride") else None
 
 
 def refuse_what_is_lost(contract: Contract, passed: Mapping[str, Any], bound: Mapping[str, Any], who: str) -> None:
@@ -102,11 +109,15 @@ def host_sizes(contract: Contract, bound: Mapping[str, Any]) -> dict[str, int]:
     return rule(bound) if rule else {}
 
 
-def grid(contract: Contract, bound: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The launch grid of the op's Triton kernel; None for an op that is no single kernel."""
+def has_grid(contract: Contract) -> bool:
+    """Whether the op is one Triton kernel of vLLM's; other ops are functions, or cut otherwise in vLLM."""
+    return contract.name in _GRIDS
+
+
+def grid(contract: Contract, bound: Mapping[str, Any]) -> tuple[int, ...]:
+    """The launch grid of the op's Triton kernel."""
     sizes = host_sizes(contract, bound)
-    axes = _GRIDS.get(contract.name)
-    return tuple(sizes[axis] for axis in axes) if axes else None
+    return tuple(sizes[axis] for axis in _GRIDS[contract.name])
 
 
 def _rows(name: str) -> Callable[[Mapping[str, Any]], dict[str, int]]:
@@ -139,6 +150,8 @@ _SIZES: dict[str, Callable[[Mapping[str, Any]], dict[str, int]]] = {
         "input_batch_size": len(bound["out_slot_mapping_ptr"]),
     },
     "copy_and_expand_eagle_inputs": _copy_and_expand,
+    "flatten_sampled": _rows("num_sampled"),
+    "synthetic_rejection": _rows("num_sampled"),
     "compute_slot_mapping": lambda bound: {
         "num_reqs": len(bound["query_start_loc_ptr"]) - 1,
         "num_programs": len(bound["query_start_loc_ptr"]),
@@ -157,4 +170,6 @@ _GRIDS: dict[str, tuple[str, ...]] = {
     "eagle_step_slot_mapping_metadata": ("input_batch_size",),
     "copy_and_expand_eagle_inputs": ("batch_size", "num_blocks"),
     "compute_slot_mapping": ("num_programs",),
+    "flatten_sampled": ("batch_size",),
+    "synthetic_rejection": ("batch_size",),
 }

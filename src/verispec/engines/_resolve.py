@@ -16,11 +16,8 @@ BUILT_IN: dict[str, tuple[str, str, str]] = {
     "reference": ("verispec.engines.reference", "cpu", "the reference engine on the CPU (C++)"),
     "reference:triton": ("verispec.engines.reference", "triton", "its GPU kernels, or Triton's interpreter"),
     "vllm": ("verispec.engines.vllm", "create", "the vLLM installed here"),
-    "vllm@SOURCE[#REV]": (
-        "verispec.engines.vllm_source",
-        "create",
-        "a vLLM checkout, archive or release, nothing built",
-    ),
+    "vllm@SOURCE[#REV]": ("verispec.engines.vllm_source", "triton", "Triton kernels of any vLLM tree, nothing built"),
+    "vllm-cpu@SOURCE[#REV]": ("verispec.engines.vllm_source", "cpu", "CPU fallbacks of any vLLM tree, their C++ alone"),
     "transformers": ("verispec.engines.transformers", "create", "generation oracle"),
 }
 """Name as shown to people, module, factory, and what it is. Modules are imported when an engine is asked for."""
@@ -37,9 +34,10 @@ def resolve(name: str, device: str | None = None) -> Engine:
         raise VerispecError(
             "V-ENG-DEVICE", f"unknown device {device!r}", where="--device", hint="devices are cpu and cuda"
         )
-    if name.startswith("vllm@"):
-        module, factory, _ = BUILT_IN["vllm@SOURCE[#REV]"]
-        return _make(module, factory, name.removeprefix("vllm@"), device=device)
+    kind, at, source = name.partition("@")
+    if at and source and f"{kind}@SOURCE[#REV]" in BUILT_IN:
+        module, factory, _ = BUILT_IN[f"{kind}@SOURCE[#REV]"]
+        return _make(module, factory, source, device=device)
     if name in BUILT_IN:
         module, factory, _ = BUILT_IN[name]
         return _make(module, factory, device=device)

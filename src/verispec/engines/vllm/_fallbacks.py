@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+
 FALLBACK_MODULE = "vllm.utils.cpu_triton_utils"
 """Where the CPU implementations live since 0.19.0."""
 
@@ -47,12 +49,23 @@ def install(platform: Any) -> str:
     """
     if callable(getattr(platform, "import_kernels", None)):
         platform.import_kernels()
+    if platform.device_type == "cpu":
+        require_extension(Path(str(importlib.import_module("vllm").__file__)).parent)
     if callable(getattr(platform, "register_triton_kernel_overrides", None)):
         platform.register_triton_kernel_overrides()
         return "platform registry"
     if platform.device_type != "cpu":
         return "none"
     return _replay_runner()
+
+
+def require_extension(folder: Path) -> None:
+    """Raises OSError with the loader's reason when vLLM's compiled ops are not there; vLLM itself only logs that."""
+    if any(name.startswith("_C::") for name in torch._C._dispatch_get_all_op_names()):
+        return
+    for path in sorted(folder.glob("_C*.so")):
+        torch.ops.load_library(str(path))
+    raise OSError(f"no compiled ops (_C*.so) in {folder}")
 
 
 def _replay_runner() -> str:

@@ -44,8 +44,9 @@ class Vllm:
                 "V-ENG-VLLM",
                 "vLLM is installed but does not start",
                 where="--engine vllm",
-                cause=f"{type(error).__name__}: {str(error).splitlines()[0]}",
-                hint="check with: python -c 'from vllm.platforms import current_platform as p; p.import_kernels()'",
+                cause=_root_cause(error),
+                hint="an undefined symbol means that this vLLM was built for another torch; a missing module, for "
+                "other requirements; or judge its source without a build: --engine vllm@SOURCE",
             ) from error
         self.device = "cuda" if self._platform.device_type == "cuda" else "cpu"
         if device not in (None, self.device):
@@ -147,6 +148,12 @@ def _has_implementation(found: list[_holders.Holder]) -> bool:
         getattr(module, name, found[0].original) is not found[0].original
         for module in _fallbacks.package_modules("vllm.v1")
     )
+
+
+def _root_cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
 
 def _distribution() -> str:

@@ -1,0 +1,88 @@
+"""Triton kernels of a vLLM tree as an engine, in this process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+from verispec.engines import Description, OpFunction, Unsupported, UnsupportedCall
+from verispec.engines._launch import Missing, grid, has_grid, ours, positional, refuse_what_is_lost, value_for
+from verispec.engines._refusal import guarded
+from verispec.engines.live import Live
+from verispec.engines.vllm_source.extract import CannotExtract
+from verispec.engines.vllm_source.tree import Kernels
+from verispec.reference import contracts
+from verispec.reference.contracts import Contract
+
+
+class TritonKernels:
+    """`kernels` run on `device`: "cuda", or "cpu" where TRITON_INTERPRET=1 was set before triton was imported."""
+
+    def __init__(self, kernels: Kernels, device: str) -> None:
+        self._kernels = kernels
+        self._device = device
+
+    def describe(self) -> Description:
+        where = torch.cuda.get_device_name() if self._device == "cuda" else "Triton's interpreter"
+        details = {"kernels": where, "triton": triton.__version__, "torch": torch.__version__}
+        return Description(self._kernels.engine, self._kernels.version, "Triton", self._device, details)
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        contract = contracts.load(name)
+        try:
+            where, function = self._kernels.find(contract)
+        except CannotExtract as error:
+            return Unsupported(str(error))
+        if contract.returns:
+            return lambda *args, **kwargs: function(*positional(contract, args, kwargs).values())
+        if not has_grid(contract):
+            return Unsupported(f"{where} does another part of the work than {name}: no launch is known for it")
+
+        def call(*args: Any, **kwargs: Any) -> None:
+            launch(contract, where, function, positional(contract, args, kwargs))
+
+        call.__name__ = where
+        return guarded(contract, call)
+
+    def sampler(self) -> Unsupported:
+        return Unsupported("a source tree gives kernels, not a whole sampler: install vLLM for that")
+
+    def load(self, target: Path, **options: Any) -> Unsupported:
+        return Unsupported("a source tree gives kernels, it cannot generate: install vLLM for that")
+
+    def definitions(self) -> Mapping[str, Live]:
+        found = {}
+        for name in contracts.names():
+            try:
+                where, function = self._kernels.find(contracts.load(name))
+            except CannotExtract:
+                continue
+            if hasattr(function, "arg_names"):
+                found[name] = Live(name, where, tuple(function.arg_names), function.fn, replaced=False)
+        return found
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def launch(contract: Contract, where: str, kernel: Any, bound: Mapping[str, Any]) -> None:
+    """Launch `kernel` with the contract's arguments, by name. Raises UnsupportedCall for what has no counterpart."""
+    mapping = ours(contract, kernel.arg_names)
+    defaults = {p.name for p in inspect.signature(kernel.fn).parameters.values() if p.default is not p.empty}
+    arguments: dict[str, Any] = {}
+    for theirs in kernel.arg_names:
+        try:
+            arguments[theirs] = value_for(contract, theirs, mapping, bound)
+        except Missing as error:
+            if theirs not in defaults:
+                raise UnsupportedCall(f"{where} needs {theirs!r}, which the contract does not have") from error
+    passed = {mapping[theirs]: value for theirs, value in arguments.items() if theirs in mapping}
+    refuse_what_is_lost(contract, passed, bound, where)
+    programs = grid(contract, bound)
+    if all(programs):
+        kernel[programs](**arguments)
