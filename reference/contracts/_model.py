@@ -124,13 +124,15 @@ class Clause:
     """One rule: `text` is one sentence of norm, `source` a paper and equation, or an engine's symbol and version.
 
     `unreachable` says why no caller of a real engine gets there, where that is so: breaking the clause
-    is then a note and no error.
+    is then a note and no error. `forbids` is the kind of failure that the clause speaks of, where it
+    speaks of one (``"unwritten"``): such a failure is reported under this clause, whichever case shows it.
     """
 
     id: str
     text: str
     source: str
     unreachable: str = ""
+    forbids: str = ""
 
     def __post_init__(self) -> None:
         if not _CLAUSE_ID.fullmatch(self.id):

@@ -46,6 +46,7 @@ CONTRACT = Contract(
             "EXP-2",
             "The output buffer itself is written, whatever its dtype; no write goes to a converted copy.",
             "vllm#55005",
+            forbids="unwritten",
         ),
         Clause(
             "EXP-3",
