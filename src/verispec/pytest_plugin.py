@@ -176,12 +176,16 @@ def _cannot_start(name: str, error: Exception) -> VerispecError:
     )
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close the engine after the last case has its verdict."""
+    if under_test := config.stash.get(ENGINE, None):
+        under_test.close()
+
+
 @pytest.fixture(scope="session")
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+def engine(request: pytest.FixtureRequest) -> Engine:
     """The engine under judgement."""
-    under_test = request.config.stash[ENGINE]
-    yield under_test
-    under_test.close()
+    return request.config.stash[ENGINE]
 
 
 @pytest.fixture

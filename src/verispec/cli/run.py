@@ -53,5 +53,5 @@ def run(
         print(json.dumps(verdict.to_json(errors_only=errors_only), indent=2))
     else:
         print_verdict(verdict, Console(), errors_only=errors_only)
-        print(f"run file: {path}")
+        print(f"written to {path}")
     raise typer.Exit(verdict.exit_code(errors_only=errors_only))

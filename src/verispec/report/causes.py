@@ -1,9 +1,10 @@
 """From failing cases to causes: one fault of an engine is one headline, however many cases it breaks.
 
 Cases are folded by what a fault leaves behind. A write that is lost leaves the poison, under every
-clause of the op; an exception carries its own text, under every op; a wrong value breaks the clauses
-that it is about. What separates the failing cases from those that pass (``dtype=float32``) is found
-by comparing their parameters, and named.
+clause of the op; an exception carries its own text, under every op. A wrong value breaks the clause
+that it is about, and is one fault a clause, unless it breaks most of the op, or the clauses that fail
+all fail for the same values of one parameter. What separates the failing cases from those that pass
+(``dtype=float32``) is found by comparing their parameters, and named.
 """
 
 from __future__ import annotations
@@ -15,14 +16,20 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
+from verispec.reference import contracts
 from verispec.run.record import Record
 
 BY_OP = ("unwritten", "depends on stale memory", "crash", "timeout")
 """Kinds that are one fault of an op, whatever clause the case is about."""
+BY_CLAUSE = ("value", "relation broken")
+"""Kinds that show in a value; several clauses may show one fault."""
 BY_OUTPUT = ("overwritten", "outside", "input changed")
 """Kinds that are one fault of a tensor."""
 BY_TEXT = ("raised", "binding")
 """Kinds that say themselves what is wrong; the same text under several ops is one fault."""
+
+SHOWN = 8
+"""Values of a parameter that are written out."""
 
 Params = Mapping[str, str]
 
@@ -69,10 +76,10 @@ class Gap:
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     """The causes of all failing records, errors before notes, then by the number of cases."""
     failing = [r for r in records if r.failed]
-    pervasive = _pervasive(records)
+    whole = _wrong_throughout(records) | _wrong_alike(records)
     groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for record in failing:
-        groups[_key(record, pervasive)].append(record)
+        groups[_key(record, whole)].append(record)
     causes = [_cause(group, records) for group in groups.values()]
     return tuple(sorted(causes, key=lambda c: (c.level != "error", -len(c.cases), c.case)))
 
@@ -102,47 +109,66 @@ def normalised(text: str) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?", "#", first)
 
 
-def _pervasive(records: Sequence[Record]) -> set[str]:
-    """Ops that are wrong in more than half of their cases: that is one fault, not one a clause."""
+def _wrong_throughout(records: Sequence[Record]) -> set[str]:
+    """Ops that are wrong in more than half of their cases."""
     judged = Counter(r.case.subject for r in records if r.seen == "pass" or r.failed)
-    wrong = Counter(r.case.subject for r in records if r.failed and r.kind in ("value", "relation broken"))
+    wrong = Counter(r.case.subject for r in records if r.failed and r.kind in BY_CLAUSE)
     return {subject for subject, count in wrong.items() if 2 * count > judged[subject]}
 
 
-def _key(record: Record, pervasive: set[str]) -> tuple[str, ...]:
+def _wrong_alike(records: Sequence[Record]) -> set[str]:
+    """Ops whose wrong clauses all go wrong for the same values of one parameter, and for these only."""
+    clauses: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        if record.failed and record.kind in BY_CLAUSE:
+            clauses[record.case.subject][record.case.clause].append(record)
+    alike = set()
+    for subject, wrong in clauses.items():
+        group = [r for of_clause in wrong.values() for r in of_clause]
+        for name in _common([dict(r.case.params) for r in group]):
+            values = {frozenset(dict(r.case.params)[name] for r in of_clause) for of_clause in wrong.values()}
+            seen = {dict(r.case.params).get(name) for r in records if r.case.subject == subject} - {None}
+            if len(wrong) > 1 and len(values) == 1 and seen - next(iter(values)):
+                alike.add(subject)
+    return alike
+
+
+def _key(record: Record, whole: set[str]) -> tuple[str, ...]:
+    """What a record is folded by; `whole` are the ops whose wrong values are one fault."""
     kind, case = record.kind, record.case
     if kind in BY_TEXT:
         return (kind, normalised(record.message))
     if kind == "crash":
         return (kind, case.subject, record.message)
+    if case.subject in whole and kind in (*BY_CLAUSE, "unwritten", "overwritten", "depends on stale memory"):
+        return ("value", case.subject)  # a wrong value may happen to be what was there before
     if kind in BY_OP:
         return (kind, case.subject)
     if kind in BY_OUTPUT:
         return (kind, case.subject, str(record.failure.get("output", "")))
-    if kind in ("value", "relation broken"):
-        return ("value", case.subject, "" if case.subject in pervasive else case.clause)
-    return (kind, case.subject, case.clause)
+    return ("value" if kind in BY_CLAUSE else kind, case.subject, case.clause)
 
 
 def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
     subjects = {r.case.subject for r in group}
     clauses = tuple(sorted({r.case.clause for r in group}, key=_clause_order))
-    beside = [r for r in records if r.case.subject in subjects and r.case.clause in clauses]
-    clause = _clause_of(group, beside)
+    judged = [r for r in records if r.case.subject in subjects and r.case.clause in clauses]
+    kind = Counter(r.kind for r in group).most_common(1)[0][0]
+    clause = _clause_of(group, judged, kind)
     reached = [r for r in group if r.reach]
-    candidates = [r for r in reached or group if r.case.clause == clause] or reached or list(group)
-    headline = min(candidates, key=_size)
+    wanted = [r for r in group if r.case.clause == clause and r.kind == kind] or group
+    headline = min([r for r in wanted if r.reach] or wanted, key=_size)
     return Cause(
         level="error" if reached else "note",
-        clause=headline.case.clause,
+        clause=clause,
         clauses=clauses,
-        kind=headline.kind,
+        kind=kind,
         subjects=tuple(sorted(subjects)),
         message=headline.message,
         where=separation(
-            [dict(r.case.params) for r in group], [dict(r.case.params) for r in beside if r.seen == "pass"]
+            [dict(r.case.params) for r in group], [dict(r.case.params) for r in judged if r.seen == "pass"]
         ),
-        reach=headline.reach,
+        reach=headline.reach or next((r.reach for r in reached), ""),
         case=headline.id,
         cases=tuple(r.id for r in group),
         issues=tuple(sorted({r.issue for r in group if r.issue})),
@@ -150,10 +176,25 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
     )
 
 
-def _clause_of(group: Sequence[Record], beside: Sequence[Record]) -> str:
-    """The clause that fails most surely; among equals the one with the fewest cases, which says the most."""
-    failing, judged = Counter(r.case.clause for r in group), Counter(r.case.clause for r in beside)
-    return min(failing, key=lambda c: (-failing[c] / judged[c], judged[c], _clause_order(c)))
+def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> str:
+    """The clause that a cause is reported under.
+
+    The one that speaks of this kind of failure; else, where nearly everything fails, the first and most
+    basic one; else the one that fails most surely, and among equals the one with the fewest cases,
+    which says the most.
+    """
+    failing, cases = Counter(r.case.clause for r in group), Counter(r.case.clause for r in judged)
+    speaking = [c for c in failing if _forbids(c) == kind]
+    if speaking or 2 * len(group) > len(judged):
+        return min(speaking or failing, key=_clause_order)
+    return min(failing, key=lambda c: (-failing[c] / cases[c], cases[c], _clause_order(c)))
+
+
+def _forbids(clause: str) -> str:
+    try:
+        return contracts.by_clause(clause).clause(clause).forbids
+    except KeyError:  # the whole sampler and generation have clauses without a contract of an op
+        return ""
 
 
 def _clause_order(clause: str) -> tuple[str, int]:
@@ -169,24 +210,40 @@ def _size(record: Record) -> tuple[int, int]:
 def separation(failing: Sequence[Params], passing: Sequence[Params]) -> str:
     """The parameters whose values tell failing from passing cases, in words; empty when none do.
 
-    One parameter is preferred to a pair. Where no value is only ever wrong, a parameter that is the
-    same in all failing cases and differs among passing ones is still worth naming.
+    A single failing case needs none. One parameter is preferred to a pair; where no value is only ever
+    wrong, values that are wrong at times are worth naming when others never are.
     """
-    names = [n for n in (failing[0] if failing else {}) if all(n in p for p in failing)]
+    names = _common(failing) if len(failing) > 1 else []
     for size in (1, 2):
         for chosen in combinations(names, size):
-            bad = list(dict.fromkeys(tuple(p[n] for n in chosen) for p in failing))
-            good = list(dict.fromkeys(tuple(p[n] for n in chosen) for p in passing if all(n in p for n in chosen)))
+            bad = _rows(chosen, failing)
+            good = _rows(chosen, passing)
             if good and not set(bad) & set(good):
                 return f"fails for {_values(chosen, bad)}; passes for {_values(chosen, good)}"
+    partial = []
     for name in names:
-        wrong, right = {p[name] for p in failing}, {p[name] for p in passing if name in p}
-        if len(wrong) == 1 and right - wrong:
-            return f"fails only with {name}={next(iter(wrong))}"
-    return ""
+        wrong, right = _rows((name,), failing), _rows((name,), passing)
+        if never := [row for row in right if row not in wrong]:
+            partial.append((len(wrong) / (len(wrong) + len(never)), name, wrong))
+    if not partial:
+        return ""
+    _, name, wrong = min(partial)
+    return f"fails only for {_values((name,), wrong)}"
+
+
+def _common(params: Sequence[Params]) -> list[str]:
+    """The names that all of `params` have."""
+    return [name for name in (params[0] if params else {}) if all(name in p for p in params)]
+
+
+def _rows(names: Sequence[str], params: Sequence[Params]) -> list[tuple[str, ...]]:
+    """The values of `names`, each combination once, in the order in which they come."""
+    return list(dict.fromkeys(tuple(p[n] for n in names) for p in params if all(n in p for n in names)))
 
 
 def _values(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if len(rows) > SHOWN:
+        return f"{len(rows)} other values of {' and '.join(names)}"
     if len(names) == 1:
         return f"{names[0]}={', '.join(row[0] for row in rows)}"
     return ", ".join(" ".join(f"{n}={v}" for n, v in zip(names, row, strict=True)) for row in rows)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from verispec.report.causes import Cause, Gap
 from verispec.report.verdict import Cell, Verdict
+from verispec.run.plan import SEED
 
 WIDTH = 120
 """Columns where there is no terminal to ask."""
@@ -21,40 +21,45 @@ _STYLE = {"error": "bold red", "note": "yellow", "known": "cyan"}
 
 def print_verdict(verdict: Verdict, console: Console, *, errors_only: bool = False) -> None:
     """Print `verdict`; on no terminal, as plain lines of `WIDTH` columns."""
-    if not console.is_terminal:
-        console.width = WIDTH
-    for part in _parts(verdict, errors_only):
-        console.print(part, highlight=False)
+    width = console.width if console.is_terminal else WIDTH
+    for line in _lines(verdict, width, errors_only):
+        console.print(line, soft_wrap=True, highlight=False)
 
 
-def _parts(verdict: Verdict, errors_only: bool) -> Iterator[RenderableType]:
-    yield Text(title(verdict.run.header), style="bold")
-    yield Text(circumstances(verdict.run.header), style="dim")
-    yield ""
-    yield _table(verdict)
-    engine = str(verdict.run.header["engine"]["asked"])
-    if verdict.stale or verdict.unmatched:
-        yield ""
-    for record in verdict.stale:
-        yield Text(f"stale: {record.id} passes, but is expected to fail ({record.issue}): take it off the expectations")
-    for entry in verdict.unmatched:
-        yield Text(f"unmatched: {entry} selects no case: mend its pattern, or take it off the expectations")
-    yield ""
+def _lines(verdict: Verdict, width: int, errors_only: bool) -> Iterator[Text]:
+    header = verdict.run.header
+    yield Text(title(header), style="bold")
+    yield Text(circumstances(header), style="dim")
+    yield Text()
+    yield from _table(verdict)
+    yield Text()
+    for line in complaints(verdict):
+        yield from _wrapped(line, width, style="red")
     yield Text(summary(verdict), style="bold")
     for cause in verdict.causes:
-        yield from _cause(cause, engine, cause.level)
+        yield from _cause(cause, verdict, cause.level, width)
     if verdict.known:
-        yield ""
+        yield Text()
         yield Text(f"{plural(len(verdict.known), 'known cause')}, as expected", style="bold")
         for cause in verdict.known:
-            yield from _cause(cause, engine, "known")
+            yield from _cause(cause, verdict, "known", width)
     if verdict.gaps:
-        yield ""
+        yield Text()
         yield Text("not judged", style="bold")
         for gap in verdict.gaps:
-            yield _indented(gap_line(gap), 2)
-    yield ""
+            yield from _wrapped(gap_line(gap), width, first=2, rest=4)
+    yield Text()
     yield Text(f"exit {verdict.exit_code(errors_only=errors_only)}")
+
+
+def complaints(verdict: Verdict) -> Iterator[str]:
+    """What is wrong with the run itself: expectations that are out of date, an engine that ends badly."""
+    for record in verdict.stale:
+        yield f"stale: {record.id} is expected to fail ({record.issue}) and passes; take it off the expectations"
+    for entry in verdict.unmatched:
+        yield f"unmatched: {entry} selects no case; mend its pattern or take it off the expectations"
+    for warning in verdict.run.footer.get("warnings", ()):
+        yield f"warning: {warning}"
 
 
 def title(header: Mapping[str, Any]) -> str:
@@ -86,9 +91,10 @@ def summary(verdict: Verdict) -> str:
     return text
 
 
-def repro(case: str, engine: str) -> str:
-    """The one command that reproduces a case."""
-    return f"verispec repro {shlex.quote(case)} --engine {shlex.quote(engine)}"
+def repro(case: str, header: Mapping[str, Any]) -> str:
+    """The one command that reproduces a case of the run with this header."""
+    command = f"verispec repro {shlex.quote(case)} --engine {shlex.quote(header['engine']['asked'])}"
+    return command if header["seed"] == SEED else f"{command} --seed {header['seed']}"
 
 
 def gap_line(gap: Gap) -> str:
@@ -108,21 +114,26 @@ def extent(cause: Cause) -> str:
     return f"{own} of {', '.join(cause.subjects)}{also}"
 
 
-def _table(verdict: Verdict) -> Table:
+def _table(verdict: Verdict) -> Iterator[Text]:
     rows = verdict.table()
     columns = list(dict.fromkeys(c for row in rows.values() for c in row))
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column("  op", no_wrap=True)
-    for column in columns:
-        table.add_column(column, no_wrap=True)
+    cells = {subject: [cell_text(row[c]) if c in row else "-" for c in columns] for subject, row in rows.items()}
+    first = max(len(subject) for subject in [*rows, "op"])
+    widths = [max(len(name), *(len(row[n]) for row in cells.values())) for n, name in enumerate(columns)]
+    yield Text("   ".join(["  " + "op".ljust(first), *map(str.ljust, columns, widths)]).rstrip(), style="bold")
     for subject, row in rows.items():
-        table.add_row(f"  {subject}", *(_cell(row[c]) if c in row else Text("-", style="dim") for c in columns))
-    return table
+        line = Text("  " + subject.ljust(first))
+        for column, text, width in zip(columns, cells[subject], widths, strict=True):
+            line.append("   ")
+            line.append(text.ljust(width), style=_style_of(row.get(column)))
+        line.rstrip()
+        yield line
 
 
-def _cell(cell: Cell) -> Text:
-    text = cell_text(cell)
-    return Text(text, style="red" if cell.failed else "green" if cell.passed else "dim")
+def _style_of(cell: Cell | None) -> str:
+    if cell is None or cell.undecided == cell.total:
+        return "dim"
+    return "red" if cell.failed else "green"
 
 
 def cell_text(cell: Cell) -> str:
@@ -134,21 +145,35 @@ def cell_text(cell: Cell) -> str:
     return f"{cell.passed:,} ok" + (f" ({', '.join(extra)})" if extra else "")
 
 
-def _cause(cause: Cause, engine: str, level: str) -> Iterator[RenderableType]:
-    head = Text()
-    head.append(f"{level} {cause.clause}", style=_STYLE[level])
-    head.append(f"  {cause.message}")
-    yield Padding(head, (0, 0, 0, 2))
-    lines = [f"{extent(cause)}{'; ' + cause.where if cause.where else ''}"]
+def _cause(cause: Cause, verdict: Verdict, level: str, width: int) -> Iterator[Text]:
+    name = f"{level} {cause.clause}"
+    head, *more = _wrapped(f"{name}  {cause.message}", width, first=2, rest=6)
+    head.stylize(_STYLE[level], 2, 2 + len(name))
+    yield head
+    yield from more
+    for line in facts(cause):
+        yield from _wrapped(line, width, first=6, rest=8)
+    yield Text(f"      {repro(cause.case, verdict.run.header)}", style="dim")
+
+
+def facts(cause: Cause) -> Iterator[str]:
+    """What there is to say of a cause beside its message: how far it goes, how production gets there, who knows."""
+    yield f"{extent(cause)}{'; ' + cause.where if cause.where else ''}"
     if cause.reach:
-        lines.append(f"reached: {cause.reach}")
+        yield f"reached: {cause.reach}"
     if cause.explained_by:
-        lines.append(f"explained by the fault of {cause.explained_by}")
-    lines += [f"tracked by {issue}" for issue in cause.issues]
-    for line in lines:
-        yield _indented(line, 6)
-    yield Padding(Text(repro(cause.case, engine), style="dim", overflow="fold", no_wrap=True), (0, 0, 0, 6))
+        yield f"explained by the fault of {cause.explained_by}"
+    for issue in cause.issues:
+        yield f"tracked by {issue}"
 
 
-def _indented(line: str, columns: int) -> Padding:
-    return Padding(Text(line), (0, 0, 0, columns))
+def _wrapped(text: str, width: int, *, first: int = 0, rest: int = 2, style: str = "") -> list[Text]:
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=" " * first,
+        subsequent_indent=" " * rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [Text(line, style=style) for line in lines]

@@ -22,7 +22,7 @@ from verispec.run import runfile
 from verispec.run.plan import Plan
 from verispec.run.progress import Watcher
 from verispec.run.record import Record
-from verispec.run.supervisor import Collected, Judged, Started, Supervisor
+from verispec.run.supervisor import Collected, Judged, Started, Supervisor, Warned
 from verispec.static.sources import cache_dir
 
 
@@ -82,6 +82,7 @@ class _Session:
         self.cases: Collected | None = None
         self.header: dict[str, Any] = {}
         self.resumed: tuple[Path, Any] | None = None
+        self.warnings: list[str] = []
         self._writer: runfile.Writer | None = None
 
     def judge(self, watcher: Watcher) -> None:
@@ -93,6 +94,8 @@ class _Session:
                     watcher.expect(len(news.selected) + len(self.records), list(self.records.values()))
                 case Started():
                     self._open(news.engine)
+                case Warned():
+                    self.warnings.append(news.text)
                 case Judged():
                     record = apply(self.expectations, Record.from_json(news.record))
                     self.records[record.id] = record
@@ -112,6 +115,7 @@ class _Session:
                 "reason": reason,
                 "left": len(left),
                 "counts": counts,
+                "warnings": self.warnings,
                 "unmatched": [entry.to_json() for entry in missing],
                 "seconds": round(seconds, 3),
                 "finished": runfile.now(),

@@ -55,7 +55,14 @@ class Judged:
     record: dict[str, Any]
 
 
-News = Collected | Started | Judged
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something went wrong that belongs to no case."""
+
+    text: str
+
+
+News = Collected | Started | Judged | Warned
 
 
 @dataclass(slots=True)
@@ -78,7 +85,7 @@ class Supervisor:
         self._judged = set(judged or ())
         self._running: dict[int, _Running] = {}
         self._waiting: set[str] | None = None
-        self._engine_known = False
+        self._told: set[type[News]] = set()
 
     def collect(self) -> Collected:
         """The cases of the plan, without starting the engine."""
@@ -119,39 +126,36 @@ class Supervisor:
 
     def _watch(self, child: subprocess.Popen[bytes], tail: Tail, scratch: Path) -> Iterator[News]:
         began = time.monotonic()
-        collected = started = False
+        collected = started = False  # by this child
         while True:
             ended = child.poll() is not None  # asked first: what it wrote before it ended is then all there
             for event in tail.new():
                 for news in self._hear(event, scratch):
-                    if isinstance(news, Collected):
-                        if collected:
-                            continue
-                        collected = True
-                    if isinstance(news, Started):
-                        started = True
-                        if self._engine_known:
-                            continue
-                        self._engine_known = True
-                    yield news
+                    if isinstance(news, (Judged, Warned)) or type(news) not in self._told:
+                        self._told.add(type(news))
+                        yield news
+                    collected |= isinstance(news, Collected)
+                    started |= isinstance(news, Started)
             if ended:
                 break
             self._end_hung()
             if not started and time.monotonic() - began > START_TIMEOUTS * self._plan.timeout:
                 raise _cannot_start(self._plan.engine, "it did not start in time", scratch)
             time.sleep(LOOK_EVERY)
-        for pid in list(self._running):
-            yield self._crash(pid, child.returncode if pid == child.pid else None, scratch)
         if not collected:
             raise _broken(_ending(child.returncode), _log_of(scratch, child.pid))
         if self._waiting and not started:
             raise _cannot_start(self._plan.engine, _ending(child.returncode), scratch)
+        if child.returncode < 0 and child.pid not in self._running:
+            yield Warned(f"outside of any case, {_ending(child.returncode)}")
+        for pid in list(self._running):
+            yield self._crash(pid, child.returncode if pid == child.pid else None, scratch)
 
     def _hear(self, event: Event, scratch: Path) -> Iterator[News]:
         pid = event.get("pid", 0)
         match event["type"]:
             case "collected":
-                self._waiting = set(event["selected"])
+                self._waiting = set(event["selected"]) - self._judged
                 yield Collected(event["selected"], event["others"])
             case "engine":
                 yield Started(event["engine"])
@@ -168,6 +172,8 @@ class Supervisor:
             case "gone":
                 if pid in self._running:
                     yield self._crash(pid, event["status"], scratch)
+                elif (event["status"] or 0) < 0:
+                    yield Warned(f"outside of any case, {_ending(event['status'])}")
 
     def _verdict(self, record: dict[str, Any]) -> Judged:
         self._judged.add(record["id"])

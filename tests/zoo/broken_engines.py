@@ -1,0 +1,198 @@
+"""The zoo: engines that are the control with one fault each, all of them in expand_batch_to_tokens.
+
+What each does wrong is its docstring; `test_zoo.py` says what the verdict on it must be.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from typing import Any, ClassVar
+
+import torch
+from oracle_engine import OracleEngine, from_oracle
+
+from verispec.engines import OpFunction, Unsupported, UnsupportedCall
+
+OP = "expand_batch_to_tokens"
+_correct = from_oracle(OP)
+
+
+class Broken(OracleEngine):
+    """Calls `expand` for the op under fault."""
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        return self.expand if name == OP else super().op(name)
+
+    def expand(self, **arguments: Any) -> None:
+        _correct(**arguments)
+
+
+def is_the_one(arguments: dict[str, Any]) -> bool:
+    """One single case of the suite: the wide batch of booleans."""
+    return arguments["input_ptr"].dtype == torch.bool and len(arguments["input_ptr"]) == 257
+
+
+class LosesWrites(Broken):
+    """Writes into a converted copy of the output, so that only int64 arrives."""
+
+    def expand(self, *, output_ptr: torch.Tensor, input_ptr: torch.Tensor, **arguments: Any) -> None:
+        _correct(output_ptr=output_ptr.to(torch.int64), input_ptr=input_ptr.to(torch.int64), **arguments)
+
+
+class WritesBeyond(Broken):
+    """Writes one element behind the output."""
+
+    def expand(self, *, output_ptr: torch.Tensor, **arguments: Any) -> None:
+        _correct(output_ptr=output_ptr, **arguments)
+        end = output_ptr.storage_offset() + sum(
+            (n - 1) * s for n, s in zip(output_ptr.shape, output_ptr.stride(), strict=True)
+        )
+        torch.as_strided(output_ptr, (1,), (1,), end + 1).fill_(1)
+
+
+class ChangesInput(Broken):
+    """Replaces the value in the input as well."""
+
+    def expand(self, *, input_ptr: torch.Tensor, replace_from: float, replace_to: float, **arguments: Any) -> None:
+        _correct(input_ptr=input_ptr, replace_from=replace_from, replace_to=replace_to, **arguments)
+        input_ptr[input_ptr == replace_from] = replace_to
+
+
+class Segfaults(Broken):
+    """Reads address 0 in one case."""
+
+    def expand(self, **arguments: Any) -> None:
+        if is_the_one(arguments):
+            ctypes.string_at(0)
+        _correct(**arguments)
+
+
+class Aborts(Broken):
+    """A C++ kernel's failed assertion in one case."""
+
+    def expand(self, **arguments: Any) -> None:
+        if is_the_one(arguments):
+            print("kernel.cpp:12: assertion failed: index < size", file=sys.stderr, flush=True)
+            os.abort()
+        _correct(**arguments)
+
+
+class EndsTheProcess(Broken):
+    """Ends the process, politely, in one case."""
+
+    def expand(self, **arguments: Any) -> None:
+        if is_the_one(arguments):
+            os._exit(0)
+        _correct(**arguments)
+
+
+class Exits(Broken):
+    """Calls sys.exit() in one case."""
+
+    def expand(self, **arguments: Any) -> None:
+        if is_the_one(arguments):
+            sys.exit("no such kernel")
+        _correct(**arguments)
+
+
+class Hangs(Broken):
+    """Never comes back in one case."""
+
+    def expand(self, **arguments: Any) -> None:
+        while is_the_one(arguments):
+            time.sleep(1)
+        _correct(**arguments)
+
+
+class AnotherKeyword(Broken):
+    """Calls one parameter by another name than its callers do."""
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        def expand(
+            output_ptr: Any, input_ptr: Any, cu_tokens: Any, replace_from: Any, replace_to: Any, MAX_NUM_TOKENS: Any
+        ) -> None:
+            raise AssertionError("nobody can call this by keyword")
+
+        return expand if name == OP else super().op(name)
+
+
+class LacksTheOp(Broken):
+    """Says that it does not have the op."""
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        return Unsupported("there is no expand kernel on this platform") if name == OP else super().op(name)
+
+
+class RefusesBooleans(Broken):
+    """Says for booleans that it cannot."""
+
+    def expand(self, **arguments: Any) -> None:
+        if arguments["output_ptr"].dtype == torch.bool:
+            raise UnsupportedCall("booleans are not expanded")
+        _correct(**arguments)
+
+
+class Nondeterministic(Broken):
+    """Every second call is off by one in its last token."""
+
+    calls: ClassVar[int] = 0
+
+    def expand(self, **arguments: Any) -> None:
+        _correct(**arguments)
+        Nondeterministic.calls += 1
+        output = arguments["output_ptr"]
+        if self.calls % 2 == 0 and len(output):
+            output[-1] = ~output[-1] if output.dtype == torch.bool else output[-1] + 1
+
+
+class Narrows(Broken):
+    """Computes in float32, which holds integers up to 2^24."""
+
+    def expand(self, *, output_ptr: torch.Tensor, input_ptr: torch.Tensor, **arguments: Any) -> None:
+        narrow = torch.empty(output_ptr.shape, dtype=torch.float32)
+        narrow.copy_(output_ptr)
+        _correct(output_ptr=narrow, input_ptr=input_ptr.float(), **arguments)
+        output_ptr.copy_(narrow)
+
+
+class OffByOne(Broken):
+    """Gives the first token of each request to the request before it."""
+
+    def expand(self, *, output_ptr: torch.Tensor, **arguments: Any) -> None:
+        _correct(output_ptr=output_ptr, **arguments)
+        total = int(arguments["cu_num_tokens_ptr"][-1]) if len(arguments["cu_num_tokens_ptr"]) else 0
+        output_ptr[1:total] = output_ptr[: max(total - 1, 0)].clone()
+
+
+class Noisy(Broken):
+    """Prints on every channel there is, and is right."""
+
+    def expand(self, **arguments: Any) -> None:
+        print('{"type":"case","id":"not a case"}')
+        os.write(1, b"from C\n")
+        os.write(2, b"\xff from C\n")
+        _correct(**arguments)
+
+
+class NeedsAnImport(Broken):
+    """Cannot be made: what it needs is not installed."""
+
+    def __init__(self) -> None:
+        import no_such_package_anywhere  # noqa: F401
+
+
+class CrashesAtStart(Broken):
+    """Ends its process while it starts."""
+
+    def __init__(self) -> None:
+        ctypes.string_at(0)
+
+
+class CrashesAtClose(Broken):
+    """Ends its process after the last case."""
+
+    def close(self) -> None:
+        ctypes.string_at(0)
