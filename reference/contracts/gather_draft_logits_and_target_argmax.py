@@ -17,7 +17,8 @@ CONTRACT = Contract(
     name="gather_draft_logits_and_target_argmax",
     family="request-state",
     summary="Block maxima and argmaxes of the target's greedy rows, and the draft logits of the sampled ones.",
-    axes={name: AXES[name] for name in ("L", "R", "K", "V", "W")} | {"G": "blocks that cover the vocabulary"},
+    axes={name: AXES[name] for name in ("L", "R", "K", "V", "W")}
+    | {"G": "blocks that cover the vocabulary", "D": "columns of the gathered logits"},
     params=(
         Tensor(
             "local_max", ("L", ">=G"), ("float32",), "largest logit of each block", role=Role.OUT, production="float32"
@@ -25,7 +26,7 @@ CONTRACT = Contract(
         Tensor("local_argmax", ("L", ">=G"), INTS, "its token id", role=Role.OUT, production="int64"),
         Tensor(
             "gathered_draft_logits",
-            ("L", ">=W"),
+            ("L", "D"),
             PROBS,
             "draft logits of each row, before temperature",
             role=Role.OUT,
@@ -48,7 +49,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "GDL-2",
-            "In a row of another temperature gathered_draft_logits receives draft_logits[state, step].",
+            "In a row of another temperature gathered_draft_logits receives draft_logits[state, step], as far as its "
+            "columns reach.",
             _STATS,
         ),
         Clause(

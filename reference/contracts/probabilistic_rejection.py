@@ -67,8 +67,7 @@ CONTRACT = Contract(
         Clause(
             "PRJ-6",
             "A placeholder draft, any id below 0 or outside the vocabulary that target and draft share, is rejected "
-            "and "
-            "never indexes.",
+            "and never indexes; so is a draft at a step that draft_logits does not hold.",
             "vllm#46533",
         ),
         Clause(

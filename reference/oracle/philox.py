@@ -1,0 +1,67 @@
+"""Oracle of philox: Philox4x32-10, and which number belongs to which draw (see the contract)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+ROUNDS = 10
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+WORD = 0xFFFFFFFF
+
+
+class Draw(IntEnum):
+    """What a random number is for."""
+
+    TARGET = 0
+    DRAFT = 1
+    ACCEPT = 2
+
+
+def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Four random words of a counter and a key (Salmon et al. 2011, figure 2)."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(ROUNDS):
+        product0 = MULTIPLIERS[0] * c0
+        product1 = MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = (product1 >> 32) ^ c1 ^ k0, product1 & WORD, (product0 >> 32) ^ c3 ^ k1, product0 & WORD
+        k0 = (k0 + KEY_STEPS[0]) & WORD
+        k1 = (k1 + KEY_STEPS[1]) & WORD
+    return c0, c1, c2, c3
+
+
+def word(seed: int, pos: int, step: int, draw: Draw, lane: int = 0) -> int:
+    """The random word of one lane of a draw."""
+    counter = (lane // 4, (step << 8 | draw) & WORD, pos & WORD, (pos >> 32) & WORD)
+    return philox4x32(counter, (seed & WORD, (seed >> 32) & WORD))[lane % 4]
+
+
+def uniform(seed: int, pos: int, step: int, draw: Draw, lane: int = 0) -> float:
+    """The uniform number of one lane of a draw, exact: above 0, below 1."""
+    return (word(seed, pos, step, draw, lane) + 0.5) * 2.0**-32
+
+
+def gumbel(seed: int, pos: int, step: int, draw: Draw, lanes: int) -> Array:
+    """One Gumbel number a lane: g = -log(-log(1 - u))."""
+    words = np.empty(4 * -(-lanes // 4), dtype=np.float64)
+    key = (seed & WORD, (seed >> 32) & WORD)
+    for block in range(len(words) // 4):
+        counter = (block, (step << 8 | draw) & WORD, pos & WORD, (pos >> 32) & WORD)
+        words[4 * block : 4 * block + 4] = philox4x32(counter, key)
+    u = (words[:lanes] + 0.5) * 2.0**-32
+    return -np.log(-np.log1p(-u))
+
+
+def philox(*, words: Array, counter: Array, key: Array) -> dict[str, Array]:
+    out = words.copy()
+    for n in range(len(counter)):
+        c0, c1, c2, c3 = (int(c) for c in counter[n])
+        k0, k1 = (int(k) for k in key[n])
+        out[n] = philox4x32((c0, c1, c2, c3), (k0, k1))
+    return {"words": out}

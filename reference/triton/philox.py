@@ -1,0 +1,131 @@
+"""Philox4x32-10, and the random numbers of draws made of it.
+
+    (c0, c1, c2, c3) -> (hi(M1 c2) ^ c1 ^ k0, lo(M1 c2), hi(M0 c0) ^ c3 ^ k1, lo(M0 c0)), ten times
+
+Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3. The counter's layout is the
+contract's (``verispec.reference.contracts.philox``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+TARGET: tl.constexpr = tl.constexpr(0)
+DRAFT: tl.constexpr = tl.constexpr(1)
+ACCEPT: tl.constexpr = tl.constexpr(2)
+
+
+@triton.jit
+def philox4x32(c0, c1, c2, c3, k0, k1):
+    """Four random words (uint32) of counters and a key (uint32)."""
+    for _ in tl.static_range(10):
+        product0 = c0.to(tl.uint64) * 0xD2511F53
+        product1 = c2.to(tl.uint64) * 0xCD9E8D57
+        c0 = (product1 >> 32).to(tl.uint32) ^ c1 ^ k0
+        c1 = product1.to(tl.uint32)
+        c2 = (product0 >> 32).to(tl.uint32) ^ c3 ^ k1
+        c3 = product0.to(tl.uint32)
+        k0 = (k0.to(tl.uint64) + 0x9E3779B9).to(tl.uint32)
+        k1 = (k1.to(tl.uint64) + 0xBB67AE85).to(tl.uint32)
+    return c0, c1, c2, c3
+
+
+@triton.jit
+def draw_words(seed, pos, step, draw: tl.constexpr, blocks):
+    """The words of lanes 4 * blocks to 4 * blocks + 3 of a draw."""
+    seed = seed.to(tl.int64)
+    pos = pos.to(tl.int64)
+    return philox4x32(
+        blocks.to(tl.uint32),
+        (step * 256 + draw).to(tl.uint32),
+        pos.to(tl.uint32),
+        (pos >> 32).to(tl.uint32),
+        seed.to(tl.uint32),
+        (seed >> 32).to(tl.uint32),
+    )
+
+
+@triton.jit
+def acceptance_number(seed, pos, step):
+    """u of an acceptance test as float64, exact: (word + 1/2) * 2^-32."""
+    word, _, _, _ = draw_words(seed, pos, step, ACCEPT, step * 0)
+    return (word.to(tl.float64) + 0.5) * 2.3283064365386963e-10
+
+
+@triton.jit
+def log1m(x):
+    """log(1 - x) for x in [0, 1): (x / (1 - (1 - x))) log(1 - x), exact where 1 - x rounds (Kahan)."""
+    rest = 1.0 - x
+    scale = tl.where(rest == 1.0, 1.0, x / (1.0 - rest))
+    return tl.where(rest == 1.0, -x, scale * tl.log(rest))
+
+
+@triton.jit
+def gumbel_of_word(word):
+    """g = -log(-log(1 - u)) with u = (word + 1/2) * 2^-32, to float32 precision over the whole range.
+
+    1 - u is taken from the word's complement where u is above a half, so neither tail is rounded.
+    """
+    is_low = word < 0x80000000
+    u = (word.to(tl.float32) + 0.5) * 2.3283064365386963e-10
+    rest = ((word ^ 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10
+    rest = tl.where(is_low, 1.0 - u, rest)
+    error = 1.0 - rest
+    scale = tl.where(is_low & (error > 0.0), u / tl.where(error > 0.0, error, 1.0), 1.0)
+    exponential = tl.where(error > 0.0, -scale * tl.log(rest), u)
+    return -tl.log(exponential)
+
+
+@triton.jit
+def gumbel_block(seed, pos, step, draw: tl.constexpr, first_lane, LANES: tl.constexpr):
+    """The Gumbel numbers of lanes first_lane to first_lane + LANES - 1; both are multiples of 4."""
+    blocks = first_lane // 4 + tl.arange(0, LANES // 4)
+    w0, w1, w2, w3 = draw_words(seed, pos, step, draw, blocks)
+    words = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (LANES,))
+    return gumbel_of_word(words)
+
+
+@triton.jit
+def _philox_kernel(
+    words,
+    words_stride_0,
+    words_stride_1,
+    counter,
+    counter_stride_0,
+    counter_stride_1,
+    key,
+    key_stride_0,
+    key_stride_1,
+    rows,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = row < rows
+    counters = counter + row * counter_stride_0
+    keys = key + row * key_stride_0
+    w0, w1, w2, w3 = philox4x32(
+        tl.load(counters, mask=mask, other=0).to(tl.uint32),
+        tl.load(counters + counter_stride_1, mask=mask, other=0).to(tl.uint32),
+        tl.load(counters + 2 * counter_stride_1, mask=mask, other=0).to(tl.uint32),
+        tl.load(counters + 3 * counter_stride_1, mask=mask, other=0).to(tl.uint32),
+        tl.load(keys, mask=mask, other=0).to(tl.uint32),
+        tl.load(keys + key_stride_1, mask=mask, other=0).to(tl.uint32),
+    )
+    out = words + row * words_stride_0
+    tl.store(out, w0.to(tl.int64), mask=mask)
+    tl.store(out + words_stride_1, w1.to(tl.int64), mask=mask)
+    tl.store(out + 2 * words_stride_1, w2.to(tl.int64), mask=mask)
+    tl.store(out + 3 * words_stride_1, w3.to(tl.int64), mask=mask)
+
+
+def philox(*, words: Any, counter: Any, key: Any) -> None:
+    rows = words.shape[0]
+    if rows == 0:
+        return
+    block = 256
+    _philox_kernel[(triton.cdiv(rows, block),)](
+        words, *words.stride(), counter, *counter.stride(), key, *key.stride(), rows, BLOCK=block
+    )
