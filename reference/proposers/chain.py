@@ -208,6 +208,11 @@ class ChainProposer(ABC):
 
     def _draw(self, logits: torch.Tensor, step: VerifiedStep) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Draw one draft a request; the second result is None when nothing was drawn from a distribution."""
-        if not self._probabilistic or not any(step.temperatures):
+        # Only a request that can use drafts draws: its random numbers must not depend on who else is in the batch.
+        temperatures = [
+            temperature if wanted else 0.0
+            for temperature, wanted in zip(step.temperatures, step.wants_drafts, strict=True)
+        ]
+        if not self._probabilistic or not any(temperatures):
             return self._to_target(logits.argmax(dim=-1)), None
-        return sample_drafts(self._target_logits(logits), step.temperatures, step.generators)
+        return sample_drafts(self._target_logits(logits), temperatures, step.generators)

@@ -1,7 +1,8 @@
 """The ops by name, for the device that their tensors live on.
 
 This is the only place where the reference engine decides which implementation runs: C++ kernels for
-CPU tensors, Triton kernels for CUDA tensors and where Triton's interpreter is switched on. Samplers, proposers and runners just call.
+CPU tensors, Triton kernels for CUDA tensors and where Triton's interpreter is switched on. Samplers, proposers and
+runners just call.
 """
 
 from __future__ import annotations

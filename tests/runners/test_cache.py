@@ -1,0 +1,101 @@
+"""The paged cache: who writes where, and that nothing stale is ever read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from verispec.engines.generation import GenerationRequest
+from verispec.reference.models.kv_cache import NULL_BLOCK
+from verispec.reference.proposers.chain import ChainProposer
+from verispec.reference.runners.base import StepInputs
+from verispec.reference.runners.cpu import CPURunner
+from verispec.reference.runners.scheduler import Scheduled
+
+if TYPE_CHECKING:
+    from conftest import Models
+
+CROWDED = {"block_size": 4, "num_blocks": 30, "max_model_len": 96, "max_num_batched_tokens": 23}
+
+
+class WatchedRunner(CPURunner):
+    """Checks every step's inputs, and before it fills every slot with NaN that holds no token of a running request.
+
+    A slot of a rejected draft, of a finished or preempted request or of a free block is such a slot, in the target's
+    cache and in the drafter's. A NaN that is read makes logits NaN, and the tokens wrong.
+    """
+
+    steps = 0
+
+    def _prepare(self, scheduled: Sequence[Scheduled]) -> StepInputs:
+        self._poison()
+        inputs = super()._prepare(scheduled)
+        self._check(scheduled, inputs)
+        self.steps += 1
+        return inputs
+
+    def _poison(self) -> None:
+        block_size = self.options.block_size
+        live = set(range(block_size))
+        for request in self._scheduler.running:
+            live |= {
+                request.blocks[position // block_size] * block_size + position % block_size
+                for position in range(request.num_computed)
+            }
+        stale = torch.tensor(sorted(set(range(self.pool.num_blocks * block_size)) - live))
+        self.cache.poison(stale)
+        if isinstance(self.proposer, ChainProposer):
+            self.proposer.cache.poison(stale)
+
+    def _check(self, scheduled: Sequence[Scheduled], inputs: StepInputs) -> None:
+        block_size = self.options.block_size
+        assert sum(part.num_tokens for part in scheduled) <= self.options.max_num_batched_tokens
+        assert len(scheduled) <= self.options.max_num_seqs
+        owned = [block for request in self._scheduler.running for block in request.blocks]
+        assert len(owned) == len(set(owned)), "a block has two owners"
+        assert NULL_BLOCK not in owned
+        assert not set(owned) & set(self.pool.free_blocks)
+        slots = inputs.paged.write_slots.tolist()
+        assert len(slots) == len(set(slots)), "two tokens are written to one slot"
+        start = 0
+        for part in scheduled:
+            first = part.request.num_computed
+            positions = inputs.positions[start : start + part.num_tokens].tolist()
+            assert positions == list(range(first, first + part.num_tokens)), "positions are not consecutive"
+            for position, slot in zip(positions, slots[start : start + part.num_tokens], strict=True):
+                assert slot // block_size == part.request.blocks[position // block_size]
+                assert slot % block_size == position % block_size
+            start += part.num_tokens
+
+
+@pytest.mark.parametrize("settings", [{}, CROWDED], ids=["roomy", "crowded"])
+@pytest.mark.parametrize("method", ["none", "ngram", "draft_model", "eagle3"])
+def test_stale_slots_are_never_read(
+    method: str,
+    settings: dict[str, Any],
+    models: Models,
+    prompts: list[tuple[int, ...]],
+    expected: list[tuple[int, ...]],
+) -> None:
+    runner = models.runner(method, WatchedRunner, **settings)
+    results = runner.generate([GenerationRequest(p, max_tokens=24, ignore_eos=True) for p in prompts])
+    assert [result.token_ids for result in results] == expected
+    assert runner.steps > 0
+    if settings:
+        assert any(result.preemptions for result in results)
+
+
+def test_a_stale_slot_that_is_read_is_found(models: Models, prompts: list[tuple[int, ...]]) -> None:
+    """The poison works: without the request's own slots the tokens are wrong."""
+
+    class Reading(WatchedRunner):
+        def _poison(self) -> None:
+            if self.steps == 3:
+                self.cache.poison(torch.arange(self.options.block_size, self.pool.num_blocks * self.options.block_size))
+
+    honest = models.runner("none", WatchedRunner).generate([GenerationRequest(prompts[3], ignore_eos=True)])
+    poisoned = models.runner("none", Reading).generate([GenerationRequest(prompts[3], ignore_eos=True)])
+    assert poisoned[0].token_ids != honest[0].token_ids
