@@ -10,6 +10,7 @@ and outputs are written in place. A call that breaks the contract raises `Contra
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -21,17 +22,18 @@ __all__ = ["ContractError", "op"]
 
 
 def _load_kernels() -> Any:
-    """The extension module. Its OpenMP threads must not spin while they wait, since torch has threads of its own.
+    """The extension module. Its OpenMP threads must not spin while they wait, where torch has threads of its own.
 
-    The OpenMP runtime reads its settings when it is loaded, so they stand in the environment for
-    that moment only; a policy that the user has set is left alone.
+    An OpenMP runtime reads its settings when it is loaded. If torch has brought one of the same name,
+    the module shares it and nothing happens here; if of another name, a second one is loaded now, and
+    waits asleep. Without torch, the settings are left alone: torch may come to share the runtime later.
     """
-    ours = {} if "OMP_WAIT_POLICY" in os.environ else {"OMP_WAIT_POLICY": "passive"}
-    os.environ.update(ours)
+    policy = {"OMP_WAIT_POLICY": "passive"} if "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ else {}
+    os.environ.update(policy)
     try:
         from verispec.reference import _csrc
     finally:
-        for name in ours:
+        for name in policy:
             del os.environ[name]
     return _csrc
 

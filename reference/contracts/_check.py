@@ -214,7 +214,7 @@ def _scalar(contract: Contract, scalar: Scalar, value: Any) -> Any:
             elif kind is int:
                 plain = _MISSING if is_bool else operator.index(value)
             elif kind is float:
-                plain = _MISSING if is_bool or isinstance(value, str) else float(value)
+                plain = _MISSING if isinstance(value, str) else float(value)
                 if isinstance(value, int) and plain != value:
                     plain = _MISSING
             elif kind is list:

@@ -12,7 +12,6 @@ namespace verispec {
 namespace {
 
 constexpr int64_t kTile = 1024;
-constexpr int64_t kLanes = 16;
 
 // Elements [begin, begin + count) of a row, as they lie if they are of type T and adjacent, else
 // widened into `buffer`.
@@ -29,7 +28,8 @@ const T* load(const Tensor& tensor, int64_t row, int64_t begin, int64_t count, T
 // test is false for NaN, which is therefore no mass.
 template <class Noise>
 Noise score(float mass, Noise noise) {
-  return mass > 0.0f ? static_cast<Noise>(mass) * noise : -std::numeric_limits<Noise>::infinity();
+  const Noise product = static_cast<Noise>(mass) * noise;
+  return mass > 0.0f ? product : -std::numeric_limits<Noise>::infinity();
 }
 
 template <class Noise>
@@ -44,7 +44,7 @@ template <class Noise>
 void search(const Tensor& target, const Tensor* draft, const Tensor& noise, int64_t row, int64_t request, int64_t begin,
             int64_t end, Best<Noise>& best) {
   float p_buffer[kTile], q_buffer[kTile], mass[kTile];
-  Noise noise_buffer[kTile];
+  Noise noise_buffer[kTile], scores[kTile];
   for (int64_t start = begin; start < end; start += kTile) {
     const int64_t count = std::min(kTile, end - start);
     const float* p = load(target, row, start, count, p_buffer);
@@ -55,21 +55,13 @@ void search(const Tensor& target, const Tensor* draft, const Tensor& noise, int6
       p = mass;
     }
 
-    Noise lanes[kLanes];
-    std::fill_n(lanes, kLanes, -std::numeric_limits<Noise>::infinity());
-    int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      for (int64_t lane = 0; lane < kLanes; ++lane) {
-        const Noise s = score(p[i + lane], inverse[i + lane]);
-        lanes[lane] = s > lanes[lane] ? s : lanes[lane];
-      }
-    }
-    for (; i < count; ++i) lanes[0] = std::max(lanes[0], score(p[i], inverse[i]));
-
-    const Noise largest = *std::max_element(lanes, lanes + kLanes);
+    for (int64_t i = 0; i < count; ++i) scores[i] = score(p[i], inverse[i]);
+    Noise largest = -std::numeric_limits<Noise>::infinity();
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 0; i < count; ++i) largest = scores[i] > largest ? scores[i] : largest;
     if (largest > best.score) {
       int64_t first = 0;
-      while (score(p[first], inverse[first]) != largest) ++first;
+      while (scores[first] != largest) ++first;
       best = {largest, start + first};
     }
   }

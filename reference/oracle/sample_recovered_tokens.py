@@ -44,11 +44,7 @@ def sample_recovered_tokens(
 
 def largest(mass: Array, inv_q: Array) -> int | None:
     """The lowest id with the largest mass * inv_q among those of positive mass; None when there is none."""
-    best, winner = inv_q.dtype.type(-np.inf), None
-    for v in range(len(mass)):
-        if mass[v] > 0:
-            with np.errstate(over="ignore"):
-                score = inv_q.dtype.type(mass[v]) * inv_q[v]
-            if score > best:
-                best, winner = score, v
-    return winner
+    with np.errstate(over="ignore", invalid="ignore"):
+        scores = np.where(mass > 0, mass.astype(inv_q.dtype) * inv_q, -np.inf)
+    winner = int(np.argmax(np.nan_to_num(scores, nan=-np.inf, posinf=np.inf, neginf=-np.inf)))
+    return winner if mass[winner] > 0 else None
