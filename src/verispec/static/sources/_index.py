@@ -186,10 +186,10 @@ def _page_links(name: str, page: str, config: IndexConfig, context: ssl.SSLConte
 def _json_files(page: Any, base: str) -> Iterator[tuple[str, dict[str, str], str]]:
     files = page.get("files") if isinstance(page, dict) else None
     for file in files if isinstance(files, list) else ():
-        if isinstance(file, dict) and isinstance(file.get("url"), str):
+        url = _joined(base, file.get("url")) if isinstance(file, dict) else None
+        if url is not None:
             hashes = file.get("hashes")
-            stated = hashes if isinstance(hashes, dict) else {}
-            yield urljoin(base, file["url"]), stated, str(file.get("upload-time") or "")
+            yield url, hashes if isinstance(hashes, dict) else {}, str(file.get("upload-time") or "")
 
 
 class _Anchors(HTMLParser):
@@ -201,15 +201,23 @@ class _Anchors(HTMLParser):
         self.files: list[tuple[str, dict[str, str], str]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        target = dict(attrs).get("href")
+        target = _joined(self.base, dict(attrs).get("href"))
         if target is None:
             return
         if tag == "base":
-            self.base = urljoin(self.base, target)
+            self.base = target
         elif tag == "a":
-            url, fragment = urldefrag(urljoin(self.base, target))
+            url, fragment = urldefrag(target)
             algorithm, equals, value = fragment.partition("=")
             self.files.append((url, {algorithm: value} if equals else {}, ""))
+
+
+def _joined(base: str, target: object) -> str | None:
+    """`target` as seen from the page `base`, or None when it is no address."""
+    try:
+        return urljoin(base, target) if isinstance(target, str) else None
+    except ValueError:
+        return None
 
 
 def _links(name: str, files: list[tuple[str, dict[str, str], str]]) -> list[Link]:

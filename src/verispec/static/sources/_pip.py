@@ -50,28 +50,30 @@ def index_config(environment: Mapping[str, str] = os.environ) -> IndexConfig:
 
 
 def _files(environment: Mapping[str, str]) -> Iterator[Path]:
-    """pip's configuration files, the least important first."""
+    """pip's configuration files, the least important first; a PIP_CONFIG_FILE takes the place of the user's own."""
     own = environment.get("PIP_CONFIG_FILE", "")
     if own == os.devnull:
         return
     home = Path(environment.get("HOME") or Path.home())
-    name = "pip.ini" if sys.platform == "win32" else "pip.conf"
+    users: list[Path]
     if sys.platform == "win32":
-        yield Path(environment.get("PROGRAMDATA", "C:\\ProgramData")) / "pip" / name
-        yield home / "pip" / name
-        yield Path(environment.get("APPDATA", home)) / "pip" / name
-    else:
-        shared = environment.get("XDG_CONFIG_DIRS") or "/etc/xdg"
-        if sys.platform == "darwin":
-            shared = "/Library/Application Support"
-        yield from (Path(folder) / "pip" / name for folder in shared.split(":") if folder)
-        yield Path("/etc") / name
-        yield home / ".pip" / name
+        name = "pip.ini"
+        shared = [Path(environment.get("PROGRAMDATA", "C:\\ProgramData")) / "pip" / name]
+        users = [home / "pip" / name, Path(environment.get("APPDATA", home)) / "pip" / name]
+    elif sys.platform == "darwin":
+        name = "pip.conf"
+        shared = [Path("/Library/Application Support/pip") / name, Path("/etc") / name]
         library = home / "Library" / "Application Support" / "pip"
-        if sys.platform == "darwin" and library.is_dir():
-            yield library / name
-        else:
-            yield Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / name
+        users = [home / ".pip" / name, (library if library.is_dir() else home / ".config" / "pip") / name]
+    else:
+        name = "pip.conf"
+        folders = (environment.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")
+        shared = [*(Path(folder) / "pip" / name for folder in folders if folder), Path("/etc") / name]
+        config = environment.get("XDG_CONFIG_HOME") or home / ".config"
+        users = [home / ".pip" / name, Path(config) / "pip" / name]
+    yield from shared
+    if not (own and Path(own).exists()):
+        yield from users
     yield Path(sys.prefix) / name
     if own:
         yield Path(own)

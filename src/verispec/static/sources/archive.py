@@ -59,8 +59,6 @@ BROKEN = (
     OverflowError,
     IndexError,
     KeyError,
-    RecursionError,
-    NotImplementedError,
     RuntimeError,
 )
 """What the standard library's readers raise on broken, encrypted or forged archives."""
@@ -120,7 +118,7 @@ class _Entries:
 def is_archive(path: Path) -> bool:
     """Whether `path` holds a tar (plain or compressed) or zip archive, by its content."""
     try:
-        return zipfile.is_zipfile(path) or _compression(path) != "" or tarfile.is_tarfile(path)
+        return _compression(path) != "" or zipfile.is_zipfile(path)
     except BROKEN:
         return False
 
@@ -260,19 +258,20 @@ def _tar_members(path: Path, limit: int) -> Iterator[tuple[str, str, bytes | Non
 
 
 def _compression(path: Path) -> str:
+    """How a tar archive is compressed, "tar" when it is not, and "" for anything else."""
     with path.open("rb") as file:
-        head = file.read(6)
+        head = file.read(512)
     for magic, kind in ((b"\x1f\x8b", "gz"), (b"BZh", "bz2"), (b"\xfd7zXZ\0", "xz")):
         if head.startswith(magic):
             return kind
-    return ""
+    return "tar" if head[257:262] == b"ustar" else ""
 
 
 def _decompressed(raw: IO[bytes], kind: str) -> Any:
-    openers: dict[str, Any] = {"gz": gzip.GzipFile, "bz2": bz2.BZ2File, "xz": lzma.LZMAFile}
     if kind == "gz":
         return gzip.GzipFile(fileobj=raw)
-    return openers[kind](raw) if kind else raw
+    openers: dict[str, Any] = {"bz2": bz2.BZ2File, "xz": lzma.LZMAFile}
+    return openers[kind](raw) if kind in openers else raw
 
 
 class _Metered:

@@ -8,6 +8,7 @@ import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from verispec.errors import Diagnostic, VerispecError
 from verispec.static.sources._cache import cache_dir, read_json, write_json
@@ -179,15 +180,15 @@ class _Blobs:
         key = hashlib.blake2b(os.fsencode(root), digest_size=16).hexdigest()
         self.path = cache_dir() / "folders-1" / f"{key}.json"
         known = read_json(self.path)
-        self.known: dict[str, list[int | str]] = known if isinstance(known, dict) else {}
-        self.current: dict[str, list[int | str]] = {}
+        self.known: dict[str, Any] = known if isinstance(known, dict) else {}
+        self.current: dict[str, Any] = {}
         self.changed = False
 
     def name(self, path: str, state: os.stat_result, read: ReadFile) -> str:
         # ctime moves with every write, even when someone puts the old mtime back.
         stamp = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
         entry = self.known.get(path)
-        if entry is not None and entry[:4] == stamp and len(entry) == 5:
+        if isinstance(entry, list) and len(entry) == 5 and entry[:4] == stamp:
             self.current[path] = entry
             return str(entry[4])
         self.changed = True

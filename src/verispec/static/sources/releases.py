@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import InvalidVersion, Version
 
 from verispec import exits
@@ -59,7 +59,7 @@ def fetch(release: Release, *, progress: Progress | None = None) -> Path:
 
     Raises VerispecError: V-IDX-OFFLINE, V-IDX-NO-PROJECT, V-IDX-NO-RELEASE, V-IDX-HASH, V-IDX-TOO-LARGE.
     """
-    folder = cache_dir() / "releases" / release.name / str(release.version)
+    folder = cache_dir() / "releases" / release.name / canonicalize_version(release.version)
     known = read_json(folder / "file.json")
     if isinstance(known, dict):
         cached = folder / Path(str(known.get("name"))).name
