@@ -18,12 +18,12 @@ CONTRACT = Contract(
     family="request-state",
     summary="Block maxima and argmaxes of the target's greedy rows, and the draft logits of the sampled ones.",
     axes={name: AXES[name] for name in ("L", "R", "K", "V", "W")}
-    | {"G": "blocks that cover the vocabulary", "D": "columns of the gathered logits"},
+    | {"G": "columns of the block statistics", "D": "columns of the gathered logits"},
     params=(
         Tensor(
-            "local_max", ("L", ">=G"), ("float32",), "largest logit of each block", role=Role.OUT, production="float32"
+            "local_max", ("L", "G"), ("float32",), "largest logit of each block", role=Role.OUT, production="float32"
         ),
-        Tensor("local_argmax", ("L", ">=G"), INTS, "its token id", role=Role.OUT, production="int64"),
+        Tensor("local_argmax", ("L", "G"), INTS, "its token id", role=Role.OUT, production="int64"),
         Tensor(
             "gathered_draft_logits",
             ("L", "D"),
@@ -44,7 +44,8 @@ CONTRACT = Contract(
         Clause(
             "GDL-1",
             "In a row of temperature 0 entry g of local_max and local_argmax is the maximum of ids g * BLOCK_SIZE to "
-            "(g + 1) * BLOCK_SIZE - 1 and the lowest id that has it.",
+            "(g + 1) * BLOCK_SIZE - 1 and the lowest id that has it, for every block of the vocabulary that has a "
+            "column.",
             _STATS,
         ),
         Clause(

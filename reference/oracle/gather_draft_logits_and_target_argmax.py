@@ -34,7 +34,7 @@ def gather_draft_logits_and_target_argmax(
             continue
         if temperature[state] == 0.0:
             logits = clean(target_logits[row, :vocabulary])
-            for g, start in enumerate(range(0, vocabulary, BLOCK_SIZE)):
+            for g, start in zip(range(maxima.shape[1]), range(0, vocabulary, BLOCK_SIZE), strict=False):
                 block = logits[start : start + BLOCK_SIZE]
                 maxima[row, g] = block.max()
                 argmaxes[row, g] = start + block.argmax()

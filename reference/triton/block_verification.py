@@ -77,7 +77,8 @@ def _ratio_kernel(
     end = tl.load(cu_num_logits + request + 1).to(tl.int64)
     log_r = tl.zeros((), tl.float32)
     in_block = end > first
-    for row in range(first, end - 1):
+    row = first
+    while row < end - 1:
         draft = tl.load(draft_sampled + row + 1).to(tl.int64)
         is_valid = (draft >= 0) & (draft < vocabulary) & (row - first < draft_steps)
         draft = tl.where(is_valid, draft, 0)
@@ -95,6 +96,7 @@ def _ratio_kernel(
         log_r = tl.where(log_p == float("-inf"), float("-inf"), tl.minimum(log_r + log_p - log_q, 0.0))
         in_block = in_block & is_valid
         tl.store(log_ratio + row, tl.where(in_block, log_r, PAST))
+        row += 1
 
 
 @triton.jit
@@ -189,7 +191,8 @@ def _accept_kernel(
     request_seed = tl.load(seed + state)
     accepted = tl.zeros((), tl.int64)
     length = tl.zeros((), tl.int64)
-    for step in range(drafts):
+    step = tl.zeros((), tl.int64)
+    while step < drafts:
         row = first + step
         log_r = tl.load(log_ratio + row)
         if log_r <= 0.0:
@@ -206,11 +209,14 @@ def _accept_kernel(
                     total = ratio * (1.0 - tl.exp(tl.load(log_p_draft + row + 1)))
                 rest = total + 1.0 - ratio
                 threshold = tl.where(rest > 0.0, total / tl.where(rest > 0.0, rest, 1.0), 1.0)
-            u = acceptance_number(request_seed, tl.load(pos + row), step.to(tl.int64))
-            accepted = tl.where(u <= threshold, step + 1, accepted).to(tl.int64)
-    for step in range(accepted):
+            u = acceptance_number(request_seed, tl.load(pos + row), step)
+            accepted = tl.where(u <= threshold, step + 1, accepted)
+        step += 1
+    step = tl.zeros((), tl.int64)
+    while step < accepted:
         draft = tl.load(draft_sampled + first + step + 1).to(tl.int64)
         tl.store(sampled_row + step * sampled_stride_1, draft)
+        step += 1
     tl.store(accepted_out, accepted)
     if accepted < length:
         row = first + accepted

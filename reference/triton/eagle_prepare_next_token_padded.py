@@ -34,10 +34,10 @@ def _next_token_kernel(
 ):
     request = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, PADDED)
-    kept = tl.load(discard_request_mask + request * discard_stride) == 0
+    limit = tl.where(tl.load(discard_request_mask + request * discard_stride) != 0, 0, columns)
     tokens = tl.load(
         sampled_token_ids + request * sampled_stride_0 + column.to(tl.int64) * sampled_stride_1,
-        mask=(column < columns) & kept,
+        mask=column < limit,
         other=-1,
     ).to(tl.int64)
     is_valid = (tokens >= 0) & (tokens < vocab_size)

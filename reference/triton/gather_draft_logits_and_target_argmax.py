@@ -23,6 +23,7 @@ def _gather_kernel(
     local_max,
     local_max_stride_0,
     local_max_stride_1,
+    statistics,
     local_argmax,
     local_argmax_stride_0,
     local_argmax_stride_1,
@@ -57,6 +58,8 @@ def _gather_kernel(
     ids = block * BLOCK_SIZE + lanes
     mask = (lanes < BLOCK_SIZE) & (ids < vocabulary)
     if tl.load(temperature + state) == 0.0:
+        if block >= statistics:
+            return
         target = load_logits(target_logits + row * target_stride_0, target_stride_1, ids, mask)
         top, index = tl.max(target, axis=0, return_indices=True)
         tl.store(local_max + row * local_max_stride_0 + block.to(tl.int64) * local_max_stride_1, top)
@@ -90,6 +93,7 @@ def gather_draft_logits_and_target_argmax(
     _gather_kernel[(rows, triton.cdiv(vocabulary, BLOCK_SIZE))](
         local_max,
         *local_max.stride(),
+        local_max.shape[1],
         local_argmax,
         *local_argmax.stride(),
         gathered_draft_logits,

@@ -30,7 +30,7 @@ def _greedy_kernel(
     SYNTHETIC_MODE: tl.constexpr,
 ):
     request = tl.program_id(0).to(tl.int64)
-    if is_greedy is not None:
+    if is_greedy is not None:  # noqa: SIM102 -- decided when the kernel is compiled
         if tl.load(is_greedy + request) == 0:
             return
     start = tl.load(cu_num_draft_tokens + request - 1, mask=request > 0, other=0).to(tl.int64)

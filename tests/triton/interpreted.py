@@ -1,0 +1,34 @@
+"""The child process: every small case through Triton's interpreter, a line of JSON for each."""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from collections.abc import Iterator
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+from cases import Case, small_cases, verdict
+from running import run
+
+from verispec.reference.triton import op
+
+
+def results() -> Iterator[dict[str, str]]:
+    for case in small_cases():
+        for strided in (False, True):
+            yield {"op": case.op, "case": case.name + ";strided" * strided, "problem": problem(case, strided)}
+
+
+def problem(case: Case, strided: bool) -> str:
+    try:
+        outputs, misdeeds = run(case, op(case.op), "cpu", strided=strided)
+    except Exception:
+        return traceback.format_exc()
+    return verdict(case, outputs) or misdeeds
+
+
+if __name__ == "__main__":
+    for result in results():
+        print(json.dumps(result), flush=True)
