@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     _settle_hypothesis()
     config.stash[NARRATOR] = None
     if config.option.scratch:
-        narrator = Narrator(Path(config.option.scratch), worker=_is_worker(config))
+        narrator = Narrator(Path(config.option.scratch), _worker(config))
         config.pluginmanager.register(narrator)
         config.stash[NARRATOR] = narrator
 
@@ -61,8 +61,9 @@ def _settle_hypothesis() -> None:
     hypothesis.settings.load_profile("verispec")
 
 
-def _is_worker(config: pytest.Config) -> bool:
-    return hasattr(config, "workerinput")
+def _worker(config: pytest.Config) -> str:
+    """The name of this pytest-xdist worker; empty in the process that pytest was started in."""
+    return str(getattr(config, "workerinput", {}).get("workerid", ""))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -145,7 +146,7 @@ def _id(item: pytest.Item) -> str:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the engine before the first case, so that its start is not part of any case."""
-    controls_workers = bool(getattr(session.config.option, "numprocesses", None)) and not _is_worker(session.config)
+    controls_workers = bool(getattr(session.config.option, "numprocesses", None)) and not _worker(session.config)
     if session.items and not session.config.option.collectonly and not controls_workers:
         _start_engine(session.config)
 
@@ -208,7 +209,8 @@ def seed(request: pytest.FixtureRequest) -> int:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     spec, params = item.stash[SPEC], item.stash[PARAMS]
-    item.stash[RECORD] = {"id": _id(item), "test": item.nodeid.partition("[")[0], "reach": spec.reach_of(params)}
+    reach = spec.reach_of(params, item.config.stash[ENGINE].describe().platform)
+    item.stash[RECORD] = {"id": _id(item), "test": item.nodeid.partition("[")[0], "reach": reach}
     if narrator := item.config.stash[NARRATOR]:
         narrator.begins(item.stash[RECORD])
 

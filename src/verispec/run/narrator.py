@@ -22,11 +22,15 @@ from verispec.run.journal import Journal
 class Narrator:
     """Registered as a pytest plugin in every process of a supervised run, workers included."""
 
-    def __init__(self, scratch: Path, *, worker: bool) -> None:
+    def __init__(self, scratch: Path, worker: str = "") -> None:
+        """`worker` is the name that pytest-xdist gives this process, empty for the one that pytest started in."""
+        self._scratch = scratch
         self._journal = Journal(scratch / "journal.jsonl")
         self._pid = os.getpid()
         _keep_log(scratch / f"{self._pid}.log")
-        if not worker:
+        if worker:
+            (scratch / f"{worker}.pid").write_text(str(self._pid), encoding="utf-8")
+        else:
             threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
 
     def collected(self, selected: Iterable[str], others: Iterable[str]) -> None:
@@ -53,8 +57,10 @@ class Narrator:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: Any) -> None:
         """A worker has ended: say how, which pytest-xdist does not know."""
-        if worker := getattr(node, "workerinfo", None):
-            self._journal.write("gone", pid=worker["pid"], status=_status_of(worker["pid"]))
+        known = self._scratch / f"{node.gateway.id}.pid"
+        if known.exists():
+            pid = int(known.read_text(encoding="utf-8"))
+            self._journal.write("gone", pid=pid, status=_status_of(pid))
 
 
 def _keep_log(path: Path) -> None:

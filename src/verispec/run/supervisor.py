@@ -27,8 +27,8 @@ LOOK_EVERY = 0.02
 """Seconds between two looks at the journal: short beside a case, and no load."""
 GRACE = 2.0
 """Seconds from asking a hung process for its traceback to killing it."""
-START_TIMEOUTS = 5
-"""An engine may take this many case timeouts to start: it loads libraries and compiles."""
+START_TIMEOUT = 600.0
+"""Seconds an engine may take to start: it loads libraries and compiles, on a machine that does other things too."""
 LOG_LINES = 12
 """Lines of a crashed process's output that its record keeps."""
 
@@ -86,6 +86,8 @@ class Supervisor:
         self._running: dict[int, _Running] = {}
         self._waiting: set[str] | None = None
         self._told: set[type[News]] = set()
+        self._collected = self._started = False
+        """What the child of the moment has done."""
 
     def collect(self) -> Collected:
         """The cases of the plan, without starting the engine."""
@@ -126,7 +128,7 @@ class Supervisor:
 
     def _watch(self, child: subprocess.Popen[bytes], tail: Tail, scratch: Path) -> Iterator[News]:
         began = time.monotonic()
-        collected = started = False  # by this child
+        self._collected = self._started = False
         while True:
             ended = child.poll() is not None  # asked first: what it wrote before it ended is then all there
             for event in tail.new():
@@ -134,18 +136,16 @@ class Supervisor:
                     if isinstance(news, (Judged, Warned)) or type(news) not in self._told:
                         self._told.add(type(news))
                         yield news
-                    collected |= isinstance(news, Collected)
-                    started |= isinstance(news, Started)
             if ended:
                 break
             self._end_hung()
-            if not started and time.monotonic() - began > START_TIMEOUTS * self._plan.timeout:
-                raise _cannot_start(self._plan.engine, "it did not start in time", scratch)
+            if not self._started and time.monotonic() - began > START_TIMEOUT:
+                raise self._cannot_start("it did not start in time", scratch, child.pid)
             time.sleep(LOOK_EVERY)
-        if not collected:
+        if not self._collected:
             raise _broken(_ending(child.returncode), _log_of(scratch, child.pid))
-        if self._waiting and not started:
-            raise _cannot_start(self._plan.engine, _ending(child.returncode), scratch)
+        if self._waiting and not self._started:
+            raise self._cannot_start(_ending(child.returncode), scratch, child.pid)
         if child.returncode < 0 and child.pid not in self._running:
             yield Warned(f"outside of any case, {_ending(child.returncode)}")
         for pid in list(self._running):
@@ -155,9 +155,11 @@ class Supervisor:
         pid = event.get("pid", 0)
         match event["type"]:
             case "collected":
+                self._collected = True
                 self._waiting = set(event["selected"]) - self._judged
                 yield Collected(event["selected"], event["others"])
             case "engine":
+                self._started = True
                 yield Started(event["engine"])
             case "refused":
                 said = event["diagnostic"]
@@ -172,6 +174,8 @@ class Supervisor:
             case "gone":
                 if pid in self._running:
                     yield self._crash(pid, event["status"], scratch)
+                elif event["status"] and not self._started:
+                    raise self._cannot_start(_ending(event["status"]), scratch, pid)
                 elif (event["status"] or 0) < 0:
                     yield Warned(f"outside of any case, {_ending(event['status'])}")
 
@@ -193,6 +197,16 @@ class Supervisor:
         }
         seconds = round(time.monotonic() - run.since, 6)
         return self._verdict({**run.record, "outcome": outcome, "seconds": seconds, "failure": failure})
+
+    def _cannot_start(self, cause: str, scratch: Path, pid: int) -> VerispecError:
+        return VerispecError(
+            "V-ENG-START",
+            f"the engine {self._plan.engine!r} cannot be started",
+            where="--engine",
+            cause=f"{cause}\n{_log_of(scratch, pid)}".rstrip(),
+            hint="start it in Python alone to see more",
+            exit_code=exits.CANNOT_TELL,
+        )
 
     def _end_hung(self) -> None:
         """Ask a process that is too long at one case for its traceback, then kill it."""
@@ -235,21 +249,6 @@ def _log_of(scratch: Path, pid: int, start: int = 0) -> str:
             fatal = next((n for n, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
             return "\n".join(lines[-LOG_LINES:] if fatal is None else lines[fatal : fatal + LOG_LINES])
     return ""
-
-
-def _logs(scratch: Path) -> str:
-    return "\n".join(filter(None, (_log_of(scratch, int(path.stem)) for path in sorted(scratch.glob("[0-9]*.log")))))
-
-
-def _cannot_start(engine: str, cause: str, scratch: Path) -> VerispecError:
-    return VerispecError(
-        "V-ENG-START",
-        f"the engine {engine!r} cannot be started",
-        where="--engine",
-        cause=f"{cause}\n{_logs(scratch)}".rstrip(),
-        hint="start it in Python alone to see more",
-        exit_code=exits.CANNOT_TELL,
-    )
 
 
 def _broken(message: str, cause: str) -> VerispecError:
