@@ -18,7 +18,7 @@ COLOURS = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 def print_text(outcome: Outcome, console: Console, *, level: Level = Level.WARNING) -> None:
     """Print the findings from `level` upwards, and a summary of all."""
-    wide = not console.is_terminal
+    wide = not console.is_terminal  # one line a fact, never broken, for logs and for grep
     for finding in outcome.findings:
         if WEIGHT[finding.level] >= WEIGHT[level]:
             print_finding(finding, outcome.prefix, console, wide)
@@ -38,19 +38,24 @@ def print_finding(finding: Finding, prefix: str, console: Console, wide: bool) -
         (printable(f"  {finding.symbol}"), "bold"),
     )
     console.print(head, soft_wrap=wide)
-    console.print(Padding(Text(printable(finding.message)), (0, 0, 0, 2), expand=False), soft_wrap=wide)
+    console.print(Padding(Text(_said(finding.message, wide)), (0, 0, 0, 2), expand=False), soft_wrap=wide)
     sides = Table.grid(padding=(0, 2))
     for side in finding.sides:
-        where = printable(f"{prefix}{side.location}")
+        label, where, text = printable(side.label), printable(f"{prefix}{side.location}"), _said(side.text, wide)
         if wide:
-            console.print(Text(printable(f"    {side.label}: {where}: {side.text}")), soft_wrap=True)
-        sides.add_row(Text(printable(side.label), "dim"), Text(where, "dim"), Text(printable(side.text)))
+            console.print(Text(f"    {label}: {where}: {text}"), soft_wrap=True)
+        sides.add_row(Text(label, "dim"), Text(where, "dim"), Text(text))
     if finding.sides and not wide:
         console.print(Padding(sides, (0, 0, 0, 4), expand=False))
     if finding.fix:
-        console.print(Text.assemble(("  fix: ", "green"), printable(finding.fix)), soft_wrap=wide)
+        console.print(Text.assemble(("  fix: ", "green"), _said(finding.fix, wide)), soft_wrap=wide)
     console.print(Text(f"  verispec explain {finding.rule}   fingerprint {finding.fingerprint}", "dim"), soft_wrap=wide)
     console.print()
+
+
+def _said(text: str, one_line: bool) -> str:
+    """`text` for a terminal; on one line where a workflow might take a line of it for a command."""
+    return printable(" ".join(text.split("\n")) if one_line else text)
 
 
 def _by_rule(findings: tuple[Finding, ...]) -> Table:

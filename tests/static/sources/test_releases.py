@@ -60,7 +60,9 @@ class Index:
                 index.asked.append(self.path)
                 index.headers.append(dict(self.headers))
                 kind, body = index.answers.get(self.path, ("", b""))
-                self.send_response(200 if kind else 404)
+                self.send_response(302 if kind == "redirect" else 200 if kind else 404)
+                if kind == "redirect":
+                    self.send_header("Location", body.decode())
                 self.send_header("Content-Type", kind or "text/plain")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -200,6 +202,20 @@ def test_credentials_go_to_their_host_only(index: Index, monkeypatch: pytest.Mon
     index.headers.clear()
     versions("toy")
     assert [headers.get("Authorization") for headers in index.headers] == [None]
+
+
+def test_credentials_do_not_follow_a_redirect(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Index()
+    other.add_json([other.add_file("toy-1.0.tar.gz", sdist())])
+    index.answers["/simple/toy/"] = ("redirect", f"{other.url}/toy/".encode())
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://ada:secret@{index.host}/simple")
+    try:
+        assert only_file("toy==1.0") == b"a = 1\n"
+    finally:
+        other.server.shutdown()
+        other.server.server_close()
+    assert [headers.get("Authorization") for headers in index.headers] == ["Basic YWRhOnNlY3JldA=="]
+    assert [headers.get("Authorization") for headers in other.headers] == [None, None]
 
 
 def test_all_indexes_and_find_links_are_asked(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
