@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import operator
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -284,7 +285,7 @@ def _check_shapes(contract: Contract, plan: _Plan, views: Mapping[str, View], si
         if name in views:
             size = views[name].shape[dimension] - offset
             if sizes.setdefault(axis, size) != size:
-                raise _wrong_shape(plan, name, views, sizes)
+                raise _odd_one_out(plan, axis, views, sizes)
     for name, dimension, entry in plan.bounded:
         if name in views:
             got, want = views[name].shape[dimension], entry.value(sizes)
@@ -296,12 +297,20 @@ def _check_shapes(contract: Contract, plan: _Plan, views: Mapping[str, View], si
             raise ContractError(contract.name, tensor.name, expected, views[tensor.name].dtype)
 
 
+def _odd_one_out(plan: _Plan, axis: str, views: Mapping[str, View], sizes: dict[str, int]) -> ContractError:
+    """Tensors disagree on a size: a scalar is right, else most tensors are."""
+    votes = {name: views[name].shape[i] - offset for a, name, i, offset in plan.solved if a == axis and name in views}
+    if not any(scalar.axis == axis for scalar in plan.scalars):
+        sizes[axis] = Counter(votes.values()).most_common(1)[0][0]
+    return _wrong_shape(plan, next(name for name, size in votes.items() if size != sizes[axis]), views, sizes)
+
+
 def _wrong_shape(plan: _Plan, name: str, views: Mapping[str, View], sizes: Mapping[str, int]) -> ContractError:
     axes = plan.axes[name]
     scalars = {s.axis: s.name for s in plan.scalars if s.axis}
     origin: dict[str, str] = {}
-    for axis, source, _, _ in plan.solved:
-        if source in views and source != name:
+    for axis, source, dimension, offset in plan.solved:
+        if source in views and views[source].shape[dimension] - offset == sizes.get(axis):
             origin.setdefault(axis, source)
     words = {w for axis in axes for _, factors in axis.terms for w in factors if isinstance(w, str)}
     sources = [f"{w} is {sizes[w]}" + _from(scalars.get(w) or origin.get(w)) for w in sorted(words & sizes.keys())]
