@@ -75,7 +75,7 @@ def test_the_sequence_length(op: OpUnderTest, seed: int, length: str) -> None:
     op.agrees({**values, "seq_lens_ptr": [5, 10, 21] if length == "grows" else [LIMIT, LIMIT, LIMIT - 1]})
 
 
-@case("ESM-5", rows=[1, 7], b=[0, 3], reach="batches are padded to the size of a captured graph")
+@case("ESM-5", rows=[1, 7], b=[0, 3], on="cuda", reach="batches are padded to the size of a captured graph")
 def test_padding_rows(op: OpUnderTest, seed: int, rows: int, b: int) -> None:
     rng = np.random.default_rng(seed)
     longer = {"out_clamped_positions_ptr": (b + rows,)}
@@ -140,7 +140,7 @@ def test_generated(op: OpUnderTest, seed: int) -> None:
     @explore(structures(CONTRACT, layouts=False), 150, seed)
     def check(drawn: Structure) -> None:
         rng = np.random.default_rng(drawn.seed)
-        op.agrees(arguments(rng, rng.integers(0, LIMIT + 2, size=len(drawn.counts)), rows=drawn.vocab % 3))
+        op.agrees(arguments(rng, rng.integers(0, LIMIT + 2, size=len(drawn.counts))))
 
 
 @case("ESM-3", relation="injective", reach=REACH)

@@ -105,6 +105,7 @@ def test_the_id_is_valid_whatever_the_rows_hold(
     """Only the range is judged here; what a degenerate row gives is SRT-8 and SRT-9."""
     batch = rng_batch(seed, "ragged", draft, vocab)
     rows(batch, {"zero": 0.0, "nan": np.nan, "negative": -0.5}[hostile], 0.25)
+    batch.draft_token_ids[::2] = -1  # a draft of the vocabulary is left out with score 0, which would hide the tail
     values = recovered_arguments(batch, output_token_ids_ptr=np.full(batch.tokens, -7))
     got = op.call(values)[1]["output_token_ids_ptr"]
     same("every id lies in [0, vocab_size)", np.clip(got, 0, vocab - 1), got)

@@ -21,37 +21,39 @@ class CaseSpec:
     params: Mapping[str, Sequence[Any]]
     fixed: Mapping[str, Any]
     reach: Reach
+    on: str = ""
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """Every combination of the listed parameters, in the order in which they were written."""
         for values in itertools.product(*self.params.values()):
             yield dict(zip(self.params, values, strict=True))
 
-    def reach_of(self, params: Mapping[str, Any]) -> str:
-        """How production gets to a case with these parameters; empty when only the contract is at stake.
+    def reach_of(self, params: Mapping[str, Any], platform: str) -> str:
+        """How production on `platform` gets to a case with these parameters; empty when only the contract is at stake.
 
         A clause that no caller of a real engine can break is contract only, whatever the case says.
         """
         contract = contracts.by_clause(self.clause)
-        if contract.clause(self.clause).unreachable:
+        if contract.clause(self.clause).unreachable or (self.on and self.on != platform):
             return ""
         text = self.reach(params) if callable(self.reach) else self.reach
         return text or ""
 
 
-def case(clause: str, *, reach: Reach = None, **params: Any) -> Callable[[Test], Test]:
+def case(clause: str, *, reach: Reach = None, on: str = "", **params: Any) -> Callable[[Test], Test]:
     """Declare the cases of a test: the clause that they judge and their parameters.
 
     A list gives one case a value and is passed to the test by name; any other value is fixed and
     only part of the id, which keeps ids apart when several tests judge one clause. `reach` says how
     production gets there (a failure is then graded as an error), or is None when no known caller
-    does (a note); it may be a function of the parameters.
+    does (a note); it may be a function of the parameters. `on` names the one platform ("cuda") on
+    which production gets there.
     """
     varied = {k: v for k, v in params.items() if isinstance(v, list)}
     fixed = {k: v for k, v in params.items() if not isinstance(v, list)}
 
     def attach(test: Test) -> Test:
-        test.__verispec_case__ = CaseSpec(clause, varied, fixed, reach)  # type: ignore[attr-defined]
+        test.__verispec_case__ = CaseSpec(clause, varied, fixed, reach, on)  # type: ignore[attr-defined]
         return test
 
     return attach

@@ -42,7 +42,11 @@ class UnsupportedCall(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What an engine says of itself; `details` goes into the run file and the report's header."""
+    """What an engine says of itself; `details` goes into the run file and the report's header.
+
+    `platform` is what the implementation is for in production, "cpu" or "cuda"; `device` is where it
+    runs now. Triton kernels in the interpreter are for "cuda" and run on "cpu".
+    """
 
     name: str
     version: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import platform
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +20,7 @@ class Reference:
 
     def __init__(self, kernels: str, name: str, device: str, details: Mapping[str, str]) -> None:
         self._kernels = importlib.import_module(kernels)
-        self._description = Description(name, verispec.__version__, platform.machine(), device, details)
+        self._description = Description(name, verispec.__version__, "cuda" if kernels.endswith("triton") else "cpu", device, details)
 
     def describe(self) -> Description:
         return self._description

@@ -6,7 +6,6 @@ and draft_model (assisted generation).
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ class Transformers:
 
     def describe(self) -> Description:
         details = {"torch": torch.__version__}
-        return Description("transformers", transformers.__version__, platform.machine(), self._device, details)
+        return Description("transformers", transformers.__version__, self._device, self._device, details)
 
     def op(self, name: str) -> OpFunction | Unsupported:
         return Unsupported("transformers has no kernels of speculative decoding")

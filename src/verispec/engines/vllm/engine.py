@@ -64,6 +64,7 @@ class Vllm:
         vllm = importlib.import_module("vllm")
         details = {
             "distribution": _distribution(),
+            "platform": type(self._platform).__name__,
             "commit": str(getattr(vllm, "__commit_id__", None) or ""),
             "vLLM's HAS_TRITON": str(triton_utils.HAS_TRITON),
             "triton": _version("triton"),
@@ -77,7 +78,7 @@ class Vllm:
         return Description(
             "vllm",
             str(vllm.__version__),
-            type(self._platform).__name__,
+            self.device,
             self.device,
             {k: v for k, v in details.items() if v},
         )

@@ -30,7 +30,7 @@ class TritonKernels:
     def describe(self) -> Description:
         where = torch.cuda.get_device_name() if self._device == "cuda" else "Triton's interpreter"
         details = {"kernels": where, "triton": triton.__version__, "torch": torch.__version__}
-        return Description(self._kernels.engine, self._kernels.version, "Triton", self._device, details)
+        return Description(self._kernels.engine, self._kernels.version, "cuda", self._device, details)
 
     def op(self, name: str) -> OpFunction | Unsupported:
         contract = contracts.load(name)
@@ -84,5 +84,11 @@ def launch(contract: Contract, where: str, kernel: Any, bound: Mapping[str, Any]
     passed = {mapping[theirs]: value for theirs, value in arguments.items() if theirs in mapping}
     refuse_what_is_lost(contract, passed, bound, where)
     programs = grid(contract, bound)
-    if all(programs):
+    if not all(programs):
+        return
+    try:
         kernel[programs](**arguments)
+    except triton.runtime.errors.InterpreterError as error:
+        if "All-NaN slice" in str(error):
+            raise UnsupportedCall("Triton's interpreter cannot reduce a tile that is all NaN; a GPU can") from error
+        raise
