@@ -126,7 +126,7 @@ def _rows(name: str) -> Callable[[Mapping[str, Any]], dict[str, int]]:
 
 def _recovered(bound: Mapping[str, Any]) -> dict[str, int]:
     ends = bound["cu_num_draft_tokens_ptr"].tolist()
-    counts = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    counts = [end - start for start, end in pairwise([0, *ends])]
     return {"batch_size": len(ends), "max_spec_len": max(counts, default=0)}
 
 
