@@ -225,6 +225,16 @@ class SpeculationMetrics:
         """Fraction of verifications that accepted draft i."""
         return tuple(count / self.num_drafts for count in self.accepted_per_position) if self.num_drafts else ()
 
+    def since(self, before: SpeculationMetrics) -> SpeculationMetrics:
+        """What was counted after `before` was taken from the same generator."""
+        earlier = before.accepted_per_position or (0,) * len(self.accepted_per_position)
+        return SpeculationMetrics(
+            self.num_drafts - before.num_drafts,
+            self.num_draft_tokens - before.num_draft_tokens,
+            self.num_accepted_tokens - before.num_accepted_tokens,
+            tuple(now - then for now, then in zip(self.accepted_per_position, earlier, strict=True)),
+        )
+
 
 OnEmit = Callable[[int, Sequence[int], Sequence[TokenKind]], None]
 """Called with a request's index, its newly emitted tokens and their kinds (empty where not known)."""

@@ -20,7 +20,9 @@ class Reference:
 
     def __init__(self, kernels: str, name: str, device: str, details: Mapping[str, str]) -> None:
         self._kernels = importlib.import_module(kernels)
-        self._description = Description(name, verispec.__version__, "cuda" if kernels.endswith("triton") else "cpu", device, details)
+        self._description = Description(
+            name, verispec.__version__, "cuda" if kernels.endswith("triton") else "cpu", device, details
+        )
 
     def describe(self) -> Description:
         return self._description
@@ -33,10 +35,23 @@ class Reference:
         return function
 
     def sampler(self) -> Any | Unsupported:
-        return Unsupported("the reference's whole sampler is not part of this installation")
+        from verispec.reference.sampler.whole import WholeFlatSampler
+
+        return WholeFlatSampler()
 
     def load(self, target: Path, **options: Any) -> Any | Unsupported:
-        return Unsupported("the reference's generation is not part of this installation")
+        if self._kernels.__name__.endswith("triton") and self._description.device != "cuda":
+            return Unsupported("the GPU runner needs a GPU; the engine 'reference' generates on the CPU")
+        require_packages("torch", "transformers", "safetensors")
+        from verispec.engines.generation import LoadOptions
+
+        if self._description.device == "cuda":
+            from verispec.reference.runners.gpu import GPURunner
+
+            return GPURunner(target, LoadOptions(**options))
+        from verispec.reference.runners.cpu import CPURunner
+
+        return CPURunner(target, LoadOptions(**options))
 
     def definitions(self) -> Mapping[str, Any]:
         found = {name: self.op(name) for name in contracts.names()}
@@ -44,6 +59,15 @@ class Reference:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def require_packages(*names: str) -> None:
+    """Raise VerispecError V-ENG-GENERATE when a package that generation needs is not installed."""
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise VerispecError(
+            "V-ENG-GENERATE", f"{' and '.join(missing)} not installed", hint="pip install 'verispec[generate]'"
+        )
 
 
 def cpu(device: str | None = None) -> Engine:

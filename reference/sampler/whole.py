@@ -1,0 +1,60 @@
+"""The flat sampler behind the harness's whole-sampler protocol (`verispec.engines.sampling`)."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from verispec.engines.sampling import Draws, SamplerBatch, Trace, replay
+
+from .drafting import exponential_noise
+from .flat import DraftBatch, FlatSampler, SamplingTensors
+from .synthetic_rates import unconditional_to_conditional_rates
+
+
+class WholeFlatSampler:
+    """Answers one `SamplerBatch` at a time; a request without a seed draws from a fresh generator."""
+
+    def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        return self.trace(batch).tokens
+
+    def trace(self, batch: SamplerBatch) -> Trace:
+        """The tokens of each request, and the random numbers of those that are seeded, sampled and have drafts."""
+        device = batch.logits.device
+        seeds = batch.seeds or [None] * len(batch.draft_token_ids)
+        generators = [_generator(seed, device) for seed in seeds]
+        flat = list(itertools.chain.from_iterable(batch.draft_token_ids))
+        drafts = DraftBatch(
+            batch.counts,
+            torch.tensor(flat, dtype=torch.int32, device=device),
+            torch.tensor(batch.counts, device=device).cumsum(0, dtype=torch.int32),
+            batch.draft_probs,
+        )
+        params = SamplingTensors(batch.temperature, batch.top_k, batch.top_p)
+        sampled = _sampler(batch).sample(batch.logits.float().clone(), drafts, params, generators)
+        tokens = [[token for token in row if token >= 0] for row in sampled.tolist()]
+        draws: list[Draws | None] = [None] * len(tokens)
+        for row, (seed, count) in enumerate(zip(seeds, batch.counts, strict=True)):
+            if seed is not None and count and float(batch.temperature[row]) > 0:
+                generator = _generator(seed, device)
+                exponential_noise(batch.vocab_size, generator, device)  # The bonus token is drawn first.
+                bonus = tokens[row][-1] if len(tokens[row]) == count + 1 else -1
+                draws[row] = replay(generator, count, batch.vocab_size, bonus)
+        return Trace(tokens, draws)
+
+
+def _generator(seed: int | None, device: torch.device) -> torch.Generator:
+    generator = torch.Generator(device)
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed)
+    return generator
+
+
+def _sampler(batch: SamplerBatch) -> FlatSampler:
+    if batch.synthetic_rates is None:
+        return FlatSampler()
+    rates = unconditional_to_conditional_rates(batch.synthetic_rates)
+    return FlatSampler(torch.tensor(rates, dtype=torch.float32, device=batch.logits.device))
