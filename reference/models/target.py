@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from verispec.errors import VerispecError
@@ -36,7 +37,7 @@ def load_target(
         model, info = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, local_files_only=True, output_loading_info=True
         )
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, SafetensorError) as error:
         raise VerispecError("V-MODEL-WEIGHTS", "weights cannot be read", where=str(folder), cause=str(error)) from error
     except (ValueError, KeyError) as error:
         raise VerispecError(

@@ -50,6 +50,7 @@ def run(recipe: Recipe, out: Path) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(recipe.seed)
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass adds in no fixed order
     torch.utils.deterministic.fill_uninitialized_memory = False
 
     def log(text: str) -> None:

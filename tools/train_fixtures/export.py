@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from pathlib import Path
@@ -20,9 +21,9 @@ from .recipe import Recipe
 
 def save_model(folder: Path, model: LlamaForCausalLM, tokenizer: Tokenizer, recipe: Recipe) -> None:
     """Write a Hugging Face folder: weights in bfloat16, config, generation config, tokenizer."""
-    model.generation_config = GenerationConfig(eos_token_id=0, pad_token_id=0)
-    model.config.pad_token_id = None
-    model.to(torch.bfloat16).save_pretrained(folder)
+    stored = copy.deepcopy(model).to(torch.bfloat16)
+    stored.generation_config = GenerationConfig(eos_token_id=0, pad_token_id=0)
+    stored.save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
     write_json(
         folder / "tokenizer_config.json",
