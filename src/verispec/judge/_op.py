@@ -34,6 +34,8 @@ class OpUnderTest:
         self.contract = contract
         self.function = function
         self.device = device
+        self.last: tuple[dict[str, Any], dict[str, Array]] = ({}, {})
+        """Arguments and outputs of the last call, both NumPy by name, for whoever wants to show them."""
 
     def agrees(
         self,
@@ -52,6 +54,7 @@ class OpUnderTest:
         """
         calls = [self.call(values, dtypes=dtypes, layouts=layouts, shapes=shapes, pattern=p) for p in (0, 1)]
         for inputs, outputs in calls:
+            self.last = (inputs, outputs)
             expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
             for name, got in outputs.items():
                 self._compare(name, expected[name], got, inputs, (compare or {}).get(name, exact))
@@ -73,6 +76,7 @@ class OpUnderTest:
         """
         guarded, scalars = self._materialise(values, dtypes or {}, layouts or {}, shapes or {}, pattern)
         before = {name: to_numpy(g.view) for name, g in guarded.items()}
+        self.last = ({**scalars, **before}, {})
         arguments: dict[str, Any] = {}
         for param in self.contract.params:
             if param.name in guarded:
