@@ -10,7 +10,11 @@ Nothing of a tree is executed, and nothing is written outside `cache_dir()`.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from verispec.errors import VerispecError
 from verispec.static.judging import Progress
@@ -22,7 +26,7 @@ from verispec.static.sources.git import Repository
 from verispec.static.sources.releases import Release, fetch, parse_release
 from verispec.static.tree import Tree
 
-__all__ = ["INCOMPLETE", "Repository", "cache_dir", "open_release", "open_tree"]
+__all__ = ["INCOMPLETE", "Repository", "cache_dir", "facts_file", "open_release", "open_tree"]
 
 
 def open_tree(text: str, *, progress: Progress | None = None) -> Tree:
@@ -57,3 +61,15 @@ def open_tree(text: str, *, progress: Progress | None = None) -> Tree:
 def open_release(release: Release, *, progress: Progress | None = None) -> Tree:
     """The tree of `release`, from the cache or else from the package index."""
     return open_archive(fetch(release, progress=progress), name=str(release), progress=progress)
+
+
+def facts_file(text: str) -> Path:
+    """Where facts about the trees that are called like `text` are kept between calls: one file a folder or project.
+
+    All revisions of a folder share one file, and so do all releases of a project, since most of their content is
+    the same; unrelated trees do not, so that none of them grows slow through others.
+    """
+    folder = Path(text if Path(text).is_dir() else text.rpartition("#")[0] or text).expanduser()
+    project = re.split(r"[=-]", Path(text).name)[0]
+    key = str(folder.resolve()) if folder.is_dir() else canonicalize_name(project)
+    return cache_dir() / "facts" / hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()

@@ -19,10 +19,11 @@ def shown_progress() -> Iterator[Report | None]:
         yield None
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    # Drawn by whoever reports, not by a thread: the readers fork, and a process with threads must not.
+    with Progress(*columns, console=console, transient=True, auto_refresh=False) as bar:
         task = bar.add_task("", total=None)
 
         def report(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total or None)
+            bar.update(task, description=what, completed=done, total=total or None, refresh=True)
 
         yield report

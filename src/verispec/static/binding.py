@@ -1,0 +1,144 @@
+"""Does a call bind to a signature? Python's own rules, told for people, and silent wherever the call is not fully known."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from verispec.static.facts import Call, Function, LaunchSpec, Param
+
+UNEXPECTED: Final = "unexpected keyword"
+MISSING: Final = "missing argument"
+SURPLUS: Final = "too many positionals"
+
+LAUNCH_OPTIONS: Final = frozenset({
+    "num_warps", "num_stages", "num_ctas", "num_consumer_groups", "num_buffers_warp_spec", "enable_warp_specialization",
+    "reg_dec_producer", "reg_inc_consumer", "maxnreg", "cluster_dims", "ptx_version", "ptx_options", "ir_override",
+    "enable_fp_fusion", "enable_reflect_ftz", "launch_cooperative_grid", "launch_cluster", "launch_pdl",
+    "supported_fp8_dtypes", "deprecated_fp8_dot_operand_dtypes", "allowed_dot_input_precisions",
+    "default_dot_input_precision", "max_num_imprecise_acc_default", "extern_libs", "debug", "sanitize_overflow",
+    "backend_name", "arch", "instrumentation_mode", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "schedule_hint",
+    "allow_flush_denorm", "warp_size", "grf_mode", "generate_native_code", "split_barriers_scope", "noinline",
+    "device", "stream", "device_type", "grid", "warmup", "multibuffer", "enable_ubuf_saving", "optimize_epilogue",
+    "disable_auto_inject_block_sync", "enable_hivm_auto_cv_balance", "unit_flag", "inject_block_all",
+    "inject_barrier_all", "limit_auto_multi_buffer_only_for_local_buffer", "limit_auto_multi_buffer_of_local_buffer",
+    "set_workspace_multibuffer", "tile_mix_vector_loop", "tile_mix_cube_loop", "enable_auto_bind_sub_block",
+    "enable_select_analysis", "enable_linearize", "num_vec_cores", "auto_blockify_size", "compile_mode", "mix_mode",
+    "simt_stack_limit", "parallel_mode", "force_simt_only", "force_simt_template", "enable_mixed_cv",
+    "hfusion_enable_multiple_consumer_fusion", "num_gpus", "minRegAutoWS", "maxRegAutoWS", "ctas_per_cga",
+    "preferred_ctas_per_cga", "early_tma_store_lowering", "pingpongAutoWS", "kernel",
+})  # fmt: skip
+"""Keywords that Triton's launchers take for themselves, on any back end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a call does not bind: `kind` is one of the three above, `names` what it is about."""
+
+    kind: str
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {', '.join(self.names)}"
+
+
+def bind(
+    params: Sequence[Param],
+    positional: int,
+    keywords: Collection[str],
+    *,
+    open_positional: bool = False,
+    open_keywords: bool = False,
+    given: Collection[str] | None = (),
+    options: Collection[str] = (),
+) -> list[Problem]:
+    """What keeps a call with so many positionals and these keywords from binding to `params`.
+
+    `given` are parameters that somebody else supplies (None: unknown, then compile-time parameters are never
+    missed), `options` keywords that the launcher takes for itself.
+    """
+    places = [p for p in params if p.kind == "p"]
+    names = {p.name for p in params if p.kind in "pk"}
+    takes_more = any(p.kind == "*" for p in params)
+    takes_any = any(p.kind == "**" for p in params)
+    problems: list[Problem] = []
+    if positional > len(places) and not takes_more:
+        problems.append(Problem(SURPLUS, (f"{positional} for {len(places)}",)))
+    filled = {p.name for p in places[:positional]}
+    twice = [k for k in keywords if k in filled]
+    if twice:
+        problems.append(Problem(SURPLUS, tuple(f"{name} by position and by keyword" for name in twice)))
+    unexpected = [k for k in keywords if k not in names and k not in options]
+    if unexpected and not takes_any:
+        problems.append(Problem(UNEXPECTED, tuple(unexpected)))
+    if open_keywords or open_positional:
+        return problems
+    missing = [
+        p.name
+        for p in params
+        if p.required
+        and p.name not in filled
+        and p.name not in keywords
+        and not (p.constexpr if given is None else p.name in given)
+    ]
+    if missing:
+        problems.append(Problem(MISSING, tuple(missing)))
+    return problems
+
+
+def bind_call(call: Call, function: Function, options: Collection[str] = ()) -> list[Problem]:
+    """`bind` for a call that was read from source."""
+    return bind(
+        function.params,
+        len(call.positional),
+        call.keywords,
+        open_positional=call.open_positional,
+        open_keywords=call.open_keywords,
+        given=function.given,
+        options=options,
+    )
+
+
+def dispatched(inputs: Iterable[str], params: Sequence[Param], spec: LaunchSpec) -> list[str]:
+    """The kernel arguments that a dispatcher passes by name, in the kernel's order.
+
+    An input goes to the parameter of its own name, of that name with ``_ptr``, or of either in upper case; strides
+    are taken from the tensors that are bound; the keys of the launch specification are passed as they are.
+    """
+    names = [p.name for p in params if p.kind in "pk"]
+    bound = set(spec.keys)
+    for name in inputs:
+        pointer = f"{name}_ptr"
+        target = next((n for n in (name, pointer, name.upper(), pointer.upper()) if n in names), None)
+        if target is not None:
+            bound.add(target)
+    for name in names:
+        owner, separator, dimension = name.lower().rpartition("_stride")
+        if separator and (not dimension or dimension.strip("_").isdigit()):
+            if not {owner, f"{owner}_ptr"}.isdisjoint(b.lower() for b in bound):
+                bound.add(name)
+    return [n for n in names if n in bound] + sorted(bound - set(names))
+
+
+def same(name: str, other: str) -> bool:
+    """Whether two parameters are the same but for case and a pointer's ending."""
+    return plain(name) == plain(other)
+
+
+def plain(name: str) -> str:
+    return name.lower().removesuffix("_ptr").strip("_")
+
+
+def misplaced(passed: Sequence[str], params: Sequence[Param]) -> Iterator[tuple[str, str]]:
+    """Arguments that are passed by position and land on another parameter although their own exists elsewhere.
+
+    Gives (argument, parameter that receives it).
+    """
+    places = [p.name for p in params if p.kind == "p"]
+    known = {plain(name) for name in places}
+    for argument, place in zip(passed, places, strict=False):
+        if plain(argument) != plain(place) and plain(argument) in known:
+            # A parameter whose name nobody passes may stand for anything.
+            if plain(place) in {plain(a) for a in passed}:
+                yield argument, place

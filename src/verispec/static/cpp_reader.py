@@ -1,0 +1,203 @@
+"""The facts of a C++ or CUDA file: op schemas, the functions bound to them, and what those functions write.
+
+Read with tree-sitter, which needs no headers and survives macros; what it cannot follow is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+from verispec.static.facts import CppFacts, CppFunction, Impl, Schema, SchemaArg
+
+_LIBRARY: Final = re.compile(rb"^[ \t]*(?:STABLE_)?TORCH_LIBRARY\w*\s*\(((?:[^()]|\([^()]*\))*)\)\s*\{", re.MULTILINE)
+_SCHEMA: Final = re.compile(r"\s*(?:(?P<namespace>\w+)::)?(?P<name>\w+)(?:\.\w+)?\s*\((?P<args>.*)\)\s*->\s*(?P<returns>.*?)\s*", re.S)
+_ARGUMENT: Final = re.compile(
+    r"(?P<type>[A-Za-z]\w*)(?P<alias>\([^)]*\))?(?P<bang>!)?(?P<list>(?:\[\d*\]))?(?P<optional>\?)?(?P<more>\[\]\??)?"
+    r"\s+(?P<name>\w+)(?:\s*=\s*(?P<default>.*))?",
+    re.S,
+)
+_POINTER: Final = re.compile(r"\b(\w+)\s*(?:\.|->)\s*(?:mutable_)?data_ptr\b")
+_IN_PLACE: Final = re.compile(r"\b(\w+)\s*(?:\.|->)\s*(?:copy|fill|zero|add|sub|mul|div|masked_fill|index_copy|index_put)_\s*\(")
+
+
+def registers(data: bytes) -> bool:
+    """Whether the file may register ops."""
+    return b"TORCH_LIBRARY" in data
+
+
+def read(data: bytes) -> CppFacts:
+    """The facts of the source `data`; unreadable parts are left out."""
+    root = _parser().parse(data).root_node
+    libraries = [(m.start(), _namespace(m[1])) for m in _LIBRARY.finditer(data)]
+    starts = [start for start, _ in libraries]
+    schemas: list[Schema] = []
+    impls: list[Impl] = []
+    functions: list[CppFunction] = []
+    for node, guard in _walk(root):
+        if node.type == "call_expression":
+            method = _method(node)
+            index = bisect_right(starts, node.start_byte) - 1
+            if method in ("def", "impl") and index >= 0:
+                _registration(node, method, libraries[index][1], guard, schemas, impls)
+        elif node.type in ("function_definition", "declaration"):
+            function = _function(node)
+            if function is not None:
+                functions.append(function)
+    return CppFacts(tuple(schemas), tuple(impls), tuple(functions))
+
+
+@cache
+def _parser() -> Any:
+    import tree_sitter
+    import tree_sitter_cpp
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
+
+
+def _text(node: Any) -> str:
+    return str(node.text.decode("utf-8", "replace"))
+
+
+def _walk(root: Any) -> Iterator[tuple[Any, str]]:
+    """The nodes that matter, each with the innermost preprocessor condition around it."""
+    stack: list[tuple[Any, str]] = [(root, "")]
+    while stack:
+        node, guard = stack.pop()
+        if node.type in ("call_expression", "function_definition", "declaration"):
+            yield node, guard
+        if node.type in ("preproc_if", "preproc_ifdef", "preproc_elif"):
+            guard = _text(node).partition("\n")[0].strip()
+        elif node.type == "preproc_else":
+            guard = f"not ({guard})"
+        if node.type == "function_definition" and not _text(node).lstrip().startswith(("TORCH_LIBRARY", "STABLE_")):
+            continue
+        stack.extend((child, guard) for child in reversed(node.named_children))
+
+
+def _namespace(arguments: bytes) -> str:
+    return arguments.decode("utf-8", "replace").rpartition(",")[0].partition(",")[0].strip() or "?"
+
+
+def _method(node: Any) -> str:
+    callee = node.child_by_field_name("function")
+    if callee is None or callee.type != "field_expression":
+        return ""
+    field = callee.child_by_field_name("field")
+    return _text(field) if field is not None else ""
+
+
+def _string(node: Any) -> str | None:
+    """The value of a string literal or of several in a row; None when anything else is among them."""
+    if node.type == "string_literal":
+        return "".join(_text(child) for child in node.named_children if child.type == "string_content")
+    if node.type == "raw_string_literal":
+        return "".join(_text(child) for child in node.named_children if child.type == "raw_string_content")
+    if node.type == "concatenated_string":
+        parts = [_string(child) for child in node.named_children if child.type != "comment"]
+        return None if None in parts else "".join(part or "" for part in parts)
+    return None
+
+
+def _registration(
+    node: Any, method: str, namespace: str, guard: str, schemas: list[Schema], impls: list[Impl]
+) -> None:
+    arguments = [child for child in node.child_by_field_name("arguments").named_children if child.type != "comment"]
+    text = _string(arguments[0]) if arguments else None
+    if text is None:
+        return
+    line = node.start_point[0] + 1
+    function = next((name for name in map(_function_name, reversed(arguments[1:])) if name), "")
+    if method == "impl":
+        if function:
+            impls.append(Impl(namespace, text.rpartition("::")[2].partition(".")[0], function, line, guard))
+        return
+    schema = parse_schema(text)
+    if schema is not None:
+        name, args, returns = schema
+        schemas.append(Schema(namespace, name, args, returns, function, line, guard))
+
+
+def _function_name(node: Any) -> str:
+    """The function that an argument such as ``&ns::f`` or ``TORCH_BOX(&f)`` names, without its namespace."""
+    match = re.fullmatch(r"(?:\w+\s*\(\s*)?&?\s*(?:\w*::)*(\w+)\s*\)?", _text(node))
+    return match[1] if match and ("&" in _text(node) or "(" in _text(node)) else ""
+
+
+def parse_schema(text: str) -> tuple[str, tuple[SchemaArg, ...], str] | None:
+    """Name, arguments and returns of an op schema; None when it is not one."""
+    match = _SCHEMA.fullmatch(text)
+    if match is None:
+        return None
+    args: list[SchemaArg] = []
+    keyword_only = False
+    for part in _split(match["args"]):
+        if part == "*":
+            keyword_only = True
+            continue
+        argument = _ARGUMENT.fullmatch(part)
+        if argument is None:
+            return None
+        listed = argument["list"] or argument["more"] or ""
+        kind = argument["type"] + ("[]" if listed else "") + ("?" if argument["optional"] else "")
+        mutable = bool(argument["bang"]) or "!" in (argument["alias"] or "")
+        args.append(SchemaArg(kind, argument["name"], mutable, argument["default"] is not None, keyword_only))
+    return match["name"], tuple(args), match["returns"]
+
+
+def _split(text: str) -> list[str]:
+    parts: list[str] = []
+    depth, start = 0, 0
+    for index, char in enumerate(text):
+        if char in "([":
+            depth += 1
+        elif char in ")]":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(text[start:index].strip())
+            start = index + 1
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+def _function(node: Any) -> CppFunction | None:
+    declarator = node.child_by_field_name("declarator")
+    while declarator is not None and declarator.type in ("reference_declarator", "pointer_declarator"):
+        declarator = next((c for c in declarator.named_children if c.type.endswith("declarator")), None)
+    if declarator is None or declarator.type != "function_declarator":
+        return None
+    name_node = declarator.child_by_field_name("declarator")
+    parameters = declarator.child_by_field_name("parameters")
+    if name_node is None or parameters is None or name_node.type not in ("identifier", "qualified_identifier"):
+        return None
+    params: list[tuple[str, str]] = []
+    for child in parameters.named_children:
+        if child.type not in ("parameter_declaration", "optional_parameter_declaration"):
+            continue
+        inner = child.child_by_field_name("declarator")
+        name = re.sub(r"[&*\s]|\bconst\b", "", _text(inner)) if inner is not None else ""
+        text = _text(child).partition("=")[0].strip()
+        params.append((" ".join(text[: -len(name)].split() if name and text.endswith(name) else text.split()), name))
+    body = node.child_by_field_name("body")
+    writes: tuple[str, ...] = ()
+    if body is not None:
+        writes = _writes(_text(body), {name for kind, name in params if "Tensor" in kind and name})
+    name = re.sub(r"\s|<.*", "", _text(name_node)).rpartition("::")[2]
+    return CppFunction(name, node.start_point[0] + 1, tuple(params), writes, body is not None)
+
+
+def _writes(body: str, tensors: set[str]) -> tuple[str, ...]:
+    """The tensors among `tensors` that a function body surely writes."""
+    found = {match[1] for match in _IN_PLACE.finditer(body) if match[1] in tensors}
+    for name in tensors - found:
+        assigned = rf"\b(?:auto|\w+)\s*\*\s*(?:__restrict__\s+|const\s+)?(\w+)\s*=\s*(?:\w+\s*<[^;]*>\s*\(\s*)?{name}\s*\.\s*(?:mutable_)?data_ptr\b"
+        for pointer in re.finditer(assigned, body):
+            before = body[: pointer.start()].rpartition(";")[2]
+            if "const" in before.split("\n")[-1] or "const" in pointer[0]:
+                continue
+            if re.search(rb"(?<!const )".decode() + rf"\b{pointer[1]}\s*\[[^;=]*\]\s*(?:[-+*/|&]?=)(?!=)", body):
+                found.add(name)
+    return tuple(sorted(found))

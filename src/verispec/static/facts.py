@@ -1,0 +1,259 @@
+"""What is kept of one source file: plain tuples, small enough that a whole tree loads in a fraction of a second.
+
+References are strings, resolved as far as one file allows:
+
+    ``$name.rest``    looked up in this module's namespace when the code runs
+    ``pkg.mod.name``  imported inside the function that uses it (leading dots: relative to this module)
+    ``@Class.attr``   an attribute of self or cls
+    ``""``            not known
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+VERSION: Final = 1
+"""Raised whenever the facts of an unchanged file change, so that old caches are not believed."""
+
+
+class Param(NamedTuple):
+    """A parameter. `kind` is ``p`` (positional or keyword), ``k`` (keyword only), ``*`` or ``**``; `default` is its text."""
+
+    name: str
+    kind: str
+    default: str
+    constexpr: bool
+
+    @property
+    def required(self) -> bool:
+        return self.kind in "pk" and not self.default
+
+
+class Decorator(NamedTuple):
+    """A decorator as written: what is called, and the keyword arguments that are references."""
+
+    target: str
+    text: str
+    called: bool
+    keywords: tuple[tuple[str, str], ...]
+
+
+class LaunchSpec(NamedTuple):
+    """A ``return grid, {...}``: the keys of the mapping, and whether there may be more that cannot be followed."""
+
+    keys: tuple[str, ...]
+    open: bool
+
+
+class Function(NamedTuple):
+    """A function or method; `jit` is the kernel dialect (``triton``, ``gluon``) or empty.
+
+    `given` are the kernel arguments that autotune configurations and heuristics supply, None when they cannot be
+    read. `unread` are parameters that the body never reads, `tested` those that decide a condition. `specs` are the
+    launches that it returns. `converts` says that it returns its first parameter, possibly converted. `forwards`
+    are the ways in which it passes its own arguments on (see `forwarding`). `scans` says that it looks through
+    every imported module.
+    """
+
+    name: str
+    line: int
+    end_line: int
+    params: tuple[Param, ...]
+    decorators: tuple[Decorator, ...]
+    jit: str
+    given: tuple[str, ...] | None
+    opaque: bool
+    unread: tuple[str, ...]
+    tested: tuple[str, ...]
+    specs: tuple[LaunchSpec, ...]
+    converts: bool
+    scans: bool
+
+
+class Class(NamedTuple):
+    """A class: `item` says what ``instance[grid]`` gives (``attribute``: what it wraps; ``ordered``: a call that
+    forwards by position in the kernel's order; empty: no such method or not understood)."""
+
+    name: str
+    line: int
+    bases: tuple[str, ...]
+    item: str
+
+
+class Call(NamedTuple):
+    """A call. `targets` are the references that the callee may be; `grid` marks ``target[grid](...)``."""
+
+    targets: tuple[str, ...]
+    scope: str
+    line: int
+    end_line: int
+    grid: bool
+    positional: tuple[str, ...]
+    keywords: tuple[str, ...]
+    open_positional: bool
+    open_keywords: bool
+
+
+class Override(NamedTuple):
+    """Something put in another module's place. `via` is empty for an assignment, else the registry that is called."""
+
+    target: str
+    value: str
+    via: str
+    scope: str
+    line: int
+
+
+class Binding(NamedTuple):
+    """What a module-level name is bound to: ``def``, ``class``, ``import``, ``alias``, ``call`` or ``other``."""
+
+    name: str
+    kind: str
+    value: str
+    args: tuple[str, ...]
+    line: int
+
+
+class Conversion(NamedTuple):
+    """A parameter that is converted (`via`: a method such as ``.to`` or a reference) and then passed to `sink`
+    as argument number `index`, without the result being copied back or returned."""
+
+    function: str
+    param: str
+    via: str
+    dtype: bool
+    sink: str
+    index: int
+    line: int
+
+
+class Overflow(NamedTuple):
+    """A kernel's 32-bit program or loaded index times a runtime size, in address arithmetic."""
+
+    function: str
+    text: str
+    line: int
+
+
+class TritonUse(NamedTuple):
+    """A host-side use of an attribute of the triton module, ``triton.cdiv`` for example."""
+
+    scope: str
+    module: str
+    attribute: str
+    line: int
+
+
+class PythonFacts(NamedTuple):
+    """Everything that the rules need to know of a Python file that takes part in launching kernels."""
+
+    functions: tuple[Function, ...] = ()
+    classes: tuple[Class, ...] = ()
+    bindings: tuple[Binding, ...] = ()
+    calls: tuple[Call, ...] = ()
+    overrides: tuple[Override, ...] = ()
+    conversions: tuple[Conversion, ...] = ()
+    overflows: tuple[Overflow, ...] = ()
+    promotes: tuple[str, ...] = ()
+    triton_uses: tuple[TritonUse, ...] = ()
+    placeholders: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class OutlineMethod(NamedTuple):
+    """A method by its name and the setup calls (``self.x.y(...)`` as a statement) in its body; `final` marks a super call."""
+
+    name: str
+    line: int
+    calls: tuple[str, ...]
+    calls_super: bool
+
+
+class OutlineClass(NamedTuple):
+    """A class by its header and methods, read without a syntax tree."""
+
+    name: str
+    line: int
+    bases: tuple[str, ...]
+    methods: tuple[OutlineMethod, ...]
+
+
+class Constant(NamedTuple):
+    """A module-level ``NAME = literal``."""
+
+    name: str
+    value: str
+    line: int
+
+
+class Outline(NamedTuple):
+    """What every Python file gives: classes, constants, the imports that its bases need, and all its words.
+
+    `launches` are the names before ``[grid](``, `ops` the ``(namespace, name)`` of the torch ops that it mentions.
+    """
+
+    classes: tuple[OutlineClass, ...]
+    constants: tuple[Constant, ...]
+    imports: tuple[tuple[str, str], ...]
+    launches: tuple[str, ...]
+    ops: tuple[tuple[str, str], ...]
+    words: bytes
+
+
+class SchemaArg(NamedTuple):
+    """An argument of an op schema; `mutable` is the ``!`` mark."""
+
+    type: str
+    name: str
+    mutable: bool
+    optional: bool
+    keyword_only: bool
+
+
+class Schema(NamedTuple):
+    """An op schema. `namespace` is the library as written; `function` the C++ function bound with it, if any."""
+
+    namespace: str
+    name: str
+    args: tuple[SchemaArg, ...]
+    returns: str
+    function: str
+    line: int
+    guard: str
+
+
+class Impl(NamedTuple):
+    """A binding of an op to a C++ function made apart from its schema."""
+
+    namespace: str
+    name: str
+    function: str
+    line: int
+    guard: str
+
+
+class CppFunction(NamedTuple):
+    """A C++ function: parameters as (type, name), and the tensor parameters whose data its body writes."""
+
+    name: str
+    line: int
+    params: tuple[tuple[str, str], ...]
+    writes: tuple[str, ...]
+    has_body: bool
+
+
+class CppFacts(NamedTuple):
+    """Everything that the rules need to know of a C++ or CUDA file."""
+
+    schemas: tuple[Schema, ...] = ()
+    impls: tuple[Impl, ...] = ()
+    functions: tuple[CppFunction, ...] = ()
+
+
+class FileFacts(NamedTuple):
+    """The facts of one file. `words` are those of a C++ file; `problem` says why its syntax tree is missing."""
+
+    outline: Outline | None = None
+    python: PythonFacts | None = None
+    cpp: CppFacts | None = None
+    words: bytes = b""
+    problem: tuple[str, str, str, str] | None = None

@@ -1,0 +1,219 @@
+"""The linked index of a tree: modules by name, and what every reference in them stands for.
+
+Nothing is imported: a name is followed through imports, aliases and classes as Python would at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from verispec.static.facts import Binding, Class, CppFacts, FileFacts, Function, Outline, PythonFacts
+
+_EMPTY: Final = PythonFacts()
+_TESTS: Final = frozenset({"test", "tests", "testing", "benchmark", "benchmarks", "example", "examples", "docs"})
+
+
+@dataclass(slots=True)
+class Module:
+    """A Python file of the tree. `exact` says that its syntax tree was read, so that its namespace is known."""
+
+    name: str
+    path: str
+    package: bool
+    core: bool
+    outline: Outline
+    facts: PythonFacts
+    exact: bool
+    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    functions: dict[str, list[Function]] = field(default_factory=dict)
+    classes: dict[str, Class] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """What a reference stands for: a ``function``, ``class``, ``instance`` (of `callee`, made with `args`) or ``module``."""
+
+    kind: str
+    module: Module
+    name: str
+    function: Function | None = None
+    callee: Entity | None = None
+    args: tuple[Entity, ...] = ()
+
+    @property
+    def dotted(self) -> str:
+        return f"{self.module.name}.{self.name}" if self.name else self.module.name
+
+    @property
+    def klass(self) -> Class | None:
+        return self.module.classes.get(self.name) if self.kind == "class" else None
+
+
+@dataclass(slots=True)
+class Index:
+    """All modules of a tree (and of the core that it plugs into), and its C++ facts by path."""
+
+    modules: dict[str, Module]
+    cpp: dict[str, CppFacts]
+    wanted: set[str] = field(default_factory=set)
+    _entities: dict[tuple[str, str], tuple[Entity, ...]] = field(default_factory=dict)
+
+    def is_test(self, path: str) -> bool:
+        """Whether the file is a test, a benchmark or an example, where a wrong call may be meant."""
+        parts = path.split("/")
+        return not _TESTS.isdisjoint(parts[:-1]) or parts[-1].startswith("test_") or parts[-1] == "conftest.py"
+
+    def absolute(self, module: Module, reference: str) -> str:
+        """A reference that starts with dots, made absolute; others as they are."""
+        dots = len(reference) - len(reference.lstrip("."))
+        if not dots:
+            return reference
+        parts = module.name.split(".")
+        keep = len(parts) - dots + (1 if module.package else 0)
+        return ".".join([*parts[: max(keep, 0)], reference[dots:]]).strip(".")
+
+    def split(self, dotted: str) -> tuple[Module | None, str]:
+        """The longest prefix of `dotted` that is a module, and the rest."""
+        head, rest = dotted, ""
+        while head:
+            if head in self.modules:
+                return self.modules[head], rest
+            head, _, last = head.rpartition(".")
+            rest = f"{last}.{rest}" if rest else last
+        return None, dotted
+
+    def resolve(self, module: Module, reference: str, *, depth: int = 0) -> tuple[Entity, ...]:
+        """Everything that a reference (see `facts`) may stand for; empty when that cannot be known."""
+        if not reference or depth > 12:
+            return ()
+        if reference[0] == "$":
+            return self._lookup(module, reference[1:], depth)
+        if reference[0] == "@":
+            owner, _, attribute = reference[1:].partition(".")
+            return self._attribute(Entity("class", module, owner), attribute, depth)
+        target, rest = self.split(self.absolute(module, reference))
+        if target is None:
+            return ()
+        return self._lookup(target, rest, depth) if rest else (Entity("module", target, ""),)
+
+    def _lookup(self, module: Module, text: str, depth: int) -> tuple[Entity, ...]:
+        key = (module.name, text)
+        known = self._entities.get(key)
+        if known is None:
+            self._entities[key] = ()  # A circle of imports leads nowhere.
+            known = self._entities[key] = tuple(self._find(module, text, depth))
+        return known
+
+    def _find(self, module: Module, text: str, depth: int) -> Iterator[Entity]:
+        head, _, rest = text.partition(".")
+        if not module.exact:
+            self.wanted.add(module.path)
+        bindings = module.bindings.get(head)
+        if not bindings:
+            inner = self.modules.get(f"{module.name}.{head}")
+            if inner is not None:
+                yield from self._lookup(inner, rest, depth + 1) if rest else (Entity("module", inner, ""),)
+            return
+        for binding in bindings:
+            for entity in self._bound(module, binding, depth):
+                if not rest:
+                    yield entity
+                elif entity.kind == "module":
+                    yield from self._lookup(entity.module, rest, depth + 1)
+                else:
+                    yield from self._attribute(entity, rest, depth)
+
+    def _bound(self, module: Module, binding: Binding, depth: int) -> Iterator[Entity]:
+        if binding.kind == "def":
+            for function in module.functions.get(binding.name, ()):
+                if function.line == binding.line:
+                    yield Entity("function", module, function.name, function)
+        elif binding.kind == "class":
+            yield Entity("class", module, binding.name)
+        elif binding.kind == "import":
+            yield from self.resolve(module, binding.value, depth=depth + 1)
+        elif binding.kind == "alias":
+            yield from self.resolve(module, binding.value, depth=depth + 1)
+        elif binding.kind == "call":
+            callees = self.resolve(module, binding.value, depth=depth + 1)
+            args = tuple(e for arg in binding.args[:1] for e in self.resolve(module, arg, depth=depth + 1))
+            for callee in callees:
+                yield Entity("instance", module, binding.name, None, callee, args)
+
+    def _attribute(self, entity: Entity, text: str, depth: int) -> tuple[Entity, ...]:
+        head, _, rest = text.partition(".")
+        owner = entity.callee if entity.kind == "instance" else entity
+        if rest or owner is None or owner.kind != "class" or depth > 12:
+            return ()
+        module, name = owner.module, f"{owner.name}.{head}"
+        functions = module.functions.get(name, ())
+        if functions:
+            return tuple(Entity("function", module, name, function) for function in functions)
+        for binding in module.bindings.get(name, ()):
+            return self.resolve(module, binding.value, depth=depth + 1)
+        if name in module.classes:
+            return (Entity("class", module, name),)
+        found: list[Entity] = []
+        klass = module.classes.get(owner.name)
+        for base in klass.bases if klass else ():
+            for parent in self.resolve(module, base, depth=depth + 1):
+                if parent.kind == "class":
+                    found.extend(self._attribute(parent, head, depth + 1))
+        return tuple(found)
+
+    def slot(self, module: Module, reference: str) -> str:
+        """The place that is read when `reference` is evaluated: ``package.module.name``; empty when not known.
+
+        A name that a module imported is a place of that module, not of the one it came from.
+        """
+        if reference.startswith("@"):
+            return f"{module.name}.{reference[1:]}"
+        if reference.startswith("$"):
+            head, _, rest = reference[1:].partition(".")
+            if rest:
+                for binding in module.bindings.get(head, ()):
+                    if binding.kind == "import":
+                        target, inner = self.split(self.absolute(module, binding.value))
+                        if target is not None and not inner:
+                            return self.slot(target, f"${rest}")
+            return f"{module.name}.{reference[1:]}"
+        target, rest = self.split(self.absolute(module, reference))
+        return f"{target.name}.{rest}" if target is not None else ""
+
+
+def build(files: Iterable[tuple[dict[str, FileFacts], bool]]) -> Index:
+    """The index of trees; each is given as facts by path and whether it is the core."""
+    modules: dict[str, Module] = {}
+    cpp: dict[str, CppFacts] = {}
+    for facts, core in files:
+        packages = {path.rpartition("/")[0] for path in facts if path.endswith("/__init__.py")}
+        for path, found in facts.items():
+            if found.cpp is not None:
+                cpp[path] = found.cpp
+            if found.outline is None:
+                continue
+            name = module_name(path, packages)
+            if name in modules:
+                continue
+            package = path.endswith("/__init__.py") or path == "__init__.py"
+            python = found.python or _EMPTY
+            module = Module(name, path, package, core, found.outline, python, found.python is not None)
+            for binding in python.bindings:
+                module.bindings.setdefault(binding.name, []).append(binding)
+            for function in python.functions:
+                module.functions.setdefault(function.name, []).append(function)
+            module.classes = {klass.name: klass for klass in python.classes}
+            modules[name] = module
+    return Index(modules, cpp)
+
+
+def module_name(path: str, packages: set[str]) -> str:
+    """The dotted name under which the file at `path` is imported: from the topmost package above it."""
+    stem = path.removesuffix(".py").removesuffix("/__init__")
+    parts = stem.split("/")
+    for depth in range(1, len(parts) + 1):
+        if "/".join(parts[:depth]) in packages:
+            return ".".join(parts[depth - 1 :])
+    return ".".join(parts[1:] if parts[0] == "src" and len(parts) > 1 else parts)

@@ -1,0 +1,246 @@
+"""Names in a Python file: what a name may refer to, as far as one file can tell."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SCOPES = frozenset({*FUNCTIONS, ast.Lambda, ast.ClassDef})
+_SKIPPED = frozenset({ast.Load, ast.Store, ast.Del, ast.Constant})
+
+_Node = TypeVar("_Node", bound=ast.AST)
+
+
+class Nodes:
+    """The nodes below some statements without the insides of nested functions and classes, grouped by type.
+
+    Each group is in source order; constants and contexts are left out, nobody asks for them.
+    """
+
+    __slots__ = ("_groups",)
+
+    def __init__(self, statements: list[ast.stmt]) -> None:
+        groups: dict[type, list[ast.AST]] = {}
+        stack: list[ast.AST] = statements[::-1]
+        while stack:
+            node = stack.pop()
+            kind = type(node)
+            if kind in _SKIPPED:
+                continue
+            groups.setdefault(kind, []).append(node)
+            if kind in _SCOPES:
+                # Decorators and bases belong to the scope around.
+                stack.extend(reversed([*getattr(node, "decorator_list", ()), *getattr(node, "bases", ())]))
+                continue
+            # The attributes of a node are its fields in order, then its position: faster than ast.iter_child_nodes.
+            for value in reversed(node.__dict__.values()):
+                if type(value) is list:
+                    stack.extend(item for item in reversed(value) if isinstance(item, ast.AST))
+                elif isinstance(value, ast.AST):
+                    stack.append(value)
+        self._groups = groups
+
+    def of(self, *kinds: type[_Node]) -> list[_Node]:
+        """The nodes of these types; those of one type in source order."""
+        return [cast(_Node, node) for kind in kinds for node in self._groups.get(kind, ())]
+
+
+def dotted(node: ast.AST | None) -> str:
+    """``a.b.c`` for a chain of attributes on a name, else the empty string."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """The names that an import binds, each with what it stands for; ``import a.b`` binds ``a``."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            if alias.asname:
+                yield alias.asname, alias.name
+            else:
+                yield alias.name.partition(".")[0], alias.name.partition(".")[0]
+        return
+    module = "." * node.level + (node.module or "")
+    for alias in node.names:
+        dot = "" if module.endswith(".") or not module else "."
+        yield alias.asname or alias.name, f"{module}{dot}{alias.name}"
+
+
+@dataclass(slots=True)
+class Scope:
+    """A function's or the module's names. A value of None is a name that is bound to something unknown."""
+
+    name: str
+    parent: Scope | None = None
+    owner: str = ""
+    instance: str = ""
+    names: dict[str, list[str] | None] = field(default_factory=dict)
+    mappings: dict[str, tuple[tuple[str, ...], bool]] = field(default_factory=dict)
+    sequences: dict[str, int] = field(default_factory=dict)
+    strings: dict[str, str] = field(default_factory=dict)
+
+    def bind(self, name: str, reference: str) -> None:
+        known = self.names.setdefault(name, [])
+        if not reference:
+            self.names[name] = None
+        elif known is not None and reference not in known:
+            known.append(reference)
+
+    def resolve(self, text: str) -> tuple[str, ...]:
+        """The references that the dotted `text` may be from here; empty when nothing is known."""
+        if not text:
+            return ()
+        head, dot, rest = text.partition(".")
+        scope: Scope | None = self
+        while scope is not None and scope.parent is not None:
+            if scope.instance and head == scope.instance:
+                return (f"@{scope.owner}.{rest}",) if rest else ()
+            if head in scope.names:
+                references = scope.names[head]
+                if references is None:
+                    return ()
+                return tuple(f"{reference}{dot}{rest}" for reference in references)
+            scope = scope.parent
+        return (f"${text}",)
+
+    def one(self, text: str) -> str:
+        """The one reference that `text` is from here, else the empty string."""
+        references = self.resolve(text)
+        return references[0] if len(references) == 1 else ""
+
+
+def function_scope(node: FunctionNode, name: str, parent: Scope, owner: str) -> tuple[Scope, Nodes]:
+    """The scope of a function, and the nodes that are its own."""
+    scope = Scope(name, parent, owner)
+    decorators = {dotted(decorator) for decorator in node.decorator_list}
+    arguments = node.args
+    everything = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    if owner and everything and "staticmethod" not in decorators:
+        scope.instance = everything[0].arg
+    elif parent.instance and not owner:
+        scope.owner = parent.owner
+    for argument in (*everything, arguments.vararg, arguments.kwarg):
+        if argument is not None and argument.arg != scope.instance:
+            scope.names[argument.arg] = None
+    nodes = Nodes(node.body)
+    bind_all(scope, nodes)
+    return scope, nodes
+
+
+def bind_all(scope: Scope, nodes: Nodes) -> None:
+    """Bind every name that `nodes` bind in `scope`."""
+    for statement in nodes.of(ast.Import, ast.ImportFrom):
+        for name, target in imported(statement):
+            scope.bind(name, target)
+    for assignment in nodes.of(ast.Assign):
+        for goal in assignment.targets:
+            _bind_target(scope, goal, assignment.value)
+    for annotated in nodes.of(ast.AnnAssign):
+        if annotated.value is not None:
+            _bind_target(scope, annotated.target, annotated.value)
+    for definition in nodes.of(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+        scope.bind(definition.name, "")
+    for binder in nodes.of(ast.For, ast.AsyncFor, ast.NamedExpr, ast.AugAssign, ast.comprehension):
+        _spoil(scope, binder.target)
+    for item in nodes.of(ast.withitem):
+        if item.optional_vars is not None:
+            _spoil(scope, item.optional_vars)
+    for name_node in nodes.of(ast.Name):
+        if not isinstance(name_node.ctx, ast.Load) and name_node.id not in scope.names:
+            scope.bind(name_node.id, "")
+    for call in nodes.of(ast.Call):
+        if isinstance(call.func, ast.Attribute):
+            owner = dotted(call.func.value)
+            if owner in scope.mappings and call.func.attr in {"update", "pop", "setdefault", "clear"}:
+                scope.mappings[owner] = (scope.mappings[owner][0], True)
+            if owner in scope.sequences and call.func.attr in {"append", "extend", "insert", "pop"}:
+                del scope.sequences[owner]
+    for declaration in nodes.of(ast.Global, ast.Nonlocal):
+        for name in declaration.names:
+            scope.names.pop(name, None)
+
+
+def _spoil(scope: Scope, target: ast.AST) -> None:
+    for node in ast.walk(target):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            scope.bind(node.id, "")
+
+
+def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
+    if isinstance(target, ast.Subscript):
+        owner = dotted(target.value)
+        if owner in scope.mappings:
+            keys, unknown = scope.mappings[owner]
+            key = target.slice.value if isinstance(target.slice, ast.Constant) else None
+            # A key that is set under a condition may be there or not, so it only widens what is possible.
+            scope.mappings[owner] = (keys, True) if not isinstance(key, str) or key not in keys else (keys, unknown)
+        return
+    if not isinstance(target, ast.Name):
+        _spoil(scope, target)
+        return
+    seen = target.id in scope.names
+    if isinstance(value, ast.Constant) and isinstance(value.value, str) and not seen:
+        scope.strings[target.id] = value.value
+    module = module_named(value)
+    if module:
+        scope.bind(target.id, module)
+        return
+    choices = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    for choice in choices:
+        references = scope.resolve(dotted(choice))
+        for reference in references:
+            scope.bind(target.id, reference)
+        if not references:
+            scope.bind(target.id, "")
+    mapping = mapping_of(value)
+    if mapping is not None and not seen:
+        scope.mappings[target.id] = mapping
+    else:
+        scope.mappings.pop(target.id, None)
+    if isinstance(value, (ast.Tuple, ast.List)) and not seen and not any(isinstance(e, ast.Starred) for e in value.elts):
+        scope.sequences[target.id] = len(value.elts)
+    else:
+        scope.sequences.pop(target.id, None)
+
+
+def module_named(node: ast.AST) -> str:
+    """The module that ``sys.modules["a.b"]``, ``sys.modules.get("a.b")`` or ``import_module("a.b")`` gives, else ""."""
+    if isinstance(node, ast.Subscript) and dotted(node.value) == "sys.modules":
+        name: ast.expr | None = node.slice
+    elif isinstance(node, ast.Call) and node.args:
+        found = dotted(node.func) == "sys.modules.get" or dotted(node.func).endswith("import_module")
+        name = node.args[0] if found else None
+    else:
+        name = None
+    return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ""
+
+
+def mapping_of(node: ast.AST) -> tuple[tuple[str, ...], bool] | None:
+    """The keys of ``{...}`` or ``dict(...)`` and whether there may be others; None when `node` is neither."""
+    keys: list[str] = []
+    unknown = False
+    if isinstance(node, ast.Dict):
+        for key in node.keys:
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                keys.append(key.value)
+            else:
+                unknown = True
+        return tuple(keys), unknown
+    if isinstance(node, ast.Call) and dotted(node.func) == "dict":
+        for keyword in node.keywords:
+            if keyword.arg:
+                keys.append(keyword.arg)
+            else:
+                unknown = True
+        return tuple(keys), unknown or bool(node.args)
+    return None

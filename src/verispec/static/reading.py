@@ -1,0 +1,190 @@
+"""From files to facts: which files are read how deeply, on how many processors, and what is remembered."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final
+
+from verispec.errors import Diagnostic
+from verispec.static import cpp_reader, python_outline, python_reader
+from verispec.static.facts import VERSION, FileFacts
+from verispec.static.tree import SourceFile
+
+PYTHON: Final = (".py",)
+CPP: Final = (".cpp", ".cu", ".cc", ".cxx", ".h", ".hpp", ".cuh", ".hip")
+LARGEST: Final = 8 << 20
+"""Bytes; a longer file is not source that people wrote."""
+
+_PARALLEL_FROM: Final = 1 << 20
+_Work = tuple[str, bytes, bool]
+
+
+def relevant(path: str) -> bool:
+    """Whether a file of this name can hold anything that the rules read."""
+    return path.endswith((*PYTHON, *CPP))
+
+
+def facts(path: str, data: bytes, *, deep: bool = False) -> FileFacts:
+    """The facts of one file, a pure function of its bytes and the ending of its name.
+
+    `deep` asks for the syntax tree of a file that would not need one by itself. Never raises for bad source:
+    the problem is kept as (code, message, cause, hint).
+    """
+    if len(data) > LARGEST:
+        return FileFacts(
+            problem=("V-SRC-HUGE", f"{len(data):,} bytes; not read", "longer than any hand-written source",
+                     "exclude it, or report it if it is real source")
+        )  # fmt: skip
+    if path.endswith(CPP):
+        cpp = cpp_reader.read(data) if deep or cpp_reader.registers(data) else None
+        return FileFacts(cpp=cpp, words=python_outline.words(data))
+    outline = python_outline.outline(data)
+    if not deep and not python_reader.takes_part(data):
+        return FileFacts(outline)
+    try:
+        return FileFacts(outline, python_reader.read(data))
+    except (SyntaxError, ValueError) as error:
+        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        return FileFacts(
+            outline,
+            problem=("V-SRC-UNPARSABLE", f"not valid Python{line}", reason or type(error).__name__,
+                     "correct the file; its kernels and calls were not judged"),
+        )  # fmt: skip
+    except (RecursionError, MemoryError):
+        return FileFacts(
+            outline,
+            problem=("V-SRC-DEEP", "nested too deeply to be parsed", "expressions or blocks inside each other without end",
+                     "correct the file; its kernels and calls were not judged"),
+        )  # fmt: skip
+
+
+class FactCache:
+    """Facts by content, kept in one file between calls and in memory between trees.
+
+    Pass one object to several calls of `judge` when many similar trees are judged, as in a bisection.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._facts: dict[tuple[str, bool], FileFacts] = {}
+        self._changed = False
+        if path is not None and path.is_file():
+            try:
+                version, stored = pickle.loads(path.read_bytes())
+                self._facts = stored if version == VERSION else {}
+            except Exception:  # A damaged cache is an empty cache, whatever the damage.
+                self._facts = {}
+
+    def get(self, blob: str, deep: bool) -> FileFacts | None:
+        """What is known of the content `blob`, read at least as deeply as asked."""
+        if not blob:
+            return None
+        found = self._facts.get((blob, True))
+        return found if found is not None or deep else self._facts.get((blob, False))
+
+    def put(self, blob: str, deep: bool, found: FileFacts) -> None:
+        if blob:
+            self._facts[blob, deep] = found
+            self._changed = True
+
+    def save(self) -> None:
+        """Write the file, if there is one and anything is new; a reader never sees half of it."""
+        if self.path is None or not self._changed:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        temporary.write_bytes(pickle.dumps((VERSION, self._facts), pickle.HIGHEST_PROTOCOL))
+        temporary.replace(self.path)
+        self._changed = False
+
+
+def read_all(
+    files: Sequence[SourceFile], cache: FactCache, report: Callable[[Diagnostic], None], *, deep: bool = False
+) -> dict[str, FileFacts]:
+    """The facts of `files` by path. A file that cannot be read is reported and left out."""
+    found: dict[str, FileFacts] = {}
+    work: list[_Work] = []
+    blobs: dict[str, str] = {}
+    for file in files:
+        key = f"{file.blob}{os.path.splitext(file.path)[1] in PYTHON}" if file.blob else ""
+        known = cache.get(key, deep)
+        if known is not None:
+            found[file.path] = known
+            continue
+        try:
+            data = file.read() if file.size <= LARGEST else b" " * (LARGEST + 1)
+        except OSError as error:
+            report(Diagnostic("V-SRC-UNREADABLE", "the file could not be read", file.path, str(error), "check the tree"))
+            continue
+        work.append((file.path, data, deep))
+        blobs[file.path] = key
+    for path, facts_ in _run(work):
+        found[path] = facts_
+        cache.put(blobs[path], deep, facts_)
+    for path, facts_ in found.items():
+        if facts_.problem is not None:
+            code, message, cause, hint = facts_.problem
+            report(Diagnostic(code, message, path, cause, hint))
+    return found
+
+
+def _run(work: list[_Work]) -> Iterable[tuple[str, FileFacts]]:
+    """`facts` of every item, on all processors when there is enough to do.
+
+    The children are forked, so they inherit the sources instead of being sent them.
+    """
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    total = sum(len(data) for _, data, _ in work)
+    can_fork = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
+    if total < _PARALLEL_FROM or processors < 2 or not can_fork:
+        return _read_share(work)
+    work = sorted(work, key=lambda item: len(item[1]))
+    shares = [work[start::processors] for start in range(processors)]
+    context = multiprocessing.get_context("fork")
+    children: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
+    for share in shares[1:]:
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=_child, args=(share, sender))
+        child.start()
+        sender.close()
+        children.append((child, receiver))
+    results = _read_share(shares[0])
+    for (child, receiver), share in zip(children, shares[1:], strict=True):
+        try:
+            results.extend(pickle.loads(receiver.recv_bytes()))
+        except EOFError:
+            # A file that kills its reader (a parser fault) must not take the others with it.
+            results.extend((path, _killed()) for path, _, _ in share)
+        child.join()
+    return results
+
+
+def _killed() -> FileFacts:
+    return FileFacts(
+        problem=("V-SRC-CRASH", "its reader ended without an answer", "a fault of the parser, or no memory left",
+                 "judge this file alone to see whether it is the cause")
+    )  # fmt: skip
+
+
+def _read_share(share: list[_Work]) -> list[tuple[str, FileFacts]]:
+    # Syntax trees hold no cycles worth collecting while they are read, and there are millions of nodes.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return [(path, facts(path, data, deep=deep)) for path, data, deep in share]
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _child(share: list[_Work], sender: Connection) -> None:
+    sender.send_bytes(pickle.dumps(_read_share(share), pickle.HIGHEST_PROTOCOL))
+    sender.close()

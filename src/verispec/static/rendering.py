@@ -1,0 +1,37 @@
+"""Calls and signatures as people read them, short enough for one line of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from verispec.static.facts import Call, Function, Param, Schema
+
+
+def signature(function: Function, name: str = "") -> str:
+    """``name(a, b=1, *, c)``."""
+    return f"{name or function.name.rpartition('.')[2]}({', '.join(_params(function.params))})"
+
+
+def _params(params: Iterable[Param]) -> Iterable[str]:
+    starred = False
+    for param in params:
+        if param.kind == "k" and not starred:
+            starred = True
+            yield "*"
+        starred = starred or param.kind == "*"
+        text = f"{param.kind if '*' in param.kind else ''}{param.name}"
+        yield f"{text}={param.default}" if param.default else text
+
+
+def call(what: Call) -> str:
+    """``kernel[grid](a, b, c=...)``."""
+    arguments = [*what.positional, *(["*..."] if what.open_positional else [])]
+    arguments += [f"{name}=..." for name in what.keywords] + (["**..."] if what.open_keywords else [])
+    target = " or ".join(dict.fromkeys(t.lstrip("$@.") for t in what.targets))
+    return f"{target}{'[grid]' if what.grid else ''}({', '.join(arguments)})"
+
+
+def schema(what: Schema) -> str:
+    """``name(Tensor! a, int b) -> ()``."""
+    args = (f"{arg.type}{'!' if arg.mutable else ''} {arg.name}" for arg in what.args)
+    return f"{what.name}({', '.join(args)}) -> {what.returns}"

@@ -1,0 +1,200 @@
+"""Is an override installed where its callers look, and does every kernel that a platform needs have one?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from verispec.static import rendering
+from verispec.static.finding import Finding, Level, Side, fingerprint
+from verispec.static.launches import Dispatcher, Launch, Links, Replacement
+from verispec.static.rules._model import Rule
+
+
+def _unseen(links: Links) -> Iterator[Finding]:
+    """Overrides of a name that no launch reads, while launches of the same kernel read other places."""
+    taken = {replacement.slot for replacement in links.replacements}
+    for replacement in links.replacements:
+        kernel = replacement.kernel
+        if kernel is None or replacement.everywhere or replacement.override.via:
+            continue
+        launches = list(links.launches_of(kernel))
+        dispatchers = list(links.dispatchers_of(kernel))
+        looked = {launch.slot for launch in launches} | {slot for d in dispatchers for slot in d.slots}
+        if replacement.slot in looked:
+            continue
+        # Whoever captured the kernel while its module was being imported can never see a later assignment.
+        captured = [d for d in dispatchers if taken.isdisjoint(d.slots) and replacement.slot.startswith(f"{d.module.name}.")]
+        copied = [launch for launch in launches if launch.slot not in taken]
+        others: list[Dispatcher | Launch] = [*captured, *copied]
+        if not others:
+            continue
+        sides = [Side("override", replacement.location, f"{replacement.slot} = {replacement.override.value.lstrip('$')}")]
+        sides += [_caller(other) for other in others[:3]]
+        message = (
+            "the override is not where the caller looks: the kernel was captured when its module was imported"
+            if captured
+            else "the override is not where the caller looks: the caller's module holds its own copy of the name"
+        )
+        where = captured[0].slots[0] if captured else copied[0].slot
+        yield Finding(
+            "SIG201",
+            Level.ERROR if captured else Level.WARNING,
+            message,
+            replacement.location,
+            kernel.name,
+            tuple(sides),
+            f"install it at {where}, or through a registry that rebinds every holder",
+            fingerprint("SIG201", kernel.name, replacement.slot, where),
+        )
+
+
+def _caller(other: Dispatcher | Launch) -> Side:
+    if isinstance(other, Dispatcher):
+        return Side("dispatcher", other.location, f"{rendering.signature(other.function)} launches its own {other.slots[0]}")
+    return Side("call", other.location, f"{rendering.call(other.call)} reads {other.slot}")
+
+
+def _missing(links: Links) -> Iterator[Finding]:
+    """Kernels without an override in a module where a platform overrides others, launched beside those."""
+    groups: dict[tuple[str, str], list[Replacement]] = defaultdict(list)
+    for replacement in links.replacements:
+        if replacement.kernel is not None and not links.index.is_test(replacement.module.path):
+            groups[replacement.module.name, replacement.override.scope].append(replacement)
+    for (module_name, _), replacements in groups.items():
+        # A platform's table of fallbacks, not a single patch.
+        if len(replacements) < 3 or any(r.function is not None and r.function.jit for r in replacements):
+            continue
+        replaced = {r.kernel.name for r in replacements if r.kernel is not None}
+        for launch in links.launches:
+            kernel = launch.kernel
+            beside = {other.kernel.name for other in _in_module(links, launch.module.name)} & replaced
+            if kernel.name in replaced or not beside or links.index.is_test(launch.module.path):
+                continue
+            sides = (
+                Side("call", launch.location, rendering.call(launch.call)),
+                Side("kernel", kernel.location, rendering.signature(kernel.functions[0])),
+                Side("overrides", replacements[0].location, ", ".join(sorted(n.rpartition(".")[2] for n in replaced))),
+            )
+            yield Finding(
+                "SIG202",
+                Level.WARNING,
+                f"{module_name} overrides other kernels of this module, but not this one",
+                launch.location,
+                kernel.name,
+                sides,
+                f"add a counterpart to the table at {replacements[0].location}, or refuse the feature there by name",
+                fingerprint("SIG202", kernel.name, module_name),
+            )
+
+
+def _in_module(links: Links, name: str) -> Iterator[Launch | Dispatcher]:
+    yield from (launch for launch in links.launches if launch.module.name == name)
+    yield from (dispatcher for dispatcher in links.dispatchers.values() if dispatcher.module.name == name)
+
+
+def _absent(links: Links) -> Iterator[Finding]:
+    """Overrides of names that their module does not have."""
+    index = links.index
+    for replacement in links.replacements:
+        home, rest = index.split(replacement.slot)
+        if home is None or home is replacement.module or not rest or "." in rest or not home.exact:
+            continue
+        if rest in home.bindings or f"{home.name}.{rest}" in index.modules or "*" in home.bindings:
+            continue
+        if index.is_test(replacement.module.path) or "__getattr__" in home.functions:
+            continue
+        sides = (
+            Side("override", replacement.location, f"{replacement.slot} = {replacement.override.value.lstrip('$')}"),
+            Side("module", replacement.location.__class__(home.path, 1), f"{home.name} has no {rest}"),
+        )
+        yield Finding(
+            "SIG203",
+            Level.WARNING,
+            f"the override sets {rest}, which {home.name} does not have",
+            replacement.location,
+            replacement.slot,
+            sides,
+            "find where the name has moved to, and install the override there",
+            fingerprint("SIG203", replacement.slot, "absent"),
+        )
+
+
+def _signatures(links: Links) -> Iterator[Finding]:
+    """Patched host functions whose replacement cannot be called as the original can."""
+    index = links.index
+    for replacement in links.replacements:
+        function, override = replacement.function, replacement.override
+        if replacement.kernel is not None or function is None or override.via or index.is_test(replacement.module.path):
+            continue
+        if function.decorators:
+            continue
+        for entity in index.resolve(replacement.module, override.target):
+            original = entity.function
+            if original is None or original is function or original.decorators:
+                continue
+            taken = {p.name for p in function.params if p.kind in "pk"}
+            known = {p.name for p in original.params if p.kind in "pk"}
+            kinds = {p.kind for p in function.params}
+            lost = [p.name for p in original.params if p.kind in "pk" and p.name not in taken and "**" not in kinds]
+            new = [p.name for p in function.params if p.required and p.name not in known and p.kind in "pk"]
+            if not lost and not new:
+                continue
+            home = replacement.function_module
+            assert home is not None
+            words = ([f"does not take {', '.join(lost)}"] if lost else []) + ([f"requires {', '.join(new)}"] if new else [])
+            sides = (
+                Side("original", replacement.location.__class__(entity.module.path, original.line), rendering.signature(original)),
+                Side("replacement", replacement.location.__class__(home.path, function.line), rendering.signature(function)),
+            )
+            yield Finding(
+                "SIG204",
+                Level.WARNING,
+                f"the replacement {' and '.join(words)}",
+                replacement.location,
+                replacement.slot,
+                sides,
+                "give the replacement the parameters of the original",
+                fingerprint("SIG204", replacement.slot, *lost, "|", *new),
+            )
+
+
+RULES = (
+    Rule(
+        "SIG201",
+        "override not where the caller looks",
+        Level.ERROR,
+        "An override assigns to a name that no launch reads at run time, so the original keeps running, or on a platform "
+        "without Triton nothing runs at all. In vLLM 0.30.0 the CPU runner still assigned six of nine fallbacks to "
+        "module globals, while the launches had moved into dispatcher objects that captured their kernels at import; "
+        "speculative decoding on CPUs launched placeholders.",
+        _unseen,
+    ),
+    Rule(
+        "SIG202",
+        "counterpart missing on a platform",
+        Level.WARNING,
+        "A platform replaces the kernels of a module by its own, except for one that the same module launches. The "
+        "feature behind it fails there late, at its first launch. vLLM's CPU platform registers fallbacks for the "
+        "rejection kernels, but has none for every acceptance rule that the same sampler can launch.",
+        _missing,
+    ),
+    Rule(
+        "SIG203",
+        "override of a name that is not there",
+        Level.WARNING,
+        "An override sets a name that its target module does not define, so nobody reads it. Plugins patch functions by "
+        "dotted name; when the core moves or renames one, the assignment still succeeds and does nothing, as happened "
+        "to plugins of vLLM whenever proposer helpers moved between modules.",
+        _absent,
+    ),
+    Rule(
+        "SIG204",
+        "replacement with other parameters",
+        Level.WARNING,
+        "A patched function cannot be called in all the ways in which the original can. The core's callers know only the "
+        "original's parameters: a keyword that the core added one release ago raises TypeError in the plugin, which is "
+        "how plugins of vLLM break on upgrade.",
+        _signatures,
+    ),
+)
