@@ -11,7 +11,8 @@ from verispec import exits
 from verispec.bisect.search import Verdict
 from verispec.errors import VerispecError
 from verispec.static import Finding, Level, Location, Report, Tree, judge
-from verispec.static.sources import INCOMPLETE, cache_dir
+from verispec.static.reading import FactCache
+from verispec.static.sources import INCOMPLETE
 
 UNREAD = INCOMPLETE | {"V-SRC-UNPARSABLE"}
 
@@ -29,8 +30,10 @@ class StaticProbe:
         rules: Collection[str] = (),
         finding: str = "",
         core: Tree | None = None,
+        facts: FactCache | None = None,
     ) -> None:
         self.tree = tree
+        self.facts = facts or FactCache()
         self.rules = rules
         self.finding = finding
         self.core = core
@@ -85,9 +88,7 @@ class StaticProbe:
                 content.update(f"{file.path}\0{file.blob}\0".encode())
             key = content.hexdigest()
             if key not in self.by_content:
-                self.by_content[key] = judge(
-                    tree, core=self.core, rules=self.rules or None, cache=cache_dir() / "facts"
-                )
+                self.by_content[key] = judge(tree, core=self.core, rules=self.rules or None, cache=self.facts)
             self.reports[name] = self.by_content[key]
         return self.reports[name]
 

@@ -14,7 +14,8 @@ from verispec.bisect import CaseProbe, GitHistory, History, ReleaseHistory, Stat
 from verispec.bisect.outcome import Outcome, print_text
 from verispec.errors import VerispecError
 from verispec.static import Finding
-from verispec.static.sources import open_tree
+from verispec.static.reading import FactCache
+from verispec.static.sources import facts_file, open_tree
 from verispec.static.sources.progress import shown_progress
 
 app = typer.Typer(add_completion=False)
@@ -52,7 +53,8 @@ def bisect(
             later = 0
         else:
             around = open_tree(core, progress=progress) if core else None
-            probe = StaticProbe(history.tree, rules=rule or (), finding=finding, core=around)
+            facts = FactCache(facts_file(package or str(repo or Path())))
+            probe = StaticProbe(history.tree, rules=rule or (), finding=finding, core=around, facts=facts)
             history.forks(first, last)  # ends in the wrong order are said so before anything is judged
             probe.aim(first, last)
             result = search(history, first, last, probe, progress)

@@ -17,7 +17,8 @@ from verispec.report.signatures_ci import as_github, as_junit
 from verispec.report.signatures_sarif import as_sarif
 from verispec.report.signatures_text import print_text
 from verispec.static import Level, Tree, judge
-from verispec.static.sources import cache_dir, open_tree
+from verispec.static.reading import FactCache
+from verispec.static.sources import facts_file, open_tree
 from verispec.static.sources.progress import shown_progress
 
 app = typer.Typer(add_completion=False)
@@ -57,7 +58,7 @@ def signatures(
 
 
 def _judge(tree: str, core: str, since: str, rules: list[str] | None) -> Outcome:
-    facts = cache_dir() / "facts"
+    facts = FactCache(facts_file(tree))
     with shown_progress() as progress:
         opened = open_tree(tree, progress=progress)
         around = open_tree(core, progress=progress) if core else None
