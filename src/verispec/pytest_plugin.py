@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--engine", default="reference", help="name of the engine under judgement")
     group.addoption("--device", default=None, help="cpu or cuda; the engine's own choice when left out")
     group.addoption("--only", action="append", default=[], help="case id, prefix or pattern; may be given often")
+    group.addoption("--exact", action="store_true", help="take --only as a whole id")
     group.addoption("--smoke", action="store_true", help="the first case of every clause")
     group.addoption("--seed", type=int, default=7, help="seed of everything that is drawn")
     group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
@@ -109,7 +110,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 f"{item.nodeid} and {seen[text]} have the same case id {text}: add a fixed parameter"
             )
         seen[text] = item.nodeid
-        wanted = not config.option.only or any(selects(p, text) for p in config.option.only)
+        wanted = not config.option.only or any(
+            p == text if config.option.exact else selects(p, text) for p in config.option.only
+        )
         key = (item.stash[CASE].subject, item.stash[CASE].clause)
         if config.option.smoke and key in first_of:
             wanted = False

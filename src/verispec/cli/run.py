@@ -41,7 +41,15 @@ def run(
     Ends with 0 when nothing unexpected was found, 1 when something was, 125 when nothing can be said,
     2 when the command was wrong.
     """
-    plan = Plan(engine, device, tuple(only or ()), tuple(suite or ()), seed, processes, timeout)
+    plan = Plan(
+        engine,
+        device,
+        only=tuple(only or ()),
+        suites=tuple(suite or ()),
+        seed=seed,
+        processes=processes,
+        timeout=timeout,
+    )
     if collect:
         cases = Supervisor(plan).collect().selected
         print(json.dumps({"cases": cases}, indent=2) if as_json else "\n".join(cases))

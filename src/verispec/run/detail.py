@@ -10,15 +10,15 @@ SHOWN = 64
 
 
 def detail_of(fixtures: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the last call of the op that a test was given, and its outputs; empty when it called none."""
-    last = getattr(fixtures.get("op"), "last", None)
-    if last is None:
-        return {}
-    inputs, outputs = last
-    return {
-        "inputs": {k: summary(v) for k, v in inputs.items()},
-        "outputs": {k: summary(v) for k, v in outputs.items()},
-    }
+    """Arguments and outputs of the last call of what a test was given to call; empty where nothing was called."""
+    for fixture in fixtures.values():
+        if last := getattr(fixture, "last", None):
+            inputs, outputs = last
+            return {
+                "inputs": {name: summary(value) for name, value in inputs.items()},
+                "outputs": {name: summary(value) for name, value in outputs.items()},
+            }
+    return {}
 
 
 def summary(value: Any) -> dict[str, Any]:

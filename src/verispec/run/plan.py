@@ -20,13 +20,15 @@ TIMEOUT = 120.0
 class Plan:
     """One run of suites on one engine.
 
-    `only` are case ids, prefixes or patterns (all cases when empty), `suites` names of suite folders (all when
-    empty), `timeout` seconds a case, `smoke` the first case of every clause, `detail` records with inputs.
+    `only` are case ids, prefixes or patterns (all cases when empty), `exact` takes them as whole ids; `suites` are
+    names of suite folders (all when empty), `timeout` seconds a case; `smoke` runs the first case of every clause,
+    `detail` records inputs and outputs.
     """
 
     engine: str
     device: str | None = None
     only: tuple[str, ...] = ()
+    exact: bool = False
     suites: tuple[str, ...] = ()
     seed: int = SEED
     processes: int = 1
@@ -49,10 +51,7 @@ class Plan:
         command += [f"--only={pattern}" for pattern in self.only]
         if self.device:
             command.append(f"--device={self.device}")
-        if self.smoke:
-            command.append("--smoke")
-        if self.detail:
-            command.append("--detail")
+        command += [f"--{flag}" for flag in ("exact", "smoke", "detail") if getattr(self, flag)]
         if collect_only:
             command.append("--collect-only")
         elif self.processes > 1:

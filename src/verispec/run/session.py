@@ -67,6 +67,21 @@ def execute(
     return runfile.read(path), path
 
 
+def judge_one(plan: Plan) -> tuple[dict[str, Any], Record]:
+    """The verdict on the one case of `plan`, and the header that a run of it would have; nothing is written."""
+    header: dict[str, Any] = {}
+    with _interruptible():
+        for news in Supervisor(plan):
+            match news:
+                case Collected():
+                    _require_selection(plan, news)
+                case Started():
+                    header = runfile.make_header(plan, news.engine, 1, (), command_line())
+                case Judged():
+                    return header, Record.from_json(news.record)
+    raise AssertionError("a plan with a selection judges or fails")
+
+
 class _Session:
     """The state of a run in progress."""
 
@@ -90,7 +105,7 @@ class _Session:
             match news:
                 case Collected():
                     self.cases = news
-                    self._require_selection(news)
+                    _require_selection(self.plan, news)
                     watcher.expect(len(news.selected) + len(self.records), list(self.records.values()))
                 case Started():
                     self._open(news.engine)
@@ -140,18 +155,19 @@ class _Session:
     def _write(self, record: Record) -> None:
         self._open_again().add(record)
 
-    def _require_selection(self, cases: Collected) -> None:
-        """Every pattern selects something, else a typing error would look like a run without failures."""
-        known = [*cases.selected, *cases.others]
-        for pattern in self.plan.only:
-            if not any(selects(pattern, case) for case in known):
-                near = difflib.get_close_matches(pattern, known, n=3, cutoff=0.5)
-                raise VerispecError(
-                    "V-RUN-SELECT",
-                    f"{pattern!r} selects none of {len(known):,} cases",
-                    where="--only",
-                    hint=f"near it: {', '.join(near)}" if near else "list them with: verispec run --collect",
-                )
+
+def _require_selection(plan: Plan, cases: Collected) -> None:
+    """Every pattern selects something, else a typing error would look like a run without failures."""
+    known = [*cases.selected, *cases.others]
+    for pattern in plan.only:
+        if not any(pattern == case if plan.exact else selects(pattern, case) for case in known):
+            near = difflib.get_close_matches(pattern, known, n=3, cutoff=0.5)
+            raise VerispecError(
+                "V-RUN-SELECT",
+                f"{pattern!r} {'is' if plan.exact else 'selects'} none of {len(known):,} cases",
+                where="CASE" if plan.exact else "--only",
+                hint=f"near it: {', '.join(near)}" if near else "list them with: verispec run --collect",
+            )
 
 
 @contextmanager
