@@ -15,11 +15,9 @@ def expand_batch_to_tokens(
     MAX_NUM_TOKENS: int,
 ) -> dict[str, Array]:
     output = output_ptr.copy()
-    # A number that the dtype cannot hold, such as 0.5 for integers, equals no value.
-    wanted = output.dtype.type(replace_from)
-    replaces = output.dtype.kind == "f" or wanted == replace_from
+    # Floats compare in their dtype; integers exactly, so 0.5 or NaN equals none of them.
+    wanted = output.dtype.type(replace_from) if output.dtype.kind == "f" else replace_from
     for b, start, end in draft_rows(cu_num_tokens_ptr):
-        replace = replaces and input_ptr[b] == wanted
-        for i in range(start, end):
-            output[i] = replace_to if replace else input_ptr[b]
+        value = input_ptr[b].item()
+        output[start:end] = replace_to if value == wanted else value
     return {"output_ptr": output}
