@@ -17,13 +17,13 @@ from verispec.reference.triton import op
 
 def results() -> Iterator[dict[str, str]]:
     for case in small_cases():
-        for strided in (False, True):
-            yield {"op": case.op, "case": case.name + ";strided" * strided, "problem": problem(case, strided)}
+        for layout in ("dense", "strided"):
+            yield {"op": case.op, "case": f"{case.name};{layout}", "problem": problem(case, layout)}
 
 
-def problem(case: Case, strided: bool) -> str:
+def problem(case: Case, layout: str) -> str:
     try:
-        outputs, misdeeds = run(case, op(case.op), "cpu", strided=strided)
+        outputs, misdeeds = run(case, op(case.op), "cpu", layout=layout)
     except Exception:
         return traceback.format_exc()
     return verdict(case, outputs) or misdeeds

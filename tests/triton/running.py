@@ -14,8 +14,12 @@ from verispec.reference.contracts import Scalar, load
 GUARD = 99
 
 
-def run(case: Case, op: Callable[..., None], device: str, *, strided: bool = False) -> tuple[dict[str, Array], str]:
-    """The outputs, and what else the op did that it must not: inputs changed, memory between elements written."""
+def run(case: Case, op: Callable[..., None], device: str, *, layout: str = "dense") -> tuple[dict[str, Array], str]:
+    """The outputs, and what else the op did that it must not: inputs changed, memory between elements written.
+
+    `layout` is "dense", "strided" (no stride is that of a contiguous tensor) or "far" (the last row of every
+    large matrix lies more than 2^31 elements behind the first).
+    """
     tensors: dict[str, Any] = {}
     buffers: dict[str, Any] = {}
     for name, value in case.arguments.items():
@@ -24,33 +28,40 @@ def run(case: Case, op: Callable[..., None], device: str, *, strided: bool = Fal
         elif name in case.inplace:
             tensors[name] = None
         else:
-            buffers[name], tensors[name] = _tensor(value, name in case.narrow, device, strided)
+            buffers[name], tensors[name] = _tensor(value, name in case.narrow, device, layout)
     for output, source in case.inplace.items():
         tensors[output] = tensors[source]
     for p in load(case.op).params:
         if isinstance(p, Scalar) and p.stride_of:
             tensors[p.name] = tensors[p.stride_of].stride(0)
-    before = {name: buffer.clone() for name, buffer in buffers.items()}
+    before = {name: buffer.clone() for name, buffer in buffers.items() if buffer is not None}
     op(**tensors)
     outputs = set(case.outputs())
     changed = set(case.inplace.values())
     problems = []
-    for name, buffer in buffers.items():
+    for name, saved in before.items():
+        buffer = buffers[name]
         if name in outputs | changed:
-            if strided and not torch.equal(_gaps(buffer), _gaps(before[name])):
+            if layout == "strided" and not torch.equal(_gaps(buffer), _gaps(saved)):
                 problems.append(f"{name}: memory between its elements was written")
-        elif not torch.equal(_bits(buffer), _bits(before[name])):
+        elif not torch.equal(_bits(buffer), _bits(saved)):
             problems.append(f"{name}: an input was changed")
     return {name: _array(tensors[name]) for name in outputs}, "; ".join(problems)
 
 
-def _tensor(value: Array, narrow: bool, device: str, strided: bool) -> tuple[Any, Any]:
+def _tensor(value: Array, narrow: bool, device: str, layout: str) -> tuple[Any, Any]:
+    """The memory to watch and the tensor in it; too large a memory is not watched."""
     tensor = torch.from_numpy(value.copy()).to(device)
     if narrow:
         tensor = tensor.to(torch.bfloat16)
-    if not strided or tensor.dim() == 0:
+    if layout == "far" and tensor.dim() == 2 and tensor.shape[0] > 1 and tensor.shape[1] > 10**4:
+        stride = 2**31 // (tensor.shape[0] - 1) + tensor.shape[1]
+        buffer = torch.empty((tensor.shape[0] - 1) * stride + tensor.shape[1], dtype=tensor.dtype, device=device)
+        view = buffer.as_strided(tensor.shape, (stride, 1))
+        view.copy_(tensor)
+        return None, view
+    if layout != "strided" or tensor.dim() == 0:
         return tensor, tensor
-    # Twice the size in every dimension: no stride is that of a contiguous tensor.
     buffer = torch.full([2 * n for n in tensor.shape], GUARD, device=device).to(tensor.dtype)
     view = buffer[tuple(slice(None, None, 2) for _ in tensor.shape)]
     view.copy_(tensor)
