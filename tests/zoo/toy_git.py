@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
@@ -49,3 +49,22 @@ class ToyRepository:
         self.minutes += 1
         self.git("merge", "-q", "--no-ff", "-m", subject, branch)
         return self.git("rev-parse", "HEAD")
+
+    def graph(self, parents: Sequence[Sequence[int]], files: Sequence[Mapping[str, str]] = ()) -> list[str]:
+        """Import one commit for every entry of `parents` (indexes of earlier ones) at once; returns their full names.
+
+        `files` are what each commit changes; a commit without an entry changes nothing.
+        """
+        stream: list[str] = []
+        for number, origins in enumerate(parents):
+            subject = f"commit {number}"
+            when = 1_700_000_000 + 60 * number
+            stream += [f"commit refs/heads/graph{number}", f"mark :{number + 1}"]
+            stream += [f"committer Ada <ada@example.org> {when} +0000", f"data {len(subject)}", subject]
+            stream += [f"{'merge' if place else 'from'} :{origin + 1}" for place, origin in enumerate(origins)]
+            for path, content in files[number].items() if number < len(files) else ():
+                stream += [f"M 100644 inline {path}", f"data {len(content.encode())}", content]
+            stream.append("")
+        self.git("fast-import", "--quiet", "--export-marks=.git/marks", data="\n".join(stream).encode())
+        marks = dict(line.split() for line in (self.folder / ".git" / "marks").read_text().splitlines())
+        return [marks[f":{number + 1}"] for number in range(len(parents))]
