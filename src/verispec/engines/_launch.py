@@ -7,8 +7,10 @@ grid). Both are settled here, for installed engines and for kernels taken out of
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +18,15 @@ from verispec.engines import UnsupportedCall
 from verispec.reference.contracts import Contract, Scalar
 
 _STRIDE = re.compile(r"(?P<tensor>\w+?)_stride_?(?P<dim>\d*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class CallShape:
+    """How a caller passes a kernel's arguments: so many by position, the rest by these names."""
+
+    positional: int
+    keywords: tuple[str, ...]
+
 
 UPPER_BOUNDS = frozenset({"MAX_NUM_TOKENS"})
 """Scalars of which any larger value means the same."""
@@ -74,12 +85,25 @@ def value_for(contract: Contract, theirs: str, mapping: Mapping[str, str], bound
 
 
 def stride_of(theirs: str, tensors: Mapping[str, Any]) -> int | None:
-    """The stride that a parameter called ``<tensor>_stride`` or ``<tensor>_stride_<dim>`` asks for; None if it does not."""
+    """The stride that a parameter ``<tensor>_stride`` or ``<tensor>_stride_<dim>`` asks for; None for another one."""
     match = _STRIDE.fullmatch(theirs)
     if match is None:
         return None
     tensor = next((tensors[n] for n in (match["tensor"], f"{match['tensor']}_ptr") if n in tensors), None)
-    return int(tensor.stride(int(match["dim"] or 0))) if hasattr(tensor, "stride") else None
+    return None if tensor is None else int(tensor.stride(int(match["dim"] or 0)))
+
+
+def call_shape(source: str, kernel: str) -> CallShape | None:
+    """How `source` launches ``kernel[grid](...)``; None where it does not, or passes * or **."""
+    for node in ast.walk(ast.parse(source)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)):
+            continue
+        if not (isinstance(node.func.value, ast.Name) and node.func.value.id == kernel):
+            continue
+        keywords = tuple(k.arg for k in node.keywords if k.arg is not None)
+        if len(keywords) == len(node.keywords) and not any(isinstance(a, ast.Starred) for a in node.args):
+            return CallShape(len(node.args), keywords)
+    return None
 
 
 def refuse_what_is_lost(contract: Contract, passed: Mapping[str, Any], bound: Mapping[str, Any], who: str) -> None:

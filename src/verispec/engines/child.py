@@ -13,11 +13,14 @@ from typing import Any
 
 import torch
 
-from verispec.engines import Description, OpFunction, Unsupported
+from verispec.engines import Description, OpFunction, Unsupported, UnsupportedCall
 from verispec.engines._launch import positional
 from verispec.engines._resolve import resolve
 from verispec.engines.remote import Remote, portable
 from verispec.reference import contracts
+
+LARGEST = 2**29
+"""Bytes of one tensor that are sent; Triton's interpreter would take hours over more."""
 
 
 class Child:
@@ -75,6 +78,8 @@ class Parcel:
                 self.plain[name] = value
                 continue
             storage = value.untyped_storage()
+            if storage.nbytes() > LARGEST:
+                raise UnsupportedCall(f"{name} has {storage.nbytes() >> 20} MiB, too much for a child process")
             if storage.data_ptr() not in known or not storage.nbytes():
                 known[storage.data_ptr()] = len(self.storages)
                 raw = torch.empty(0, dtype=torch.uint8, device=value.device).set_(storage)

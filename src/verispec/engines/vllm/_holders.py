@@ -8,7 +8,6 @@ through what the caller holds, so a fallback that was installed somewhere else i
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import re
@@ -19,17 +18,9 @@ from types import ModuleType
 from typing import Any
 
 from verispec.engines import UnsupportedCall
-from verispec.engines._launch import Missing, grid, ours, refuse_what_is_lost, value_for
+from verispec.engines._launch import CallShape, Missing, call_shape, grid, ours, refuse_what_is_lost, value_for
 from verispec.engines.vllm._fallbacks import import_if_there, package_modules
 from verispec.reference.contracts import Contract
-
-
-@dataclass(frozen=True, slots=True)
-class CallShape:
-    """How a caller passes a kernel's arguments: so many by position, the rest by these names."""
-
-    positional: int
-    keywords: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -183,16 +174,3 @@ def _launch_sites(
         if getattr(module, attribute, None) is original:
             holders.append(Holder(contract, f"{name}.{attribute}", original, module, attribute, shape=shape))
     return holders or f"nothing in this vLLM launches {host.__name__}.{attribute}"
-
-
-def call_shape(source: str, kernel: str) -> CallShape | None:
-    """How `source` launches ``kernel[grid](...)``; None where it does not, or passes * or **."""
-    for node in ast.walk(ast.parse(source)):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)):
-            continue
-        if not (isinstance(node.func.value, ast.Name) and node.func.value.id == kernel):
-            continue
-        keywords = tuple(k.arg for k in node.keywords if k.arg is not None)
-        if len(keywords) == len(node.keywords) and not any(isinstance(a, ast.Starred) for a in node.args):
-            return CallShape(len(node.args), keywords)
-    return None

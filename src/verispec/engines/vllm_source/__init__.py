@@ -1,4 +1,4 @@
-"""Engines ``vllm@SOURCE[#REV]`` and ``vllm-cpu@SOURCE[#REV]``: kernels of any vLLM tree, nothing of it built or installed.
+"""Engines ``vllm@SOURCE[#REV]`` and ``vllm-cpu@SOURCE[#REV]``: kernels of any vLLM tree, which is never installed.
 
 SOURCE is whatever `verispec.static.sources` opens: a folder, a git revision of one, an sdist or
 wheel, or ``vllm==0.33.0`` from the package index. ``vllm@`` runs its Triton kernels, on CUDA or in

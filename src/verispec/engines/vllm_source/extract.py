@@ -80,7 +80,8 @@ def _binds(statement: ast.stmt) -> Iterator[str]:
     elif isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         for target in targets:
-            yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+            names = (node for node in ast.walk(target) if isinstance(node, ast.Name))
+            yield from (name.id for name in names if isinstance(name.ctx, ast.Store))
     elif isinstance(statement, ast.If | ast.Try):
         for child in ast.iter_child_nodes(statement):
             if isinstance(child, ast.ExceptHandler):
@@ -102,7 +103,7 @@ class Extractor:
     def take(self, dotted: str) -> tuple[str, str]:
         """Take the function `dotted` ("package.module.name" or "package.module.Class.name") and all that it needs.
 
-        Returns (module of the new package, name in it). Raises `CannotExtract`.
+        Returns (module of the new package, name in it, dotted in a class). Raises `CannotExtract`.
         """
         module_name, _, name = dotted.rpartition(".")
         if self._path(module_name) is None:
@@ -121,21 +122,26 @@ class Extractor:
         return {flat(name): self._render(self._module(name), taken) for name, taken in sorted(self._taken.items())}
 
     def _take_method(self, module: Module, class_name: str, name: str) -> tuple[str, str]:
-        """A static method of a class becomes a function ``Class_name`` of its own."""
-        cls = module.bound.get(class_name)
-        methods = [m for m in getattr(cls, "body", ()) if isinstance(m, ast.FunctionDef) and m.name == name]
-        if not methods:
+        """A static method: its class is cut down to what the method uses of it."""
+        whole = module.bound.get(class_name)
+        if not isinstance(whole, ast.ClassDef):
             raise CannotExtract(f"{module.path} has no {class_name}.{name}")
-        function = methods[-1]
-        decorators = [ast.unparse(d) for d in function.decorator_list]
-        if "staticmethod" not in decorators:
-            raise CannotExtract(f"{module.path}: {class_name}.{name} is bound to its class, it cannot be taken out")
-        del function.decorator_list[decorators.index("staticmethod")]
-        function.name = f"{class_name}_{name}"
-        module.order[id(function)] = module.order[id(cls)]
-        module.bound[function.name] = function
-        self._need(module, function.name)
-        return flat(module.name), function.name
+        members = {bound: member for member in whole.body for bound in _binds(member)}
+        wanted = [name]
+        for member in wanted:
+            if member not in members:
+                raise CannotExtract(f"{module.path} has no {class_name}.{member}")
+            if isinstance(members[member], ast.FunctionDef) and not _is_static(members[member]):
+                raise CannotExtract(
+                    f"{module.path}: {class_name}.{member} is bound to its class, it cannot be taken out"
+                )
+            wanted += [used for used in _attributes(members[member], class_name) if used not in wanted]
+        body = [member for member in whole.body if any(bound in wanted for bound in _binds(member))]
+        reduced = ast.copy_location(ast.ClassDef(class_name, [], [], body, []), whole)
+        module.order[id(reduced)] = module.order[id(whole)]
+        module.bound[class_name] = reduced
+        self._need(module, class_name)
+        return flat(module.name), f"{class_name}.{name}"
 
     def _path(self, module: str) -> str | None:
         stem = module.replace(".", "/")
@@ -206,6 +212,17 @@ class Extractor:
                     inner.module, inner.level = _new_home(str(inner.module), inner.names[0].name)
             lines.append(f"\n# {module.path}:{statement.lineno}\n{ast.unparse(statement)}")
         return "\n".join(lines) + "\n"
+
+
+def _is_static(function: ast.stmt) -> bool:
+    decorators = function.decorator_list if isinstance(function, ast.FunctionDef) else []
+    return any(ast.unparse(decorator) == "staticmethod" for decorator in decorators)
+
+
+def _attributes(node: ast.AST, owner: str) -> set[str]:
+    """The names x of every ``owner.x`` in `node`."""
+    accesses = (inner for inner in ast.walk(node) if isinstance(inner, ast.Attribute))
+    return {a.attr for a in accesses if isinstance(a.value, ast.Name) and a.value.id == owner}
 
 
 def flat(module: str) -> str:

@@ -78,7 +78,7 @@ def gpu_sync_allowed(*args: Any, **kwargs: Any) -> Any:
 
 
 def triton_kernel_dispatcher_with_warmup(*, kernel: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A dispatcher as vLLM 0.30 and later makes it, without the warm-up: grid and flags from the function, the rest by name."""
+    """A dispatcher as in vLLM 0.30 and later, without warm-up: grid and flags from the function, the rest by name."""
 
     def decorate(dispatch: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(dispatch)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
+import operator
 import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -72,11 +74,36 @@ class Kernels:
                 reasons.append(f"{symbol.name} needs a package that is not installed: {error}")
         raise CannotExtract("; ".join(reasons) or f"vLLM has no kernel of its own for {contract.name}")
 
-    def load(self, dotted: str) -> Any:
-        """The function `dotted`, imported from its extracted package."""
+    def load(self, dotted: str, replace: Mapping[str, str] | None = None) -> Any:
+        """The function `dotted`, imported from its extracted package, in whose text `replace` was applied."""
         extractor = Extractor(self.sources)
         module, name = extractor.take(dotted)
-        return getattr(import_package(extractor.files(), module), name)
+        files = extractor.files()
+        for old, new in (replace or {}).items():
+            files = {file: text.replace(old, new) for file, text in files.items()}
+        try:
+            found: Any = operator.attrgetter(name)(import_package(files, module))
+        except ImportError:
+            raise
+        except Exception as error:
+            raise CannotExtract(f"{dotted} cannot run outside of its tree: {type(error).__name__}: {error}") from error
+        return found
+
+    def parameters(self, dotted: str) -> list[str]:
+        """Names of the parameters of the function `dotted`, in order; empty where the tree has no such function."""
+        owner, _, name = dotted.rpartition(".")
+        module, _, class_name = owner.rpartition(".")
+        for path, scope in ((owner, ""), (module, class_name)):
+            file = f"{path.replace('.', '/')}.py"
+            if file not in self.sources:
+                continue
+            body: list[ast.stmt] = ast.parse(self.sources[file]).body
+            if scope:
+                body = [s for c in body if isinstance(c, ast.ClassDef) and c.name == scope for s in c.body]
+            for node in body:
+                if isinstance(node, ast.FunctionDef) and node.name == name:
+                    return [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        return []
 
 
 def import_package(files: Mapping[str, str], module: str) -> ModuleType:
