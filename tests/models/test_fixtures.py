@@ -80,7 +80,7 @@ def test_prompts_are_of_one_length_and_survive_the_tokenizer() -> None:
 
 
 def test_acceptance_is_real() -> None:
-    """Measured anew on every fourth held-back prompt at K = 3; the bounds are what the fixtures promise, not what they reach."""
+    """On every fourth held-back prompt at K = 3; the bounds are what is promised, not what was reached."""
     target, draft = (load_target(fixtures.model(name)) for name in ("target", "draft"))
     head = load_eagle3(fixtures.model("eagle3"), target)
     tokenizer = load_tokenizer(fixtures.model("target"))
