@@ -13,6 +13,9 @@ from typing import Any, Final
 
 from verispec.static.facts import CppFacts, CppFunction, Impl, Schema, SchemaArg
 
+UNKNOWN: Final = "?"
+"""The returns of a schema that could not be read; nothing is said about its arguments then."""
+
 _LIBRARY: Final = re.compile(rb"^[ \t]*(?:STABLE_)?TORCH_LIBRARY\w*\s*\(((?:[^()]|\([^()]*\))*)\)\s*\{", re.MULTILINE)
 _SCHEMA: Final = re.compile(r"\s*(?:(?P<namespace>\w+)::)?(?P<name>\w+)(?:\.\w+)?\s*\((?P<args>.*)\)\s*->\s*(?P<returns>.*?)\s*", re.S)
 _ARGUMENT: Final = re.compile(
@@ -69,6 +72,8 @@ def _walk(root: Any) -> Iterator[tuple[Any, str]]:
         node, guard = stack.pop()
         if node.type in ("call_expression", "function_definition", "declaration"):
             yield node, guard
+        if node.type in ("class_specifier", "struct_specifier", "template_declaration"):
+            continue
         if node.type in ("preproc_if", "preproc_ifdef", "preproc_elif"):
             guard = _text(node).partition("\n")[0].strip()
         elif node.type == "preproc_else":
@@ -115,16 +120,15 @@ def _registration(
         if function:
             impls.append(Impl(namespace, text.rpartition("::")[2].partition(".")[0], function, line, guard))
         return
-    schema = parse_schema(text)
-    if schema is not None:
-        name, args, returns = schema
-        schemas.append(Schema(namespace, name, args, returns, function, line, guard))
+    name, args, returns = parse_schema(text) or (re.split(r"[(.]", text)[0].rpartition("::")[2].strip(), (), UNKNOWN)
+    schemas.append(Schema(namespace, name, args, returns, function, line, guard))
 
 
 def _function_name(node: Any) -> str:
     """The function that an argument such as ``&ns::f`` or ``TORCH_BOX(&f)`` names, without its namespace."""
     match = re.fullmatch(r"(?:\w+\s*\(\s*)?&?\s*(?:\w*::)*(\w+)\s*\)?", _text(node))
-    return match[1] if match and ("&" in _text(node) or "(" in _text(node)) else ""
+    plain = node.type == "identifier"
+    return match[1] if match and (plain or "&" in _text(node) or "(" in _text(node)) else ""
 
 
 def parse_schema(text: str) -> tuple[str, tuple[SchemaArg, ...], str] | None:

@@ -74,9 +74,6 @@ def overflows(node: FunctionNode, name: str) -> tuple[list[Overflow], bool]:
     promotes = False
     params = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
     wide = {p for p in params if "stride" in p.lower() or "vocab" in p.lower()}
-    for call in nodes.of(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "to":
-            promotes = promotes or any(dotted(argument).endswith("int64") for argument in call.args)
     for assignment in nodes.of(ast.Assign):
         target = assignment.targets[0]
         if not isinstance(target, ast.Name):
@@ -85,6 +82,12 @@ def overflows(node: FunctionNode, name: str) -> tuple[list[Overflow], bool]:
             narrow.add(target.id)
         else:
             promoted.add(target.id)
+    for call in nodes.of(ast.Call):
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "to":
+            continue
+        index = call.func.value
+        row = dotted(index) in narrow or isinstance(index, ast.Call) and dotted(index.func).endswith(".program_id")
+        promotes = promotes or row and any(dotted(argument).endswith("int64") for argument in call.args)
     found: list[Overflow] = []
     seen: set[str] = set()
     for product in nodes.of(ast.BinOp):

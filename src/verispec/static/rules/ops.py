@@ -1,0 +1,175 @@
+"""Do op schemas, the C++ functions behind them and their Python callers agree?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from verispec.static import rendering
+from verispec.static.binding import bind_call
+from verispec.static.facts import CppFunction, Function, Param, Schema
+from verispec.static.finding import Finding, Level, Location, Side, fingerprint
+from verispec.static.launches import Links
+from verispec.static.ops import Op, agrees, built_elsewhere, calls, collect
+from verispec.static.rules._model import Rule
+
+
+def _render(function: CppFunction) -> str:
+    return f"{function.name}({', '.join(f'{kind} {name}'.strip() for kind, name in function.params)})"
+
+
+def _schema_and_function(links: Links) -> Iterator[Finding]:
+    for ops in collect(links.index).by_name.values():
+        for op in ops:
+            if not op.known or not op.functions or any(agrees(op.schema, function) for _, function in op.functions):
+                continue
+            path, function = op.functions[0]
+            sides = (
+                Side("schema", op.location, rendering.schema(op.schema)),
+                Side("C++ function", Location(path, function.line), _render(function)),
+            )
+            yield Finding(
+                "SIG301",
+                Level.ERROR if all(len(f.params) != len(op.schema.args) for _, f in op.functions) else Level.WARNING,
+                "the schema and the C++ function that it binds have other parameters",
+                op.location,
+                op.schema.name,
+                sides,
+                "bring the schema and the function to the same parameters",
+                fingerprint("SIG301", op.schema.name, rendering.schema(op.schema), _render(function)),
+            )
+
+
+def _as_function(schema: Schema) -> Function:
+    params = tuple(
+        Param(arg.name, "k" if arg.keyword_only else "p", "..." if arg.optional else "", False) for arg in schema.args
+    )
+    return Function(schema.name, schema.line, schema.line, params, (), "", (), False, (), (), (), False, False)
+
+
+def _call_and_schema(links: Links) -> Iterator[Finding]:
+    for call in calls(links.index, collect(links.index)):
+        results = [(op, bind_call(call.call, _as_function(op.schema))) for op in call.ops]
+        if any(not problems or not op.known for op, problems in results):
+            continue
+        op, problems = results[0]
+        for problem in problems:
+            sides = (
+                Side("call", call.location, rendering.call(call.call)),
+                Side("schema", op.location, rendering.schema(op.schema)),
+            )
+            yield Finding(
+                "SIG302",
+                Level.WARNING if built_elsewhere(links.index, call.module.path) else Level.ERROR,
+                f"the call does not bind to the op's schema: {problem}",
+                call.location,
+                op.schema.name,
+                sides,
+                "bring the call and the schema to the same parameters",
+                fingerprint("SIG302", op.schema.name, str(problem)),
+            )
+
+
+def _unmarked(links: Links) -> Iterator[Finding]:
+    for ops in collect(links.index).by_name.values():
+        for op in ops:
+            yield from _unmarked_of(op)
+
+
+def _unmarked_of(op: Op) -> Iterator[Finding]:
+    bodies = [(path, f) for path, f in op.functions if f.has_body and agrees(op.schema, f)]
+    for number, argument in enumerate(op.schema.args):
+        if argument.mutable or not argument.type.startswith("Tensor"):
+            continue
+        writers = [(path, f) for path, f in bodies if f.params[number][1] in f.writes]
+        if not writers:
+            continue
+        path, function = writers[0]
+        sides = (
+            Side("schema", op.location, rendering.schema(op.schema)),
+            Side("C++ function", Location(path, function.line), f"writes {function.params[number][1]}"),
+        )
+        yield Finding(
+            "SIG303",
+            Level.WARNING,
+            f"{argument.name} is written, but the schema does not mark it mutable",
+            op.location,
+            op.schema.name,
+            sides,
+            f"write Tensor! {argument.name} in the schema",
+            fingerprint("SIG303", op.schema.name, argument.name),
+        )
+
+
+def _lost_write(links: Links) -> Iterator[Finding]:
+    index = links.index
+    ops = collect(index)
+    for module in index.modules.values():
+        for conversion in module.facts.conversions:
+            found = ops.called(conversion.sink)
+            args = [op.schema.args[conversion.index] for op in found if conversion.index < len(op.schema.args)]
+            if not args or not all(argument.mutable for argument in args):
+                continue
+            via = conversion.via
+            if via.startswith("."):
+                sure = conversion.dtype
+            else:
+                functions = [e.function for e in index.resolve(module, via) if e.function is not None]
+                if not functions or not all(function.converts for function in functions):
+                    continue
+                sure = True
+            op = found[0]
+            here = Location(module.path, conversion.line)
+            text = f"{conversion.param}{via}(...)" if via.startswith(".") else f"{via.lstrip('$')}({conversion.param})"
+            sides = (
+                Side("conversion", here, f"{text} in {conversion.function}"),
+                Side("schema", op.location, rendering.schema(op.schema)),
+            )
+            yield Finding(
+                "SIG401",
+                Level.ERROR if sure else Level.WARNING,
+                f"{op.schema.name} writes into a converted copy of {conversion.param}, which is never copied back",
+                here,
+                f"{module.name}.{conversion.function}",
+                sides,
+                f"keep the converted tensor, and {conversion.param}.copy_() it after the call",
+                fingerprint("SIG401", f"{module.name}.{conversion.function}", conversion.param, op.schema.name),
+            )
+
+
+RULES = (
+    Rule(
+        "SIG301",
+        "schema and C++ function disagree",
+        Level.ERROR,
+        "An op's schema lists other parameters than the C++ function that it binds. Libraries that box the call do not "
+        "notice at build time; the op fails when it is loaded or first called. Ops that are defined once for a GPU and "
+        "once for a CPU, under the same name in different files, drift apart in this way.",
+        _schema_and_function,
+    ),
+    Rule(
+        "SIG302",
+        "call and schema disagree",
+        Level.ERROR,
+        "A Python call of torch.ops does not bind to any schema of that op in the tree, so it raises when it is reached. "
+        "Callers in rarely built back ends keep the old list when an op gains a parameter.",
+        _call_and_schema,
+    ),
+    Rule(
+        "SIG303",
+        "tensor written but not marked mutable",
+        Level.WARNING,
+        "A C++ function writes into a tensor that its schema does not mark with an exclamation mark. Eager mode works; "
+        "torch.compile may reorder, drop or functionalize the call and the write is lost. vLLM's bindings leave the mark "
+        "out on purpose for scratch workspaces and say so; anything else is an accident.",
+        _unmarked,
+    ),
+    Rule(
+        "SIG401",
+        "lost write",
+        Level.ERROR,
+        "An output is converted to another dtype for an op that writes into it, and the result is never copied back: the "
+        "caller's buffer keeps whatever was there. vLLM's CPU fallback of expand_kernel converts its output to int64 in "
+        "this way from 0.20.0 on, so temperature, top-k and top-p of speculative requests were uninitialised memory.",
+        _lost_write,
+    ),
+)
