@@ -58,7 +58,7 @@ class Batch:
     @property
     def most(self) -> int:
         """The largest count, at least 1, as engines size their output by it."""
-        return max([1, *self.counts.tolist()])
+        return int(max([1, *self.counts.tolist()]))
 
     @property
     def cu(self) -> Array:

@@ -1,0 +1,117 @@
+"""Batches for whole samplers, and what the rule makes of them in float64."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from verispec.engines.sampling import SamplerBatch
+
+Array = np.ndarray[Any, Any]
+
+
+def random_sampler_batch(
+    rng: np.random.Generator,
+    counts: Any,
+    vocab: int = 50,
+    *,
+    temperature: Any = 1.0,
+    draft: bool = True,
+    spread: float = 3.0,
+    **options: Any,
+) -> SamplerBatch:
+    """A batch with normal logits; about half the drafts equal the target's argmax.
+
+    `temperature`, `top_k` and `top_p` are a number for all requests or one a request; `spread` is the
+    logits' standard deviation. Draft rows with probabilities give their draft token a fair share.
+    """
+    import torch
+
+    from verispec.engines.sampling import SamplerBatch
+
+    b, n = len(counts), int(np.sum(counts))
+    logits = rng.normal(scale=spread, size=(n + b, vocab)).astype(np.float32)
+    rows = target_rows(counts)
+    likely = logits[rows].argmax(axis=1) if n else np.zeros(0, dtype=np.int64)
+    flat = np.where(rng.random(n) < 0.5, likely, rng.integers(0, vocab, size=n))
+    probs = None
+    if draft:
+        weights = np.exp(rng.normal(size=(n, vocab)))
+        weights[np.arange(n), flat] *= 5
+        probs = torch.from_numpy((weights / weights.sum(axis=1, keepdims=True)).astype(np.float32))
+    ends = np.cumsum(counts)
+    ids = [flat[e - c : e].tolist() for c, e in zip(counts, ends, strict=True)]
+    for name, dtype in (("top_k", torch.int32), ("top_p", torch.float32)):
+        if options.get(name) is not None:
+            options[name] = torch.as_tensor(np.broadcast_to(options[name], b).copy()).to(dtype)
+    heat = torch.as_tensor(np.broadcast_to(np.asarray(temperature, dtype=np.float32), b).copy())
+    return SamplerBatch(torch.from_numpy(logits), ids, heat, probs, **options)
+
+
+def target_rows(counts: Any) -> Array:
+    """Rows of the logits that verify a draft, request by request."""
+    starts = np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64) + 1)])
+    return np.concatenate(
+        [np.arange(s, s + c) for s, c in zip(starts, counts, strict=False)] + [np.zeros(0, dtype=np.int64)]
+    )
+
+
+def rows_of(batch: SamplerBatch, b: int) -> slice:
+    """Rows of request b: its draft rows, then its bonus row."""
+    start = sum(batch.counts[:b]) + b
+    return slice(start, start + batch.counts[b] + 1)
+
+
+def select(batch: SamplerBatch, order: Any) -> SamplerBatch:
+    """The requests `order` of the batch, in that order, as a batch of their own."""
+    import torch
+
+    from verispec.engines.sampling import SamplerBatch
+
+    ends = np.cumsum(batch.counts)
+    rows = np.concatenate([np.r_[rows_of(batch, b)] for b in order])
+    drafts = [np.arange(ends[b] - batch.counts[b], ends[b]) for b in order]
+    flat = torch.from_numpy(np.concatenate([*drafts, np.zeros(0)]).astype(np.int64))
+    index = torch.as_tensor(list(order))
+    return SamplerBatch(
+        batch.logits[torch.from_numpy(rows)],
+        [batch.draft_token_ids[b] for b in order],
+        batch.temperature[index],
+        None if batch.draft_probs is None else batch.draft_probs[flat],
+        None if batch.top_k is None else batch.top_k[index],
+        None if batch.top_p is None else batch.top_p[index],
+        None if batch.seeds is None else [batch.seeds[b] for b in order],
+        batch.synthetic_rates,
+    )
+
+
+def greedy_tokens(batch: SamplerBatch, b: int) -> list[int]:
+    """What request b emits when it is greedy."""
+    best = batch.logits[rows_of(batch, b)].double().argmax(dim=1).tolist()
+    emitted: list[int] = []
+    for draft, token in zip(batch.draft_token_ids[b], best, strict=False):
+        emitted.append(token)
+        if draft != token:
+            return emitted
+    return [*emitted, best[-1]]
+
+
+def target_law(batch: SamplerBatch, b: int, row: int) -> Array:
+    """The target's distribution of request b at its row `row`, in float64, with temperature, top-k and top-p.
+
+    Top-k comes first and keeps ties with the k-th logit; top-p keeps the smallest set of the most
+    likely tokens whose mass reaches p.
+    """
+    logits = batch.logits[rows_of(batch, b)][row].double().numpy() / max(float(batch.temperature[b]), 1e-300)
+    if batch.top_k is not None and 0 < int(batch.top_k[b]) < len(logits):
+        logits = np.where(logits < np.sort(logits)[-int(batch.top_k[b])], -np.inf, logits)
+    law = np.exp(logits - logits.max())
+    law /= law.sum()
+    if batch.top_p is not None and float(batch.top_p[b]) < 1:
+        order = np.argsort(-law, kind="stable")
+        before = np.cumsum(law[order]) - law[order]
+        law[order[before >= float(batch.top_p[b])]] = 0.0
+        law /= law.sum()
+    return np.asarray(law)
