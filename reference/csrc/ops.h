@@ -7,14 +7,23 @@
 
 namespace verispec {
 
+void bind_apply_top_k_top_p(nanobind::module_& m);
+void bind_block_verification(nanobind::module_& m);
 void bind_compute_slot_mapping(nanobind::module_& m);
 void bind_copy_and_expand_eagle_inputs(nanobind::module_& m);
 void bind_eagle_prepare_inputs_padded(nanobind::module_& m);
 void bind_eagle_prepare_next_token_padded(nanobind::module_& m);
 void bind_eagle_step_slot_mapping_metadata(nanobind::module_& m);
 void bind_expand_batch_to_tokens(nanobind::module_& m);
+void bind_flatten_sampled(nanobind::module_& m);
+void bind_gather_draft_logits_and_target_argmax(nanobind::module_& m);
+void bind_gumbel_sample(nanobind::module_& m);
+void bind_philox(nanobind::module_& m);
+void bind_probabilistic_rejection(nanobind::module_& m);
 void bind_rejection_greedy_sample(nanobind::module_& m);
 void bind_rejection_random_sample(nanobind::module_& m);
+void bind_residual_resample(nanobind::module_& m);
 void bind_sample_recovered_tokens(nanobind::module_& m);
+void bind_synthetic_rejection(nanobind::module_& m);
 
 }  // namespace verispec

@@ -23,19 +23,19 @@ namespace nb = nanobind;
 
 enum class Type : uint8_t { boolean, int32, int64, float32, float64, bfloat16, float16 };
 
-// A view of rank 1 or 2: address of the first element, sizes, and strides in elements, which may be
+// A view of rank 1 to 3: address of the first element, sizes, and strides in elements, which may be
 // zero or negative. A rank of 1 is a single column. All offsets are 64 bits wide.
 struct Tensor {
   char* data = nullptr;
   Type type = Type::int32;
-  int64_t shape[2] = {0, 1};
-  int64_t stride[2] = {0, 0};
+  int64_t shape[3] = {0, 1, 1};
+  int64_t stride[3] = {0, 0, 0};
 
   int64_t size() const { return shape[0]; }
 
   template <class T>
-  T* at(int64_t i, int64_t j = 0) const {
-    return reinterpret_cast<T*>(data) + (i * stride[0] + j * stride[1]);
+  T* at(int64_t i, int64_t j = 0, int64_t k = 0) const {
+    return reinterpret_cast<T*>(data) + (i * stride[0] + j * stride[1] + k * stride[2]);
   }
 };
 
@@ -154,7 +154,7 @@ struct type_caster<verispec::Tensor> {
       const auto view = borrow<nanobind::tuple>(source);
       const auto shape = borrow<nanobind::tuple>(view[2]), strides = borrow<nanobind::tuple>(view[3]);
       value.data = reinterpret_cast<char*>(cast<uintptr_t>(view[0]));
-      if (!parse(cast<const char*>(view[1]), value.type) || shape.size() > 2 || shape.size() != strides.size()) {
+      if (!parse(cast<const char*>(view[1]), value.type) || shape.size() > 3 || shape.size() != strides.size()) {
         return false;
       }
       for (size_t i = 0; i < shape.size(); ++i) {
