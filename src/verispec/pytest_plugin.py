@@ -24,6 +24,7 @@ from verispec.judge import Failure, Inconclusive, Kind, Mismatch, OpUnderTest, O
 from verispec.reference import contracts
 from verispec.run.detail import detail_of
 from verispec.run.narrator import Narrator
+from verispec.run.record import is_quick
 
 CASE = pytest.StashKey[CaseId]()
 SPEC = pytest.StashKey[CaseSpec]()
@@ -39,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", default=None, help="cpu or cuda; the engine's own choice when left out")
     group.addoption("--only", action="append", default=[], help="case id, prefix or pattern; may be given often")
     group.addoption("--exact", action="store_true", help="take --only as a whole id")
-    group.addoption("--smoke", action="store_true", help="the first case of every clause")
+    group.addoption("--smoke", action="store_true", help="the first quick case of every clause")
     group.addoption("--seed", type=int, default=7, help="seed of everything that is drawn")
     group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
     group.addoption("--scratch", default="", help="the supervisor's folder: skip, journal.jsonl, logs")
@@ -110,20 +111,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 f"{item.nodeid} and {seen[text]} have the same case id {text}: add a fixed parameter"
             )
         seen[text] = item.nodeid
-        wanted = not config.option.only or any(
-            p == text if config.option.exact else selects(p, text) for p in config.option.only
-        )
-        key = (item.stash[CASE].subject, item.stash[CASE].clause)
-        if config.option.smoke and key in first_of:
-            wanted = False
-        if wanted:
-            first_of.add(key)
+        wanted = _asked_for(config, text)
+        if wanted and config.option.smoke:
+            key = (item.stash[CASE].subject, item.stash[CASE].clause)
+            wanted = key not in first_of and is_quick(item.stash[CASE])
+            first_of |= {key} if wanted else set()
         (kept if wanted and text not in done else dropped).append(item)
     items[:] = kept
     if dropped:
         config.hook.pytest_deselected(items=dropped)
     if narrator := config.stash[NARRATOR]:
         narrator.collected(map(_id, kept), map(_id, dropped))
+
+
+def _asked_for(config: pytest.Config, case: str) -> bool:
+    only, exact = config.option.only, config.option.exact
+    return not only or any(pattern == case if exact else selects(pattern, case) for pattern in only)
 
 
 def _already_judged(config: pytest.Config) -> set[str]:

@@ -83,12 +83,16 @@ other, frequencies against exact probabilities, callables against callers."""
 
 
 def category_of(case: CaseId) -> str:
-    """The category of a case, read from its id: ``mode=generated``, ``relation=...``, ``law=...``, the live suite."""
+    """The category of a case, read from its id: ``mode=generated``, ``mode=law``, ``relation=...``, the live suite."""
     params = dict(case.params)
     if case.suite == "signatures":
         return "live"
     if "relation" in params:
         return "metamorphic"
-    if "law" in params:
-        return "law"
-    return "generated" if params.get("mode") == "generated" else "exact"
+    mode = params.get("mode")
+    return mode if mode in ("generated", "law") else "exact"
+
+
+def is_quick(case: CaseId) -> bool:
+    """Whether the case is one small call: no sample, no search, no tensors of gigabytes (``size=large``)."""
+    return category_of(case) in ("exact", "live") and dict(case.params).get("size") != "large"

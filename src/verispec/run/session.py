@@ -36,7 +36,13 @@ class Files:
     def target(self, engine: str) -> Path:
         if self.out or self.resume:
             return (self.out or self.resume or Path()).absolute()
-        return cache_dir() / "runs" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', engine)}-{os.getpid()}.jsonl"
+        return cache_dir() / "runs" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', engine)}.{os.getpid()}.jsonl"
+
+    def settle(self, path: Path) -> Path:
+        """A run that nobody named takes the place of the engine's last one as soon as it has ended."""
+        if self.out or self.resume:
+            return path
+        return path.replace(path.with_name(path.name.replace(f".{os.getpid()}.", ".")))
 
 
 def execute(
@@ -64,7 +70,7 @@ def execute(
             raise
         reason = "interrupted"
     session.finish(reason, time.monotonic() - began)
-    return runfile.read(path), path
+    return runfile.read(path), files.settle(path)
 
 
 def judge_one(plan: Plan) -> tuple[dict[str, Any], Record]:

@@ -1,0 +1,23 @@
+"""``verispec explain``: what an op, a clause or a rule says, and who judges it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from verispec.report.explanation import as_text
+from verispec.report.explanation import explain as explanation
+
+app = typer.Typer()
+
+
+@app.command()
+def explain(
+    name: Annotated[str, typer.Argument(help="An op, a clause such as EXP-2, or a rule such as SIG101.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The explanation as JSON.")] = False,
+) -> None:
+    """Explain an op, a clause or a rule."""
+    told = explanation(name)
+    print(json.dumps(told, indent=2) if as_json else "\n".join(as_text(told)))

@@ -1,0 +1,40 @@
+"""``verispec ops``: the ops, and which implementations and tests each has."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from verispec.report.inventory import Row, rows
+
+app = typer.Typer()
+
+
+@app.command()
+def ops(as_json: Annotated[bool, typer.Option("--json", help="The table as JSON.")] = False) -> None:
+    """List the ops, and which implementations and tests each has."""
+    table = rows()
+    if as_json:
+        print(json.dumps({"ops": [row.to_json() for row in table]}, indent=2))
+    else:
+        print("\n".join(lines(table)))
+
+
+def lines(table: list[Row]) -> list[str]:
+    """A table of plain columns; a dash is a cell that is missing."""
+    width = max(len(row.op) for row in table)
+    head = f"{'op'.ljust(width)}  family         clauses  oracle  C++  Triton  tests  without a test"
+    return [head, *(_line(row, width) for row in table)]
+
+
+def _line(row: Row, width: int) -> str:
+    there = {True: "yes", False: "-"}
+    untested = f"{len(row.untested)}: {', '.join(row.untested)}" if 0 < len(row.untested) < row.clauses else ""
+    if len(row.untested) == row.clauses:
+        untested = "all"
+    return (
+        f"{row.op.ljust(width)}  {row.family:<13}  {row.clauses:>7}  {there[row.oracle]:<6}  {there[row.cpu]:<3}  "
+        f"{there[row.triton]:<6}  {row.tests:>5}  {untested}"
+    ).rstrip()

@@ -1,0 +1,100 @@
+"""What there is of each op: contract, oracle, kernels and tests, found by their common stem.
+
+Suites are read, never imported: this works where no engine, torch or pytest is installed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import import_module, resources
+from pathlib import Path
+from typing import Any
+
+from verispec.reference import contracts
+from verispec.run.plan import suites_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One op. `tests` counts test functions, `untested` are the clauses that none of them judges."""
+
+    op: str
+    family: str
+    clauses: int
+    oracle: bool
+    cpu: bool
+    triton: bool
+    tests: int
+    untested: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def rows() -> list[Row]:
+    """All ops, by family."""
+    found = []
+    tests = tests_by_clause()
+    for name in contracts.names():
+        contract = contracts.load(name)
+        of_op = {test for clause in contract.clauses for test in tests.get(clause.id, ())}
+        found.append(
+            Row(
+                name,
+                contract.family,
+                len(contract.clauses),
+                has_oracle(name),
+                has_cpu_kernel(name),
+                has_triton_kernel(name),
+                len(of_op),
+                tuple(c.id for c in contract.clauses if c.id not in tests),
+            )
+        )
+    return sorted(found, key=lambda row: (row.family, row.op))
+
+
+def has_oracle(name: str) -> bool:
+    return _file("oracle", f"{name}.py").is_file()
+
+
+def has_triton_kernel(name: str) -> bool:
+    return _file("triton", f"{name}.py").is_file()
+
+
+def has_cpu_kernel(name: str) -> bool:
+    """Whether there is a C++ kernel: in the source or, where that is not installed, in what was built from it."""
+    if _file("csrc", "module.cpp").is_file():
+        return _file("csrc", f"{name}.cpp").is_file()
+    try:
+        return hasattr(import_module("verispec.reference._csrc"), name)
+    except ImportError:
+        return False
+
+
+def _file(folder: str, name: str) -> Path:
+    return Path(str(resources.files("verispec.reference"))) / folder / name
+
+
+@cache
+def tests_by_clause() -> dict[str, tuple[str, ...]]:
+    """The tests that judge each clause, as ``suite/file::test``."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(suites_folder().glob("*/test_*.py")):
+        for clause, test in _cases(ast.parse(path.read_text(encoding="utf-8"))):
+            found[clause].append(f"{path.parent.name}/{path.name}::{test}")
+    return {clause: tuple(tests) for clause, tests in found.items()}
+
+
+def _cases(module: ast.Module) -> Iterator[tuple[str, str]]:
+    """Clause and name of every function that ``@case(clause, ...)`` decorates."""
+    for node in ast.walk(module):
+        for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+            if not (isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name)):
+                continue
+            clause = decorator.args[0] if decorator.func.id == "case" and decorator.args else None
+            if isinstance(clause, ast.Constant) and isinstance(node, ast.FunctionDef):
+                yield str(clause.value), node.name

@@ -1,0 +1,122 @@
+"""The verdict as a Markdown page, to be committed: the same run file always gives the same page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from verispec.report.case import clause_text
+from verispec.report.causes import Cause, Gap
+from verispec.report.text import cell_text, complaints, facts, gap_line, plural, repro, summary
+from verispec.report.verdict import Verdict
+
+
+def as_markdown(verdict: Verdict) -> str:
+    return "\n".join(_lines(verdict)) + "\n"
+
+
+def _lines(verdict: Verdict) -> Iterator[str]:
+    header = verdict.run.header
+    engine = header["engine"]
+    yield f"# Verdict on {engine['name']} {engine['version']} ({engine['device']})"
+    yield ""
+    yield f"{_capital(summary(verdict))}."
+    for line in complaints(verdict):
+        yield ""
+        yield f"**{_escaped(line)}**"
+    yield ""
+    yield from _circumstances(verdict)
+    yield ""
+    yield "## By op"
+    yield ""
+    yield from _table(verdict)
+    if verdict.causes:
+        yield ""
+        yield "## Causes"
+        for cause in verdict.causes:
+            yield from _cause(cause, cause.level, verdict)
+    if verdict.known:
+        yield ""
+        yield "## Known causes"
+        yield ""
+        yield "Expected to fail, each with the issue that tracks it."
+        for cause in verdict.known:
+            yield from _cause(cause, "known", verdict)
+    if verdict.gaps:
+        yield ""
+        yield "## Not judged"
+        yield ""
+        yield "What the engine says it cannot do, and what could not be decided; none of it counts as passed."
+        yield ""
+        yield from _gaps(verdict.gaps)
+    yield ""
+    yield "## Again"
+    yield ""
+    yield "```console"
+    yield f"$ {' '.join(_command(verdict))}"
+    yield "```"
+    yield ""
+    yield "An **error** is a fault that production reaches, a **note** one that only breaks the contract."
+
+
+def _circumstances(verdict: Verdict) -> Iterator[str]:
+    header, here = verdict.run.header, verdict.run.header["platform"]
+    yield "| | |"
+    yield "| --- | --- |"
+    for name, value in header["engine"]["details"].items():
+        yield f"| {name} | {_escaped(str(value))} |"
+    yield f"| verispec | {header['verispec']} |"
+    yield f"| packages | {', '.join(f'{name} {version}' for name, version in here['packages'].items())} |"
+    yield f"| platform | Python {here['python']}, {here['system']} {here['machine']}, {plural(here['cpus'], 'core')} |"
+    yield f"| seed | {header['seed']} |"
+    yield f"| date | {header['started'][:10]} |"
+    yield f"| cases | {', '.join(f'{count:,} {outcome}' for outcome, count in sorted(verdict.counts.items()))} |"
+
+
+def _table(verdict: Verdict) -> Iterator[str]:
+    rows = verdict.table()
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    yield f"| op | {' | '.join(columns)} |"
+    yield f"| --- |{' --- |' * len(columns)}"
+    for subject, row in rows.items():
+        yield f"| {subject} | {' | '.join(cell_text(row[c]) if c in row else '' for c in columns)} |"
+
+
+def _cause(cause: Cause, level: str, verdict: Verdict) -> Iterator[str]:
+    yield ""
+    yield f"### {level}: {cause.clause}, {', '.join(cause.subjects)}"
+    yield ""
+    if text := clause_text(cause.clause):
+        yield f"> {_escaped(text)}"
+        yield ""
+    yield f"{_escaped(_capital(cause.message))}."
+    yield ""
+    for fact in facts(cause):
+        yield f"- {_escaped(fact)}"
+    yield ""
+    yield "```console"
+    yield f"$ {repro(cause.case, verdict.run.header)}"
+    yield "```"
+
+
+def _gaps(gaps: Sequence[Gap]) -> Iterator[str]:
+    for gap in gaps:
+        yield f"- {_escaped(gap_line(gap))}"
+
+
+def _command(verdict: Verdict) -> Iterator[str]:
+    """The run again, with what decides its outcome and nothing else."""
+    header = verdict.run.header
+    yield f"verispec run --engine {header['engine']['asked']} --seed {header['seed']}"
+    yield from (f"--suite {suite}" for suite in header["selection"]["suites"])
+    yield from (f"--only '{pattern}'" for pattern in header["selection"]["only"])
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _escaped(text: str) -> str:
+    """On one line, with what Markdown would take for its own kept as it is."""
+    for mark in "\\`*_|<>[]":
+        text = text.replace(mark, f"\\{mark}")
+    return " ".join(text.split())
