@@ -127,6 +127,9 @@ def link(index: Index) -> Links:
             replacement = _replacement(links, module, override)
             if replacement is not None:
                 links.replacements.append(replacement)
+        # What the rules will follow later must be asked for now, so that it is read.
+        for reference in {use.module for use in module.facts.triton_uses} | {c.via for c in module.facts.conversions}:
+            index.resolve(module, reference)
     return links
 
 

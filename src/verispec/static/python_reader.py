@@ -274,7 +274,7 @@ class _Reader:
             launcher = not local.isdisjoint(self.instances | self.from_imports) or (
                 bool(targets) and not targets[0].startswith("$") and head in scope.names
             )
-            if not launcher or head[:1].isupper() or "." in text:
+            if not launcher or (head[:1].isupper() and not head.isupper()) or "." in text:
                 return
         if not targets:
             return

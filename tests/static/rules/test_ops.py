@@ -1,0 +1,140 @@
+"""SIG301, SIG302, SIG303 and SIG401: schemas, C++ functions, Python calls and converted outputs."""
+
+import pytest
+
+from verispec.static import Level
+
+BINDINGS = """
+void expand(torch::Tensor& output, const torch::Tensor& input, int64_t limit) {{
+{body}
+}}
+
+TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {{
+#ifdef HAS_IT
+  ops.def(
+      "expand(Tensor{mark} output, {middle}"
+      "int limit) -> ()", &ns::expand);
+#endif
+  ops.def("other(Tensor x) -> Tensor");
+}}
+"""
+CALLER = """
+import torch
+
+def run(output, value):
+    torch.ops._C.other(value)
+    torch.ops._C.expand({call})
+"""
+
+
+def sources(*, call="output, value, 1", mark="!", middle="Tensor input, ", body="", python=CALLER):
+    return {
+        "csrc/bindings.cpp": BINDINGS.format(mark=mark, middle=middle, body=body),
+        "engine/ops.py": python.replace("{call}", call),
+    }
+
+
+@pytest.mark.parametrize(
+    ("middle", "level"),
+    [
+        ("Tensor input, ", None),
+        ("Tensor? input, ", Level.WARNING),
+        ("int input, ", Level.WARNING),
+        ("", Level.ERROR),
+        ("Tensor input, float extra, ", Level.ERROR),
+    ],
+)
+def test_schema_against_its_function(judged, middle, level):
+    findings = judged("SIG301", sources(middle=middle))
+    assert [finding.level for finding in findings] == ([level] if level else [])
+
+
+def test_function_bound_apart_from_its_schema(judged):
+    text = """
+    int64_t width(const at::Tensor& x{more}) {{ return 1; }}
+    TORCH_LIBRARY(demo, m) {{ m.def("width(Tensor x) -> int"); m.def("unread(Strange<> x) -> int"); }}
+    TORCH_LIBRARY_IMPL(demo, CPU, m) {{ m.impl("width", TORCH_FN(width)); m.impl("unread", &width); }}
+    """
+    assert judged("SIG301", {"csrc/a.cpp": text.format(more="")}) == ()
+    (finding,) = judged("SIG301", {"csrc/a.cpp": text.format(more=", bool b")})
+    assert finding.symbol == "width"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("output, value, 1", None),
+        ("output, value, limit=1", None),
+        ("*everything", None),
+        ("output, value", "missing argument limit"),
+        ("output, value, 1, 2", "4 for 3"),
+        ("output, value, 1, mode=2", "unexpected keyword mode"),
+    ],
+)
+def test_call_against_its_schema(judged, call, words):
+    findings = judged("SIG302", sources(call=call))
+    assert [(finding.level, words in finding.message) for finding in findings] == ([(Level.ERROR, True)] if words else [])
+
+
+def test_same_op_of_another_library_is_another_op(judged):
+    python = CALLER + "    torch.ops.elsewhere.expand(1)\n"
+    assert judged("SIG302", sources(python=python)) == ()
+
+
+def test_caller_for_a_platform_that_is_built_elsewhere_is_a_warning(judged):
+    tree = sources(call="output")
+    tree["engine/_xpu_ops.py"] = tree.pop("engine/ops.py")
+    (finding,) = judged("SIG302", tree)
+    assert finding.level is Level.WARNING
+
+
+def test_schema_with_more_than_can_be_read_says_nothing(judged):
+    tree = sources(call="1")
+    tree["csrc/bindings.cpp"] = tree["csrc/bindings.cpp"].replace("int limit)", "(int, int)? limit=None)")
+    assert judged("SIG302", tree) == ()
+
+
+@pytest.mark.parametrize("body", ["  output.fill_(0);", "  auto* p = output.data_ptr<int64_t>();\n  p[0] = limit;"])
+@pytest.mark.parametrize(("mark", "found"), [("!", 0), ("(a!)", 0), ("", 1)])
+def test_written_tensor_without_its_mark(judged, body, mark, found):
+    findings = judged("SIG303", sources(mark=mark, body=body))
+    assert len(findings) == found
+    assert all("output" in finding.message for finding in findings)
+
+
+@pytest.mark.parametrize("body", ["  auto* p = output.data_ptr<int64_t>();\n  use(p[0]);", "  auto x = output.clone();", ""])
+def test_read_tensor_needs_no_mark(judged, body):
+    assert judged("SIG303", sources(mark="", body=body)) == ()
+
+
+CONVERTED = """
+import torch
+
+def as_int64(t):
+    return t if t.dtype == torch.int64 else t.to(torch.int64)
+
+def expand(output, value):
+{body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "level"),
+    [
+        ("torch.ops._C.expand(as_int64(output), value, 1)", Level.ERROR),
+        ("torch.ops._C.expand(output.to(torch.int64), value, 1)", Level.ERROR),
+        ("wide = output.long()\ntorch.ops._C.expand(wide, value, 1)", Level.ERROR),
+        ("torch.ops._C.expand(output.contiguous(), value, 1)", Level.WARNING),
+        ("wide = as_int64(output)\ntorch.ops._C.expand(wide, value, 1)\noutput.copy_(wide)", None),
+        ("wide = as_int64(output)\ntorch.ops._C.expand(wide, value, 1)\noutput[:] = wide", None),
+        ("wide = as_int64(output)\ntorch.ops._C.expand(wide, value, 1)\nreturn wide", None),
+        ("torch.ops._C.expand(output, as_int64(value), 1)", None),
+        ("torch.ops._C.expand(prepare(output), value, 1)", None),
+        ("torch.ops._C.expand(output, value, 1)", None),
+    ],
+)
+def test_write_into_a_converted_output(judged, body, level):
+    text = CONVERTED.format(body="\n".join(f"    {line}" for line in body.splitlines()))
+    findings = judged("SIG401", sources(python=text + "\ntorch.ops._C.other(1)\n"))
+    assert [finding.level for finding in findings] == ([level] if level else [])
+    assert all("output" in finding.message for finding in findings)

@@ -1,0 +1,135 @@
+"""SIG201 to SIG204: overrides and where callers look."""
+
+import pytest
+
+from verispec.static import Level
+
+KERNELS = """
+import triton
+
+{kernels}
+
+{launches}
+"""
+ONE = "@triton.jit\ndef {0}_kernel(out, n):\n    pass\n"
+CAPTURED = "@launcher(kernel={0}_kernel)\ndef _{0}(out, n):\n    return (1,), dict(num_warps=4)\n"
+DIRECT = "def {0}(out, n):\n    {0}_kernel[(1,)](out, n)\n"
+RUNNER = """
+import engine.fallback as fb
+
+def install():
+    import engine.sampler
+{lines}
+"""
+FALLBACK = """
+class Wrapper:
+    def __init__(self, func):
+        self.func = func
+    def __getitem__(self, grid):
+        return self.func
+
+def impl(out, n):
+    return out, n
+
+kernel = Wrapper(impl)
+"""
+
+
+def sources(launch: str, line: str, names: tuple[str, ...] = ("accept",)) -> dict[str, str]:
+    return {
+        "engine/sampler.py": KERNELS.format(
+            kernels="\n".join(ONE.format(name) for name in names),
+            launches="\n".join(launch.format(name) for name in names),
+        ),
+        "engine/fallback.py": FALLBACK,
+        "engine/runner.py": RUNNER.format(lines="\n".join(f"    {part}" for part in line.splitlines())),
+    }
+
+
+def test_override_of_a_global_whose_launcher_captured_the_kernel(judged):
+    (finding,) = judged("SIG201", sources(CAPTURED, "engine.sampler.accept_kernel = fb.kernel"))
+    assert finding.level is Level.ERROR
+    assert finding.location.path == "engine/runner.py"
+    assert finding.symbol == "engine.sampler.accept_kernel"
+    assert "engine.sampler._accept.kernel" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("launch", "line"),
+    [
+        (DIRECT, "engine.sampler.accept_kernel = fb.kernel"),
+        (CAPTURED, "engine.sampler._accept.kernel = fb.kernel"),
+        (CAPTURED, "engine.sampler.accept_kernel = fb.kernel\nengine.sampler._accept.kernel = fb.kernel"),
+    ],
+    ids=["read when launched", "installed in the launcher", "both"],
+)
+def test_override_where_the_caller_looks(judged, launch, line):
+    assert judged("SIG201", sources(launch, line)) == ()
+
+
+def test_override_beside_a_copied_name_is_a_warning(judged):
+    tree = sources("", "engine.sampler.accept_kernel = fb.kernel")
+    tree["engine/proposer.py"] = "from engine.sampler import accept_kernel\n" + DIRECT.format("accept")
+    (finding,) = judged("SIG201", tree)
+    assert finding.level is Level.WARNING
+    tree["engine/runner.py"] += "    import engine.proposer\n    engine.proposer.accept_kernel = fb.kernel\n"
+    assert judged("SIG201", tree) == ()
+
+
+@pytest.mark.parametrize(
+    "module", ["sys.modules.get('engine.proposer')", "sys.modules['engine.proposer']", "import_module('engine.proposer')"]
+)
+def test_override_through_a_module_object(judged, module):
+    tree = sources("", f"engine.sampler.accept_kernel = fb.kernel\nholder = {module}\nname = 'accept_kernel'\n"
+                       "setattr(holder, name, fb.kernel)")  # fmt: skip
+    tree["engine/proposer.py"] = "from engine.sampler import accept_kernel\n" + DIRECT.format("accept")
+    assert judged("SIG201", tree) == ()
+
+
+def test_kernel_without_a_counterpart(judged):
+    names = ("a", "b", "c", "d")
+    lines = "\n".join(f"engine.sampler.{name}_kernel = fb.kernel" for name in names)
+    assert judged("SIG202", sources(DIRECT, lines, names)) == ()
+    (finding,) = judged("SIG202", sources(DIRECT, lines.replace("engine.sampler.d_kernel = fb.kernel", "pass"), names))
+    assert (finding.level, finding.symbol) == (Level.WARNING, "engine.sampler.d_kernel")
+
+
+@pytest.mark.parametrize(("name", "found"), [("accept_kernel", 0), ("acccept_kernel", 1)])
+def test_override_of_a_name_that_is_not_there(judged, name, found):
+    assert len(judged("SIG203", sources(DIRECT, f"engine.sampler.{name} = fb.kernel"))) == found
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ("config, rank", None),
+        ("config, rank, *args, **kwargs", None),
+        ("config, rank, extra=None", None),
+        ("config", "does not take rank"),
+        ("config, rank, extra", "requires extra"),
+    ],
+)
+def test_plugin_patch_against_the_core(judged, params, words):
+    core = {"engine/utils.py": "def setup(config, rank):\n    pass\n"}
+    plugin = {
+        "plugin/patch.py": f"""
+        import engine.utils
+
+        def setup({params}):
+            pass
+
+        engine.utils.setup = setup
+        """
+    }
+    findings = judged("SIG204", plugin, core)
+    assert [words in finding.message for finding in findings] == ([True] if words else [])
+
+
+def test_findings_of_the_core_alone_are_not_repeated(judged):
+    core = sources(CAPTURED, "engine.sampler.accept_kernel = fb.kernel")
+    assert judged("SIG201", {"plugin/x.py": "import engine.sampler\n"}, core) == ()
+    plugin = {"plugin/x.py": "import engine.sampler\nfrom plugin.f import kernel\nengine.sampler.accept_kernel = kernel\n",
+              "plugin/f.py": FALLBACK}  # fmt: skip
+    core = {"engine/sampler.py": core["engine/sampler.py"]}
+    (finding,) = judged("SIG201", plugin, core)
+    assert finding.location.path == "plugin/x.py"
