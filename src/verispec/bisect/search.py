@@ -58,10 +58,8 @@ def search(history: History, good: str, bad: str, judge: Judge, progress: Progre
     total = len(history.candidates([good], bad))
     _require(history, "bad", bad, ask(bad, total))
     _require(history, "good", good, ask(good, total))
-    known_good = [good]
     for fork in forks:
-        verdict = ask(fork, total)
-        if verdict is Verdict.BAD:
+        if ask(fork, total) is Verdict.BAD:
             raise VerispecError(
                 "V-BIS-FIXED",
                 f"the fault is older than the fork of good and bad, {history.describe(fork).short} has it too",
@@ -69,8 +67,7 @@ def search(history: History, good: str, bad: str, judge: Judge, progress: Progre
                 cause="good does not come before bad; on its side the fault was fixed after they parted",
                 hint="name a good revision that came before bad",
             )
-        if verdict is Verdict.GOOD:
-            known_good.append(fork)
+    known_good = [good]
     while True:
         candidates = history.candidates(known_good, bad)
         unknown = [name for name in candidates if name not in verdicts]
