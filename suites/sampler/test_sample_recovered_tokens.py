@@ -134,8 +134,12 @@ def test_float64_noise(op: OpUnderTest, seed: int, counts: str, draft: str) -> N
     reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None,
 )
 def test_a_draft_outside_the_vocabulary_leaves_nothing_out(op: OpUnderTest, seed: int, token: int) -> None:
+    """The first or the last token, which a wrapped or clamped index would leave out, is the one to be drawn."""
     batch = rng_batch(seed, "ragged", "absent")
     batch.draft_token_ids[[0, 5, 10]] = token
+    batch.inv_q[:] = 1.0
+    batch.target_probs[[0, 5, 10]] = 0.5 / 36
+    batch.target_probs[[0, 5, 10], [36, 0, 36]] = 0.5
     check(op, batch)
 
 
