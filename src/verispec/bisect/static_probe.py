@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from verispec import exits
 from verispec.bisect.search import Verdict
 from verispec.errors import VerispecError
+from verispec.report.signatures import likeness, new_since
 from verispec.static import Finding, Level, Location, Report, Tree, judge
 from verispec.static.reading import FactCache
 from verispec.static.sources import INCOMPLETE
@@ -37,15 +38,16 @@ class StaticProbe:
         self.rules = rules
         self.finding = finding
         self.core = core
-        self.targets: dict[str, Finding] = {}
+        self.targets: tuple[Finding, ...] = ()
+        self.before: tuple[Finding, ...] = ()
         self.reports: dict[str, Report] = {}
         self.by_content: dict[str, Report] = {}
 
     def aim(self, good: str, bad: str) -> None:
         """Choose what to look for. Raises VerispecError when `bad` has nothing that `good` has not."""
-        in_good = self._wanted(self.report(good))
+        self.before = self._wanted(self.report(good))
         in_bad = self._wanted(self.report(bad))
-        self.targets = {name: found for name, found in in_bad.items() if name not in in_good}
+        self.targets = new_since(in_bad, self.before)
         if self.targets:
             return
         what = f"finding {self.finding}" if self.finding else f"rule {', '.join(self.rules)}" if self.rules else "error"
@@ -54,7 +56,7 @@ class StaticProbe:
                 "V-BIS-GOOD-IS-BAD",
                 f"good has every {what} that bad has: the fault is already there",
                 where=good,
-                cause="; ".join(f"{found.rule} {found.symbol}" for found in list(in_bad.values())[:3]),
+                cause="; ".join(f"{found.rule} {found.symbol}" for found in in_bad[:3]),
                 hint="name an older revision as good",
             )
         raise VerispecError(
@@ -71,13 +73,20 @@ class StaticProbe:
             if error.exit_code != exits.CANNOT_TELL:
                 raise
             return Verdict.CANNOT_TELL
-        if any(found.fingerprint in self.targets for found in report.findings):
+        if self._sought(report):
             return Verdict.BAD
         return Verdict.CANNOT_TELL if self._is_hidden(report) else Verdict.GOOD
 
     def appeared(self, name: str) -> tuple[Finding, ...]:
         """What was looked for and is there at `name`, as it looks there."""
-        return tuple(found for found in self.report(name).findings if found.fingerprint in self.targets)
+        return self._sought(self.report(name))
+
+    def _sought(self, report: Report) -> tuple[Finding, ...]:
+        """Those of the report's findings that are targets, or were before their package moved."""
+        names = {target.fingerprint for target in self.targets}
+        likes = set(map(likeness, self.targets))
+        new = new_since(report.findings, self.before)
+        return tuple(found for found in new if found.fingerprint in names or likeness(found) in likes)
 
     def report(self, name: str) -> Report:
         """The report of a revision; revisions with the same sources share one."""
@@ -92,18 +101,14 @@ class StaticProbe:
             self.reports[name] = self.by_content[key]
         return self.reports[name]
 
-    def _wanted(self, report: Report) -> dict[str, Finding]:
-        return {
-            found.fingerprint: found
-            for found in report.findings
-            if (
-                found.fingerprint.startswith(self.finding) if self.finding else self.rules or found.level is Level.ERROR
-            )
-        }
+    def _wanted(self, report: Report) -> tuple[Finding, ...]:
+        if self.finding:
+            return tuple(found for found in report.findings if found.fingerprint.startswith(self.finding))
+        return tuple(found for found in report.findings if self.rules or found.level is Level.ERROR)
 
     def _is_hidden(self, report: Report) -> bool:
         """Whether a file that the findings are about could not be read; moved files keep at least their name."""
-        places = [place.path for found in self.targets.values() for place in _places(found)]
+        places = [place.path for found in self.targets for place in _places(found)]
         names = {PurePosixPath(place).name for place in places}
         return any(
             diagnostic.code in INCOMPLETE

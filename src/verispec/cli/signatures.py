@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from verispec.errors import VerispecError
-from verispec.report.signatures import Outcome, as_json, empty, ordered
+from verispec.report.signatures import Outcome, as_json, empty, new_since, ordered
 from verispec.report.signatures_ci import as_github, as_junit
 from verispec.report.signatures_sarif import as_sarif
 from verispec.report.signatures_text import print_text
@@ -67,8 +67,7 @@ def _judge(tree: str, core: str, since: str, rules: list[str] | None) -> Outcome
         older = _older(tree, since) if since else None
         if older is not None:
             before = judge(older, core=around, rules=rules, cache=facts, progress=progress)
-            fingerprints = {finding.fingerprint for finding in before.findings}
-            findings = tuple(finding for finding in findings if finding.fingerprint not in fingerprints)
+            findings = new_since(findings, before.findings)
             known = len(report.findings) - len(findings)
     diagnostics = report.diagnostics
     if not any(True for _ in opened.files()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,26 @@ def empty(tree: str) -> Diagnostic:
         tree,
         cause="no Python, C++ or CUDA file was found in it",
         hint="name the folder that holds the package, or an other revision",
+    )
+
+
+def likeness(finding: Finding) -> tuple[str, str, str]:
+    """What stays of a finding when its package moves, which changes the dotted names in its fingerprint."""
+    return finding.rule, finding.symbol.rpartition(".")[2], finding.message
+
+
+def new_since(findings: Iterable[Finding], before: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The `findings` that are not among those `before`: neither as they are, nor moved elsewhere.
+
+    A finding counts as moved when `before` has as many that are like it.
+    """
+    findings, before = tuple(findings), tuple(before)
+    known = {finding.fingerprint for finding in before}
+    had, has = Counter(map(likeness, before)), Counter(map(likeness, findings))
+    return tuple(
+        finding
+        for finding in findings
+        if finding.fingerprint not in known and has[likeness(finding)] > had[likeness(finding)]
     )
 
 
