@@ -2,7 +2,7 @@
 
     python benchmarks/triton_ops.py --check --time --vllm PATH --out FOLDER
 
-`--check` runs every op over the cases of ``tests/triton/cases.py`` and larger ones against the oracle:
+`--check` runs every op over the cases of ``tests/triton/op_cases.py`` and larger ones against the oracle:
 production vocabularies, bfloat16, strides, rows past 2^31 elements, and once more out of a captured CUDA
 graph, with any wait for the device an error. `--time` replays captured graphs of each op and of the same
 work done by the kernels of a vLLM source tree. Exit code 1 if a check fails.
@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "triton"))
 import torch
 import triton
 from _peers import Peers
-from cases import Case, Size, make, ops, small_cases, variants, verdict
-from running import run
+from op_cases import Case, Size, make, ops, small_cases, variants, verdict
+from op_running import run
 
 from verispec.reference.contracts import Tensor, load
 from verispec.reference.triton import op

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 os.environ["TRITON_INTERPRET"] = "1"
 
-from cases import Case, small_cases, verdict
-from running import run
+from op_cases import Case, small_cases, verdict
+from op_running import run
 
 from verispec.reference.triton import op
 

@@ -341,8 +341,15 @@ def flatten_sampled(rng: np.random.Generator, size: Size, variant: str) -> dict[
     }
 
 
-@_maker("random")
+_KNOWN_COUNTERS = [(0, 0, 0, 0), (0xFFFFFFFF,) * 4, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)]
+_KNOWN_KEYS = [(0, 0), (0xFFFFFFFF,) * 2, (0xA4093822, 0x299F31D0)]
+
+
+@_maker("random", "known")
 def philox(rng: np.random.Generator, size: Size, variant: str) -> dict[str, Any]:
+    if variant == "known":
+        counter, key = np.array(_KNOWN_COUNTERS, np.int64), np.array(_KNOWN_KEYS, np.int64)
+        return {"words": np.zeros((3, 4), np.int64), "counter": counter, "key": key}
     words = size.vocabulary
     return {
         "words": np.full((words, 4), POISON, np.int64),

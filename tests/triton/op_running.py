@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cases import Array, Case
+from op_cases import Array, Case
 
 from verispec.reference.contracts import Scalar, load
 
