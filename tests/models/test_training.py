@@ -6,16 +6,18 @@ import ast
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn import functional
 from train_fixtures import corpus
 from train_fixtures.__main__ import run
-from train_fixtures.build import frequent, write
+from train_fixtures.build import continue_text, frequent, write
 from train_fixtures.measure import measure
 from train_fixtures.recipe import TINY, Recipe, Shape
 from train_fixtures.training import batches
-from transformers import LlamaForCausalLM
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from verispec import fixtures
 from verispec.reference.models import AuxiliaryStates, Eagle3Head, load_eagle3, load_target, load_tokenizer
@@ -75,7 +77,28 @@ def test_the_most_frequent_ids_in_order() -> None:
     assert frequent(stream, 9, 4).tolist() == [0, 1, 5, 7]
 
 
-def test_written_text_goes_on_past_an_end(target: LlamaForCausalLM) -> None:
+class Counting:
+    """Stands for a model that writes each token's successor, modulo 4; token 0 is the end of a text."""
+
+    config = LlamaConfig(num_hidden_layers=1)
+
+    def __call__(self, ids: torch.Tensor, **kwargs: object) -> SimpleNamespace:
+        return SimpleNamespace(logits=functional.one_hot((ids + 1) % 4, 4).float() * 100)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_written_text_goes_on_past_an_end(sampled: bool) -> None:
+    texts = continue_text(Counting(), torch.tensor([[2], [1]]), 5, sampled)
+    assert texts.tolist() == [[2, 3, 0, 1, 2, 3], [1, 2, 3, 0, 1, 2]]
+
+
+def test_greedy_text_is_transformers_own(target: LlamaForCausalLM) -> None:
+    prompts = torch.arange(12).reshape(2, 6)
+    settings = GenerationConfig(do_sample=False, max_new_tokens=8, min_new_tokens=8, pad_token_id=0)
+    assert torch.equal(continue_text(target, prompts, 8, False), target.generate(prompts, generation_config=settings))
+
+
+def test_written_text_is_the_same_twice(target: LlamaForCausalLM) -> None:
     recipe = replace(TINY, written_prompt=4, written_length=10)
     stream = write(target, torch.arange(300), 6, recipe, seed=1)
     assert stream.shape == (60,)

@@ -73,7 +73,7 @@ def run(recipe: Recipe, out: Path) -> None:
     target.eval().requires_grad_(False)
 
     written = build.write(target, stream, recipe.written, recipe, recipe.seed)
-    held_written = build.write(target, validation, max(8, recipe.written // 16), recipe, recipe.seed + 1)
+    held_written = build.write(target, validation, max(8, recipe.written // 64), recipe, recipe.seed + 1)
     mixture, held_mixture = torch.cat((stream, written)), torch.cat((validation[: len(held_written)], held_written))
     log(f"the target wrote {len(written):,} tokens")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch.nn import functional
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from verispec.reference.models import AuxiliaryStates, Eagle3Config, Eagle3Head
 
@@ -122,13 +122,14 @@ def write(target: PreTrainedModel, stream: torch.Tensor, count: int, recipe: Rec
     return torch.cat(texts)
 
 
+@torch.no_grad()
 def continue_text(target: PreTrainedModel, prompts: torch.Tensor, length: int, sampled: bool) -> torch.Tensor:
     """Return prompts [P, T] with `length` new tokens each; an end of text does not stop it."""
-    settings = GenerationConfig(
-        do_sample=sampled, top_k=0 if sampled else None, max_new_tokens=length, eos_token_id=None, pad_token_id=0
-    )
-    with torch.no_grad():
-        texts: torch.Tensor = target.generate(
-            prompts, attention_mask=torch.ones_like(prompts), generation_config=settings
-        )
+    cache = DynamicCache(config=target.config)
+    texts, seen = prompts, 0
+    for _ in range(length):
+        logits = target(texts[:, seen:], past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
+        token = logits.float().softmax(-1).multinomial(1) if sampled else logits.argmax(-1, keepdim=True)
+        seen = texts.shape[1]
+        texts = torch.cat((texts, token), dim=1)
     return texts

@@ -35,7 +35,7 @@ class Recipe:
 
     seed: int = 7
     vocab_size: int = 2048
-    draft_vocab_size: int = 1280
+    draft_vocab_size: int = 1536
     max_positions: int = 1024
     files: int = 0
     """How many source files are read; 0 means all."""
@@ -49,14 +49,17 @@ class Recipe:
     unroll_decay: float = 0.8
     """Weight of each such step's loss against the step before."""
 
-    train_target: Stage = Stage(800, 1.5, batch=48, length=1024, learning_rate=2e-3, weight_decay=0.1)
-    train_draft: Stage = Stage(3000, 1.3, batch=64, length=512, learning_rate=3e-3, weight_decay=0.01)
-    train_eagle3: Stage = Stage(3000, 1.6, batch=64, length=256, learning_rate=2e-3, weight_decay=0.01)
+    train_target: Stage = Stage(650, 1.5, batch=48, length=1024, learning_rate=2e-3, weight_decay=0.1)
+    train_draft: Stage = Stage(4000, 1.6, batch=64, length=512, learning_rate=3e-3, weight_decay=0.01)
+    train_eagle3: Stage = Stage(3000, 1.8, batch=64, length=256, learning_rate=2e-3, weight_decay=0.01)
 
-    written: int = 8192
-    """Texts that the target writes for its drafters to learn from, half greedily and half sampled."""
+    written: int = 24576
+    """Texts that the target writes for its drafters to learn from, half greedily and half sampled.
 
-    written_prompt: int = 64
+    Many, and from short prompts: on text that the target has learned by heart it is surer of itself than elsewhere.
+    """
+
+    written_prompt: int = 32
     written_length: int = 256
     prompts: int = 64
     measured_prompt: int = 64
