@@ -1,4 +1,4 @@
-"""Does a call bind to a signature? Python's own rules, told for people, and silent wherever the call is not fully known."""
+"""Does a call bind to a signature? Python's own rules, and silence wherever the call is not fully known."""
 
 from __future__ import annotations
 
@@ -115,9 +115,9 @@ def dispatched(inputs: Iterable[str], params: Sequence[Param], spec: LaunchSpec)
             bound.add(target)
     for name in names:
         owner, separator, dimension = name.lower().rpartition("_stride")
-        if separator and (not dimension or dimension.strip("_").isdigit()):
-            if not {owner, f"{owner}_ptr"}.isdisjoint(b.lower() for b in bound):
-                bound.add(name)
+        is_stride = separator and (not dimension or dimension.strip("_").isdigit())
+        if is_stride and not {owner, f"{owner}_ptr"}.isdisjoint(b.lower() for b in bound):
+            bound.add(name)
     return [n for n in names if n in bound] + sorted(bound - set(names))
 
 
@@ -137,8 +137,8 @@ def misplaced(passed: Sequence[str], params: Sequence[Param]) -> Iterator[tuple[
     """
     places = [p.name for p in params if p.kind == "p"]
     known = {plain(name) for name in places}
+    given = {plain(name) for name in passed}
     for argument, place in zip(passed, places, strict=False):
-        if plain(argument) != plain(place) and plain(argument) in known:
-            # A parameter whose name nobody passes may stand for anything.
-            if plain(place) in {plain(a) for a in passed}:
-                yield argument, place
+        # A parameter whose name nobody passes may stand for anything.
+        if plain(argument) != plain(place) and plain(argument) in known and plain(place) in given:
+            yield argument, place

@@ -17,14 +17,17 @@ UNKNOWN: Final = "?"
 """The returns of a schema that could not be read; nothing is said about its arguments then."""
 
 _LIBRARY: Final = re.compile(rb"^[ \t]*(?:STABLE_)?TORCH_LIBRARY\w*\s*\(((?:[^()]|\([^()]*\))*)\)\s*\{", re.MULTILINE)
-_SCHEMA: Final = re.compile(r"\s*(?:(?P<namespace>\w+)::)?(?P<name>\w+)(?:\.\w+)?\s*\((?P<args>.*)\)\s*->\s*(?P<returns>.*?)\s*", re.S)
+_SCHEMA: Final = re.compile(
+    r"\s*(?:(?P<namespace>\w+)::)?(?P<name>\w+)(?:\.\w+)?\s*\((?P<args>.*)\)\s*->\s*(?P<returns>.*?)\s*", re.S
+)
 _ARGUMENT: Final = re.compile(
     r"(?P<type>[A-Za-z]\w*)(?P<alias>\([^)]*\))?(?P<bang>!)?(?P<list>(?:\[\d*\]))?(?P<optional>\?)?(?P<more>\[\]\??)?"
     r"\s+(?P<name>\w+)(?:\s*=\s*(?P<default>.*))?",
     re.S,
 )
-_POINTER: Final = re.compile(r"\b(\w+)\s*(?:\.|->)\s*(?:mutable_)?data_ptr\b")
-_IN_PLACE: Final = re.compile(r"\b(\w+)\s*(?:\.|->)\s*(?:copy|fill|zero|add|sub|mul|div|masked_fill|index_copy|index_put)_\s*\(")
+_IN_PLACE: Final = re.compile(
+    r"\b(\w+)\s*(?:\.|->)\s*(?:copy|fill|zero|add|sub|mul|div|masked_fill|index_copy|index_put)_\s*\("
+)
 
 
 def registers(data: bytes) -> bool:
@@ -107,9 +110,7 @@ def _string(node: Any) -> str | None:
     return None
 
 
-def _registration(
-    node: Any, method: str, namespace: str, guard: str, schemas: list[Schema], impls: list[Impl]
-) -> None:
+def _registration(node: Any, method: str, namespace: str, guard: str, schemas: list[Schema], impls: list[Impl]) -> None:
     arguments = [child for child in node.child_by_field_name("arguments").named_children if child.type != "comment"]
     text = _string(arguments[0]) if arguments else None
     if text is None:
@@ -197,11 +198,14 @@ def _writes(body: str, tensors: set[str]) -> tuple[str, ...]:
     """The tensors among `tensors` that a function body surely writes."""
     found = {match[1] for match in _IN_PLACE.finditer(body) if match[1] in tensors}
     for name in tensors - found:
-        assigned = rf"\b(?:auto|\w+)\s*\*\s*(?:__restrict__\s+|const\s+)?(\w+)\s*=\s*(?:\w+\s*<[^;]*>\s*\(\s*)?{name}\s*\.\s*(?:mutable_)?data_ptr\b"
+        assigned = (
+            r"\b(?:auto|\w+)\s*\*\s*(?:__restrict__\s+|const\s+)?(\w+)\s*=\s*(?:\w+\s*<[^;]*>\s*\(\s*)?"
+            rf"{name}\s*\.\s*(?:mutable_)?data_ptr\b"
+        )
         for pointer in re.finditer(assigned, body):
             before = body[: pointer.start()].rpartition(";")[2]
             if "const" in before.split("\n")[-1] or "const" in pointer[0]:
                 continue
-            if re.search(rb"(?<!const )".decode() + rf"\b{pointer[1]}\s*\[[^;=]*\]\s*(?:[-+*/|&]?=)(?!=)", body):
+            if re.search(rf"(?<!const )\b{pointer[1]}\s*\[[^;=]*\]\s*(?:[-+*/|&]?=)(?!=)", body):
                 found.add(name)
     return tuple(sorted(found))

@@ -17,7 +17,7 @@ VERSION: Final = 1
 
 
 class Param(NamedTuple):
-    """A parameter. `kind` is ``p`` (positional or keyword), ``k`` (keyword only), ``*`` or ``**``; `default` is its text."""
+    """A parameter: `kind` is ``p`` (positional or keyword), ``k`` (keyword only), ``*``, ``**``; `default` is text."""
 
     name: str
     kind: str
@@ -49,10 +49,10 @@ class Function(NamedTuple):
     """A function or method; `jit` is the kernel dialect (``triton``, ``gluon``) or empty.
 
     `given` are the kernel arguments that autotune configurations and heuristics supply, None when they cannot be
-    read. `unread` are parameters that the body never reads, `tested` those that decide a condition. `specs` are the
-    launches that it returns. `converts` says that it returns its first parameter, possibly converted. `forwards`
-    are the ways in which it passes its own arguments on (see `forwarding`). `scans` says that it looks through
-    every imported module.
+    read; `opaque` says that another decorator may change the signature. `unread` are parameters that the body
+    never reads, `tested` those of a kernel that decide a branch. `specs` are the launches that it returns.
+    `converts` says that it returns its first parameter, possibly converted; `scans` that it goes through every
+    imported module.
     """
 
     name: str
@@ -116,14 +116,14 @@ class Binding(NamedTuple):
 
 class Conversion(NamedTuple):
     """A parameter that is converted (`via`: a method such as ``.to`` or a reference) and then passed to `sink`
-    as argument number `index`, without the result being copied back or returned."""
+    as argument number `position`, without the result being copied back or returned."""
 
     function: str
     param: str
     via: str
     dtype: bool
     sink: str
-    index: int
+    position: int
     line: int
 
 
@@ -160,7 +160,7 @@ class PythonFacts(NamedTuple):
 
 
 class OutlineMethod(NamedTuple):
-    """A method by its name and the setup calls (``self.x.y(...)`` as a statement) in its body; `final` marks a super call."""
+    """A method, the names that it calls on self (``self.x.y(...)`` gives y), and whether it calls its super method."""
 
     name: str
     line: int

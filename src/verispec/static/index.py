@@ -33,7 +33,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """What a reference stands for: a ``function``, ``class``, ``instance`` (of `callee`, made with `args`) or ``module``."""
+    """A ``function``, ``class``, ``module`` or ``instance`` of `callee`, made with `args`."""
 
     kind: str
     module: Module
@@ -132,9 +132,7 @@ class Index:
                     yield Entity("function", module, function.name, function)
         elif binding.kind == "class":
             yield Entity("class", module, binding.name)
-        elif binding.kind == "import":
-            yield from self.resolve(module, binding.value, depth=depth + 1)
-        elif binding.kind == "alias":
+        elif binding.kind in {"import", "alias"}:
             yield from self.resolve(module, binding.value, depth=depth + 1)
         elif binding.kind == "call":
             callees = self.resolve(module, binding.value, depth=depth + 1)

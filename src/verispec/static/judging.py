@@ -55,7 +55,9 @@ def judge(
     `FactCache` that several calls share. Files that cannot be read are reported as diagnostics and the rest is
     judged. Raises VerispecError (V-RULE-UNKNOWN) for a rule that does not exist.
     """
-    chosen = [_rule(name) for name in sorted(rules)] if rules is not None else list(map(all_rules.load, all_rules.names()))
+    chosen = (
+        [_rule(name) for name in sorted(rules)] if rules is not None else list(map(all_rules.load, all_rules.names()))
+    )
     store = cache if isinstance(cache, FactCache) else FactCache(cache)
     tell = progress or (lambda what, done, total: None)
     started = perf_counter()
@@ -73,8 +75,8 @@ def judge(
     own = set(sources[0].facts)
     for number, rule in enumerate(chosen):
         tell("judging", number, len(chosen))
-        for finding in rule.check(links):
-            finding = _settle(finding, links.index)
+        for reported in rule.check(links):
+            finding = _settle(reported, links.index)
             touches = finding.location.path in own or any(side.location.path in own for side in finding.sides)
             known = found.get((finding.rule, finding.fingerprint))
             if touches and (known is None or finding.location < known.location):
@@ -148,7 +150,8 @@ def _link(sources: Sequence[_Source], store: FactCache) -> Links:
     for _ in range(_ROUNDS):
         links = link(build((source.facts, source.core) for source in sources))
         wanted = links.index.wanted | _users(links, sources)
-        if not any([source.deepen(wanted, store) for source in sources]):
+        read = [source.deepen(wanted, store) for source in sources]
+        if not any(read):
             break
     return links
 
@@ -161,8 +164,9 @@ def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
         launchers.update(slot.split(".")[-2].encode() for slot in dispatcher.slots)
     schemas = [schema for facts in links.index.cpp.values() for schema in facts.schemas]
     ops = {schema.name for schema in schemas}
-    bound = {function.encode() for facts in links.index.cpp.values() for entry in (*facts.schemas, *facts.impls)
-             if (function := entry.function)}  # fmt: skip
+    bound = {schema.function.encode() for schema in schemas}
+    bound.update(impl.function.encode() for facts in links.index.cpp.values() for impl in facts.impls)
+    bound.discard(b"")
     paths: set[str] = set()
     for source in sources:
         for path, facts in source.facts.items():

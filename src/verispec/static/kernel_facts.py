@@ -13,7 +13,9 @@ _DIALECTS: Final = {"triton.jit": "triton", "triton.runtime.jit": "triton", "glu
 
 def dialect(absolute: str) -> str:
     """The kernel dialect of a decorator such as ``vllm.triton_utils.triton.jit``, else the empty string."""
-    return next((name for ending, name in _DIALECTS.items() if absolute == ending or absolute.endswith(f".{ending}")), "")
+    return next(
+        (name for ending, name in _DIALECTS.items() if absolute == ending or absolute.endswith(f".{ending}")), ""
+    )
 
 
 def given_by(call: ast.Call, module: ast.Module) -> set[str] | None:
@@ -37,10 +39,12 @@ def given_by(call: ast.Call, module: ast.Module) -> set[str] | None:
     names: set[str] = set()
     found = False
     for source in sources:
-        for node in ast.walk(source):
-            if not isinstance(node, ast.Call) or not dotted(node.func).endswith("Config"):
+        for config in ast.walk(source):
+            if not isinstance(config, ast.Call) or not dotted(config.func).endswith("Config"):
                 continue
-            values = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "kwargs"), None)
+            values = (
+                config.args[0] if config.args else next((k.value for k in config.keywords if k.arg == "kwargs"), None)
+            )
             if not isinstance(values, ast.Dict):
                 return None
             found = True
@@ -54,7 +58,7 @@ def given_by(call: ast.Call, module: ast.Module) -> set[str] | None:
 def tested(nodes: Nodes, params: set[str]) -> tuple[str, ...]:
     """The parameters whose truth decides a branch among `nodes`."""
     found: set[str] = set()
-    tests = [n.test for n in nodes.of(ast.If, ast.IfExp, ast.While)]
+    tests = [n.test for n in nodes.of(ast.If)] + [n.test for n in nodes.of(ast.IfExp)]
     while tests:
         test = tests.pop()
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -86,8 +90,8 @@ def overflows(node: FunctionNode, name: str) -> tuple[list[Overflow], bool]:
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "to":
             continue
         index = call.func.value
-        row = dotted(index) in narrow or isinstance(index, ast.Call) and dotted(index.func).endswith(".program_id")
-        promotes = promotes or row and any(dotted(argument).endswith("int64") for argument in call.args)
+        is_row = dotted(index) in narrow or (isinstance(index, ast.Call) and dotted(index.func).endswith(".program_id"))
+        promotes = promotes or (is_row and any(dotted(argument).endswith("int64") for argument in call.args))
     found: list[Overflow] = []
     seen: set[str] = set()
     for product in nodes.of(ast.BinOp):

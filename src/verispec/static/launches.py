@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from verispec.static.facts import Call, Function, LaunchSpec, Override
 from verispec.static.finding import Location
 from verispec.static.index import Entity, Index, Module
+
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ class Replacement:
         return Location(self.module.path, self.override.line)
 
 
-@dataclass(slots=True)
+@dataclass
 class Links:
     """Everything that the rules read. `named` are the names by which files that use launchers are found."""
 
@@ -99,6 +103,15 @@ class Links:
     dispatchers: dict[str, Dispatcher] = field(default_factory=dict)
     dispatcher_calls: list[DispatcherCall] = field(default_factory=list)
     replacements: list[Replacement] = field(default_factory=list)
+
+    _shared: dict[Callable[[Links], Any], Any] = field(default_factory=dict)
+
+    def shared(self, make: Callable[[Links], _Made]) -> _Made:
+        """What `make` gives for these links, made once however many rules ask."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        made: _Made = self._shared[make]
+        return made
 
     def launches_of(self, kernel: Kernel) -> Iterator[Launch]:
         return (launch for launch in self.launches if launch.kernel is kernel)
@@ -152,7 +165,7 @@ def _dispatchers(links: Links, module: Module) -> None:
     for function in module.facts.functions:
         if not function.specs:
             continue
-        owner, _, name = function.name.rpartition(".")
+        owner = function.name.rpartition(".")[0]
         if owner and owner in module.classes:
             _class_dispatcher(links, module, owner, function)
             continue
@@ -214,6 +227,15 @@ def _calls(links: Links, module: Module) -> None:
                 links.dispatcher_calls.append(DispatcherCall(module, call, dispatcher))
 
 
+def _of_class(index: Index, module: Module, target: str, slot: str) -> str:
+    """An attribute of an instance is read where its class reads it through self."""
+    holder, _, attribute = target.rpartition(".")
+    for entity in index.resolve(module, holder):
+        if entity.kind == "instance" and entity.callee is not None and entity.callee.kind == "class":
+            return f"{entity.callee.dotted}.{attribute}"
+    return slot
+
+
 def _names_of(module: Module, target: str) -> set[str]:
     """The last name of a reference, and of what this module imports or makes under it."""
     last = target.rpartition(".")[2].lstrip("$")
@@ -222,7 +244,7 @@ def _names_of(module: Module, target: str) -> set[str]:
 
 def _replacement(links: Links, module: Module, override: Override) -> Replacement | None:
     index = links.index
-    slot = index.slot(module, override.target)
+    slot = _of_class(index, module, override.target, index.slot(module, override.target))
     if not slot:
         return None
     kernel = kernel_of(links, index.resolve(module, override.target))
@@ -248,5 +270,7 @@ def _replacement(links: Links, module: Module, override: Override) -> Replacemen
                 registry = entity.module
                 everywhere = any(f.scans for f in registry.facts.functions)
                 items = {klass.item for klass in registry.facts.classes} - {""}
-                forwarding = {"ordered": "ordered", "attribute": "direct"}.get(next(iter(items)), "") if len(items) == 1 else ""
+                forwarding = (
+                    {"ordered": "ordered", "attribute": "direct"}.get(next(iter(items)), "") if len(items) == 1 else ""
+                )
     return Replacement(module, override, slot, kernel, function, home, forwarding, everywhere)

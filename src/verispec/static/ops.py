@@ -15,13 +15,16 @@ from verispec.static.index import Index, Module
 
 _ELSEWHERE: Final = ("xpu", "hpu", "tpu", "npu", "rocm", "hip", "aiter", "musa", "ascend", "neuron")
 _OPTIONAL: Final = re.compile(r"\boptional\s*<(.*)>", re.DOTALL)
-_LIST: Final = re.compile(r"(?:\b(?:vector|ArrayRef|HeaderOnlyArrayRef|List|span)\s*<(.*)>)|\bIntArrayRef\b|\bTensorList\b", re.DOTALL)
+_LIST: Final = re.compile(
+    r"(?:\b(?:vector|ArrayRef|HeaderOnlyArrayRef|List|span)\s*<(.*)>)|\bIntArrayRef\b|\bTensorList\b",
+    re.DOTALL,
+)
 _KINDS: Final = {"SymInt": "int", "int": "int", "Tensor": "Tensor", "float": "float", "bool": "bool", "str": "str"}
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A schema, where it stands, every C++ definition of the functions bound to it, and the namespaces it is called by."""
+    """A schema, where it stands, the C++ definitions bound to it, and the namespaces by which it is called."""
 
     path: str
     schema: Schema
@@ -115,7 +118,7 @@ def calls(index: Index, ops: Ops) -> Iterator[OpCall]:
 
 
 def built_elsewhere(index: Index, path: str) -> bool:
-    """Whether a Python file is for a platform whose ops are not in this tree, and may be other ops of the same names."""
+    """Whether a Python file is for a platform whose ops are not in this tree and may only share their names."""
     return any(word in path and not any(word in source for source in index.cpp) for word in _ELSEWHERE)
 
 

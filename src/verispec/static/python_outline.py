@@ -23,7 +23,7 @@ _SUPER_CALL: Final = re.compile(rb"super\(\)\.(\w+)\(")
 _IMPORT: Final = re.compile(
     rb"^[ \t]*from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n(]+)", re.MULTILINE
 )
-_BETWEEN_WORDS: Final = bytes(c if chr(c).isalnum() and c < 128 or c == 95 else 32 for c in range(256))
+_BETWEEN_WORDS: Final = bytes(c if (chr(c).isalnum() and c < 128) or c == 95 else 32 for c in range(256))
 _LAUNCH: Final = re.compile(rb"(\w+)\s*\[[^\n]*?\]\(")
 _LAUNCH_END: Final = re.compile(rb"^[ \t]*\]\(", re.MULTILINE)
 _OP: Final = re.compile(rb"torch\.ops\.(\w+)\.(\w+)")

@@ -15,13 +15,13 @@ from verispec.static.facts import (
     Decorator,
     Function,
     LaunchSpec,
+    Overflow,
     Override,
     Param,
     PythonFacts,
     TritonUse,
 )
 from verispec.static.python_scope import (
-    FUNCTIONS,
     FunctionNode,
     Nodes,
     Scope,
@@ -37,14 +37,18 @@ _MARK: Final = re.compile(
     rb"|[\"'][a-z_]\w*(?:\.\w+){2,}[\"']\s*:\s*\(?\s*[A-Za-z_][\w.]*\s*[,)}]"
 )
 _PATCH: Final = re.compile(
-    rb"^[ \t]*(?!self\b|cls\b)([A-Za-z_]\w*)(?:\.\w+)+[ \t]*=[ \t]*(?:\([ \t]*$|[A-Za-z_][\w.]*[ \t]*(?:#.*)?$)", re.MULTILINE
+    rb"^[ \t]*(?!self\b|cls\b)([A-Za-z_]\w*)(?:\.\w+)+[ \t]*=[ \t]*(?:\([ \t]*$|[A-Za-z_][\w.]*[ \t]*(?:#.*)?$)",
+    re.MULTILINE,
 )
 _IMPORTED: Final = re.compile(
-    rb"^[ \t]*(?:import[ \t]+[\w.]+[ \t]+as[ \t]+(\w+)|import[ \t]+(\w+)|from[ \t]+[\w.]+[ \t]+import[ \t]+([^\n(]+|\([^)]*\)))",
+    rb"^[ \t]*(?:import[ \t]+[\w.]+[ \t]+as[ \t]+(\w+)|import[ \t]+(\w+)"
+    rb"|from[ \t]+[\w.]+[ \t]+import[ \t]+([^\n(]+|\([^)]*\)))",
     re.MULTILINE,
 )
 _WORDS: Final = re.compile(rb"\w+")
-_DTYPE_METHODS: Final = frozenset({"float", "double", "half", "bfloat16", "int", "long", "short", "bool", "type", "char"})
+_DTYPE_METHODS: Final = frozenset(
+    {"float", "double", "half", "bfloat16", "int", "long", "short", "bool", "type", "char"}
+)
 
 
 def takes_part(data: bytes) -> bool:
@@ -76,7 +80,7 @@ class _Reader:
         self.calls: list[Call] = []
         self.overrides: list[Override] = []
         self.conversions: list[Conversion] = []
-        self.overflows: list[kernel_facts.Overflow] = []
+        self.overflows: list[Overflow] = []
         self.promotes: list[str] = []
         self.triton_uses: list[TritonUse] = []
         self.placeholders: list[tuple[str, tuple[str, ...]]] = []
@@ -104,24 +108,25 @@ class _Reader:
     # Names
 
     def _bind_module(self, nodes: Nodes) -> None:
-        for statement in nodes.of(ast.Import, ast.ImportFrom):
+        for statement in nodes.imports:
             for name, target in imported(statement):
                 self._bind(name, "import", target, statement)
                 self.imports[name] = target
                 if isinstance(statement, ast.ImportFrom):
                     self.from_imports.add(name)
-        for function in nodes.of(*FUNCTIONS):
+        for function in nodes.functions:
             self._bind(function.name, "def", f"${function.name}", function)
             if any(isinstance(decorator, ast.Call) for decorator in function.decorator_list):
                 self.instances.add(function.name)
         for definition in nodes.of(ast.ClassDef):
             self._bind(definition.name, "class", f"${definition.name}", definition)
-        for assignment in nodes.of(ast.Assign, ast.AnnAssign):
-            if assignment.value is None:
-                continue
-            for target in assignment.targets if isinstance(assignment, ast.Assign) else [assignment.target]:
-                if isinstance(target, ast.Name):
-                    self._bind_value(target.id, assignment.value, assignment)
+        for assignment in nodes.of(ast.Assign):
+            for goal in assignment.targets:
+                if isinstance(goal, ast.Name):
+                    self._bind_value(goal.id, assignment.value, assignment)
+        for annotated in nodes.of(ast.AnnAssign):
+            if isinstance(annotated.target, ast.Name) and annotated.value is not None:
+                self._bind_value(annotated.target.id, annotated.value, annotated)
         bound = {binding.name for binding in self.bindings}
         for name_node in nodes.of(ast.Name):
             if isinstance(name_node.ctx, ast.Store) and name_node.id not in bound:
@@ -164,7 +169,7 @@ class _Reader:
         if not kernel:
             for attribute in nodes.of(ast.Attribute):
                 self._triton_use(attribute, scope)
-        for function in nodes.of(*FUNCTIONS):
+        for function in nodes.functions:
             self._function(function, f"{prefix}{function.name}", scope, owner)
         for definition in nodes.of(ast.ClassDef):
             self._class(definition, f"{prefix}{definition.name}", scope)
@@ -190,7 +195,7 @@ class _Reader:
         for call in nodes.of(ast.Call):
             self._call(call, inner)
         # Methods do not see the names of their class, so the scope around is their parent.
-        for function in nodes.of(*FUNCTIONS):
+        for function in nodes.functions:
             self._function(function, f"{name}.{function.name}", scope, name)
         for definition in nodes.of(ast.ClassDef):
             self._class(definition, f"{name}.{definition.name}", scope)
@@ -238,7 +243,7 @@ class _Reader:
         return Decorator(scope.one(text), text, call is not None, tuple(keywords))
 
     def _kernel(self, node: FunctionNode) -> tuple[str, tuple[str, ...] | None, bool]:
-        """The kernel dialect of a function, the arguments that its decorators give, and whether one is not understood."""
+        """A function's kernel dialect, the arguments that its decorators give, and whether one is not understood."""
         jit, opaque = "", False
         given: set[str] | None = set()
         for decorator in node.decorator_list:
@@ -367,7 +372,7 @@ class _Reader:
 def _reads(nodes: Nodes) -> set[str]:
     """The names that are read in `nodes`, nested functions included."""
     found = {n.id for n in nodes.of(ast.Name) if isinstance(n.ctx, ast.Load)}
-    for inner in nodes.of(*FUNCTIONS, ast.Lambda, ast.ClassDef):
+    for inner in [*nodes.functions, *nodes.of(ast.Lambda), *nodes.of(ast.ClassDef)]:
         found.update(n.id for n in ast.walk(inner) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
     return found
 
@@ -453,8 +458,12 @@ def _converts(node: FunctionNode, nodes: Nodes) -> bool:
         return False
     returns = [n.value for n in nodes.of(ast.Return)]
     first = node.args.args[0].arg
-    return bool(returns) and any(_conversion_of(value, first) for value in returns) and all(
-        isinstance(value, ast.Name) and value.id == first or _conversion_of(value, first) for value in returns
+    return (
+        bool(returns)
+        and any(_conversion_of(value, first) for value in returns)
+        and all(
+            (isinstance(value, ast.Name) and value.id == first) or _conversion_of(value, first) for value in returns
+        )
     )
 
 
@@ -491,10 +500,10 @@ def _conversions(function: str, nodes: Nodes, params: set[str], scope: Scope) ->
             method = _conversion_of(value, name)
             if method:
                 return name, method
-        if isinstance(value, ast.Call) and len(value.args) == 1 and isinstance(value.args[0], ast.Name):
-            if value.args[0].id in params and dotted(value.func) and "." not in dotted(value.func):
-                return value.args[0].id, scope.one(dotted(value.func))
-        return None
+        if not isinstance(value, ast.Call) or len(value.args) != 1 or not isinstance(value.args[0], ast.Name):
+            return None
+        via = dotted(value.func)
+        return (value.args[0].id, scope.one(via)) if value.args[0].id in params and via and "." not in via else None
 
     for assignment in nodes.of(ast.Assign):
         target, found = assignment.targets[0], conversion(assignment.value)

@@ -25,7 +25,7 @@ class Nodes:
 
     def __init__(self, statements: list[ast.stmt]) -> None:
         groups: dict[type, list[ast.AST]] = {}
-        stack: list[ast.AST] = statements[::-1]
+        stack: list[ast.AST] = list(reversed(statements))
         while stack:
             node = stack.pop()
             kind = type(node)
@@ -44,9 +44,17 @@ class Nodes:
                     stack.append(value)
         self._groups = groups
 
-    def of(self, *kinds: type[_Node]) -> list[_Node]:
-        """The nodes of these types; those of one type in source order."""
-        return [cast(_Node, node) for kind in kinds for node in self._groups.get(kind, ())]
+    def of(self, kind: type[_Node]) -> list[_Node]:
+        """The nodes of exactly this type, in source order."""
+        return cast("list[_Node]", self._groups.get(kind, []))
+
+    @property
+    def functions(self) -> list[FunctionNode]:
+        return [*self.of(ast.FunctionDef), *self.of(ast.AsyncFunctionDef)]
+
+    @property
+    def imports(self) -> list[ast.Import | ast.ImportFrom]:
+        return [*self.of(ast.Import), *self.of(ast.ImportFrom)]
 
 
 def dotted(node: ast.AST | None) -> str:
@@ -139,7 +147,7 @@ def function_scope(node: FunctionNode, name: str, parent: Scope, owner: str) -> 
 
 def bind_all(scope: Scope, nodes: Nodes) -> None:
     """Bind every name that `nodes` bind in `scope`."""
-    for statement in nodes.of(ast.Import, ast.ImportFrom):
+    for statement in nodes.imports:
         for name, target in imported(statement):
             scope.bind(name, target)
     for assignment in nodes.of(ast.Assign):
@@ -148,10 +156,15 @@ def bind_all(scope: Scope, nodes: Nodes) -> None:
     for annotated in nodes.of(ast.AnnAssign):
         if annotated.value is not None:
             _bind_target(scope, annotated.target, annotated.value)
-    for definition in nodes.of(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+    for definition in (*nodes.functions, *nodes.of(ast.ClassDef)):
         scope.bind(definition.name, "")
-    for binder in nodes.of(ast.For, ast.AsyncFor, ast.NamedExpr, ast.AugAssign, ast.comprehension):
-        _spoil(scope, binder.target)
+    targets: list[ast.expr] = [loop.target for loop in nodes.of(ast.For)]
+    targets += [loop.target for loop in nodes.of(ast.AsyncFor)]
+    targets += [loop.target for loop in nodes.of(ast.comprehension)]
+    targets += [change.target for change in nodes.of(ast.NamedExpr)]
+    targets += [change.target for change in nodes.of(ast.AugAssign)]
+    for changed in targets:
+        _spoil(scope, changed)
     for item in nodes.of(ast.withitem):
         if item.optional_vars is not None:
             _spoil(scope, item.optional_vars)
@@ -165,9 +178,9 @@ def bind_all(scope: Scope, nodes: Nodes) -> None:
                 scope.mappings[owner] = (scope.mappings[owner][0], True)
             if owner in scope.sequences and call.func.attr in {"append", "extend", "insert", "pop"}:
                 del scope.sequences[owner]
-    for declaration in nodes.of(ast.Global, ast.Nonlocal):
-        for name in declaration.names:
-            scope.names.pop(name, None)
+    outer = [d.names for d in nodes.of(ast.Global)] + [d.names for d in nodes.of(ast.Nonlocal)]
+    for name in (name for names in outer for name in names):
+        scope.names.pop(name, None)
 
 
 def _spoil(scope: Scope, target: ast.AST) -> None:
@@ -207,7 +220,11 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
         scope.mappings[target.id] = mapping
     else:
         scope.mappings.pop(target.id, None)
-    if isinstance(value, (ast.Tuple, ast.List)) and not seen and not any(isinstance(e, ast.Starred) for e in value.elts):
+    if (
+        isinstance(value, (ast.Tuple, ast.List))
+        and not seen
+        and not any(isinstance(e, ast.Starred) for e in value.elts)
+    ):
         scope.sequences[target.id] = len(value.elts)
     else:
         scope.sequences.pop(target.id, None)

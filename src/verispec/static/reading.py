@@ -9,6 +9,7 @@ import pickle
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
@@ -61,7 +62,7 @@ def facts(path: str, data: bytes, *, deep: bool = False) -> FileFacts:
     except (RecursionError, MemoryError):
         return FileFacts(
             outline,
-            problem=("V-SRC-DEEP", "nested too deeply to be parsed", "expressions or blocks inside each other without end",
+            problem=("V-SRC-DEEP", "nested too deeply to be parsed", "expressions inside each other without end",
                      "correct the file; its kernels and calls were not judged"),
         )  # fmt: skip
 
@@ -114,7 +115,7 @@ def read_all(
     work: list[_Work] = []
     blobs: dict[str, str] = {}
     for file in files:
-        key = f"{file.blob}{os.path.splitext(file.path)[1] in PYTHON}" if file.blob else ""
+        key = f"{file.blob}{file.path.endswith(PYTHON)}" if file.blob else ""
         known = cache.get(key, deep)
         if known is not None:
             found[file.path] = known
@@ -122,7 +123,9 @@ def read_all(
         try:
             data = file.read() if file.size <= LARGEST else b" " * (LARGEST + 1)
         except OSError as error:
-            report(Diagnostic("V-SRC-UNREADABLE", "the file could not be read", file.path, str(error), "check the tree"))
+            report(
+                Diagnostic("V-SRC-UNREADABLE", "the file could not be read", file.path, str(error), "check the tree")
+            )
             continue
         work.append((file.path, data, deep))
         blobs[file.path] = key
@@ -149,7 +152,7 @@ def _run(work: list[_Work]) -> Iterable[tuple[str, FileFacts]]:
     work = sorted(work, key=lambda item: len(item[1]))
     shares = [work[start::processors] for start in range(processors)]
     context = multiprocessing.get_context("fork")
-    children: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
+    children: list[tuple[BaseProcess, Connection]] = []
     for share in shares[1:]:
         receiver, sender = context.Pipe(duplex=False)
         child = context.Process(target=_child, args=(share, sender))
@@ -157,13 +160,13 @@ def _run(work: list[_Work]) -> Iterable[tuple[str, FileFacts]]:
         sender.close()
         children.append((child, receiver))
     results = _read_share(shares[0])
-    for (child, receiver), share in zip(children, shares[1:], strict=True):
+    for (process, receiver), part in zip(children, shares[1:], strict=True):
         try:
             results.extend(pickle.loads(receiver.recv_bytes()))
         except EOFError:
             # A file that kills its reader (a parser fault) must not take the others with it.
-            results.extend((path, _killed()) for path, _, _ in share)
-        child.join()
+            results.extend((path, _killed()) for path, _, _ in part)
+        process.join()
     return results
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from verispec.errors import Diagnostic
@@ -53,4 +54,4 @@ class MemoryTree:
     def files(self) -> Iterable[SourceFile]:
         for path, source in self.sources.items():
             data = source.encode() if isinstance(source, str) else source
-            yield SourceFile(path, "", lambda data=data: data, len(data))
+            yield SourceFile(path, "", partial(bytes, data), len(data))

@@ -131,7 +131,9 @@ def test_fallback_that_nobody_installs_is_not_judged(judged):
     assert judged("SIG101", sources) == ()
 
 
-@pytest.mark.parametrize(("params", "wrong"), [("out, limit, draft, FLAG=False", True), ("out, source, limit, FLAG=False", False)])
+@pytest.mark.parametrize(
+    ("params", "wrong"), [("out, limit, draft, FLAG=False", True), ("out, source, limit, FLAG=False", False)]
+)
 def test_order_of_a_fallback_that_is_called_by_position(judged, params, wrong):
     findings = judged("SIG104", with_fallback("out, draft, limit, FLAG=True", params))
     assert bool(findings) is wrong
@@ -334,4 +336,9 @@ def test_wrong_call_in_a_test_is_a_warning(judged):
 def test_unknown_outer_decorator_leaves_doubt(judged):
     source = KERNEL.format(call="out, draft, limit, FLAG=True, NEW=1").replace("@triton.jit(", "@adapted\n@triton.jit(")
     (finding,) = judged("SIG101", {"engine/sampler.py": source})
+    assert finding.level is Level.WARNING
+
+
+def test_option_of_an_unknown_back_end_is_a_warning(judged):
+    (finding,) = judged("SIG101", kernel("out, draft, limit, FLAG=True, reuse_buffers=1"))
     assert finding.level is Level.WARNING

@@ -66,7 +66,9 @@ class Model(SupportsEagle):
 USER = "def use(model):\n    model.set_aux_hidden_state_layers([1])\n    {more}\n"
 
 
-@pytest.mark.parametrize("name", ["set_aux_hidden_state_layer", "set_hidden_state_layers", "set_aux_hidden_states_layers"])
+@pytest.mark.parametrize(
+    "name", ["set_aux_hidden_state_layer", "set_hidden_state_layers", "set_aux_hidden_states_layers"]
+)
 @pytest.mark.parametrize(("more", "found"), [("pass", 1), ("model.{name}([2])", 0)])
 def test_method_one_word_from_its_hook(judged, name, more, found):
     sources = {
@@ -87,7 +89,9 @@ def test_method_that_is_the_hook_or_another(judged, name):
 
 @pytest.mark.parametrize(("bases", "found"), [("Base", 1), ("Base, SupportsEagle", 0), ("Follower", 0)])
 def test_variants_of_a_class(judged, bases, found):
-    text = "from engine.interface import SupportsEagle\nfrom engine.common import Base, Follower\n\nclass Model({}):\n    pass\n"
+    text = (
+        "from engine.interface import SupportsEagle\nfrom engine.common import Base, Follower\n\nclass Model({}): ...\n"
+    )
     sources = {
         "engine/interface.py": INTERFACE,
         "engine/common.py": "from engine.interface import SupportsEagle\n\nclass Base:\n    pass\n\n"

@@ -9,7 +9,8 @@ USER = "from engine.a import GREEDY_TEMPERATURE\n"
     ("sources", "found"),
     [
         ({"engine/a.py": "GREEDY_TEMPERATURE = 0", "engine/b.py": "GREEDY_TEMPERATURE = -1", "engine/c.py": USER}, 1),
-        ({"engine/a.py": "GREEDY_TEMPERATURE = 0", "engine/b.py": "GREEDY_TEMPERATURE: float = 0.0", "engine/c.py": USER}, 0),
+        ({"engine/a.py": "GREEDY_TEMPERATURE = 0", "engine/b.py": "GREEDY_TEMPERATURE: float = 0.0",
+          "engine/c.py": USER}, 0),
         ({"engine/a.py": "GREEDY_TEMPERATURE = 0", "engine/b.py": "GREEDY_TEMPERATURE = -1"}, 0),
         ({"engine/a.py": "BLOCK_SIZE = 16", "engine/b.py": "BLOCK_SIZE = 32",
           "engine/c.py": "from engine.a import BLOCK_SIZE\n"}, 0),

@@ -51,7 +51,11 @@ def install():
 
 
 def sources(*, host="16", body="out[:] = n if WIDE else 0", installed=True):
-    tree = {"engine/sampler.py": SAMPLER.format(host=host), "engine/compat.py": COMPAT, "engine/placeholder.py": PLACEHOLDER}
+    tree = {
+        "engine/sampler.py": SAMPLER.format(host=host),
+        "engine/compat.py": COMPAT,
+        "engine/placeholder.py": PLACEHOLDER,
+    }
     return {**tree, "engine/fallback.py": FALLBACK.format(body=body)} if installed else tree
 
 

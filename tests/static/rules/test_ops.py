@@ -73,7 +73,9 @@ def test_function_bound_apart_from_its_schema(judged):
 )
 def test_call_against_its_schema(judged, call, words):
     findings = judged("SIG302", sources(call=call))
-    assert [(finding.level, words in finding.message) for finding in findings] == ([(Level.ERROR, True)] if words else [])
+    assert [(finding.level, words in finding.message) for finding in findings] == (
+        [(Level.ERROR, True)] if words else []
+    )
 
 
 def test_same_op_of_another_library_is_another_op(judged):
@@ -102,7 +104,9 @@ def test_written_tensor_without_its_mark(judged, body, mark, found):
     assert all("output" in finding.message for finding in findings)
 
 
-@pytest.mark.parametrize("body", ["  auto* p = output.data_ptr<int64_t>();\n  use(p[0]);", "  auto x = output.clone();", ""])
+@pytest.mark.parametrize(
+    "body", ["  auto* p = output.data_ptr<int64_t>();\n  use(p[0]);", "  auto x = output.clone();", ""]
+)
 def test_read_tensor_needs_no_mark(judged, body):
     assert judged("SIG303", sources(mark="", body=body)) == ()
 

@@ -77,13 +77,40 @@ def test_override_beside_a_copied_name_is_a_warning(judged):
 
 
 @pytest.mark.parametrize(
-    "module", ["sys.modules.get('engine.proposer')", "sys.modules['engine.proposer']", "import_module('engine.proposer')"]
+    "module",
+    ["sys.modules.get('engine.proposer')", "sys.modules['engine.proposer']", "import_module('engine.proposer')"],
 )
 def test_override_through_a_module_object(judged, module):
     tree = sources("", f"engine.sampler.accept_kernel = fb.kernel\nholder = {module}\nname = 'accept_kernel'\n"
                        "setattr(holder, name, fb.kernel)")  # fmt: skip
     tree["engine/proposer.py"] = "from engine.sampler import accept_kernel\n" + DIRECT.format("accept")
     assert judged("SIG201", tree) == ()
+
+
+OWNER = """
+import triton
+
+class Owner:
+    @staticmethod
+    @triton.jit
+    def kernel(out, n):
+        pass
+
+    def __call__(self, out, n):
+        self.kernel[(1,)](out, n)
+
+OWNED = Owner()
+"""
+
+
+@pytest.mark.parametrize("holder", ["OWNED", "Owner"])
+def test_override_of_a_kernel_that_an_instance_holds(judged, holder):
+    tree = {**sources(DIRECT, f"engine.owner.{holder}.kernel = fb.kernel"), "engine/owner.py": OWNER}
+    tree["engine/runner.py"] = tree["engine/runner.py"].replace("import engine.sampler", "import engine.owner")
+    assert judged("SIG201", tree) == ()
+    tree["engine/fallback.py"] = FALLBACK.replace("def impl(out, n)", "def impl(out)")
+    (finding,) = judged("SIG103", tree)
+    assert finding.symbol == "engine.owner.Owner.kernel"
 
 
 def test_kernel_without_a_counterpart(judged):
@@ -125,10 +152,26 @@ def test_plugin_patch_against_the_core(judged, params, words):
     assert [words in finding.message for finding in findings] == ([True] if words else [])
 
 
+@pytest.mark.parametrize(("params", "found"), [("self, block, prepend=False", 0), ("self, block", 1)])
+def test_plain_function_that_becomes_a_method(judged, params, found):
+    core = {"engine/pool.py": "class Pool:\n    def free(self, block, prepend=False):\n        pass\n"}
+    plugin = {
+        "plugin/patch.py": f"""
+        from engine.pool import Pool
+
+        def free({params}):
+            pass
+
+        Pool.free = free
+        """
+    }
+    assert len(judged("SIG204", plugin, core)) == found
+
+
 def test_findings_of_the_core_alone_are_not_repeated(judged):
     core = sources(CAPTURED, "engine.sampler.accept_kernel = fb.kernel")
     assert judged("SIG201", {"plugin/x.py": "import engine.sampler\n"}, core) == ()
-    plugin = {"plugin/x.py": "import engine.sampler\nfrom plugin.f import kernel\nengine.sampler.accept_kernel = kernel\n",
+    plugin = {"plugin/x.py": "import engine.sampler\nimport plugin.f\nengine.sampler.accept_kernel = plugin.f.kernel\n",
               "plugin/f.py": FALLBACK}  # fmt: skip
     core = {"engine/sampler.py": core["engine/sampler.py"]}
     (finding,) = judged("SIG201", plugin, core)

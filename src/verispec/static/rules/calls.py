@@ -37,7 +37,11 @@ class _Disagreement:
 ORDER = "order differs"
 
 
-def _disagreements(links: Links) -> Iterator[_Disagreement]:
+def _disagreements(links: Links) -> list[_Disagreement]:
+    return list(_all_disagreements(links))
+
+
+def _all_disagreements(links: Links) -> Iterator[_Disagreement]:
     for launch in links.launches:
         yield from _launch_and_kernel(launch)
     for dispatcher in links.dispatchers.values():
@@ -57,7 +61,7 @@ def _disagreements(links: Links) -> Iterator[_Disagreement]:
 
 def _launch_and_kernel(launch: Launch) -> Iterator[_Disagreement]:
     results = [(f, bind_call(launch.call, f, LAUNCH_OPTIONS)) for f in launch.kernel.functions]
-    if any(not problems for _, problems in results) or len(launch.call.targets) > 1 and not results:
+    if any(not problems for _, problems in results) or (len(launch.call.targets) > 1 and not results):
         return
     function, problems = results[0]
     for problem in problems:
@@ -66,6 +70,8 @@ def _launch_and_kernel(launch: Launch) -> Iterator[_Disagreement]:
             Side("kernel", place(launch.kernel.module, function), rendering.signature(function)),
         )
         certain = not function.opaque and len(results) == 1 and len(launch.call.targets) == 1
+        # A back end may take options that nobody else knows; they are spelled like options, not like flags.
+        certain = certain and (problem.kind != UNEXPECTED or any(name != name.lower() for name in problem.names))
         yield _Disagreement(problem, launch.kernel.name, launch.location, sides, certain)
 
 
@@ -127,7 +133,9 @@ def _replacement(links: Links, replacement: Replacement) -> Iterator[_Disagreeme
             _kernel_side(replacement),
             target,
         )
-        if replacement.forwarding == "ordered" and [p.name for p in original.params] != [p.name for p in function.params]:
+        if replacement.forwarding == "ordered" and [p.name for p in original.params] != [
+            p.name for p in function.params
+        ]:
             problems = _ordered_problems(dispatcher, original, function)
         else:
             problems = _spec_problems(dispatcher, function, options=bool(function.jit))
@@ -159,7 +167,7 @@ def _kernel_side(replacement: Replacement) -> Side:
 
 def _check(kind: str, rule: str) -> Callable[[Links], Iterator[Finding]]:
     def check(links: Links) -> Iterator[Finding]:
-        for found in _disagreements(links):
+        for found in links.shared(_disagreements):
             if found.problem.kind != kind:
                 continue
             target = found.sides[-1]
@@ -196,8 +204,8 @@ RULES = (
         "SIG101",
         "unexpected keyword",
         Level.ERROR,
-        "A launch passes a keyword that an implementation it can reach does not take, so the call raises TypeError the "
-        "first time it runs there. In vLLM 0.20.0 the rejection kernels and their callers gained uniform_probs, "
+        "A launch passes a keyword that an implementation it can reach does not take, so the call raises TypeError "
+        "the first time it runs there. In vLLM 0.20.0 the rejection kernels and their callers gained uniform_probs, "
         "synthetic_conditional_rates and SYNTHETIC_MODE; the CPU fallbacks did not, and every speculative request on "
         "a CPU died until 0.21.0. USE_FP64_GUMBEL repeated it in 0.23.0.",
         _check(UNEXPECTED, "SIG101"),
@@ -206,9 +214,9 @@ RULES = (
         "SIG102",
         "missing required argument",
         Level.ERROR,
-        "A launch leaves out an argument that an implementation requires. Kernels lose and gain parameters in the same "
-        "change as their callers, but fallbacks, plugins and tests in other files keep the old list and fail when "
-        "they are reached, as the vLLM plugins do after every release that touches a shared kernel.",
+        "A launch leaves out an argument that an implementation requires. Kernels lose and gain parameters in the "
+        "same change as their callers, but fallbacks, plugins and tests in other files keep the old list and fail "
+        "when they are reached, as the vLLM plugins do after every release that touches a shared kernel.",
         _check(MISSING, "SIG102"),
     ),
     Rule(
@@ -224,9 +232,10 @@ RULES = (
         "SIG104",
         "order differs where forwarding is positional",
         Level.ERROR,
-        "Arguments are forwarded by position, and an implementation lists the same parameters in another order: nothing "
-        "raises, the values trade places. vLLM's kernel registry forwards by keyword only when all parameter names "
-        "agree, otherwise in the kernel's order, so a fallback with one renamed parameter depends on order alone.",
+        "Arguments are forwarded by position, and an implementation lists the same parameters in another order: "
+        "nothing raises, the values trade places. vLLM's kernel registry forwards by keyword only when all parameter "
+        "names agree, otherwise in the kernel's order, so a fallback with one renamed parameter depends on order "
+        "alone.",
         _check(ORDER, "SIG104"),
     ),
 )

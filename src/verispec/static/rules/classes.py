@@ -11,9 +11,13 @@ from verispec.static.launches import Links
 from verispec.static.rules._model import Rule
 
 
+def _hierarchy(links: Links) -> Hierarchy:
+    return Hierarchy(links.index)
+
+
 def _missed(links: Links) -> Iterator[Finding]:
     """Overrides that repeat the setup calls of their base's method, all but those of an interface."""
-    types = Hierarchy(links.index)
+    types = links.shared(_hierarchy)
     hooks: dict[str, Type] = {}
     for entry in types:
         if "Protocol" in entry.outline.bases or any(base.outline.name == "Protocol" for base in types.bases(entry)):
@@ -39,9 +43,15 @@ def _missed(links: Links) -> Iterator[Finding]:
                 # A call of the base's own helper counts only when nearly all the rest was repeated.
                 if interface is None and len(shared) * 4 < len(original.calls) * 3:
                     continue
-                target = Side("interface", interface.location, f"{interface.outline.name}.{call}") if interface else None
+                target = (
+                    Side("interface", interface.location, f"{interface.outline.name}.{call}") if interface else None
+                )
                 sides = (
-                    Side("override", entry.at(method), f"{entry.outline.name}.{method.name} calls {', '.join(sorted(shared)[:6])}"),
+                    Side(
+                        "override",
+                        entry.at(method),
+                        f"{entry.outline.name}.{method.name} calls {', '.join(sorted(shared)[:6])}",
+                    ),
                     Side("base", base.at(original), f"{base.outline.name}.{method.name} calls {call}"),
                     *([target] if target else []),
                 )
@@ -77,7 +87,7 @@ def _reach(entry: Type, name: str, ancestors: list[Type]) -> set[str]:
 
 def _misspelled(links: Links) -> Iterator[Finding]:
     """Methods that nobody names, one word away from a method of a base that others do name."""
-    types = Hierarchy(links.index)
+    types = links.shared(_hierarchy)
     suspects: list[tuple[Type, str, Type, str]] = []
     for entry in types:
         if links.index.is_test(entry.module.path):
@@ -104,7 +114,11 @@ def _misspelled(links: Links) -> Iterator[Finding]:
             continue
         method = entry.method(name)
         original = base.method(other)
-        if method is None or original is None or any(name in m.calls for c in entry.module.outline.classes for m in c.methods):
+        if (
+            method is None
+            or original is None
+            or any(name in m.calls for c in entry.module.outline.classes for m in c.methods)
+        ):
             continue
         yield Finding(
             "SIG503",
@@ -127,8 +141,10 @@ def _one_word_apart(name: str, other: str) -> bool:
     if len(a) == len(b):
         return len(a) > 2 and sum(x != y for x, y in zip(a, b, strict=True)) == 1 and _alike(a, b)
     longer, shorter = (a, b) if len(a) > len(b) else (b, a)
-    return len(shorter) > 1 and len(longer) == len(shorter) + 1 and any(
-        longer[:i] + longer[i + 1 :] == shorter for i in range(len(longer))
+    return (
+        len(shorter) > 1
+        and len(longer) == len(shorter) + 1
+        and any(longer[:i] + longer[i + 1 :] == shorter for i in range(len(longer)))
     )
 
 
@@ -140,12 +156,8 @@ def _alike(a: list[str], b: list[str]) -> bool:
 
 def _variants(links: Links) -> Iterator[Finding]:
     """Variants of a class in sibling folders of which one follows a protocol that the other does not."""
-    types = Hierarchy(links.index)
-    protocols = {
-        entry.outline.name
-        for entry in types
-        if "Protocol" in entry.outline.bases
-    }
+    types = links.shared(_hierarchy)
+    protocols = {entry.outline.name for entry in types if "Protocol" in entry.outline.bases}
     groups: dict[tuple[str, str], list[Type]] = defaultdict(list)
     for entry in types:
         parts = entry.module.path.split("/")
@@ -185,28 +197,28 @@ RULES = (
         "SIG502",
         "interface hook missed",
         Level.WARNING,
-        "A subclass overrides a method without calling its base, repeats the base's setup calls, and leaves one out that an "
-        "interface declares. vLLM's CPU runner overrode load_model and loaded the drafter, but never told the model which "
-        "layers' hidden states Eagle3 needs, because the GPU runner did that inline; Eagle3 did not start on CPUs until "
-        "0.22.0 moved the call into a hook that both call.",
+        "A subclass overrides a method without calling its base, repeats the base's setup calls, and leaves one out "
+        "that an interface declares. vLLM's CPU runner overrode load_model and loaded the drafter, but never told the "
+        "model which layers' hidden states Eagle3 needs, because the GPU runner did that inline; Eagle3 did not start "
+        "on CPUs until 0.22.0 moved the call into a hook that both call.",
         _missed,
     ),
     Rule(
         "SIG503",
         "interface hook misspelled",
         Level.WARNING,
-        "A method that nobody calls has a name one word away from a method of its interface that others do call, so the "
-        "interface's default runs instead and nothing complains. A model that defines set_aux_hidden_state_layer for "
-        "set_aux_hidden_state_layers loads, and drafts from the wrong states.",
+        "A method that nobody calls has a name one word away from a method of its interface that others do call, so "
+        "the interface's default runs instead and nothing complains. A model that defines set_aux_hidden_state_layer "
+        "for set_aux_hidden_state_layers loads, and drafts from the wrong states.",
         _misspelled,
     ),
     Rule(
         "SIG504",
         "platform variants with different protocols",
         Level.WARNING,
-        "The same class exists once for each platform, and one of them lacks a protocol of the other. The feature behind the "
-        "protocol works on one platform and raises on the other: a vLLM model had SupportsEagle3 in its nvidia folder and "
-        "not in its amd folder, and failed on ROCm alone.",
+        "The same class exists once for each platform, and one of them lacks a protocol of the other. The feature "
+        "behind the protocol works on one platform and raises on the other: a vLLM model had SupportsEagle3 in its "
+        "nvidia folder and not in its amd folder, and failed on ROCm alone.",
         _variants,
     ),
 )

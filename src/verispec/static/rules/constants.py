@@ -11,7 +11,18 @@ from verispec.static.index import Module
 from verispec.static.launches import Links
 from verispec.static.rules._model import Rule
 
-_SENTINELS = ("TEMPERATURE", "TOKEN_ID", "PAD_ID", "SLOT_ID", "BLOCK_ID", "PLACEHOLDER", "SENTINEL", "INVALID", "EPS", "MAX_SPEC")
+_SENTINELS = (
+    "TEMPERATURE",
+    "TOKEN_ID",
+    "PAD_ID",
+    "SLOT_ID",
+    "BLOCK_ID",
+    "PLACEHOLDER",
+    "SENTINEL",
+    "INVALID",
+    "EPS",
+    "MAX_SPEC",
+)
 
 
 def _disagree(links: Links) -> Iterator[Finding]:
@@ -35,7 +46,9 @@ def _disagree(links: Links) -> Iterator[Finding]:
         }
         if max(used.values()) <= len(found):
             continue
-        sides = tuple(Side(module.name, Location(module.path, c.line), f"{name} = {c.value}") for module, c in found[:6])
+        sides = tuple(
+            Side(module.name, Location(module.path, c.line), f"{name} = {c.value}") for module, c in found[:6]
+        )
         yield Finding(
             "SIG501",
             Level.WARNING,
@@ -60,9 +73,9 @@ RULES = (
         "SIG501",
         "duplicated constants that disagree",
         Level.WARNING,
-        "A sentinel or limit that several modules share is defined more than once, with different values. vLLM moved the "
-        "temperature that means greedy from -1 to 0 in one of its places only; rows were divided by zero and requests ended "
-        "empty, and a plugin with a copy of its own crashed on the next upgrade.",
+        "A sentinel or limit that several modules share is defined more than once, with different values. vLLM moved "
+        "the temperature that means greedy from -1 to 0 in one of its places only; rows were divided by zero and "
+        "requests ended empty, and a plugin with a copy of its own crashed on the next upgrade.",
         _disagree,
     ),
 )

@@ -44,7 +44,7 @@ def _narrow_rows(links: Links) -> Iterator[Finding]:
     for module in links.index.modules.values():
         if links.index.is_test(module.path):
             continue
-        promoting = [name for name in module.facts.promotes]
+        promoting = module.facts.promotes
         grouped: dict[str, list[tuple[str, int]]] = defaultdict(list)
         for overflow in module.facts.overflows:
             grouped[overflow.function].append((overflow.text, overflow.line))
@@ -123,28 +123,28 @@ RULES = (
         "SIG402",
         "flag accepted and never read",
         Level.WARNING,
-        "A fallback takes a flag that decides a branch of its kernel, and never reads it: nothing raises, and the platform "
-        "silently computes something else. vLLM's CPU fallback of sample_recovered_tokens_kernel accepts USE_FP64_GUMBEL "
-        "for the sake of the signature and narrows the noise to float32 all the same.",
+        "A fallback takes a flag that decides a branch of its kernel, and never reads it: nothing raises, and the "
+        "platform silently computes something else. vLLM's CPU fallback of sample_recovered_tokens_kernel accepts "
+        "USE_FP64_GUMBEL for the sake of the signature and narrows the noise to float32 all the same.",
         _unread,
     ),
     Rule(
         "SIG403",
         "row times stride in 32 bits",
         Level.WARNING,
-        "A kernel multiplies a 32-bit program index by a stride or a vocabulary size. With a vocabulary of 150,000 the "
-        "product passes 2^31 at row 14,000 and wraps: late requests are judged by foreign rows. vLLM promoted the index in "
-        "most of its rejection kernels and missed two for block verification, which is why a promoting sibling in the same "
-        "file makes this a warning and no sibling a note.",
+        "A kernel multiplies a 32-bit program index by a stride or a vocabulary size. With a vocabulary of 150,000 "
+        "the product passes 2^31 at row 14,000 and wraps: late requests are judged by foreign rows. vLLM promoted the "
+        "index in most of its rejection kernels and missed two for block verification, which is why a promoting "
+        "sibling in the same file makes this a warning and no sibling a note.",
         _narrow_rows,
     ),
     Rule(
         "SIG404",
         "host code that needs Triton where it may be absent",
         Level.ERROR,
-        "Host code uses an attribute of the triton module that the tree's own stand-in for an absent Triton lacks, in a "
-        "function that launches a kernel with a fallback for that very case. The fallback is never reached: the line "
-        "before it raises AttributeError. triton.next_power_of_2 in launch code is the usual one.",
+        "Host code uses an attribute of the triton module that the tree's own stand-in for an absent Triton lacks, in "
+        "a function that launches a kernel with a fallback for that very case. The fallback is never reached: the "
+        "line before it raises AttributeError. triton.next_power_of_2 in launch code is the usual one.",
         _needs_triton,
     ),
 )

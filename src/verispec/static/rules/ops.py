@@ -9,8 +9,12 @@ from verispec.static.binding import bind_call
 from verispec.static.facts import CppFunction, Function, Param, Schema
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.launches import Links
-from verispec.static.ops import Op, agrees, built_elsewhere, calls, collect
+from verispec.static.ops import Op, Ops, agrees, built_elsewhere, calls, collect
 from verispec.static.rules._model import Rule
+
+
+def _ops(links: Links) -> Ops:
+    return collect(links.index)
 
 
 def _render(function: CppFunction) -> str:
@@ -18,7 +22,7 @@ def _render(function: CppFunction) -> str:
 
 
 def _schema_and_function(links: Links) -> Iterator[Finding]:
-    for ops in collect(links.index).by_name.values():
+    for ops in links.shared(_ops).by_name.values():
         for op in ops:
             if not op.known or not op.functions or any(agrees(op.schema, function) for _, function in op.functions):
                 continue
@@ -47,7 +51,7 @@ def _as_function(schema: Schema) -> Function:
 
 
 def _call_and_schema(links: Links) -> Iterator[Finding]:
-    for call in calls(links.index, collect(links.index)):
+    for call in calls(links.index, links.shared(_ops)):
         results = [(op, bind_call(call.call, _as_function(op.schema))) for op in call.ops]
         if any(not problems or not op.known for op, problems in results):
             continue
@@ -70,7 +74,7 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
 
 
 def _unmarked(links: Links) -> Iterator[Finding]:
-    for ops in collect(links.index).by_name.values():
+    for ops in links.shared(_ops).by_name.values():
         for op in ops:
             yield from _unmarked_of(op)
 
@@ -102,11 +106,11 @@ def _unmarked_of(op: Op) -> Iterator[Finding]:
 
 def _lost_write(links: Links) -> Iterator[Finding]:
     index = links.index
-    ops = collect(index)
+    ops = links.shared(_ops)
     for module in index.modules.values():
         for conversion in module.facts.conversions:
             found = ops.called(conversion.sink)
-            args = [op.schema.args[conversion.index] for op in found if conversion.index < len(op.schema.args)]
+            args = [op.schema.args[conversion.position] for op in found if conversion.position < len(op.schema.args)]
             if not args or not all(argument.mutable for argument in args):
                 continue
             via = conversion.via
@@ -141,16 +145,16 @@ RULES = (
         "SIG301",
         "schema and C++ function disagree",
         Level.ERROR,
-        "An op's schema lists other parameters than the C++ function that it binds. Libraries that box the call do not "
-        "notice at build time; the op fails when it is loaded or first called. Ops that are defined once for a GPU and "
-        "once for a CPU, under the same name in different files, drift apart in this way.",
+        "An op's schema lists other parameters than the C++ function that it binds. Libraries that box the call do "
+        "not notice at build time; the op fails when it is loaded or first called. Ops that are defined once for a "
+        "GPU and once for a CPU, under the same name in different files, drift apart in this way.",
         _schema_and_function,
     ),
     Rule(
         "SIG302",
         "call and schema disagree",
         Level.ERROR,
-        "A Python call of torch.ops does not bind to any schema of that op in the tree, so it raises when it is reached. "
+        "A Python call of torch.ops does not bind to any schema of that op in the tree, so it raises when reached. "
         "Callers in rarely built back ends keep the old list when an op gains a parameter.",
         _call_and_schema,
     ),
@@ -158,18 +162,19 @@ RULES = (
         "SIG303",
         "tensor written but not marked mutable",
         Level.WARNING,
-        "A C++ function writes into a tensor that its schema does not mark with an exclamation mark. Eager mode works; "
-        "torch.compile may reorder, drop or functionalize the call and the write is lost. vLLM's bindings leave the mark "
-        "out on purpose for scratch workspaces and say so; anything else is an accident.",
+        "A C++ function writes into a tensor that its schema does not mark with an exclamation mark. Eager mode "
+        "works; torch.compile may reorder, drop or functionalize the call and the write is lost. vLLM's bindings "
+        "leave the mark out on purpose for scratch workspaces and say so; anything else is an accident.",
         _unmarked,
     ),
     Rule(
         "SIG401",
         "lost write",
         Level.ERROR,
-        "An output is converted to another dtype for an op that writes into it, and the result is never copied back: the "
-        "caller's buffer keeps whatever was there. vLLM's CPU fallback of expand_kernel converts its output to int64 in "
-        "this way from 0.20.0 on, so temperature, top-k and top-p of speculative requests were uninitialised memory.",
+        "An output is converted to another dtype for an op that writes into it, and the result is never copied back: "
+        "the caller's buffer keeps whatever was there. vLLM's CPU fallback of expand_kernel converts its output to "
+        "int64 in this way from 0.20.0 on, so temperature, top-k and top-p of speculative requests were uninitialised "
+        "memory.",
         _lost_write,
     ),
 )

@@ -24,12 +24,16 @@ def _unseen(links: Links) -> Iterator[Finding]:
         if replacement.slot in looked:
             continue
         # Whoever captured the kernel while its module was being imported can never see a later assignment.
-        captured = [d for d in dispatchers if taken.isdisjoint(d.slots) and replacement.slot.startswith(f"{d.module.name}.")]
+        captured = [
+            d for d in dispatchers if taken.isdisjoint(d.slots) and replacement.slot.startswith(f"{d.module.name}.")
+        ]
         copied = [launch for launch in launches if launch.slot not in taken]
         others: list[Dispatcher | Launch] = [*captured, *copied]
         if not others:
             continue
-        sides = [Side("override", replacement.location, f"{replacement.slot} = {replacement.override.value.lstrip('$')}")]
+        sides = [
+            Side("override", replacement.location, f"{replacement.slot} = {replacement.override.value.lstrip('$')}")
+        ]
         sides += [_caller(other) for other in others[:3]]
         message = (
             "the override is not where the caller looks: the kernel was captured when its module was imported"
@@ -51,7 +55,9 @@ def _unseen(links: Links) -> Iterator[Finding]:
 
 def _caller(other: Dispatcher | Launch) -> Side:
     if isinstance(other, Dispatcher):
-        return Side("dispatcher", other.location, f"{rendering.signature(other.function)} launches its own {other.slots[0]}")
+        return Side(
+            "dispatcher", other.location, f"{rendering.signature(other.function)} launches its own {other.slots[0]}"
+        )
     return Side("call", other.location, f"{rendering.call(other.call)} reads {other.slot}")
 
 
@@ -133,19 +139,34 @@ def _signatures(links: Links) -> Iterator[Finding]:
             original = entity.function
             if original is None or original is function or original.decorators:
                 continue
-            taken = {p.name for p in function.params if p.kind in "pk"}
+            # A plain function that becomes a method takes the instance first.
+            bound = "." in original.name and "." not in function.name
+            params = (
+                function.params[1:] if bound and function.params and function.params[0].kind == "p" else function.params
+            )
+            taken = {p.name for p in params if p.kind in "pk"}
             known = {p.name for p in original.params if p.kind in "pk"}
-            kinds = {p.kind for p in function.params}
+            kinds = {p.kind for p in params}
             lost = [p.name for p in original.params if p.kind in "pk" and p.name not in taken and "**" not in kinds]
-            new = [p.name for p in function.params if p.required and p.name not in known and p.kind in "pk"]
+            new = [p.name for p in params if p.required and p.name not in known and p.kind in "pk"]
             if not lost and not new:
                 continue
             home = replacement.function_module
             assert home is not None
-            words = ([f"does not take {', '.join(lost)}"] if lost else []) + ([f"requires {', '.join(new)}"] if new else [])
+            words = ([f"does not take {', '.join(lost)}"] if lost else []) + (
+                [f"requires {', '.join(new)}"] if new else []
+            )
             sides = (
-                Side("original", replacement.location.__class__(entity.module.path, original.line), rendering.signature(original)),
-                Side("replacement", replacement.location.__class__(home.path, function.line), rendering.signature(function)),
+                Side(
+                    "original",
+                    replacement.location.__class__(entity.module.path, original.line),
+                    rendering.signature(original),
+                ),
+                Side(
+                    "replacement",
+                    replacement.location.__class__(home.path, function.line),
+                    rendering.signature(function),
+                ),
             )
             yield Finding(
                 "SIG204",
@@ -164,10 +185,10 @@ RULES = (
         "SIG201",
         "override not where the caller looks",
         Level.ERROR,
-        "An override assigns to a name that no launch reads at run time, so the original keeps running, or on a platform "
-        "without Triton nothing runs at all. In vLLM 0.30.0 the CPU runner still assigned six of nine fallbacks to "
-        "module globals, while the launches had moved into dispatcher objects that captured their kernels at import; "
-        "speculative decoding on CPUs launched placeholders.",
+        "An override assigns to a name that no launch reads at run time, so the original keeps running, or on a "
+        "platform without Triton nothing runs at all. In vLLM 0.30.0 the CPU runner still assigned six of nine "
+        "fallbacks to module globals, while the launches had moved into dispatcher objects that captured their "
+        "kernels at import; speculative decoding on CPUs launched placeholders.",
         _unseen,
     ),
     Rule(
@@ -183,18 +204,18 @@ RULES = (
         "SIG203",
         "override of a name that is not there",
         Level.WARNING,
-        "An override sets a name that its target module does not define, so nobody reads it. Plugins patch functions by "
-        "dotted name; when the core moves or renames one, the assignment still succeeds and does nothing, as happened "
-        "to plugins of vLLM whenever proposer helpers moved between modules.",
+        "An override sets a name that its target module does not define, so nobody reads it. Plugins patch functions "
+        "by dotted name; when the core moves or renames one, the assignment still succeeds and does nothing, as "
+        "happened to plugins of vLLM whenever proposer helpers moved between modules.",
         _absent,
     ),
     Rule(
         "SIG204",
         "replacement with other parameters",
         Level.WARNING,
-        "A patched function cannot be called in all the ways in which the original can. The core's callers know only the "
-        "original's parameters: a keyword that the core added one release ago raises TypeError in the plugin, which is "
-        "how plugins of vLLM break on upgrade.",
+        "A patched function cannot be called in all the ways in which the original can. The core's callers know only "
+        "the original's parameters: a keyword that the core added one release ago raises TypeError in the plugin, "
+        "which is how plugins of vLLM break on upgrade.",
         _signatures,
     ),
 )
