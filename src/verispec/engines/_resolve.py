@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any
 
 from verispec.engines import Engine
@@ -12,15 +14,37 @@ from verispec.errors import VerispecError
 GROUP = "verispec.engines"
 """Entry-point group of third parties: the name of an entry is the engine's name, its value a class or function."""
 
-BUILT_IN: dict[str, tuple[str, str, str]] = {
-    "reference": ("verispec.engines.reference", "cpu", "the reference engine on the CPU (C++)"),
-    "reference:triton": ("verispec.engines.reference", "triton", "its GPU kernels, or Triton's interpreter"),
-    "vllm": ("verispec.engines.vllm", "create", "the vLLM installed here"),
-    "vllm@SOURCE[#REV]": ("verispec.engines.vllm_source", "triton", "Triton kernels of any vLLM tree, nothing built"),
-    "vllm-cpu@SOURCE[#REV]": ("verispec.engines.vllm_source", "cpu", "CPU fallbacks of any vLLM tree, their C++ alone"),
-    "transformers": ("verispec.engines.transformers", "create", "generation oracle"),
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """An engine of our own: the module and factory that make it, what it is, and the packages that it needs."""
+
+    module: str
+    factory: str
+    summary: str
+    needs: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The needed packages that are not installed."""
+        return tuple(package for package in self.needs if find_spec(package) is None)
+
+
+_SOURCE = "verispec.engines.vllm_source"
+
+BUILT_IN: dict[str, BuiltIn] = {
+    "reference": BuiltIn("verispec.engines.reference", "cpu", "the reference engine on the CPU (C++)", ("torch",)),
+    "reference:triton": BuiltIn(
+        "verispec.engines.reference", "triton", "its GPU kernels, or Triton's interpreter", ("torch", "triton")
+    ),
+    "vllm": BuiltIn("verispec.engines.vllm", "create", "the vLLM installed here", ("torch", "vllm")),
+    "vllm@SOURCE[#REV]": BuiltIn(
+        _SOURCE, "triton", "Triton kernels of any vLLM tree, nothing built", ("torch", "triton")
+    ),
+    "vllm-cpu@SOURCE[#REV]": BuiltIn(_SOURCE, "cpu", "CPU fallbacks of any vLLM tree, their C++ alone", ("torch",)),
+    "transformers": BuiltIn("verispec.engines.transformers", "create", "generation oracle", ("torch", "transformers")),
 }
-"""Name as shown to people, module, factory, and what it is. Modules are imported when an engine is asked for."""
+"""By the name that is shown to people. Modules are imported when an engine is asked for."""
 
 
 def resolve(name: str, device: str | None = None) -> Engine:
@@ -36,11 +60,9 @@ def resolve(name: str, device: str | None = None) -> Engine:
         )
     kind, at, source = name.partition("@")
     if at and source and f"{kind}@SOURCE[#REV]" in BUILT_IN:
-        module, factory, _ = BUILT_IN[f"{kind}@SOURCE[#REV]"]
-        return _make(module, factory, source, device=device)
+        return _make(BUILT_IN[f"{kind}@SOURCE[#REV]"], source, device=device)
     if name in BUILT_IN:
-        module, factory, _ = BUILT_IN[name]
-        return _make(module, factory, device=device)
+        return _make(BUILT_IN[name], device=device)
     for entry in entry_points(group=GROUP, name=name):
         engine: Engine = entry.load()()
         return engine
@@ -99,6 +121,7 @@ def _cuda_reason(message: str, built_for: str) -> str:
     return "CUDA cannot be started"
 
 
-def _make(module: str, factory: str, *args: Any, **options: Any) -> Engine:
-    engine: Engine = getattr(importlib.import_module(module), factory)(*args, **options)
+def _make(built_in: BuiltIn, *args: Any, **options: Any) -> Engine:
+    factory = getattr(importlib.import_module(built_in.module), built_in.factory)
+    engine: Engine = factory(*args, **options)
     return engine

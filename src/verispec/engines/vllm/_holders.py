@@ -57,8 +57,15 @@ class Holder:
 
     def parameters(self) -> list[str]:
         """The original kernel's parameter names, in order."""
-        names = getattr(self.original, "arg_names", None)
-        return list(names) if names is not None else list(inspect.signature(self.original).parameters)
+        return parameters_of(self.original)
+
+    def put(self, kernel: Any) -> None:
+        """Put `kernel` where the caller looks. A dispatcher derives its launch from the kernel anew."""
+        if self.dispatcher is None:
+            setattr(self.module, self.attribute, kernel)
+            return
+        self.dispatcher.kernel = kernel
+        vars(self.dispatcher).pop("_kernel_arg_names", None)
 
     def launch(self, bound: Mapping[str, Any]) -> None:
         """Call the op as vLLM's caller does. Raises UnsupportedCall for what the caller cannot ask for."""
@@ -95,6 +102,12 @@ class Holder:
             raise UnsupportedCall(f"{self.where} needs {name!r}, which the contract does not have") from error
 
 
+def parameters_of(kernel: Any) -> list[str]:
+    """A kernel's parameter names, in order, whether Triton made it or a plain function stands in for it."""
+    names = getattr(kernel, "arg_names", None)
+    return list(names) if names is not None else list(inspect.signature(kernel).parameters)
+
+
 def dispatch_function(dispatcher: Any) -> Callable[..., Any]:
     """The pure function behind a dispatcher: caller's arguments in, (grid, what is launched beside them) out."""
     inner = getattr(dispatcher, "__wrapped__", None)
@@ -115,7 +128,7 @@ def find(contract: Contract, package: str = "vllm") -> list[Holder] | str:
         if symbol.engine != "vllm" or symbol.name in tried:
             continue
         tried.append(symbol.name)
-        resolved = _resolve(symbol.name)
+        resolved = resolve_symbol(symbol.name)
         if resolved is None:
             continue
         host, attribute, original = resolved
@@ -128,7 +141,7 @@ def find(contract: Contract, package: str = "vllm") -> list[Holder] | str:
     return f"this vLLM has none of {', '.join(tried)}" if tried else "the contract names no vLLM kernel"
 
 
-def _resolve(dotted: str) -> tuple[Any, str, Any] | None:
+def resolve_symbol(dotted: str) -> tuple[Any, str, Any] | None:
     """(host, attribute, kernel) of a dotted name whose host is a module or a class in one."""
     host_name, _, attribute = dotted.rpartition(".")
     module_name, _, class_name = host_name.rpartition(".")

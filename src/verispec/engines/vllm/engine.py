@@ -20,6 +20,7 @@ from verispec.engines.live import Live
 from verispec.engines.vllm import _fallbacks, _holders
 from verispec.errors import VerispecError
 from verispec.reference import contracts
+from verispec.reference.contracts import Contract
 
 FLAT = "flat"
 """The family of ops whose kernels vLLM's callers launch one by one."""
@@ -84,6 +85,8 @@ class Vllm:
         )
 
     def op(self, name: str) -> OpFunction | Unsupported:
+        if contracts.load(name).returns:
+            return _function(contracts.load(name))
         holder = self._holder(name)
         if isinstance(holder, Unsupported):
             return holder
@@ -113,13 +116,23 @@ class Vllm:
         """vLLM's overrides stay: they cannot be undone within a process."""
 
     def _holder(self, name: str) -> _holders.Holder | Unsupported:
-        found = self._found.get(name, "reached through vLLM's V2 model runner only, which has no entry of its own here")
+        found = self._found.get(name, "vLLM's callers launch no such kernel one by one; vllm@SOURCE may have its parts")
         if isinstance(found, str):
             return Unsupported(found)
         if self.device == "cpu" and not _has_implementation(found):
             return Unsupported(f"vLLM has no CPU implementation of {found[0].where}")
         # Of several callers, one that an override has missed tells most.
         return min(found, key=lambda holder: holder.replaced)
+
+
+def _function(contract: Contract) -> OpFunction | Unsupported:
+    """A plain function of vLLM's that returns its result."""
+    for symbol in contract.symbols:
+        resolved = _holders.resolve_symbol(symbol.name) if symbol.engine == "vllm" else None
+        if resolved is not None:
+            function = resolved[2]
+            return lambda *args, **kwargs: function(*positional(contract, args, kwargs).values())
+    return Unsupported(f"this vLLM has no {contract.name}")
 
 
 def live_of(holder: _holders.Holder) -> Live:

@@ -1,0 +1,75 @@
+"""``verispec engines``: what can be judged here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from verispec.engines import Engine, Unsupported
+from verispec.engines._resolve import BUILT_IN, names, resolve
+from verispec.reference import contracts
+
+app = typer.Typer()
+
+
+@app.command()
+def engines(
+    name: Annotated[str, typer.Argument(help="Start this engine and say what it is and which ops it has.")] = "",
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's own choice when left out.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The list as JSON.")] = False,
+) -> None:
+    """List the engines that can be judged here, or describe one of them."""
+    if name:
+        engine = resolve(name, device)
+        try:
+            described = describe(engine)
+        finally:
+            engine.close()
+        print(json.dumps(described, indent=2) if as_json else "\n".join(_description(described)))
+        return
+    table = [_row(each) for each in names()]
+    print(json.dumps({"engines": table}, indent=2) if as_json else "\n".join(_table(table)))
+
+
+def describe(engine: Engine) -> dict[str, Any]:
+    """What an engine says of itself, and for each op True or the reason why it has none."""
+    about = engine.describe()
+    ops: dict[str, bool | str] = {}
+    for op in filter(lambda name: contracts.load(name).params, contracts.names()):
+        found = engine.op(op)
+        ops[op] = found.reason if isinstance(found, Unsupported) else True
+    return {
+        "name": about.name,
+        "version": about.version,
+        "platform": about.platform,
+        "device": about.device,
+        "details": dict(about.details),
+        "ops": ops,
+    }
+
+
+def _row(name: str) -> dict[str, Any]:
+    built_in = BUILT_IN.get(name)
+    summary = built_in.summary if built_in else "installed beside verispec"
+    return {"name": name, "missing": list(built_in.missing) if built_in else [], "summary": summary}
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    width = max(len(row["name"]) for row in rows)
+    lines = [f"{'engine':<{width}}  here"]
+    for row in rows:
+        here = f"no, {' and '.join(row['missing'])} missing" if row["missing"] else "yes"
+        lines.append(f"{row['name']:<{width}}  {here:<24}  {row['summary']}")
+    lines.append(f"{'module:attr':<{width}}  {'':<24}  anything importable that answers the engine protocol")
+    return lines
+
+
+def _description(about: Mapping[str, Any]) -> list[str]:
+    lines = [f"{about['name']} {about['version']} for {about['platform']}, on {about['device']}"]
+    lines += [f"  {key}: {value}" for key, value in about["details"].items()]
+    width = max(map(len, about["ops"]))
+    lines += [f"  {op:<{width}}  {'yes' if has is True else has}" for op, has in about["ops"].items()]
+    return lines
