@@ -200,7 +200,7 @@ def _writes(body: str, tensors: set[str]) -> tuple[str, ...]:
     for name in tensors - found:
         assigned = (
             r"\b(?:auto|\w+)\s*\*\s*(?:__restrict__\s+|const\s+)?(\w+)\s*=\s*(?:\w+\s*<[^;]*>\s*\(\s*)?"
-            rf"{name}\s*\.\s*(?:mutable_)?data_ptr\b"
+            rf"{re.escape(name)}\s*\.\s*(?:mutable_)?data_ptr\b"
         )
         for pointer in re.finditer(assigned, body):
             before = body[: pointer.start()].rpartition(";")[2]

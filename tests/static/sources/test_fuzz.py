@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from toy_git import ToyRepository
 from toy_kernels import BAD_TREE, CALL, KERNEL
@@ -157,6 +157,7 @@ def test_any_python(data: bytes, deep: bool) -> None:
 
 @EXAMPLES
 @given(st.one_of(edited([CPP.encode()], CPP_WORDS), st.binary()), st.booleans())
+@example(b"void f(at::Tensor&// out(\n, int n) { int* p = out.data_ptr(); }\nTORCH_LIBRARY(ops, m) {}", True)
 def test_any_cpp(data: bytes, deep: bool) -> None:
     assert isinstance(facts("a.cpp", data, deep=deep), FileFacts)
 
