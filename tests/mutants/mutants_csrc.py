@@ -1,0 +1,221 @@
+"""Small faults for the C++ kernels, at least one for every clause of the flat family.
+
+A mutant is (clause, what stands in the kernel's file, what stands there instead). The text must occur
+exactly once, and the cases of the clause must fail.
+"""
+
+from __future__ import annotations
+
+Mutant = tuple[str, str, str]
+
+
+def view(tensor: str, change: str) -> str:
+    """A C++ expression: the tensor with something changed."""
+    return f"[&] {{ Tensor t = {tensor}; t.{change}; return t; }}()"
+
+
+def narrow(tensor: str) -> str:
+    """The tensor read and written as if it were int32."""
+    return view(tensor, "type = Type::int32")
+
+
+EXPAND: list[Mutant] = [
+    ("EXP-1", "tokens.begin(b); i < end", "tokens.begin(b) + 1; i < end"),
+    ("EXP-2", "return expand<float>(output, input, tokens, replace_from, replace_to);", "return;"),
+    ("EXP-3", "if (equals(value, from))", "if (equals(value, from) || value != value)"),
+    ("EXP-4", "*output.at<T>(i) = value;", "*output.at<T>(i) = static_cast<T>(static_cast<float>(value));"),
+    (
+        "EXP-5",
+        "for (int64_t i = tokens.begin(b); i < end; ++i) *output.at<T>(i) = value;",
+        "int64_t i = tokens.begin(b); do { *output.at<T>(i) = value; } while (++i < end);",
+    ),
+    ("EXP-6", "T value = *input.at<T>(b);", "T value = reinterpret_cast<T*>(input.data)[b];"),
+    ("EXP-7", "end = tokens.end(b);", "end = b + 1 == tokens.size() ? output.size() : tokens.end(b);"),
+]
+
+_GREEDY_END = "output.set(b, position, position < count ? argmax.get(begin + position) : bonus.get(b));"
+GREEDY: list[Mutant] = [
+    ("RGS-1", "drafts.get(begin + position));\n    }", "drafts.get(begin));\n    }"),
+    ("RGS-2", _GREEDY_END, f"{_GREEDY_END} if (position < count) output.set(b, position + 1, 0);"),
+    (
+        "RGS-3",
+        _GREEDY_END,
+        f"output.set(b, count, bonus.get(b)); if (position < count) {_GREEDY_END}",
+    ),
+    ("RGS-4", "int64_t position = 0;", "if (count == 0) continue;\n    int64_t position = 0;"),
+    ("RGS-5", "if (is_greedy && !Flags(*is_greedy).get(b)) continue;", ""),
+    ("RGS-6", "if (is_greedy && !Flags", "if (!is_greedy || !Flags"),
+    ("RGS-7", "return draft == argmax", "return draft < 0 || draft == argmax"),
+    ("RGS-8", ".get(token) < Reals", ".get(token) <= Reals"),
+    ("RGS-9", "return draft >= 0 && Reals", "return Reals"),
+    (
+        "RGS-10",
+        "draft >= 0 && Reals(*uniform_probs).get(token)",
+        "draft >= 0 && float(Reals(*uniform_probs).get(token))",
+    ),
+    (
+        "RGS-11",
+        "Reals(*uniform_probs).get(token) < Reals(*synthetic_conditional_rates).get(position)",
+        "!(Reals(*uniform_probs).get(token) >= Reals(*synthetic_conditional_rates).get(position))",
+    ),
+    (
+        "RGS-12",
+        "Integers output(output_token_ids)",
+        f"Integers output({view('output_token_ids', 'stride[0] = max_spec_len + 1')})",
+    ),
+    ("RGS-13", "  // The comparison is made", "  if (drafts.size() == 0) return;\n  // The comparison is made"),
+    ("RGS-14", "argmax(target_argmax)", f"argmax({narrow('target_argmax')})"),
+]
+
+_RANDOM_END = "output.set(b, position, position < count ? recovered.get(begin + position) : bonus.get(b));"
+RANDOM: list[Mutant] = [
+    ("RRS-1", "/ q >= u", "/ q > u"),
+    ("RRS-2", "no_draft_probs ? 1.0", "no_draft_probs ? 0.5"),
+    ("RRS-3", "recovered.get(begin + position)", "recovered.get(begin)"),
+    ("RRS-4", _RANDOM_END, f"if (position < count || count == 0) {_RANDOM_END}"),
+    ("RRS-5", "int64_t position = 0;", "if (count == 0) continue;\n    int64_t position = 0;"),
+    ("RRS-6", "if (greedy.get(b)) continue;", ""),
+    ("RRS-7", "if (draft < 0 || draft >= vocab_size)", "if (draft >= vocab_size)"),
+    ("RRS-8", "if (draft < 0 || draft >= vocab_size)", "if (draft < 0)"),
+    ("RRS-9", "return q > 0.0 &&", "return q >= 0.0 &&"),
+    ("RRS-10", "target.get(token, draft) / q >= u", "!(target.get(token, draft) / q < u)"),
+    ("RRS-11", "const double u = uniform.get(token);", "const float u = static_cast<float>(uniform.get(token));"),
+    ("RRS-12", "return u < Reals", "return u <= Reals"),
+    ("RRS-13", "target(target_probs)", f"target({view('target_probs', 'stride[0] = vocab_size')})"),
+    ("RRS-14", "target(target_probs)", f"target({view('target_probs', 'stride[1] = 1')})"),
+    (
+        "RRS-15",
+        "target.get(token, draft)",
+        "target.get(token * vocab_size % (int64_t{1} << 31) / vocab_size, draft)",
+    ),
+    ("RRS-16", "  // Everything is widened", "  if (drafts.size() == 0) return;\n  // Everything is widened"),
+    ("RRS-17", "recovered(recovered_token_ids)", f"recovered({narrow('recovered_token_ids')})"),
+    (
+        "RRS-18",
+        "target(target_probs)",
+        f"target({view('target_probs', 'type = t.type == Type::bfloat16 ? Type::float16 : t.type')})",
+    ),
+]
+
+_DENSE_ROW = "return tensor.at<T>(row, begin);"
+RECOVERED: list[Mutant] = [
+    ("SRT-1", "mass[i] = p[i] - q[i]", "mass[i] = q[i] - p[i]"),
+    ("SRT-2", "token >= 0 && token < vocab_size ? token : vocab_size", "vocab_size"),
+    ("SRT-3", "while (scores[first] != largest) ++first;", "first = count; while (scores[--first] != largest) {}"),
+    ("SRT-4", "inv_q, row, b,", "inv_q, row, std::min(row, inv_q.size() - 1),"),
+    ("SRT-5", "std::max<int64_t>(best.token, 0)", "best.token"),
+    ("SRT-6", "inv_q.type == Type::float64 ? &recover<double> : &recover<float>", "&recover<float>"),
+    (
+        "SRT-7",
+        "token >= 0 && token < vocab_size ? token : vocab_size",
+        "token >= 0 ? std::min(token, vocab_size) : vocab_size - 1",
+    ),
+    ("SRT-8", "mass > 0.0f ? product", "mass != mass ? Noise(1e30) : mass > 0.0f ? product"),
+    ("SRT-9", "if (best.token < 0) search<Noise>(target, nullptr, noise, row, request, 0, vocab_size, best);", ""),
+    (
+        "SRT-10",
+        "for (int64_t row = tokens.begin(b); row < end; ++row) {",
+        "if (tokens.begin(b) == end) output.set(end, 0);\n    for (int64_t row = tokens.begin(b); row < end; ++row) {",
+    ),
+    ("SRT-11", _DENSE_ROW, "return reinterpret_cast<T*>(tensor.data) + row * tensor.shape[1] + begin;"),
+    ("SRT-12", "tensor.type == own && tensor.stride[1] == 1", "tensor.type == own"),
+    ("SRT-13", _DENSE_ROW, "return tensor.at<T>(0) + (row * tensor.stride[0] + begin) % (int64_t{1} << 31);"),
+    ("SRT-14", "output(output_token_ids)", f"output({narrow('output_token_ids')})"),
+    (
+        "SRT-15",
+        "const Reals source(tensor);",
+        f"const Reals source({view('tensor', 'type = t.type == Type::float16 ? Type::bfloat16 : t.type')});",
+    ),
+    ("SRT-16", "end = tokens.end(b);", "end = b + 1 == tokens.size() ? drafts.size() : tokens.end(b);"),
+]
+
+PREPARE_INPUTS: list[Mutant] = [
+    ("EPI-1", "count + 1 - valid", "count - valid"),
+    ("EPI-2", "count > 0 ? count + 1 - valid.get(b) : 0", "count + 1 - valid.get(b)"),
+    ("EPI-3", "starts.get(b + 1) - 1 - lost", "starts.get(b + 1) - lost"),
+    ("EPI-4", "- drafts.begin(b);", "- drafts.begin(std::max<int64_t>(b, 1));"),
+    ("EPI-5", "b < num_reqs;", "b < indices.size();"),
+    ("EPI-6", "rejected(num_rejected_tokens)", f"rejected({narrow('num_rejected_tokens')})"),
+    ("EPI-7", "valid(valid_sampled_tokens_count)", f"valid({view('valid_sampled_tokens_count', 'stride[0] = 1')})"),
+]
+
+NEXT_TOKEN: list[Mutant] = [
+    ("ENT-1", "++count;", "count += 2;"),
+    ("ENT-2", "last = token;", "if (count == 1) last = token;"),
+    ("ENT-3", "next.set(b, last);", "next.set(b, count > 0 || discarded.get(b) ? last : -1);"),
+    ("ENT-4", "if (!discarded.get(b)) {", "{"),
+    ("ENT-5", "token < vocab_size)", "token <= vocab_size)"),
+    ("ENT-6", "token >= 0 &&", "token != -1 &&"),
+    ("ENT-7", "b < num_reqs;", "b < next.size();"),
+    ("ENT-8", "i < num_sampled_tokens_per_req;", "i < sampled_token_ids.shape[1];"),
+    ("ENT-9", "next(next_token_ids)", f"next({narrow('next_token_ids')})"),
+    ("ENT-10", "sampled(sampled_token_ids)", f"sampled({view('sampled_token_ids', 'stride[1] = 1')})"),
+]
+
+STEP: list[Mutant] = [
+    ("ESM-1", "clamped.set(b, fits ? next", "clamped.set(b, fits ? next - 1"),
+    ("ESM-2", "next < max_model_len;", "next <= max_model_len;"),
+    ("ESM-3", "next % block_size", "(next - 1) % block_size"),
+    ("ESM-4", "std::min(lengths.get(b) + 1, max_model_len)", "lengths.get(b) + 1"),
+    ("ESM-5", "slots.set(b, pad_id);\n      continue;", "continue;"),
+    ("ESM-6", "std::min(next / block_size, n_blocks_per_req - 1)", "next / block_size"),
+    ("ESM-7", "const int64_t next =", "clamped.set(b, 0);\n    const int64_t next ="),
+    ("ESM-8", "next >= 0 && ", ""),
+    ("ESM-9", "blocks.get(b, block) * block_size", "static_cast<int32_t>(blocks.get(b, block) * block_size)"),
+    ("ESM-10", "blocks(block_table)", f"blocks({view('block_table', 'stride[0] = t.shape[1]')})"),
+    ("ESM-11", "lengths(seq_lens)", f"lengths({view('seq_lens', 'stride[0] = 1')})"),
+    ("ESM-12", "slots(out_slot_mapping)", f"slots({narrow('out_slot_mapping')})"),
+]
+
+COPY: list[Mutant] = [
+    ("CEE-1", "begin + b * (added - dropped)", "begin"),
+    ("CEE-2", "target_ids.get(begin + dropped + j)", "target_ids.get(begin + j)"),
+    ("CEE-3", "bonus.get(b)", "bonus.get(0)"),
+    ("CEE-4", "j > first_new && !is_rejected", "j >= first_new && !is_rejected"),
+    ("CEE-5", "is_rejected ? 0 : target_position", "target_position"),
+    ("CEE-6", "target_position.get(begin) + j", "target_position.get(begin) + dropped + j"),
+    ("CEE-7", "first_slot + first_new + i", "first_slot + first_new"),
+    ("CEE-8", "if (shift_input_ids) {", "{"),
+    (
+        "CEE-9",
+        "count = end - begin + added - dropped",
+        "count = end - begin + added - dropped + (b + 1 == ends.size())",
+    ),
+    ("CEE-10", "j < count;", "j < std::min<int64_t>(count, 1024);"),
+    ("CEE-11", "positions(out_positions)", f"positions({narrow('out_positions')})"),
+    ("CEE-12", "target_ids(target_token_ids)", f"target_ids({view('target_token_ids', 'stride[0] = 1')})"),
+]
+
+SLOTS: list[Mutant] = [
+    ("CSM-1", "blocks.get(request, place / entry)", "blocks.get(request, 0)"),
+    ("CSM-2", "run / total_cp_world_size * cp_kv_cache_interleave_size", "run / total_cp_world_size"),
+    ("CSM-3", "if (run % total_cp_world_size != total_cp_rank) return pad_id;", ""),
+    ("CSM-4", "i = num_tokens; i < max", "i = num_tokens + 1; i < max"),
+    (
+        "CSM-5",
+        "end = std::min(starts.get(b + 1), num_tokens)",
+        "end = b + 2 == starts.size() ? num_tokens : std::min(starts.get(b + 1), num_tokens)",
+    ),
+    (
+        "CSM-6",
+        "return blocks.get(request, place / entry) * kv_cache_block_size + local;",
+        "return int64_t{static_cast<int32_t>(blocks.get(request, place / entry) * kv_cache_block_size + local)};",
+    ),
+    ("CSM-7", "blocks.get(request,", "blocks.get(0,"),
+    ("CSM-8", "place < 0 || ", ""),
+    ("CSM-9", "#pragma omp", "if (starts.size() == 1) return;\n#pragma omp"),
+    ("CSM-10", "position(positions)", f"position({view('positions', 'stride[0] = 1')})"),
+    ("CSM-11", "position(positions)", f"position({narrow('positions')})"),
+]
+
+MUTANTS: dict[str, list[Mutant]] = {
+    "compute_slot_mapping": SLOTS,
+    "copy_and_expand_eagle_inputs": COPY,
+    "eagle_prepare_inputs_padded": PREPARE_INPUTS,
+    "eagle_prepare_next_token_padded": NEXT_TOKEN,
+    "eagle_step_slot_mapping_metadata": STEP,
+    "expand_batch_to_tokens": EXPAND,
+    "rejection_greedy_sample": GREEDY,
+    "rejection_random_sample": RANDOM,
+    "sample_recovered_tokens": RECOVERED,
+}

@@ -1,0 +1,63 @@
+"""Small faults for the oracles: (clause, what stands in the oracle's file, what stands there instead)."""
+
+from __future__ import annotations
+
+MUTANTS: dict[str, list[tuple[str, str, str]]] = {
+    "compute_slot_mapping": [
+        ("CSM-3", "rank == TOTAL_CP_RANK", "rank >= TOTAL_CP_RANK"),
+        ("CSM-4", "slots[num_tokens:max_num_tokens]", "slots[num_tokens + 1 : max_num_tokens]"),
+        ("CSM-8", "0 <= column < columns", "column < columns"),
+    ],
+    "copy_and_expand_eagle_inputs": [
+        ("CEE-5", "0 if is_rejected else int", "int"),
+        ("CEE-2", "range(start + dropped, last + 1)", "range(start, last + 1 - dropped)"),
+        ("CEE-8", "if shift_input_ids:", "if not shift_input_ids:"),
+    ],
+    "eagle_prepare_inputs_padded": [
+        ("EPI-2", "if drafts > 0 else 0", "if drafts >= 0 else 0"),
+        ("EPI-3", "- 1 - int(rejected[b])", "- int(rejected[b])"),
+        ("EPI-5", "cu_num_draft_tokens_ptr[:num_reqs]", "cu_num_draft_tokens_ptr"),
+    ],
+    "eagle_prepare_next_token_padded": [
+        ("ENT-4", "[] if discard_request_mask_ptr[b] else ", ""),
+        ("ENT-6", "if 0 <= token < vocab_size", "if token != -1 and token < vocab_size"),
+        ("ENT-2", "valid[-1]", "valid[0]"),
+    ],
+    "eagle_step_slot_mapping_metadata": [
+        ("ESM-2", "0 <= position < max_model_len", "0 <= position <= max_model_len"),
+        ("ESM-5", "    slots[batch_size:] = PAD_ID\n", ""),
+        ("ESM-4", "min(int(seq_lens_ptr[b]) + 1, max_model_len)", "int(seq_lens_ptr[b]) + 1"),
+    ],
+    "expand_batch_to_tokens": [
+        ("EXP-3", "replace_to if value == wanted else value", "replace_to if value != wanted else value"),
+        ("EXP-1", "output[start:end]", "output[start : end - 1]"),
+        (
+            "EXP-3",
+            "replace_to if value == wanted else value",
+            "replace_to if value == wanted or value != value else value",
+        ),
+    ],
+    "rejection_greedy_sample": [
+        ("RGS-8", "u < rate", "u <= rate"),
+        (
+            "RGS-3",
+            "        else:\n            output[b, end - start]",
+            "        if True:\n            output[b, end - start]",
+        ),
+        ("RGS-9", "draft >= 0 and ", ""),
+    ],
+    "rejection_random_sample": [
+        ("RRS-1", "p / q >= u", "p / q > u"),
+        ("RRS-9", "q > 0 and p / q", "q >= 0 and p / q"),
+        ("RRS-11", "np.float64(uniform_probs_ptr[token])", "np.float32(uniform_probs_ptr[token])"),
+    ],
+    "sample_recovered_tokens": [
+        (
+            "SRT-9",
+            "if winner is None:\n                winner = largest(target, inv_q_ptr[b])",
+            "if False:\n                pass",
+        ),
+        ("SRT-4", "largest(residual, inv_q_ptr[b])", "largest(residual, inv_q_ptr[0])"),
+        ("SRT-7", "if 0 <= draft_token_ids_ptr[token] < vocab_size:", "if draft_token_ids_ptr[token] < vocab_size:"),
+    ],
+}

@@ -1,0 +1,95 @@
+"""Every small fault in a kernel or an oracle is caught by the clause that speaks of it.
+
+Faults in different ops do not meet, so one build and one run judge one mutant of every op: a round.
+Only the cases of the clauses named by the round's mutants are run, and each clause must fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+from mutants_csrc import MUTANTS as CSRC
+from mutants_csrc import Mutant
+from mutants_oracle import MUTANTS as ORACLE
+
+from verispec.reference import contracts
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).parent
+Round = dict[str, Mutant]
+
+
+def rounds(mutants: Mapping[str, list[Mutant]]) -> list[Round]:
+    """The i-th mutant of every op that has one, for each i."""
+    return [
+        {op: mutant for op, mutant in zip(mutants, row, strict=True) if mutant is not None}
+        for row in zip_longest(*mutants.values())
+    ]
+
+
+def mutated(source: Path, mutant: Mutant) -> str:
+    clause, before, after = mutant
+    text = source.read_text()
+    assert text.count(before) == 1, f"{clause}: {source.name} has {text.count(before)} times {before!r}, not once"
+    return text.replace(before, after)
+
+
+def survivors(replaced: Mapping[str, Path], mutants: Round, folder: Path) -> list[str]:
+    """The clauses that judged the round and passed."""
+    only = [f"--only=sampler/{op}:{mutant[0]}:*" for op, mutant in mutants.items()]
+    environment = {
+        **os.environ,
+        "VERISPEC_MUTANT": ";".join(f"{name}={path}" for name, path in replaced.items()),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
+    }
+    run = folder / "run.jsonl"
+    command = [sys.executable, "-m", "verispec", "run", "--engine", "mutant_engine:engine", f"--out={run}", *only]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
+    assert result.returncode in (0, 1), result.stdout + result.stderr
+    cases = [line for line in map(json.loads, run.read_text().splitlines()) if line["type"] == "case"]
+    failed = {tuple(c["id"].split(":")[:2]) for c in cases if c["outcome"] in ("fail", "crash", "timeout")}
+    return [mutant[0] for op, mutant in mutants.items() if (f"sampler/{op}", mutant[0]) not in failed]
+
+
+@pytest.mark.parametrize("mutants", rounds(ORACLE), ids=lambda m: next(iter(m.values()))[0])
+def test_a_fault_in_an_oracle_is_caught(mutants: Round, tmp_path: Path) -> None:
+    replaced = {}
+    for op, mutant in mutants.items():
+        path = tmp_path / f"{op}.py"
+        path.write_text(mutated(ROOT / "reference/oracle" / path.name, mutant))
+        replaced[f"verispec.reference.oracle.{op}"] = path
+    assert not survivors(replaced, mutants, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutants", rounds(CSRC), ids=lambda m: next(iter(m.values()))[0])
+def test_a_fault_in_a_kernel_is_caught(mutants: Round, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "reference/csrc", tmp_path / "reference/csrc")
+    shutil.copy(ROOT / "CMakeLists.txt", tmp_path)
+    for op, mutant in mutants.items():
+        path = tmp_path / f"reference/csrc/{op}.cpp"
+        path.write_text(mutated(path, mutant))
+    for step in (["-S", ".", "-B", "build", f"-DPython_EXECUTABLE={sys.executable}"], ["--build", "build"]):
+        built = subprocess.run(["cmake", *step], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert built.returncode == 0, built.stdout + built.stderr
+    (extension,) = (tmp_path / "reference").glob("_csrc*.so")
+    assert not survivors({"verispec.reference._csrc": extension}, mutants, tmp_path)
+
+
+@pytest.mark.parametrize("op", CSRC)
+def test_every_clause_has_a_mutant(op: str) -> None:
+    assert {mutant[0] for mutant in CSRC[op]} == {clause.id for clause in contracts.load(op).clauses}
+
+
+@pytest.mark.parametrize("op", CSRC)
+def test_every_mutant_changes_its_kernel(op: str) -> None:
+    for mutant in CSRC[op]:
+        assert mutated(ROOT / f"reference/csrc/{op}.cpp", mutant)
