@@ -266,12 +266,12 @@ def block_verification(rng: np.random.Generator, size: Size, variant: str) -> di
 def residual_resample(rng: np.random.Generator, size: Size, variant: str) -> dict[str, Any]:
     inputs = _request_state(rng, size, variant)
     if variant == "no_mass":
-        inputs["draft_logits"][:] = np.nan
-    verify = "block_verification" if variant == "block" else "probabilistic_rejection"
-    outputs = _verification_outputs(size)
-    if variant == "block":
-        outputs["log_prefix_ratio"] = np.zeros(size.requests, np.float32)
-    verified = oracle.load(verify)(**outputs, **inputs)
+        # The draft is the target, and its normaliser makes q the larger everywhere.
+        for row in range(len(inputs["target_logits"])):
+            state, step = inputs["expanded_idx_mapping"][row], inputs["expanded_local_pos"][row]
+            if state >= 0 and step < inputs["draft_logits"].shape[1]:
+                inputs["draft_logits"][state, step] = inputs["target_logits"][row] * inputs["temperature"][state]
+    verified = oracle.load("probabilistic_rejection")(**_verification_outputs(size), **inputs)
     # Some requests rejected where verification accepted, so that every kind of row is drawn from.
     counts = np.diff(inputs["cu_num_logits"]) - 1
     accepted = np.where(rng.random(size.requests) < 0.5, verified["num_accepted"], counts // 2)
@@ -282,14 +282,14 @@ def residual_resample(rng: np.random.Generator, size: Size, variant: str) -> dic
             target = inputs["target_logits"][first + step, :shared].astype(np.float64)
             draft = inputs["draft_logits"][state, step, :shared].astype(np.float64) / inputs["temperature"][state]
             verified["target_logsumexp"][b] = _logsumexp(target)
-            verified["draft_logsumexp"][b] = _logsumexp(draft)
+            verified["draft_logsumexp"][b] = _logsumexp(draft) - (variant == "no_mass")
     return {
         "sampled": verified["sampled"],
         "num_sampled": np.full(size.requests, POISON, np.int32),
         "num_accepted": np.where(inputs["idx_mapping"] < 0, 0, accepted).astype(np.int32),
         "target_logsumexp": verified["target_logsumexp"],
         "draft_logsumexp": verified["draft_logsumexp"],
-        "log_prefix_ratio": np.minimum(verified["log_prefix_ratio"], 0) if variant == "block" else None,
+        "log_prefix_ratio": -rng.random(size.requests).astype(np.float32) if variant == "block" else None,
     } | {n: inputs[n] for n in inputs if n not in {"expanded_idx_mapping", "expanded_local_pos"}}
 
 

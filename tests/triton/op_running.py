@@ -83,3 +83,23 @@ def _array(tensor: Any) -> Array:
     tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
     array: Array = tensor.cpu().numpy()
     return array
+
+
+def cache_holds_what_was_drawn_from(op: Callable[..., None]) -> bool:
+    """Whether gumbel_sample draws from what a cache narrower than the logits holds (GUM-5).
+
+    NumPy has no bfloat16, so instead of the oracle the op itself says so: from the cached logits it draws
+    the same tokens again.
+    """
+
+    def draw(logits: Any) -> tuple[Any, Any]:
+        rows, count = torch.arange(len(logits), dtype=torch.int32), len(logits)
+        tokens, cache = torch.zeros(count, dtype=torch.int64), torch.zeros(count, 1, 300, dtype=torch.bfloat16)
+        column = torch.zeros(count, dtype=torch.int32)
+        op(tokens, logits, rows, torch.full((count,), 0.001), rows.long(), rows.long(), True, True, cache, column)
+        return tokens, cache
+
+    logits = torch.randn(40, 300, generator=torch.Generator().manual_seed(5)) * 0.01
+    tokens, cache = draw(logits)
+    again, _ = draw(cache[:, 0].float())
+    return bool((tokens == again).all() and torch.allclose(cache[:, 0].float(), logits, rtol=2**-7, atol=0))

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from op_cases import Size, make, ops, small_cases, variants, verdict
-from op_running import run
+from op_running import cache_holds_what_was_drawn_from, run
 
 from verispec.reference import contracts, cpu, oracle
 
@@ -36,6 +36,10 @@ def test_cpp(op: str, layout: str) -> None:
             outputs, misdeeds = run(case, cpu.op(op), "cpu", layout=layout)
             assert not verdict(case, outputs), case.name
             assert not misdeeds, case.name
+
+
+def test_cpp_draws_a_draft_from_what_its_cache_holds() -> None:
+    assert cache_holds_what_was_drawn_from(cpu.op("gumbel_sample"))
 
 
 @pytest.mark.parametrize(
