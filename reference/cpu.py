@@ -9,10 +9,12 @@ and outputs are written in place. A call that breaks the contract raises `Contra
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from verispec.reference import contracts
@@ -21,7 +23,7 @@ from verispec.reference.contracts._check import ContractError, bind, check, sign
 __all__ = ["ContractError", "op"]
 
 
-def _load_kernels() -> Any:
+def _load_kernels() -> ModuleType:
     """The extension module. Its OpenMP threads must not spin while they wait, where torch has threads of its own.
 
     An OpenMP runtime reads its settings when it is loaded. If torch has brought one of the same name,
@@ -31,11 +33,10 @@ def _load_kernels() -> Any:
     policy = {"OMP_WAIT_POLICY": "passive"} if "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ else {}
     os.environ.update(policy)
     try:
-        from verispec.reference import _csrc
+        return importlib.import_module("verispec.reference._csrc")
     finally:
         for name in policy:
             del os.environ[name]
-    return _csrc
 
 
 _kernels = _load_kernels()
