@@ -16,7 +16,7 @@ WIDTH = 100
 
 
 def explain(name: str) -> dict[str, Any]:
-    """Everything about `name` as JSON. Raises VerispecError V-EXPLAIN, with the nearest names, when nothing is called so."""
+    """Everything about `name`. Raises VerispecError V-EXPLAIN, with the nearest names, when nothing is called so."""
     for known, explanation in _kinds():
         for spelling in (name, name.upper(), name.lower()):
             if spelling in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from verispec.report.case import clause_text
@@ -88,7 +89,7 @@ def _cause(cause: Cause, level: str, verdict: Verdict) -> Iterator[str]:
     if text := clause_text(cause.clause):
         yield f"> {_escaped(text)}"
         yield ""
-    yield f"{_escaped(_capital(cause.message))}."
+    yield f"{_escaped(cause.message)}."
     yield ""
     for fact in facts(cause):
         yield f"- {_escaped(fact)}"
@@ -116,7 +117,5 @@ def _capital(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """On one line, with what Markdown would take for its own kept as it is."""
-    for mark in "\\`*_|<>[]":
-        text = text.replace(mark, f"\\{mark}")
-    return " ".join(text.split())
+    """On one line, with what Markdown would take for its own kept as it is; an underscore inside a name is not."""
+    return re.sub(r"[\\`*|<>]|\b_|_\b|(?<=_)_", r"\\\g<0>", " ".join(text.split()))

@@ -90,6 +90,7 @@ class Verdict:
             "gaps": [gap.to_json() for gap in self.gaps],
             "stale": [record.id for record in self.stale],
             "unmatched": [entry.to_json() for entry in self.unmatched],
+            "warnings": list(self.run.footer.get("warnings", ())),
             "complete": self.complete,
             "exit": self.exit_code(errors_only=errors_only),
         }

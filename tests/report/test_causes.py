@@ -1,0 +1,177 @@
+"""Folding: which failing cases are one cause, and what is said of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from verispec.judge import Kind
+from verispec.report.causes import BY_CLAUSE, BY_OP, BY_OUTPUT, BY_TEXT, fold, gaps, separation
+from verispec.run.record import Record
+
+OP = "sampler/rejection_random_sample"
+
+
+def failing(case: str, kind: str = "value", message: str = "wrong", **fields: Any) -> Record:
+    failure = {"kind": kind, "message": message, **fields.pop("failure", {})}
+    return Record(case, "crash" if kind == "crash" else "fail", failure=failure, **fields)
+
+
+def passing(*cases: str) -> list[Record]:
+    return [Record(case, "pass") for case in cases]
+
+
+def test_the_kinds_that_are_folded_are_kinds_of_the_judge() -> None:
+    by_supervisor = {"crash", "timeout"}
+    assert {*BY_CLAUSE, *BY_OP, *BY_OUTPUT, *BY_TEXT} - by_supervisor <= {str(kind) for kind in Kind}
+
+
+def test_a_lost_write_is_one_cause_under_every_clause() -> None:
+    records = [failing(f"{OP}:RRS-{n}:k={n}", "unwritten") for n in (1, 2, 3)]
+    (cause,) = fold([*records, *passing(f"{OP}:RRS-4:k=1")])
+    assert cause.clauses == ("RRS-1", "RRS-2", "RRS-3")
+    assert len(cause.cases) == 3
+
+
+def test_a_lost_write_is_reported_under_the_clause_that_speaks_of_it() -> None:
+    op = "sampler/expand_batch_to_tokens"
+    (cause,) = fold([failing(f"{op}:EXP-1:b=1", "unwritten"), failing(f"{op}:EXP-2:b=99", "unwritten")])
+    assert (cause.clause, cause.case) == ("EXP-2", f"{op}:EXP-2:b=99")
+
+
+def test_the_same_write_lost_in_two_ops_is_two_causes() -> None:
+    causes = fold([failing(f"{OP}:RRS-1", "unwritten"), failing("sampler/rejection_greedy_sample:RGS-1", "unwritten")])
+    assert len(causes) == 2
+
+
+def test_wrong_values_are_one_cause_a_clause() -> None:
+    records = [
+        failing(f"{OP}:RRS-7:place=first"),
+        failing(f"{OP}:RRS-7:place=last"),
+        failing(f"{OP}:RRS-11:above=2^-30"),
+        *passing(*(f"{OP}:RRS-1:k={k}" for k in range(4))),
+    ]
+    assert [(c.clause, len(c.cases)) for c in fold(records)] == [("RRS-7", 2), ("RRS-11", 1)]
+
+
+def test_wrong_in_most_cases_is_one_cause_under_the_first_clause() -> None:
+    records = [failing(f"{OP}:RRS-{n}:k=1") for n in (3, 1, 2)]
+    records += [failing(f"{OP}:RRS-4:k=1", "unwritten"), failing(f"{OP}:RRS-5:relation=split", "relation broken")]
+    (cause,) = fold([*records, *passing(f"{OP}:RRS-6:k=1")])
+    assert (cause.clause, cause.kind, len(cause.cases)) == ("RRS-1", "value", 5)
+
+
+def test_wrong_for_one_dtype_under_several_clauses_is_one_cause() -> None:
+    wrong = [failing(f"{OP}:RRS-{n}:dtype=int32") for n in (1, 2)]
+    right = [f"{OP}:RRS-{n}:dtype={dtype}" for n in (1, 2) for dtype in ("int64", "float32")]
+    (cause,) = fold([*wrong, *passing(*right)])
+    assert cause.clauses == ("RRS-1", "RRS-2")
+    assert cause.where == "fails for dtype=int32; passes for dtype=int64, float32"
+
+
+def test_wrong_for_different_dtypes_is_two_causes() -> None:
+    wrong = [failing(f"{OP}:RRS-1:dtype=int32"), failing(f"{OP}:RRS-2:dtype=int64")]
+    right = [f"{OP}:RRS-{n}:dtype=float32" for n in (1, 2, 3, 4)]
+    assert len(fold([*wrong, *passing(*right)])) == 2
+
+
+def test_one_exception_is_one_cause_over_all_ops() -> None:
+    causes = fold(
+        [
+            failing(f"{OP}:RRS-1", "raised", "TypeError: got 12 arguments at 0x7f00"),
+            failing("sampler/rejection_greedy_sample:RGS-1", "raised", "TypeError: got 7 arguments at 0x7a10"),
+            failing("sampler/rejection_greedy_sample:RGS-2", "raised", "ValueError: got 7 arguments"),
+        ]
+    )
+    assert [c.subjects for c in causes] == [
+        ("rejection_greedy_sample", "rejection_random_sample"),
+        ("rejection_greedy_sample",),
+    ]
+
+
+def test_crashes_are_told_apart_by_their_signal() -> None:
+    causes = fold([failing(f"{OP}:RRS-1", "crash", "SIGSEGV"), failing(f"{OP}:RRS-2", "crash", "SIGABRT")])
+    assert [c.message for c in causes] == ["SIGSEGV", "SIGABRT"]
+
+
+def test_writes_beside_two_tensors_are_two_causes() -> None:
+    one = failing(f"{OP}:RRS-1", "outside", failure={"output": "output_token_ids_ptr"})
+    two = failing(f"{OP}:RRS-1:k=2", "outside", failure={"output": "target_probs_ptr"})
+    assert len(fold([one, two])) == 2
+
+
+def test_one_case_that_production_reaches_makes_an_error() -> None:
+    (cause,) = fold(
+        [
+            failing(f"{OP}:RRS-7:place=a"),
+            failing(f"{OP}:RRS-7:place=longer", reach="the scheduler pads with -1"),
+            *passing(f"{OP}:RRS-1", f"{OP}:RRS-2"),
+        ]
+    )
+    assert (cause.level, cause.reach) == ("error", "the scheduler pads with -1")
+    assert cause.case == f"{OP}:RRS-7:place=longer", "the case to reproduce is one that production reaches"
+
+
+def test_errors_come_before_notes_and_large_causes_before_small_ones() -> None:
+    records = [
+        failing(f"{OP}:RRS-1:k=1"),
+        failing(f"{OP}:RRS-1:k=2"),
+        failing(f"{OP}:RRS-2:k=1", reach="always"),
+        failing(f"{OP}:RRS-3:k=1"),
+        *passing(*(f"{OP}:RRS-9:k={k}" for k in range(9))),
+    ]
+    assert [c.clause for c in fold(records)] == ["RRS-2", "RRS-1", "RRS-3"]
+
+
+def test_the_smallest_case_is_the_one_to_reproduce() -> None:
+    records = [failing(f"{OP}:RRS-1:b={b};k={k}") for b, k in ((257, 1), (2, 3), (3, 1))]
+    (cause,) = fold(records)
+    assert cause.case == f"{OP}:RRS-1:b=3;k=1"
+
+
+def test_expected_failures_keep_their_issues() -> None:
+    record = Record(
+        f"{OP}:RRS-1", "xfail", observed="fail", failure={"kind": "value", "message": ""}, issue="https://i/1"
+    )
+    assert fold([record])[0].issues == ("https://i/1",)
+
+
+def test_what_passes_is_no_cause() -> None:
+    assert fold(passing(f"{OP}:RRS-1")) == ()
+
+
+def test_gaps_are_folded_by_reason_and_broken_tests_come_first() -> None:
+    records = [
+        Record(f"{OP}:RRS-12:k=1", "unsupported", reason="no synthetic mode"),
+        Record("sampler/rejection_greedy_sample:RGS-9", "unsupported", reason="no synthetic mode"),
+        Record(f"{OP}:RRS-1", "error", reason="KeyError: 3"),
+        Record(f"{OP}:RRS-2", "inconclusive", reason="too few draws"),
+    ]
+    assert [(g.outcome, g.subjects) for g in gaps(records)] == [
+        ("error", ("rejection_random_sample",)),
+        ("inconclusive", ("rejection_random_sample",)),
+        ("unsupported", ("rejection_greedy_sample", "rejection_random_sample")),
+    ]
+
+
+def params(*texts: str) -> list[dict[str, str]]:
+    return [dict(pair.split("=") for pair in text.split()) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("failing_", "passing_", "said"),
+    [
+        (["d=a k=1", "d=a k=2"], ["d=b k=1", "d=c k=2"], "fails for d=a; passes for d=b, c"),
+        (["d=a k=1", "d=b k=2"], ["d=a k=2", "d=b k=1"], "fails for d=a k=1, d=b k=2; passes for d=a k=2, d=b k=1"),
+        (["d=a k=1", "d=a k=2"], ["d=a k=1", "d=b k=2"], "fails only for d=a"),
+        (["d=a", "d=b"], ["d=a", "d=b"], ""),
+        (["d=a", "e=b"], ["d=b"], ""),
+        (["d=a"], ["d=b"], ""),
+        (["d=a k=1", "d=a k=2"], [], ""),
+        (["d=a k=1", "d=a k=2"], [f"d={n} k=1" for n in range(9)], "fails for d=a; passes for 9 other values of d"),
+    ],
+    ids=["one parameter", "two", "at times", "nothing", "no common name", "one case", "nothing passes", "many values"],
+)
+def test_separation(failing_: list[str], passing_: list[str], said: str) -> None:
+    assert separation(params(*failing_), params(*passing_)) == said
