@@ -15,7 +15,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ._request_state import draft_strides, is_draft_row, load_logits, shared_vocabulary
+from ._request_state import draft_strides, is_draft_row, load_logits, shared_vocabulary, stored_steps
 
 
 @triton.jit
@@ -38,6 +38,7 @@ def _gather_kernel(
     draft_stride_0,
     draft_stride_1,
     draft_stride_2,
+    draft_steps,
     expanded_idx_mapping,
     expanded_local_pos,
     temperature,
@@ -68,7 +69,7 @@ def _gather_kernel(
     elif GATHER:
         step = tl.load(expanded_local_pos + row).to(tl.int64)
         draft_row = draft_logits + state * draft_stride_0 + step * draft_stride_1
-        mask = mask & (ids < gathered_columns)
+        mask = mask & (ids < gathered_columns) & (step < draft_steps)
         draft = tl.load(draft_row + ids.to(tl.int64) * draft_stride_2, mask=mask)
         tl.store(gathered + row * gathered_stride_0 + ids.to(tl.int64) * gathered_stride_1, draft, mask=mask)
 
@@ -103,6 +104,7 @@ def gather_draft_logits_and_target_argmax(
         *target_logits.stride(),
         draft_logits,
         *draft_strides(draft_logits),
+        stored_steps(draft_logits),
         expanded_idx_mapping.contiguous(),
         expanded_local_pos.contiguous(),
         temperature.contiguous(),
