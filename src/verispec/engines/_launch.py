@@ -89,7 +89,9 @@ def stride_of(theirs: str, tensors: Mapping[str, Any]) -> int | None:
     match = _STRIDE.fullmatch(theirs)
     if match is None:
         return None
-    tensor = next((tensors[n] for n in (match["tensor"], f"{match['tensor']}_ptr") if n in tensors), None)
+    name = match["tensor"]
+    names = (name, f"{name}_ptr", name.lower(), f"{name.lower()}_ptr")
+    tensor = next((tensors[n] for n in names if n in tensors), None)
     return None if tensor is None else int(tensor.stride(int(match["dim"] or 0)))
 
 

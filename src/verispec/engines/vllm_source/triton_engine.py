@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from verispec.engines._refusal import guarded
 from verispec.engines.live import Live
 from verispec.engines.vllm_source.extract import CannotExtract
 from verispec.engines.vllm_source.tree import Kernels
+from verispec.engines.vllm_source.whole import WHOLE, Whole
 from verispec.reference import contracts
 from verispec.reference.contracts import Contract
 
@@ -35,9 +37,13 @@ class TritonKernels:
     def op(self, name: str) -> OpFunction | Unsupported:
         contract = contracts.load(name)
         try:
+            if name in WHOLE:
+                return self._whole(contract, WHOLE[name])
             where, function = self._kernels.find(contract)
         except CannotExtract as error:
             return Unsupported(str(error))
+        except ImportError as error:
+            return Unsupported(f"{name} needs a package that is not installed: {error}")
         if contract.returns:
             return lambda *args, **kwargs: function(*positional(contract, args, kwargs).values())
         if not has_grid(contract):
@@ -47,6 +53,16 @@ class TritonKernels:
             launch(contract, where, function, positional(contract, args, kwargs))
 
         call.__name__ = where
+        return guarded(contract, call)
+
+    def _whole(self, contract: Contract, whole: Whole) -> OpFunction:
+        function = self._kernels.load(whole.function)
+
+        def call(*args: Any, **kwargs: Any) -> None:
+            with interpreter_limits():
+                whole.call(function, positional(contract, args, kwargs))
+
+        call.__name__ = whole.function
         return guarded(contract, call)
 
     def sampler(self) -> Unsupported:
@@ -86,9 +102,20 @@ def launch(contract: Contract, where: str, kernel: Any, bound: Mapping[str, Any]
     programs = grid(contract, bound)
     if not all(programs):
         return
-    try:
+    with interpreter_limits():
         kernel[programs](**arguments)
+
+
+@contextmanager
+def interpreter_limits() -> Iterator[None]:
+    """What only Triton's interpreter cannot do is no fault of the kernel.
+
+    NumPy refuses to reduce NaN alone, and plain Python values lack the attributes that a compiled kernel's have.
+    """
+    try:
+        yield
     except triton.runtime.errors.InterpreterError as error:
-        if "All-NaN slice" in str(error):
-            raise UnsupportedCall("Triton's interpreter cannot reduce a tile that is all NaN; a GPU can") from error
+        text = str(error)
+        if "All-NaN slice" in text or "AttributeError" in text:
+            raise UnsupportedCall(f"Triton's interpreter cannot run this, a GPU can: {text}") from error
         raise
