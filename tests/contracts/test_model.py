@@ -87,7 +87,7 @@ def test_prefixes_are_distinct() -> None:
     assert len(set(prefixes)) == len(prefixes)
 
 
-@pytest.mark.parametrize("name", contracts.names())
+@pytest.mark.parametrize("name", [name for name in contracts.names() if contracts.load(name).params])
 def test_an_oracle_takes_the_parameters_of_its_contract(name: str) -> None:
     parameters = inspect.signature(oracle.load(name)).parameters
     assert tuple(parameters) == tuple(p.name for p in contracts.load(name).params)
