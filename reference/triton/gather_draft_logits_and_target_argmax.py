@@ -69,7 +69,7 @@ def _gather_kernel(
     elif GATHER:
         step = tl.load(expanded_local_pos + row).to(tl.int64)
         draft_row = draft_logits + state * draft_stride_0 + step * draft_stride_1
-        mask = mask & (ids < gathered_columns) & (step < draft_steps)
+        mask = mask & (ids < tl.where(step < draft_steps, gathered_columns, 0))
         draft = tl.load(draft_row + ids.to(tl.int64) * draft_stride_2, mask=mask)
         tl.store(gathered + row * gathered_stride_0 + ids.to(tl.int64) * gathered_stride_1, draft, mask=mask)
 
