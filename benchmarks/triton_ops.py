@@ -193,7 +193,7 @@ def request_state_rows(peers: Peers, shapes: list[tuple[int, int, int, Any]]) ->
                 resample(num_sampled=counts, log_prefix_ratio=ratio, **outputs, **drawn)  # noqa: B023
 
             yield _row("residual_resample", shape, ours, lambda: peer.resample(start))  # noqa: B023
-            if kind in {"greedy", "draft"}:
+            if kind == "greedy":  # vLLM gathers no draft logits: only here is the work the same
                 yield _row("gather_draft_logits_and_target_argmax", shape, _gather(inputs), peer.stats)
 
 

@@ -30,12 +30,12 @@ def _step_kernel(
     out_positions_stride,
     out_slot_mapping,
     out_slot_stride,
-    block_size,
     max_model_len,
     n_blocks_per_req,
     PAD_ID,
     batch_size,
     rows,
+    block_size: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -83,12 +83,12 @@ def eagle_step_slot_mapping_metadata(
         out_clamped_positions_ptr.stride(0),
         out_slot_mapping_ptr,
         out_slot_mapping_ptr.stride(0),
-        block_size,
         max_model_len,
         n_blocks_per_req,
         PAD_ID,
         batch_size,
         rows,
+        block_size=block_size,
         BLOCK=block,
         num_warps=4,
     )
