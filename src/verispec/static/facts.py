@@ -188,13 +188,14 @@ class Constant(NamedTuple):
 class Outline(NamedTuple):
     """What every Python file gives: classes, constants, the imports that its bases need, and all its words.
 
-    `launches` are the names before ``[grid](``, `ops` the ``(namespace, name)`` of the torch ops that it mentions.
+    `launches` says that something like ``[grid](`` is there, `ops` are the ``(namespace, name)`` of the torch ops
+    that it mentions.
     """
 
     classes: tuple[OutlineClass, ...]
     constants: tuple[Constant, ...]
     imports: tuple[tuple[str, str], ...]
-    launches: tuple[str, ...]
+    launches: bool
     ops: tuple[tuple[str, str], ...]
     words: bytes
 

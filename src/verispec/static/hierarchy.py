@@ -11,12 +11,13 @@ from verispec.static.finding import Location
 from verispec.static.index import Index, Module
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Type:
-    """A class and where it stands."""
+    """A class and where it stands; equal only to itself."""
 
     module: Module
     outline: OutlineClass
+    methods: dict[str, OutlineMethod]
 
     @property
     def name(self) -> str:
@@ -27,7 +28,7 @@ class Type:
         return Location(self.module.path, self.outline.line)
 
     def method(self, name: str) -> OutlineMethod | None:
-        return next((method for method in self.outline.methods if method.name == name), None)
+        return self.methods.get(name)
 
     def at(self, method: OutlineMethod) -> Location:
         return Location(self.module.path, method.line)
@@ -42,7 +43,7 @@ class Hierarchy:
         self._by_key: dict[tuple[str, str], Type] = {}
         for module in index.modules.values():
             for outline in module.outline.classes:
-                entry = Type(module, outline)
+                entry = Type(module, outline, {method.name: method for method in outline.methods})
                 self._by_name[outline.name].append(entry)
                 self._by_key[module.name, outline.name] = entry
         self._bases: dict[tuple[str, str], tuple[Type, ...]] = {}

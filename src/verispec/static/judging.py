@@ -158,7 +158,7 @@ def _link(sources: Sequence[_Source], store: FactCache) -> Links:
 
 def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
     """Files without a syntax tree yet that use a kernel, a dispatcher or an op of the tree, told by their words."""
-    kernels = {name.rpartition(".")[2] for name in links.kernels}
+    kernels = {name.rpartition(".")[2].encode() for name in links.kernels}
     launchers = {name.rpartition(".")[2].encode() for name in links.dispatchers}
     for dispatcher in links.dispatchers.values():
         launchers.update(slot.split(".")[-2].encode() for slot in dispatcher.slots)
@@ -177,8 +177,8 @@ def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
                     paths.add(path)
                 continue
             outline = facts.outline
-            launches = outline.launches and ("?" in outline.launches or not kernels.isdisjoint(outline.launches))
+            users = launchers | kernels if outline.launches else launchers
             calls = not ops.isdisjoint(name for _, name in outline.ops)
-            if launches or calls or (launchers and not launchers.isdisjoint(outline.words.split())):
+            if calls or (users and not users.isdisjoint(outline.words.split())):
                 paths.add(path)
     return paths

@@ -10,7 +10,6 @@ from verispec.static.facts import Call, Function, LaunchSpec, Override
 from verispec.static.finding import Location
 from verispec.static.index import Entity, Index, Module
 
-
 _Made = TypeVar("_Made")
 
 
@@ -215,7 +214,7 @@ def _calls(links: Links, module: Module) -> None:
         if len(call.targets) != 1 or "torch.ops." in call.targets[0]:
             continue
         target = call.targets[0]
-        if not names.intersection(_names_of(module, target)):
+        if names.isdisjoint(_names_of(module, target)):
             continue
         for entity in index.resolve(module, target):
             owner = entity.callee if entity.kind == "instance" else entity
@@ -236,10 +235,10 @@ def _of_class(index: Index, module: Module, target: str, slot: str) -> str:
     return slot
 
 
-def _names_of(module: Module, target: str) -> set[str]:
+def _names_of(module: Module, target: str) -> list[str]:
     """The last name of a reference, and of what this module imports or makes under it."""
     last = target.rpartition(".")[2].lstrip("$")
-    return {last, *(binding.value.rpartition(".")[2].lstrip("$") for binding in module.bindings.get(last, ()))}
+    return [last, *[binding.value.rpartition(".")[2].lstrip("$") for binding in module.bindings.get(last, ())]]
 
 
 def _replacement(links: Links, module: Module, override: Override) -> Replacement | None:

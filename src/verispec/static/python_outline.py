@@ -24,8 +24,6 @@ _IMPORT: Final = re.compile(
     rb"^[ \t]*from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n(]+)", re.MULTILINE
 )
 _BETWEEN_WORDS: Final = bytes(c if (chr(c).isalnum() and c < 128) or c == 95 else 32 for c in range(256))
-_LAUNCH: Final = re.compile(rb"(\w+)\s*\[[^\n]*?\]\(")
-_LAUNCH_END: Final = re.compile(rb"^[ \t]*\]\(", re.MULTILINE)
 _OP: Final = re.compile(rb"torch\.ops\.(\w+)\.(\w+)")
 _COMMENT: Final = re.compile(rb"#[^\n]*")
 _SUBSCRIPT: Final = re.compile(r"\[.*?\]")
@@ -64,7 +62,7 @@ def outline(data: bytes) -> Outline:
         tuple(classes),
         tuple(constants),
         tuple((name, target) for name, target in imports.items() if name in needed),
-        _launches(data),
+        b"](" in data,
         tuple(sorted({(m[1].decode(), m[2].decode()) for m in _OP.finditer(data)})),
         words(data),
     )
@@ -73,15 +71,6 @@ def outline(data: bytes) -> Outline:
 def words(data: bytes) -> bytes:
     """Every word of `data` once, with spaces between."""
     return b" ".join(set(data.translate(_BETWEEN_WORDS).split()))
-
-
-def _launches(data: bytes) -> tuple[str, ...]:
-    if b"](" not in data:
-        return ()
-    names = {m[1].decode() for m in _LAUNCH.finditer(data)}
-    if _LAUNCH_END.search(data):
-        names.add("?")
-    return tuple(sorted(names))
 
 
 def _calls_between(data: bytes, starts: list[int]) -> dict[int, tuple[tuple[str, ...], tuple[str, ...]]]:

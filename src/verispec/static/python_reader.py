@@ -32,13 +32,11 @@ from verispec.static.python_scope import (
     mapping_of,
 )
 
-_MARK: Final = re.compile(
-    rb"\.jit\b|\bimport jit\b|(?<![\w.])setattr\(\s*[\w.]+,\s*[\w\"']+,"
-    rb"|[\"'][a-z_]\w*(?:\.\w+){2,}[\"']\s*:\s*\(?\s*[A-Za-z_][\w.]*\s*[,)}]"
-)
+# Patterns that begin with a rare character, since they are searched for in every file of a tree.
+_SETATTR: Final = re.compile(rb"(?<![\w.])setattr\(\s*[\w.]+,\s*[\w\"']+,")
+_DOTTED_KEY: Final = re.compile(rb"\.\w+\.\w+[\"']\s*:\s*\(?\s*[A-Za-z_][\w.]*\s*[,)}]")
 _PATCH: Final = re.compile(
-    rb"^[ \t]*(?!self\b|cls\b)([A-Za-z_]\w*)(?:\.\w+)+[ \t]*=[ \t]*(?:\([ \t]*$|[A-Za-z_][\w.]*[ \t]*(?:#.*)?$)",
-    re.MULTILINE,
+    rb"^[ \t]*([A-Za-z_]\w*)\.[\w.]+[ \t]*=[ \t]*(?:\([ \t]*$|[A-Za-z_][\w.]*[ \t]*(?:#.*)?$)", re.MULTILINE
 )
 _IMPORTED: Final = re.compile(
     rb"^[ \t]*(?:import[ \t]+[\w.]+[ \t]+as[ \t]+(\w+)|import[ \t]+(\w+)"
@@ -56,9 +54,11 @@ def takes_part(data: bytes) -> bool:
 
     Files that only use what others define are found by their words (see `Outline`) and read when it is known.
     """
-    if _MARK.search(data):
+    if b".jit" in data or b"import jit" in data or _DOTTED_KEY.search(data):
         return True
-    roots = set(_PATCH.findall(data))
+    if b"setattr(" in data and _SETATTR.search(data):
+        return True
+    roots = set(_PATCH.findall(data)) - {b"self", b"cls"}
     return bool(roots) and any(
         not roots.isdisjoint(_WORDS.findall(name)) for names in _IMPORTED.findall(data) for name in names
     )

@@ -32,6 +32,11 @@ class Nodes:
             if kind in _SKIPPED:
                 continue
             groups.setdefault(kind, []).append(node)
+            if kind is ast.Name:
+                continue
+            if kind is ast.Attribute:
+                stack.append(cast("ast.Attribute", node).value)
+                continue
             if kind in _SCOPES:
                 # Decorators and bases belong to the scope around.
                 stack.extend(reversed([*getattr(node, "decorator_list", ()), *getattr(node, "bases", ())]))

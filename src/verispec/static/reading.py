@@ -7,7 +7,8 @@ import multiprocessing
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -25,6 +26,18 @@ LARGEST: Final = 8 << 20
 
 _PARALLEL_FROM: Final = 1 << 20
 _Work = tuple[str, bytes, bool]
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage collection meanwhile: millions of small objects are made and none of them is a cycle worth finding."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def relevant(path: str) -> bool:
@@ -79,7 +92,8 @@ class FactCache:
         self._changed = False
         if path is not None and path.is_file():
             try:
-                version, stored = pickle.loads(path.read_bytes())
+                with uncollected():
+                    version, stored = pickle.loads(path.read_bytes())
                 self._facts = stored if version == VERSION else {}
             except Exception:  # A damaged cache is an empty cache, whatever the damage.
                 self._facts = {}
@@ -94,6 +108,8 @@ class FactCache:
     def put(self, blob: str, deep: bool, found: FileFacts) -> None:
         if blob:
             self._facts[blob, deep] = found
+            if deep:
+                self._facts.pop((blob, False), None)
             self._changed = True
 
     def save(self) -> None:
@@ -178,14 +194,8 @@ def _killed() -> FileFacts:
 
 
 def _read_share(share: list[_Work]) -> list[tuple[str, FileFacts]]:
-    # Syntax trees hold no cycles worth collecting while they are read, and there are millions of nodes.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         return [(path, facts(path, data, deep=deep)) for path, data, deep in share]
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _child(share: list[_Work], sender: Connection) -> None:

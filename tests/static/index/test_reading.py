@@ -1,0 +1,147 @@
+"""What files become facts, what is remembered, and what happens to source that is broken or hostile."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verispec.errors import VerispecError
+from verispec.static import MemoryTree, SourceFile, judge
+from verispec.static.facts import VERSION
+from verispec.static.reading import LARGEST, FactCache, facts
+
+GOOD = """
+import triton
+
+@triton.jit
+def k(a):
+    pass
+
+def run(a):
+    k[(1,)](a, B=1)
+"""
+
+BROKEN = {
+    "not Python": (b"import triton\n@triton.jit\ndef k(:\n", "V-SRC-UNPARSABLE"),
+    "not UTF-8": (b"import triton\n@triton.jit\ndef k():\n    return '\xff\xfe'\n", "V-SRC-UNPARSABLE"),
+    "null bytes": (b"import triton\n@triton.jit\ndef k():\n    \x00\n", "V-SRC-UNPARSABLE"),
+    "parentheses": (b"import triton.jit\nx = " + b"(" * 5000 + b")" * 5000, "V-SRC-UNPARSABLE"),
+    "attributes": (b"import triton.jit\nx = a" + b".b" * 100_000, "V-SRC-DEEP"),
+    "minus signs": (b"import triton.jit\nx = " + b"-" * 100_000 + b"1", "V-SRC-DEEP"),
+    "sums": (b"import triton.jit\nx = 1" + b"+1" * 100_000, "V-SRC-DEEP"),
+    "too long": (b"# .jit\n" * (LARGEST // 7 + 1), "V-SRC-HUGE"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_file_is_reported_and_the_rest_is_judged(name):
+    source, code = BROKEN[name]
+    report = judge(MemoryTree({"engine/good.py": GOOD, "engine/bad.py": source}))
+    (diagnostic,) = report.diagnostics
+    assert (diagnostic.code, diagnostic.where) == (code, "engine/bad.py")
+    assert diagnostic.cause and diagnostic.hint
+    assert [finding.rule for finding in report.findings] == ["SIG101"]
+
+
+def test_broken_cpp_is_read_as_far_as_it_goes():
+    source = b'TORCH_LIBRARY(demo, m) { m.def("f(Tensor x) -> ()"); m.def("' + b"\xff" * 10 + b"(" * 20_000
+    report = judge(MemoryTree({"a.cpp": source, "a.py": "import torch\ntorch.ops.demo.f(1, 2)\n"}))
+    assert [finding.rule for finding in report.findings] == ["SIG302"]
+
+
+def test_file_that_cannot_be_opened_is_reported():
+    def fail() -> bytes:
+        raise PermissionError("not yours")
+
+    class Tree(MemoryTree):
+        def files(self):
+            yield from super().files()
+            yield SourceFile("engine/locked.py", "", fail, 10)
+
+    report = judge(Tree({"engine/good.py": GOOD}))
+    assert [(d.code, d.where) for d in report.diagnostics] == [("V-SRC-UNREADABLE", "engine/locked.py")]
+    assert len(report.findings) == 1
+
+
+def test_empty_tree():
+    report = judge(MemoryTree({}))
+    assert report.findings == report.diagnostics == ()
+    assert report.stats["files"] == 0
+
+
+def test_unknown_rule():
+    with pytest.raises(VerispecError) as caught:
+        judge(MemoryTree({}), rules=["SIG999"])
+    assert caught.value.diagnostic.code == "V-RULE-UNKNOWN"
+    assert "SIG101" in caught.value.diagnostic.hint
+
+
+@given(st.binary(max_size=300), st.sampled_from(["x.py", "x.cpp"]), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_no_bytes_crash_a_reader(data, path, deep):
+    pickle.dumps(facts(path, data, deep=deep))
+
+
+PIECES = st.sampled_from([
+    "import triton\n", "from . import x as y\n", "@triton.jit\n", "def f(a, *b, c=1, **d):\n    ", "class C(B):\n    ",
+    "x = ", "k[(1,)](a, *b, **c)\n", "a.b.c = d\n", "register({'a.b.c': f})\n", "return (1,), dict(a=1)\n", "pass\n",
+    "sys.modules['a.b']\n", "setattr(m, 'n', v)\n", "torch.ops.a.b(x.to(torch.int64))\n", "\n", "    ", "(", ")", "'",
+])  # fmt: skip
+
+
+@given(st.lists(PIECES, max_size=30).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_no_arrangement_of_what_is_looked_for_crashes(text):
+    judge(MemoryTree({"p/__init__.py": "", "p/a.py": text, "p/b.py": GOOD}))
+
+
+def blobs(sources: dict[str, str], reads: list[str]) -> MemoryTree:
+    """A tree whose files have content ids, and that notes what is read."""
+
+    class Tree(MemoryTree):
+        def files(self):
+            for path, text in sources.items():
+
+                def read(path=path, text=text) -> bytes:
+                    reads.append(path)
+                    return text.encode()
+
+                yield SourceFile(path, str(hash(text)), read, len(text))
+
+    return Tree({})
+
+
+def test_known_content_is_not_read_again(tmp_path: Path):
+    cache = tmp_path / "deep" / "facts.cache"
+    first: list[str] = []
+    before = judge(blobs({"a.py": GOOD, "b.py": "x = 1\n"}, first), cache=cache)
+    assert sorted(first) == ["a.py", "b.py"]
+    again: list[str] = []
+    after = judge(blobs({"moved.py": GOOD, "b.py": "x = 2\n"}, again), cache=cache)
+    assert again == ["b.py"]
+    assert [f.rule for f in after.findings] == [f.rule for f in before.findings]
+
+
+def test_one_cache_serves_many_trees_in_memory():
+    cache, reads = FactCache(), []
+    for _ in range(3):
+        judge(blobs({"a.py": GOOD}, reads), cache=cache)
+    assert reads == ["a.py"]
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", pickle.dumps((VERSION + 1, {})), pickle.dumps([])])
+def test_damaged_or_foreign_cache_is_an_empty_one(tmp_path: Path, content: bytes):
+    path = tmp_path / "facts.cache"
+    path.write_bytes(content)
+    assert len(judge(blobs({"a.py": GOOD}, []), cache=path).findings) == 1
+    assert pickle.loads(path.read_bytes())[0] == VERSION
+
+
+def test_many_processes_give_what_one_gives():
+    filler = "\n".join(f"def f{n}(a, b):\n    return a.method_{n}(b)\n" for n in range(3000))
+    sources = {f"engine/m{n}.py": GOOD.replace("B=1", f"B{n}=1") + filler for n in range(12)}
+    assert sum(map(len, sources.values())) > 1 << 20
+    report = judge(MemoryTree(sources))
+    assert sorted(f.location.path for f in report.findings) == sorted(sources)
