@@ -1,0 +1,165 @@
+"""Every JSON output and every line of a run file answers its published schema; other output says what it must."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from judging import SUITE, THE_ONE, importable, verdict_on
+from referencing import Registry, Resource
+
+from verispec import exits
+from verispec.cli import main
+from verispec.reference import contracts
+
+SCHEMAS = {
+    path.name.removesuffix(".schema.json"): json.loads(path.read_text(encoding="utf-8"))
+    for path in resources.files("verispec.report.schemas").iterdir()
+    if path.name.endswith(".schema.json")
+}
+REGISTRY: Registry[Any] = Registry().with_resources(
+    (schema["$id"], Resource.from_contents(schema)) for schema in SCHEMAS.values()
+)
+CASE = f"{SUITE}:EXP-2:dtype=int32;cu=int32"
+
+
+def answers(document: Any, schema: str) -> Any:
+    Draft202012Validator(SCHEMAS[schema], registry=REGISTRY).validate(document)
+    return document
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    try:
+        with importable():
+            main(list(words))
+        code = exits.GOOD
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    return code, capsys.readouterr().out
+
+
+def as_json(capsys: pytest.CaptureFixture[str], schema: str, *words: str) -> Any:
+    return answers(json.loads(command(capsys, *words, "--json")[1]), schema)
+
+
+@pytest.fixture(scope="module")
+def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("run") / "run.jsonl"
+    verdict_on("broken_engines:LosesWrites", path)
+    return path
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_schemas_are_schemas(name: str) -> None:
+    Draft202012Validator.check_schema(SCHEMAS[name])
+
+
+def test_a_run_file(run_file: Path) -> None:
+    kinds = [answers(json.loads(line), "run-file")["type"] for line in run_file.read_text().splitlines()]
+    assert (kinds[0], {*kinds[1:-1]}, kinds[-1]) == ("header", {"case"}, "footer")
+
+
+def test_run_and_report_give_the_same_verdict(
+    capsys: pytest.CaptureFixture[str], run_file: Path, tmp_path: Path
+) -> None:
+    reported = as_json(capsys, "verdict", "report", str(run_file))
+    words = ("run", "--engine", "broken_engines:LosesWrites", "--only", SUITE, "--out", str(tmp_path / "again.jsonl"))
+    run = as_json(capsys, "verdict", *words)
+    for part in ("counts", "table", "causes", "gaps", "exit"):
+        assert run[part] == reported[part]
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "junit"])
+def test_a_report_names_the_cause(capsys: pytest.CaptureFixture[str], run_file: Path, form: str) -> None:
+    code, out = command(capsys, "report", str(run_file), "--format", form)
+    assert code == exits.GOOD
+    assert "EXP-2" in out
+    assert str(run_file.parent) not in out, "no path of this machine is in a report"
+
+
+def test_collect(capsys: pytest.CaptureFixture[str]) -> None:
+    told = as_json(capsys, "cases", "run", "--engine", "engine_that_is_never:started", "--only", SUITE, "--collect")
+    assert THE_ONE in told["cases"]
+    assert command(capsys, "run", "--only", SUITE, "--collect")[1].splitlines() == told["cases"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "case", "code", "outcome"),
+    [
+        ("broken_engines:LosesWrites", CASE, exits.BAD, "fail"),
+        ("broken_engines:Segfaults", THE_ONE, exits.BAD, "crash"),
+        ("broken_engines:Segfaults", CASE, exits.GOOD, "pass"),
+        ("broken_engines:LacksTheOp", CASE, exits.CANNOT_TELL, "unsupported"),
+    ],
+)
+def test_repro(capsys: pytest.CaptureFixture[str], engine: str, case: str, code: int, outcome: str) -> None:
+    told = as_json(capsys, "repro", "repro", case, "--engine", engine)
+    assert (told["exit"], told["case"]["outcome"], told["case"]["id"]) == (code, outcome, case)
+
+
+def test_repro_shows_what_went_in_and_what_came_out(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = command(capsys, "repro", CASE, "--engine", "broken_engines:LosesWrites")
+    assert code == exits.BAD
+    for line in (
+        "EXP-2  The output buffer itself is written",
+        "input_ptr          int32 3: 3 5 7",
+        "[0]  expected 3, got -7777",
+        "5 of 5 elements",
+        "error  reached:",
+    ):
+        assert line in out
+
+
+def test_repro_of_no_case_is_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(capsys, "repro", "nonsense")[0] == exits.USAGE
+    assert command(capsys, "repro", f"{SUITE}:EXP-2", "--engine", "oracle_engine:OracleEngine")[0] == exits.USAGE
+
+
+def test_smoke_takes_one_quick_case_of_every_clause(capsys: pytest.CaptureFixture[str]) -> None:
+    told = as_json(capsys, "verdict", "smoke", "--engine", "oracle_engine:OracleEngine")
+    assert told["exit"] == exits.GOOD
+    assert told["header"]["selection"]["smoke"]
+    flat = [name for name in contracts.names() if contracts.load(name).family == "flat"]
+    for name in flat:
+        assert sum(cell["passed"] for cell in told["table"][name].values()) >= len(contracts.load(name).clauses) - 1
+    assert set(told["counts"]) <= {"pass", "unsupported"}
+
+
+def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {row["op"]: row for row in as_json(capsys, "ops", "ops")["ops"]}
+    assert set(told) == set(contracts.names())
+    expand = told["expand_batch_to_tokens"]
+    assert (expand["oracle"], expand["cpu"], expand["triton"], expand["untested"]) == (True, True, True, [])
+    text = command(capsys, "ops")[1]
+    assert all(any(line.startswith(f"{name} ") for line in text.splitlines()) for name in told)
+
+
+@pytest.mark.parametrize("name", ["EXP-2", "exp-2", "expand_batch_to_tokens", "SIG101"])
+def test_explain(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    told = as_json(capsys, "explain", "explain", name)
+    assert told["name"].lower() == name.lower()
+    assert command(capsys, "explain", name)[1].startswith(told["name"])
+
+
+def test_a_clause_names_its_tests_and_implementations(capsys: pytest.CaptureFixture[str]) -> None:
+    told = as_json(capsys, "explain", "explain", "EXP-2")
+    assert "sampler/test_expand_batch_to_tokens.py::test_the_buffer_itself_is_written" in told["tests"]
+    assert "reference/csrc/expand_batch_to_tokens.cpp" in told["implementations"]
+
+
+def test_every_clause_and_op_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in contracts.names():
+        as_json(capsys, "explain", "explain", name)
+        for clause in contracts.load(name).clauses:
+            assert as_json(capsys, "explain", "explain", clause.id)["text"] == clause.text
+
+
+def test_what_cannot_be_explained_has_near_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["explain", "EXP-22"])
+    assert stop.value.code == exits.USAGE
+    assert "did you mean EXP-2" in capsys.readouterr().err
