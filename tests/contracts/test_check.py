@@ -164,7 +164,9 @@ def test_an_output_may_share_no_memory() -> None:
     with pytest.raises(ContractError, match=r"output_ptr: expected memory of its own, apart from input_ptr"):
         checked("expand_batch_to_tokens", **expand(buffer[:3], buffer[2:4]))
     with pytest.raises(ContractError, match=r"apart from input_ptr"):
-        checked("expand_batch_to_tokens", **expand(buffer.numpy()[4:1:-1], buffer.numpy()[3:7:3]))
+        checked("expand_batch_to_tokens", **expand(buffer.numpy()[4:1:-1], buffer.numpy()[1:3]))
+    with pytest.raises(ContractError, match=r"apart from input_ptr, got the same memory"):
+        checked("expand_batch_to_tokens", **expand(buffer[:2], buffer[:2], torch.tensor([1, 2])))
 
 
 def test_interleaved_and_adjacent_views_are_apart() -> None:
@@ -279,6 +281,8 @@ def test_values_between_row_starts() -> None:
     checked("copy_and_expand_eagle_inputs", **call)
     with pytest.raises(ContractError, match=r"query_end_loc_ptr: expected a value from 2 to 5 at \[1\].*, got 1"):
         checked("copy_and_expand_eagle_inputs", **{**call, "query_end_loc_ptr": torch.tensor([1, 1])})
+    with pytest.raises(ContractError, match=r"expected a value from 0 to 1 at \[0\].*, got 2"):
+        checked("copy_and_expand_eagle_inputs", **{**call, "query_end_loc_ptr": torch.tensor([2, 5])})
     with pytest.raises(ContractError, match=r"out_input_ids_ptr: expected shape .* = \[>=8\]"):
         checked("copy_and_expand_eagle_inputs", **{**call, "shift_input_ids": False})
 
