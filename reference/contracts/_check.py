@@ -170,7 +170,7 @@ def _compile(contract: Contract) -> _Plan:
             constants = [sign * factors[0] for sign, factors in rest if isinstance(factors[0], int)]
             if not axis.at_least and len(first) == 1 and isinstance(first[0], str) and len(constants) == len(rest):
                 solved.append((first[0], tensor.name, dimension, sum(constants)))
-            elif axis.text != "1":
+            else:
                 bounded.append((tensor.name, dimension, axis))
     return _Plan(
         contract=contract,
@@ -287,7 +287,7 @@ def _check_shapes(contract: Contract, plan: _Plan, views: Mapping[str, View], si
             if sizes.setdefault(axis, size) != size:
                 raise _odd_one_out(plan, axis, views, sizes)
     for name, dimension, entry in plan.bounded:
-        if name in views:
+        if name in views and dimension < len(views[name].shape):
             got, want = views[name].shape[dimension], entry.value(sizes)
             if got < want if entry.at_least else got != want:
                 raise _wrong_shape(plan, name, views, sizes)

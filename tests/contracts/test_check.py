@@ -80,6 +80,8 @@ def test_what_is_allowed_passes(changes: dict[str, Any]) -> None:
         ("target_probs_ptr", torch.rand(TOKENS, VOCAB + 1), "shape [N, V] = [5, 7] (N is 5", "[5, 8]"),
         ("output_token_ids_ptr", torch.zeros(REQUESTS, MOST, dtype=torch.int32), "[B, K+1] = [3, 5]", "[3, 4]"),
         ("is_greedy_ptr", torch.zeros(REQUESTS - 1, dtype=torch.bool), "[B] = [3]", "[2]"),
+        ("bonus_token_ids_ptr", torch.zeros(REQUESTS, 2, dtype=torch.int32), "[B, 1] = [3, 1]", "[3, 2]"),
+        ("bonus_token_ids_ptr", torch.zeros(REQUESTS, 1, 1, dtype=torch.int32), "shape [B, 1]", "[3, 1, 1]"),
         ("draft_probs_ptr", None, "a tensor with NO_DRAFT_PROBS=False", "None"),
         ("target_probs_ptr", None, "a tensor", "None"),
         ("target_probs_ptr", [[0.5]], "torch tensor", "list"),
