@@ -28,10 +28,9 @@ def is_elsewhere(folder: str) -> bool:
 
 
 def may_hold_source(path: str) -> bool:
-    *folders, name = path.split("/")
-    return "." + name.lower().rpartition(".")[2] in SUFFIXES and not any(
-        is_elsewhere(folder) for folder in folders if folder not in {"", ".", ".."}
-    )
+    if "." + path.rpartition(".")[2].lower() not in SUFFIXES:
+        return False
+    return not any(is_elsewhere(folder) for folder in path.split("/")[:-1] if folder not in {"", ".", ".."})
 
 
 def blob_id(data: bytes) -> str:
@@ -45,7 +44,12 @@ def shown(path: str | bytes) -> str:
 
 
 def is_shown_whole(path: str | bytes) -> bool:
-    return shown(path) == os.fsencode(path).decode("utf-8", "surrogateescape")
+    """Whether `shown` needs no escape."""
+    try:
+        os.fsencode(path).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def several(code: str, message: str, paths: Iterable[str], *, cause: str = "", hint: str = "") -> list[Diagnostic]:

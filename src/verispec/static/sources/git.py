@@ -165,17 +165,17 @@ class Repository:
         odd_names: list[str] = []
         folder = str(self.folder)
         stopped = False
-        for number, (mode, blob, path) in enumerate(self._entries(name)):
+        for number, (mode, blob, raw) in enumerate(self._entries(name)):
+            path = shown(raw)
             if mode == b"160000":
-                submodules.append(shown(path))
-            elif not may_hold_source(shown(path)):
-                continue
-            elif mode == b"120000":
-                links.append(shown(path))
-            else:
-                if not is_shown_whole(path):
-                    odd_names.append(shown(path))
-                files.append(SourceFile(shown(path), blob, ReadObject(folder, blob)))
+                submodules.append(path)
+            elif may_hold_source(path):
+                if mode == b"120000":
+                    links.append(path)
+                else:
+                    files.append(SourceFile(path, blob, ReadObject(folder, blob)))
+                    if not is_shown_whole(raw):
+                        odd_names.append(path)
             if number >= MAX_ENTRIES or len(files) >= MAX_FILES:
                 stopped = True
                 break
