@@ -167,7 +167,9 @@ def _require_selection(plan: Plan, cases: Collected) -> None:
     known = [*cases.selected, *cases.others]
     for pattern in plan.only:
         if not any(pattern == case if plan.exact else selects(pattern, case) for case in known):
-            near = difflib.get_close_matches(pattern, known, n=3, cutoff=0.5)
+            depth = 1 + pattern.count(";")  # compared with as much of each id as the pattern has
+            starts = dict.fromkeys(case if plan.exact else ";".join(case.split(";")[:depth]) for case in known)
+            near = difflib.get_close_matches(pattern, starts, n=3, cutoff=0.5)
             raise VerispecError(
                 "V-RUN-SELECT",
                 f"{pattern!r} {'is' if plan.exact else 'selects'} none of {len(known):,} cases",
