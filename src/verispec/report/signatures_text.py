@@ -38,7 +38,7 @@ def print_finding(finding: Finding, prefix: str, console: Console, wide: bool) -
         (printable(f"  {finding.symbol}"), "bold"),
     )
     console.print(head, soft_wrap=wide)
-    console.print(Padding(Text(_said(finding.message, wide)), (0, 0, 0, 2), expand=False), soft_wrap=wide)
+    _print_indented(_said(finding.message, wide), console, wide)
     sides = Table.grid(padding=(0, 2))
     for side in finding.sides:
         label, where, text = printable(side.label), printable(f"{prefix}{side.location}"), _said(side.text, wide)
@@ -51,6 +51,13 @@ def print_finding(finding: Finding, prefix: str, console: Console, wide: bool) -
         console.print(Text.assemble(("  fix: ", "green"), _said(finding.fix, wide)), soft_wrap=wide)
     console.print(Text(f"  verispec explain {finding.rule}   fingerprint {finding.fingerprint}", "dim"), soft_wrap=wide)
     console.print()
+
+
+def _print_indented(text: str, console: Console, wide: bool) -> None:
+    if wide:
+        console.print(Text(f"  {text}"), soft_wrap=True)
+    else:
+        console.print(Padding(Text(text), (0, 0, 0, 2), expand=False))
 
 
 def _said(text: str, one_line: bool) -> str:

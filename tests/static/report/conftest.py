@@ -15,7 +15,7 @@ def finding(
     return Finding(
         rule=rule,
         level=level,
-        message="the call passes `x`, the fallback has no such parameter",
+        message="the call passes `x`, the fallback has no such parameter" + ", and so it goes on and on" * 4,
         location=here,
         symbol="pkg.a.kernel",
         sides=(Side("call", here, text), Side("CPU fallback", there, "def f(y)")),

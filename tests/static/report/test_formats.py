@@ -154,6 +154,12 @@ def test_no_source_can_send_commands_to_the_terminal_or_to_a_workflow(outcome: O
     assert "\\x1b[31m" in shown
 
 
+def test_logs_are_not_cut_at_the_width_of_a_terminal(outcome: Outcome) -> None:
+    lines = [line.strip() for line in text(outcome, level=Level.NOTE).splitlines()]
+    assert lines.count(outcome.findings[0].message) == len(outcome.findings)
+    assert outcome.findings[0].message in " ".join(text(outcome, terminal=True).split())
+
+
 @pytest.mark.parametrize(
     ("levels", "fail_on", "codes", "expected"),
     [

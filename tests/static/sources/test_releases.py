@@ -127,9 +127,10 @@ def test_html_is_read_where_there_is_no_json(index: Index) -> None:
     digest = hashlib.sha256(sdist()).hexdigest()
     index.add_html(
         '<html><head><base href="/files/x/"></head><body><a>no link</a><a href="https://[/">broken</a>'
-        f'<a href="../toy-1.0.tar.gz#sha256={digest}">toy-1.0.tar.gz</a></body></html>'
+        f'<a href="../toy-1.0.tar.gz#sha256={digest}" data-upload-time="2026-01-02">toy-1.0.tar.gz</a></body></html>'
     )
     assert only_file("toy==1.0") == b"a = 1\n"
+    assert versions("toy") == {Version("1.0"): "2026-01-02"}
 
 
 @pytest.mark.parametrize("page", ["json", "html"])

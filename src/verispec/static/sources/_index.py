@@ -209,7 +209,8 @@ class _Anchors(HTMLParser):
         elif tag == "a":
             url, fragment = urldefrag(target)
             algorithm, equals, value = fragment.partition("=")
-            self.files.append((url, {algorithm: value} if equals else {}, ""))
+            uploaded = dict(attrs).get("data-upload-time") or ""  # some indexes say it, though no standard does
+            self.files.append((url, {algorithm: value} if equals else {}, uploaded))
 
 
 def _joined(base: str, target: object) -> str | None:
