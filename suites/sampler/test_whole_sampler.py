@@ -268,7 +268,7 @@ def law_batch(rng: np.random.Generator, requests: int, draft: str, limits: str) 
 LIMITS = ["none", "temperature", "top_k", "top_p"]
 
 
-@case("WS-10", limits=LIMITS, draft=DRAFT, reach="every sampled request")
+@case("WS-10", mode="law", limits=LIMITS, draft=DRAFT, reach="every sampled request")
 def test_the_first_token_follows_the_target(sampler: WholeSampler, seed: int, limits: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     counts = np.zeros(6, dtype=np.int64)
@@ -279,7 +279,7 @@ def test_the_first_token_follows_the_target(sampler: WholeSampler, seed: int, li
     follows(counts.tolist(), law, "first token")
 
 
-@case("WS-10", place="bonus", limits=LIMITS, reach="every sampled request")
+@case("WS-10", mode="law", place="bonus", limits=LIMITS, reach="every sampled request")
 def test_the_bonus_token_follows_the_target(sampler: WholeSampler, seed: int, limits: str) -> None:
     rng = np.random.default_rng(seed)
     counts = np.zeros(6, dtype=np.int64)
@@ -290,7 +290,7 @@ def test_the_bonus_token_follows_the_target(sampler: WholeSampler, seed: int, li
     follows(counts.tolist(), law, "bonus token")
 
 
-@case("WS-11", limits=LIMITS, draft=DRAFT, reach="every sampled request")
+@case("WS-11", mode="law", limits=LIMITS, draft=DRAFT, reach="every sampled request")
 def test_drafts_are_accepted_at_the_overlap(sampler: WholeSampler, seed: int, limits: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     accepted, trials, overlap = 0, 0, 0.0

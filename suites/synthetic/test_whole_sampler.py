@@ -49,7 +49,7 @@ def test_certain_rates(sampler: WholeSampler, seed: int, rate: int, batch: str, 
             raise Mismatch(Failure(Kind.VALUE, message))
 
 
-@case("WS-12", position=[0, 1, 2], batch=BATCHES, reach=REACH)
+@case("WS-12", mode="law", position=[0, 1, 2], batch=BATCHES, reach=REACH)
 def test_each_position_is_accepted_at_its_rate(sampler: WholeSampler, seed: int, position: int, batch: str) -> None:
     """A rate off by 0.02 at 20,000 requests is seen with a chance above 0.99."""
     rng = np.random.default_rng(seed)
