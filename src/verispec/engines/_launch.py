@@ -36,19 +36,27 @@ def aliases(contract: Contract, name: str) -> list[str]:
     """What engines call our parameter `name`, our own name first."""
     bare = name.removesuffix("_ptr")
     renamed = [symbol.rename[name] for symbol in contract.symbols if name in symbol.rename]
-    found = [name, *renamed, bare, f"{bare}_ptr"]
-    found += [alias.removesuffix("_ptr") for alias in renamed]
-    found += [alias.swapcase() for alias in found if alias.isupper() or alias.islower()]
+    found = [name, *renamed, bare, f"{bare}_ptr", *(alias.removesuffix("_ptr") for alias in renamed)]
     return list(dict.fromkeys(found))
 
 
 def ours(contract: Contract, theirs: Sequence[str]) -> dict[str, str]:
-    """Engine parameter to contract parameter, for every one of `theirs` that has a counterpart."""
+    """Engine parameter to contract parameter, for every one of `theirs` that has a counterpart.
+
+    A host-side caller may have a compile-time parameter in lower case. That counts only where no other
+    name does, and never for a tuning parameter: BLOCK_SIZE is a tile, ``block_size`` a KV block.
+    """
     mapping: dict[str, str] = {}
+    unmatched = []
     for param in contract.params:
-        match = next((alias for alias in aliases(contract, param.name) if alias in theirs), None)
-        if match is not None and match not in mapping:
+        match = next((a for a in aliases(contract, param.name) if a in theirs and a not in mapping), None)
+        if match is not None:
             mapping[match] = param.name
+        elif not (isinstance(param, Scalar) and param.tuning):
+            unmatched.append(param.name)
+    for name in unmatched:
+        if (other := name.swapcase()) in theirs:
+            mapping.setdefault(other, name)
     return mapping
 
 

@@ -1,7 +1,7 @@
 """An object in a process of its own: for what needs another environment, may crash, or exists once a process.
 
-The other side is ``python -m verispec.engines.remote``. Requests and answers are pickled over two
-pipes, so its stdout and stderr stay free for what engines print; both go to our stderr.
+Requests and answers are pickled over two pipes, so stdout and stderr of the other side stay free for
+what engines print; both go to our stderr.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ import sys
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
+
+
+_SERVE = "from verispec.engines.remote import serve; serve()"
+"""Not ``-m``: an exception of a module that runs as __main__ cannot be pickled for this side."""
 
 
 class RemoteError(Exception):
@@ -65,7 +69,7 @@ class Remote:
         our_in, their_out = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "verispec.engines.remote", str(their_in), str(their_out)],
+                [sys.executable, "-P", "-c", _SERVE, str(their_in), str(their_out)],
                 pass_fds=(their_in, their_out),
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
@@ -101,7 +105,10 @@ def _has_fileno(stream: Any) -> bool:
     return True
 
 
-def _serve(requests: Connection, answers: Connection) -> None:
+def serve() -> None:
+    """The other side: make the object that the first request names, then call its methods until we hang up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests, answers = Connection(int(sys.argv[1]), writable=False), Connection(int(sys.argv[2]), readable=False)
     made: Any = None
     while True:
         try:
@@ -128,8 +135,3 @@ def portable(error: Exception) -> Exception:
     except Exception:
         return RemoteError(f"{type(error).__name__}: {error}")
     return error if str(back) == str(error) else RemoteError(f"{type(error).__name__}: {error}")
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _serve(Connection(int(sys.argv[1]), writable=False), Connection(int(sys.argv[2]), readable=False))

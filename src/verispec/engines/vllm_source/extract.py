@@ -259,9 +259,10 @@ def _used(statement: ast.stmt) -> set[str]:
     pending = [symtable.symtable(ast.unparse(statement), "<statement>", "exec")]
     while pending:
         table = pending.pop()
-        top = table.get_type() == "module"
+        outermost = table.get_type() == "module"
         for symbol in table.get_symbols():
-            if symbol.is_referenced() and (top or symbol.is_global()):
+            # A local of a function called "top" claims to be global as well: symtable takes that name for the module's.
+            if symbol.is_referenced() and (outermost or (symbol.is_global() and not symbol.is_local())):
                 names.add(symbol.get_name())
         pending += table.get_children()
     return names - set(_binds(statement))

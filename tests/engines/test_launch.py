@@ -1,0 +1,109 @@
+"""Engine parameters to contract parameters, and what a caller loses on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from verispec.engines import UnsupportedCall
+from verispec.engines import _launch as launch
+from verispec.reference import contracts
+
+EXPAND = contracts.load("expand_batch_to_tokens")
+SLOTS = contracts.load("compute_slot_mapping")
+STEP = contracts.load("eagle_step_slot_mapping_metadata")
+RECOVERED = contracts.load("sample_recovered_tokens")
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        ["output_ptr", "input_ptr", "cu_num_tokens_ptr", "replace_from", "replace_to", "MAX_NUM_TOKENS"],
+        ["output", "input", "cu_num_tokens", "replace_from", "replace_to", "max_num_tokens"],  # a dispatcher's
+    ],
+)
+def test_names_are_matched_with_and_without_ptr_and_in_either_case(theirs: list[str]) -> None:
+    assert list(launch.ours(EXPAND, theirs).values()) == [p.name for p in EXPAND.params]
+
+
+def test_a_renamed_parameter_is_found_but_our_own_name_comes_first() -> None:
+    assert launch.ours(SLOTS, ["block_size"]) == {"block_size": "KV_CACHE_BLOCK_SIZE"}
+    assert launch.ours(SLOTS, ["block_size", "KV_CACHE_BLOCK_SIZE"]) == {"KV_CACHE_BLOCK_SIZE": "KV_CACHE_BLOCK_SIZE"}
+    assert launch.ours(SLOTS, ["kv_cache_block_size"]) == {"kv_cache_block_size": "KV_CACHE_BLOCK_SIZE"}
+
+
+def test_a_stride_parameter_receives_the_tensors_stride() -> None:
+    table = torch.zeros(3, 5)[:, :4]
+    assert launch.stride_of("table_stride", {"table": table}) == 5
+    assert launch.stride_of("table_stride_1", {"table_ptr": table}) == 1
+    assert launch.stride_of("TABLE_STRIDE_0", {"table": table}) == 5
+    assert launch.stride_of("table_size", {"table": table}) is None
+
+
+def test_what_nobody_knows_is_missing() -> None:
+    with pytest.raises(launch.Missing, match="NUM_WARPS"):
+        launch.value_for(EXPAND, "NUM_WARPS", {}, {"input_ptr": torch.zeros(2)})
+
+
+def test_the_grid_of_recovered_tokens_reaches_the_longest_request() -> None:
+    bound = {"cu_num_draft_tokens_ptr": torch.tensor([2, 2, 7])}
+    assert launch.grid(RECOVERED, bound) == (3, 5)
+    assert launch.grid(RECOVERED, {"cu_num_draft_tokens_ptr": torch.tensor([], dtype=torch.int32)}) == (0, 0)
+
+
+def test_the_grid_of_the_eagle_step_covers_padding_rows() -> None:
+    bound = {"positions_ptr": torch.zeros(2), "out_slot_mapping_ptr": torch.zeros(8)}
+    assert launch.grid(STEP, bound) == (8,)
+
+
+def test_every_flat_op_has_a_grid() -> None:
+    flat = [contracts.load(name) for name in contracts.names() if contracts.load(name).family == "flat"]
+    assert [c.name for c in flat if not launch.has_grid(c)] == []
+
+
+@pytest.mark.parametrize(
+    ("passed", "wanted", "refused"),
+    [
+        ({"PAD_ID": -1}, {"PAD_ID": -1}, ""),
+        ({"PAD_ID": -1}, {"PAD_ID": -7}, "PAD_ID=-1, asked for -7"),
+        ({}, {"PAD_ID": -7}, "no parameter PAD_ID"),
+        ({"BLOCK_SIZE": 1024}, {"BLOCK_SIZE": 8}, ""),
+        ({}, {"num_tokens": 5}, ""),
+    ],
+)
+def test_only_a_value_that_changes_results_is_a_loss(
+    passed: dict[str, Any], wanted: dict[str, Any], refused: str
+) -> None:
+    if not refused:
+        launch.refuse_what_is_lost(SLOTS, passed, wanted, "caller")
+        return
+    with pytest.raises(UnsupportedCall, match=refused):
+        launch.refuse_what_is_lost(SLOTS, passed, wanted, "caller")
+
+
+def test_a_flag_that_is_off_is_no_loss_and_one_that_is_on_is() -> None:
+    launch.refuse_what_is_lost(RECOVERED, {}, {"USE_FP64_GUMBEL": False}, "caller")
+    with pytest.raises(UnsupportedCall, match="USE_FP64_GUMBEL"):
+        launch.refuse_what_is_lost(RECOVERED, {}, {"USE_FP64_GUMBEL": True}, "caller")
+
+
+def test_positional_and_keyword_arguments_are_bound_like_a_functions() -> None:
+    assert launch.positional(EXPAND, (1, 2), {"replace_to": 3}) == {"output_ptr": 1, "input_ptr": 2, "replace_to": 3}
+    for args, kwargs in (((1,), {"output_ptr": 2}), ((), {"nonsense": 1}), (tuple(range(7)), {})):
+        with pytest.raises(TypeError):
+            launch.positional(EXPAND, args, kwargs)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("kernel[(n,)](a, b, FLAG=True)", launch.CallShape(2, ("FLAG",))),
+        ("kernel[grid](*args)", None),
+        ("kernel[grid](a, **kwargs)", None),
+        ("other[grid](a)", None),
+    ],
+)
+def test_how_a_caller_passes_arguments_is_read_from_its_source(source: str, expected: launch.CallShape | None) -> None:
+    assert launch.call_shape(source, "kernel") == expected

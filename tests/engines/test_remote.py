@@ -1,0 +1,131 @@
+"""Objects and ops in another process: answers, exceptions, deaths, and memory that comes back as it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from verispec.engines import UnsupportedCall
+from verispec.engines.child import Parcel
+from verispec.engines.remote import Remote, RemoteDied, RemoteError
+from verispec.errors import VerispecError
+
+
+class Subject:
+    """Runs on the other side."""
+
+    def __init__(self, start: int) -> None:
+        self.count = start
+
+    def add(self, n: int) -> int:
+        self.count += n
+        return self.count
+
+    def environment(self, name: str) -> str:
+        return os.environ.get(name, "")
+
+    def raise_unsupported(self) -> None:
+        raise UnsupportedCall("not here")
+
+    def raise_user_error(self) -> None:
+        raise VerispecError("V-TEST", "wrong", where="there", hint="do so", exit_code=7)
+
+    def raise_odd(self) -> None:
+        class Odd(Exception):
+            pass
+
+        raise Odd("strange")
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def leave(self) -> None:
+        os._exit(3)
+
+    def chatter(self) -> str:
+        print("noise on stdout")
+        return "answer"
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    made = Remote("test_remote:Subject", 10, environment={"TOLD": "yes"})
+    yield made
+    made.close()
+
+
+def test_state_lives_over_there(remote: Remote) -> None:
+    assert remote.call("add", 1) == 11
+    assert remote.call("add", 1) == 12
+    assert remote.call("environment", "TOLD") == "yes"
+
+
+def test_what_it_prints_does_not_reach_our_stdout(remote: Remote, capfd: pytest.CaptureFixture[str]) -> None:
+    assert remote.call("chatter") == "answer"
+    remote.close()
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert "noise" in captured.err
+
+
+def test_exceptions_come_through_whole(remote: Remote) -> None:
+    with pytest.raises(UnsupportedCall) as gap:
+        remote.call("raise_unsupported")
+    assert gap.value.reason == "not here"
+    with pytest.raises(VerispecError) as error:
+        remote.call("raise_user_error")
+    assert error.value.exit_code == 7
+    assert error.value.diagnostic.hint == "do so"
+    with pytest.raises(RemoteError, match="Odd: strange"):
+        remote.call("raise_odd")
+
+
+@pytest.mark.parametrize(("method", "how"), [("die", "signal SIGKILL"), ("leave", "exit code 3")])
+def test_a_death_is_told_and_the_next_call_starts_anew(remote: Remote, method: str, how: str) -> None:
+    remote.call("add", 5)
+    with pytest.raises(RemoteDied, match=how):
+        remote.call(method)
+    assert remote.call("add", 1) == 11
+
+
+def _travel(parcel: Parcel) -> Parcel:
+    there = Parcel({})
+    there.__setstate__(parcel.__getstate__())
+    return there
+
+
+def test_strides_gaps_and_aliases_survive_the_trip() -> None:
+    memory = torch.arange(24, dtype=torch.float32)
+    first, second = memory[2:20:3], memory[3:9]
+    there = _travel(Parcel({"a": first, "b": second, "n": 7, "none": None}))
+    arguments = there.arguments()
+    assert arguments["a"].stride() == (3,)
+    assert torch.equal(arguments["a"], first)
+    assert (arguments["n"], arguments["none"]) == (7, None)
+    arguments["b"][2] = -1.0  # element 5 of the memory, which is element 1 of the other view
+    assert arguments["a"][1] == -1.0
+
+
+def test_a_write_beside_a_tensor_comes_back() -> None:
+    memory = torch.zeros(8)
+    parcel = Parcel({"a": memory[2:4]})
+    there = _travel(parcel)
+    torch.as_strided(there.arguments()["a"], (8,), (1,), 0).fill_(5.0)
+    parcel.take_back([storage.numpy().tobytes() for storage in there.storages])
+    assert memory.tolist() == [5.0] * 8
+
+
+def test_an_empty_tensor_travels() -> None:
+    assert _travel(Parcel({"a": torch.empty(0, 3)})).arguments()["a"].shape == (0, 3)
+
+
+def test_too_much_memory_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("verispec.engines.child.LARGEST", 16)
+    with pytest.raises(UnsupportedCall, match="too much for a child process"):
+        Parcel({"a": torch.zeros(5)})
