@@ -1,0 +1,72 @@
+"""generation: prompts in, tokens out, the same text whatever is drafted."""
+
+from verispec.reference.contracts._model import Clause, Contract
+
+_PAPER = "Leviathan et al. 2023 (arXiv 2211.17192)"
+
+CONTRACT = Contract(
+    name="generation",
+    family="generation",
+    summary="Speculation changes the speed and nothing else: greedy text is the target's, sampled text follows its law.",
+    axes={},
+    params=(),
+    clauses=(
+        Clause(
+            "GEN-1",
+            "Every token of a greedy output is the target's most likely one after what was emitted before, or lies within "
+            "the measured rounding of it.",
+            "vllm#24771, vllm#35204: no share of matching outputs is good enough",
+        ),
+        Clause(
+            "GEN-2",
+            "A greedy output is the same with every proposer and every number of drafts, up to a tie within rounding.",
+            f"{_PAPER}, theorem 1",
+        ),
+        Clause(
+            "GEN-3",
+            "A greedy output does not depend on the batch that it was made in, up to a tie within rounding.",
+            "vllm#50979; requests are independent",
+        ),
+        Clause(
+            "GEN-4",
+            "A greedy output does not depend on block size, prefill chunks or preemption, up to a tie within rounding.",
+            "vllm#31540, vllm#46899",
+        ),
+        Clause(
+            "GEN-5",
+            "Each sampled token follows the target's law after what was emitted before, with temperature, top-k and top-p, "
+            "and independently of the tokens before it.",
+            f"{_PAPER}, theorem 1; probability integral transform",
+        ),
+        Clause("GEN-6", "Whole sequences follow the product of the target's laws.", f"{_PAPER}, theorem 1"),
+        Clause(
+            "GEN-7",
+            "A first draft of a sampled request is accepted with probability sum(min(p, q)), p and q being the laws of "
+            "target and draft at that place.",
+            f"{_PAPER}, corollary 3.6; vllm#40269",
+        ),
+        Clause(
+            "GEN-8",
+            "A configured proposer drafts: drafts are counted, accepted ones are no more than drafted, and both add up to "
+            "the tokens.",
+            "vllm#30319, vllm#44056, llama.cpp#25345",
+        ),
+        Clause(
+            "GEN-9",
+            "A trained drafter is accepted as often as when it was trained, at its first position.",
+            "vllm#50170: collapsed acceptance leaves text right",
+        ),
+        Clause(
+            "GEN-10",
+            "Output ends at the first stop token, accepted drafts included, or at exactly max_tokens.",
+            "transformers#31301",
+        ),
+        Clause(
+            "GEN-11",
+            "Prompts of any length work: one token, shorter than an n-gram, and up to the model's length limit.",
+            "vllm#48894, sglang#18780",
+        ),
+        Clause("GEN-12", "The same seed gives the same tokens, alone and in any batch.", "vllm#6034"),
+    ),
+    returns="the tokens of each request",
+)

@@ -1,0 +1,57 @@
+"""What the suites of the request-state family share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from verispec.cases.request_state import Array, RequestBatch, random_requests
+from verispec.judge import Compare, OpUnderTest
+
+REACH = "the GPU model runner verifies every batch of drafts this way"
+
+COUNTS: dict[str, tuple[int, ...]] = {
+    "one": (3,),
+    "ragged": (3, 1, 5, 2),
+    "gaps": (0, 3, 0, 4, 1, 0),
+    "none": (0, 0, 0),
+    "wide": (1,) * 33,
+    "longest": (32, 1),
+}
+"""Drafts of each request, by name."""
+
+DRAFT = ["present", "absent"]
+
+
+def batch(seed: int, counts: str, draft: str = "present", vocab: int = 37, **options: Any) -> RequestBatch:
+    return random_requests(np.random.default_rng(seed), COUNTS[counts], vocab, draft=draft == "present", **options)
+
+
+def close(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
+    """For normalisers: a float32 sum of exponentials and its logarithm, some rounding steps of 2^-24 each."""
+    wrong: Array = ~np.isclose(got, expected, rtol=2e-6, atol=2e-5, equal_nan=True)
+    return wrong
+
+
+NORMALISERS: dict[str, Compare] = {
+    "target_logsumexp": close,
+    "draft_logsumexp": close,
+    "log_prefix_ratio": close,
+}
+
+
+def verify(op: OpUnderTest, requests: RequestBatch, **options: Any) -> dict[str, Array]:
+    """Call a verification op and compare it, whole."""
+    shapes = {"sampled": (requests.requests, requests.columns)}
+    return op.agrees(requests.arguments(op.contract), shapes=shapes, compare=NORMALISERS, **options)
+
+
+def widths(op: OpUnderTest, which: str) -> dict[str, str]:
+    """The same width for every integer parameter that may have either."""
+    return {t.name: which for t in op.contract.tensors if set(t.dtypes) == {"int32", "int64"}}
+
+
+def layouts(op: OpUnderTest, layout: str) -> dict[str, str]:
+    return dict.fromkeys((t.name for t in op.contract.tensors), layout)

@@ -1,0 +1,141 @@
+"""block_verification: what every implementation must do (contract BLK)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verispec.cases import case
+from verispec.judge import OpUnderTest, same
+from verispec.reference.oracle.philox import Draw, uniform
+from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, layouts, verify, widths
+
+BLOCK = "rejection_sample_method=block"
+
+
+@case("BLK-1", counts=list(COUNTS), temperature=["0.7", "1.0"], reach=BLOCK)
+def test_joint_ratios(op: OpUnderTest, seed: int, counts: str, temperature: str) -> None:
+    verify(op, batch(seed, counts, temperature=float(temperature)))
+
+
+@case("BLK-2", counts=list(COUNTS), spread=["near", "far"], reach=BLOCK)
+def test_thresholds(op: OpUnderTest, seed: int, counts: str, spread: str) -> None:
+    requests = batch(seed, counts, temperature=1.0)
+    if spread == "far":
+        requests.target_logits += np.random.default_rng(seed).standard_normal(requests.target_logits.shape)
+    verify(op, requests)
+
+
+@case("BLK-2", check="draft equals target", reach=BLOCK)
+def test_a_draft_that_is_the_target_passes_whole(op: OpUnderTest, seed: int) -> None:
+    """Powers of two make p and q equal in any arithmetic: r is 1, the mass 0, and 0/0 is 1."""
+    requests = batch(seed, "ragged", temperature=1.0)
+    requests.target_logits[:] = 0.0
+    requests.draft_logits[:] = 0.0  # type: ignore[index]
+    got = verify(op, requests)["num_accepted"]
+    same("every draft is accepted", [requests.drafts(b) for b in range(requests.requests)], got)
+
+
+@case("BLK-3", draft=DRAFT, reach=BLOCK)
+def test_one_draft_is_judged_as_a_whole_block(op: OpUnderTest, seed: int, draft: str) -> None:
+    verify(op, batch(seed, "wide", draft, temperature=1.0))
+
+
+@case("BLK-4", check="a later prefix saves an earlier one", reach=BLOCK)
+def test_the_longest_prefix_that_passes(op: OpUnderTest, seed: int) -> None:
+    """The first draft alone would be rejected: its ratio is below its u. The second lifts nothing above 1, but u
+    of the whole block lies below the ratio, so both are accepted, which no token-wise rule does."""
+    requests = batch(seed, "one", "absent", temperature=1.0)
+    requests.seed[:] = _seed_with_falling_numbers(int(requests.pos[0]), int(requests.pos[1]), int(requests.pos[2]))
+    requests.target_logits[:] = 0.0
+    for row in range(3):
+        other = int(requests.draft_sampled[row + 1])
+        requests.target_logits[row] = -60.0
+        requests.target_logits[row, other] = 0.0
+        if row == 0:
+            requests.target_logits[row, (other + 1) % 37] = 0.0
+    got = verify(op, requests)["num_accepted"]
+    same("all three drafts are accepted", [3], got)
+
+
+def _seed_with_falling_numbers(*positions: int) -> int:
+    """A seed whose first acceptance number is above a half and whose last is below it."""
+    for seed in range(1, 1000):
+        first, *_, last = (uniform(seed, pos, step, Draw.ACCEPT) for step, pos in enumerate(positions))
+        if first > 0.9 and last < 0.1:
+            return seed
+    raise AssertionError("a thousand seeds hold such a pair")
+
+
+@case("BLK-5", counts=list(COUNTS), reach=BLOCK)
+def test_one_hot_drafts(op: OpUnderTest, seed: int, counts: str) -> None:
+    verify(op, batch(seed, counts, "absent", temperature=1.0))
+
+
+@case(
+    "BLK-6",
+    token=[-1, 37],
+    draft=DRAFT,
+    reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None,
+)
+def test_a_placeholder_ends_the_block(op: OpUnderTest, seed: int, token: int, draft: str) -> None:
+    requests = batch(seed, "ragged", draft, temperature=1.0)
+    requests.draft_sampled[[2, 5, 9]] = token
+    verify(op, requests)
+
+
+@case("BLK-7", counts=list(COUNTS), draft=DRAFT, reach=BLOCK)
+def test_greedy(op: OpUnderTest, seed: int, counts: str, draft: str) -> None:
+    verify(op, batch(seed, counts, draft, temperature=0.0))
+
+
+@case("BLK-8", draft=DRAFT, reach=BLOCK)
+def test_mixed_batches(op: OpUnderTest, seed: int, draft: str) -> None:
+    verify(op, batch(seed, "gaps", draft))
+
+
+@case("BLK-9", draft=DRAFT, reach=BLOCK)
+def test_what_resampling_needs(op: OpUnderTest, seed: int, draft: str) -> None:
+    """The last draft of every request has no target probability: the row after the accepted prefix is a draft's."""
+    requests = batch(seed, "ragged", draft, temperature=0.7)
+    for b in range(requests.requests):
+        row = requests.row(b, requests.drafts(b) - 1)
+        requests.target_logits[row, requests.draft_sampled[row + 1]] = -np.inf
+    verify(op, requests)
+
+
+@case("BLK-10", target=[45, 8200], reach="MiMo v2.5 Pro with DFlash")
+def test_a_target_wider_than_the_draft(op: OpUnderTest, seed: int, target: int) -> None:
+    requests = batch(seed, "ragged", "present", target, draft_vocab=37, temperature=0.7)
+    requests.target_logits[:, 37:] += 20.0
+    verify(op, requests)
+
+
+@case("BLK-11", padding=["first", "middle", "last"], draft=DRAFT, reach="captured graphs pad the batch")
+def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str, draft: str) -> None:
+    at = {"first": [0], "middle": [1, 2], "last": [3]}[padding]
+    verify(op, batch(seed, "ragged", draft, padding=at))
+
+
+@case("BLK-12", rows=["some", "all"], draft=DRAFT)
+def test_nan_rows(op: OpUnderTest, seed: int, rows: str, draft: str) -> None:
+    requests = batch(seed, "ragged", draft, temperature=1.0)
+    every = 2 if rows == "some" else 1
+    requests.target_logits[::every, ::every] = np.nan
+    verify(op, requests)
+
+
+@case("BLK-13", vocab=[1, 2, 127, 8193, 20_000], draft=DRAFT, reach="vocabularies are no multiples of a tile")
+def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
+    verify(op, batch(seed, "ragged", draft, vocab, temperature=1.0))
+
+
+@case("BLK-14", layout=["gapped", "padded", "transposed"], draft=DRAFT)
+def test_strides(op: OpUnderTest, seed: int, layout: str, draft: str) -> None:
+    verify(op, batch(seed, "gaps", draft), layouts=layouts(op, layout))
+
+
+@case("BLK-1", ids=["int32", "int64"], reach=lambda p: REACH if p["ids"] == "int32" else None)
+def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
+    requests = batch(seed, "gaps")
+    requests.pos %= 2**31
+    verify(op, requests, dtypes=widths(op, ids))

@@ -1,0 +1,61 @@
+"""flatten_sampled: what every implementation must do (contract FLS)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from verispec.cases import case
+from verispec.judge import OpUnderTest
+from verispec.suites.sampler._request_state import COUNTS, layouts, widths
+
+REACH = "log-probabilities of sampled tokens"
+
+
+def check(op: OpUnderTest, seed: int, counts: str, sampled: str = "random", columns: int = 0, **options: Any) -> None:
+    rng = np.random.default_rng(seed)
+    rows = np.asarray(COUNTS[counts], dtype=np.int64) + 1
+    num_sampled = {"random": rng.integers(0, rows + 1), "all": rows, "none": rows * 0}[sampled]
+    width = columns or int(rows.max())
+    values = {
+        "sampled": rng.integers(0, 1000, (len(rows), width)),
+        "num_sampled": num_sampled,
+        "cu_num_logits": np.concatenate(([0], np.cumsum(rows))),
+    }
+    op.agrees(values, shapes={"flat_sampled": (int(rows.sum()) + 3,)}, **options)
+
+
+@case("FLS-1", counts=list(COUNTS), sampled=["random", "all"], reach=REACH)
+def test_tokens_in_the_order_of_the_rows(op: OpUnderTest, seed: int, counts: str, sampled: str) -> None:
+    check(op, seed, counts, sampled)
+
+
+@case("FLS-2", counts=list(COUNTS), reach=REACH)
+def test_nothing_sampled_writes_nothing(op: OpUnderTest, seed: int, counts: str) -> None:
+    check(op, seed, counts, "none")
+
+
+@case("FLS-3", check="more columns than rows", reach=REACH)
+def test_wider_rows(op: OpUnderTest, seed: int) -> None:
+    check(op, seed, "ragged", "all", columns=11)
+
+
+@case("FLS-3", check="a count past the request's rows")
+def test_a_count_that_is_too_large(op: OpUnderTest, seed: int) -> None:
+    values = {
+        "sampled": np.arange(12).reshape(2, 6),
+        "num_sampled": np.array([6, 9]),
+        "cu_num_logits": np.array([0, 2, 5]),
+    }
+    op.agrees(values, shapes={"flat_sampled": (8,)})
+
+
+@case("FLS-4", layout=["gapped", "padded", "transposed"])
+def test_strides(op: OpUnderTest, seed: int, layout: str) -> None:
+    check(op, seed, "gaps", layouts=layouts(op, layout))
+
+
+@case("FLS-5", ids=["int32", "int64"], reach=REACH)
+def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
+    check(op, seed, "gaps", dtypes=widths(op, ids))

@@ -1,0 +1,84 @@
+"""gather_draft_logits_and_target_argmax: what every implementation must do (contract GDL)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from verispec.cases import case
+from verispec.cases.request_state import RequestBatch
+from verispec.judge import OpUnderTest
+from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, layouts, widths
+
+
+def check(op: OpUnderTest, requests: RequestBatch, block: int = 16, **options: Any) -> None:
+    rows, draft = len(requests.target_logits), requests.draft_logits
+    shared = requests.target_logits.shape[1] if draft is None else min(requests.target_logits.shape[1], draft.shape[2])
+    blocks = -(-shared // block) + 1
+    shapes = {"local_max": (rows, blocks), "local_argmax": (rows, blocks)}
+    more: dict[str, Any] = {"BLOCK_SIZE": block}
+    if draft is None:
+        more["gathered_draft_logits"] = None
+    else:
+        shapes["gathered_draft_logits"] = (rows, draft.shape[2] + 3)
+    op.agrees(requests.arguments(op.contract, **more), shapes=shapes, **options)
+
+
+@case("GDL-1", counts=list(COUNTS), draft=DRAFT, block=[16, 37, 100], reach=REACH)
+def test_block_maxima_of_greedy_rows(op: OpUnderTest, seed: int, counts: str, draft: str, block: int) -> None:
+    check(op, batch(seed, counts, draft, temperature=0.0), block)
+
+
+@case("GDL-1", check="ties", reach="quantised logits tie")
+def test_the_lowest_of_equal_maxima(op: OpUnderTest, seed: int) -> None:
+    requests = batch(seed, "ragged", "absent", temperature=0.0)
+    requests.target_logits[:] = np.round(requests.target_logits / 3)
+    check(op, requests)
+
+
+@case("GDL-2", counts=list(COUNTS), reach=REACH)
+def test_draft_logits_of_sampled_rows(op: OpUnderTest, seed: int, counts: str) -> None:
+    check(op, batch(seed, counts, temperature=0.7))
+
+
+@case("GDL-3", draft=DRAFT, reach="adaptive verification ends before the configured number of steps")
+def test_the_bonus_row_of_a_short_request(op: OpUnderTest, seed: int, draft: str) -> None:
+    check(op, batch(seed, "gaps", draft))
+
+
+@case("GDL-4", padding=["first", "middle", "last"], draft=DRAFT, reach="captured graphs pad the batch")
+def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str, draft: str) -> None:
+    at = {"first": [0], "middle": [1, 2], "last": [3]}[padding]
+    check(op, batch(seed, "ragged", draft, padding=at))
+
+
+@case("GDL-5", target=[45, 200], temperature=["0", "0.7"], reach="MiMo v2.5 Pro with DFlash")
+def test_a_target_wider_than_the_draft(op: OpUnderTest, seed: int, target: int, temperature: str) -> None:
+    requests = batch(seed, "ragged", "present", target, draft_vocab=37, temperature=float(temperature))
+    requests.target_logits[:, 37:] += 20.0
+    check(op, requests)
+
+
+@case("GDL-6", rows=["some", "all"])
+def test_nan_rows(op: OpUnderTest, seed: int, rows: str) -> None:
+    requests = batch(seed, "ragged", "absent", temperature=0.0)
+    every = 2 if rows == "some" else 1
+    requests.target_logits[:, ::every] = np.nan
+    check(op, requests)
+
+
+@case("GDL-7", layout=["gapped", "padded", "transposed"], draft=DRAFT)
+def test_strides(op: OpUnderTest, seed: int, layout: str, draft: str) -> None:
+    check(op, batch(seed, "gaps", draft), layouts=layouts(op, layout))
+
+
+@case("GDL-7", ids=["int32", "int64"])
+def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
+    check(op, batch(seed, "gaps"), dtypes=widths(op, ids))
+
+
+@case("GDL-8", dtype=["bfloat16", "float16"], reach="draft logits are kept in the model's dtype")
+def test_values_are_copied(op: OpUnderTest, seed: int, dtype: str) -> None:
+    names = ("target_logits", "draft_logits", "gathered_draft_logits")
+    check(op, batch(seed, "ragged"), dtypes=dict.fromkeys(names, dtype))

@@ -1,0 +1,134 @@
+"""probabilistic_rejection: what every implementation must do (contract PRJ)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verispec.cases import case
+from verispec.judge import OpUnderTest, same
+from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, layouts, verify, widths
+
+
+@case("PRJ-1", counts=list(COUNTS), reach=REACH)
+def test_accepted_by_ratio(op: OpUnderTest, seed: int, counts: str) -> None:
+    verify(op, batch(seed, counts, temperature=0.7))
+
+
+@case("PRJ-2", counts=list(COUNTS), reach=REACH)
+def test_one_hot_drafts(op: OpUnderTest, seed: int, counts: str) -> None:
+    verify(op, batch(seed, counts, "absent", temperature=1.0))
+
+
+@case("PRJ-3", counts=list(COUNTS), draft=DRAFT, reach=REACH)
+def test_greedy(op: OpUnderTest, seed: int, counts: str, draft: str) -> None:
+    verify(op, batch(seed, counts, draft, temperature=0.0))
+
+
+@case("PRJ-3", check="ties", vocab=[37, 8193, 20_000], reach="quantised logits tie")
+def test_the_lowest_of_equal_maxima(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """Maxima in one block and across blocks; the drafts name the first and the last of them in turn."""
+    requests = batch(seed, "ragged", "absent", vocab, temperature=0.0)
+    requests.target_logits[:] = -1.0
+    requests.target_logits[:, [5, vocab // 2, vocab - 1]] = 2.0
+    requests.draft_sampled[:] = 5
+    requests.draft_sampled[2::3] = vocab - 1
+    verify(op, requests)
+
+
+@case("PRJ-4", draft=DRAFT, reach=REACH)
+def test_mixed_batches(op: OpUnderTest, seed: int, draft: str) -> None:
+    verify(op, batch(seed, "ragged", draft))
+
+
+@case("PRJ-5", draft=DRAFT, reach=REACH)
+def test_all_accepted(op: OpUnderTest, seed: int, draft: str) -> None:
+    """The draft holds nearly the whole target, so that every one passes and nothing else is written."""
+    requests = batch(seed, "gaps", draft, temperature=1.0)
+    for row in range(len(requests.target_logits) - 1):
+        requests.target_logits[row, requests.draft_sampled[row + 1]] = 60.0
+    verify(op, requests)
+
+
+@case(
+    "PRJ-6",
+    token=[-1, -5, 37, 2**31 - 1],
+    temperature=["0", "0.7"],
+    draft=DRAFT,
+    reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None,
+)
+def test_placeholders(op: OpUnderTest, seed: int, token: int, temperature: str, draft: str) -> None:
+    requests = batch(seed, "ragged", draft, temperature=float(temperature))
+    requests.draft_sampled[[1, 5, 8]] = token
+    verify(op, requests)
+
+
+@case("PRJ-7", temperature=["0.5", "1.0", "2.0"], draft=DRAFT, reach=REACH)
+def test_normalisers_of_the_rejected_row(op: OpUnderTest, seed: int, temperature: str, draft: str) -> None:
+    """Every second row gives its draft no probability: it is rejected there, whatever u."""
+    requests = batch(seed, "ragged", draft, temperature=float(temperature))
+    for row in range(1, len(requests.target_logits) - 1, 2):
+        requests.target_logits[row, requests.draft_sampled[row + 1]] = -np.inf
+    verify(op, requests)
+
+
+@case("PRJ-8", target=[45, 8200], temperature=["0", "0.7"], reach="MiMo v2.5 Pro with DFlash")
+def test_a_target_wider_than_the_draft(op: OpUnderTest, seed: int, target: int, temperature: str) -> None:
+    """The ids that only the target has carry most of its probability, and none of it counts."""
+    requests = batch(seed, "ragged", "present", target, draft_vocab=37, temperature=float(temperature))
+    requests.target_logits[:, 37:] += 20.0
+    verify(op, requests)
+
+
+@case("PRJ-9", padding=["first", "middle", "last"], draft=DRAFT, reach="captured graphs pad the batch")
+def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str, draft: str) -> None:
+    at = {"first": [0], "middle": [1, 2], "last": [3]}[padding]
+    verify(op, batch(seed, "ragged", draft, padding=at))
+
+
+@case("PRJ-10", rows=["some", "all", "masked"], temperature=["0", "0.7"], draft=DRAFT)
+def test_nan_and_masked_rows(op: OpUnderTest, seed: int, rows: str, temperature: str, draft: str) -> None:
+    requests = batch(seed, "ragged", draft, temperature=float(temperature))
+    logits = requests.target_logits
+    if rows == "masked":
+        logits[:, 5:] = -np.inf
+    else:
+        logits[:: 2 if rows == "some" else 1, :: 2 if rows == "some" else 1] = np.nan
+    verify(op, requests)
+
+
+@case("PRJ-1", vocab=[1, 2, 127, 8192, 8193, 20_000], draft=DRAFT, reach="vocabularies are no multiples of a tile")
+def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
+    verify(op, batch(seed, "ragged", draft, vocab))
+
+
+@case("PRJ-12", layout=["gapped", "padded", "transposed"], draft=DRAFT)
+def test_strides(op: OpUnderTest, seed: int, layout: str, draft: str) -> None:
+    verify(op, batch(seed, "gaps", draft), layouts=layouts(op, layout))
+
+
+@case("PRJ-1", dtype=["bfloat16", "float16"], draft=DRAFT, reach="the language-model head's own dtype")
+def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, draft: str) -> None:
+    verify(op, batch(seed, "ragged", draft), dtypes={"target_logits": dtype, "draft_logits": dtype})
+
+
+@case("PRJ-4", ids=["int32", "int64"], draft=DRAFT)
+def test_integer_widths(op: OpUnderTest, seed: int, ids: str, draft: str) -> None:
+    requests = batch(seed, "gaps", draft)
+    requests.pos %= 2**31
+    verify(op, requests, dtypes=widths(op, ids))
+
+
+@case("PRJ-11", check="the same batch in another order of states", reach=REACH)
+def test_states_may_lie_anywhere(op: OpUnderTest, seed: int) -> None:
+    """Nothing but the state's contents counts: a batch over other slots accepts the same."""
+    requests = batch(seed, "ragged")
+    first = verify(op, requests)["num_accepted"]
+    order = np.random.default_rng(seed).permutation(len(requests.seed))
+    for name in ("seed", "temperature", "draft_logits"):
+        moved = np.empty_like(getattr(requests, name))
+        moved[order] = getattr(requests, name)
+        setattr(requests, name, moved)
+    for name in ("idx_mapping", "expanded_idx_mapping"):
+        states = getattr(requests, name)
+        setattr(requests, name, np.where(states < 0, -1, order[states]))
+    same("the accepted drafts", first, verify(op, requests)["num_accepted"])

@@ -1,0 +1,195 @@
+"""residual_resample: what every implementation must do (contract RSR).
+
+The token is the winner of a race whose random numbers are fixed, so it is compared one by one. Two
+scores within the rounding of RSR-14 of each other come about once in 10^5 rows and are looked at by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from verispec.cases import case
+from verispec.cases.request_state import Array, RequestBatch
+from verispec.judge import OpUnderTest, same
+from verispec.reference.oracle._request_state import clean, logsumexp
+from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, layouts, widths
+
+STEPS = ["first", "last", "bonus"]
+
+
+def arguments(op: OpUnderTest, requests: RequestBatch, step: str, ratio: float | None = None) -> dict[str, Any]:
+    """Every request rejected at its first or last draft, or not at all, with the normalisers of that row."""
+    count = np.array([max(requests.drafts(b), 0) for b in range(requests.requests)])
+    accepted = {"first": count * 0, "last": np.maximum(count - 1, 0), "bonus": count}[step]
+    target_lse, draft_lse = np.zeros(requests.requests), np.zeros(requests.requests)
+    for b, state in enumerate(requests.idx_mapping):
+        if state >= 0 and accepted[b] < count[b]:
+            shared = requests.target_logits.shape[1]
+            if requests.draft_logits is not None:
+                shared = min(shared, requests.draft_logits.shape[2])
+                scale = float(requests.temperature[state]) or 1.0
+                draft_lse[b] = logsumexp(clean(requests.draft_logits[state, accepted[b], :shared]) / scale)
+            target_lse[b] = logsumexp(clean(requests.target_logits[requests.row(b, accepted[b]), :shared]))
+    return requests.arguments(
+        op.contract,
+        sampled=np.full((requests.requests, requests.columns), 11),
+        num_accepted=accepted,
+        target_logsumexp=target_lse,
+        draft_logsumexp=draft_lse,
+        log_prefix_ratio=None if ratio is None else np.full(requests.requests, ratio),
+    )
+
+
+def check(op: OpUnderTest, requests: RequestBatch, step: str, ratio: float | None = None, **options: Any) -> Array:
+    tokens: Array = op.agrees(arguments(op, requests, step, ratio), **options)["sampled"]
+    return tokens
+
+
+@case("RSR-1", counts=list(COUNTS), step=["first", "last"], reach=REACH)
+def test_drawn_from_the_residual(op: OpUnderTest, seed: int, counts: str, step: str) -> None:
+    check(op, batch(seed, counts, temperature=0.7), step)
+
+
+@case("RSR-2", counts=list(COUNTS), draft=DRAFT, reach=REACH)
+def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str, draft: str) -> None:
+    check(op, batch(seed, counts, draft, temperature=1.0), "bonus")
+
+
+@case("RSR-3", counts=list(COUNTS), reach=REACH)
+def test_one_hot_drafts(op: OpUnderTest, seed: int, counts: str) -> None:
+    """The draft would win nearly always if it were not left out."""
+    requests = batch(seed, counts, "absent", temperature=1.0)
+    for row in range(len(requests.target_logits) - 1):
+        requests.target_logits[row, requests.draft_sampled[row + 1]] = 40.0
+    check(op, requests, "first")
+
+
+@case("RSR-4", token=[-1, 37], draft=DRAFT, reach=lambda p: "vllm 0.27.0 did otherwise" if p["token"] == -1 else None)
+def test_a_placeholder_is_resampled_from_the_target(op: OpUnderTest, seed: int, token: int, draft: str) -> None:
+    """The draft's row holds the target's favourites, so that a residual would nearly never give them."""
+    requests = batch(seed, "ragged", draft, temperature=1.0)
+    requests.draft_sampled[:] = token
+    if requests.draft_logits is not None:
+        requests.draft_logits[:, :, :] = np.where(requests.target_logits[0] > 3.0, 40.0, -40.0)
+    check(op, requests, "first")
+
+
+@case("RSR-5", vocab=[37, 8193], gap=["1", "10", "20"], reach=REACH)
+def test_a_small_q_counts(op: OpUnderTest, seed: int, vocab: int, gap: str) -> None:
+    requests = batch(seed, "ragged", "present", vocab, temperature=1.0)
+    requests.draft_logits[:, :, 1:] -= float(gap)  # type: ignore[index]
+    check(op, requests, "first")
+
+
+@case("RSR-6", ratio=["-0.1", "-1.0", "-4.0"], reach="rejection_sample_method=block")
+def test_scaled_by_the_prefix_ratio(op: OpUnderTest, seed: int, ratio: str) -> None:
+    check(op, batch(seed, "ragged", temperature=1.0), "last", float(ratio))
+
+
+@case("RSR-7", step=STEPS, draft=DRAFT, reach=REACH)
+def test_greedy(op: OpUnderTest, seed: int, step: str, draft: str) -> None:
+    check(op, batch(seed, "ragged", draft, temperature=0.0), step)
+
+
+@case("RSR-8", step=STEPS, draft=DRAFT, reach=REACH)
+def test_mixed_batches(op: OpUnderTest, seed: int, step: str, draft: str) -> None:
+    check(op, batch(seed, "gaps", draft), step)
+
+
+@case("RSR-9", check="another seed, position or step draws anew", reach=REACH)
+def test_what_the_draw_depends_on(op: OpUnderTest, seed: int) -> None:
+    """Flat rows over many tokens: a draw that did not change would give the same token in every request."""
+    requests = batch(seed, "wide", "absent", 20_000, temperature=1.0)
+    requests.target_logits[:] = 0.0
+    requests.pos[:] = 7
+    requests.seed[:] = 3
+    first = check(op, requests, "bonus")[:, 1]
+    same("one seed, position and step give one token", first * 0 + first[0], first)
+    requests.pos += np.arange(len(requests.pos))
+    by_position = check(op, requests, "bonus")[:, 1]
+    same("33 positions give 33 draws", True, len(np.unique(by_position)) > 20)
+    requests.pos[:] = 7
+    requests.seed[:] = np.arange(len(requests.seed)) * 2**33
+    by_seed = check(op, requests, "bonus")[:, 1]
+    same("33 seeds that differ in their upper half give 33 draws", True, len(np.unique(by_seed)) > 20)
+
+
+@case("RSR-10", row=["p equals q", "q larger", "nan q"], reach=lambda p: REACH if p["row"] == "p equals q" else None)
+def test_a_residual_without_mass(op: OpUnderTest, seed: int, row: str) -> None:
+    requests = batch(seed, "ragged", temperature=1.0)
+    requests.draft_sampled[:] = 3
+    if row == "nan q":
+        requests.draft_logits[:] = np.nan  # type: ignore[index]
+    else:
+        requests.target_logits[:] = np.where(np.arange(37) % 2, -np.inf, 0.0)
+        requests.draft_logits[:] = requests.target_logits[0]  # type: ignore[index]
+    values = arguments(op, requests, "first")
+    if row == "q larger":
+        values["draft_logsumexp"] -= 1.0
+    op.agrees(values)
+
+
+@case("RSR-10", row="one-hot target", reach=REACH)
+def test_a_target_of_one_token(op: OpUnderTest, seed: int) -> None:
+    """Nothing is left without the rejected draft: the token is the draft again."""
+    requests = batch(seed, "ragged", "absent", temperature=1.0)
+    requests.target_logits[:] = -np.inf
+    requests.target_logits[:, 3] = 0.0
+    requests.draft_sampled[:] = 3
+    check(op, requests, "first")
+
+
+@case("RSR-11", rows=["some", "all"], step=STEPS, draft=DRAFT)
+def test_nan_rows(op: OpUnderTest, seed: int, rows: str, step: str, draft: str) -> None:
+    requests = batch(seed, "ragged", draft)
+    every = 2 if rows == "some" else 1
+    requests.target_logits[:, ::every] = np.nan
+    check(op, requests, step)
+
+
+@case("RSR-11", target=[45, 8200], step=STEPS, reach="MiMo v2.5 Pro with DFlash")
+def test_a_target_wider_than_the_draft(op: OpUnderTest, seed: int, target: int, step: str) -> None:
+    requests = batch(seed, "ragged", "present", target, draft_vocab=37)
+    requests.target_logits[:, 37:] += 20.0
+    check(op, requests, step)
+
+
+@case("RSR-12", padding=["first", "middle", "last"], draft=DRAFT, reach="captured graphs pad the batch")
+def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str, draft: str) -> None:
+    at = {"first": [0], "middle": [1, 2], "last": [3]}[padding]
+    check(op, batch(seed, "ragged", draft, padding=at), "last")
+
+
+@case("RSR-13", vocab=[37, 1024, 8193], reach="quantised logits tie")
+def test_the_lowest_of_equal_scores(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """Greedy bonus rows: equal maxima in one block and across blocks."""
+    requests = batch(seed, "ragged", "absent", vocab, temperature=0.0)
+    requests.target_logits[:] = 0.0
+    requests.target_logits[:, [vocab // 2, vocab - 1]] = 1.0
+    check(op, requests, "bonus")
+
+
+@case("RSR-14", vocab=[1, 2, 127, 8193, 20_000], draft=DRAFT, reach="vocabularies are no multiples of a tile")
+def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
+    check(op, batch(seed, "ragged", draft, vocab, temperature=1.0), "first")
+
+
+@case("RSR-14", dtype=["bfloat16", "float16"], draft=DRAFT, reach="the language-model head's own dtype")
+def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, draft: str) -> None:
+    """Normalisers are those of the wide logits: inputs like any other, not recomputed."""
+    options = {"dtypes": {"target_logits": dtype, "draft_logits": dtype}}
+    check(op, batch(seed, "ragged", draft, temperature=1.0), "first", **options)
+
+
+@case("RSR-15", layout=["gapped", "padded", "transposed"], draft=DRAFT)
+def test_strides(op: OpUnderTest, seed: int, layout: str, draft: str) -> None:
+    check(op, batch(seed, "gaps", draft), "last", layouts=layouts(op, layout))
+
+
+@case("RSR-15", ids=["int32", "int64"])
+def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
+    requests = batch(seed, "gaps")
+    requests.pos %= 2**31
+    check(op, requests, "last", dtypes=widths(op, ids))

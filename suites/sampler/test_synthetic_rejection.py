@@ -1,0 +1,89 @@
+"""synthetic_rejection: what every implementation must do (contract SYN)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from verispec.cases import case
+from verispec.cases.request_state import Array, RequestBatch
+from verispec.judge import OpUnderTest, same
+from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
+
+REACH = "rejection_sample_method=synthetic"
+
+
+def check(op: OpUnderTest, requests: RequestBatch, rates: Any, **options: Any) -> dict[str, Array]:
+    rows = len(requests.draft_sampled)
+    values = requests.arguments(op.contract, target_sampled=np.arange(rows) + 100, acceptance_rates=rates)
+    return op.agrees(values, shapes={"sampled": (requests.requests, requests.columns)}, **options)
+
+
+@case("SYN-1", counts=list(COUNTS), rate=["0.3", "0.8"], reach=REACH)
+def test_accepted_below_the_rate(op: OpUnderTest, seed: int, counts: str, rate: str) -> None:
+    check(op, batch(seed, counts), np.full(32, float(rate)))
+
+
+@case("SYN-1", rate=["zero", "one", "nan"], reach=lambda p: REACH if p["rate"] != "nan" else None)
+def test_rates_at_the_ends(op: OpUnderTest, seed: int, rate: str) -> None:
+    value = {"zero": 0.0, "one": 1.0, "nan": np.nan}[rate]
+    requests = batch(seed, "ragged")
+    got = check(op, requests, np.full(5, value))["num_sampled"]
+    drafts = [requests.drafts(b) if rate == "one" else 0 for b in range(4)]
+    same("all or none are accepted", np.add(drafts, 1), got)
+
+
+@case("SYN-2", counts=["ragged", "wide"], reach=REACH)
+def test_each_step_has_its_own_rate(op: OpUnderTest, seed: int, counts: str) -> None:
+    check(op, batch(seed, counts), np.linspace(0.95, 0.2, 5))
+
+
+@case("SYN-3", at=[0, 1, 2], reach=REACH)
+def test_the_targets_token_at_the_rejection(op: OpUnderTest, seed: int, at: int) -> None:
+    rates = np.ones(5)
+    rates[at] = 0.0
+    check(op, batch(seed, "ragged"), rates)
+
+
+@case("SYN-4", counts=["ragged", "gaps", "none"], reach=REACH)
+def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str) -> None:
+    check(op, batch(seed, counts), np.ones(5))
+
+
+@case("SYN-5", check="a longer row keeps what was there", reach=REACH)
+def test_later_positions_are_not_written(op: OpUnderTest, seed: int) -> None:
+    requests = batch(seed, "ragged")
+    values = requests.arguments(
+        op.contract, target_sampled=np.arange(len(requests.pos)), acceptance_rates=np.full(5, 0.5)
+    )
+    op.agrees(values, shapes={"sampled": (requests.requests, 9)})
+
+
+@case("SYN-6", token=[-1, -9], reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None)
+def test_placeholders(op: OpUnderTest, seed: int, token: int) -> None:
+    requests = batch(seed, "ragged")
+    requests.draft_sampled[[2, 5, 9]] = token
+    check(op, requests, np.ones(5))
+
+
+@case("SYN-7", rates=[0, 1, 2])
+def test_steps_without_a_rate(op: OpUnderTest, seed: int, rates: int) -> None:
+    check(op, batch(seed, "ragged"), np.ones(rates))
+
+
+@case("SYN-8", padding=["first", "last"], reach="captured graphs pad the batch")
+def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str) -> None:
+    check(op, batch(seed, "ragged", padding=[0] if padding == "first" else [2, 3]), np.full(5, 0.7))
+
+
+@case("SYN-9", layout=["gapped", "padded", "transposed"])
+def test_strides(op: OpUnderTest, seed: int, layout: str) -> None:
+    check(op, batch(seed, "gaps"), np.full(5, 0.7), layouts=layouts(op, layout))
+
+
+@case("SYN-9", ids=["int32", "int64"])
+def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
+    requests = batch(seed, "gaps")
+    requests.pos %= 2**31
+    check(op, requests, np.full(5, 0.7), dtypes=widths(op, ids))
