@@ -110,6 +110,16 @@ def test_since_reports_only_what_is_new(call: Call, tmp_path: Path) -> None:
     code, output, _ = call("repo", "--since", "HEAD~1", "--json")
     assert (code, found(output)) == (exits.GOOD, [])
     assert json.loads(output)["known"] >= 1
+    package = {
+        "pkg/deep/kernels.py": KERNEL,
+        "pkg/deep/moved.py": BAD_CALL.replace("pkg.", "pkg.deep."),
+        "pkg/kernels.py": None,
+        "pkg/moved.py": None,
+    }
+    toy.commit(package, "move the package, and with it the dotted names")
+    code, output, _ = call("repo", "--since", "HEAD~1", "--json")
+    assert (code, found(output)) == (exits.GOOD, [])
+    toy.commit({"pkg/kernels.py": KERNEL}, "a kernel of the old name")
     toy.commit(other, "add a new error")
     code, output, _ = call("repo#HEAD", "--since", "HEAD~1", "--json")
     assert code == exits.BAD
