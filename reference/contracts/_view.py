@@ -36,7 +36,7 @@ class View(NamedTuple):
         }
 
 
-_dtype_names: dict[Any, str] = {}
+_torch_types: dict[Any, tuple[str, int]] = {}
 
 
 def view_of(value: Any) -> View | None:
@@ -44,21 +44,23 @@ def view_of(value: Any) -> View | None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         dtype = value.dtype
-        name = _dtype_names.get(dtype) or _dtype_names.setdefault(dtype, str(dtype).removeprefix("torch."))
-        if value.layout is not torch.strided:
-            return None
+        named = _torch_types.get(dtype)
+        if named is None:
+            named = _torch_types[dtype] = (str(dtype).removeprefix("torch."), value.element_size())
         device = "cpu" if value.is_cpu else value.device.type
-        pointer, size, dense = value.data_ptr(), value.element_size(), value.is_contiguous()
-        return View(pointer, name, value.shape, value.stride(), device, size, dense)
+        try:
+            pointer, strides, dense = value.data_ptr(), value.stride(), value.is_contiguous()
+        except RuntimeError:  # a sparse tensor has no strides
+            return None
+        return View(pointer, named[0], value.shape, strides, device, named[1], dense)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
         dtype, size = value.dtype, value.itemsize
-        name = _dtype_names.get(dtype) or _dtype_names.setdefault(dtype, dtype.name)
         if not (value.flags.aligned and dtype.isnative) or any(s % size for s in value.strides):
             return None
         strides = tuple(s // size for s in value.strides)
         pointer, dense = value.__array_interface__["data"][0], value.flags.c_contiguous
-        return View(pointer, name, value.shape, strides, "cpu", size, dense)
+        return View(pointer, dtype.name, value.shape, strides, "cpu", size, dense)
     return None
 
 
