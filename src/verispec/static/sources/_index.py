@@ -27,7 +27,7 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from verispec import __version__, exits
+from verispec import exits
 from verispec.errors import VerispecError
 from verispec.static.judging import Progress
 from verispec.static.sources._pip import IndexConfig
@@ -143,9 +143,7 @@ def _open(url: str, config: IndexConfig, context: ssl.SSLContext) -> Any:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https", "file"}:
         raise ValueError(f"{parts.scheme}: is not fetched from")
-    request = urllib.request.Request(
-        without_password(url), headers={"Accept": ACCEPT, "User-Agent": f"verispec/{__version__}"}
-    )
+    request = urllib.request.Request(without_password(url), headers={"Accept": ACCEPT, "User-Agent": "verispec"})
     for place in (*config.indexes, *config.find_links):
         known = urlsplit(place)
         credentials, at, host = known.netloc.rpartition("@")
