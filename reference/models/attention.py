@@ -139,16 +139,16 @@ def paged_attention(
     _, num_heads, num_tokens, head_dim = query.shape
     kv_heads = cache.num_kv_heads
     per_kv = num_heads // kv_heads
-    keys, values = cache.keys[layer], cache.values[layer]
-    keys.index_copy_(0, paged.write_slots, key.transpose(1, 2).reshape(num_tokens, -1))
-    values.index_copy_(0, paged.write_slots, value.transpose(1, 2).reshape(num_tokens, -1))
+    stored = cache.layers[layer]
+    stored.index_copy_(
+        0, paged.write_slots, torch.stack((key[0], value[0])).permute(2, 0, 1, 3).reshape(num_tokens, -1)
+    )
 
     tokens = query[0].transpose(0, 1)
     out = torch.empty_like(tokens) if len(paged.groups) > 1 else None
     for group in paged.groups:
-        shape = (group.batch, group.num_keys, kv_heads, head_dim)
-        seen_keys = keys.index_select(0, group.slots).view(shape).transpose(1, 2)
-        seen_values = values.index_select(0, group.slots).view(shape).transpose(1, 2)
+        seen = stored.index_select(0, group.slots).view(group.batch, group.num_keys, 2, kv_heads, head_dim)
+        seen_keys, seen_values = seen.permute(2, 0, 3, 1, 4)
         # The query heads of one key-value head become queries of it, so that nothing is repeated.
         rows = tokens if group.rows is None else tokens.index_select(0, group.rows)
         rows = rows.reshape(group.batch, group.num_queries, kv_heads, per_kv, head_dim).permute(0, 2, 3, 1, 4)

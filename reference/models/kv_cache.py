@@ -25,7 +25,7 @@ class KVCache:
         num_slots: blocks times block size.
 
     Attributes:
-        keys, values: one [slots, key-value heads * head size] tensor a layer.
+        layers: one [slots, 2 * key-value heads * head size] tensor a layer: a token's keys, then its values.
     """
 
     def __init__(
@@ -33,11 +33,10 @@ class KVCache:
     ) -> None:
         self.num_kv_heads: int = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self.head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = (num_slots, self.num_kv_heads * self.head_dim)
-        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
-        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
+        shape = (num_slots, 2 * self.num_kv_heads * self.head_dim)
+        self.layers = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
 
     def poison(self, slots: torch.Tensor) -> None:
         """Fill `slots` with NaN, so that whoever reads them is found out."""
-        for tensor in (*self.keys, *self.values):
-            tensor[slots] = float("nan")
+        for layer in self.layers:
+            layer[slots] = float("nan")

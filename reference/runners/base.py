@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from verispec.engines.generation import (
@@ -96,6 +97,10 @@ class BaseRunner(ABC):
     def _upload(self, array: np.ndarray) -> torch.Tensor:
         """Return a tensor of `array` on the runner's device."""
 
+    @abstractmethod
+    def _tune(self, model: nn.Module) -> None:
+        """Lay a loaded model's weights out as the platform likes them, in place."""
+
     @property
     def vocab_size(self) -> int:
         size: int = self._model.config.vocab_size
@@ -106,6 +111,7 @@ class BaseRunner(ABC):
     def _load_model(self, folder: Path) -> PreTrainedModel:
         model = load_target(folder, self._dtype, self.device)
         model.set_attn_implementation(ATTENTION)
+        self._tune(model)
         return model
 
     def _limit(self) -> int:
@@ -154,6 +160,7 @@ class BaseRunner(ABC):
         if options.method == "eagle3":
             head = load_eagle3(options.draft, self._model)
             head.set_attn_implementation(ATTENTION)
+            self._tune(head)
             self._set_up_auxiliary_states(head)
             slots = num_blocks * options.block_size
             return Eagle3Proposer(head, KVCache(head.config, 1, slots, self._dtype, self.device), **chain)
