@@ -160,7 +160,7 @@ def eagle_chain(target: LlamaForCausalLM, head: Eagle3Head, known: list[int]) ->
     return tokens
 
 
-def test_the_whole_script_makes_checkpoints_that_load(tmp_path: Path) -> None:
+def test_the_whole_script_makes_the_same_checkpoints_twice(tmp_path: Path) -> None:
     recipe = Recipe(
         vocab_size=300, draft_vocab_size=200, max_positions=128, files=30, aux_layers=(2, 4, 5), unrolled=2,
         target=Shape(hidden=32, mlp=32, layers=8, heads=1, kv_heads=1, head_dim=32),
@@ -169,12 +169,15 @@ def test_the_whole_script_makes_checkpoints_that_load(tmp_path: Path) -> None:
         train_eagle3=replace(TINY.train_eagle3, steps=2),
         written=8, written_prompt=8, written_length=80, prompts=4, measured_prompt=8, measured_length=8,
     )  # fmt: skip
-    run(recipe, tmp_path)
-    target = load_target(tmp_path / "models/target")
-    load_target(tmp_path / "models/draft")
-    load_tokenizer(tmp_path / "models/draft")
-    for name in ("eagle3", "eagle3_speculators"):
-        assert len(load_eagle3(tmp_path / "models" / name, target).d2t) == 200
-    facts = json.loads((tmp_path / "provenance.json").read_text())
-    assert facts["script"].endswith("--steps 2 2 2")
+    folders = (tmp_path / "first", tmp_path / "second")
+    for folder in folders:
+        run(recipe, folder)
+    facts, again = (json.loads((folder / "provenance.json").read_text()) for folder in folders)
+    assert facts["sha256"] == again["sha256"]
     assert len(facts["sha256"]) == 15
+    assert facts["script"].endswith("--steps 2 2 2")
+    target = load_target(folders[0] / "models/target")
+    load_target(folders[0] / "models/draft")
+    load_tokenizer(folders[0] / "models/draft")
+    for name in ("eagle3", "eagle3_speculators"):
+        assert len(load_eagle3(folders[0] / "models" / name, target).d2t) == 200
