@@ -4,7 +4,7 @@ costs what changed in it and nothing more."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import PurePosixPath
 
 from verispec import exits
@@ -15,7 +15,8 @@ from verispec.static import Finding, Level, Location, Report, Tree, judge
 from verispec.static.reading import FactCache
 from verispec.static.sources import INCOMPLETE
 
-UNREAD = INCOMPLETE | {"V-SRC-UNPARSABLE"}
+CUT_SHORT = INCOMPLETE - {"V-SRC-UNREADABLE"}
+"""Diagnostics of a whole tree; those of single files matter only when the findings are about the file."""
 
 
 class StaticProbe:
@@ -45,9 +46,9 @@ class StaticProbe:
 
     def aim(self, good: str, bad: str) -> None:
         """Choose what to look for. Raises VerispecError when `bad` has nothing that `good` has not."""
-        self.before = self._wanted(self.report(good))
-        in_bad = self._wanted(self.report(bad))
-        self.targets = new_since(in_bad, self.before)
+        self.before = self.report(good).findings
+        in_bad = self._wanted(self.report(bad).findings)
+        self.targets = self._wanted(new_since(self.report(bad).findings, self.before))
         if self.targets:
             return
         what = f"finding {self.finding}" if self.finding else f"rule {', '.join(self.rules)}" if self.rules else "error"
@@ -101,21 +102,25 @@ class StaticProbe:
             self.reports[name] = self.by_content[key]
         return self.reports[name]
 
-    def _wanted(self, report: Report) -> tuple[Finding, ...]:
+    def _wanted(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         if self.finding:
-            return tuple(found for found in report.findings if found.fingerprint.startswith(self.finding))
-        return tuple(found for found in report.findings if self.rules or found.level is Level.ERROR)
+            return tuple(found for found in findings if found.fingerprint.startswith(self.finding))
+        return tuple(found for found in findings if self.rules or found.level is Level.ERROR)
 
     def _is_hidden(self, report: Report) -> bool:
-        """Whether a file that the findings are about could not be read; moved files keep at least their name."""
-        places = [place.path for found in self.targets for place in _places(found)]
-        names = {PurePosixPath(place).name for place in places}
+        """Whether the tree, or a file that the findings are about, could not be read; moved files keep their name."""
+        names = {PurePosixPath(place.path).name for found in self.targets for place in _places(found)}
         return any(
-            diagnostic.code in INCOMPLETE
-            or (diagnostic.code in UNREAD and PurePosixPath(diagnostic.where.partition(":")[0]).name in names)
+            diagnostic.code in CUT_SHORT
+            or (diagnostic.code.startswith("V-SRC-") and not names.isdisjoint(_names(diagnostic.where)))
             for diagnostic in report.diagnostics
         )
 
 
 def _places(found: Finding) -> list[Location]:
     return [found.location, *(side.location for side in found.sides)]
+
+
+def _names(where: str) -> set[str]:
+    """The names of the files that a diagnostic lists."""
+    return {PurePosixPath(path).name for path in where.replace(" and ", ", ").split(", ")}

@@ -18,7 +18,7 @@ MAX_FILE = 16 * 2**20
 
 MAX_FILES = 200_000
 
-INCOMPLETE = frozenset({"V-SRC-BOMB", "V-SRC-BROKEN-ARCHIVE", "V-SRC-TOO-MANY", "V-SRC-UNREADABLE"})
+INCOMPLETE = frozenset({"V-SRC-BOMB", "V-SRC-BROKEN-ARCHIVE", "V-SRC-TOO-MANY", "V-SRC-UNREADABLE", "V-SRC-CRASH"})
 """Diagnostics after which a tree without findings is not known to be good."""
 
 
