@@ -73,7 +73,7 @@ def print_text(outcome: Outcome, console: Console) -> None:
             _print_revision(revision, console, wide)
     console.print()
     for finding in outcome.appeared:
-        print_finding(finding, "", console, wide)
+        print_finding(finding, console, wide)
     if outcome.later:
         console.print(f"{outcome.later} more came later; --finding FINGERPRINT searches for one of them")
     count = Counter(outcome.result.verdicts.values())

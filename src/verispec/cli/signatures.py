@@ -72,14 +72,18 @@ def _judge(tree: str, core: str, since: str, rules: list[str] | None) -> Outcome
     diagnostics = report.diagnostics
     if not any(True for _ in opened.files()):
         diagnostics = (*diagnostics, empty(tree))
+    shown = ordered(findings)
+    own = {file.path for file in opened.files()}
+    places = {place.path for found in shown for place in (found.location, *(side.location for side in found.sides))}
     return Outcome(
         tree=opened.describe(),
-        findings=ordered(findings),
+        findings=shown,
         diagnostics=diagnostics,
         stats=report.stats,
         core=around.describe() if around else "",
         since=older.describe() if older else "",
         known=known,
+        core_paths=frozenset(places - own) if around else frozenset(),
         prefix=_prefix(tree),
     )
 

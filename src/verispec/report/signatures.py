@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from verispec import __version__, exits
 from verispec.errors import Diagnostic
-from verispec.static.finding import Finding, Level
+from verispec.static.finding import Finding, Level, Location
 from verispec.static.sources import INCOMPLETE
 
 FORMAT = "verispec/signatures/1"
@@ -24,7 +24,8 @@ WEIGHT: Mapping[Level, int] = {Level.NOTE: 0, Level.WARNING: 1, Level.ERROR: 2}
 class Outcome:
     """The findings of one tree. `since` names the older tree whose `known` findings were left out.
 
-    `prefix` leads from where people read the output (the root of their repository) to the tree.
+    `prefix` leads from where people read the output (the root of their repository) to the tree; `core_paths` are
+    the files of the findings that lie in the core, not in the tree.
     """
 
     tree: str
@@ -34,6 +35,7 @@ class Outcome:
     core: str = ""
     since: str = ""
     known: int = 0
+    core_paths: frozenset[str] = frozenset()
     prefix: str = ""
     fail_on: Level = Level.ERROR
 
@@ -48,6 +50,22 @@ class Outcome:
         unread = any(diagnostic.code in INCOMPLETE or diagnostic.code == EMPTY for diagnostic in self.diagnostics)
         return exits.CANNOT_TELL if unread else exits.GOOD
 
+    def placed(self) -> tuple[Finding, ...]:
+        """The findings with paths as people look for them: below `prefix`, or below the name of the core."""
+
+        def place(location: Location) -> Location:
+            above = f"{self.core}/" if location.path in self.core_paths else self.prefix
+            return replace(location, path=above + location.path)
+
+        return tuple(
+            replace(
+                finding,
+                location=place(finding.location),
+                sides=tuple(replace(side, location=place(side.location)) for side in finding.sides),
+            )
+            for finding in self.findings
+        )
+
     def count(self) -> Counter[Level]:
         return Counter(finding.level for finding in self.findings)
 
@@ -57,6 +75,7 @@ class Outcome:
             "verispec": __version__,
             "tree": self.tree,
             "core": self.core,
+            "core_paths": sorted(self.core_paths),
             "since": self.since,
             "fail_on": self.fail_on.value,
             "exit_code": self.exit_code,

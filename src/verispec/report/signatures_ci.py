@@ -13,18 +13,18 @@ COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"
 
 def as_github(outcome: Outcome) -> str:
     """Workflow commands, one a line, that GitHub shows beside the changed lines."""
-    return "\n".join(_annotation(finding, outcome.prefix) for finding in outcome.findings)
+    return "\n".join(_annotation(finding) for finding in outcome.placed())
 
 
-def _annotation(finding: Finding, prefix: str) -> str:
+def _annotation(finding: Finding) -> str:
     properties = {
-        "file": prefix + finding.location.path,
+        "file": finding.location.path,
         "line": str(finding.location.line),
         "col": str(finding.location.column),
         "title": f"{finding.rule} {finding.symbol}",
     }
     said = ",".join(f"{name}={_escape(value, ':,')}" for name, value in properties.items())
-    return f"::{COMMANDS[finding.level]} {said}::{_escape(_body(finding, prefix))}"
+    return f"::{COMMANDS[finding.level]} {said}::{_escape(_body(finding))}"
 
 
 def _escape(text: str, more: str = "") -> str:
@@ -34,9 +34,9 @@ def _escape(text: str, more: str = "") -> str:
     return printable(text)
 
 
-def _body(finding: Finding, prefix: str) -> str:
+def _body(finding: Finding) -> str:
     lines = [finding.message]
-    lines += [f"{side.label} ({prefix}{side.location}): {side.text}" for side in finding.sides]
+    lines += [f"{side.label} ({side.location}): {side.text}" for side in finding.sides]
     lines += [f"Fix: {finding.fix}"] if finding.fix else []
     return "\n".join(lines)
 
@@ -45,17 +45,17 @@ def as_junit(outcome: Outcome) -> str:
     """One test case a finding, failed when it counts for the exit code, and one passed case for every silent rule."""
     suite = ET.Element("testsuite", name="verispec signatures")
     silent = set(rules.names()) - {finding.rule for finding in outcome.findings}
-    for finding in outcome.findings:
-        place = printable(f"{outcome.prefix}{finding.location}")
+    for finding in outcome.placed():
+        place = printable(str(finding.location))
         name = printable(f"{finding.symbol} at {place}")
         case = ET.SubElement(
-            suite, "testcase", classname=finding.rule, name=name, file=printable(outcome.prefix + finding.location.path)
+            suite, "testcase", classname=finding.rule, name=name, file=printable(finding.location.path)
         )
         if outcome.fails(finding):
             element = ET.SubElement(case, "failure", type=finding.level.value, message=printable(finding.message))
         else:
             element = ET.SubElement(case, "system-out")
-        element.text = printable(f"{finding.level.value}: {_body(finding, outcome.prefix)}")
+        element.text = printable(f"{finding.level.value}: {_body(finding)}")
     for rule in sorted(silent):
         ET.SubElement(suite, "testcase", classname=rule, name=rules.load(rule).title)
     if outcome.diagnostics:

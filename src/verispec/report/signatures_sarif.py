@@ -29,7 +29,7 @@ def as_sarif(outcome: Outcome) -> str:
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(finding, outcome.prefix, known) for finding in outcome.findings],
+        "results": [_result(finding, known) for finding in outcome.placed()],
         "invocations": [
             {
                 "executionSuccessful": outcome.exit_code != exits.CANNOT_TELL,
@@ -53,8 +53,8 @@ def _rule(rule_id: str) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, prefix: str, known: tuple[str, ...]) -> dict[str, Any]:
-    place = _location(finding.location, prefix)
+def _result(finding: Finding, known: tuple[str, ...]) -> dict[str, Any]:
+    place = _location(finding.location)
     place["logicalLocations"] = [{"fullyQualifiedName": finding.symbol}]
     result: dict[str, Any] = {
         "ruleId": finding.rule,
@@ -62,7 +62,7 @@ def _result(finding: Finding, prefix: str, known: tuple[str, ...]) -> dict[str, 
         "message": {"text": finding.message + (f" Fix: {finding.fix}" if finding.fix else "")},
         "locations": [place],
         "relatedLocations": [
-            {**_location(side.location, prefix), "id": number, "message": {"text": f"{side.label}: {side.text}"}}
+            {**_location(side.location), "id": number, "message": {"text": f"{side.label}: {side.text}"}}
             for number, side in enumerate(finding.sides)
         ],
         "partialFingerprints": {FINGERPRINT: finding.fingerprint},
@@ -72,11 +72,11 @@ def _result(finding: Finding, prefix: str, known: tuple[str, ...]) -> dict[str, 
     return result
 
 
-def _location(location: Location, prefix: str) -> dict[str, Any]:
+def _location(location: Location) -> dict[str, Any]:
     region = {"startLine": location.line, "startColumn": location.column}
     if location.end_line is not None:
         region["endLine"] = location.end_line
-    artifact = {"uri": quote(prefix + location.path), "uriBaseId": ROOT}
+    artifact = {"uri": quote(location.path), "uriBaseId": ROOT}
     return {"physicalLocation": {"artifactLocation": artifact, "region": region}}
 
 

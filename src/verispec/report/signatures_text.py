@@ -19,9 +19,9 @@ COLOURS = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 def print_text(outcome: Outcome, console: Console, *, level: Level = Level.WARNING) -> None:
     """Print the findings from `level` upwards, and a summary of all."""
     wide = not console.is_terminal  # one line a fact, never broken, for logs and for grep
-    for finding in outcome.findings:
+    for finding in outcome.placed():
         if WEIGHT[finding.level] >= WEIGHT[level]:
-            print_finding(finding, outcome.prefix, console, wide)
+            print_finding(finding, console, wide)
     for diagnostic in outcome.diagnostics:
         console.print(Text(printable(str(diagnostic)), "dim"), soft_wrap=wide)
     if outcome.findings:
@@ -30,18 +30,18 @@ def print_text(outcome: Outcome, console: Console, *, level: Level = Level.WARNI
         console.print(line, soft_wrap=wide)
 
 
-def print_finding(finding: Finding, prefix: str, console: Console, wide: bool) -> None:
+def print_finding(finding: Finding, console: Console, wide: bool) -> None:
     head = Text.assemble(
         (finding.level.value, COLOURS[finding.level]),
         (f" {finding.rule} ", "bold"),
-        printable(f"{prefix}{finding.location}"),
+        printable(str(finding.location)),
         (printable(f"  {finding.symbol}"), "bold"),
     )
     console.print(head, soft_wrap=wide)
     _print_indented(_said(finding.message, wide), console, wide)
     sides = Table.grid(padding=(0, 2))
     for side in finding.sides:
-        label, where, text = printable(side.label), printable(f"{prefix}{side.location}"), _said(side.text, wide)
+        label, where, text = printable(side.label), printable(str(side.location)), _said(side.text, wide)
         if wide:
             console.print(Text(f"    {label}: {where}: {text}"), soft_wrap=True)
         sides.add_row(Text(label, "dim"), Text(where, "dim"), Text(text))
