@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-
 _SERVE = "from verispec.engines.remote import serve; serve()"
 """Not ``-m``: an exception of a module that runs as __main__ cannot be pickled for this side."""
 
