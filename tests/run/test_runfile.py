@@ -125,6 +125,7 @@ def test_every_outcome_has_a_meaning() -> None:
         ("sampler/x:WS-10:mode=law", "law", False),
         ("sampler/x:EXP-1:mode=synthetic", "exact", True),
         ("signatures/x:SIG-1", "live", True),
+        ("e2e/greedy:GEN-1:draft=none", "text", False),
     ],
 )
 def test_the_category_is_read_from_the_id(case: str, category: str, quick: bool) -> None:

@@ -77,16 +77,16 @@ class Record:
         return category_of(self.case)
 
 
-CATEGORIES = ("exact", "generated", "metamorphic", "law", "live")
+CATEGORIES = ("exact", "generated", "metamorphic", "law", "live", "text")
 """How a case judges: one written call against the oracle, calls that Hypothesis writes, calls against each
-other, frequencies against exact probabilities, callables against callers."""
+other, frequencies against exact probabilities, callables against callers, generated text token by token."""
 
 
 def category_of(case: CaseId) -> str:
-    """The category of a case, read from its id: ``mode=generated``, ``mode=law``, ``relation=...``, the live suite."""
+    """The category of a case, read from its id: its suite, ``mode=generated``, ``mode=law`` or ``relation=...``."""
     params = dict(case.params)
-    if case.suite == "signatures":
-        return "live"
+    if case.suite in ("signatures", "e2e"):
+        return "live" if case.suite == "signatures" else "text"
     if "relation" in params:
         return "metamorphic"
     mode = params.get("mode")
