@@ -25,6 +25,10 @@ _ARGUMENT: Final = re.compile(
     r"\s+(?P<name>\w+)(?:\s*=\s*(?P<default>.*))?",
     re.S,
 )
+_POINTER: Final = re.compile(
+    r"([\w:]*(?:[ \t]+[\w:]+)*)\s*\*\s*(?:__restrict__\s+|const\s+)?(\w+)\s*=\s*(?:\w+\s*<[^;]*>\s*\(\s*)?"
+    r"(\w+)\s*(?:\.|->)\s*(?:mutable_)?data_ptr\b"
+)
 _IN_PLACE: Final = re.compile(
     r"\b(\w+)\s*(?:\.|->)\s*(?:copy|fill|zero|add|sub|mul|div|masked_fill|index_copy|index_put)_\s*\("
 )
@@ -81,7 +85,9 @@ def _walk(root: Any) -> Iterator[tuple[Any, str]]:
             guard = _text(node).partition("\n")[0].strip()
         elif node.type == "preproc_else":
             guard = f"not ({guard})"
-        if node.type == "function_definition" and not _text(node).lstrip().startswith(("TORCH_LIBRARY", "STABLE_")):
+        if node.type == "function_definition" and not node.text[:64].lstrip().startswith(
+            (b"TORCH_LIBRARY", b"STABLE_")
+        ):
             continue
         stack.extend((child, guard) for child in reversed(node.named_children))
 
@@ -188,24 +194,20 @@ def _function(node: Any) -> CppFunction | None:
         params.append((" ".join(text[: -len(name)].split() if name and text.endswith(name) else text.split()), name))
     body = node.child_by_field_name("body")
     writes: tuple[str, ...] = ()
-    if body is not None:
-        writes = _writes(_text(body), {name for kind, name in params if "Tensor" in kind and name})
+    tensors = {name for kind, name in params if "Tensor" in kind and name}
+    if body is not None and tensors:
+        writes = _writes(_text(body), tensors)
     name = re.sub(r"\s|<.*", "", _text(name_node)).rpartition("::")[2]
     return CppFunction(name, node.start_point[0] + 1, tuple(params), writes, body is not None)
 
 
 def _writes(body: str, tensors: set[str]) -> tuple[str, ...]:
     """The tensors among `tensors` that a function body surely writes."""
-    found = {match[1] for match in _IN_PLACE.finditer(body) if match[1] in tensors}
-    for name in tensors - found:
-        assigned = (
-            r"\b(?:auto|\w+)\s*\*\s*(?:__restrict__\s+|const\s+)?(\w+)\s*=\s*(?:\w+\s*<[^;]*>\s*\(\s*)?"
-            rf"{re.escape(name)}\s*\.\s*(?:mutable_)?data_ptr\b"
-        )
-        for pointer in re.finditer(assigned, body):
-            before = body[: pointer.start()].rpartition(";")[2]
-            if "const" in before.split("\n")[-1] or "const" in pointer[0]:
-                continue
-            if re.search(rf"(?<!const )\b{pointer[1]}\s*\[[^;=]*\]\s*(?:[-+*/|&]?=)(?!=)", body):
-                found.add(name)
+    found = {match[1] for match in _IN_PLACE.finditer(body)} & tensors
+    for pointer in _POINTER.finditer(body):
+        name, tensor = pointer[2], pointer[3]
+        if tensor not in tensors or tensor in found or "const" in pointer[1].split():
+            continue
+        if re.search(rf"\b{name}\s*\[[^;=]*\]\s*(?:[-+*/|&]?=)(?!=)", body):
+            found.add(tensor)
     return tuple(sorted(found))

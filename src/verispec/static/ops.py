@@ -81,11 +81,14 @@ def collect(index: Index) -> Ops:
     ops = Ops()
     called = _called(index)
     for path, facts in index.cpp.items():
+        libraries: dict[str, set[str]] = defaultdict(set)
+        for schema in facts.schemas:
+            libraries[schema.namespace].add(schema.name)
+        namespaces = {library: _namespaces(library, own, called) for library, own in libraries.items()}
         for schema in facts.schemas:
             names = {schema.function} if schema.function else bound[schema.name]
             found = tuple(entry for name in sorted(names) for entry in functions.get(name, ()))
-            own = {s.name for s in facts.schemas if s.namespace == schema.namespace}
-            ops.by_name[schema.name].append(Op(path, schema, found, _namespaces(schema.namespace, own, called)))
+            ops.by_name[schema.name].append(Op(path, schema, found, namespaces[schema.namespace]))
     return ops
 
 

@@ -20,9 +20,7 @@ _LINE: Final = re.compile(
 )
 _SELF_CALL: Final = re.compile(rb"self(?:\.\w+)*\.(\w+)\(")
 _SUPER_CALL: Final = re.compile(rb"super\(\)\.(\w+)\(")
-_IMPORT: Final = re.compile(
-    rb"^[ \t]*from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n(]+)", re.MULTILINE
-)
+_IMPORT: Final = re.compile(rb"from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n(]+)")
 _BETWEEN_WORDS: Final = bytes(c if (chr(c).isalnum() and c < 128) or c == 95 else 32 for c in range(256))
 _OP: Final = re.compile(rb"torch\.ops\.(\w+)\.(\w+)")
 _COMMENT: Final = re.compile(rb"#[^\n]*")

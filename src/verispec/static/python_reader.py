@@ -35,9 +35,8 @@ from verispec.static.python_scope import (
 # Patterns that begin with a rare character, since they are searched for in every file of a tree.
 _SETATTR: Final = re.compile(rb"(?<![\w.])setattr\(\s*[\w.]+,\s*[\w\"']+,")
 _DOTTED_KEY: Final = re.compile(rb"\.\w+\.\w+[\"']\s*:\s*\(?\s*[A-Za-z_][\w.]*\s*[,)}]")
-_PATCH: Final = re.compile(
-    rb"^[ \t]*([A-Za-z_]\w*)\.[\w.]+[ \t]*=[ \t]*(?:\([ \t]*$|[A-Za-z_][\w.]*[ \t]*(?:#.*)?$)", re.MULTILINE
-)
+_PATCH: Final = re.compile(rb"\.\w+[ \t]*=[ \t]*(?:\([ \t]*\n|[A-Za-z_][\w.]*[ \t]*(?:#.*)?\n)")
+_DOTTED_NAME: Final = re.compile(rb"[ \t]*([A-Za-z_]\w*)[\w.]*")
 _IMPORTED: Final = re.compile(
     rb"^[ \t]*(?:import[ \t]+[\w.]+[ \t]+as[ \t]+(\w+)|import[ \t]+(\w+)"
     rb"|from[ \t]+[\w.]+[ \t]+import[ \t]+([^\n(]+|\([^)]*\)))",
@@ -58,10 +57,16 @@ def takes_part(data: bytes) -> bool:
         return True
     if b"setattr(" in data and _SETATTR.search(data):
         return True
-    roots = set(_PATCH.findall(data)) - {b"self", b"cls"}
+    roots = {_root(data, match.start()) for match in _PATCH.finditer(data)} - {b"", b"self", b"cls"}
     return bool(roots) and any(
         not roots.isdisjoint(_WORDS.findall(name)) for names in _IMPORTED.findall(data) for name in names
     )
+
+
+def _root(data: bytes, dot: int) -> bytes:
+    """The first name of the dotted name that its line begins with and that goes on at `dot`, else nothing."""
+    name = _DOTTED_NAME.fullmatch(data, data.rfind(b"\n", 0, dot) + 1, dot)
+    return name[1] if name else b""
 
 
 def read(data: bytes) -> PythonFacts:

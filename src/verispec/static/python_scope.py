@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = frozenset({*FUNCTIONS, ast.Lambda, ast.ClassDef})
-_SKIPPED = frozenset({ast.Load, ast.Store, ast.Del, ast.Constant})
+# Fields that hold no node that anybody asks for.
+_PLAIN = frozenset({
+    "ctx", "op", "ops", "id", "attr", "arg", "name", "names", "module", "level", "asname", "annotation", "returns",
+    "type_comment", "simple", "is_async", "conversion", "value_kind", "type_params",
+})  # fmt: skip
+_FIELDS: dict[type, tuple[str, ...]] = {
+    kind: tuple(field for field in reversed(kind._fields) if field not in _PLAIN)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST) and kind is not ast.Constant
+}
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -25,27 +35,23 @@ class Nodes:
 
     def __init__(self, statements: list[ast.stmt]) -> None:
         groups: dict[type, list[ast.AST]] = {}
-        stack: list[ast.AST] = list(reversed(statements))
+        stack: list[Any] = list(reversed(statements))
         while stack:
             node = stack.pop()
             kind = type(node)
-            if kind in _SKIPPED:
+            fields = _FIELDS.get(kind)
+            if fields is None:
                 continue
             groups.setdefault(kind, []).append(node)
-            if kind is ast.Name:
-                continue
-            if kind is ast.Attribute:
-                stack.append(cast("ast.Attribute", node).value)
-                continue
             if kind in _SCOPES:
                 # Decorators and bases belong to the scope around.
                 stack.extend(reversed([*getattr(node, "decorator_list", ()), *getattr(node, "bases", ())]))
                 continue
-            # The attributes of a node are its fields in order, then its position: faster than ast.iter_child_nodes.
-            for value in reversed(node.__dict__.values()):
+            for field in fields:
+                value = getattr(node, field)
                 if type(value) is list:
-                    stack.extend(item for item in reversed(value) if isinstance(item, ast.AST))
-                elif isinstance(value, ast.AST):
+                    stack.extend(reversed(value))
+                else:
                     stack.append(value)
         self._groups = groups
 
@@ -97,10 +103,10 @@ class Scope:
     parent: Scope | None = None
     owner: str = ""
     instance: str = ""
-    names: dict[str, list[str] | None] = field(default_factory=dict)
-    mappings: dict[str, tuple[tuple[str, ...], bool]] = field(default_factory=dict)
-    sequences: dict[str, int] = field(default_factory=dict)
-    strings: dict[str, str] = field(default_factory=dict)
+    names: dict[str, list[str] | None] = dataclasses.field(default_factory=dict)
+    mappings: dict[str, tuple[tuple[str, ...], bool]] = dataclasses.field(default_factory=dict)
+    sequences: dict[str, int] = dataclasses.field(default_factory=dict)
+    strings: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def bind(self, name: str, reference: str) -> None:
         known = self.names.setdefault(name, [])

@@ -37,6 +37,8 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if collecting:
+            # What is there now is not looked through again: it lives on, or goes when its last reference does.
+            gc.freeze()
             gc.enable()
 
 
@@ -171,7 +173,8 @@ def _run(work: list[_Work]) -> Iterable[tuple[str, FileFacts]]:
     children: list[tuple[BaseProcess, Connection]] = []
     for share in shares[1:]:
         receiver, sender = context.Pipe(duplex=False)
-        child = context.Process(target=_child, args=(share, sender))
+        # A daemon is ended with its parent, also when the parent fails before it has listened.
+        child = context.Process(target=_child, args=(share, sender), daemon=True)
         child.start()
         sender.close()
         children.append((child, receiver))

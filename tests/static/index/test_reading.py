@@ -1,5 +1,6 @@
 """What files become facts, what is remembered, and what happens to source that is broken or hostile."""
 
+import ast
 import pickle
 from pathlib import Path
 
@@ -82,6 +83,41 @@ def test_unknown_rule():
 @settings(max_examples=200, deadline=None)
 def test_no_bytes_crash_a_reader(data, path, deep):
     pickle.dumps(facts(path, data, deep=deep))
+
+
+EVERYTHING = """
+import triton
+match point:
+    case {"a": [1, *rest], **others} | Point(x=0, y=y) if y:
+        pass
+    case None:
+        pass
+async def f(a, /, b, *c, d=1, **e):
+    global g
+    async with a as (b, c), d:
+        return [x async for x in b if (y := x)]
+@triton.jit
+def k(a):
+    try:
+        yield from a
+    except* ValueError as error:
+        raise error from None
+    finally:
+        del a.b[1:2, ...], c
+x: int = lambda *a: f"{a!r:>{1}}" @ a
+a[b](c), a[b][c](*d), a[b](**{**c})
+d["e"], (f, *g) = {1: 2, **c}, [{*c}, not a < b <= c]
+"""
+
+
+def test_every_construct_of_the_language_is_read():
+    assert facts("x.py", EVERYTHING.encode(), deep=True).problem is None
+
+
+@pytest.mark.parametrize("package", ["asyncio", "json", "unittest", "email"])
+def test_real_packages_are_read(package):
+    for path in (Path(ast.__file__).parent / package).glob("*.py"):
+        assert facts(path.name, path.read_bytes(), deep=True).problem is None
 
 
 PIECES = st.sampled_from([
