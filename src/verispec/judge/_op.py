@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -97,6 +98,31 @@ class OpUnderTest:
         return {**scalars, **before}, {
             t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded
         }
+
+    def returns(self, values: Mapping[str, Any]) -> None:
+        """Call an op that returns numbers, and compare them exactly with the oracle; an argument must not change."""
+        given = copy.deepcopy(dict(values))
+        try:
+            got = self.function(**given)
+        except UnsupportedCall:
+            raise
+        except Exception as error:
+            raise Mismatch(Failure(Kind.RAISED, f"{type(error).__name__}: {error}")) from error
+        if given != values:
+            raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the call changed its arguments to {given}"))
+        expected = oracle.load(self.contract.name)(**values)["return"].tolist()
+        if list(got) != expected:
+            raise Mismatch(Failure(Kind.VALUE, f"got {list(got)}, expected {expected}", "return", total=len(expected)))
+
+    def refuses(self, values: Mapping[str, Any]) -> None:
+        """Call the op with arguments that its contract forbids; anything but a ValueError is a failure."""
+        try:
+            got = self.function(**values)
+        except ValueError:
+            return
+        except Exception as error:
+            raise Mismatch(Failure(Kind.RAISED, f"{type(error).__name__} instead of ValueError: {error}")) from error
+        raise Mismatch(Failure(Kind.ACCEPTED, f"{EXPLANATION[Kind.ACCEPTED]}: {dict(values)} gave {got}"))
 
     def run(self, values: Mapping[str, Any], **tensors: torch.Tensor | None) -> dict[str, Array]:
         """Call the op once with some tensors passed as they are, for tensors too large to be copied or guarded."""
