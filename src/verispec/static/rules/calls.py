@@ -123,8 +123,8 @@ def _replacement(links: Links, replacement: Replacement) -> Iterator[_Disagreeme
         for problem in problems:
             yield _Disagreement(problem, kernel.name, launch.location, sides, len(launch.call.targets) == 1)
         passed = [p.name for p in original.params][: len(launch.call.positional)]
-        for argument, receiver in misplaced(passed, function.params):
-            yield _Disagreement(Problem(ORDER, (argument, receiver)), kernel.name, launch.location, sides)
+        for problem in _order_problems(passed, function):
+            yield _Disagreement(problem, kernel.name, launch.location, sides)
     for dispatcher in links.dispatchers_of(kernel):
         if not replacement.everywhere and replacement.slot not in dispatcher.slots:
             continue
@@ -155,8 +155,14 @@ def _ordered_problems(dispatcher: Dispatcher, kernel: Function, function: Functi
             problems.append(Problem(UNEXPECTED, tuple(extra)))
         if not spec.open:
             problems += bind(function.params, len(passed), ())
-            problems += [Problem(ORDER, pair) for pair in misplaced(passed, function.params)]
+            problems += _order_problems(passed, function)
     return problems
+
+
+def _order_problems(passed: list[str], function: Function) -> list[Problem]:
+    """One problem for all arguments that land on other parameters: one shift misplaces everything after it."""
+    pairs = list(misplaced(passed, function.params))
+    return [Problem(ORDER, tuple(f"{argument} as {receiver}" for argument, receiver in pairs[:3]))] if pairs else []
 
 
 def _kernel_side(replacement: Replacement) -> Side:
@@ -190,7 +196,7 @@ _MESSAGES = {
     UNEXPECTED: "the {caller} passes {names}, which the {target} does not take",
     MISSING: "the {caller} does not pass {names}, which the {target} requires",
     SURPLUS: "the {caller} passes more positional arguments than the {target} takes ({names})",
-    ORDER: "the {caller} passes by position, and {names} of the {target} trade places",
+    ORDER: "the {caller} passes by position, and the {target} receives {names}",
 }
 _FIXES = {
     UNEXPECTED: "add {names} to the {target} at {place}, with a default, and give it its meaning there",
@@ -233,9 +239,9 @@ RULES = (
         "order differs where forwarding is positional",
         Level.ERROR,
         "Arguments are forwarded by position, and an implementation lists the same parameters in another order: "
-        "nothing raises, the values trade places. vLLM's kernel registry forwards by keyword only when all parameter "
-        "names agree, otherwise in the kernel's order, so a fallback with one renamed parameter depends on order "
-        "alone.",
+        "binding succeeds and the values trade places. vLLM's kernel registry forwards by keyword only when all "
+        "parameter names agree, otherwise in the kernel's order. In 0.32.0 the slot-mapping kernel had lost block_size "
+        "and its CPU fallback had not, so the fallback took the slot mapping for the block size.",
         _check(ORDER, "SIG104"),
     ),
 )
