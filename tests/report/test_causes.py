@@ -96,9 +96,32 @@ def test_crashes_are_told_apart_by_their_signal() -> None:
 
 
 def test_writes_beside_two_tensors_are_two_causes() -> None:
-    one = failing(f"{OP}:RRS-1", "outside", failure={"output": "output_token_ids_ptr"})
-    two = failing(f"{OP}:RRS-1:k=2", "outside", failure={"output": "target_probs_ptr"})
-    assert len(fold([one, two])) == 2
+    records = [
+        failing(f"{OP}:RRS-{clause}:output={output}", "outside", failure={"output": output})
+        for clause in (1, 2)
+        for output in ("output_token_ids_ptr", "target_probs_ptr")
+    ]
+    assert [len(c.cases) for c in fold(records)] == [2, 2]
+
+
+def test_whatever_shows_under_one_clause_is_one_cause() -> None:
+    kinds = ("value", "outside", "unwritten", "crash", "overwritten")
+    records = [failing(f"{OP}:RRS-14:layout={kind}", kind) for kind in kinds]
+    (cause,) = fold([*records, *passing(*(f"{OP}:RRS-1:k={k}" for k in range(9)))])
+    assert len(cause.cases) == len(kinds)
+
+
+def test_a_crash_belongs_to_the_clause_whose_values_are_wrong() -> None:
+    records = [
+        failing(f"{OP}:RRS-7:place=first"),
+        failing(f"{OP}:RRS-7:place=last", "crash", "SIGSEGV"),
+        failing(f"{OP}:RRS-8:beyond=1", "crash", "SIGSEGV"),
+        failing(f"{OP}:RRS-9:u=0", "crash", "SIGSEGV"),
+    ]
+    assert [c.clauses for c in fold([*records, *passing(*(f"{OP}:RRS-1:k={k}" for k in range(9)))])] == [
+        ("RRS-7",),
+        ("RRS-8", "RRS-9"),
+    ]
 
 
 def test_one_case_that_production_reaches_makes_an_error() -> None:
@@ -144,7 +167,7 @@ def test_what_passes_is_no_cause() -> None:
 def test_gaps_are_folded_by_reason_and_broken_tests_come_first() -> None:
     records = [
         Record(f"{OP}:RRS-12:k=1", "unsupported", reason="no synthetic mode"),
-        Record("sampler/rejection_greedy_sample:RGS-9", "unsupported", reason="no synthetic mode"),
+        Record("sampler/rejection_greedy_sample:RGS-9", "unsupported", reason="no synthetic mode (given k = 3)"),
         Record(f"{OP}:RRS-1", "error", reason="KeyError: 3"),
         Record(f"{OP}:RRS-2", "inconclusive", reason="too few draws"),
     ]
@@ -166,12 +189,27 @@ def params(*texts: str) -> list[dict[str, str]]:
         (["d=a k=1", "d=b k=2"], ["d=a k=2", "d=b k=1"], "fails for d=a k=1, d=b k=2; passes for d=a k=2, d=b k=1"),
         (["d=a k=1", "d=a k=2"], ["d=a k=1", "d=b k=2"], "fails only for d=a"),
         (["d=a", "d=b"], ["d=a", "d=b"], ""),
+        (["d=a"] * 9 + ["d=b"], ["d=a"] + ["d=b"] * 9, "9 of them for d=a"),
+        (["d=a"] * 9 + ["d=b"], ["d=a"] + ["d=b"] * 8, ""),
+        (["d=a"] * 8 + ["d=b"] * 2, ["d=a"] + ["d=b"] * 18, ""),
         (["d=a", "e=b"], ["d=b"], ""),
         (["d=a"], ["d=b"], ""),
         (["d=a k=1", "d=a k=2"], [], ""),
         (["d=a k=1", "d=a k=2"], [f"d={n} k=1" for n in range(9)], "fails for d=a; passes for 9 other values of d"),
     ],
-    ids=["one parameter", "two", "at times", "nothing", "no common name", "one case", "nothing passes", "many values"],
+    ids=[
+        "one parameter",
+        "two",
+        "at times",
+        "nothing",
+        "mostly",
+        "not seldom enough",
+        "too few",
+        "no common name",
+        "one case",
+        "nothing passes",
+        "many values",
+    ],
 )
 def test_separation(failing_: list[str], passing_: list[str], said: str) -> None:
     assert separation(params(*failing_), params(*passing_)) == said

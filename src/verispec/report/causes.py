@@ -3,8 +3,9 @@
 Cases are folded by what a fault leaves behind. A write that is lost leaves the poison, under every
 clause of the op; an exception carries its own text, under every op. A wrong value breaks the clause
 that it is about, and is one fault a clause, unless it breaks most of the op, or the clauses that fail
-all fail for the same values of one parameter. What separates the failing cases from those that pass
-(``dtype=float32``) is found by comparing their parameters, and named.
+all fail for the same values of one parameter. Whatever shows under a single clause of an op (here a
+wrong value, there a write beside the tensor) is one fault. What separates the failing cases from those
+that pass (``dtype=float32``) is found by comparing their parameters, and named.
 """
 
 from __future__ import annotations
@@ -77,10 +78,11 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     """The causes of all failing records, errors before notes, then by the number of cases."""
     failing = [r for r in records if r.failed]
     whole = _wrong_throughout(records) | _wrong_alike(records)
+    wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
     groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for record in failing:
-        groups[_key(record, whole)].append(record)
-    causes = [_cause(group, records) for group in groups.values()]
+        groups[_key(record, whole, wrong)].append(record)
+    causes = [_cause(group, records) for group in _joined(groups)]
     return tuple(sorted(causes, key=lambda c: (c.level != "error", -len(c.cases), c.case)))
 
 
@@ -92,7 +94,7 @@ def gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
             groups[record.seen, normalised(record.reason)].append(record)
     found = [
         Gap(
-            group[0].reason,
+            group[0].reason if len({r.reason for r in group}) == 1 else _stem(group[0].reason),
             outcome,
             tuple(sorted({r.case.subject for r in group})),
             tuple(r.id for r in group),
@@ -104,9 +106,13 @@ def gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
 
 
 def normalised(text: str) -> str:
-    """An exception's text without what differs from call to call: numbers, addresses, shapes."""
-    first = text.strip().partition("\n")[0]
-    return re.sub(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?", "#", first)
+    """An exception's text without what differs from call to call: numbers, addresses, arguments in parentheses."""
+    return re.sub(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?", "#", _stem(text))
+
+
+def _stem(text: str) -> str:
+    """The first line, without the parenthesis that it may end with."""
+    return re.sub(r"\s*\([^()]*\)$", "", text.strip().partition("\n")[0])
 
 
 def _wrong_throughout(records: Sequence[Record]) -> set[str]:
@@ -133,20 +139,29 @@ def _wrong_alike(records: Sequence[Record]) -> set[str]:
     return alike
 
 
-def _key(record: Record, whole: set[str]) -> tuple[str, ...]:
-    """What a record is folded by; `whole` are the ops whose wrong values are one fault."""
+def _joined(groups: Mapping[tuple[str, ...], list[Record]]) -> list[list[Record]]:
+    """The groups, those that show under one and the same clause only joined into one."""
+    joined: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+    for key, group in groups.items():
+        clauses = {(r.case.subject, r.case.clause) for r in group}
+        joined[key if len(clauses) > 1 or key[0] in BY_TEXT else clauses.pop()] += group
+    return list(joined.values())
+
+
+def _key(record: Record, whole: set[str], wrong: set[tuple[str, str]]) -> tuple[str, ...]:
+    """What a record is folded by; `whole` are ops whose wrong values are one fault, `wrong` clauses with such values."""
     kind, case = record.kind, record.case
     if kind in BY_TEXT:
         return (kind, normalised(record.message))
-    if kind == "crash":
+    if kind == "crash" and (case.subject, case.clause) not in wrong:
         return (kind, case.subject, record.message)
     if case.subject in whole and kind in (*BY_CLAUSE, "unwritten", "overwritten", "depends on stale memory"):
         return ("value", case.subject)  # a wrong value may happen to be what was there before
-    if kind in BY_OP:
+    if kind in BY_OP and kind != "crash":
         return (kind, case.subject)
     if kind in BY_OUTPUT:
         return (kind, case.subject, str(record.failure.get("output", "")))
-    return ("value" if kind in BY_CLAUSE else kind, case.subject, case.clause)
+    return ("value" if kind in (*BY_CLAUSE, "crash") else kind, case.subject, case.clause)
 
 
 def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
@@ -225,10 +240,22 @@ def separation(failing: Sequence[Params], passing: Sequence[Params]) -> str:
         wrong, right = _rows((name,), failing), _rows((name,), passing)
         if never := [row for row in right if row not in wrong]:
             partial.append((len(wrong) / (len(wrong) + len(never)), name, wrong))
-    if not partial:
+    if partial:
+        _, name, wrong = min(partial)
+        return f"fails only for {_values((name,), wrong)}"
+    return next(filter(None, (_mostly(name, failing, passing) for name in names)), "")
+
+
+def _mostly(name: str, failing: Sequence[Params], passing: Sequence[Params]) -> str:
+    """Values of a parameter that hold nine in ten of the failing cases, where the other values hardly ever fail."""
+    bad = Counter(p[name] for p in failing)
+    good = Counter(p[name] for p in passing if name in p)
+    seldom = {value for value in {**bad, **good} if 10 * bad[value] <= bad[value] + good[value]}
+    main = [value for value in bad if value not in seldom]
+    held = sum(bad[value] for value in main)
+    if not seldom or 10 * held < 9 * len(failing):
         return ""
-    _, name, wrong = min(partial)
-    return f"fails only for {_values((name,), wrong)}"
+    return f"{held:,} of them for {_values((name,), [(value,) for value in main])}"
 
 
 def _common(params: Sequence[Params]) -> list[str]:
