@@ -28,6 +28,11 @@ class Reference:
         return self._description
 
     def op(self, name: str) -> OpFunction | Unsupported:
+        if contracts.load(name).returns:
+            from verispec.reference.sampler import synthetic_rates
+
+            rates: OpFunction | None = getattr(synthetic_rates, name, None)
+            return rates or Unsupported(f"{name} is no op")
         try:
             function: OpFunction = self._kernels.op(name)
         except KeyError as error:

@@ -87,10 +87,12 @@ class Vllm:
     def op(self, name: str) -> OpFunction | Unsupported:
         if contracts.load(name).returns:
             return _function(contracts.load(name))
+        contract = contracts.load(name)
+        if contract.returns:
+            return _plain_function(contract)
         holder = self._holder(name)
         if isinstance(holder, Unsupported):
             return holder
-        contract = contracts.load(name)
 
         def launch(*args: Any, **kwargs: Any) -> None:
             holder.launch(positional(contract, args, kwargs))
@@ -132,6 +134,22 @@ def _function(contract: Contract) -> OpFunction | Unsupported:
         if resolved is not None:
             function = resolved[2]
             return lambda *args, **kwargs: function(*positional(contract, args, kwargs).values())
+    return Unsupported(f"this vLLM has no {contract.name}")
+
+
+def _plain_function(contract: Contract) -> OpFunction | Unsupported:
+    """The function, or static method of a class, that vLLM has under one of the contract's names."""
+    for symbol in contract.symbols:
+        owner, _, function = symbol.name.rpartition(".")
+        module, _, class_ = owner.rpartition(".")
+        holder = (
+            getattr(_fallbacks.import_if_there(module), class_, None)
+            if class_[:1].isupper()
+            else _fallbacks.import_if_there(owner)
+        )
+        found: OpFunction | None = getattr(holder, function, None)
+        if found is not None:
+            return found
     return Unsupported(f"this vLLM has no {contract.name}")
 
 
