@@ -20,6 +20,9 @@ from verispec.errors import VerispecError
 from verispec.expectations import Expectation
 from verispec.run import runfile
 
+pytestmark = pytest.mark.timeout(900)
+"""A supervisor that is broken may wait for ever; far above what a test takes on a busy machine."""
+
 ORACLE = "oracle_engine:OracleEngine"
 CASE = f"{SUITE}:EXP-2:dtype=int32;cu=int32"
 
