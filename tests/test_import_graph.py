@@ -15,13 +15,16 @@ PACKAGES = {
     "verispec": ROOT / "src/verispec",
 }
 
+PROTOCOLS = ("verispec.engines.generation", "verispec.engines.sampling")
+"""Data and protocols that engines, the reference among them, share with who judges them."""
+
 ALLOWED: dict[str, tuple[str, ...]] = {
     "verispec.reference.contracts": ("verispec.reference.contracts",),
     "verispec.reference.oracle": ("verispec.reference.oracle", "verispec.reference.contracts"),
     "verispec.reference.triton": ("verispec.reference.triton", "verispec.reference.contracts"),
     "verispec.reference.cpu": ("verispec.reference.contracts", "verispec.reference._csrc"),
     "verispec.reference.models": ("verispec.reference.models",),
-    "verispec.reference.sampler": ("verispec.reference",),
+    "verispec.reference.sampler": ("verispec.reference", *PROTOCOLS),
     "verispec.reference.proposers": (
         "verispec.reference.proposers",
         "verispec.reference.sampler",
@@ -34,7 +37,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "verispec.reference.contracts",
         "verispec.reference.oracle",
     ),
-    "verispec.cases": ("verispec.cases", "verispec.errors", "verispec.reference.contracts"),
+    "verispec.cases": ("verispec.cases", "verispec.reference.contracts", *PROTOCOLS),
     "verispec.static": ("verispec.static", "verispec.errors", "verispec.reference.contracts"),
     "verispec.errors": ("verispec.errors",),
 }

@@ -13,8 +13,8 @@ CONTRACT = Contract(
     clauses=(
         Clause(
             "GEN-1",
-            "Every token of a greedy output is the target's most likely one after what was emitted before, or lies within "
-            "the measured rounding of it.",
+            "Every token of a greedy output is the target's most likely one after what was emitted before, or "
+            "lies within the measured rounding of it.",
             "vllm#24771, vllm#35204: no share of matching outputs is good enough",
         ),
         Clause(
@@ -34,8 +34,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-5",
-            "Each sampled token follows the target's law after what was emitted before, with temperature, top-k and top-p, "
-            "and independently of the tokens before it.",
+            "Each sampled token follows the target's law after what was emitted before, with temperature, "
+            "top-k and top-p, and independently of the tokens before it.",
             f"{_PAPER}, theorem 1; probability integral transform",
         ),
         Clause("GEN-6", "Whole sequences follow the product of the target's laws.", f"{_PAPER}, theorem 1"),
@@ -47,8 +47,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-8",
-            "A configured proposer drafts: drafts are counted, accepted ones are no more than drafted, and both add up to "
-            "the tokens.",
+            "A configured proposer drafts: drafts are counted, accepted ones are no more than drafted, and "
+            "both add up to the tokens.",
             "vllm#30319, vllm#44056, llama.cpp#25345",
         ),
         Clause(

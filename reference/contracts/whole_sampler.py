@@ -14,13 +14,14 @@ CONTRACT = Contract(
     clauses=(
         Clause(
             "WS-1",
-            "A greedy request emits the argmax of its own rows: drafts while they equal it, the argmax at the first that "
-            "does not, and the bonus row's argmax after the last.",
+            "A greedy request emits the argmax of its own rows: drafts while they equal it, the argmax at the "
+            "first that does not, and the bonus row's argmax after the last.",
             _VLLM,
         ),
         Clause(
             "WS-2",
-            "The tokens of a greedy or seeded request do not depend on what else is in the batch, nor on its place in it.",
+            "The tokens of a greedy or seeded request do not depend on what else is in the batch, nor on its "
+            "place in it.",
             "vllm#46533; design: requests are independent",
         ),
         Clause(
@@ -45,8 +46,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "WS-9",
-            "Given the random numbers that were drawn, the tokens are those of the rule: accept while p/q >= u, else the "
-            "argmax of the residual over the noise.",
+            "Given the random numbers that were drawn, the tokens are those of the rule: accept while p/q >= "
+            "u, else the argmax of the residual over the noise.",
             _PAPER,
         ),
         Clause(
@@ -61,8 +62,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "WS-12",
-            "In synthetic mode position j is accepted, together with all before it, at the configured rate of position j, "
-            "for greedy and for sampled requests.",
+            "In synthetic mode position j is accepted, together with all before it, at the configured rate of "
+            "position j, for greedy and for sampled requests.",
             "vllm#41035",
         ),
         Clause(
