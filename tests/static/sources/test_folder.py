@@ -10,7 +10,7 @@ import pytest
 
 from verispec.errors import VerispecError
 from verispec.static.sources import open_tree
-from verispec.static.sources._files import MAX_FILE, blob_id
+from verispec.static.sources._files import MAX_FILE, blob_id, may_hold_source
 from verispec.static.sources.folder import RACY, ReadFile
 from verispec.static.tree import Tree
 
@@ -215,3 +215,17 @@ def test_a_broken_cache_is_only_slower(root: Path, cache: Path, junk: bytes) -> 
     for path in cache.rglob("*.json"):
         path.write_bytes(junk)
     assert {file.path: file.blob for file in open_tree(str(root)).files()} == expected
+
+
+@pytest.mark.parametrize(
+    "path", ["a.py", "./a.py", "../a.py", "a/b.CU", "my__pycache__/a.py", "a/..b.py", "node_modules2/a.cpp"]
+)
+def test_paths_that_may_hold_source(path: str) -> None:
+    assert may_hold_source(path)
+
+
+@pytest.mark.parametrize(
+    "path", [".git/a.py", "x/.venv/a.py", "x/__pycache__/a.py", "site-packages/a.h", "a.txt", "py", "a.py/b"]
+)
+def test_paths_that_are_left_out_of_every_kind_of_tree(path: str) -> None:
+    assert not may_hold_source(path)

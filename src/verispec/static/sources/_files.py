@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 
 from verispec.errors import Diagnostic
@@ -22,15 +23,17 @@ INCOMPLETE = frozenset({"V-SRC-BOMB", "V-SRC-BROKEN-ARCHIVE", "V-SRC-TOO-MANY", 
 """Diagnostics after which a tree without findings is not known to be good."""
 
 
+_ELSEWHERE = re.compile(r"(?:\A|/)(?:\.(?!\.?/)[^/]*|__pycache__|node_modules|site-packages)/")
+"""A folder that holds other people's code, or none: hidden, cached and installed things."""
+
+
 def is_elsewhere(folder: str) -> bool:
-    """Whether a folder of this name holds other people's code, or none: hidden, cached and installed things."""
-    return folder.startswith(".") or folder in {"__pycache__", "node_modules", "site-packages"}
+    """Whether a folder of this name is left out."""
+    return _ELSEWHERE.match(f"{folder}/") is not None
 
 
 def may_hold_source(path: str) -> bool:
-    if "." + path.rpartition(".")[2].lower() not in SUFFIXES:
-        return False
-    return not any(is_elsewhere(folder) for folder in path.split("/")[:-1] if folder not in {"", ".", ".."})
+    return "." + path.rpartition(".")[2].lower() in SUFFIXES and _ELSEWHERE.search(path) is None
 
 
 def blob_id(data: bytes) -> str:
