@@ -8,13 +8,14 @@ arguments that the host function gives them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import triton
 
 from verispec.engines.vllm_source.tree import Kernels
 from verispec.engines.vllm_source.triton_engine import TritonKernels
+from verispec.reference.contracts import load
 
 _UTILS = "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils"
 
@@ -158,8 +159,23 @@ class Peers:
         return Verification(self._kernels, inputs, block)
 
     def flat(self, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
+        if name in self._GRIDS:
+            # The engine looks at the counts to find the grid, which a captured graph cannot: the host knows it here.
+            _, kernel = self._kernels.find(load(name))
+            grid, given = self._GRIDS[name](arguments)
+            passed = {n: given.get(n, arguments.get(n)) for n in kernel.arg_names}
+            return lambda: kernel[grid](**passed)
         op = self._engine.op(name)
         return lambda: op(**arguments)
+
+    _GRIDS: ClassVar[dict[str, Callable[[dict[str, Any]], tuple[tuple[int, ...], dict[str, Any]]]]] = {
+        "sample_recovered_tokens": lambda a: ((a["cu_num_draft_tokens_ptr"].shape[0], a["max_spec_len"]), {}),
+        "copy_and_expand_eagle_inputs": lambda a: (
+            (a["query_end_loc_ptr"].shape[0], triton.cdiv(a["longest"], 256)),
+            {"BLOCK_SIZE_TOKENS": 256},
+        ),
+    }
+    """Grid, and arguments of vLLM's own, by op."""
 
     def gumbel_sample(self, arguments: dict[str, Any]) -> Callable[[], Any]:
         function = self._kernels.load("vllm.v1.worker.gpu.sample.gumbel.gumbel_sample")

@@ -1,17 +1,19 @@
 """apply_top_k_top_p: keep the first k tokens of a row, then the first ones that hold the probability p.
 
-One program a row, one launch. A logit's bits, reordered, are an unsigned number with the same order, its
-key; the rule is a threshold key and how many of the tokens that tie with it stay, the lower ids first.
+A logit's bits, reordered, are an unsigned number with the same order, its key. The answer for a row is the
+lowest key that stays and the last id that stays with it. Rows are cut into chunks, a program each, so that
+few rows still fill the device:
 
-1. Maximum and minimum of the row.
-2. Narrow the row to an interval of logits (low, high] that holds the threshold and few tokens: each
-   round counts and weighs the tokens above three pivots.
-3. Copy the tokens of the interval together.
-4. Find the threshold among them bit by bit: 32 counts for top-k, 32 sums of exponentials for top-p. If
-   the interval would not get small (ties), the whole row takes the copy's place.
-5. Mask the row.
+1. survey: maximum and minimum of each chunk.
+2. narrow, twice: count and weigh the tokens above seven pivots, to find an interval (low, high] of logits
+   that holds the answer and few tokens.
+3. gather: the tokens of the interval, chunk by chunk.
+4. select: the answer among them, bit by bit: 32 counts for top-k, 32 sums of exponentials for top-p.
+5. mask.
 
-Nothing depends on the batch, so a row has one answer in any batch. The search needs no sort.
+Each step works out the interval anew from what the step before left, so nothing is combined in between and
+nothing is sorted. A row has one answer, whatever the batch. An interval that ties keep large is slower to
+search, and nothing else.
 """
 
 from __future__ import annotations
@@ -24,8 +26,15 @@ import triton.language as tl
 
 from ._request_state import nan_as_lowest
 
-_ROUNDS: tl.constexpr = tl.constexpr(16)
-_ALL: tl.constexpr = tl.constexpr(2**30)
+CHUNK: tl.constexpr = tl.constexpr(4096)
+ROUNDS = 2
+PIVOTS: tl.constexpr = tl.constexpr(8)
+"""Pivot 0 is minus infinity; the others cut what is left of the range into as many parts."""
+FEW: tl.constexpr = tl.constexpr(2048)
+"""Tokens that are not worth another round."""
+REACH: tl.constexpr = tl.constexpr(32.0)
+"""Pivots are looked for this far below the maximum: what lies lower holds no mass to speak of."""
+ALL: tl.constexpr = tl.constexpr(2**30)
 
 
 @triton.jit
@@ -56,54 +65,300 @@ def weight(x, top):
 
 
 @triton.jit
-def from_key(tokens, stride, n, trial, top, TILE: tl.constexpr):
-    """How many of the tokens have a key of `trial` or above, and their weight."""
-    count = tl.zeros((TILE,), tl.int32)
-    mass = tl.zeros((TILE,), tl.float32)
-    for start in tl.range(0, n, TILE, loop_unroll_factor=4):
-        ids = start + tl.arange(0, TILE)
-        x = load_row(tokens, stride, ids, ids < n)
-        is_in = (key_of(x) >= trial) & (ids < n)
-        count += is_in.to(tl.int32)
-        mass += tl.where(is_in, weight(x, top), 0.0)
-    return tl.sum(count, axis=0), tl.sum(mass, axis=0)
+def rules(ks, ps, row, vocabulary, HAS_K: tl.constexpr, HAS_P: tl.constexpr):
+    """k and p of a row; `vocabulary` and 1 where it has no such rule."""
+    k = vocabulary + tl.zeros((), tl.int32)
+    p = tl.full((), 1.0, tl.float32)
+    if HAS_K:
+        given = tl.load(ks + row).to(tl.int64)
+        k = tl.where((given < 1) | (given > vocabulary), vocabulary, given).to(tl.int32)
+    if HAS_P:
+        p = tl.maximum(tl.load(ps + row), 0.0)
+    return k, p
 
 
 @triton.jit
-def threshold(tokens, stride, n, base_count, base_mass, total, k, p, has_k, has_p, top, TILE: tl.constexpr):
-    """The lowest key that stays, and how many of the tokens with it do.
+def extremes(tops, bottoms, row, chunks, PADDED: tl.constexpr):
+    """Largest and smallest finite logit of a row."""
+    lane = tl.arange(0, PADDED)
+    top = tl.load(tops + row * chunks + lane, mask=lane < chunks, other=float("-inf"))
+    bottom = tl.load(bottoms + row * chunks + lane, mask=lane < chunks, other=float("inf"))
+    return tl.max(top, axis=0), tl.min(bottom, axis=0)
 
-    `tokens` hold the threshold; `base_count` and `base_mass` are what lies above them, `total` is the weight
-    of the row. With both rules `tokens` hold the first k.
+
+@triton.jit
+def interval(
+    tops,
+    bottoms,
+    pivots,
+    counts,
+    masses,
+    row,
+    rows,
+    chunks,
+    vocabulary,
+    k,
+    p,
+    ROUNDS: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    """What `ROUNDS` rounds have found: the row's maximum and weight; low and high; how many tokens lie above
+    each and the weight above high; and the range that is left for pivots.
+
+    Only what rounds have stored is used, never computed again, so that every program finds the same.
     """
+    top, bottom = extremes(tops, bottoms, row, chunks, PADDED)
+    left = tl.maximum(bottom, top - REACH)
+    right = top
+    low = tl.full((), float("-inf"), tl.float32)
+    high = tl.full((), float("inf"), tl.float32)
+    in_low = vocabulary + tl.zeros((), tl.int32)
+    in_high = tl.zeros((), tl.int32)
+    high_mass = tl.zeros((), tl.float32)
+    total = tl.zeros((), tl.float32)
+    chunk = tl.arange(0, PADDED)[:, None]
+    pivot = tl.arange(0, PIVOTS)
+    for r in tl.static_range(ROUNDS):
+        if (in_low - in_high > FEW) & (left < right):
+            at = ((r * rows + row) * chunks + chunk) * PIVOTS + pivot[None, :]
+            count = tl.sum(tl.load(counts + at, mask=chunk < chunks, other=0), axis=0)
+            mass = tl.sum(tl.load(masses + at, mask=chunk < chunks, other=0.0), axis=0)
+            logit = tl.load(pivots + (r * rows + row) * PIVOTS + pivot)
+            total = tl.sum(tl.where(pivot == 0, mass, 0.0), axis=0)
+            # With both rules top-k decides here: top-p is over the first k.
+            holds = tl.where(k < vocabulary, count >= k, mass >= p * total) & (pivot > 0)
+            best = tl.max(tl.where(holds, pivot, 0), axis=0)
+            if best > 0:
+                low = tl.max(tl.where(pivot == best, logit, float("-inf")), axis=0)
+                in_low = tl.sum(tl.where(pivot == best, count, 0), axis=0)
+                left = low
+            if best < PIVOTS - 1:
+                right = tl.max(tl.where(pivot == best + 1, logit, float("-inf")), axis=0)
+                if (k >= vocabulary) | (p >= 1.0):
+                    high = right
+                    in_high = tl.sum(tl.where(pivot == best + 1, count, 0), axis=0)
+                    high_mass = tl.sum(tl.where(pivot == best + 1, mass, 0.0), axis=0)
+    return top, total, low, high, in_low, in_high, high_mass, left, right
+
+
+@triton.jit
+def _survey_kernel(
+    tops,
+    bottoms,
+    logits,
+    logits_stride_0,
+    logits_stride_1,
+    ks,
+    ps,
+    vocabulary,
+    HAS_K: tl.constexpr,
+    HAS_P: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
+    if (k >= vocabulary) & (p >= 1.0):
+        return
+    ids = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    x = load_row(logits + row * logits_stride_0, logits_stride_1, ids, ids < vocabulary)
+    out = row * tl.num_programs(1) + tl.program_id(1)
+    tl.store(tops + out, tl.max(x, axis=0))
+    tl.store(bottoms + out, tl.min(tl.where(x > float("-inf"), x, float("inf")), axis=0))
+
+
+@triton.jit
+def _narrow_kernel(
+    tops,
+    bottoms,
+    pivots,
+    counts,
+    masses,
+    logits,
+    logits_stride_0,
+    logits_stride_1,
+    ks,
+    ps,
+    vocabulary,
+    ROUND: tl.constexpr,
+    HAS_K: tl.constexpr,
+    HAS_P: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    rows, chunk, chunks = tl.num_programs(0), tl.program_id(1), tl.num_programs(1)
+    k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
+    if (k >= vocabulary) & (p >= 1.0):
+        return
+    top, _total, _low, _high, in_low, in_high, _high_mass, left, right = interval(
+        tops, bottoms, pivots, counts, masses, row, rows, chunks, vocabulary, k, p, ROUND, PADDED
+    )
+    if (in_low - in_high <= FEW) | (left >= right):
+        return
+    ids = chunk * CHUNK + tl.arange(0, CHUNK)
+    x = load_row(logits + row * logits_stride_0, logits_stride_1, ids, ids < vocabulary)
+    w = weight(x, top)
+    width = tl.minimum(right, 3.0e38) * 0.125 - left * 0.125
+    for i in tl.static_range(PIVOTS):
+        pivot = left + width * i
+        if i == 0:
+            pivot = tl.full((), float("-inf"), tl.float32)
+        if chunk == 0:
+            tl.store(pivots + (ROUND * rows + row) * PIVOTS + i, pivot)
+        is_above = x > pivot
+        out = ((ROUND * rows + row) * chunks + chunk) * PIVOTS + i
+        tl.store(counts + out, tl.sum(is_above.to(tl.int32), axis=0))
+        if HAS_P:
+            tl.store(masses + out, tl.sum(tl.where(is_above, w, 0.0), axis=0))
+
+
+@triton.jit
+def _gather_kernel(
+    tokens,
+    places,
+    lengths,
+    tops,
+    bottoms,
+    pivots,
+    counts,
+    masses,
+    logits,
+    logits_stride_0,
+    logits_stride_1,
+    ks,
+    ps,
+    vocabulary,
+    ROUNDS: tl.constexpr,
+    HAS_K: tl.constexpr,
+    HAS_P: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    rows, chunk, chunks = tl.num_programs(0), tl.program_id(1), tl.num_programs(1)
+    k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
+    if (k >= vocabulary) & (p >= 1.0):
+        return
+    _top, _total, low, high, _in_low, _in_high, _high_mass, _left, _right = interval(
+        tops, bottoms, pivots, counts, masses, row, rows, chunks, vocabulary, k, p, ROUNDS, PADDED
+    )
+    lane = tl.arange(0, CHUNK)
+    ids = chunk * CHUNK + lane
+    x = load_row(logits + row * logits_stride_0, logits_stride_1, ids, ids < vocabulary)
+    is_in = (x > low) & (x <= high)
+    place = tl.cumsum(is_in.to(tl.int32), axis=0)
+    out = (row * chunks + chunk) * CHUNK + place - 1
+    tl.store(tokens + out, x, mask=is_in)
+    tl.store(places + out, lane, mask=is_in)
+    tl.store(lengths + row * chunks + chunk, tl.max(place, axis=0))
+
+
+@triton.jit
+def from_key(tokens, length, longest, trial, top, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+    """How many of the gathered tokens have a key of `trial` or above, and their weight."""
+    chunk = tl.arange(0, PADDED)[:, None]
+    count = tl.zeros((PADDED, COLUMNS), tl.int32)
+    mass = tl.zeros((PADDED, COLUMNS), tl.float32)
+    for start in range(0, longest, COLUMNS):
+        column = start + tl.arange(0, COLUMNS)[None, :]
+        x = tl.load(tokens + chunk * CHUNK + column, mask=column < length[:, None], other=float("-inf"))
+        is_in = (key_of(x) >= trial) & (column < length[:, None])
+        count += is_in.to(tl.int32)
+        mass += tl.where(is_in, weight(x, top), 0.0)
+    return tl.sum(tl.reshape(count, (PADDED * COLUMNS,)), axis=0), tl.sum(tl.reshape(mass, (PADDED * COLUMNS,)), axis=0)
+
+
+@triton.jit
+def _select_kernel(
+    nth_keys,
+    last_ids,
+    tokens,
+    places,
+    lengths,
+    tops,
+    bottoms,
+    pivots,
+    counts,
+    masses,
+    ks,
+    ps,
+    chunks,
+    vocabulary,
+    ROUNDS: tl.constexpr,
+    HAS_K: tl.constexpr,
+    HAS_P: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
+    if (k >= vocabulary) & (p >= 1.0):
+        tl.store(nth_keys + row, tl.zeros((), tl.int64))
+        tl.store(last_ids + row, vocabulary)
+        return
+    top, total, _low, _high, _in_low, in_high, high_mass, _left, _right = interval(
+        tops, bottoms, pivots, counts, masses, row, tl.num_programs(0), chunks, vocabulary, k, p, ROUNDS, PADDED
+    )
+    lane = tl.arange(0, PADDED)
+    length = tl.load(lengths + row * chunks + lane, mask=lane < chunks, other=0)
+    longest = tl.max(length, axis=0)
+    row_tokens = tokens + row * chunks * CHUNK
+
+    # Key 0 is below every token's: it keeps them all.
     kth = tl.zeros((), tl.uint32)
-    kept = tl.full((), _ALL, tl.int32)
-    if has_k:
-        bit = kth + 0x80000000
-        for _ in range(32):
-            trial = kth | bit
-            bit = bit >> 1
-            count, _ = from_key(tokens, stride, n, trial, top, TILE)
-            kth = tl.where(base_count + count >= k, trial, kth)
-        count, mass = from_key(tokens, stride, n, kth + 1, top, TILE)
-        kept = k - base_count - count
-        total = mass + kept.to(tl.float32) * weight(value_of(kth), top)
+    kept = tl.full((), ALL, tl.int32)
+    if HAS_K:  # noqa: SIM102 -- decided when the kernel is compiled
+        if k < vocabulary:
+            bit = kth + 0x80000000
+            for _ in range(32):
+                trial = kth | bit
+                bit = bit >> 1
+                count, _mass = from_key(row_tokens, length, longest, trial, top, COLUMNS, PADDED)
+                kth = tl.where(in_high + count >= k, trial, kth)
+            count, mass = from_key(row_tokens, length, longest, kth + 1, top, COLUMNS, PADDED)
+            total = mass
+            if kth > 0:
+                kept = k - in_high - count
+                total = mass + kept.to(tl.float32) * weight(value_of(kth), top)
     nth = kth
-    if has_p:
-        # The smallest number stands for zero, so that the first token stays.
-        target = tl.maximum(p * total, 1e-30)
-        nth = kth * 0
-        bit = nth + 0x80000000
-        for _ in range(32):
-            trial = nth | bit
-            bit = bit >> 1
-            _, mass = from_key(tokens, stride, n, trial, top, TILE)
-            nth = tl.where((trial <= kth) | (base_mass + mass >= target), trial, nth)
-        _, mass = from_key(tokens, stride, n, nth + 1, top, TILE)
-        ties = (target - base_mass - mass) / tl.maximum(weight(value_of(nth), top), 1e-30)
-        ties = tl.minimum(tl.maximum(tl.ceil(ties), 1.0), 1e9).to(tl.int32)
-        kept = tl.where(nth == kth, tl.minimum(ties, kept), ties)
-    return nth, kept
+    if HAS_P:  # noqa: SIM102
+        if p < 1.0:
+            if (k >= vocabulary) & (total == 0.0):
+                _count, total = from_key(row_tokens, length, longest, tl.zeros((), tl.uint32), top, COLUMNS, PADDED)
+            # The smallest number stands for zero, so that the first token stays.
+            target = tl.maximum(p * total, 1e-30)
+            nth = tl.zeros((), tl.uint32)
+            bit = nth + 0x80000000
+            for _ in range(32):
+                trial = nth | bit
+                bit = bit >> 1
+                _count, mass = from_key(row_tokens, length, longest, trial, top, COLUMNS, PADDED)
+                nth = tl.where((trial <= kth) | (high_mass + mass >= target), trial, nth)
+            _count, mass = from_key(row_tokens, length, longest, nth + 1, top, COLUMNS, PADDED)
+            if nth > 0:
+                ties = (target - high_mass - mass) / tl.maximum(weight(value_of(nth), top), 1e-30)
+                ties = tl.minimum(tl.maximum(tl.ceil(ties), 1.0), 1e9).to(tl.int32)
+                kept = tl.where(nth == kth, tl.minimum(ties, kept), ties)
+
+    # The id of the last tie that stays: ties are numbered chunk by chunk, then within their chunk.
+    ties = tl.zeros((PADDED,), tl.int32)
+    for start in range(0, longest, COLUMNS):
+        column = start + tl.arange(0, COLUMNS)[None, :]
+        mask = column < length[:, None]
+        x = tl.load(row_tokens + lane[:, None] * CHUNK + column, mask=mask, other=float("-inf"))
+        ties += tl.sum((mask & (key_of(x) == nth)).to(tl.int32), axis=1)
+    before = tl.cumsum(ties, axis=0) - ties
+    last_id = tl.full((), -1, tl.int32)
+    for start in range(0, longest, COLUMNS):
+        column = start + tl.arange(0, COLUMNS)[None, :]
+        mask = column < length[:, None]
+        at = lane[:, None] * CHUNK + column
+        x = tl.load(row_tokens + at, mask=mask, other=float("-inf"))
+        is_tie = mask & (key_of(x) == nth)
+        number = before[:, None] + tl.cumsum(is_tie.to(tl.int32), axis=1)
+        ids = lane[:, None] * CHUNK + tl.load(places + row * chunks * CHUNK + at, mask=mask, other=0)
+        stays = tl.where(is_tie & (number <= kept), ids, -1)
+        last_id = tl.maximum(last_id, tl.max(tl.reshape(stays, (PADDED * COLUMNS,)), axis=0))
+        before += tl.sum(is_tie.to(tl.int32), axis=1)
+    tl.store(nth_keys + row, nth.to(tl.int64))
+    tl.store(last_ids + row, last_id)
 
 
 @triton.jit
@@ -114,151 +369,67 @@ def _mask_kernel(
     logits,
     logits_stride_0,
     logits_stride_1,
-    ks,
-    ps,
-    scratch,
+    nth_keys,
+    last_ids,
     vocabulary,
-    HAS_K: tl.constexpr,
-    HAS_P: tl.constexpr,
-    TILE: tl.constexpr,
-    CAPACITY: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
-    tokens = logits + row * logits_stride_0
-    copied = scratch + row * CAPACITY
-    zero = tl.zeros((), tl.int32)
-    vocabulary = vocabulary + zero
-
-    k = vocabulary
-    if HAS_K:
-        k = tl.load(ks + row).to(tl.int64)
-        k = tl.where((k < 1) | (k > vocabulary), vocabulary, k).to(tl.int32)
-    p = 1.0
-    if HAS_P:
-        p = tl.load(ps + row)
-        p = tl.where(p >= 0.0, p, 0.0)
-    has_k = k < vocabulary
-    has_p = p < 1.0
-
-    nth = tl.zeros((), tl.uint32)
-    kept = tl.full((), _ALL, tl.int32)
-    if has_k | has_p:
-        tops = tl.full((TILE,), float("-inf"), tl.float32)
-        bottoms = tl.full((TILE,), float("inf"), tl.float32)
-        for start in tl.range(0, vocabulary, TILE, loop_unroll_factor=4):
-            ids = start + tl.arange(0, TILE)
-            x = load_row(tokens, logits_stride_1, ids, ids < vocabulary)
-            tops = tl.maximum(tops, x)
-            bottoms = tl.minimum(bottoms, tl.where(x > float("-inf"), x, float("inf")))
-        top = tl.max(tops, axis=0)
-
-        # The interval, what lies above its ends, and where the next pivots go.
-        low = tl.full((), float("-inf"), tl.float32)
-        high = tl.full((), float("inf"), tl.float32)
-        left = tl.min(bottoms, axis=0)
-        right = tl.minimum(top, 3.4e38)
-        in_low = vocabulary
-        in_high = zero
-        high_mass = tl.zeros((), tl.float32)
-        total = tl.zeros((), tl.float32)
-        rounds = zero
-        searching = (in_low > CAPACITY) & (left < right)
-        while searching:
-            width = right * 0.25 - left * 0.25
-            pivot1 = left + width
-            pivot2 = pivot1 + width
-            pivot3 = pivot2 + width
-            count1 = tl.zeros((TILE,), tl.int32)
-            count2 = tl.zeros((TILE,), tl.int32)
-            count3 = tl.zeros((TILE,), tl.int32)
-            mass0 = tl.zeros((TILE,), tl.float32)
-            mass1 = tl.zeros((TILE,), tl.float32)
-            mass2 = tl.zeros((TILE,), tl.float32)
-            mass3 = tl.zeros((TILE,), tl.float32)
-            for start in tl.range(0, vocabulary, TILE, loop_unroll_factor=4):
-                ids = start + tl.arange(0, TILE)
-                x = load_row(tokens, logits_stride_1, ids, ids < vocabulary)
-                w = weight(x, top)
-                mass0 += w
-                count1 += (x > pivot1).to(tl.int32)
-                mass1 += tl.where(x > pivot1, w, 0.0)
-                count2 += (x > pivot2).to(tl.int32)
-                mass2 += tl.where(x > pivot2, w, 0.0)
-                count3 += (x > pivot3).to(tl.int32)
-                mass3 += tl.where(x > pivot3, w, 0.0)
-            total = tl.sum(mass0, axis=0)
-            for i in tl.static_range(3):
-                pivot = pivot1 if i == 0 else (pivot2 if i == 1 else pivot3)
-                count = tl.sum(count1 if i == 0 else (count2 if i == 1 else count3), axis=0)
-                mass = tl.sum(mass1 if i == 0 else (mass2 if i == 1 else mass3), axis=0)
-                # Top-p is over the first k, so that with both rules these decide.
-                holds = tl.where(has_k, count >= k, mass >= p * total)
-                if holds & (pivot > low):
-                    low = pivot
-                    left = pivot
-                    in_low = count
-                elif (not holds) & (pivot < right):
-                    right = pivot
-                    if not (has_k & has_p):
-                        high = pivot
-                        in_high = count
-                        high_mass = mass
-            rounds += 1
-            searching = (in_low - in_high > CAPACITY) & (rounds < _ROUNDS) & (left < right)
-
-        if in_low - in_high <= CAPACITY:
-            n = zero
-            for start in range(0, vocabulary, TILE):
-                ids = start + tl.arange(0, TILE)
-                x = load_row(tokens, logits_stride_1, ids, ids < vocabulary)
-                is_in = (x > low) & (x <= high)
-                places = n + tl.cumsum(is_in.to(tl.int32), axis=0) - 1
-                tl.store(copied + places, x, mask=is_in)
-                n += tl.sum(is_in.to(tl.int32), axis=0)
-            tl.debug_barrier()
-            if rounds == 0:
-                _, total = from_key(copied, 1, n, tl.zeros((), tl.uint32), top, TILE)
-            nth, kept = threshold(copied, 1, n, in_high, high_mass, total, k, p, has_k, has_p, top, TILE)
-        else:
-            nth, kept = threshold(tokens, logits_stride_1, vocabulary, 0, 0.0, total, k, p, has_k, has_p, top, TILE)
-
-    seen = zero
-    for start in range(0, vocabulary, TILE):
-        ids = start + tl.arange(0, TILE)
-        mask = ids < vocabulary
-        raw = tl.load(tokens + ids.to(tl.int64) * logits_stride_1, mask=mask, other=float("-inf"))
-        key = key_of(load_row(tokens, logits_stride_1, ids, mask))
-        is_tie = (key == nth) & mask
-        stays = key > nth
-        ties = tl.sum(is_tie.to(tl.int32), axis=0)
-        if seen + ties <= kept:
-            stays = stays | is_tie
-        elif ties > 0:
-            stays = stays | (is_tie & (seen + tl.cumsum(is_tie.to(tl.int32), axis=0) <= kept))
-        seen += ties
-        stays = stays & (raw == raw)  # noqa: PLR0124
-        out = output + row * output_stride_0 + ids.to(tl.int64) * output_stride_1
-        tl.store(out, tl.where(stays, raw, float("-inf")).to(output.dtype.element_ty), mask=mask)
+    ids = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    mask = ids < vocabulary
+    raw = tl.load(logits + row * logits_stride_0 + ids.to(tl.int64) * logits_stride_1, mask=mask, other=float("-inf"))
+    wide = raw.to(tl.float32)
+    key = key_of(tl.where(wide == 0.0, 0.0, wide)).to(tl.int64)
+    nth = tl.load(nth_keys + row)
+    stays = (key > nth) | ((key == nth) & (ids <= tl.load(last_ids + row)))
+    stays = stays & (wide == wide)  # noqa: PLR0124
+    out = output + row * output_stride_0 + ids.to(tl.int64) * output_stride_1
+    tl.store(out, tl.where(stays, raw, float("-inf")).to(output.dtype.element_ty), mask=mask)
 
 
 def apply_top_k_top_p(*, output: Any, logits: Any, k: Any, p: Any) -> None:
     rows, vocabulary = logits.shape
     if rows == 0:
         return
-    capacity = 8192
-    scratch = torch.empty((rows, capacity), dtype=torch.float32, device=logits.device)
-    _mask_kernel[(rows,)](
-        output,
-        *output.stride(),
-        logits,
-        *logits.stride(),
-        None if k is None else k.contiguous(),
-        None if p is None else p.contiguous(),
-        scratch,
-        vocabulary,
-        HAS_K=k is not None,
-        HAS_P=p is not None,
-        TILE=4096,
-        CAPACITY=capacity,
-        num_warps=32,
+    chunk, pivots = CHUNK.value, PIVOTS.value
+    chunks = triton.cdiv(vocabulary, chunk)
+    padded = triton.next_power_of_2(chunks)
+    floats = torch.empty(
+        rows * chunks * (2 + chunk) + ROUNDS * rows * pivots * (1 + chunks), dtype=torch.float32, device=logits.device
     )
+    tops, bottoms, tokens, levels, masses = floats.split(
+        [rows * chunks, rows * chunks, rows * chunks * chunk, ROUNDS * rows * pivots, ROUNDS * rows * pivots * chunks]
+    )
+    counts = torch.empty(ROUNDS * rows * pivots * chunks, dtype=torch.int32, device=logits.device)
+    places = torch.empty(rows * chunks * chunk, dtype=torch.int16, device=logits.device)
+    lengths = torch.empty(rows * chunks, dtype=torch.int32, device=logits.device)
+    nth_keys = torch.empty(rows, dtype=torch.int64, device=logits.device)
+    last_ids = torch.empty(rows, dtype=torch.int32, device=logits.device)
+    k = None if k is None else k.contiguous()
+    p = None if p is None else p.contiguous()
+    row = (logits, *logits.stride(), k, p)
+    found = (tops, bottoms, levels, counts, masses)
+    has = {"HAS_K": k is not None, "HAS_P": p is not None}
+    grid = (rows, chunks)
+    if k is not None or p is not None:
+        _survey_kernel[grid](tops, bottoms, *row, vocabulary, **has)
+        for i in range(ROUNDS):
+            _narrow_kernel[grid](*found, *row, vocabulary, ROUND=i, PADDED=padded, **has)
+        _gather_kernel[grid](tokens, places, lengths, *found, *row, vocabulary, ROUNDS=ROUNDS, PADDED=padded, **has)
+    _select_kernel[(rows,)](
+        nth_keys,
+        last_ids,
+        tokens,
+        places,
+        lengths,
+        *found,
+        k,
+        p,
+        chunks,
+        vocabulary,
+        ROUNDS=ROUNDS,
+        COLUMNS=max(chunk // padded, 1),
+        PADDED=padded,
+        num_warps=8,
+        **has,
+    )
+    _mask_kernel[grid](output, *output.stride(), logits, *logits.stride(), nth_keys, last_ids, vocabulary)

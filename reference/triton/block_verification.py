@@ -298,7 +298,6 @@ def block_verification(
             rows,
             stats.vocabulary,
             BLOCK=STATS_BLOCK,
-            num_warps=8,
         )
     _accept_kernel[(requests,)](
         sampled,

@@ -51,9 +51,7 @@ def _gather_kernel(
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     state = tl.load(expanded_idx_mapping + row).to(tl.int64)
-    if state < 0:
-        return
-    if not is_draft_row(expanded_idx_mapping, expanded_local_pos, row, rows):
+    if (state < 0) | (not is_draft_row(expanded_idx_mapping, expanded_local_pos, row, rows)):
         return
     lanes = tl.arange(0, PADDED)
     ids = block * BLOCK_SIZE + lanes
@@ -113,5 +111,4 @@ def gather_draft_logits_and_target_argmax(
         GATHER=gather,
         BLOCK_SIZE=BLOCK_SIZE,
         PADDED=triton.next_power_of_2(BLOCK_SIZE),
-        num_warps=8,
     )

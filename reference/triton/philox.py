@@ -56,27 +56,53 @@ def acceptance_number(seed, pos, step):
 
 
 @triton.jit
-def log1m(x):
-    """log(1 - x) for x in [0, 1): (x / (1 - (1 - x))) log(1 - x), exact where 1 - x rounds (Kahan)."""
-    rest = 1.0 - x
-    scale = tl.where(rest == 1.0, 1.0, x / (1.0 - rest))
-    return tl.where(rest == 1.0, -x, scale * tl.log(rest))
+def log1p_reduced(f):
+    """log(1 + f) for f from sqrt(1/2) - 1 to sqrt(2) - 1, to a relative 1.1 * 2^-23.
+
+    f - f^2 / 2 + f^3 Q(f), where Q is the polynomial of degree 6 with the least largest relative error.
+    """
+    q = 0.08700430393218994
+    q = q * f - 0.14267486333847046
+    q = q * f + 0.14914768934249878
+    q = q * f - 0.1657758504152298
+    q = q * f + 0.19963063299655914
+    q = q * f - 0.2500133812427521
+    q = q * f + 0.3333390951156616
+    return f + f * f * (f * q - 0.5)
+
+
+@triton.jit
+def reduced(x):
+    """Exponent e and f of a positive normal number x = 2^e (1 + f), f as `log1p_reduced` takes it."""
+    bits = x.to(tl.int32, bitcast=True)
+    exponent = (bits - 0x3F3504F3) >> 23  # the bits of sqrt(1/2)
+    return exponent, (bits - (exponent << 23)).to(tl.float32, bitcast=True) - 1.0
+
+
+@triton.jit
+def log_of(x):
+    """log of a positive normal number, without the cases that the library's must look for."""
+    exponent, f = reduced(x)
+    return exponent.to(tl.float32) * 0.6931471805599453 + log1p_reduced(f)
+
+
+@triton.jit
+def log1m(u, rest):
+    """log(1 - u) for u in [0, 1) and `rest` = 1 - u rounded and not 0: exact where 1 - u rounds u away."""
+    exponent, f = reduced(rest)
+    f = tl.where(exponent == 0, -u, f)
+    return exponent.to(tl.float32) * 0.6931471805599453 + log1p_reduced(f)
 
 
 @triton.jit
 def gumbel_of_word(word):
     """g = -log(-log(1 - u)) with u = (word + 1/2) * 2^-32, to float32 precision over the whole range.
 
-    1 - u is taken from the word's complement where u is above a half, so neither tail is rounded.
+    1 - u comes from the word's complement, so neither tail is rounded.
     """
-    is_low = word < 0x80000000
     u = (word.to(tl.float32) + 0.5) * 2.3283064365386963e-10
     rest = ((word ^ 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10
-    rest = tl.where(is_low, 1.0 - u, rest)
-    error = 1.0 - rest
-    scale = tl.where(is_low & (error > 0.0), u / tl.where(error > 0.0, error, 1.0), 1.0)
-    exponential = tl.where(error > 0.0, -scale * tl.log(rest), u)
-    return -tl.log(exponential)
+    return -log_of(-log1m(u, rest))
 
 
 @triton.jit

@@ -26,8 +26,10 @@ from .philox import TARGET, log1m
 @triton.jit
 def log_residual(log_p, log_q):
     """log(max(p - q, 0)), minus infinity where q >= p."""
-    ratio = tl.where(log_p > log_q, tl.exp(log_q - log_p), 1.0)
-    return tl.where(ratio < 1.0, log_p + log1m(tl.where(ratio < 1.0, ratio, 0.0)), float("-inf"))
+    ratio = tl.exp(tl.minimum(log_q - log_p, 0.0))
+    has_mass = (log_p > log_q) & (ratio < 1.0)
+    ratio = tl.where(has_mass, ratio, 0.0)
+    return tl.where(has_mass, log_p + log1m(ratio, 1.0 - ratio), float("-inf"))
 
 
 @triton.jit

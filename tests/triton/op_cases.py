@@ -146,6 +146,9 @@ def small_cases() -> Iterator[Case]:
     for op in ops():
         for variant in variants(op):
             yield make(op, variant, Size(1000, draft_vocabulary=900 if variant == "narrow_draft" else None))
+            if op == "apply_top_k_top_p":
+                # Rows that have to be narrowed, over several chunks.
+                yield make(op, variant, Size(9001, requests=3))
         first = variants(op)[0]
         yield make(op, first, Size(37), ints="int64")
         yield make(op, first, Size(37), ints="int32")
@@ -383,7 +386,7 @@ def gumbel_sample(rng: np.random.Generator, size: Size, variant: str) -> dict[st
     }
 
 
-@_maker("both", "k", "p", "inplace", "ties", "masked", "nan", "none", "peaked", "extreme", "grid")
+@_maker("both", "k", "p", "inplace", "ties", "masked", "few", "nan", "none", "peaked", "extreme", "grid", "outliers")
 def apply_top_k_top_p(rng: np.random.Generator, size: Size, variant: str) -> dict[str, Any]:
     rows, vocabulary = max(size.requests, 2), size.vocabulary
     logits = _logits(rng, rows, vocabulary)
@@ -399,6 +402,13 @@ def apply_top_k_top_p(rng: np.random.Generator, size: Size, variant: str) -> dic
     elif variant == "masked":
         logits[:, vocabulary // 20 :] = -np.inf
         logits[-1] = -np.inf
+    elif variant == "few":
+        # Fewer tokens than k, and top-p over them.
+        logits[:, 3:] = -np.inf
+        k[:] = vocabulary - 1
+    elif variant == "outliers":
+        logits[:, ::7] = -1e30
+        k[-1] = vocabulary - 1
     elif variant == "nan":
         logits[:, 1::3] = np.nan
         p[-1] = np.nan
