@@ -9,9 +9,7 @@ from collections.abc import Iterable
 
 from verispec.errors import Diagnostic
 
-SUFFIXES = frozenset(
-    {".py", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".hip", ".inl", ".mm"}
-)
+SUFFIXES = (".py", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".hip", ".inl", ".mm")
 """Files that the gate reads: Python, and the languages that a TORCH_LIBRARY block is written in."""
 
 MAX_FILE = 16 * 2**20
@@ -33,7 +31,7 @@ def is_elsewhere(folder: str) -> bool:
 
 
 def may_hold_source(path: str) -> bool:
-    return "." + path.rpartition(".")[2].lower() in SUFFIXES and _ELSEWHERE.search(path) is None
+    return path.lower().endswith(SUFFIXES) and _ELSEWHERE.search(path) is None
 
 
 def blob_id(data: bytes) -> str:
