@@ -175,6 +175,14 @@ def test_damaged_or_foreign_cache_is_an_empty_one(tmp_path: Path, content: bytes
     assert pickle.loads(path.read_bytes())[0] == VERSION
 
 
+def test_facts_of_another_version_are_not_believed(tmp_path: Path):
+    path = tmp_path / "facts.cache"
+    assert len(judge(blobs({"a.py": GOOD}, []), cache=path).findings) == 1
+    version, stored = pickle.loads(path.read_bytes())
+    path.write_bytes(pickle.dumps((version + 1, dict.fromkeys(stored, facts("a.py", b"")))))
+    assert len(judge(blobs({"a.py": GOOD}, []), cache=path).findings) == 1
+
+
 def test_many_processes_give_what_one_gives():
     filler = "\n".join(f"def f{n}(a, b):\n    return a.method_{n}(b)\n" for n in range(3000))
     sources = {f"engine/m{n}.py": GOOD.replace("B=1", f"B{n}=1") + filler for n in range(12)}

@@ -132,7 +132,12 @@ def test_fallback_that_nobody_installs_is_not_judged(judged):
 
 
 @pytest.mark.parametrize(
-    ("params", "wrong"), [("out, limit, draft, FLAG=False", True), ("out, source, limit, FLAG=False", False)]
+    ("params", "wrong"),
+    [
+        ("out, limit, draft, FLAG=False", True),
+        ("out, source, limit, FLAG=False", False),
+        ("out, source, draft, FLAG=False", False),
+    ],
 )
 def test_order_of_a_fallback_that_is_called_by_position(judged, params, wrong):
     findings = judged("SIG104", with_fallback("out, draft, limit, FLAG=True", params))

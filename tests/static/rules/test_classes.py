@@ -47,6 +47,7 @@ def test_override_that_misses_a_hook(judged):
     "body",
     [
         "super().load_model()",
+        "self.load_drafter(); super().load_model()",
         "self.load_drafter(); self.setup()",
         "self.load_drafter(); self.model.set_aux_hidden_state_layers([3])",
         "raise NotImplementedError",

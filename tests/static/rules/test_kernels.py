@@ -107,6 +107,13 @@ def test_row_times_stride(judged, promoted, level):
     assert finding.symbol == "engine.k.first_kernel"
 
 
+def test_row_that_is_promoted_under_its_own_name(judged):
+    source = ROWS.format(product="row * stride", promoted="").replace(
+        "row = tl.program_id(0)\n", "row = tl.program_id(0)\n    row = row.to(tl.int64)\n"
+    )
+    assert judged("SIG403", {"engine/k.py": source}) == ()
+
+
 @pytest.mark.parametrize("product", ["row.to(tl.int64) * stride", "row * 2", "row + stride"])
 def test_row_that_is_promoted_or_not_scaled(judged, product):
     assert judged("SIG403", {"engine/k.py": ROWS.format(product=product, promoted="")}) == ()

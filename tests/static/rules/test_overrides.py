@@ -76,6 +76,20 @@ def test_override_beside_a_copied_name_is_a_warning(judged):
     assert judged("SIG201", tree) == ()
 
 
+def test_launch_through_the_module_reads_the_module(judged):
+    tree = sources("", "engine.sampler.accept_kernel = fb.kernel")
+    tree["engine/proposer.py"] = (
+        "import engine.sampler as s\n\ndef accept(out, n):\n    s.accept_kernel[(1,)](out, n)\n"
+    )
+    assert judged("SIG201", tree) == ()
+
+
+def test_override_that_one_of_two_callers_reads(judged):
+    tree = sources(DIRECT, "engine.sampler.accept_kernel = fb.kernel")
+    tree["engine/proposer.py"] = "from engine.sampler import accept_kernel\n" + DIRECT.format("accept")
+    assert judged("SIG201", tree) == ()
+
+
 @pytest.mark.parametrize(
     "module",
     ["sys.modules.get('engine.proposer')", "sys.modules['engine.proposer']", "import_module('engine.proposer')"],
