@@ -317,7 +317,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--vllm", help="a vLLM source tree whose kernels are timed beside ours")
-    parser.add_argument("--only", default="", help="check only the ops whose name contains one of these, split by commas")
+    parser.add_argument("--only", default="", help="check only ops whose name contains one of these, split by commas")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     machine = {
