@@ -90,6 +90,11 @@ def test_one_exception_is_one_cause_over_all_ops() -> None:
     ]
 
 
+def test_two_exceptions_under_one_clause_are_two_causes() -> None:
+    records = [failing(f"{OP}:RRS-7:k={k}", "raised", text) for k, text in enumerate(("TypeError: a", "TypeError: b"))]
+    assert len(fold(records)) == 2
+
+
 def test_crashes_are_told_apart_by_their_signal() -> None:
     causes = fold([failing(f"{OP}:RRS-1", "crash", "SIGSEGV"), failing(f"{OP}:RRS-2", "crash", "SIGABRT")])
     assert [c.message for c in causes] == ["SIGSEGV", "SIGABRT"]
