@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import math
 
-from vllm.b import HALF as half_of
+from vllm.b import HALF as half_of, ABSENT
 from vllm.missing import nothing
 from .c import helper
 
 LIMIT: int = 10
+math.settings = None
 UNUSED = 1 / 0
 
 

@@ -48,8 +48,8 @@ def test_what_nobody_knows_is_missing() -> None:
 
 
 def test_the_grid_of_recovered_tokens_reaches_the_longest_request() -> None:
-    bound = {"cu_num_draft_tokens_ptr": torch.tensor([2, 2, 7])}
-    assert launch.grid(RECOVERED, bound) == (3, 5)
+    bound = {"cu_num_draft_tokens_ptr": torch.tensor([6, 6, 8])}
+    assert launch.grid(RECOVERED, bound) == (3, 6)
     assert launch.grid(RECOVERED, {"cu_num_draft_tokens_ptr": torch.tensor([], dtype=torch.int32)}) == (0, 0)
 
 

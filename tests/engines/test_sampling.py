@@ -25,6 +25,7 @@ def test_counts_follow_from_the_drafts() -> None:
     ("changed", "message"),
     [
         ({"logits": torch.zeros(5, 4)}, "logits has 5 rows; 3 requests with 3 drafts need 6"),
+        ({"logits": torch.zeros(7, 4)}, "logits has 7 rows"),
         ({"temperature": torch.zeros(2)}, "temperature has 2 entries for 3 requests"),
         ({"top_k": torch.zeros(4)}, "top_k has 4 entries"),
         ({"seeds": [1]}, "seeds has 1 entries"),

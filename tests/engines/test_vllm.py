@@ -55,8 +55,25 @@ def test_a_fallback_where_callers_do_not_look_is_not_used(toy: Toy) -> None:
     toy("runner", toy_vllm.RIGHT, misplaced=True)
     engine = resolve("vllm")
     assert not engine.definitions()["expand_batch_to_tokens"].replaced
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="not subscriptable"):
         expand(engine)
+
+
+def test_a_fault_between_the_caller_and_a_right_fallback_is_seen(toy: Toy) -> None:
+    folder = toy("registry", toy_vllm.RIGHT)
+    dispatcher = folder / "vllm/triton_utils/dispatcher.py"
+    launch = "return lambda **kwargs: self.func("
+    dispatcher.write_text(dispatcher.read_text().replace(launch, "return lambda **kwargs: print("))
+    assert expand(resolve("vllm")) == [-7, -7, -7]
+
+
+def test_a_keyword_that_only_the_kernel_takes_is_a_crash(toy: Toy) -> None:
+    """As in 0.20.0: the caller passes a new flag by name, the fallback does not have it."""
+    folder = toy("runner", toy_vllm.RIGHT)
+    fallback = folder / "vllm/utils/cpu_triton_utils.py"
+    fallback.write_text(fallback.read_text().replace(", MAX_NUM_TOKENS=None", ""))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'MAX_NUM_TOKENS'"):
+        expand(resolve("vllm"))
 
 
 def test_a_kernel_without_any_fallback_is_a_gap(toy: Toy) -> None:
