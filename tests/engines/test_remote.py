@@ -16,6 +16,13 @@ from verispec.engines.remote import Remote, RemoteDied, RemoteError
 from verispec.errors import VerispecError
 
 
+class Lossy(Exception):
+    """Its text is not what it is made from, so pickling would change it."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"code {code}")
+
+
 class Subject:
     """Runs on the other side."""
 
@@ -40,6 +47,9 @@ class Subject:
             pass
 
         raise Odd("strange")
+
+    def raise_lossy(self) -> None:
+        raise Lossy("5")
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -84,6 +94,8 @@ def test_exceptions_come_through_whole(remote: Remote) -> None:
     assert error.value.diagnostic.hint == "do so"
     with pytest.raises(RemoteError, match="Odd: strange"):
         remote.call("raise_odd")
+    with pytest.raises(RemoteError, match=r"Lossy: code 5$"):
+        remote.call("raise_lossy")
 
 
 @pytest.mark.parametrize(("method", "how"), [("die", "signal SIGKILL"), ("leave", "exit code 3")])

@@ -3,7 +3,8 @@
     reference            the reference engine on the CPU (C++)
     reference:triton     its GPU kernels (CUDA, or Triton's interpreter)
     vllm                 the vLLM installed here
-    vllm@SOURCE[#REV]    a checkout, an archive or a release of vLLM, nothing built
+    vllm@SOURCE[#REV]    Triton kernels of a checkout, an archive or a release of vLLM, nothing built
+    vllm-cpu@SOURCE      its CPU fallbacks, their C++ file compiled alone
     transformers         generation oracle
     module:attr          anything importable that answers the protocol
 
