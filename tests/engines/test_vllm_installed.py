@@ -1,4 +1,4 @@
-"""Engine vllm over the vLLM that is installed: what 0.32.0 on the CPU is known to do, reached as its callers reach it."""
+"""Engine vllm over the installed vLLM: what 0.32.0 on the CPU is known to do, reached as its callers reach it."""
 
 from __future__ import annotations
 
