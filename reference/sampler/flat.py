@@ -187,10 +187,13 @@ class FlatSampler:
             floor = torch.log(expand(params.min_p))[:, None] + logits.amax(dim=-1, keepdim=True)
             logits.masked_fill_(logits < floor, float("-inf"))
         if params.top_k is not None or params.top_p is not None:
-            _apply_top_k_top_p(
-                logits,
-                None if params.top_k is None else expand(params.top_k),
-                None if params.top_p is None else expand(params.top_p),
+            ops.run(
+                "apply_top_k_top_p",
+                logits.device,
+                output=logits,
+                logits=logits,
+                k=None if params.top_k is None else expand(params.top_k),
+                p=None if params.top_p is None else expand(params.top_p),
             )
 
     def _verify_greedy(
@@ -221,16 +224,3 @@ class FlatSampler:
 def _placeholders(drafts: DraftBatch, device: torch.device) -> torch.Tensor:
     shape = (len(drafts.counts), max(drafts.counts) + 1)
     return torch.full(shape, PLACEHOLDER, dtype=torch.int32, device=device)
-
-
-def _apply_top_k_top_p(logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None) -> None:
-    """Mask in place all but the k most likely tokens, and of these all but the smallest set with mass of at least p."""
-    values, ids = logits.sort(dim=-1)
-    if top_k is not None:
-        kept = torch.arange(values.shape[1], device=values.device) >= values.shape[1] - top_k[:, None]
-        values = values.masked_fill(~kept, float("-inf"))
-    if top_p is not None:
-        below = torch.softmax(values, dim=-1).cumsum(dim=-1) <= 1 - top_p[:, None]
-        below[:, -1] = False
-        values = values.masked_fill(below, float("-inf"))
-    logits.scatter_(1, ids, values)
