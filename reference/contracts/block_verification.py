@@ -110,7 +110,11 @@ CONTRACT = Contract(
             "A padding request, state -1, reads no state and writes nothing; a request without drafts accepts none.",
             "vllm#47066",
         ),
-        Clause("BLK-12", "NaN counts as minus infinity; a draft without target probability has r = 0.", _KERNEL),
+        Clause(
+            "BLK-12",
+            "NaN counts as minus infinity; a draft without target probability has r = 0, and r stays 0 after it.",
+            _KERNEL,
+        ),
         Clause(
             "BLK-13",
             "Ratios are computed in float32 or better; where u and the float64 threshold differ by less than 2^-14 "

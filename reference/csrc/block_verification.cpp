@@ -57,7 +57,9 @@ void block_verification(const Tensor& sampled, const Tensor& num_accepted, const
         }
         const double rest = mass + 1 - ratio;
         if (i > 0 && u <= (rest > 0 ? mass / rest : 1.0)) longest = i;
-        log_ratio = log_p == kLowest ? kLowest : std::min(log_ratio + log_p - log_q, 0.0);
+        // Zero stays zero, also where q is zero.
+        const bool is_zero = log_p == kLowest || log_ratio == kLowest;
+        log_ratio = is_zero ? kLowest : std::min(log_ratio + log_p - log_q, 0.0);
         ratio = std::exp(log_ratio);
         u = batch.uniform(state, row, i);
         steps.push_back({target_lse, draft_lse, log_ratio});

@@ -17,7 +17,9 @@ def log_joint_ratios(steps: list[Step]) -> list[float]:
     for step in steps:
         if not step.is_valid:
             break
-        log_r = -np.inf if step.p_draft == -np.inf else min(log_r + step.p_draft - step.q_draft, 0.0)
+        # Zero stays zero, also where q is zero.
+        is_zero = -np.inf in (log_r, step.p_draft)
+        log_r = -np.inf if is_zero else min(log_r + step.p_draft - step.q_draft, 0.0)
         ratios.append(log_r)
     return ratios
 

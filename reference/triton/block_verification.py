@@ -93,7 +93,9 @@ def _ratio_kernel(
             tl.store(draft_lse + row, draft_row_lse)
         tl.store(target_lse + row, target_row_lse)
         tl.store(log_p_draft + row, log_p)
-        log_r = tl.where(log_p == float("-inf"), float("-inf"), tl.minimum(log_r + log_p - log_q, 0.0))
+        # Zero stays zero, also where q is zero.
+        is_zero = (log_p == float("-inf")) | (log_r == float("-inf"))
+        log_r = tl.where(is_zero, float("-inf"), tl.minimum(log_r + log_p - log_q, 0.0))
         in_block = in_block & is_valid
         tl.store(log_ratio + row, tl.where(in_block, log_r, PAST))
         row += 1
