@@ -148,7 +148,7 @@ def small_cases() -> Iterator[Case]:
             yield make(op, variant, Size(400, draft_vocabulary=370 if variant == "narrow_draft" else None))
         if op == "apply_top_k_top_p":
             # Rows that have to be narrowed, over several chunks.
-            for variant in ("both", "p", "ties", "outliers"):
+            for variant in ("both", "flat", "ties", "outliers"):
                 yield make(op, variant, Size(9001, requests=2))
         first = variants(op)[0]
         yield make(op, first, Size(37), ints="int64")
@@ -387,7 +387,9 @@ def gumbel_sample(rng: np.random.Generator, size: Size, variant: str) -> dict[st
     }
 
 
-@_maker("both", "k", "p", "inplace", "ties", "masked", "few", "nan", "none", "peaked", "extreme", "grid", "outliers")
+@_maker(
+    "both", "k", "p", "inplace", "ties", "masked", "few", "nan", "none", "peaked", "flat", "extreme", "grid", "outliers"
+)
 def apply_top_k_top_p(rng: np.random.Generator, size: Size, variant: str) -> dict[str, Any]:
     rows, vocabulary = max(size.requests, 2), size.vocabulary
     logits = _logits(rng, rows, vocabulary)
@@ -407,6 +409,10 @@ def apply_top_k_top_p(rng: np.random.Generator, size: Size, variant: str) -> dic
         # Fewer tokens than k, and top-p over them.
         logits[:, 3:] = -np.inf
         k[:] = vocabulary - 1
+    elif variant == "flat":
+        # The answer has much on both sides of it.
+        logits *= np.float32(0.1)
+        p[:] = np.linspace(0.3, 0.9, rows)
     elif variant == "outliers":
         logits[:, ::7] = -1e30
         k[-1] = vocabulary - 1
@@ -422,7 +428,7 @@ def apply_top_k_top_p(rng: np.random.Generator, size: Size, variant: str) -> dic
     return {
         "output": np.full((rows, vocabulary), POISON, np.float32),
         "logits": logits,
-        "k": None if variant in {"p", "none"} else k,
+        "k": None if variant in {"p", "flat", "none"} else k,
         "p": None if variant in {"k", "none"} else p,
     }
 
