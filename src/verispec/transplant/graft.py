@@ -151,18 +151,13 @@ def reference_kernel(contract: Contract, theirs: Sequence[str]) -> Callable[...,
                 if param.tuning or (param.name not in arguments and param.type is bool):
                     arguments.setdefault(param.name, param.type(1 if param.tuning else 0))
             else:
-                arguments[param.name] = _in_shape(arguments.get(param.name), len(param.shape))
+                arguments.setdefault(param.name, None)
         _note(contract.name)
         _function(contract.name, arguments)(**arguments)
 
     kernel.__name__ = f"reference_{contract.name}"
     kernel.__signature__ = signature  # type: ignore[attr-defined]
     return kernel
-
-
-def _in_shape(tensor: Any, dimensions: int) -> Any:
-    """A column [B, 1] as the vector [B] that the contract has; the memory is the same."""
-    return tensor[:, 0] if tensor is not None and tensor.dim() == dimensions + 1 and tensor.shape[1] == 1 else tensor
 
 
 @functools.cache
