@@ -43,7 +43,7 @@ class RequestBatch:
     @property
     def columns(self) -> int:
         """Sampled tokens a request at most: its drafts and one more."""
-        return max([1, *np.diff(self.cu_num_logits)])
+        return max([1, *map(int, np.diff(self.cu_num_logits))])
 
     def drafts(self, b: int) -> int:
         """Drafts of request b; -1 for padding."""
