@@ -7,7 +7,7 @@ _PAPER = "Leviathan et al. 2023 (arXiv 2211.17192)"
 CONTRACT = Contract(
     name="generation",
     family="generation",
-    summary="Speculation changes the speed and nothing else: greedy text is the target's, sampled text follows its law.",
+    summary="Speculation changes the speed alone: greedy text is the target's own, sampled text follows its law.",
     axes={},
     params=(),
     clauses=(
@@ -53,7 +53,7 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-9",
-            "A trained drafter is accepted as often as when it was trained, at its first position.",
+            "A trained drafter is accepted as often as when it was trained, at every position of its drafts.",
             "vllm#50170: collapsed acceptance leaves text right",
         ),
         Clause(
@@ -67,6 +67,29 @@ CONTRACT = Contract(
             "vllm#48894, sglang#18780",
         ),
         Clause("GEN-12", "The same seed gives the same tokens, alone and in any batch.", "vllm#6034"),
+        Clause(
+            "GEN-13",
+            "After a rejection the sequence goes on behind the last accepted token: the next positions follow it, and "
+            "keys and values of rejected drafts are never read.",
+            "vllm#9730, transformers#30042: caches and positions that went on from somewhere else",
+        ),
+        Clause(
+            "GEN-14",
+            "Greedy drafts are the drafter's own most likely tokens after the text so far; an Eagle3 head reads the "
+            "target's layers that its configuration names, and its ids are mapped to the target's by d2t.",
+            "Li et al. 2025 (arXiv 2503.01840); sglang#32226, vllm#50170, NVIDIA-NeMo/Automodel#2447",
+        ),
+        Clause(
+            "GEN-15",
+            "A request that was preempted drafts anew when it resumes: drafts from before are not verified.",
+            "vllm 0.33.0, Scheduler._preempt_request",
+        ),
+        Clause(
+            "GEN-16",
+            "Every step emits its accepted drafts and one token of the target: the recovered token at a rejection, the "
+            "bonus token when all drafts are accepted.",
+            f"{_PAPER}, algorithm 1",
+        ),
     ),
     returns="the tokens of each request",
 )

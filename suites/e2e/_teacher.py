@@ -1,21 +1,30 @@
-"""The teacher: the target in float64, fed with what an engine emitted, and how far rounding may lead away from it."""
+"""Teachers: a model in float64, fed with what an engine emitted, and how far rounding may lead away from it.
+
+transformers computes norms and rotary tables in float32 even for a float64 model; a teacher computes them in float64
+(`widen`), so that nothing in it is rounded to less. What float32 costs is then measured: the same text through
+the same model in plain float32.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 
 from verispec.engines.generation import GenerationRequest
 from verispec.judge import Failure, Kind, Mismatch
-from verispec.reference.models import load_target
+from verispec.reference.models import AuxiliaryStates, load_eagle3, load_target
 
 Array = np.ndarray[Any, Any]
+Tokens = Sequence[int]
+Forward = Callable[[tuple[int, ...], tuple[int, ...]], Array]
+"""Prompt and emitted tokens to [emitted, V]: row i is what token i is chosen from, given all before it."""
 
 SAFETY = 8.0
 """How much further an engine's logits may be from float64 than those of a plain float32 forward pass. An argmax
@@ -24,48 +33,48 @@ order of summation (paged attention, fused projections), which a plain forward p
 
 
 class Teacher:
-    """A checkpoint in float64, and the measured rounding of float32."""
+    """What a model says of every token of a text: in float64, and how far float32 may be from it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.exact = load_target(folder, torch.float64, "cpu")
-        self.single = load_target(folder, torch.float32, "cpu")
+    def __init__(self, exact: Forward, single: Forward) -> None:
+        self._exact = exact
+        self._single = single
 
-    @lru_cache(maxsize=64)  # noqa: B019 - a teacher lives as long as the process
+    @lru_cache(maxsize=256)  # noqa: B019 - a teacher lives as long as the process
     def logits(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
-        """[len(tokens), V] in float64: row i is what token i was chosen from."""
-        return _forward(self.exact, prompt, tokens)
+        """[len(tokens), V] in float64: row i is what token i is chosen from."""
+        return self._exact(prompt, tokens)
 
-    def rounding(self, prompt: Any, tokens: Any) -> float:
-        """Largest distance of a float32 logit from its float64 one in this sequence, times `SAFETY`."""
-        return SAFETY * float(np.abs(_forward(self.single, prompt, tokens) - self.logits(prompt, tokens)).max())
+    @lru_cache(maxsize=256)  # noqa: B019
+    def rounding(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> float:
+        """Largest distance of a float32 logit from its float64 one in this text, times `SAFETY`."""
+        exact, single = self.logits(prompt, tokens), self._single(prompt, tokens)
+        known = np.isfinite(exact)
+        return SAFETY * float(np.abs(single[known] - exact[known]).max())
 
-    @lru_cache(maxsize=64)  # noqa: B019
-    def greedy(self, prompt: tuple[int, ...], length: int) -> list[int]:
-        """The float64 target's own greedy continuation."""
-        with single_thread():
-            ids = torch.tensor([prompt])
-            options = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0, "max_new_tokens": length}
-            output = self.exact.generate(ids, attention_mask=torch.ones_like(ids), **options)
-        tokens: list[int] = output[0, len(prompt) :].tolist()
-        return tokens
+    def laws(self, request: GenerationRequest, tokens: Tokens) -> Array:
+        """[len(tokens), V]: the law of each token under the request's temperature, top-k and top-p."""
+        return np.stack([law(row, request) for row in self.logits(request.prompt_token_ids, tuple(tokens))])
 
-    def judge_greedy(self, prompt: Any, tokens: Any, what: str) -> None:
+    def judge_greedy(self, prompt: Tokens, tokens: Tokens, what: str) -> None:
         """Every token is the argmax or within rounding of it; raises `Mismatch` at the first that is not."""
         if not tokens:
             raise Mismatch(Failure(Kind.VALUE, f"{what} emitted nothing"))
-        rows, bound = self.logits(tuple(prompt), tuple(tokens)), self.rounding(tuple(prompt), tuple(tokens))
-        for i, token in enumerate(tokens):
-            behind = float(rows[i].max() - rows[i][token])
-            if behind > bound:
-                best = int(rows[i].argmax())
-                message = (
-                    f"{what} emitted {token} at position {i}; the target's token is {best}, "
-                    f"ahead by {behind:.3g} where rounding explains {bound:.2g}"
-                )
-                details = {"position": i, "token": int(token), "argmax": best, "margin": behind, "bound": bound}
-                raise Mismatch(Failure(Kind.VALUE, message, total=len(tokens), details=details))
+        rows = self.logits(tuple(prompt), tuple(tokens))
+        behind = rows.max(axis=1) - rows[np.arange(len(tokens)), list(tokens)]
+        if not behind.any():
+            return
+        bound = self.rounding(tuple(prompt), tuple(tokens))
+        for i in np.flatnonzero(behind > bound)[:1]:
+            best, margin = int(rows[i].argmax()), float(behind[i])
+            message = (
+                f"{what} emitted {tokens[i]} at position {i}; the target's token is {best}, "
+                f"ahead by {margin:.3g} where rounding explains {bound:.2g}"
+            )
+            details = {"position": int(i), "token": int(tokens[i]), "argmax": best, "margin": margin, "bound": bound}
+            wrong = int((behind > bound).sum())
+            raise Mismatch(Failure(Kind.VALUE, message, wrong=wrong, total=len(tokens), details=details))
 
-    def judge_equal(self, prompt: Any, expected: Any, got: Any, what: str) -> None:
+    def judge_equal(self, prompt: Tokens, expected: Tokens, got: Tokens, what: str) -> None:
         """Two greedy outputs agree up to the first tie within rounding; raises `Mismatch` with the margin there."""
         for i, (a, b) in enumerate(zip(expected, got, strict=False)):
             if a == b:
@@ -79,20 +88,67 @@ class Teacher:
         if len(expected) != len(got):
             raise Mismatch(Failure(Kind.RELATION, f"{what}: {len(got)} tokens, expected {len(expected)}"))
 
-    def laws(self, request: GenerationRequest, tokens: Any) -> Array:
-        """[len(tokens), V]: the law of each token under the request's temperature, top-k and top-p."""
-        return np.stack([law(row, request) for row in self.logits(request.prompt_token_ids, tuple(tokens))])
-
 
 @cache
 def teacher(folder: Path) -> Teacher:
-    """The teacher of a checkpoint, loaded once a process."""
-    return Teacher(folder)
+    """The teacher of a target or of a draft model."""
+    return Teacher(*(partial(_rows, model(folder, dtype)) for dtype in (torch.float64, torch.float32)))
+
+
+@cache
+def head_teacher(folder: Path, target: Path) -> Teacher:
+    """The teacher of an Eagle3 head's first draft: every row is drafted from the target's own hidden states."""
+    forwards = []
+    for dtype in (torch.float64, torch.float32):
+        reads = model(target, dtype)
+        head = load_eagle3(folder, reads)
+        forwards.append(partial(_head_rows, widen(head) if dtype == torch.float64 else head, reads))
+    return Teacher(*forwards)
+
+
+@lru_cache(maxsize=256)
+def greedy_text(folder: Path, prompt: tuple[int, ...], length: int) -> tuple[int, ...]:
+    """The float64 target's own greedy continuation, whatever tokens it has."""
+    with _quiet():
+        ids = torch.tensor([prompt])
+        options = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": length}
+        output = model(folder, torch.float64).generate(ids, attention_mask=torch.ones_like(ids), **options)
+    return tuple(output[0, len(prompt) :].tolist())
+
+
+@cache
+def model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """A checkpoint that never stops by itself; really in float64 when that is asked for."""
+    loaded = load_target(folder, dtype, "cpu")
+    # None among the arguments of `generate` would be filled in from here.
+    loaded.generation_config.eos_token_id = None
+    return widen(loaded) if dtype == torch.float64 else loaded
+
+
+def widen(loaded: Any) -> Any:
+    """Make the norms and the rotary tables of a model compute in its own dtype."""
+    for module in loaded.modules():
+        if hasattr(module, "variance_epsilon"):
+            module.forward = partial(_norm, module)
+        elif hasattr(module, "inv_freq"):
+            module.forward = partial(_rotary, module)
+    return loaded
+
+
+def _norm(module: Any, x: torch.Tensor) -> torch.Tensor:
+    normed: torch.Tensor = module.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + module.variance_epsilon)
+    return normed
+
+
+def _rotary(module: Any, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    angles = position_ids[..., None].to(x.dtype) * module.inv_freq.to(x.dtype)
+    both = torch.cat((angles, angles), dim=-1)
+    return both.cos() * module.attention_scaling, both.sin() * module.attention_scaling
 
 
 @contextmanager
-def single_thread() -> Iterator[None]:
-    """Small models gain nothing from a second thread, and wait for it on a busy machine."""
+def _quiet() -> Iterator[None]:
+    """No gradients, one thread: small models gain nothing from a second one, and wait for it on a busy machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -102,10 +158,23 @@ def single_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _forward(model: Any, prompt: Any, tokens: Any) -> Array:
-    with single_thread():
-        ids = torch.tensor([[*prompt, *tokens[:-1]]])
-        rows: Array = model(ids).logits[0, len(prompt) - 1 :].double().numpy()
+def _rows(loaded: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
+    with _quiet():
+        output = loaded(torch.tensor([[*prompt, *tokens[:-1]]]), logits_to_keep=len(tokens), use_cache=False)
+        rows: Array = output.logits[0].double().numpy()
+    return rows
+
+
+def _head_rows(head: Any, target: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
+    """The head's row of position i reads token i + 1 and drafts token i + 2; -inf where it has no token."""
+    ids = torch.tensor([[*prompt, *tokens[:-1]]])
+    layers = head.config.aux_layers(target.config.num_hidden_layers)
+    with _quiet(), AuxiliaryStates(target, layers) as aux:
+        target(ids, logits_to_keep=1, use_cache=False)
+        hidden = head.combine(aux.take())
+        positions = torch.arange(ids.shape[1] - 1)[None]
+        normed, _ = head(ids[:, 1:], hidden[:, :-1], positions)
+        rows: Array = head.target_logits(head.logits(normed[0, len(prompt) - 2 :])).double().numpy()
     return rows
 
 

@@ -1,44 +1,57 @@
-"""One generator at a time: loading is the dear part, so cases with the same options share one."""
+"""One generator at a time: loading is the dear part, so cases with the same options follow each other and share one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from verispec import fixtures
+from verispec.cases import CaseSpec
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.engines.generation import Generator
 from verispec.reference.models import load_tokenizer
+from verispec.suites.e2e._setups import Load, options_of
+from verispec.suites.e2e._tiny import save_tiny
 
-Load = Callable[..., Generator]
+HERE = Path(__file__).parent
 
-DRAFTS = {"draft_model": "draft", "eagle3": "eagle3"}
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the cases of this suite by what they load, in the order in which the options are first wanted."""
+    places = [n for n, item in enumerate(items) if item.path.parent == HERE]
+    ordered = sorted((items[n] for n in places), key=_setup)
+    for place, item in zip(places, ordered, strict=True):
+        items[place] = item
+
+
+def _setup(item: pytest.Item) -> tuple[str, ...]:
+    spec: CaseSpec = item.function.__verispec_case__  # type: ignore[attr-defined]
+    params = {**spec.fixed, **(item.callspec.params if hasattr(item, "callspec") else {})}
+    return tuple(str(params.get(name, "")) for name in ("target", "memory", "draft"))
 
 
 @pytest.fixture(scope="session")
 def load(engine: Engine) -> Iterator[Load]:
-    """Load the target fixture with options; the generator that is held is kept while the options stay the same."""
-    held: dict[str, Any] = {}
+    """Load a target with a drafter and a memory layout; what is held is kept while the options stay the same."""
+    held: list[tuple[object, Generator]] = []
 
     def close() -> None:
-        if held:
-            held.pop("generator").close()
-            held.clear()
+        while held:
+            held.pop()[1].close()
 
-    def loaded(method: str = "none", *, target: Any = None, draft: Any = None, **options: Any) -> Generator:
-        target = target or fixtures.model("target")
-        if method in DRAFTS:
-            options["draft"] = draft or fixtures.model(DRAFTS[method])
-        wanted = (target, method, tuple(sorted(options.items(), key=str)))
-        if held.get("options") != wanted:
+    def loaded(draft: str, memory: str = "", target: Path | None = None, drafter: Path | None = None) -> Generator:
+        options = options_of(draft, memory, drafter)
+        wanted = (target, options)
+        if not held or held[0][0] != wanted:
             close()
-            generator = engine.load(target, method=method, **options)
+            generator = engine.load(target or fixtures.model("target"), **options)
             if isinstance(generator, Unsupported):
                 raise UnsupportedCall(generator.reason)
-            held.update(options=wanted, generator=generator)
-        return held["generator"]  # type: ignore[no-any-return]
+            held.append((wanted, generator))
+        return held[0][1]
 
     yield loaded
     close()
@@ -46,6 +59,12 @@ def load(engine: Engine) -> Iterator[Load]:
 
 @pytest.fixture(scope="session")
 def prompts() -> list[tuple[int, ...]]:
-    """Token ids of the held-back prompts."""
+    """Token ids of the held-back prompts, 64 each."""
     tokenizer = load_tokenizer(fixtures.model("target"))
     return [tuple(tokenizer.encode(text, add_special_tokens=False)) for text in fixtures.prompts()]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of the target and the draft model over eight tokens."""
+    return save_tiny(tmp_path_factory.mktemp("tiny"))

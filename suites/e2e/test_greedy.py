@@ -6,86 +6,158 @@ from typing import Any
 
 from verispec import fixtures
 from verispec.cases import case
+from verispec.engines import UnsupportedCall
 from verispec.engines.generation import GenerationRequest
-from verispec.suites.e2e._teacher import teacher
-from verispec.suites.e2e.conftest import Load
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch
+from verispec.suites.e2e._setups import (
+    DRAFTERS,
+    DRAFTS,
+    LAYOUTS,
+    METHODS,
+    MODELS,
+    SPECULATIVE,
+    Load,
+    counted,
+    greedy,
+    require,
+    with_steps,
+)
+from verispec.suites.e2e._teacher import Teacher, greedy_text, head_teacher, teacher
 
 REACH = "temperature=0"
 LENGTH = 40
 PROMPTS = 8
-DRAFTING: dict[str, dict[str, Any]] = {
-    "none": {"method": "none"},
-    "ngram k=3": {"method": "ngram", "num_speculative_tokens": 3},
-    "draft_model k=1": {"method": "draft_model", "num_speculative_tokens": 1},
-    "draft_model k=3": {"method": "draft_model", "num_speculative_tokens": 3},
-    "draft_model k=8": {"method": "draft_model", "num_speculative_tokens": 8},
-    "eagle3 k=1": {"method": "eagle3", "num_speculative_tokens": 1},
-    "eagle3 k=3": {"method": "eagle3", "num_speculative_tokens": 3},
-    "eagle3 k=5": {"method": "eagle3", "num_speculative_tokens": 5},
-}
-SPECULATIVE = [name for name in DRAFTING if name != "none"]
+TARGET = fixtures.model("target")
 
 
-def requests(prompts: Any, length: int = LENGTH) -> list[GenerationRequest]:
-    return [GenerationRequest(tuple(p), max_tokens=length, ignore_eos=True) for p in prompts]
+def own_text(prompt: Any) -> tuple[int, ...]:
+    return greedy_text(TARGET, tuple(prompt), LENGTH)
 
 
-@case("GEN-1", draft=list(DRAFTING), reach=REACH)
+@case("GEN-1", draft=DRAFTS, reach=REACH)
 def test_every_token_is_the_targets(load: Load, prompts: Any, draft: str) -> None:
     chosen = prompts[:PROMPTS]
-    judge = teacher(fixtures.model("target"))
-    for n, result in enumerate(load(**DRAFTING[draft]).generate(requests(chosen))):
-        judge.judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
+    for n, result in enumerate(load(draft).generate(greedy(chosen, LENGTH))):
+        teacher(TARGET).judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
 
 
-@case("GEN-1", checkpoint="speculators", reach="Eagle3 heads in the speculators format")
-def test_a_head_in_the_speculators_format(load: Load, prompts: Any) -> None:
-    generator = load(method="eagle3", draft=fixtures.model("eagle3_speculators"), num_speculative_tokens=3)
-    judge = teacher(fixtures.model("target"))
-    for n, result in enumerate(generator.generate(requests(prompts[:PROMPTS]))):
-        judge.judge_greedy(prompts[n], result.token_ids, f"prompt {n}")
-
-
-@case("GEN-2", draft=SPECULATIVE, reach=REACH)
+@case("GEN-2", draft=[name for name in DRAFTS if name != "none"], reach=REACH)
 def test_the_text_is_that_without_speculation(load: Load, prompts: Any, draft: str) -> None:
     """Judged against the float64 target's own greedy text, so that the engine is not started twice."""
     chosen = prompts[PROMPTS : PROMPTS + 4]
-    judge = teacher(fixtures.model("target"))
-    for n, result in enumerate(load(**DRAFTING[draft]).generate(requests(chosen))):
-        judge.judge_equal(chosen[n], greedy_text(chosen[n]), result.token_ids, f"prompt {n}")
+    for n, result in enumerate(load(draft).generate(greedy(chosen, LENGTH))):
+        teacher(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, f"prompt {n}")
 
 
-def greedy_text(prompt: Any) -> list[int]:
-    return teacher(fixtures.model("target")).greedy(tuple(prompt), LENGTH)
-
-
-@case("GEN-3", batch=[1, 3, 16], draft=["none", "draft_model k=3", "eagle3 k=3"], reach="requests come and go")
-def test_the_batch_does_not_matter(load: Load, prompts: Any, batch: int, draft: str) -> None:
-    """The first two prompts again, among `batch` others of other lengths."""
-    generator = load(**DRAFTING[draft])
-    judge = teacher(fixtures.model("target"))
-    others = [p[: 5 + 7 * n % 50] for n, p in enumerate(prompts[16 : 16 + batch - 1])]
+@case("GEN-3", draft=METHODS, others=["none", "2", "15"], reach="requests come and go")
+def test_the_batch_does_not_matter(load: Load, prompts: Any, draft: str, others: str) -> None:
+    """Two prompts among others of other lengths, which come before them and end earlier."""
+    count = 0 if others == "none" else int(others)
+    around = [
+        GenerationRequest(p[: 5 + 7 * n % 50], max_tokens=3 + 5 * n % 30, ignore_eos=True)
+        for n, p in enumerate(prompts[16 : 16 + count])
+    ]
     for n in (0, 1):
-        alone = greedy_text(prompts[n])
-        among = generator.generate(requests([*others, prompts[n]]))[-1].token_ids
-        judge.judge_equal(prompts[n], alone, among, f"prompt {n} among {batch - 1} others")
+        among = load(draft).generate([*around, *greedy([prompts[n]], LENGTH)])[-1].token_ids
+        what = f"prompt {n} among {count} others"
+        teacher(TARGET).judge_equal(prompts[n], own_text(prompts[n]), among, what)
 
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    "block size 8": {"block_size": 8},
-    "block size 64": {"block_size": 64},
-    "chunks of 16": {"max_num_batched_tokens": 16},
-    "preemption": {"num_blocks": 22, "max_num_seqs": 8},
-}
-"""22 blocks of 16 tokens hold 352 tokens; four requests of 64 + 40 tokens need 28."""
+@case("GEN-3", draft=METHODS, others="sampled", reach="greedy and sampled requests in one batch")
+def test_sampled_neighbours_do_not_matter(load: Load, prompts: Any, draft: str) -> None:
+    """Greedy requests at every second place of a batch; the others are sampled, each in its own way."""
+    styles: list[dict[str, Any]] = [{}, {"top_k": 20}, {"top_p": 0.9}]
+    asked = []
+    for n, request in enumerate(greedy(prompts[:4], LENGTH)):
+        sampled = {"temperature": 0.7 + 0.1 * n, "seed": n, **styles[n % 3]}
+        asked += [GenerationRequest(prompts[8 + n], max_tokens=20, ignore_eos=True, **sampled), request]
+    for n, result in enumerate(load(draft).generate(asked)[1::2]):
+        what = f"prompt {n} among sampled ones"
+        teacher(TARGET).judge_equal(prompts[n], own_text(prompts[n]), result.token_ids, what)
 
 
-@case(
-    "GEN-4", variant=list(VARIANTS), draft=["none", "draft_model k=3", "eagle3 k=3"], reach="the engine's own settings"
-)
-def test_memory_layout_does_not_matter(load: Load, prompts: Any, variant: str, draft: str) -> None:
+@case("GEN-4", memory=LAYOUTS, draft=METHODS, reach="the engine's own settings")
+def test_memory_layout_does_not_matter(load: Load, prompts: Any, memory: str, draft: str) -> None:
     chosen = prompts[:4]
-    judge = teacher(fixtures.model("target"))
-    generator = load(**DRAFTING[draft], **VARIANTS[variant])
-    for n, result in enumerate(generator.generate(requests(chosen))):
-        judge.judge_equal(chosen[n], greedy_text(chosen[n]), result.token_ids, f"prompt {n} with {variant}")
+    for n, result in enumerate(load(draft, memory).generate(greedy(chosen, LENGTH))):
+        what = f"prompt {n} with {memory}"
+        teacher(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, what)
+
+
+@case("GEN-13", draft=SPECULATIVE, reach="temperature=0, drafts that are rejected")
+def test_a_rejection_leaves_nothing_behind(load: Load, prompts: Any, draft: str) -> None:
+    """Prompts of a repeated phrase: drafts come, are rejected, are accepted, and with n-grams come not at all."""
+    chosen = [(*p[:9], *p[:9], *p[:4]) for p in prompts[20:28]]
+    results, metrics = counted(load(draft), greedy(chosen, LENGTH))
+    for n, result in enumerate(results):
+        teacher(TARGET).judge_greedy(chosen[n], result.token_ids, f"repeated phrase {n}")
+    rejected = metrics.num_draft_tokens - metrics.num_accepted_tokens
+    if not rejected or not metrics.num_accepted_tokens:
+        raise Inconclusive(f"{metrics.num_accepted_tokens} drafts were accepted and {rejected} rejected")
+    steps = [step for result in results for step in result.steps[1:-1]]
+    if steps and draft.startswith("ngram") and all(step.drafted for step in steps):
+        raise Inconclusive("every step had drafts; steps with and without them must alternate")
+
+
+@case("GEN-14", draft=["draft_model k=3", "draft_model k=8", "eagle3 k=3", "eagle3 speculators k=3"], reach=REACH)
+def test_drafts_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> None:
+    """A draft model's whole chains; of an Eagle3 head the first draft, since the next ones read its own states.
+
+    Each step accepts exactly the drafts that the float64 drafter, fed with the emitted text, agrees to;
+    where it does not, its two logits must be within its own rounding.
+    """
+    name, _, k = draft.partition(" k=")
+    folder, chosen = fixtures.model(DRAFTERS[name]), prompts[:PROMPTS]
+    judge = teacher(folder) if name == "draft_model" else head_teacher(folder, TARGET)
+    depth = int(k) if name == "draft_model" else 1
+    results = load(draft).generate(greedy(chosen, LENGTH))
+    judged = sum(
+        _judge_steps(judge, prompt, result, depth) for prompt, result in zip(chosen, with_steps(results), strict=True)
+    )
+    require(judged > 0, "no step had a draft")
+
+
+def _judge_steps(judge: Teacher, prompt: Any, result: Any, depth: int) -> int:
+    """Judge the first `depth` drafts of every step; returns how many steps had drafts."""
+    tokens = result.token_ids
+    rows, place, judged = judge.logits(tuple(prompt), tokens), 0, 0
+    for step in result.steps:
+        window = range(place, min(place + min(step.drafted, depth), len(tokens)))
+        agreed = next((n for n, i in enumerate(window) if rows[i].argmax() != tokens[i]), len(window))
+        accepted = min(step.accepted, len(window))
+        if agreed != accepted:
+            row, token = rows[window[min(agreed, accepted)]], tokens[window[min(agreed, accepted)]]
+            first, second = _two_largest(row)
+            margin = first - (row[token] if agreed < accepted else second)
+            bound = judge.rounding(tuple(prompt), tokens)
+            if not margin <= bound:
+                message = (
+                    f"at token {place} {step.accepted} drafts were accepted; the drafter's own would be {agreed} "
+                    f"of {len(window)}, by a margin of {margin:.3g} where rounding explains {bound:.2g}"
+                )
+                details = {"position": place, "margin": float(margin), "bound": bound}
+                raise Mismatch(Failure(Kind.RELATION, message, details=details))
+        judged += step.drafted > 0
+        place += step.accepted + 1
+    return judged
+
+
+def _two_largest(row: Any) -> tuple[float, float]:
+    """The two largest entries, the larger one first."""
+    second, first = sorted(row)[-2:]
+    return float(first), float(second)
+
+
+@case("GEN-15", memory="preemption", draft=MODELS, reach="more requests than the KV cache holds")
+def test_a_resumed_request_drafts_anew(load: Load, prompts: Any, draft: str) -> None:
+    """A model drafts in every step but the first one after a prefill; a resumed request has one such step more."""
+    results = load(draft, "preemption").generate(greedy(prompts[:6], LENGTH))
+    if not any(result.preemptions for result in results):
+        raise UnsupportedCall("the engine tells of no preemption")
+    for n, result in enumerate(with_steps(results)):
+        plain = sum(step.drafted == 0 for step in result.steps)
+        require(
+            plain >= 1 + result.preemptions,
+            f"prompt {n} was preempted {result.preemptions} times and had {plain} steps without drafts: "
+            "drafts from before a preemption were verified after it",
+        )

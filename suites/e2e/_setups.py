@@ -1,0 +1,92 @@
+"""What the cases load, by the names that stand in their ids, and what all of them ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from verispec import fixtures
+from verispec.engines import UnsupportedCall
+from verispec.engines.generation import GenerationRequest, GenerationResult, Generator, SpeculationMetrics
+from verispec.judge import Failure, Kind, Mismatch
+
+DRAFTERS = {"draft_model": "draft", "eagle3": "eagle3", "eagle3 speculators": "eagle3_speculators"}
+"""Fixtures by drafting method, with the checkpoint format where it is not the usual one."""
+
+METHODS = ["none", "ngram k=3", "draft_model k=3", "eagle3 k=3"]
+SPECULATIVE = METHODS[1:]
+MODELS = METHODS[2:]
+DRAFTS = [
+    "none",
+    "ngram k=3",
+    *(f"draft_model k={k}" for k in (1, 3, 8)),
+    *(f"eagle3 k={k}" for k in (1, 3, 5)),
+    "eagle3 speculators k=3",
+]
+
+LIMIT = 112
+"""`max_model_len` of the cramped layouts; prompts of 64 tokens and 40 more fit."""
+
+MEMORY: dict[str, dict[str, Any]] = {
+    "": {},
+    "blocks of 32, chunks of 24": {
+        "block_size": 32,
+        "max_num_batched_tokens": 24,
+        "max_num_seqs": 4,
+        "max_model_len": LIMIT,
+    },
+    "preemption": {"block_size": 32, "num_blocks": 11, "max_num_seqs": 4, "max_model_len": LIMIT},
+}
+"""With preemption, 10 usable blocks of 32 tokens hold 320; four requests of 64 + 40 tokens come to need 16 blocks."""
+
+LAYOUTS = [name for name in MEMORY if name]
+
+
+class Load(Protocol):
+    """Loads a generator: `draft` one of `DRAFTS`, `memory` of `MEMORY`; the fixtures where no folder is given."""
+
+    def __call__(
+        self, draft: str, memory: str = "", target: Path | None = None, drafter: Path | None = None
+    ) -> Generator: ...
+
+
+def options_of(draft: str, memory: str = "", drafter: Path | None = None) -> dict[str, Any]:
+    """`LoadOptions` of a drafter and a memory layout by their names."""
+    name, _, k = draft.partition(" k=")
+    options = {"method": name.split()[0], **MEMORY[memory]}
+    if k:
+        options["num_speculative_tokens"] = int(k)
+    if name in DRAFTERS:
+        options["draft"] = drafter or fixtures.model(DRAFTERS[name])
+    return options
+
+
+def greedy(prompts: Sequence[Sequence[int]], length: int) -> list[GenerationRequest]:
+    """Requests for `length` greedy tokens, the end of the text ignored."""
+    return [GenerationRequest(tuple(p), max_tokens=length, ignore_eos=True) for p in prompts]
+
+
+def counted(
+    generator: Generator, requests: Sequence[GenerationRequest]
+) -> tuple[list[GenerationResult], SpeculationMetrics]:
+    """Results, and what was counted for them. Raises UnsupportedCall for an engine that counts nothing."""
+    before = generator.metrics()
+    results = generator.generate(requests)
+    metrics = generator.metrics().since(before)
+    if not metrics.num_drafts and not metrics.accepted_per_position:
+        raise UnsupportedCall("the engine does not count drafts")
+    return results, metrics
+
+
+def with_steps(results: Sequence[GenerationResult]) -> Sequence[GenerationResult]:
+    """The results. Raises UnsupportedCall when the engine does not tell the steps of every one of them."""
+    if not all(result.steps for result in results):
+        raise UnsupportedCall("the engine does not tell what it drafted and accepted in each step")
+    return results
+
+
+def require(good: bool, message: str, kind: Kind = Kind.VALUE) -> None:
+    """Raise `Mismatch` with `message` unless `good`."""
+    if not good:
+        raise Mismatch(Failure(kind, message))
