@@ -17,8 +17,8 @@ from verispec.cases.sampling import (
     target_law,
 )
 from verispec.engines import Engine, Unsupported, UnsupportedCall
-from verispec.engines.sampling import SamplerBatch, WholeSampler
-from verispec.judge import Failure, Inconclusive, Kind, Mismatch
+from verispec.engines.sampling import SamplerBatch
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest
 from verispec.judge.laws import follows, has_rate
 
 REACH = "any request with these parameters"
@@ -30,12 +30,12 @@ GREEDY = (1, 3, 5)
 
 
 @pytest.fixture
-def sampler(engine: Engine, seed: int) -> WholeSampler:
+def sampler(engine: Engine, seed: int) -> SamplerUnderTest:
     torch.manual_seed(seed)
     whole = engine.sampler()
     if isinstance(whole, Unsupported):
         raise UnsupportedCall(whole.reason)
-    return whole
+    return SamplerUnderTest(whole)
 
 
 def mixed(rng: np.random.Generator, draft: str, heat: float = 0.7, **options: Any) -> SamplerBatch:
@@ -52,7 +52,7 @@ def equal(expected: list[int], got: list[int], what: str) -> None:
 
 
 @case("WS-1", batch=["all greedy", "mixed"], draft=DRAFT, reach=lambda p: MIXED if p["batch"] == "mixed" else REACH)
-def test_a_greedy_request_emits_the_argmax(sampler: WholeSampler, seed: int, batch: str, draft: str) -> None:
+def test_a_greedy_request_emits_the_argmax(sampler: SamplerUnderTest, seed: int, batch: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(5):
         step = mixed(rng, draft, heat=0.0 if batch == "all greedy" else 0.7)
@@ -62,7 +62,7 @@ def test_a_greedy_request_emits_the_argmax(sampler: WholeSampler, seed: int, bat
 
 
 @case("WS-2", change=["alone", "permuted", "other neighbours"], draft=DRAFT, reach="requests come and go")
-def test_requests_do_not_see_each_other(sampler: WholeSampler, seed: int, change: str, draft: str) -> None:
+def test_requests_do_not_see_each_other(sampler: SamplerUnderTest, seed: int, change: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     step = mixed(rng, draft)
     tokens = sampler(step)
@@ -80,7 +80,7 @@ def test_requests_do_not_see_each_other(sampler: WholeSampler, seed: int, change
 
 
 @case("WS-3", draft=DRAFT, reach="a request with a seed")
-def test_a_seed_gives_the_same_tokens(sampler: WholeSampler, seed: int, draft: str) -> None:
+def test_a_seed_gives_the_same_tokens(sampler: SamplerUnderTest, seed: int, draft: str) -> None:
     step = mixed(np.random.default_rng(seed), draft)
     first, second = sampler(step), sampler(step)
     for b in range(len(COUNTS)):
@@ -88,7 +88,7 @@ def test_a_seed_gives_the_same_tokens(sampler: WholeSampler, seed: int, draft: s
 
 
 @case("WS-3", check="seeds differ", reach="requests with different seeds")
-def test_different_seeds_give_different_tokens(sampler: WholeSampler) -> None:
+def test_different_seeds_give_different_tokens(sampler: SamplerUnderTest) -> None:
     """64 equal requests under 64 seeds on a flat target of 50 tokens: all equal has probability 50^-63."""
     step = random_sampler_batch(np.random.default_rng(0), [1] * 64, draft=False, spread=0.0, seeds=list(range(64)))
     if len({tuple(tokens) for tokens in sampler(step)}) == 1:
@@ -96,7 +96,7 @@ def test_different_seeds_give_different_tokens(sampler: WholeSampler) -> None:
 
 
 @case("WS-4", heat=["cold", "one cold among hot"], draft=DRAFT, reach="requests with temperatures of their own")
-def test_each_request_has_its_own_temperature(sampler: WholeSampler, seed: int, heat: str, draft: str) -> None:
+def test_each_request_has_its_own_temperature(sampler: SamplerUnderTest, seed: int, heat: str, draft: str) -> None:
     """At T = 1e-3 and logits with a spread of 3 a sampled request is greedy but for an e^-100 chance or less."""
     rng = np.random.default_rng(seed)
     for _ in range(5):
@@ -115,7 +115,7 @@ def separate(step: SamplerBatch) -> None:
 
 
 @case("WS-5", draft=DRAFT, batch=["all", "some"], reach="requests with top_k=1")
-def test_top_k_of_one_is_greedy(sampler: WholeSampler, seed: int, draft: str, batch: str) -> None:
+def test_top_k_of_one_is_greedy(sampler: SamplerUnderTest, seed: int, draft: str, batch: str) -> None:
     rng = np.random.default_rng(seed)
     top_k = np.where(np.arange(len(COUNTS)) % 2 == 0, 1, 1 if batch == "all" else 50)
     for _ in range(5):
@@ -126,7 +126,7 @@ def test_top_k_of_one_is_greedy(sampler: WholeSampler, seed: int, draft: str, ba
 
 
 @case("WS-6", limit=["top_k", "top_p", "both"], draft=DRAFT, reach="requests with top_k and top_p of their own")
-def test_excluded_tokens_are_never_emitted(sampler: WholeSampler, seed: int, limit: str, draft: str) -> None:
+def test_excluded_tokens_are_never_emitted(sampler: SamplerUnderTest, seed: int, limit: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     top_k = np.array([3, 5, 50, 2, 4, 1, 3])
     top_p = np.array([0.9, 0.3, 1.0, 0.5, 0.7, 0.95, 0.6])
@@ -151,7 +151,7 @@ def widened(step: SamplerBatch) -> SamplerBatch:
 
 
 @case("WS-7", batch=["all greedy", "all sampled", "mixed"], reach="the first step after a prefill has no drafts")
-def test_without_drafts_one_token_is_emitted(sampler: WholeSampler, seed: int, batch: str) -> None:
+def test_without_drafts_one_token_is_emitted(sampler: SamplerUnderTest, seed: int, batch: str) -> None:
     heat = {"all greedy": 0.0, "all sampled": 0.8, "mixed": [0.0, 0.8, 0.0]}[batch]
     step = random_sampler_batch(np.random.default_rng(seed), [0, 0, 0], temperature=heat, draft=False)
     for b, tokens in enumerate(sampler(step)):
@@ -165,7 +165,7 @@ def test_without_drafts_one_token_is_emitted(sampler: WholeSampler, seed: int, b
     batch=["all greedy", "all sampled", "mixed"],
     reach="the scheduler pads drafts with -1, for instance after a prefix-cache hit",
 )
-def test_placeholders_are_rejected(sampler: WholeSampler, seed: int, draft: str, batch: str) -> None:
+def test_placeholders_are_rejected(sampler: SamplerUnderTest, seed: int, draft: str, batch: str) -> None:
     """The target is certain of one token at every draft, and of another after the last.
 
     The last draft is a placeholder, so the bonus token must not come. What lies one element before
@@ -196,7 +196,7 @@ MARGIN = 1e-4
     reach="a request with a seed",
 )
 def test_tokens_follow_from_the_random_numbers(
-    sampler: WholeSampler, seed: int, draft: str, limits: str, batch: str
+    sampler: SamplerUnderTest, seed: int, draft: str, limits: str, batch: str
 ) -> None:
     rng = np.random.default_rng(seed)
     options = {"none": {}, "top_k": {"top_k": 7}, "top_p": {"top_p": 0.8}}[limits]
@@ -269,7 +269,7 @@ LIMITS = ["none", "temperature", "top_k", "top_p"]
 
 
 @case("WS-10", mode="law", limits=LIMITS, draft=DRAFT, reach="every sampled request")
-def test_the_first_token_follows_the_target(sampler: WholeSampler, seed: int, limits: str, draft: str) -> None:
+def test_the_first_token_follows_the_target(sampler: SamplerUnderTest, seed: int, limits: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     counts = np.zeros(6, dtype=np.int64)
     law: Any = None
@@ -280,7 +280,7 @@ def test_the_first_token_follows_the_target(sampler: WholeSampler, seed: int, li
 
 
 @case("WS-10", mode="law", place="bonus", limits=LIMITS, reach="every sampled request")
-def test_the_bonus_token_follows_the_target(sampler: WholeSampler, seed: int, limits: str) -> None:
+def test_the_bonus_token_follows_the_target(sampler: SamplerUnderTest, seed: int, limits: str) -> None:
     rng = np.random.default_rng(seed)
     counts = np.zeros(6, dtype=np.int64)
     law: Any = None
@@ -291,7 +291,7 @@ def test_the_bonus_token_follows_the_target(sampler: WholeSampler, seed: int, li
 
 
 @case("WS-11", mode="law", limits=LIMITS, draft=DRAFT, reach="every sampled request")
-def test_drafts_are_accepted_at_the_overlap(sampler: WholeSampler, seed: int, limits: str, draft: str) -> None:
+def test_drafts_are_accepted_at_the_overlap(sampler: SamplerUnderTest, seed: int, limits: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     accepted, trials, overlap = 0, 0, 0.0
     for _ in range(20):

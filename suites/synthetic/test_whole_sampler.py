@@ -11,8 +11,7 @@ import torch
 from verispec.cases import case
 from verispec.cases.sampling import random_sampler_batch
 from verispec.engines import Engine, Unsupported, UnsupportedCall
-from verispec.engines.sampling import WholeSampler
-from verispec.judge import Failure, Kind, Mismatch
+from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest
 from verispec.judge.laws import has_rate
 
 REACH = "rejection_sample_method=synthetic is an accepted configuration"
@@ -22,12 +21,12 @@ RATES = [0.8, 0.5, 0.2]
 
 
 @pytest.fixture
-def sampler(engine: Engine, seed: int) -> WholeSampler:
+def sampler(engine: Engine, seed: int) -> SamplerUnderTest:
     torch.manual_seed(seed)
     whole = engine.sampler()
     if isinstance(whole, Unsupported):
         raise UnsupportedCall(whole.reason)
-    return whole
+    return SamplerUnderTest(whole)
 
 
 def temperatures(batch: str, requests: int) -> Any:
@@ -35,7 +34,7 @@ def temperatures(batch: str, requests: int) -> Any:
 
 
 @case("WS-13", rate=[0, 1], batch=BATCHES, draft=["present", "absent"], reach=REACH)
-def test_certain_rates(sampler: WholeSampler, seed: int, rate: int, batch: str, draft: str) -> None:
+def test_certain_rates(sampler: SamplerUnderTest, seed: int, rate: int, batch: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     counts = (3, 0, 2, 3, 1)
     heat = temperatures(batch, len(counts))
@@ -50,7 +49,7 @@ def test_certain_rates(sampler: WholeSampler, seed: int, rate: int, batch: str, 
 
 
 @case("WS-12", mode="law", position=[0, 1, 2], batch=BATCHES, reach=REACH)
-def test_each_position_is_accepted_at_its_rate(sampler: WholeSampler, seed: int, position: int, batch: str) -> None:
+def test_each_position_is_accepted_at_its_rate(sampler: SamplerUnderTest, seed: int, position: int, batch: str) -> None:
     """A rate off by 0.02 at 20,000 requests is seen with a chance above 0.99."""
     rng = np.random.default_rng(seed)
     accepted, trials = 0, 0

@@ -4,6 +4,7 @@ from verispec.judge._compare import Compare, exact
 from verispec.judge._failure import EXPLANATION, Failure, Inconclusive, Kind, Mismatch, Outcome, same
 from verispec.judge._memory import LAYOUTS, Guarded, sparse_zeros
 from verispec.judge._op import OpUnderTest
+from verispec.judge._sampler import SamplerUnderTest
 
 __all__ = [
     "EXPLANATION",
@@ -16,6 +17,7 @@ __all__ = [
     "Mismatch",
     "OpUnderTest",
     "Outcome",
+    "SamplerUnderTest",
     "exact",
     "same",
     "sparse_zeros",
