@@ -71,7 +71,7 @@ class FlatSampler:
         self._synthetic_rates = synthetic_rates
 
     def greedy(self, logits: torch.Tensor, drafts: DraftBatch) -> torch.Tensor:
-        """Verify a batch of greedy requests; arguments and result as in `sample`."""
+        """Verify a batch of greedy requests, not in synthetic mode; arguments and result as in `sample`."""
         argmax = logits.argmax(dim=-1)
         if not drafts.token_ids.shape[0]:
             return argmax.to(torch.int32)[:, None]
@@ -115,9 +115,10 @@ class FlatSampler:
         for row, (draws, count) in enumerate(zip(sampled, drafts.counts, strict=True)):
             if draws:
                 noise[row] = exponential_noise(vocab_size, generators[row], device)
-                if count:
-                    uniform[start : start + count].uniform_(generator=generators[row])
-                    recovery_noise[row] = exponential_noise(vocab_size, generators[row], device)
+            if count and (draws or self._synthetic_rates is not None):
+                uniform[start : start + count].uniform_(generator=generators[row])
+            if count and draws:
+                recovery_noise[row] = exponential_noise(vocab_size, generators[row], device)
             start += count
         # Greedy tokens come from logits: two logits may round to one probability, and the choice would change with it.
         argmax = logits.argmax(dim=-1)
