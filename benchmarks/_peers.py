@@ -158,11 +158,11 @@ class Peers:
     def verification(self, inputs: dict[str, Any], block: bool = False) -> Verification:
         return Verification(self._kernels, inputs, block)
 
-    def flat(self, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
+    def flat(self, name: str, arguments: dict[str, Any], known: dict[str, int]) -> Callable[[], Any]:
         if name in self._GRIDS:
             # The engine looks at the counts to find the grid, which a captured graph cannot: the host knows it here.
             _, kernel = self._kernels.find(load(name))
-            grid, given = self._GRIDS[name](arguments)
+            grid, given = self._GRIDS[name](arguments | known)
             passed = {n: given.get(n, arguments.get(n)) for n in kernel.arg_names}
             return lambda: kernel[grid](**passed)
         op = self._engine.op(name)

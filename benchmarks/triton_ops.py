@@ -271,7 +271,7 @@ def flat_rows(peers: Peers) -> Iterator[dict[str, Any]]:
                 f"{requests} requests, V {vocabulary}",
                 lambda: op(name)(**arguments),  # noqa: B023
                 # Three drafts a request at most, and 300 target tokens with the bonus and the masks.
-                peers.flat(name, arguments | {"max_spec_len": 3, "longest": 310}),
+                peers.flat(name, arguments, {"max_spec_len": 3, "longest": 310}),
             )
 
 
@@ -318,6 +318,7 @@ def main() -> int:
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--vllm", help="a vLLM source tree whose kernels are timed beside ours")
     parser.add_argument("--only", default="", help="check only ops whose name contains one of these, split by commas")
+    parser.add_argument("--families", default="shared,request-state,flat", help="time only these")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     machine = {
@@ -350,7 +351,13 @@ def main() -> int:
             (8, 7, 151936, torch.bfloat16),
         ]
         report["times"] = []
-        for rows in (shared_rows(peers), request_state_rows(peers, shapes), flat_rows(peers)):
+        for family, rows in (
+            ("shared", shared_rows(peers)),
+            ("request-state", request_state_rows(peers, shapes)),
+            ("flat", flat_rows(peers)),
+        ):
+            if family not in options.families.split(","):
+                continue
             for row in rows:
                 report["times"].append(row)
                 write()

@@ -5,7 +5,7 @@ lowest key that stays and the last id that stays with it. Rows are cut into chun
 few rows still fill the device:
 
 1. survey: maximum and minimum of each chunk.
-2. narrow, twice: count and weigh the tokens above seven pivots, to find an interval (low, high] of logits
+2. narrow, three times at most: count and weigh the tokens above seven pivots, to find an interval (low, high] of logits
    that holds the answer and few tokens.
 3. gather: the tokens of the interval, chunk by chunk.
 4. select: the answer among them, bit by bit: 32 counts for top-k, 32 sums of exponentials for top-p.
@@ -27,7 +27,7 @@ import triton.language as tl
 from ._request_state import nan_as_lowest
 
 CHUNK: tl.constexpr = tl.constexpr(4096)
-ROUNDS = 2
+ROUNDS = 3
 PIVOTS: tl.constexpr = tl.constexpr(8)
 """Pivot 0 is minus infinity; the others cut what is left of the range into as many parts."""
 FEW: tl.constexpr = tl.constexpr(2048)
@@ -150,6 +150,7 @@ def _survey_kernel(
     logits_stride_1,
     ks,
     ps,
+    chunks,
     vocabulary,
     HAS_K: tl.constexpr,
     HAS_P: tl.constexpr,
@@ -158,11 +159,12 @@ def _survey_kernel(
     k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
     if (k >= vocabulary) & (p >= 1.0):
         return
-    ids = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
-    x = load_row(logits + row * logits_stride_0, logits_stride_1, ids, ids < vocabulary)
-    out = row * tl.num_programs(1) + tl.program_id(1)
-    tl.store(tops + out, tl.max(x, axis=0))
-    tl.store(bottoms + out, tl.min(tl.where(x > float("-inf"), x, float("inf")), axis=0))
+    for chunk in range(tl.program_id(1), chunks, tl.num_programs(1)):
+        ids = chunk * CHUNK + tl.arange(0, CHUNK)
+        x = load_row(logits + row * logits_stride_0, logits_stride_1, ids, ids < vocabulary)
+        out = row * chunks + chunk
+        tl.store(tops + out, tl.max(x, axis=0))
+        tl.store(bottoms + out, tl.min(tl.where(x > float("-inf"), x, float("inf")), axis=0))
 
 
 @triton.jit
@@ -177,6 +179,7 @@ def _narrow_kernel(
     logits_stride_1,
     ks,
     ps,
+    chunks,
     vocabulary,
     ROUND: tl.constexpr,
     HAS_K: tl.constexpr,
@@ -184,7 +187,7 @@ def _narrow_kernel(
     PADDED: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
-    rows, chunk, chunks = tl.num_programs(0), tl.program_id(1), tl.num_programs(1)
+    rows = tl.num_programs(0)
     k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
     if (k >= vocabulary) & (p >= 1.0):
         return
@@ -193,21 +196,22 @@ def _narrow_kernel(
     )
     if (in_low - in_high <= FEW) | (left >= right):
         return
-    ids = chunk * CHUNK + tl.arange(0, CHUNK)
-    x = load_row(logits + row * logits_stride_0, logits_stride_1, ids, ids < vocabulary)
-    w = weight(x, top)
     width = tl.minimum(right, 3.0e38) * 0.125 - left * 0.125
-    for i in tl.static_range(PIVOTS):
-        pivot = left + width * i
-        if i == 0:
-            pivot = tl.full((), float("-inf"), tl.float32)
-        if chunk == 0:
-            tl.store(pivots + (ROUND * rows + row) * PIVOTS + i, pivot)
-        is_above = x > pivot
-        out = ((ROUND * rows + row) * chunks + chunk) * PIVOTS + i
-        tl.store(counts + out, tl.sum(is_above.to(tl.int32), axis=0))
-        if HAS_P:
-            tl.store(masses + out, tl.sum(tl.where(is_above, w, 0.0), axis=0))
+    for chunk in range(tl.program_id(1), chunks, tl.num_programs(1)):
+        ids = chunk * CHUNK + tl.arange(0, CHUNK)
+        x = load_row(logits + row * logits_stride_0, logits_stride_1, ids, ids < vocabulary)
+        w = weight(x, top)
+        for i in tl.static_range(PIVOTS):
+            pivot = left + width * i
+            if i == 0:
+                pivot = tl.full((), float("-inf"), tl.float32)
+            if chunk == 0:
+                tl.store(pivots + (ROUND * rows + row) * PIVOTS + i, pivot)
+            is_above = x > pivot
+            out = ((ROUND * rows + row) * chunks + chunk) * PIVOTS + i
+            tl.store(counts + out, tl.sum(is_above.to(tl.int32), axis=0))
+            if HAS_P:
+                tl.store(masses + out, tl.sum(tl.where(is_above, w, 0.0), axis=0))
 
 
 @triton.jit
@@ -225,6 +229,7 @@ def _gather_kernel(
     logits_stride_1,
     ks,
     ps,
+    chunks,
     vocabulary,
     ROUNDS: tl.constexpr,
     HAS_K: tl.constexpr,
@@ -232,7 +237,7 @@ def _gather_kernel(
     PADDED: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
-    rows, chunk, chunks = tl.num_programs(0), tl.program_id(1), tl.num_programs(1)
+    rows = tl.num_programs(0)
     k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
     if (k >= vocabulary) & (p >= 1.0):
         return
@@ -240,29 +245,41 @@ def _gather_kernel(
         tops, bottoms, pivots, counts, masses, row, rows, chunks, vocabulary, k, p, ROUNDS, PADDED
     )
     lane = tl.arange(0, CHUNK)
-    ids = chunk * CHUNK + lane
-    x = load_row(logits + row * logits_stride_0, logits_stride_1, ids, ids < vocabulary)
-    is_in = (x > low) & (x <= high)
-    place = tl.cumsum(is_in.to(tl.int32), axis=0)
-    out = (row * chunks + chunk) * CHUNK + place - 1
-    tl.store(tokens + out, x, mask=is_in)
-    tl.store(places + out, lane, mask=is_in)
-    tl.store(lengths + row * chunks + chunk, tl.max(place, axis=0))
+    for chunk in range(tl.program_id(1), chunks, tl.num_programs(1)):
+        ids = chunk * CHUNK + lane
+        x = load_row(logits + row * logits_stride_0, logits_stride_1, ids, ids < vocabulary)
+        is_in = (x > low) & (x <= high)
+        place = tl.cumsum(is_in.to(tl.int32), axis=0)
+        out = (row * chunks + chunk) * CHUNK + place - 1
+        tl.store(tokens + out, x, mask=is_in)
+        tl.store(places + out, lane, mask=is_in)
+        tl.store(lengths + row * chunks + chunk, tl.max(place, axis=0))
 
 
 @triton.jit
-def from_key(tokens, length, longest, trial, top, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """How many of the gathered tokens have a key of `trial` or above, and their weight."""
+def load_gathered(tokens, length, start, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+    """`COLUMNS` gathered tokens of every chunk, flat; minus infinity, which is never gathered, past their end."""
     chunk = tl.arange(0, PADDED)[:, None]
-    count = tl.zeros((PADDED, COLUMNS), tl.int32)
-    mass = tl.zeros((PADDED, COLUMNS), tl.float32)
-    for start in range(0, longest, COLUMNS):
-        column = start + tl.arange(0, COLUMNS)[None, :]
-        x = tl.load(tokens + chunk * CHUNK + column, mask=column < length[:, None], other=float("-inf"))
-        is_in = (key_of(x) >= trial) & (column < length[:, None])
-        count += is_in.to(tl.int32)
-        mass += tl.where(is_in, weight(x, top), 0.0)
-    return tl.sum(tl.reshape(count, (PADDED * COLUMNS,)), axis=0), tl.sum(tl.reshape(mass, (PADDED * COLUMNS,)), axis=0)
+    column = start + tl.arange(0, COLUMNS)[None, :]
+    x = tl.load(tokens + chunk * CHUNK + column, mask=column < length[:, None], other=float("-inf"))
+    return tl.reshape(x, (PADDED * COLUMNS,))
+
+
+@triton.jit
+def from_key(x, tokens, length, longest, trial, top, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+    """How many of the gathered tokens have a key of `trial` or above, and their weight.
+
+    `x` are the first columns, which nearly always are all: they stay in registers.
+    """
+    is_in = (key_of(x) >= trial) & (x > float("-inf"))
+    count = tl.sum(is_in.to(tl.int32), axis=0)
+    mass = tl.sum(tl.where(is_in, weight(x, top), 0.0), axis=0)
+    for start in range(COLUMNS, longest, COLUMNS):
+        more = load_gathered(tokens, length, start, COLUMNS, PADDED)
+        is_in = (key_of(more) >= trial) & (more > float("-inf"))
+        count += tl.sum(is_in.to(tl.int32), axis=0)
+        mass += tl.sum(tl.where(is_in, weight(more, top), 0.0), axis=0)
+    return count, mass
 
 
 @triton.jit
@@ -301,6 +318,8 @@ def _select_kernel(
     longest = tl.max(length, axis=0)
     row_tokens = tokens + row * chunks * CHUNK
 
+    x = load_gathered(row_tokens, length, 0, COLUMNS, PADDED)
+
     # Key 0 is below every token's: it keeps them all.
     kth = tl.zeros((), tl.uint32)
     kept = tl.full((), ALL, tl.int32)
@@ -310,9 +329,9 @@ def _select_kernel(
             for _ in range(32):
                 trial = kth | bit
                 bit = bit >> 1
-                count, _mass = from_key(row_tokens, length, longest, trial, top, COLUMNS, PADDED)
+                count, _mass = from_key(x, row_tokens, length, longest, trial, top, COLUMNS, PADDED)
                 kth = tl.where(in_high + count >= k, trial, kth)
-            count, mass = from_key(row_tokens, length, longest, kth + 1, top, COLUMNS, PADDED)
+            count, mass = from_key(x, row_tokens, length, longest, kth + 1, top, COLUMNS, PADDED)
             total = mass
             if kth > 0:
                 kept = k - in_high - count
@@ -321,7 +340,7 @@ def _select_kernel(
     if HAS_P:  # noqa: SIM102
         if p < 1.0:
             if (k >= vocabulary) & (total == 0.0):
-                _count, total = from_key(row_tokens, length, longest, tl.zeros((), tl.uint32), top, COLUMNS, PADDED)
+                _count, total = from_key(x, row_tokens, length, longest, tl.zeros((), tl.uint32), top, COLUMNS, PADDED)
             # The smallest number stands for zero, so that the first token stays.
             target = tl.maximum(p * total, 1e-30)
             nth = tl.zeros((), tl.uint32)
@@ -329,9 +348,9 @@ def _select_kernel(
             for _ in range(32):
                 trial = nth | bit
                 bit = bit >> 1
-                _count, mass = from_key(row_tokens, length, longest, trial, top, COLUMNS, PADDED)
+                _count, mass = from_key(x, row_tokens, length, longest, trial, top, COLUMNS, PADDED)
                 nth = tl.where((trial <= kth) | (high_mass + mass >= target), trial, nth)
-            _count, mass = from_key(row_tokens, length, longest, nth + 1, top, COLUMNS, PADDED)
+            _count, mass = from_key(x, row_tokens, length, longest, nth + 1, top, COLUMNS, PADDED)
             if nth > 0:
                 ties = (target - high_mass - mass) / tl.maximum(weight(value_of(nth), top), 1e-30)
                 ties = tl.minimum(tl.maximum(tl.ceil(ties), 1.0), 1e9).to(tl.int32)
@@ -342,16 +361,16 @@ def _select_kernel(
     for start in range(0, longest, COLUMNS):
         column = start + tl.arange(0, COLUMNS)[None, :]
         mask = column < length[:, None]
-        x = tl.load(row_tokens + lane[:, None] * CHUNK + column, mask=mask, other=float("-inf"))
-        ties += tl.sum((mask & (key_of(x) == nth)).to(tl.int32), axis=1)
+        gathered = tl.load(row_tokens + lane[:, None] * CHUNK + column, mask=mask, other=float("-inf"))
+        ties += tl.sum((mask & (key_of(gathered) == nth)).to(tl.int32), axis=1)
     before = tl.cumsum(ties, axis=0) - ties
     last_id = tl.full((), -1, tl.int32)
     for start in range(0, longest, COLUMNS):
         column = start + tl.arange(0, COLUMNS)[None, :]
         mask = column < length[:, None]
         at = lane[:, None] * CHUNK + column
-        x = tl.load(row_tokens + at, mask=mask, other=float("-inf"))
-        is_tie = mask & (key_of(x) == nth)
+        gathered = tl.load(row_tokens + at, mask=mask, other=float("-inf"))
+        is_tie = mask & (key_of(gathered) == nth)
         number = before[:, None] + tl.cumsum(is_tie.to(tl.int32), axis=1)
         ids = lane[:, None] * CHUNK + tl.load(places + row * chunks * CHUNK + at, mask=mask, other=0)
         stays = tl.where(is_tie & (number <= kept), ids, -1)
@@ -409,12 +428,15 @@ def apply_top_k_top_p(*, output: Any, logits: Any, k: Any, p: Any) -> None:
     row = (logits, *logits.stride(), k, p)
     found = (tops, bottoms, levels, counts, masses)
     has = {"HAS_K": k is not None, "HAS_P": p is not None}
-    grid = (rows, chunks)
+    # Many rows fill the device with fewer programs each, which then share the work of finding the interval.
+    shared = (rows, triton.cdiv(chunks, max(1, min(8, rows * chunks // 1024))))
     if k is not None or p is not None:
-        _survey_kernel[grid](tops, bottoms, *row, vocabulary, **has)
+        _survey_kernel[shared](tops, bottoms, *row, chunks, vocabulary, **has)
         for i in range(ROUNDS):
-            _narrow_kernel[grid](*found, *row, vocabulary, ROUND=i, PADDED=padded, **has)
-        _gather_kernel[grid](tokens, places, lengths, *found, *row, vocabulary, ROUNDS=ROUNDS, PADDED=padded, **has)
+            _narrow_kernel[shared](*found, *row, chunks, vocabulary, ROUND=i, PADDED=padded, num_warps=8, **has)
+        _gather_kernel[shared](
+            tokens, places, lengths, *found, *row, chunks, vocabulary, ROUNDS=ROUNDS, PADDED=padded, num_warps=8, **has
+        )
     _select_kernel[(rows,)](
         nth_keys,
         last_ids,
@@ -432,4 +454,4 @@ def apply_top_k_top_p(*, output: Any, logits: Any, k: Any, p: Any) -> None:
         num_warps=8,
         **has,
     )
-    _mask_kernel[grid](output, *output.stride(), logits, *logits.stride(), nth_keys, last_ids, vocabulary)
+    _mask_kernel[(rows, chunks)](output, *output.stride(), logits, *logits.stride(), nth_keys, last_ids, vocabulary)

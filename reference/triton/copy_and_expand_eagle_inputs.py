@@ -100,8 +100,8 @@ def copy_and_expand_eagle_inputs(
     if requests == 0:
         return
     block = 256
-    # The host does not know how long a request is: programs share a long one, and cost nothing on a short one.
-    shares = min(triton.cdiv(total_input_tokens + num_padding_slots_per_request, block), 16)
+    # The host knows only the mean length: programs for twice of it, which go on where a request is longer.
+    shares = min(triton.cdiv(2 * total_input_tokens // requests + num_padding_slots_per_request, block), 16)
     _copy_kernel[(requests, shares)](
         target_token_ids_ptr,
         target_token_ids_ptr.stride(0),

@@ -17,7 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
-_BLOCK = 4096
+_BLOCK = 8192
 
 
 @triton.jit
@@ -63,16 +63,17 @@ def _race_kernel(
 ):
     token = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
-    request = request_of(cu_num_draft_tokens, requests, token, PADDED_REQUESTS)
-    if request >= requests:
-        return
     ids = block * BLOCK + tl.arange(0, BLOCK)
     mask = ids < vocab_size
+    # Under way while the request is looked up.
     mass = load_probs(target_probs + token * target_stride_0, target_stride_1, ids, mask)
     if NO_DRAFT_PROBS:
         mass = tl.where(ids == tl.load(draft_token_ids + token), 0.0, mass)
     else:
         mass = mass - load_probs(draft_probs + token * draft_stride_0, draft_stride_1, ids, mask)
+    request = request_of(cu_num_draft_tokens, requests, token, PADDED_REQUESTS)
+    if request >= requests:
+        return
     noise = tl.load(inv_q + request * inv_q_stride_0 + ids.to(tl.int64) * inv_q_stride_1, mask=mask, other=0.0)
     score, index = tl.max(race(tl.where(mask, mass, 0.0), noise), axis=0, return_indices=True)
     out = token * tl.num_programs(1) + block
@@ -101,14 +102,14 @@ def _settle_kernel(
     BLOCK: tl.constexpr,
 ):
     token = tl.program_id(0).to(tl.int64)
-    request = request_of(cu_num_draft_tokens, requests, token, PADDED_REQUESTS)
-    if request >= requests:
+    if token >= tl.load(cu_num_draft_tokens + requests - 1).to(tl.int64):
         return
     lanes = tl.arange(0, PADDED)
     scores = tl.load(best_score + token * blocks + lanes, mask=lanes < blocks, other=float("-inf"))
     score, block = tl.max(scores, axis=0, return_indices=True)
     winner = tl.load(best_id + token * blocks + block)
     if score == float("-inf"):
+        request = request_of(cu_num_draft_tokens, requests, token, PADDED_REQUESTS)
         winner = tl.zeros((), tl.int32)
         for first in range(0, vocab_size, BLOCK):
             ids = first + tl.arange(0, BLOCK)
