@@ -1,10 +1,16 @@
-"""How a drafter draws: greedy requests take the argmax, others draw from the drafter's own distribution."""
+"""How a drafter draws: greedy requests take the argmax, others draw from the drafter's own distribution.
+
+`sample_drafts` is for the flat family, whose requests have generators; `sample_drafts_by_seed` for the request-state
+family, whose random numbers are counted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
+
+from . import ops
 
 _TINY = torch.finfo(torch.float32).tiny
 
@@ -38,3 +44,47 @@ def sample_drafts(
         if temperature:
             scores[row] /= exponential_noise(scores.shape[1], generators[row], scores.device)
     return scores.argmax(dim=-1), probs
+
+
+def sample_drafts_by_seed(
+    logits: torch.Tensor,
+    *,
+    idx_mapping: torch.Tensor,
+    temperature: torch.Tensor,
+    seed: torch.Tensor,
+    pos: torch.Tensor,
+    step: int,
+    draft_logits: torch.Tensor,
+) -> torch.Tensor:
+    """Draw the draft of one step for every request, and keep what it was drawn from for verification.
+
+    The random numbers are those of drafts: a verification at the same position and step has others.
+
+    Args:
+        logits: [B, V] over the target's vocabulary, before temperature.
+        idx_mapping: [B] int32 state of each request; -1 only pads and draws nothing.
+        temperature: [R] float32; 0 takes the argmax.
+        seed: [R] int64.
+        pos: [B] int64 position of the token that the draft follows.
+        step: how many drafts of the block come before it.
+        draft_logits: [R, K, V] float32; [state, step] receives the request's logits.
+
+    Returns:
+        Token ids [B] int64; 0 where a request only pads.
+    """
+    token_ids = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)
+    ops.run(
+        "gumbel_sample",
+        logits.device,
+        sampled=token_ids,
+        logits=logits,
+        expanded_idx_mapping=idx_mapping,
+        temperature=temperature,
+        seed=seed,
+        pos=pos,
+        apply_temperature=True,
+        is_drafting=True,
+        logits_cache=draft_logits,
+        logits_cache_col=torch.full_like(idx_mapping, step),
+    )
+    return token_ids

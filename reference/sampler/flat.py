@@ -15,6 +15,7 @@ import torch
 
 from . import ops
 from .drafting import exponential_noise
+from .min_p import mask_below_min_p
 
 PLACEHOLDER = -1
 _TILE = 8192
@@ -185,8 +186,7 @@ class FlatSampler:
 
         logits /= expand(params.temperature, replace_from=0, replace_to=1)[:, None]
         if params.min_p is not None:
-            floor = torch.log(expand(params.min_p))[:, None] + logits.amax(dim=-1, keepdim=True)
-            logits.masked_fill_(logits < floor, float("-inf"))
+            mask_below_min_p(logits, expand(params.min_p))
         if params.top_k is not None or params.top_p is not None:
             ops.run(
                 "apply_top_k_top_p",

@@ -9,6 +9,25 @@ import torch
 from verispec.engines.generation import TokenLogprobs
 
 
+def row_logprobs(
+    logits: torch.Tensor, token_ids: torch.Tensor, top: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return log-probabilities without reading a device's memory from the host.
+
+    Args:
+        logits: [L, V].
+        token_ids: [L] int64, the token of each row.
+        top: how many most likely tokens are wanted.
+
+    Returns:
+        The log-probability of each row's token [L], and the ids and log-probabilities of the `top` most likely ones in
+        falling order, [L, top] each.
+    """
+    logprobs = torch.log_softmax(logits.float(), dim=-1)
+    values, ids = logprobs.topk(min(top, logprobs.shape[1]), dim=-1)
+    return logprobs.gather(1, token_ids[:, None])[:, 0], ids, values
+
+
 def gather_logprobs(
     logits: torch.Tensor, emitted: Sequence[Sequence[int]], counts: Sequence[int], wanted: Sequence[int | None]
 ) -> list[list[TokenLogprobs]]:
@@ -26,11 +45,11 @@ def gather_logprobs(
     for tokens, drafts, top in zip(emitted, counts, wanted, strict=True):
         rows: list[TokenLogprobs] = []
         if top is not None:
-            logprobs = torch.log_softmax(logits[start : start + len(tokens)].float(), dim=-1)
-            values, ids = logprobs.topk(min(top, logprobs.shape[1]), dim=-1)
+            ids_of_request = torch.tensor(tokens, device=logits.device)
+            own, ids, values = row_logprobs(logits[start : start + len(tokens)], ids_of_request, top)
             rows = [
-                TokenLogprobs(float(row[token]), tuple(zip(best_ids, best, strict=True)))
-                for row, token, best, best_ids in zip(logprobs, tokens, values.tolist(), ids.tolist(), strict=True)
+                TokenLogprobs(sampled, tuple(zip(best_ids, best, strict=True)))
+                for sampled, best_ids, best in zip(own.tolist(), ids.tolist(), values.tolist(), strict=True)
             ]
         results.append(rows)
         start += drafts + 1

@@ -1,0 +1,261 @@
+"""The whole sampler of the request-state family: logits and drafts of a batch in, the tokens of each request out.
+
+Requests live in states, rows of tables that stay on the device; a batch names the state of each of its requests, and
+-1 where a captured graph's batch is only padded. Random numbers are Philox words of the state's seed and of the row's
+position, so that no generator is kept and no number depends on the batch or on the platform. Nothing here reads a
+device's memory from the host: shapes are all that decides what is launched, so a step can be captured as a graph.
+
+Terms are those of `verispec.reference.contracts._request_state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from . import ops
+from .min_p import mask_below_min_p
+from .top_k_top_p import apply_top_k_top_p
+
+PLACEHOLDER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStates:
+    """What the sampler knows of every request, one row a state; R is the most requests that the engine holds.
+
+    Attributes:
+        temperature: [R] float32; 0 is greedy.
+        seed: [R] int64, of the request's random numbers; unseeded requests need one too.
+        top_k: [R] int32, V keeps all; None when no request uses it, as are the next two.
+        top_p: [R] float32, 1 keeps all.
+        min_p: [R] float32, 0 keeps all.
+        draft_logits: [R, K, V] float32, what the drafts of each step were drawn from, before temperature; the drafter
+            writes it (`drafting.sample_drafts_by_seed`). None when drafts are certain (argmax, prompt lookup).
+    """
+
+    temperature: torch.Tensor
+    seed: torch.Tensor
+    top_k: torch.Tensor | None = None
+    top_p: torch.Tensor | None = None
+    min_p: torch.Tensor | None = None
+    draft_logits: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRows:
+    """The rows of a batch: B requests, L target rows, padding included.
+
+    Attributes:
+        draft_sampled: [L] int32 input token of each row, so the draft of a row stands in the next; -1 is a placeholder.
+        cu_num_logits: [B + 1] int32 first row of each request, and the end of the last.
+        pos: [L] int64 position of each row's input token.
+        idx_mapping: [B] int32 state of each request; -1 only pads.
+        expanded_idx_mapping: [L] int32 state of each row; -1 only pads.
+        expanded_local_pos: [L] int32 step of each row in its request.
+        max_rows: most rows of a request, which is the columns of the result.
+    """
+
+    draft_sampled: torch.Tensor
+    cu_num_logits: torch.Tensor
+    pos: torch.Tensor
+    idx_mapping: torch.Tensor
+    expanded_idx_mapping: torch.Tensor
+    expanded_local_pos: torch.Tensor
+    max_rows: int
+
+    @classmethod
+    def of(
+        cls,
+        inputs: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        states: Sequence[int],
+        device: torch.device,
+    ) -> RequestRows:
+        """Lay out the rows of a batch that the host knows.
+
+        Args:
+            inputs: per request its last token, then its drafts.
+            starts: position of each request's last token.
+            states: state of each request.
+            device: where the tensors shall be.
+        """
+        counts = [len(tokens) for tokens in inputs]
+        steps = [step for count in counts for step in range(count)]
+        pos = [start + step for start, count in zip(starts, counts, strict=True) for step in range(count)]
+        owners = [state for state, count in zip(states, counts, strict=True) for _ in range(count)]
+        ends = [sum(counts[:b]) for b in range(len(counts) + 1)]
+
+        def upload(values: Sequence[int], dtype: torch.dtype = torch.int32) -> torch.Tensor:
+            return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
+
+        return cls(
+            upload([token for tokens in inputs for token in tokens]),
+            upload(ends),
+            upload(pos, torch.int64),
+            upload(states),
+            upload(owners),
+            upload(steps),
+            max(counts, default=1),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What a step emitted: `token_ids` [B, max_rows] int64, -1 behind the last, and `counts` [B] int32 of them.
+
+    A request that only pads has no token.
+    """
+
+    token_ids: torch.Tensor
+    counts: torch.Tensor
+
+
+class RequestStateSampler:
+    """Verifies drafts and samples by the request-state ops.
+
+    Args:
+        block_verification: verify the drafts of a request as one block (Sun et al. 2024) instead of one by one.
+        synthetic_rates: [K] float32 conditional acceptance rates; drafts are then accepted by rate, whatever the models
+            say, and `block_verification` has no meaning. None is ordinary verification.
+    """
+
+    def __init__(self, *, block_verification: bool = False, synthetic_rates: torch.Tensor | None = None) -> None:
+        self._block_verification = block_verification
+        self._synthetic_rates = synthetic_rates
+
+    def sample(self, logits: torch.Tensor, rows: RequestRows, states: RequestStates) -> Sampled:
+        """Verify and sample a batch in which greedy, sampled and padding requests are mixed.
+
+        Args:
+            logits: [L, V] float32 of the target, before temperature. They are tempered and masked in place.
+            rows: whose they are and what was drafted.
+            states: of all requests.
+        """
+        constrain(logits, rows, states)
+        device, batch_size = logits.device, rows.idx_mapping.shape[0]
+        token_ids = torch.full((batch_size, rows.max_rows), PLACEHOLDER, dtype=torch.int64, device=device)
+        counts = torch.zeros(batch_size, dtype=torch.int32, device=device)
+        if self._synthetic_rates is None:
+            self._verify(token_ids, counts, logits, rows, states)
+        else:
+            self._accept_by_rate(token_ids, counts, logits, rows, states, self._synthetic_rates)
+        # A verification may leave drafts behind the token that it ended with.
+        step = torch.arange(rows.max_rows, device=device)
+        return Sampled(token_ids.masked_fill_(step >= counts[:, None], PLACEHOLDER), counts)
+
+    def _verify(
+        self,
+        token_ids: torch.Tensor,
+        counts: torch.Tensor,
+        logits: torch.Tensor,
+        rows: RequestRows,
+        states: RequestStates,
+    ) -> None:
+        accepted = torch.zeros_like(counts)
+        target_logsumexp = torch.zeros(counts.shape, device=logits.device)
+        draft_logsumexp = torch.zeros_like(target_logsumexp)
+        log_prefix_ratio = torch.zeros_like(target_logsumexp) if self._block_verification else None
+        handed_on = {
+            "sampled": token_ids,
+            "num_accepted": accepted,
+            "target_logsumexp": target_logsumexp,
+            "draft_logsumexp": draft_logsumexp,
+        }
+        read = {
+            "target_logits": logits,
+            "draft_logits": states.draft_logits,
+            "draft_sampled": rows.draft_sampled,
+            "cu_num_logits": rows.cu_num_logits,
+            "pos": rows.pos,
+            "idx_mapping": rows.idx_mapping,
+            "temperature": states.temperature,
+            "seed": states.seed,
+        }
+        expanded = {
+            "expanded_idx_mapping": rows.expanded_idx_mapping,
+            "expanded_local_pos": rows.expanded_local_pos,
+        }
+        if log_prefix_ratio is None:
+            ops.run("probabilistic_rejection", logits.device, **handed_on, **read, **expanded)
+        else:
+            block = {"log_prefix_ratio": log_prefix_ratio}
+            ops.run("block_verification", logits.device, **handed_on, **block, **read, **expanded)
+        ops.run(
+            "residual_resample",
+            logits.device,
+            num_sampled=counts,
+            log_prefix_ratio=log_prefix_ratio,
+            **handed_on,
+            **read,
+        )
+
+    @staticmethod
+    def _accept_by_rate(
+        token_ids: torch.Tensor,
+        counts: torch.Tensor,
+        logits: torch.Tensor,
+        rows: RequestRows,
+        states: RequestStates,
+        rates: torch.Tensor,
+    ) -> None:
+        target_sampled = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)
+        ops.run(
+            "gumbel_sample",
+            logits.device,
+            sampled=target_sampled,
+            logits=logits,
+            expanded_idx_mapping=rows.expanded_idx_mapping,
+            temperature=states.temperature,
+            seed=states.seed,
+            pos=rows.pos,
+            apply_temperature=False,
+            is_drafting=False,
+        )
+        ops.run(
+            "synthetic_rejection",
+            logits.device,
+            sampled=token_ids,
+            num_sampled=counts,
+            target_sampled=target_sampled,
+            draft_sampled=rows.draft_sampled,
+            cu_num_logits=rows.cu_num_logits,
+            pos=rows.pos,
+            idx_mapping=rows.idx_mapping,
+            seed=states.seed,
+            acceptance_rates=rates,
+        )
+
+
+def constrain(logits: torch.Tensor, rows: RequestRows, states: RequestStates) -> None:
+    """Temperature, min-p, top-k and top-p, in place; each state's values serve all of its rows."""
+    # A padding row takes what state 0 has: nobody reads the row.
+    owners = rows.expanded_idx_mapping.clamp(min=0)
+
+    def expand(values: torch.Tensor | None) -> torch.Tensor | None:
+        return None if values is None else values.index_select(0, owners)
+
+    temperature = states.temperature.index_select(0, owners)
+    logits /= temperature.masked_fill(temperature == 0, 1)[:, None]
+    min_p, top_k, top_p = expand(states.min_p), expand(states.top_k), expand(states.top_p)
+    if min_p is not None:
+        mask_below_min_p(logits, min_p)
+    if top_k is not None or top_p is not None:
+        apply_top_k_top_p(logits, top_k, top_p, inplace=True)
+
+
+def flatten(sampled: Sampled, rows: RequestRows) -> torch.Tensor:
+    """The emitted tokens in the order of the target's rows, [L] int64; 0 in a row whose token was not emitted."""
+    device = sampled.token_ids.device
+    flat = torch.zeros(rows.draft_sampled.shape[0], dtype=torch.int64, device=device)
+    ops.run(
+        "flatten_sampled",
+        device,
+        flat_sampled=flat,
+        sampled=sampled.token_ids,
+        num_sampled=sampled.counts,
+        cu_num_logits=rows.cu_num_logits,
+    )
+    return flat

@@ -1,0 +1,95 @@
+"""The request-state sampler behind the harness's whole-sampler protocol (`verispec.engines.sampling`)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from verispec.engines.sampling import Draws, SamplerBatch, Trace
+from verispec.reference.oracle.philox import Draw, gumbel, uniform
+
+from .request_state import RequestRows, RequestStates, RequestStateSampler
+from .synthetic_rates import unconditional_to_conditional_rates
+
+
+class WholeRequestStateSampler:
+    """Answers one `SamplerBatch` at a time; a request without a seed gets one from torch's default generator.
+
+    Every block is taken to stand at the start of its sequence, so that row i has position i. States are handed out in
+    reverse order: a batch whose states are its places would not show which of the two an op reads.
+
+    Args:
+        device: where the sampler runs; batches and answers are on the CPU.
+        block_verification: verify blocks instead of tokens.
+    """
+
+    def __init__(self, device: str = "cpu", *, block_verification: bool = False) -> None:
+        self._device = torch.device(device)
+        self._block_verification = block_verification
+
+    def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        return self._sample(batch, self._seeds(batch))
+
+    def trace(self, batch: SamplerBatch) -> Trace:
+        """The tokens of each request, and the random numbers that the contract counts for its position and steps.
+
+        They are known of every sampled request with drafts; the noise is that of the row in which its last token was
+        drawn. After block verification the rule of `Draws` does not hold, so none are told.
+        """
+        seeds = self._seeds(batch)
+        tokens = self._sample(batch, seeds)
+        draws: list[Draws | None] = [None] * len(tokens)
+        if self._block_verification:
+            return Trace(tokens, draws)
+        for b, (seed, count, emitted) in enumerate(zip(seeds, batch.counts, tokens, strict=True)):
+            if count and float(batch.temperature[b]) > 0:
+                last = len(emitted) - 1
+                numbers = [uniform(seed, step, step, Draw.ACCEPT) for step in range(count)]
+                noise = np.exp(-gumbel(seed, last, last, Draw.TARGET, batch.vocab_size))
+                bonus = emitted[-1] if last == count else -1
+                draws[b] = Draws(torch.tensor(numbers, dtype=torch.float64), torch.from_numpy(noise), bonus)
+        return Trace(tokens, draws)
+
+    @staticmethod
+    def _seeds(batch: SamplerBatch) -> list[int]:
+        fresh = torch.randint(-(2**63), 2**63 - 1, (len(batch.counts),), dtype=torch.int64).tolist()
+        given = batch.seeds or fresh
+        return [new if seed is None else seed for seed, new in zip(given, fresh, strict=True)]
+
+    def _sample(self, batch: SamplerBatch, seeds: list[int]) -> list[list[int]]:
+        device, count = self._device, len(seeds)
+        states = list(range(count))[::-1]
+        rows = RequestRows.of([[0, *ids] for ids in batch.draft_token_ids], [0] * count, states, device)
+
+        def table(values: torch.Tensor | None) -> torch.Tensor | None:
+            return None if values is None else values.flip(0).to(device)
+
+        temperature = batch.temperature.float()
+        tables = RequestStates(
+            temperature.flip(0).to(device),
+            torch.tensor(seeds, dtype=torch.int64).flip(0).to(device),
+            table(batch.top_k),
+            table(batch.top_p),
+            draft_logits=_draft_logits(batch, states, temperature).to(device)
+            if batch.draft_probs is not None
+            else None,
+        )
+        rates = None
+        if batch.synthetic_rates is not None:
+            conditional = unconditional_to_conditional_rates(batch.synthetic_rates)
+            rates = torch.tensor(conditional, dtype=torch.float32, device=device)
+        sampler = RequestStateSampler(block_verification=self._block_verification, synthetic_rates=rates)
+        logits = torch.empty(batch.logits.shape, dtype=torch.float32, device=device).copy_(batch.logits)
+        sampled = sampler.sample(logits, rows, tables)
+        return [ids[:emitted] for ids, emitted in zip(sampled.token_ids.tolist(), sampled.counts.tolist(), strict=True)]
+
+
+def _draft_logits(batch: SamplerBatch, states: list[int], temperature: torch.Tensor) -> torch.Tensor:
+    """Logits [R, K, V] whose softmax over the temperature is the batch's draft distribution."""
+    assert batch.draft_probs is not None
+    logits = torch.zeros(len(states), max([1, *batch.counts]), batch.vocab_size)
+    start = 0
+    for state, heat, count in zip(states, temperature.tolist(), batch.counts, strict=True):
+        logits[state, :count] = batch.draft_probs[start : start + count].log() * (heat or 1.0)
+        start += count
+    return logits
