@@ -14,14 +14,21 @@ from .synthetic_rates import unconditional_to_conditional_rates
 
 
 class WholeFlatSampler:
-    """Answers one `SamplerBatch` at a time; a request without a seed draws from a fresh generator."""
+    """Answers one `SamplerBatch` at a time; a request without a seed draws from a fresh generator.
+
+    Args:
+        device: where the sampler runs; batches and answers are on the CPU.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = torch.device(device)
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
         return self.trace(batch).tokens
 
     def trace(self, batch: SamplerBatch) -> Trace:
         """The tokens of each request, and the random numbers of those that are seeded, sampled and have drafts."""
-        device = batch.logits.device
+        device = self._device
         seeds = batch.seeds or [None] * len(batch.draft_token_ids)
         generators = [_generator(seed, device) for seed in seeds]
         flat = list(itertools.chain.from_iterable(batch.draft_token_ids))
@@ -29,10 +36,11 @@ class WholeFlatSampler:
             batch.counts,
             torch.tensor(flat, dtype=torch.int32, device=device),
             torch.tensor(batch.counts, device=device).cumsum(0, dtype=torch.int32),
-            batch.draft_probs,
+            _moved(batch.draft_probs, device),
         )
-        params = SamplingTensors(batch.temperature, batch.top_k, batch.top_p)
-        sampled = _sampler(batch).sample(batch.logits.float().clone(), drafts, params, generators)
+        params = SamplingTensors(batch.temperature.to(device), _moved(batch.top_k, device), _moved(batch.top_p, device))
+        logits = torch.empty(batch.logits.shape, dtype=torch.float32, device=device).copy_(batch.logits)
+        sampled = _sampler(batch, device).sample(logits, drafts, params, generators)
         tokens = [[token for token in row if token >= 0] for row in sampled.tolist()]
         draws: list[Draws | None] = [None] * len(tokens)
         for row, (seed, count) in enumerate(zip(seeds, batch.counts, strict=True)):
@@ -40,8 +48,13 @@ class WholeFlatSampler:
                 generator = _generator(seed, device)
                 exponential_noise(batch.vocab_size, generator, device)  # The bonus token is drawn first.
                 bonus = tokens[row][-1] if len(tokens[row]) == count + 1 else -1
-                draws[row] = replay(generator, count, batch.vocab_size, bonus)
+                drawn = replay(generator, count, batch.vocab_size, bonus)
+                draws[row] = Draws(drawn.uniform.cpu(), drawn.noise.cpu(), bonus)
         return Trace(tokens, draws)
+
+
+def _moved(tensor: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
+    return None if tensor is None else tensor.to(device)
 
 
 def _generator(seed: int | None, device: torch.device) -> torch.Generator:
@@ -53,8 +66,8 @@ def _generator(seed: int | None, device: torch.device) -> torch.Generator:
     return generator
 
 
-def _sampler(batch: SamplerBatch) -> FlatSampler:
+def _sampler(batch: SamplerBatch, device: torch.device) -> FlatSampler:
     if batch.synthetic_rates is None:
         return FlatSampler()
     rates = unconditional_to_conditional_rates(batch.synthetic_rates)
-    return FlatSampler(torch.tensor(rates, dtype=torch.float32, device=batch.logits.device))
+    return FlatSampler(torch.tensor(rates, dtype=torch.float32, device=device))

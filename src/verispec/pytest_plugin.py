@@ -81,7 +81,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _query(params: dict[str, Any]) -> str:
-    return ";".join(f"{name}={_text(value)}" for name, value in params.items())
+    return ";".join(f"{name}={_text(value)}" for name, value in params.items() if value is not None)
 
 
 def _text(value: Any) -> str:
@@ -140,7 +140,7 @@ def _name(item: pytest.Item) -> CaseId:
         raise pytest.UsageError(f"{item.nodeid}: a test in a suite needs @case, else it judges no clause")
     callspec = getattr(item, "callspec", None)
     params = {**(callspec.params if callspec else {}), **spec.fixed}
-    texts = tuple((name, _text(value)) for name, value in params.items())
+    texts = tuple((name, _text(value)) for name, value in params.items() if value is not None)
     item.stash[CASE] = CaseId(item.path.parent.name, subject_of(item), spec.clause, texts)
     item.stash[SPEC], item.stash[PARAMS] = spec, params
     return item.stash[CASE]

@@ -27,12 +27,14 @@ DRAFT = ["present", "absent"]
 COUNTS = (3, 0, 2, 5, 1, 0, 4)
 GREEDY = (1, 3, 5)
 """Requests that are greedy in a mixed batch; the first request is not."""
+FAMILIES = [None, "request-state"]
+"""The flat family, which every engine's default sampler is built on, and the request-state family."""
 
 
 @pytest.fixture
-def sampler(engine: Engine, seed: int) -> SamplerUnderTest:
+def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
     torch.manual_seed(seed)
-    whole = engine.sampler()
+    whole = engine.sampler() if family is None else engine.sampler(family)
     if isinstance(whole, Unsupported):
         raise UnsupportedCall(whole.reason)
     return SamplerUnderTest(whole)
@@ -51,7 +53,13 @@ def equal(expected: list[int], got: list[int], what: str) -> None:
         raise Mismatch(Failure(Kind.VALUE, f"{what} emitted {got}, expected {expected}", details=details))
 
 
-@case("WS-1", batch=["all greedy", "mixed"], draft=DRAFT, reach=lambda p: MIXED if p["batch"] == "mixed" else REACH)
+@case(
+    "WS-1",
+    family=FAMILIES,
+    batch=["all greedy", "mixed"],
+    draft=DRAFT,
+    reach=lambda p: MIXED if p["batch"] == "mixed" else REACH,
+)
 def test_a_greedy_request_emits_the_argmax(sampler: SamplerUnderTest, seed: int, batch: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(5):
@@ -61,7 +69,9 @@ def test_a_greedy_request_emits_the_argmax(sampler: SamplerUnderTest, seed: int,
             equal(greedy_tokens(step, b), tokens[b], f"greedy request {b} of a batch that is {batch}")
 
 
-@case("WS-2", change=["alone", "permuted", "other neighbours"], draft=DRAFT, reach="requests come and go")
+@case(
+    "WS-2", family=FAMILIES, change=["alone", "permuted", "other neighbours"], draft=DRAFT, reach="requests come and go"
+)
 def test_requests_do_not_see_each_other(sampler: SamplerUnderTest, seed: int, change: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     step = mixed(rng, draft)
@@ -79,7 +89,7 @@ def test_requests_do_not_see_each_other(sampler: SamplerUnderTest, seed: int, ch
         equal(tokens[b], got, f"request {b} ({change})")
 
 
-@case("WS-3", draft=DRAFT, reach="a request with a seed")
+@case("WS-3", family=FAMILIES, draft=DRAFT, reach="a request with a seed")
 def test_a_seed_gives_the_same_tokens(sampler: SamplerUnderTest, seed: int, draft: str) -> None:
     step = mixed(np.random.default_rng(seed), draft)
     first, second = sampler(step), sampler(step)
@@ -87,7 +97,7 @@ def test_a_seed_gives_the_same_tokens(sampler: SamplerUnderTest, seed: int, draf
         equal(first[b], second[b], f"request {b} with the same seed")
 
 
-@case("WS-3", check="seeds differ", reach="requests with different seeds")
+@case("WS-3", family=FAMILIES, check="seeds differ", reach="requests with different seeds")
 def test_different_seeds_give_different_tokens(sampler: SamplerUnderTest) -> None:
     """64 equal requests under 64 seeds on a flat target of 50 tokens: all equal has probability 50^-63."""
     step = random_sampler_batch(np.random.default_rng(0), [1] * 64, draft=False, spread=0.0, seeds=list(range(64)))
@@ -95,7 +105,13 @@ def test_different_seeds_give_different_tokens(sampler: SamplerUnderTest) -> Non
         raise Mismatch(Failure(Kind.RELATION, "64 seeds gave the same tokens 64 times"))
 
 
-@case("WS-4", heat=["cold", "one cold among hot"], draft=DRAFT, reach="requests with temperatures of their own")
+@case(
+    "WS-4",
+    family=FAMILIES,
+    heat=["cold", "one cold among hot"],
+    draft=DRAFT,
+    reach="requests with temperatures of their own",
+)
 def test_each_request_has_its_own_temperature(sampler: SamplerUnderTest, seed: int, heat: str, draft: str) -> None:
     """At T = 1e-3 and logits with a spread of 3 a sampled request is greedy but for an e^-100 chance or less."""
     rng = np.random.default_rng(seed)
@@ -114,7 +130,7 @@ def separate(step: SamplerBatch) -> None:
     step.logits.scatter_add_(1, best, step.logits.new_ones(best.shape))
 
 
-@case("WS-5", draft=DRAFT, batch=["all", "some"], reach="requests with top_k=1")
+@case("WS-5", family=FAMILIES, draft=DRAFT, batch=["all", "some"], reach="requests with top_k=1")
 def test_top_k_of_one_is_greedy(sampler: SamplerUnderTest, seed: int, draft: str, batch: str) -> None:
     rng = np.random.default_rng(seed)
     top_k = np.where(np.arange(len(COUNTS)) % 2 == 0, 1, 1 if batch == "all" else 50)
@@ -125,7 +141,13 @@ def test_top_k_of_one_is_greedy(sampler: SamplerUnderTest, seed: int, draft: str
             equal(greedy_tokens(step, b), tokens[b], f"request {b} with top_k = 1")
 
 
-@case("WS-6", limit=["top_k", "top_p", "both"], draft=DRAFT, reach="requests with top_k and top_p of their own")
+@case(
+    "WS-6",
+    family=FAMILIES,
+    limit=["top_k", "top_p", "both"],
+    draft=DRAFT,
+    reach="requests with top_k and top_p of their own",
+)
 def test_excluded_tokens_are_never_emitted(sampler: SamplerUnderTest, seed: int, limit: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     top_k = np.array([3, 5, 50, 2, 4, 1, 3])
@@ -150,7 +172,12 @@ def widened(step: SamplerBatch) -> SamplerBatch:
     return SamplerBatch(step.logits, step.draft_token_ids, step.temperature, step.draft_probs, step.top_k, top_p)
 
 
-@case("WS-7", batch=["all greedy", "all sampled", "mixed"], reach="the first step after a prefill has no drafts")
+@case(
+    "WS-7",
+    family=FAMILIES,
+    batch=["all greedy", "all sampled", "mixed"],
+    reach="the first step after a prefill has no drafts",
+)
 def test_without_drafts_one_token_is_emitted(sampler: SamplerUnderTest, seed: int, batch: str) -> None:
     heat = {"all greedy": 0.0, "all sampled": 0.8, "mixed": [0.0, 0.8, 0.0]}[batch]
     step = random_sampler_batch(np.random.default_rng(seed), [0, 0, 0], temperature=heat, draft=False)
@@ -161,6 +188,7 @@ def test_without_drafts_one_token_is_emitted(sampler: SamplerUnderTest, seed: in
 
 @case(
     "WS-8",
+    family=FAMILIES,
     draft=DRAFT,
     batch=["all greedy", "all sampled", "mixed"],
     reach="the scheduler pads drafts with -1, for instance after a prefix-cache hit",
@@ -190,6 +218,7 @@ MARGIN = 1e-4
 
 @case(
     "WS-9",
+    family=FAMILIES,
     draft=DRAFT,
     limits=["none", "top_k", "top_p"],
     batch=["all sampled", "mixed"],
@@ -268,7 +297,7 @@ def law_batch(rng: np.random.Generator, requests: int, draft: str, limits: str) 
 LIMITS = ["none", "temperature", "top_k", "top_p"]
 
 
-@case("WS-10", mode="law", limits=LIMITS, draft=DRAFT, reach="every sampled request")
+@case("WS-10", family=FAMILIES, mode="law", limits=LIMITS, draft=DRAFT, reach="every sampled request")
 def test_the_first_token_follows_the_target(sampler: SamplerUnderTest, seed: int, limits: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     counts = np.zeros(6, dtype=np.int64)
@@ -279,7 +308,7 @@ def test_the_first_token_follows_the_target(sampler: SamplerUnderTest, seed: int
     follows(counts.tolist(), law, "first token")
 
 
-@case("WS-10", mode="law", place="bonus", limits=LIMITS, reach="every sampled request")
+@case("WS-10", family=FAMILIES, mode="law", place="bonus", limits=LIMITS, reach="every sampled request")
 def test_the_bonus_token_follows_the_target(sampler: SamplerUnderTest, seed: int, limits: str) -> None:
     rng = np.random.default_rng(seed)
     counts = np.zeros(6, dtype=np.int64)
@@ -290,7 +319,7 @@ def test_the_bonus_token_follows_the_target(sampler: SamplerUnderTest, seed: int
     follows(counts.tolist(), law, "bonus token")
 
 
-@case("WS-11", mode="law", limits=LIMITS, draft=DRAFT, reach="every sampled request")
+@case("WS-11", family=FAMILIES, mode="law", limits=LIMITS, draft=DRAFT, reach="every sampled request")
 def test_drafts_are_accepted_at_the_overlap(sampler: SamplerUnderTest, seed: int, limits: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     accepted, trials, overlap = 0, 0, 0.0

@@ -18,12 +18,14 @@ REACH = "rejection_sample_method=synthetic is an accepted configuration"
 BATCHES = ["all greedy", "all sampled", "mixed"]
 RATES = [0.8, 0.5, 0.2]
 """Unconditional: the chance that a position and all before it are accepted."""
+FAMILIES = [None, "request-state"]
+"""The flat family, which every engine's default sampler is built on, and the request-state family."""
 
 
 @pytest.fixture
-def sampler(engine: Engine, seed: int) -> SamplerUnderTest:
+def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
     torch.manual_seed(seed)
-    whole = engine.sampler()
+    whole = engine.sampler() if family is None else engine.sampler(family)
     if isinstance(whole, Unsupported):
         raise UnsupportedCall(whole.reason)
     return SamplerUnderTest(whole)
@@ -33,7 +35,7 @@ def temperatures(batch: str, requests: int) -> Any:
     return {"all greedy": 0.0, "all sampled": 0.8, "mixed": np.where(np.arange(requests) % 2, 0.0, 0.8)}[batch]
 
 
-@case("WS-13", rate=[0, 1], batch=BATCHES, draft=["present", "absent"], reach=REACH)
+@case("WS-13", family=FAMILIES, rate=[0, 1], batch=BATCHES, draft=["present", "absent"], reach=REACH)
 def test_certain_rates(sampler: SamplerUnderTest, seed: int, rate: int, batch: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     counts = (3, 0, 2, 3, 1)
@@ -48,7 +50,7 @@ def test_certain_rates(sampler: SamplerUnderTest, seed: int, rate: int, batch: s
             raise Mismatch(Failure(Kind.VALUE, message))
 
 
-@case("WS-12", mode="law", position=[0, 1, 2], batch=BATCHES, reach=REACH)
+@case("WS-12", family=FAMILIES, mode="law", position=[0, 1, 2], batch=BATCHES, reach=REACH)
 def test_each_position_is_accepted_at_its_rate(sampler: SamplerUnderTest, seed: int, position: int, batch: str) -> None:
     """A rate off by 0.02 at 20,000 requests is seen with a chance above 0.99."""
     rng = np.random.default_rng(seed)

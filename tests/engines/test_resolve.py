@@ -24,7 +24,7 @@ class Complete:
     def op(self, name: str) -> Unsupported:
         return Unsupported("no ops")
 
-    def sampler(self) -> Unsupported:
+    def sampler(self, family: str = "flat") -> Unsupported:
         return Unsupported("no sampler")
 
     def load(self, target: Path, **options: Any) -> Unsupported:

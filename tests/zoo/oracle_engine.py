@@ -44,7 +44,7 @@ class OracleEngine:
     def op(self, name: str) -> OpFunction | Unsupported:
         return from_oracle(name) if name in contracts.names() else Unsupported(f"no op {name}")
 
-    def sampler(self) -> Unsupported:
+    def sampler(self, family: str = "flat") -> Unsupported:
         return Unsupported("the oracle has no whole sampler")
 
     def load(self, target: Path, **options: Any) -> Unsupported:

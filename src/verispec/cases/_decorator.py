@@ -43,8 +43,9 @@ class CaseSpec:
 def case(clause: str, *, reach: Reach = None, on: str = "", **params: Any) -> Callable[[Test], Test]:
     """Declare the cases of a test: the clause that they judge and their parameters.
 
-    A list gives one case a value and is passed to the test by name; any other value is fixed and
-    only part of the id, which keeps ids apart when several tests judge one clause. `reach` says how
+    A list gives one case a value and is passed to the test, or to a fixture of it, by name; None
+    stays out of the id. Any other value is fixed and only part of the id, which keeps ids apart
+    when several tests judge one clause. `reach` says how
     production gets there (a failure is then graded as an error), or is None when no known caller
     does (a note); it may be a function of the parameters. `on` names the one platform ("cuda") on
     which production gets there.

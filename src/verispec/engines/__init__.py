@@ -66,8 +66,8 @@ class Engine(Protocol):
         """The kernel that the engine's own callers reach for the op `name`."""
         ...
 
-    def sampler(self) -> Any | Unsupported:
-        """The whole sampler: logits and drafts in, tokens out (`verispec.engines.sampling`)."""
+    def sampler(self, family: str = "flat") -> Any | Unsupported:
+        """The whole sampler of a family of ops: logits and drafts in, tokens out (`verispec.engines.sampling`)."""
         ...
 
     def load(self, target: Path, **options: Any) -> Any | Unsupported:

@@ -51,7 +51,7 @@ class Child:
         call.__name__ = f"{self._name}/{name}"
         return call
 
-    def sampler(self) -> Unsupported:
+    def sampler(self, family: str = "flat") -> Unsupported:
         return Unsupported(f"{self._name} has no whole sampler here: only its ops run in a child process")
 
     def load(self, target: Path, **options: Any) -> Unsupported:

@@ -39,10 +39,16 @@ class Reference:
             return Unsupported(str(error.args[0]))
         return function
 
-    def sampler(self) -> Any | Unsupported:
+    def sampler(self, family: str = "flat") -> Any | Unsupported:
+        if family == "request-state":
+            from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
+
+            return WholeRequestStateSampler(self._description.device)
+        if family != "flat":
+            return Unsupported(f"the reference has no {family} sampler")
         from verispec.reference.sampler.whole import WholeFlatSampler
 
-        return WholeFlatSampler()
+        return WholeFlatSampler(self._description.device)
 
     def load(self, target: Path, **options: Any) -> Any | Unsupported:
         if self._kernels.__name__.endswith("triton") and self._description.device != "cuda":

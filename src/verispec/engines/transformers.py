@@ -40,7 +40,7 @@ class Transformers:
     def op(self, name: str) -> OpFunction | Unsupported:
         return Unsupported("transformers has no kernels of speculative decoding")
 
-    def sampler(self) -> Any | Unsupported:
+    def sampler(self, family: str = "flat") -> Any | Unsupported:
         return Unsupported("transformers has no sampler that takes a batch of drafts")
 
     def load(self, target: Path, **options: Any) -> Any | Unsupported:

@@ -12,7 +12,7 @@ from verispec.judge._failure import Failure, Inconclusive, Kind, Mismatch
 BUDGET = 1e-6
 """Probability that a run of a correct engine fails on any law."""
 
-LAW_CASES = 64
+LAW_CASES = 96
 """Most law cases of a run; each may raise a false alarm with probability BUDGET / LAW_CASES."""
 
 ALPHA = BUDGET / LAW_CASES

@@ -17,7 +17,7 @@ from verispec.engines import Description, OpFunction, Unsupported
 from verispec.engines._launch import positional
 from verispec.engines._refusal import guarded
 from verispec.engines.live import Live
-from verispec.engines.vllm import _fallbacks, _holders
+from verispec.engines.vllm import _fallbacks, _holders, _sampling_ops
 from verispec.errors import VerispecError
 from verispec.reference import contracts
 from verispec.reference.contracts import Contract
@@ -85,11 +85,11 @@ class Vllm:
         )
 
     def op(self, name: str) -> OpFunction | Unsupported:
-        if contracts.load(name).returns:
-            return _function(contracts.load(name))
         contract = contracts.load(name)
         if contract.returns:
-            return _plain_function(contract)
+            return _function(contract)
+        if (function := _sampling_ops.find(name)) is not None:
+            return function
         holder = self._holder(name)
         if isinstance(holder, Unsupported):
             return holder
@@ -100,7 +100,11 @@ class Vllm:
         launch.__name__ = holder.where
         return guarded(contract, launch)
 
-    def sampler(self) -> Any | Unsupported:
+    def sampler(self, family: str = "flat") -> Any | Unsupported:
+        if family != "flat":
+            if self.device == "cpu":
+                return Unsupported(f"vLLM's {family} sampler is made of Triton kernels, which it cannot run on the CPU")
+            return Unsupported(f"vLLM's {family} sampler is judged op by op; only its flat one is driven whole")
         from verispec.engines.vllm.sampler import make
 
         return make(self.device)
@@ -134,22 +138,6 @@ def _function(contract: Contract) -> OpFunction | Unsupported:
         if resolved is not None:
             function = resolved[2]
             return lambda *args, **kwargs: function(*positional(contract, args, kwargs).values())
-    return Unsupported(f"this vLLM has no {contract.name}")
-
-
-def _plain_function(contract: Contract) -> OpFunction | Unsupported:
-    """The function, or static method of a class, that vLLM has under one of the contract's names."""
-    for symbol in contract.symbols:
-        owner, _, function = symbol.name.rpartition(".")
-        module, _, class_ = owner.rpartition(".")
-        holder = (
-            getattr(_fallbacks.import_if_there(module), class_, None)
-            if class_[:1].isupper()
-            else _fallbacks.import_if_there(owner)
-        )
-        found: OpFunction | None = getattr(holder, function, None)
-        if found is not None:
-            return found
     return Unsupported(f"this vLLM has no {contract.name}")
 
 

@@ -55,7 +55,7 @@ class CpuFallbacks:
         call.__name__ = f"{FALLBACKS}.{wrapper.__name__}"
         return guarded(contract, call)
 
-    def sampler(self) -> Unsupported:
+    def sampler(self, family: str = "flat") -> Unsupported:
         return Unsupported("a source tree gives kernels, not a whole sampler: install vLLM for that")
 
     def load(self, target: Path, **options: Any) -> Unsupported:

@@ -65,7 +65,7 @@ class TritonKernels:
         call.__name__ = whole.function
         return guarded(contract, call)
 
-    def sampler(self) -> Unsupported:
+    def sampler(self, family: str = "flat") -> Unsupported:
         return Unsupported("a source tree gives kernels, not a whole sampler: install vLLM for that")
 
     def load(self, target: Path, **options: Any) -> Unsupported:
