@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -54,7 +54,8 @@ class Cause:
     case: str
     cases: tuple[str, ...]
     issues: tuple[str, ...] = ()
-    explained_by: str = ""
+    consequences: tuple[str, ...] = ()
+    """Cases of whole samplers and generations that pass as soon as the reference's kernel is in the op's place."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -76,14 +77,19 @@ class Gap:
 
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     """The causes of all failing records, errors before notes, then by the number of cases."""
-    failing = [r for r in records if r.failed]
+    explained: dict[str, list[str]] = defaultdict(list)
+    for record in records:
+        if record.failed and record.explained_by:
+            explained[record.explained_by.partition(",")[0]].append(record.id)
+    failing = [r for r in records if r.failed and not r.explained_by]
     whole = _wrong_throughout(records) | _wrong_alike(records)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
     groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for record in failing:
         groups[_key(record, whole, wrong)].append(record)
     causes = [_cause(group, records) for group in _joined(groups)]
-    return tuple(sorted(causes, key=lambda c: (c.level != "error", -len(c.cases), c.case)))
+    ordered = sorted(causes, key=lambda c: (c.level != "error", -len(c.cases), c.case))
+    return tuple(replace(c, consequences=tuple(explained.pop(c.subjects[0], ()))) for c in ordered)
 
 
 def gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
@@ -187,7 +193,6 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         case=headline.id,
         cases=tuple(r.id for r in group),
         issues=tuple(sorted({r.issue for r in group if r.issue})),
-        explained_by=headline.explained_by,
     )
 
 

@@ -161,8 +161,10 @@ def facts(cause: Cause) -> Iterator[str]:
     yield f"{extent(cause)}{'; ' + cause.where if cause.where else ''}"
     if cause.reach:
         yield f"reached: {cause.reach}"
-    if cause.explained_by:
-        yield f"explained by the fault of {cause.explained_by}"
+    if cause.consequences:
+        subjects = sorted({case.partition(":")[0].partition("/")[2] for case in cause.consequences})
+        among = f"{plural(len(cause.consequences), 'case')} of {', '.join(subjects)}"
+        yield f"also fails {among}, which pass with the reference's kernel in its place"
     for issue in cause.issues:
         yield f"tracked by {issue}"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from verispec.errors import VerispecError
 from verispec.static.sources import cache_dir
+from verispec.transplant import trial
 
 SEED = 7
 TIMEOUT = 300.0
@@ -22,7 +23,7 @@ class Plan:
 
     `only` are case ids, prefixes or patterns (all cases when empty), `exact` takes them as whole ids; `suites` are
     names of suite folders (all when empty), `timeout` seconds a case; `smoke` runs the first case of every clause,
-    `detail` records inputs and outputs.
+    `detail` records inputs and outputs, `transplanted` ops have the reference's kernel in place of the engine's.
     """
 
     engine: str
@@ -35,6 +36,7 @@ class Plan:
     timeout: float = TIMEOUT
     smoke: bool = False
     detail: bool = False
+    transplanted: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -90,9 +92,10 @@ def suites() -> list[str]:
     return sorted(path.name for path in suites_folder().iterdir() if any(path.glob("test_*.py")))
 
 
-def environment() -> dict[str, str]:
+def environment(plan: Plan) -> dict[str, str]:
     """The child's environment: what leaks into a pytest run from outside is kept out, caches go to the user's cache."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    around = trial.environment(plan.transplanted) if plan.transplanted else os.environ
+    kept = {k: v for k, v in around.items() if not k.startswith("PYTEST_")}
     return {
         **kept,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",

@@ -28,6 +28,8 @@ class Watcher(Protocol):
         """`total` cases in all, of which `done` have a verdict already."""
 
     def judged(self, record: Record) -> None: ...
+    def explaining(self, op: str, cases: int) -> None:
+        """`cases` failing cases are run again with the reference's kernel in the place of `op`."""
 
 
 class Tally:
@@ -73,6 +75,9 @@ class Lines:
             line = f"{t.done:,} of {t.total:,} cases, {t.failing:,} failing, {now - self._began:.0f} s"
             print(f"{line} ({record.case.subject})", file=sys.stderr, flush=True)
 
+    def explaining(self, op: str, cases: int) -> None:
+        print(f"{cases:,} failing cases again with the reference's {op}", file=sys.stderr, flush=True)
+
 
 class Bar:
     """A bar with the op, counts and the time that is left."""
@@ -109,6 +114,9 @@ class Bar:
             completed=self._tally.done,
             failing=self._tally.failing,
         )
+
+    def explaining(self, op: str, cases: int) -> None:
+        self._progress.update(self._task, description=f"{cases:,} again: reference's {op}", total=None)
 
 
 def watcher() -> Watcher:

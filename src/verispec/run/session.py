@@ -19,6 +19,7 @@ from verispec.cases import selects
 from verispec.errors import VerispecError
 from verispec.expectations import Expectation, apply, unmatched
 from verispec.run import runfile
+from verispec.run.explaining import explain
 from verispec.run.plan import Plan
 from verispec.run.progress import Watcher
 from verispec.run.record import Record
@@ -122,6 +123,9 @@ class _Session:
                     self.records[record.id] = record
                     self._write(record)
                     watcher.judged(record)
+        for record in explain(self.plan, list(self.records.values()), watcher):
+            self.records[record.id] = record
+            self._write(record)
 
     def finish(self, reason: str, seconds: float) -> None:
         assert self.cases is not None

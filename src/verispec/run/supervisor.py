@@ -116,7 +116,7 @@ class Supervisor:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=environment(),
+                    env=environment(self._plan),
                     start_new_session=True,
                 )
             try:

@@ -162,8 +162,9 @@ def reference_kernel(contract: Contract, theirs: Sequence[str]) -> Callable[...,
 
 @functools.cache
 def _note(op: str) -> None:
-    with Path(os.environ[NOTES]).open("a", encoding="utf-8") as file:
-        file.write(f"{op}\n")
+    if notes := os.environ.get(NOTES):
+        with Path(notes).open("a", encoding="utf-8") as file:
+            file.write(f"{op}\n")
 
 
 def _function(op: str, arguments: Mapping[str, Any]) -> Callable[..., Any]:

@@ -35,7 +35,7 @@ def run(command: Sequence[str], ops: tuple[str, ...], timeout: float, *, quiet: 
         try:
             ended = subprocess.run(
                 command,
-                env=_environment(ops, notes),
+                env=environment(ops, notes),
                 timeout=timeout,
                 check=False,
                 stdout=subprocess.DEVNULL if quiet else sys.stderr.fileno(),
@@ -78,9 +78,14 @@ def require(command: Sequence[str]) -> None:
         raise VerispecError("V-TRP-COMMAND", "there is no such program", where=command[0], hint="name it by its path")
 
 
-def _environment(ops: tuple[str, ...], notes: Path) -> dict[str, str]:
+def environment(ops: tuple[str, ...], notes: Path | None = None) -> dict[str, str]:
+    """This process's environment, armed so that a Python started in it exchanges `ops` in the engine that it imports.
+
+    `notes` is a file to which each exchanged kernel adds a line when it is first called.
+    """
     kept = {name: value for name, value in os.environ.items() if name not in (OPS, NOTES)}
     if not ops:
         return kept
     path = os.pathsep.join([str(HOOK), *filter(None, [kept.get("PYTHONPATH", "")])])
-    return {**kept, "PYTHONPATH": path, OPS: ",".join(ops), NOTES: str(notes)}
+    armed = {**kept, "PYTHONPATH": path, OPS: ",".join(ops)}
+    return armed if notes is None else {**armed, NOTES: str(notes)}
