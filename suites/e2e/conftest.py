@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,22 +37,31 @@ def _setup(item: pytest.Item) -> tuple[str, ...]:
 @pytest.fixture(scope="session")
 def load(engine: Engine) -> Iterator[Load]:
     """Load a target with a drafter and a memory layout; what is held is kept while the options stay the same."""
-    held: list[tuple[object, Generator]] = []
+    held: list[tuple[object, Generator | Unsupported]] = []
 
     def close() -> None:
         while held:
-            held.pop()[1].close()
+            generator = held.pop()[1]
+            if not isinstance(generator, Unsupported):
+                generator.close()
+
+    def answer(target: Path, options: dict[str, Any]) -> Generator | Unsupported:
+        try:
+            generator: Generator | Unsupported = engine.load(target, **options)
+        except UnsupportedCall as refusal:
+            return Unsupported(refusal.reason)
+        return generator
 
     def loaded(draft: str, memory: str = "", target: Path | None = None, drafter: Path | None = None) -> Generator:
         options = options_of(draft, memory, drafter)
         wanted = (target, options)
         if not held or held[0][0] != wanted:
             close()
-            generator = engine.load(target or fixtures.model("target"), **options)
-            if isinstance(generator, Unsupported):
-                raise UnsupportedCall(generator.reason)
-            held.append((wanted, generator))
-        return held[0][1]
+            held.append((wanted, answer(target or fixtures.model("target"), options)))
+        generator = held[0][1]
+        if isinstance(generator, Unsupported):
+            raise UnsupportedCall(generator.reason)
+        return generator
 
     yield loaded
     close()

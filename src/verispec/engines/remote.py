@@ -45,10 +45,19 @@ class Remote:
 
     def call(self, method: str, *args: Any) -> Any:
         """``object.method(*args)`` over there. Raises `RemoteDied` with the signal or exit code if it ends instead."""
-        if self._process is None:
-            self._launch()
-            self._exchange(self._start)
+        self.start()
         return self._exchange((method, args))
+
+    def start(self) -> None:
+        """Make the object now, where it is not there yet; what its factory raises ends the process."""
+        if self._process is not None:
+            return
+        self._launch()
+        try:
+            self._exchange(self._start)
+        except Exception:
+            self.close()
+            raise
 
     def close(self) -> None:
         """End the process; a later call would start another."""

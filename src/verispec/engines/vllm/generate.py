@@ -32,11 +32,15 @@ ENVIRONMENT = {
 
 
 class VllmGenerator:
-    """`verispec.engines.generation.Generator` over vllm.LLM; tokens are emitted at the end of a batch."""
+    """`verispec.engines.generation.Generator` over vllm.LLM; tokens are emitted at the end of a batch.
+
+    Raises UnsupportedCall for options that vLLM refuses.
+    """
 
     def __init__(self, target: Path, **options: Any) -> None:
         wanted = LoadOptions(**options)
         self._remote = Remote("verispec.engines.vllm.generate:Server", target, wanted, environment=ENVIRONMENT)
+        self._remote.start()
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
         """Run the requests as one batch; see `Generator.generate`.
@@ -98,12 +102,12 @@ def refusals() -> Iterator[None]:
         yield
     except Exception as error:
         if isinstance(error, ValueError | NotImplementedError) or type(error).__name__.endswith("ValidationError"):
-            raise UnsupportedCall(str(error).strip().splitlines()[0]) from error
+            raise UnsupportedCall(" ".join(str(error).split())[:300]) from error
         raise
 
 
 def _settings(target: Path, options: LoadOptions) -> dict[str, Any]:
-    """Arguments of vllm.LLM; the block size is vLLM's own, which a platform may fix."""
+    """Arguments of vllm.LLM; a block size of vLLM's own, which depends on the platform, unless another is wanted."""
     settings: dict[str, Any] = {
         "model": str(target),
         "skip_tokenizer_init": True,
@@ -113,15 +117,17 @@ def _settings(target: Path, options: LoadOptions) -> dict[str, Any]:
         "dtype": options.dtype,
         "seed": options.seed,
         "disable_log_stats": False,
-        "per_request_spec_decode_metrics": "detailed",
         "logprobs_mode": f"{options.logprobs_mode}_logprobs",
     }
     if options.max_model_len:
         settings["max_model_len"] = options.max_model_len
+    if options.block_size != LoadOptions().block_size:
+        settings["block_size"] = options.block_size
     if options.num_blocks:
         settings["num_gpu_blocks_override"] = options.num_blocks
     if options.method != "none":
         settings["speculative_config"] = _speculation(options)
+        settings["per_request_spec_decode_metrics"] = "detailed"
     return settings
 
 
@@ -160,17 +166,27 @@ def _sampling(request: GenerationRequest) -> Mapping[str, Any]:
 
 
 def _result(output: Any, request: GenerationRequest) -> GenerationResult:
-    told = getattr(output, "spec_decode_metrics", None)
-    steps = zip(told.per_step_drafted, told.per_step_accepted, strict=True) if told is not None else ()
     token_ids = tuple(int(token) for token in output.token_ids)
     return GenerationResult(
         token_ids,
         FinishReason.STOP if output.finish_reason == "stop" else FinishReason.LENGTH,
-        steps=tuple(SpeculativeStep(drafted, accepted) for drafted, accepted in steps),
+        steps=_steps(getattr(output, "spec_decode_metrics", None), len(token_ids)),
         logprobs=tuple(
             _logprobs(t, row, request.logprobs) for t, row in zip(token_ids, output.logprobs or (), strict=False)
         ),
     )
+
+
+def _steps(told: Any, num_tokens: int) -> tuple[SpeculativeStep, ...]:
+    """vLLM tells of verifications alone: steps without drafts are added before them where that explains all tokens.
+
+    One such step follows the prefill. Where there were more, their places are not known, and nothing is told.
+    """
+    if told is None:
+        return ()
+    verified = zip(told.per_step_drafted, told.per_step_accepted, strict=True)
+    steps = (SpeculativeStep(0, 0), *(SpeculativeStep(drafted, accepted) for drafted, accepted in verified))
+    return steps if sum(step.accepted + 1 for step in steps) >= num_tokens else ()
 
 
 def _logprobs(token: int, row: Mapping[int, Any], top: int | None) -> TokenLogprobs:
