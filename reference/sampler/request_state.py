@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
@@ -86,7 +87,7 @@ class RequestRows:
         steps = [step for count in counts for step in range(count)]
         pos = [start + step for start, count in zip(starts, counts, strict=True) for step in range(count)]
         owners = [state for state, count in zip(states, counts, strict=True) for _ in range(count)]
-        ends = [sum(counts[:b]) for b in range(len(counts) + 1)]
+        ends = [0, *accumulate(counts)]
 
         def upload(values: Sequence[int], dtype: torch.dtype = torch.int32) -> torch.Tensor:
             return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)

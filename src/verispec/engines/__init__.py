@@ -67,7 +67,11 @@ class Engine(Protocol):
         ...
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
-        """The whole sampler of a family of ops: logits and drafts in, tokens out (`verispec.engines.sampling`)."""
+        """The whole sampler: logits and drafts in, tokens out (`verispec.engines.sampling`).
+
+        `family` is that of the ops that it is made of: "flat", from probabilities and generators, or "request-state",
+        from logits and random numbers counted by seed and position.
+        """
         ...
 
     def load(self, target: Path, **options: Any) -> Any | Unsupported:

@@ -14,10 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import torch
 
-FAMILIES = ("flat", "request-state")
-"""Families of ops that a whole sampler may be built on: the flat one, whose callers make probabilities and draw from
-generators, and the request-state one, which reads logits and counts its random numbers by seed and position."""
-
 
 @dataclass(frozen=True, slots=True)
 class SamplerBatch:
