@@ -86,7 +86,7 @@ def test_after_a_placeholder_the_token_is_drawn_from_the_target(kept: str) -> No
 def test_synthetic_rates_are_conditional_and_decide_alone(rates: list[float], accepted: int) -> None:
     """One sampled and two greedy requests; the tokens of the greedy ones are known."""
     rows = RequestRows.of([[0, 3, 4], [0, 5, 2], [0, -1, 2]], [0, 0, 0], [2, 0, 1], CPU)
-    states = RequestStates(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([7, 8, 9]))
+    states = RequestStates(torch.tensor([0.0, 0.0, 1.0]), torch.tensor([7, 8, 9]))
     logits = torch.randn(9, 6, generator=torch.Generator().manual_seed(0))
     best = logits.argmax(dim=1).tolist()
     sampled = RequestStateSampler(synthetic_rates=torch.tensor(rates)).sample(logits, rows, states)
