@@ -9,15 +9,22 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from verispec.cases import case
+from verispec.cases.exploring import Structure, explore, structures
 from verispec.cases.request_state import Array, normal
-from verispec.judge import OpUnderTest, same
+from verispec.judge import OpUnderTest, same, sparse_zeros
+from verispec.reference import contracts
 from verispec.reference.oracle.apply_top_k_top_p import order, probabilities_before
 
+CONTRACT = contracts.load("apply_top_k_top_p")
 REACH = "every request with top_k or top_p"
+TIES = "logits of a bfloat16 head tie (vllm#50979)"
+SHARED = "requests with and without limits share a batch"
 BOUND = 2.0**-18
 VOCABULARIES = [1, 2, 37, 4097, 9001]
+LARGE = 151_936
 RULES = ["k", "p", "both"]
 
 
@@ -26,15 +33,28 @@ def arguments(seed: int, rule: str = "both", vocab: int = 300, rows: int = 4, sp
     return {
         "logits": normal(rng, rows, vocab) * np.float32(spread / 3),
         "k": rng.integers(1, max(vocab // 4, 2), rows) if rule != "p" else None,
-        "p": rng.uniform(0.1, 0.97, rows) if rule != "k" else None,
+        "p": rng.uniform(0.1, 0.97, rows).astype(np.float32) if rule != "k" else None,
     }
 
 
+def bfloat16_head(logits: Array) -> Array:
+    """Float32 logits as a head in bfloat16 leaves them: near 20 they are multiples of 1/8."""
+    rounded: Array = torch.as_tensor(logits + 20).bfloat16().float().numpy()
+    return rounded
+
+
+def distinct(logits: Array) -> Array:
+    """Logits in the same order that no dtype makes equal: up to 200 quarters, from -7 on."""
+    ranks: Array = logits.argsort(axis=1).argsort(axis=1)
+    return ranks / 4 - 7
+
+
 def within(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
-    """Wrong elements; a row that keeps a few tokens more or less is right if their place is within the bound of p."""
-    wrong: Array = (expected != got) & ~(np.isnan(expected) & np.isnan(got))
+    """Wrong elements; a row whose top-p keeps a few tokens more or less is right if TKP-9 leaves them open."""
+    wrong: Array = (expected != got) | (np.signbit(expected) != np.signbit(got))
     for b in np.flatnonzero(wrong.any(axis=1)):
-        if inputs["p"] is None:
+        # 1 and above is no top-p, and leaves nothing open.
+        if inputs["p"] is None or inputs["p"][b] >= 1.0:
             continue
         row = inputs["logits"][b]
         values = np.where(np.isnan(row), -np.inf, row).astype(np.float64)
@@ -42,11 +62,12 @@ def within(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
         if inputs["k"] is not None and 0 < inputs["k"][b] < len(row):
             ids = ids[: inputs["k"][b]]
         kept = int((got[b] > -np.inf).sum())
+        fewer, more = sorted((kept, int((expected[b] > -np.inf).sum())))
         masked = np.full(len(row), -np.inf, dtype=got.dtype)
         masked[ids[:kept]] = row[ids[:kept]]
         before = np.append(probabilities_before(values[ids]), 1.0)
-        first, last = sorted((kept, int((expected[b] > -np.inf).sum())))
-        if np.array_equal(masked, got[b]) and np.all(np.abs(before[first:last] - inputs["p"][b]) <= BOUND):
+        is_open = np.all(np.abs(before[fewer:more] - inputs["p"][b]) <= BOUND)
+        if fewer > 0 and is_open and np.array_equal(masked, got[b]):
             wrong[b] = False
     return wrong
 
@@ -61,13 +82,35 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, rule: str, vocab: int) -> No
     check(op, arguments(seed, rule, vocab))
 
 
-@case("TKP-2", logits=["rounded", "all equal", "zeros of both signs"], vocab=[300, 9001], reach="vllm#50979")
-def test_exactly_k_among_ties(op: OpUnderTest, seed: int, logits: str, vocab: int) -> None:
+@case("TKP-1", rule=RULES, vocab=LARGE, spread=["0.1", "3"], size="large", reach=REACH)
+def test_a_production_vocabulary(op: OpUnderTest, seed: int, rule: str, spread: str) -> None:
+    check(op, arguments(seed, rule, LARGE, rows=2, spread=float(spread)))
+
+
+@case("TKP-2", k=[1, 2, 299], rule=["k", "both"], reach=REACH)
+def test_the_first_and_all_but_the_last(op: OpUnderTest, seed: int, k: int, rule: str) -> None:
+    values = arguments(seed, rule)
+    values["k"][:] = k
+    check(op, values)
+
+
+@case("TKP-2", logits="bfloat16", k=["1", "random"], vocab=[300, 9001], reach=TIES)
+def test_exactly_k_among_ties(op: OpUnderTest, seed: int, k: str, vocab: int) -> None:
     values = arguments(seed, "k", vocab)
-    row = values["logits"]
-    row[:] = np.round(row) if logits == "rounded" else 0.0
+    values["logits"] = bfloat16_head(values["logits"])
+    if k == "1":
+        values["k"][:] = 1
+        values["logits"][:, [vocab // 3, vocab // 2]] = values["logits"].max() + 1
+    got = check(op, values)
+    same("exactly k tokens are kept", values["k"], (got > -np.inf).sum(axis=1))
+
+
+@case("TKP-2", logits=["all equal", "zeros of both signs"], vocab=[300, 9001])
+def test_exactly_k_of_equal_logits(op: OpUnderTest, seed: int, logits: str, vocab: int) -> None:
+    values = arguments(seed, "k", vocab)
+    values["logits"][:] = 0.0
     if logits == "zeros of both signs":
-        row[:, ::2] = -0.0
+        values["logits"][:, ::2] = -0.0
     got = check(op, values)
     same("exactly k tokens are kept", values["k"], (got > -np.inf).sum(axis=1))
 
@@ -77,14 +120,19 @@ def test_the_smallest_set_that_holds_p(op: OpUnderTest, seed: int, rule: str, sp
     check(op, arguments(seed, rule, vocab, spread=float(spread)))
 
 
-@case("TKP-3", check="ties at the threshold", vocab=[300, 9001], reach="quantised logits tie")
+@case("TKP-3", check="ties at the threshold", vocab=[300, 9001], reach=TIES)
 def test_top_p_among_ties(op: OpUnderTest, seed: int, vocab: int) -> None:
-    values = arguments(seed, "p", vocab)
-    values["logits"][:] = np.round(values["logits"])
+    values = arguments(seed, "p", vocab, spread=1.0)
+    values["logits"] = bfloat16_head(values["logits"])
     check(op, values)
 
 
-@case("TKP-4", p=["0", "-1", "1e-9"], rule=["p", "both"], reach="top_p=0 is refused by most callers")
+@case(
+    "TKP-4",
+    p=["1e-9", "0", "-1"],
+    rule=["p", "both"],
+    reach=lambda params: "top_p may be as small as a caller likes" if params["p"] == "1e-9" else None,
+)
 def test_the_first_token_stays(op: OpUnderTest, seed: int, p: str, rule: str) -> None:
     values = arguments(seed, rule)
     values["p"][:] = float(p)
@@ -92,27 +140,57 @@ def test_the_first_token_stays(op: OpUnderTest, seed: int, p: str, rule: str) ->
     same("one token a row", np.ones(4), (got > -np.inf).sum(axis=1))
 
 
-@case("TKP-5", limits=["no k", "no p", "neither", "mixed"], reach="requests with and without limits share a batch")
-def test_rows_without_a_limit(op: OpUnderTest, seed: int, limits: str) -> None:
-    values = arguments(seed, "both")
+@case("TKP-5", limits=["no k", "no p", "neither", "mixed"], vocab=[300, 9001], reach=SHARED)
+def test_rows_without_a_limit(op: OpUnderTest, seed: int, limits: str, vocab: int) -> None:
+    """A k of V and a p of 1, as batches have them for requests without.
+
+    In every second row one token's probability rounds to 1 in float32, and still the others are kept.
+    """
+    values = arguments(seed, "both", vocab)
+    values["logits"][1::2, vocab // 2] = 50.0
     if limits in {"no k", "neither"}:
-        values["k"][:] = [300, 0, 301, -3]
+        values["k"][:] = vocab
     if limits in {"no p", "neither"}:
-        values["p"][:] = [1.0, 1.0, 1.5, 2.0]
+        values["p"][:] = 1.0
     if limits == "mixed":
-        values["k"][::2], values["p"][1::2] = [300, 0], 1.0
+        values["k"][::2], values["p"][1::2] = vocab, 1.0
     check(op, values)
 
 
-@case("TKP-6", dtype=["float32", "bfloat16", "float16"], rule=RULES, reach=REACH)
+@case("TKP-5", k=[0, 301, -3], rule=["k", "both"])
+def test_a_k_outside_the_vocabulary(op: OpUnderTest, seed: int, k: int, rule: str) -> None:
+    values = arguments(seed, rule)
+    values["k"][1::2] = k
+    check(op, values)
+
+
+@case("TKP-5", p=["1.5", "2"], rule=["p", "both"])
+def test_a_p_above_one(op: OpUnderTest, seed: int, p: str, rule: str) -> None:
+    values = arguments(seed, rule)
+    values["p"][1::2] = float(p)
+    check(op, values)
+
+
+@case(
+    "TKP-6",
+    dtype=["float32", "bfloat16", "float16"],
+    rule=RULES,
+    reach=lambda params: REACH if params["dtype"] == "float32" else None,
+)
 def test_kept_logits_keep_their_bits(op: OpUnderTest, seed: int, dtype: str, rule: str) -> None:
-    check(op, arguments(seed, rule), dtypes={"logits": dtype, "output": dtype})
+    values = arguments(seed, rule, vocab=200)
+    if dtype != "float32":
+        values["logits"] = distinct(values["logits"])
+    check(op, values, dtypes={"logits": dtype, "output": dtype})
 
 
-@case("TKP-7", rule=RULES, finite=["none", "one", "fewer than k"], vocab=[300, 9001], reach="grammars mask logits")
+FINITE = {"none": 0, "one": 1, "fewer than k": 5, "all but a padded end": 256}
+
+
+@case("TKP-7", rule=RULES, finite=list(FINITE), vocab=[300, 9001], reach="grammars mask logits, and padding of heads")
 def test_masked_rows(op: OpUnderTest, seed: int, rule: str, finite: str, vocab: int) -> None:
     values = arguments(seed, rule, vocab)
-    values["logits"][:, {"none": 0, "one": 1, "fewer than k": 5}[finite] :] = -np.inf
+    values["logits"][:, FINITE[finite] :] = -np.inf
     if values["k"] is not None:
         values["k"][:] = 50
     check(op, values)
@@ -132,21 +210,47 @@ def test_flat_rows(op: OpUnderTest, seed: int, p: str) -> None:
     check(op, values)
 
 
-@case("TKP-10", check="the logits are read only", rule=RULES, reach="raw log-probabilities are taken later")
+@case("TKP-10", check="out of place", rule=RULES, reach="raw log-probabilities are taken later")
 def test_out_of_place(op: OpUnderTest, seed: int, rule: str) -> None:
     """That no input changes is looked at in every case; here the output is a buffer of its own by its layout."""
     check(op, arguments(seed, rule), layouts={"output": "padded"})
 
 
-@case("TKP-11", layout=["gapped", "padded", "transposed"], rule=RULES, reach="vllm#42779")
+@case("TKP-10", check="in place", rule=RULES, vocab=[300, 9001], reach="samplers mask a batch's logits in place")
+def test_in_place(op: OpUnderTest, seed: int, rule: str, vocab: int) -> None:
+    values = arguments(seed, rule, vocab)
+    apart = check(op, values)
+    logits = torch.tensor(values["logits"], device=op.device)
+    op.run(values, output=logits, logits=logits)
+    same("the logits, masked in place", apart, logits.cpu().numpy())
+
+
+@case("TKP-11", layout=["gapped", "transposed"], rule=RULES)
 def test_strides(op: OpUnderTest, seed: int, layout: str, rule: str) -> None:
-    names = ("logits", "output", "k", "p")
-    check(op, arguments(seed, rule), layouts=dict.fromkeys(names, layout))
+    check(op, arguments(seed, rule), layouts=dict.fromkeys(("logits", "output", "k", "p"), layout))
 
 
-@case("TKP-11", ids=["int32", "int64"])
+@case("TKP-11", layout="padded", rule=RULES, vocab=[300, 9001], reach="padded heads (vllm#42779)")
+def test_a_padded_vocabulary(op: OpUnderTest, seed: int, rule: str, vocab: int) -> None:
+    """The logits are the first columns of wider rows, whose ends hold anything."""
+    check(op, arguments(seed, rule, vocab), layouts={"logits": "padded", "output": "padded"})
+
+
+@case("TKP-11", ids=["int32", "int64"], reach=lambda params: REACH if params["ids"] == "int32" else None)
 def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
     check(op, arguments(seed, "k"), dtypes={"k": ids})
+
+
+@case("TKP-11", rule=RULES, size="large", reach="14,135 tokens to verify over a vocabulary of 151,936")
+def test_rows_past_2_to_the_31(op: OpUnderTest, seed: int, rule: str) -> None:
+    """The first and the last row of such a batch; a 32-bit offset misses the last one, which is in no other place."""
+    values = arguments(seed, rule, LARGE, rows=2)
+    near = check(op, values)
+    rows = 2**31 // LARGE + 2
+    logits, output = (sparse_zeros(rows, LARGE, torch.float32, op.device)[:: rows - 1] for _ in range(2))
+    logits.copy_(torch.as_tensor(values["logits"]))
+    op.run(values, output=output, logits=logits)
+    same("wrong logits", np.zeros((2, LARGE), bool), within(near, output.cpu().numpy(), values))
 
 
 @case("TKP-12", peak=["20", "60", "1000"], vocab=[300, 9001], reach="vllm#48927")
@@ -165,10 +269,27 @@ def test_positive_infinity(op: OpUnderTest, seed: int, infinite: int, rule: str)
     check(op, values)
 
 
-@case("TKP-2", relation="alone and in a batch", vocab=[300, 9001], reach="vllm#50979")
+@case("TKP-3", mode="generated", rule=RULES, reach=REACH)
+def test_generated_rows(op: OpUnderTest, seed: int, rule: str) -> None:
+    @explore(structures(CONTRACT, layouts=False), 150, seed)
+    def check_drawn(drawn: Structure) -> None:
+        check(op, arguments(drawn.seed, rule, drawn.vocab, rows=1 + len(drawn.counts)))
+
+
+@case("TKP-11", mode="generated", rule=RULES)
+def test_generated_dtypes_and_layouts(op: OpUnderTest, seed: int, rule: str) -> None:
+    @explore(structures(CONTRACT, same=(("output", "logits"),)), 150, seed)
+    def check_drawn(drawn: Structure) -> None:
+        values = arguments(drawn.seed, rule, drawn.vocab, rows=1 + len(drawn.counts))
+        values["logits"] = distinct(values["logits"])
+        check(op, values, dtypes=drawn.dtypes, layouts=drawn.layouts)
+
+
+@case("TKP-2", relation="alone and in a batch", vocab=[300, 9001], reach=TIES)
 def test_a_row_alone_is_what_it_is_in_a_batch(op: OpUnderTest, seed: int, vocab: int) -> None:
-    values = arguments(seed, "both", vocab, rows=5)
-    together = check(op, values)
+    values = arguments(seed, "k", vocab, rows=5)
+    values["logits"] = bfloat16_head(values["logits"])
+    together = op.call(values)[1]["output"]
     for row in range(5):
-        one = {name: value[row : row + 1] for name, value in values.items()}
-        same("the row", together[row : row + 1], check(op, one))
+        one = {name: None if value is None else value[row : row + 1] for name, value in values.items()}
+        same("the row", together[row : row + 1], op.call(one)[1]["output"])

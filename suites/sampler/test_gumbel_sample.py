@@ -1,18 +1,30 @@
-"""gumbel_sample: what every implementation must do (contract GUM)."""
+"""gumbel_sample: what every implementation must do (contract GUM).
+
+The random numbers are fixed, so that the winner of every race is known; where rounding decides, GUM-8
+says which tokens are right.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from verispec.cases import case
-from verispec.cases.request_state import normal
-from verispec.judge import OpUnderTest, same
+from verispec.cases.exploring import Structure, explore, structures
+from verispec.cases.request_state import Array, normal
+from verispec.judge import OpUnderTest, same, sparse_zeros
+from verispec.reference import contracts
+from verispec.reference.oracle.gumbel_sample import scores
 from verispec.suites.sampler._request_state import layouts, widths
 
+CONTRACT = contracts.load("gumbel_sample")
 REACH = "every token that the GPU model runner samples or drafts"
 DRAWS = ["target", "draft"]
+BOUND = 2.0**-16
+LARGE = 151_936
 
 
 def arguments(seed: int, draw: str = "target", vocab: int = 37, rows: int = 6, **changes: Any) -> dict[str, Any]:
@@ -22,7 +34,7 @@ def arguments(seed: int, draw: str = "target", vocab: int = 37, rows: int = 6, *
     return {
         "logits": normal(rng, rows, vocab),
         "expanded_idx_mapping": rng.permutation(states)[:rows],
-        "temperature": rng.choice([0.0, 0.5, 1.0, 1.7], states),
+        "temperature": rng.choice([0.0, 0.5, 1.0, 1.7], states).astype(np.float32),
         "seed": rng.integers(-(2**63), 2**63 - 1, states),
         "pos": rng.integers(0, 2**40, rows),
         "apply_temperature": True,
@@ -41,29 +53,65 @@ def cached(values: dict[str, Any], seed: int) -> dict[str, Any]:
     return values | {"logits_cache": cache, "logits_cache_col": rng.integers(0, 3, rows)}
 
 
+def scores_of(t: int, inputs: Mapping[str, Any]) -> Array:
+    """The oracle's scores of row `t`."""
+    row: Array = scores(t, **{name: value for name, value in inputs.items() if name != "sampled"})
+    return row
+
+
+def bound(t: int, tokens: list[int], inputs: Mapping[str, Any]) -> float:
+    """How far the scores of two tokens of row `t` may be apart for either to be right."""
+    temperature = float(inputs["temperature"][inputs["expanded_idx_mapping"][t]])
+    if temperature == 0.0:
+        return 0.0  # The scores are the logits, which nothing rounds.
+    logits = np.abs(inputs["logits"][t][tokens].astype(np.float64))
+    return BOUND * float(max(1.0, *logits, *logits / temperature))
+
+
+def within(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
+    """Wrong tokens; of two that rounding cannot tell apart either is right."""
+    wrong: Array = expected != got
+    for t in np.flatnonzero(wrong).tolist():
+        if inputs["expanded_idx_mapping"][t] >= 0 and 0 <= got[t] < inputs["logits"].shape[1]:
+            tokens = [int(expected[t]), int(got[t])]
+            best, other = scores_of(t, inputs)[tokens]
+            wrong[t] = not best - other < bound(t, tokens, inputs)
+    return wrong
+
+
+def check(op: OpUnderTest, values: dict[str, Any], **options: Any) -> Array:
+    tokens: Array = op.agrees(values, compare={"sampled": within}, **options)["sampled"]
+    return tokens
+
+
 @case("GUM-1", draw=DRAWS, vocab=[1, 2, 37, 1025, 8193], reach=REACH)
 def test_the_winner_of_the_race(op: OpUnderTest, seed: int, draw: str, vocab: int) -> None:
     values = arguments(seed, draw, vocab)
     values["temperature"][:] = 0.7
-    op.agrees(values)
+    check(op, values)
+
+
+@case("GUM-1", draw=DRAWS, vocab=LARGE, size="large", reach=REACH)
+def test_a_production_vocabulary(op: OpUnderTest, seed: int, draw: str) -> None:
+    check(op, arguments(seed, draw, LARGE, rows=2, temperature=np.ones(5)))
 
 
 @case("GUM-1", check="logits that carry the temperature", reach=REACH)
 def test_temperature_is_not_applied_twice(op: OpUnderTest, seed: int) -> None:
-    op.agrees(arguments(seed, apply_temperature=False))
+    check(op, arguments(seed, apply_temperature=False))
 
 
 @case("GUM-2", draw=DRAWS, vocab=[37, 8193], reach=REACH)
 def test_greedy_rows(op: OpUnderTest, seed: int, draw: str, vocab: int) -> None:
-    op.agrees(arguments(seed, draw, vocab, temperature=np.zeros(9)))
+    check(op, arguments(seed, draw, vocab, temperature=np.zeros(9)))
 
 
-@case("GUM-3", vocab=[37, 1024, 8193], reach="quantised logits tie")
+@case("GUM-3", vocab=[37, 1024, 8193], reach="logits of a bfloat16 head tie")
 def test_the_lowest_of_equal_logits(op: OpUnderTest, seed: int, vocab: int) -> None:
     values = arguments(seed, vocab=vocab, temperature=np.zeros(9))
     values["logits"][:] = 0.0
     values["logits"][:, [vocab // 2, vocab - 1]] = 1.0
-    op.agrees(values)
+    check(op, values)
 
 
 @case("GUM-4", check="a draft and a target token differ", reach="vllm#54282")
@@ -72,28 +120,28 @@ def test_drafts_have_numbers_of_their_own(op: OpUnderTest, seed: int) -> None:
     values = arguments(seed, vocab=20_000, rows=8)
     values["logits"][:] = 0.0
     values["temperature"][:] = 1.0
-    target = op.agrees(values)["sampled"]
-    draft = op.agrees(values | {"is_drafting": True})["sampled"]
-    later = op.agrees(values | {"is_drafting": True, "logits_cache_col": np.ones(8)})["sampled"]
+    target = check(op, values)
+    draft = check(op, values | {"is_drafting": True})
+    later = check(op, values | {"is_drafting": True, "logits_cache_col": np.ones(8)})
     same("at least 7 of 8 drafts differ from the target's tokens", True, int((target != draft).sum()) >= 7)
     same("at least 7 of 8 drafts of another step differ", True, int((later != draft).sum()) >= 7)
 
 
 @case("GUM-5", draw=DRAWS, reach="draft_sample_method=probabilistic")
 def test_the_cache_holds_the_logits_before_temperature(op: OpUnderTest, seed: int, draw: str) -> None:
-    op.agrees(cached(arguments(seed, draw), seed))
+    check(op, cached(arguments(seed, draw), seed))
 
 
 @case("GUM-5", dtype=["bfloat16", "float16"], reach="draft logits are kept in the model's dtype")
 def test_a_narrow_cache(op: OpUnderTest, seed: int, dtype: str) -> None:
-    op.agrees(cached(arguments(seed, "draft"), seed), dtypes={"logits": dtype, "logits_cache": dtype})
+    check(op, cached(arguments(seed, "draft"), seed), dtypes={"logits": dtype, "logits_cache": dtype})
 
 
 @case("GUM-6", padding=["first", "last"], reach="captured graphs pad the batch")
 def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str) -> None:
     values = cached(arguments(seed, "draft"), seed)
     values["expanded_idx_mapping"][[0, 1] if padding == "first" else [-1]] = -1
-    op.agrees(values)
+    check(op, values)
 
 
 @case("GUM-7", rows=["some", "all", "masked"], vocab=[37, 8193])
@@ -103,30 +151,82 @@ def test_hostile_rows(op: OpUnderTest, seed: int, rows: str, vocab: int) -> None
         values["logits"][:] = -np.inf
     else:
         values["logits"][:, :: 2 if rows == "some" else 1] = np.nan
-    op.agrees(values)
+    check(op, values)
 
 
 @case("GUM-8", dtype=["bfloat16", "float16"], draw=DRAWS, reach="the language-model head's own dtype")
 def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, draw: str) -> None:
-    op.agrees(arguments(seed, draw), dtypes={"logits": dtype})
+    check(op, arguments(seed, draw), dtypes={"logits": dtype})
+
+
+@case("GUM-8", temperature=["0.1", "1.0", "1.7"], draw=DRAWS, reach=REACH)
+def test_close_races(op: OpUnderTest, seed: int, temperature: str, draw: str) -> None:
+    """Two tokens a row with scores a little further apart than the bound, so that the better one must win."""
+    values = arguments(seed, draw, rows=64, temperature=np.full(67, np.float32(temperature)))
+    scale = float(values["temperature"][0])
+    values["logits"][:] = 0.0
+    for t in range(64):
+        one, two = rivals = [3, 20 + t % 16]
+        noise = scores_of(t, values)[rivals]
+        values["logits"][t] = -1000.0
+        values["logits"][t, one] = 5.0
+        values["logits"][t, two] = 5.0 + (noise[0] - noise[1]) * scale
+        gap = (1 - 2 * (t % 2)) * 1.5 * bound(t, rivals, values)
+        values["logits"][t, two] += gap * scale
+    check(op, values)
 
 
 @case("GUM-9", layout=["gapped", "padded", "transposed"])
 def test_strides(op: OpUnderTest, seed: int, layout: str) -> None:
-    op.agrees(cached(arguments(seed, "draft"), seed), layouts=layouts(op, layout))
+    check(op, cached(arguments(seed, "draft"), seed), layouts=layouts(op, layout))
 
 
 @case("GUM-9", ids=["int32", "int64"])
 def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
     values = cached(arguments(seed, "draft"), seed)
     values["pos"] %= 2**31
-    op.agrees(values, dtypes=widths(op, ids))
+    check(op, values, dtypes=widths(op, ids))
+
+
+@case("GUM-9", size="large", reach="7,068 states of two drafts each over a vocabulary of 151,936")
+def test_rows_past_2_to_the_31(op: OpUnderTest, seed: int) -> None:
+    """The first and the last row of logits, for the first and the last state of the cache."""
+    rows = 2**31 // LARGE + 3
+    values = arguments(seed, "draft", LARGE, rows=2, expanded_idx_mapping=np.array([0, 1]), temperature=np.ones(2))
+    values["seed"] = values["seed"][:2]
+    near = cached(values, seed) | {"logits_cache_col": np.ones(2, np.int64)}
+    expected = check(op, near)
+    states = rows // 2
+    far = {name: np.repeat(values[name], [1, states - 1]) for name in ("temperature", "seed")}
+    far["expanded_idx_mapping"] = np.array([0, states - 1])
+    logits = sparse_zeros(rows, LARGE, torch.float32, op.device)[:: rows - 1]
+    logits.copy_(torch.as_tensor(values["logits"]))
+    cache = sparse_zeros(states * 2, LARGE, torch.float32, op.device).view(states, 2, LARGE)
+    got = op.run(near | far, logits=logits, logits_cache=cache)["sampled"]
+    same("the tokens", np.zeros(2, bool), within(expected, got, values))
+    same("the cached logits", values["logits"], cache[[0, states - 1], 1].cpu().numpy())
+
+
+@case("GUM-1", mode="generated", draw=DRAWS, reach=REACH)
+def test_generated_rows(op: OpUnderTest, seed: int, draw: str) -> None:
+    @explore(structures(CONTRACT, layouts=False), 100, seed)
+    def check_drawn(drawn: Structure) -> None:
+        check(op, arguments(drawn.seed, draw, drawn.vocab, rows=len(drawn.counts)))
+
+
+@case("GUM-9", mode="generated", draw=DRAWS)
+def test_generated_dtypes_and_layouts(op: OpUnderTest, seed: int, draw: str) -> None:
+    @explore(structures(CONTRACT, same=(("logits", "logits_cache"),)), 100, seed)
+    def check_drawn(drawn: Structure) -> None:
+        values = cached(arguments(drawn.seed, draw, drawn.vocab, rows=len(drawn.counts)), drawn.seed)
+        values["pos"] %= 2**31
+        check(op, values, dtypes=drawn.dtypes, layouts=drawn.layouts)
 
 
 @case("GUM-10", relation="permuted", reach=REACH)
 def test_a_row_alone_is_what_it_is_in_a_batch(op: OpUnderTest, seed: int) -> None:
     values = arguments(seed, rows=6)
-    together = op.agrees(values)["sampled"]
+    together = check(op, values)
     for row in range(6):
         one = {name: values[name][row : row + 1] for name in ("logits", "expanded_idx_mapping", "pos")}
-        same("the row's token", together[row : row + 1], op.agrees(values | one)["sampled"])
+        same("the row's token", together[row : row + 1], check(op, values | one))

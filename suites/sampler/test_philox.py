@@ -1,15 +1,24 @@
-"""philox: what every implementation must do (contract PHX)."""
+"""philox: what every implementation must do (contract PHX).
+
+That draws take their numbers from these words by the layout of PHX-3 is judged where tokens are drawn
+(GUM-1, GUM-4): here it is what a counter and a key give.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from verispec.cases import case
+from verispec.cases.exploring import Structure, explore, structures
+from verispec.cases.request_state import Array
 from verispec.judge import OpUnderTest, same
-from verispec.reference.oracle.philox import Draw, philox4x32, word
+from verispec.reference import contracts
+from verispec.reference.oracle.philox import Draw, word
 from verispec.suites.sampler._request_state import layouts
 
+CONTRACT = contracts.load("philox")
 REACH = "every draw of the request-state family"
+WORD = 0xFFFFFFFF
 
 KNOWN = {
     "zeros": ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
@@ -22,15 +31,40 @@ KNOWN = {
 }
 """Counter, key and answer, from Random123's kat_vectors for philox4x32-10."""
 
+EXTREMES = {"smallest": (48643752, 0, 0x15), "largest": (38471471, 0, 0xFFFFFFEC)}
+"""First word of a counter whose other words and key are 0, lane and word: the extremes of 2^26 such counters."""
 
-def random_words(seed: int, counters: int) -> dict[str, np.ndarray]:
+SEEDS = {"32 bits": 0x89ABCDEF, "64 bits": 0x0123456789ABCDEF, "negative": -0x0123456789ABCDEF}
+POSITIONS = [9, 2**32 + 9, 2**35 + 7, 2**40 - 1]
+
+
+def random_words(seed: int, counters: int) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     return {"counter": rng.integers(0, 2**32, (counters, 4)), "key": rng.integers(0, 2**32, (counters, 2))}
+
+
+def counter_of(draw: Draw, step: int, pos: int, block: int = 0) -> tuple[int, int, int, int]:
+    return block, step << 8 | draw, pos & WORD, pos >> 32
+
+
+def key_of(seed: int) -> tuple[int, int]:
+    return seed & WORD, seed >> 32 & WORD
 
 
 @case("PHX-1", counters=[1, 255, 1000], reach=REACH)
 def test_random_counters(op: OpUnderTest, seed: int, counters: int) -> None:
     op.agrees(random_words(seed, counters))
+
+
+@case("PHX-1", check="every bit of counter and key", reach=REACH)
+def test_every_bit_counts(op: OpUnderTest, seed: int) -> None:
+    values = random_words(seed, 1)
+    counter, key = np.repeat(values["counter"], 193, axis=0), np.repeat(values["key"], 193, axis=0)
+    for bit in range(192):
+        words, column = (counter, bit // 32) if bit < 128 else (key, bit // 32 - 4)
+        words[bit, column] ^= 1 << bit % 32
+    got = op.agrees({"counter": counter, "key": key})["words"]
+    same("a flipped bit gives other words", 193, len(np.unique(got, axis=0)))
 
 
 @case("PHX-2", vector=list(KNOWN), reach=REACH)
@@ -40,32 +74,39 @@ def test_known_answers(op: OpUnderTest, vector: str) -> None:
     same("the published answer", [list(answer)], got)
 
 
-@case("PHX-3", draw=["target", "draft", "accept"], reach=REACH)
-def test_the_layout_of_a_draw(op: OpUnderTest, seed: int, draw: str) -> None:
-    """The words of some lanes, through the op and through the layout that draws use."""
-    kind, pos, step = Draw[draw.upper()], 2**35 + seed, 3
-    counters = [(block, step << 8 | kind, pos & 0xFFFFFFFF, pos >> 32) for block in range(5)]
-    key = (seed & 0xFFFFFFFF, seed >> 32)
-    got = op.call({"counter": counters, "key": [key] * 5})[1]["words"]
-    same(
-        "word lane % 4 of counter lane // 4", [word(seed, pos, step, kind, lane) for lane in range(20)], got.reshape(-1)
-    )
+@case("PHX-3", draw=["target", "draft", "accept"], width=list(SEEDS), reach=REACH)
+def test_the_layout_of_a_draw(op: OpUnderTest, draw: str, width: str) -> None:
+    """The words of the first and the last lanes of a vocabulary of 151,936, at every kind of position and step."""
+    kind, key = Draw[draw.upper()], SEEDS[width]
+    places = [(step, pos, block) for step in (0, 3, 2**24 - 1) for pos in POSITIONS for block in (0, 1, 37_983)]
+    counters = [counter_of(kind, step, pos, block) for step, pos, block in places]
+    got = op.call({"counter": counters, "key": [key_of(key)] * len(counters)})[1]["words"]
+    expected = [[word(key, pos, step, kind, 4 * block + lane) for lane in range(4)] for step, pos, block in places]
+    same("word lane % 4 of counter lane // 4", expected, got)
 
 
-@case("PHX-4", check="draws and steps of one position", reach=REACH)
-def test_draws_never_meet(op: OpUnderTest, seed: int) -> None:
-    counters = [(0, step << 8 | draw, 9, 0) for step in range(8) for draw in Draw]
-    got = op.call({"counter": counters, "key": [(seed & 0xFFFFFFFF, 0)] * len(counters)})[1]["words"]
-    same("24 draws have 24 first words", 24, len(np.unique(got[:, 0])))
+@case("PHX-4", width=list(SEEDS), reach=REACH)
+def test_draws_never_meet(op: OpUnderTest, width: str) -> None:
+    """Draws, steps, positions and blocks of lanes: all have words of their own."""
+    counters = [
+        counter_of(draw, step, pos, block)
+        for draw in Draw
+        for step in (*range(8), 2**24 - 1)
+        for pos in POSITIONS
+        for block in (0, 1, 37_983)
+    ]
+    got = op.agrees({"counter": counters, "key": [key_of(SEEDS[width])] * len(counters)})["words"]
+    same("every counter has words of its own", len(counters), len(np.unique(got, axis=0)))
 
 
-@case("PHX-5", check="the ends of the range", reach=REACH)
-def test_uniform_numbers_lie_inside(op: OpUnderTest, seed: int) -> None:
-    words = op.agrees(random_words(seed, 4096))["words"]
+@case("PHX-5", end=list(EXTREMES), reach=REACH)
+def test_the_ends_of_the_range(op: OpUnderTest, end: str) -> None:
+    """Words so near 0 and 2^32 that 24 bits of them, or a sign, would give 0, 1 or less."""
+    first, lane, expected = EXTREMES[end]
+    words = op.agrees({"counter": [(first, 0, 0, 0)], "key": [(0, 0)]})["words"]
+    same("the whole word", expected, words[0, lane])
     uniform = (words + 0.5) * 2.0**-32
-    same("above 0 and below 1", True, bool((uniform > 0).all() and (uniform < 1).all()))
-    same("words are 32 bits wide", True, bool((words >= 0).all() and (words < 2**32).all()))
-    same("as the paper's function says", philox4x32((0, 0, 0, 0), (0, 0))[0], 0x6627E8D5)
+    same("above 0 and below 1", True, bool(np.all((uniform > 0) & (uniform < 1))))
 
 
 @case("PHX-6", layout=["gapped", "padded", "transposed"])
@@ -76,3 +117,10 @@ def test_strides(op: OpUnderTest, seed: int, layout: str) -> None:
 @case("PHX-6", counters=0)
 def test_no_counters(op: OpUnderTest) -> None:
     op.agrees({"counter": np.zeros((0, 4)), "key": np.zeros((0, 2))})
+
+
+@case("PHX-6", mode="generated")
+def test_generated(op: OpUnderTest, seed: int) -> None:
+    @explore(structures(CONTRACT), 150, seed)
+    def check_drawn(drawn: Structure) -> None:
+        op.agrees(random_words(drawn.seed, sum(drawn.counts)), layouts=drawn.layouts)
