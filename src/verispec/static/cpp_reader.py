@@ -30,8 +30,16 @@ _POINTER: Final = re.compile(
     r"(\w+)\s*(?:\.|->)\s*(?:mutable_)?data_ptr\b"
 )
 _IN_PLACE: Final = re.compile(
-    r"\b(\w+)\s*(?:\.|->)\s*(?:copy|fill|zero|add|sub|mul|div|masked_fill|index_copy|index_put)_\s*\("
+    r"\b(\w++)\s*+(?:\.|->)\s*(?:copy|fill|zero|add|sub|mul|div|masked_fill|index_copy|index_put)_\s*\("
 )
+
+
+_FOUND: Final = frozenset({"call_expression", "function_definition", "declaration"})
+_CLOSED: Final = frozenset({
+    "class_specifier", "struct_specifier", "template_declaration", "comment", "preproc_include", "preproc_def",
+    "preproc_function_def", "using_declaration", "alias_declaration", "type_definition", "enum_specifier",
+})  # fmt: skip
+"""Nodes without a registration or a plain function inside."""
 
 
 def registers(data: bytes) -> bool:
@@ -47,13 +55,13 @@ def read(data: bytes) -> CppFacts:
     schemas: list[Schema] = []
     impls: list[Impl] = []
     functions: list[CppFunction] = []
-    for node, guard in _walk(root):
-        if node.type == "call_expression":
+    for kind, node, guard in _walk(root, data):
+        if kind == "call_expression":
             method = _method(node)
             index = bisect_right(starts, node.start_byte) - 1
             if method in ("def", "impl") and index >= 0:
                 _registration(node, method, libraries[index][1], guard, schemas, impls)
-        elif node.type in ("function_definition", "declaration"):
+        else:
             function = _function(node)
             if function is not None:
                 functions.append(function)
@@ -72,24 +80,27 @@ def _text(node: Any) -> str:
     return str(node.text.decode("utf-8", "replace"))
 
 
-def _walk(root: Any) -> Iterator[tuple[Any, str]]:
-    """The nodes that matter, each with the innermost preprocessor condition around it."""
+def _walk(root: Any, data: bytes) -> Iterator[tuple[str, Any, str]]:
+    """The calls, functions and declarations, each with its type and the innermost preprocessor condition around it."""
+    left_out = _CLOSED if registers(data) else _CLOSED | {"declaration", "expression_statement"}
     stack: list[tuple[Any, str]] = [(root, "")]
     while stack:
         node, guard = stack.pop()
-        if node.type in ("call_expression", "function_definition", "declaration"):
-            yield node, guard
-        if node.type in ("class_specifier", "struct_specifier", "template_declaration"):
+        kind = node.type
+        if kind in _FOUND:
+            yield kind, node, guard
+        if kind in left_out:
             continue
-        if node.type in ("preproc_if", "preproc_ifdef", "preproc_elif"):
-            guard = _text(node).partition("\n")[0].strip()
-        elif node.type == "preproc_else":
+        if kind in ("preproc_if", "preproc_ifdef", "preproc_elif"):
+            end = data.find(b"\n", node.start_byte)
+            guard = data[node.start_byte : end if end >= 0 else None].decode("utf-8", "replace").strip()
+        elif kind == "preproc_else":
             guard = f"not ({guard})"
-        if node.type == "function_definition" and not node.text[:64].lstrip().startswith(
-            (b"TORCH_LIBRARY", b"STABLE_")
-        ):
-            continue
-        stack.extend((child, guard) for child in reversed(node.named_children))
+        elif kind == "function_definition":
+            start = node.start_byte
+            if not data[start : start + 64].lstrip().startswith((b"TORCH_LIBRARY", b"STABLE_")):
+                continue
+        stack.extend([(child, guard) for child in reversed(node.named_children)])
 
 
 def _namespace(arguments: bytes) -> str:
@@ -203,8 +214,9 @@ def _function(node: Any) -> CppFunction | None:
 
 def _writes(body: str, tensors: set[str]) -> tuple[str, ...]:
     """The tensors among `tensors` that a function body surely writes."""
-    found = {match[1] for match in _IN_PLACE.finditer(body)} & tensors
-    for pointer in _POINTER.finditer(body):
+    statements = body.split(";")
+    found = {m[1] for statement in statements if "_" in statement for m in _IN_PLACE.finditer(statement)} & tensors
+    for pointer in (m for statement in statements if "data_ptr" in statement for m in _POINTER.finditer(statement)):
         name, tensor = pointer[2], pointer[3]
         if tensor not in tensors or tensor in found or "const" in pointer[1].split():
             continue

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised whenever the facts of an unchanged file change, so that old caches are not believed."""
 
 
@@ -188,14 +188,14 @@ class Constant(NamedTuple):
 class Outline(NamedTuple):
     """What every Python file gives: classes, constants, the imports that its bases need, and all its words.
 
-    `launches` says that something like ``[grid](`` is there, `ops` are the ``(namespace, name)`` of the torch ops
-    that it mentions.
+    `launches` are the names that it may launch: what it imports and every attribute that it does not call, if
+    something like ``[grid](`` is there at all. `ops` are the ``(namespace, name)`` of the torch ops that it mentions.
     """
 
     classes: tuple[OutlineClass, ...]
     constants: tuple[Constant, ...]
     imports: tuple[tuple[str, str], ...]
-    launches: bool
+    launches: bytes
     ops: tuple[tuple[str, str], ...]
     words: bytes
 

@@ -14,6 +14,7 @@ from verispec.static.facts import FileFacts
 from verispec.static.finding import Finding, Level
 from verispec.static.index import Index, build
 from verispec.static.launches import Links, link
+from verispec.static.ops import collect
 from verispec.static.reading import CPP, FactCache, read_all, relevant
 from verispec.static.tree import SourceFile, Tree
 
@@ -162,9 +163,8 @@ def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
     launchers = {name.rpartition(".")[2].encode() for name in links.dispatchers}
     for dispatcher in links.dispatchers.values():
         launchers.update(slot.split(".")[-2].encode() for slot in dispatcher.slots)
-    schemas = [schema for facts in links.index.cpp.values() for schema in facts.schemas]
-    ops = {schema.name for schema in schemas}
-    bound = {schema.function.encode() for schema in schemas}
+    ops = collect(links.index)
+    bound = {schema.function.encode() for facts in links.index.cpp.values() for schema in facts.schemas}
     bound.update(impl.function.encode() for facts in links.index.cpp.values() for impl in facts.impls)
     bound.discard(b"")
     paths: set[str] = set()
@@ -177,8 +177,10 @@ def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
                     paths.add(path)
                 continue
             outline = facts.outline
-            users = launchers | kernels if outline.launches else launchers
-            calls = not ops.isdisjoint(name for _, name in outline.ops)
-            if calls or (users and not users.isdisjoint(outline.words.split())):
+            if (
+                any(ops.called(f"torch.ops.{namespace}.{name}") for namespace, name in outline.ops)
+                or not kernels.isdisjoint(outline.launches.split())
+                or (launchers and not launchers.isdisjoint(outline.words.split()))
+            ):
                 paths.add(path)
     return paths

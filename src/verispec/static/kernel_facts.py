@@ -70,9 +70,8 @@ def tested(nodes: Nodes, params: set[str]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def overflows(node: FunctionNode, name: str) -> tuple[list[Overflow], bool]:
+def overflows(node: FunctionNode, nodes: Nodes, name: str) -> tuple[list[Overflow], bool]:
     """Products of a 32-bit program index and a stride or a width, and whether the kernel promotes any index."""
-    nodes = Nodes(node.body)
     narrow: set[str] = set()
     promoted: set[str] = set()
     promotes = False

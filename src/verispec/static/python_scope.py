@@ -21,6 +21,11 @@ _FIELDS: dict[type, tuple[str, ...]] = {
     for kind in vars(ast).values()
     if isinstance(kind, type) and issubclass(kind, ast.AST) and kind is not ast.Constant
 }
+_KEPT = frozenset({
+    *_SCOPES, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For,
+    ast.AsyncFor, ast.comprehension, ast.withitem, ast.Global, ast.Nonlocal, ast.Call, ast.Return, ast.If, ast.IfExp,
+    ast.BinOp, ast.Dict,
+})  # fmt: skip
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -28,35 +33,58 @@ _Node = TypeVar("_Node", bound=ast.AST)
 class Nodes:
     """The nodes below some statements without the insides of nested functions and classes, grouped by type.
 
-    Each group is in source order; constants and contexts are left out, nobody asks for them.
+    Each group is in source order. Names are kept as `loads`, those that are read, and `stores`, the nodes of all
+    others; attributes only where they are read off a name (``a.b``, in ``a.b.c`` too).
     """
 
-    __slots__ = ("_groups",)
+    __slots__ = ("_groups", "attributes", "loads", "stores")
 
     def __init__(self, statements: list[ast.stmt]) -> None:
+        self.loads: set[str] = set()
+        self.stores: list[ast.Name] = []
+        self.attributes: list[tuple[str, ast.Attribute]] = []
         groups: dict[type, list[ast.AST]] = {}
-        stack: list[Any] = list(reversed(statements))
+        stack: list[Any] = statements[::-1]
+        # Every node of every file that is parsed comes by here: the commonest kinds first.
         while stack:
             node = stack.pop()
             kind = type(node)
+            if kind is ast.Name:
+                if type(node.ctx) is ast.Load:
+                    self.loads.add(node.id)
+                else:
+                    self.stores.append(node)
+                continue
+            if kind is ast.Attribute:
+                value = node.value
+                if type(value) is ast.Name:
+                    self.loads.add(value.id)
+                    self.attributes.append((value.id, node))
+                else:
+                    stack.append(value)
+                continue
             fields = _FIELDS.get(kind)
             if fields is None:
                 continue
-            groups.setdefault(kind, []).append(node)
-            if kind in _SCOPES:
-                # Decorators and bases belong to the scope around.
-                stack.extend(reversed([*getattr(node, "decorator_list", ()), *getattr(node, "bases", ())]))
-                continue
+            if kind in _KEPT:
+                if kind in groups:
+                    groups[kind].append(node)
+                else:
+                    groups[kind] = [node]
+                if kind in _SCOPES:
+                    # Decorators and bases belong to the scope around.
+                    stack.extend(reversed([*getattr(node, "decorator_list", ()), *getattr(node, "bases", ())]))
+                    continue
             for field in fields:
                 value = getattr(node, field)
                 if type(value) is list:
-                    stack.extend(reversed(value))
-                else:
+                    stack += value[::-1]
+                elif value is not None:
                     stack.append(value)
         self._groups = groups
 
     def of(self, kind: type[_Node]) -> list[_Node]:
-        """The nodes of exactly this type, in source order."""
+        """The nodes of exactly this type, one of those that are kept, in source order."""
         return cast("list[_Node]", self._groups.get(kind, []))
 
     @property
@@ -70,14 +98,13 @@ class Nodes:
 
 def dotted(node: ast.AST | None) -> str:
     """``a.b.c`` for a chain of attributes on a name, else the empty string."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
+    if type(node) is ast.Name:
+        return node.id
+    rest = ""
+    while type(node) is ast.Attribute:
+        rest = f".{node.attr}{rest}"
         node = node.value
-    if not isinstance(node, ast.Name):
-        return ""
-    parts.append(node.id)
-    return ".".join(reversed(parts))
+    return f"{node.id}{rest}" if type(node) is ast.Name and rest else ""
 
 
 def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
@@ -179,10 +206,10 @@ def bind_all(scope: Scope, nodes: Nodes) -> None:
     for item in nodes.of(ast.withitem):
         if item.optional_vars is not None:
             _spoil(scope, item.optional_vars)
-    for name_node in nodes.of(ast.Name):
-        if not isinstance(name_node.ctx, ast.Load) and name_node.id not in scope.names:
+    for name_node in nodes.stores:
+        if name_node.id not in scope.names:
             scope.bind(name_node.id, "")
-    for call in nodes.of(ast.Call):
+    for call in nodes.of(ast.Call) if scope.mappings or scope.sequences else ():
         if isinstance(call.func, ast.Attribute):
             owner = dotted(call.func.value)
             if owner in scope.mappings and call.func.attr in {"update", "pop", "setdefault", "clear"}:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from verispec.errors import Diagnostic
-from verispec.static import cpp_reader, python_outline, python_reader
+from verispec.static import cpp_reader, python_filter, python_outline, python_reader
 from verispec.static.facts import VERSION, FileFacts
 from verispec.static.tree import SourceFile
 
@@ -62,7 +62,7 @@ def facts(path: str, data: bytes, *, deep: bool = False) -> FileFacts:
         cpp = cpp_reader.read(data) if deep or cpp_reader.registers(data) else None
         return FileFacts(cpp=cpp, words=python_outline.words(data))
     outline = python_outline.outline(data)
-    if not deep and not python_reader.takes_part(data):
+    if not deep and not python_filter.takes_part(data):
         return FileFacts(outline)
     try:
         return FileFacts(outline, python_reader.read(data))

@@ -1,0 +1,46 @@
+"""Which Python files of a tree need a syntax tree, told from their bytes."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# Patterns that begin with a rare character, since they are searched for in every file of a tree.
+_ALIAS: Final = re.compile(rb"\b(?:triton|gluon|jit)[ \t]+as[ \t]")
+_SETATTR: Final = re.compile(rb"(?<![\w.])setattr\(\s*(\w+)[\w.]*,\s*[\w\"']+,")
+_DOTTED_KEY: Final = re.compile(rb"\.\w++\.\w++[\"']\s*+:\s*+\(?\s*+[A-Za-z_][\w.]*+\s*+[,)}]")
+_PATCH: Final = re.compile(rb"\.\w+[ \t]*=[ \t]*(?:\([ \t]*\n|[A-Za-z_][\w.]*[ \t]*(?:#.*)?\n)")
+_DOTTED_NAME: Final = re.compile(rb"[ \t]*([A-Za-z_]\w*)[\w.]*")
+_IMPORTED: Final = re.compile(
+    rb"\n[ \t]*+(?:import[ \t]+[\w.]+[ \t]+as[ \t]+(\w+)|import[ \t]+(\w+)"
+    rb"|from[ \t]+[\w.]+[ \t]+import[ \t]+([^\n(]+|\([^)]*\)))"
+)
+_WORDS: Final = re.compile(rb"\w+")
+_JIT: Final = (b"triton.jit", b"gluon.jit", b"runtime.jit", b"@jit", b"import jit", b"self.jit")
+
+
+def takes_part(data: bytes) -> bool:
+    """Whether the file may define a kernel or an override; few files of a tree do.
+
+    Files that only use what others define are found by what they name (see `Outline`) and read when it is known.
+    """
+    if b"jit" in data and (any(text in data for text in _JIT) or _ALIAS.search(data)):
+        return True
+    if _DOTTED_KEY.search(data):
+        return True
+    names: set[bytes] = set()
+    if b"setattr(" in data:
+        names = set(_SETATTR.findall(data)) - {b"self", b"cls"}
+        # A name that is bound here may be an import by another name.
+        if any(re.search(rb"\b" + name + rb"[ \t]*(?::[^=\n]*)?=[^=]", data) for name in names):
+            return True
+    names |= {_root(data, match.start()) for match in _PATCH.finditer(data)} - {b"", b"self", b"cls"}
+    return bool(names) and any(
+        not names.isdisjoint(_WORDS.findall(text)) for texts in _IMPORTED.findall(b"\n" + data) for text in texts
+    )
+
+
+def _root(data: bytes, dot: int) -> bytes:
+    """The first name of the dotted name that its line begins with and that goes on at `dot`, else nothing."""
+    name = _DOTTED_NAME.fullmatch(data, data.rfind(b"\n", 0, dot) + 1, dot)
+    return name[1] if name else b""
