@@ -49,9 +49,9 @@ def test_the_text_is_that_without_speculation(load: Load, prompts: Any, draft: s
         teacher(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, f"prompt {n}")
 
 
-@case("GEN-3", draft=METHODS, others=["none", "2", "15"], reach="requests come and go")
+@case("GEN-3", draft=METHODS, others=["none", "2", "20"], reach="requests come and go")
 def test_the_batch_does_not_matter(load: Load, prompts: Any, draft: str, others: str) -> None:
-    """Two prompts among others of other lengths, which come before them and end earlier."""
+    """Two prompts among others of other lengths that end earlier; the twenty do not fit into one batch of 16."""
     count = 0 if others == "none" else int(others)
     around = [
         GenerationRequest(p[: 5 + 7 * n % 50], max_tokens=3 + 5 * n % 30, ignore_eos=True)

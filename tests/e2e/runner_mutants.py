@@ -1,0 +1,148 @@
+"""Broken runners as engines: ``--engine runner_mutants:<name>``, each the reference with one seeded fault."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from verispec.engines.generation import LoadOptions
+from verispec.engines.reference import Reference
+from verispec.reference.models import AuxiliaryStates, Eagle3Head
+from verispec.reference.runners.cpu import CPURunner
+from verispec.reference.runners.scheduler import Scheduled, Scheduler
+
+
+def follows_rejection(part: Scheduled) -> bool:
+    steps = part.request.steps
+    return bool(steps) and steps[-1].accepted < steps[-1].drafted
+
+
+class KVNotRolledBack(CPURunner):
+    """The token in the place of a rejected draft is not written to the cache: the draft's key and value stay."""
+
+    def _prepare(self, scheduled: Any) -> Any:
+        inputs = super()._prepare(scheduled)
+        for part, start in zip(scheduled, inputs.query_start_loc.tolist(), strict=False):
+            if follows_rejection(part):
+                inputs.paged.write_slots[start] = 0
+        return inputs
+
+
+class PositionOffByOne(CPURunner):
+    """After a rejection the target's next tokens stand one position too far."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        self._ahead = torch.zeros(0, dtype=torch.int64)
+        self._model.register_forward_pre_hook(self._move, with_kwargs=True)
+
+    def _move(self, module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return args, {**kwargs, "position_ids": kwargs["position_ids"] + self._ahead}
+
+    def _prepare(self, scheduled: Any) -> Any:
+        lens = torch.tensor([part.num_tokens for part in scheduled])
+        self._ahead = torch.tensor([int(follows_rejection(part)) for part in scheduled]).repeat_interleave(lens)
+        return super()._prepare(scheduled)
+
+
+class AuxLayersShifted(CPURunner):
+    """The head reads the layers one past those that it was trained on."""
+
+    def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
+        layers = head.config.aux_layers(self._model.config.num_hidden_layers)
+        self._aux = AuxiliaryStates(self._model, [layer + 1 for layer in layers])
+
+
+class D2tIgnored(CPURunner):
+    """Ids of the draft vocabulary are taken for the target's."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer = super()._make_proposer(num_blocks)
+        if self.options.method == "eagle3":
+            proposer._to_target = lambda ids: ids
+        return proposer
+
+
+class BonusLost(CPURunner):
+    """When all drafts are accepted the step ends with the last of them."""
+
+    def _advance(self, scheduled: Any, sampling: Any, verified: Any, on_emit: Any) -> None:
+        if verified is not None:
+            for row, part in enumerate(sampling):
+                if 0 < part.num_drafts == len(verified.emitted[row]) - 1:
+                    verified.emitted[row].pop()
+                    verified.token_ids[row, part.num_drafts] = -1
+        before = [(part.request, len(part.request.steps), part.num_drafts) for part in sampling]
+        super()._advance(scheduled, sampling, verified, on_emit)
+        for request, count, drafted in before:
+            step = request.steps[count]
+            if 0 < drafted == step.accepted + 1:
+                request.steps[count] = replace(step, accepted=drafted)
+
+
+class BatchOrderByDict(CPURunner):
+    """Places of finished requests are taken by new ones, and the tokens are read in the order of places."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        self._places: dict[int, int] = {}
+
+    def _advance(self, scheduled: Any, sampling: Any, verified: Any, on_emit: Any) -> None:
+        for part in sampling:
+            free = next(place for place in itertools.count() if place not in self._places.values())
+            self._places.setdefault(part.request.index, free)
+        if verified is not None:
+            order = sorted(range(len(sampling)), key=lambda row: self._places[sampling[row].request.index])
+            emitted = [verified.emitted[row] for row in order]
+            if all(len(row) - 1 <= part.num_drafts for row, part in zip(emitted, sampling, strict=True)):
+                verified = replace(verified, emitted=emitted)
+        super()._advance(scheduled, sampling, verified, on_emit)
+        for part in sampling:
+            if part.request.finish_reason is not None:
+                del self._places[part.request.index]
+
+
+class StaleDraftsAfterPreemption(CPURunner):
+    """A preempted request keeps its drafts and verifies them when it resumes."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        self._scheduler.__class__ = KeepsDrafts
+
+
+class KeepsDrafts(Scheduler):
+    def _preempt_youngest(self) -> Any:
+        youngest = self.running[-1]
+        drafts, probs = youngest.drafts, youngest.draft_probs
+        request = super()._preempt_youngest()
+        request.drafts, request.draft_probs = drafts, probs
+        return request
+
+
+class Mutant(Reference):
+    """The reference engine with another runner."""
+
+    def __init__(self, runner: type[CPURunner]) -> None:
+        super().__init__("verispec.reference.cpu", runner.__name__, "cpu", {"fault": str(runner.__doc__)})
+        self._runner = runner
+
+    def load(self, target: Path, **options: Any) -> CPURunner:
+        return self._runner(target, LoadOptions(**options))
+
+
+def engine_with(runner: type[CPURunner]) -> Callable[[], Mutant]:
+    return lambda: Mutant(runner)
+
+
+kv_not_rolled_back = engine_with(KVNotRolledBack)
+position_off_by_one = engine_with(PositionOffByOne)
+aux_layers_shifted = engine_with(AuxLayersShifted)
+d2t_ignored = engine_with(D2tIgnored)
+bonus_lost = engine_with(BonusLost)
+batch_order_by_dict = engine_with(BatchOrderByDict)
+stale_drafts_after_preemption = engine_with(StaleDraftsAfterPreemption)

@@ -1,0 +1,51 @@
+"""Every fault that a runner was seen to have is caught by the clause of generation that names it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+CAUGHT = [
+    ("kv_not_rolled_back", "e2e/greedy:GEN-13:draft=draft_model k=3"),
+    ("kv_not_rolled_back", "e2e/greedy:GEN-13:draft=ngram k=3"),
+    ("position_off_by_one", "e2e/greedy:GEN-13:draft=draft_model k=3"),
+    ("position_off_by_one", "e2e/greedy:GEN-13:draft=ngram k=3"),
+    ("aux_layers_shifted", "e2e/greedy:GEN-14:draft=eagle3 k=3"),
+    ("d2t_ignored", "e2e/greedy:GEN-14:draft=eagle3 k=3"),
+    ("bonus_lost", "e2e/limits:GEN-16:draft=draft_model k=3"),
+    ("batch_order_by_dict", "e2e/greedy:GEN-3:draft=none;others=20"),
+    ("stale_drafts_after_preemption", "e2e/greedy:GEN-15:draft=draft_model k=3"),
+    ("stale_drafts_after_preemption", "e2e/greedy:GEN-15:draft=eagle3 k=3"),
+]
+"""A fault, and a case of the clause that names it."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "case"), CAUGHT, ids=lambda value: value.replace(" ", "-"))
+def test_a_fault_in_a_runner_is_caught(fault: str, case: str, tmp_path: Path) -> None:
+    assert judged(f"runner_mutants:{fault}", case, tmp_path) == {"fail"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", sorted({case for _, case in CAUGHT}), ids=lambda case: case.replace(" ", "-"))
+def test_the_reference_passes_what_catches_the_faults(case: str, tmp_path: Path) -> None:
+    assert judged("reference", case, tmp_path) == {"pass"}
+
+
+def judged(engine: str, case: str, folder: Path) -> set[str]:
+    """The outcomes of the cases that `case` selects."""
+    run = folder / "run.jsonl"
+    command = [sys.executable, "-m", "verispec", "run", "--engine", engine, f"--out={run}", f"--only={case}"]
+    path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": path}, check=False
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return {line["outcome"] for line in map(json.loads, run.read_text().splitlines()) if line["type"] == "case"}
