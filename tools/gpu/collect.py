@@ -33,8 +33,10 @@ PACKAGES = (
 )
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 
-NEEDED = re.compile(r"vllm/(v1|utils|platforms|triton_utils)/.*\.py|vllm/config/speculative\.py|csrc/cpu/[^/]+")
-"""The files of a release that kernels of speculative decoding are taken out of."""
+NEEDED = re.compile(
+    r"setup\.py|vllm/(v1|utils|platforms|triton_utils)/.*\.py|vllm/config/speculative\.py|csrc/cpu/[^/]+"
+)
+"""The files of a release that kernels of speculative decoding are taken out of; setup.py marks a project's archive."""
 
 
 def main(folder: Path, releases: list[str]) -> None:

@@ -4,6 +4,7 @@
 #     bash tools/gpu/judge.sh FOLDER OUT [LIMIT]
 #
 # FOLDER is what tools/gpu/collect.py gathered; a run file, its text and its Markdown for each engine go to OUT.
+# A run file NAME.jsonl in FOLDER, from a call that ended early, is gone on with.
 # LIMIT is the seconds that all runs together may take, 480 when left out: a run file is whole up to where it ends.
 set -euo pipefail
 bring=$(realpath "$1")
@@ -19,20 +20,22 @@ python3 -m pip install -q --no-index --no-deps --no-compile --no-build-isolation
 cd "$out"  # no source folder of the project is on the path
 judge() {
     local name=$1 engine=$2
-    timeout --signal=INT "$limit" python3 -m verispec run --engine "$engine" --device cuda --suite sampler \
-        --out "$name.jsonl" >"$name.txt" 2>&1 || true
+    shift 2
+    local resume=()
+    [ -f "$bring/$name.jsonl" ] && resume=(--resume "$bring/$name.jsonl")
+    timeout --signal=INT "$limit" python3 -m verispec run --engine "$engine" --device cuda -n 3 "$@" \
+        "${resume[@]}" --out "$name.jsonl" >"$name.txt" 2>&1 || true
     if [ -s "$name.jsonl" ]; then
         python3 -m verispec report "$name.jsonl" --format markdown >"$name.md" || true
     fi
 }
 
 python3 -m verispec engines reference:triton --device cuda
-timeout --signal=INT "$limit" python3 -m pytest -q -c "$project/pyproject.toml" --rootdir "$project" \
-    -p no:cacheprovider -m gpu "$project/tests" >tests.txt 2>&1 &
-judge reference-triton reference:triton &
+judge reference-triton reference:triton --suite sampler &
+judge reference-triton-e2e reference:triton --suite e2e &
 for archive in "$bring"/vllm-*.tar.gz; do
     name=$(basename "$archive" .tar.gz)
-    judge "$name" "vllm@$archive" &
+    judge "$name" "vllm@$archive" --suite sampler &
 done
 wait
 for text in *.txt; do
