@@ -12,7 +12,8 @@ from packaging.version import InvalidVersion, Version
 
 from verispec import exits
 from verispec.errors import VerispecError
-from verispec.static.sources import Repository, open_release
+from verispec.static.sources import open_release
+from verispec.static.sources.git import Repository
 from verispec.static.sources.releases import Release, versions
 from verispec.static.tree import Tree
 

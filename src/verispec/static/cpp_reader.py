@@ -11,10 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
-from verispec.static.facts import CppFacts, CppFunction, Impl, Schema, SchemaArg
-
-UNKNOWN: Final = "?"
-"""The returns of a schema that could not be read; nothing is said about its arguments then."""
+from verispec.static.facts import UNKNOWN, CppFacts, CppFunction, Impl, Schema, SchemaArg
 
 _LIBRARY: Final = re.compile(rb"^[ \t]*(?:STABLE_)?TORCH_LIBRARY\w*\s*\(((?:[^()]|\([^()]*\))*)\)\s*\{", re.MULTILINE)
 _SCHEMA: Final = re.compile(

@@ -15,6 +15,20 @@ from typing import Final, NamedTuple
 VERSION: Final = 2
 """Raised whenever the facts of an unchanged file change, so that old caches are not believed."""
 
+PYTHON: Final = (".py",)
+CPP: Final = (".cpp", ".cu", ".cc", ".cxx", ".h", ".hpp", ".cuh", ".hip")
+LARGEST: Final = 8 << 20
+"""Bytes; a longer file is not source that people wrote."""
+
+CRASHED: Final = "V-SRC-CRASH"
+"""The code of a problem that lies in a reader, not in the file. Such facts are not remembered."""
+
+UNREADABLE: Final = "V-SRC-UNREADABLE"
+"""The code of a file that could not be opened; the next time it may be."""
+
+UNKNOWN: Final = "?"
+"""The returns of a schema that could not be read; nothing is said about its arguments then."""
+
 
 class Param(NamedTuple):
     """A parameter: `kind` is ``p`` (positional or keyword), ``k`` (keyword only), ``*``, ``**``; `default` is text."""

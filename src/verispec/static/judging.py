@@ -10,13 +10,15 @@ from typing import Any, Final
 
 from verispec.errors import Diagnostic, VerispecError
 from verispec.static import rules as all_rules
-from verispec.static.facts import FileFacts
+from verispec.static.facts import CPP, CRASHED, UNREADABLE, FileFacts
 from verispec.static.finding import Finding, Level
 from verispec.static.index import Index, build
 from verispec.static.launches import Links, link
 from verispec.static.ops import collect
-from verispec.static.reading import CPP, FactCache, read_all, relevant
+from verispec.static.reading import FactCache, read_all, relevant
 from verispec.static.tree import SourceFile, Tree
+from verispec.static.verdicts import Verdicts
+from verispec.static.verdicts import key as verdict_key
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done and how much there is (0 when unknown)."""
@@ -63,6 +65,23 @@ def judge(
     tell = progress or (lambda what, done, total: None)
     started = perf_counter()
     sources = [_Source(tree, False)] if core is None else [_Source(tree, False), _Source(core, True)]
+    verdicts = Verdicts(store.path)
+    key = verdict_key((source.files.values() for source in sources), [rule.id for rule in chosen])
+    report: Report | None = verdicts.get(key)
+    if report is not None:
+        spent = {"seconds_reading": round(perf_counter() - started, 3), "seconds_linking": 0.0, "seconds_rules": 0.0}
+        report = replace(report, stats={**report.stats, **spent})
+    else:
+        report = _judged(sources, chosen, store, tell)
+        # What may be read the next time is not remembered as unreadable.
+        if not any(diagnostic.code in {UNREADABLE, CRASHED} for diagnostic in report.diagnostics):
+            verdicts.put(key, report)
+    diagnostics = (*tree.diagnostics, *(core.diagnostics if core else ()), *report.diagnostics)
+    return replace(report, diagnostics=tuple(dict.fromkeys(diagnostics)))
+
+
+def _judged(sources: Sequence[_Source], chosen: Sequence[all_rules.Rule], store: FactCache, tell: Progress) -> Report:
+    started = perf_counter()
     for source in sources:
         tell(f"reading {source.tree.describe()}", 0, len(source.files))
         source.read(source.files.values(), store)
@@ -83,7 +102,6 @@ def judge(
             if touches and (known is None or finding.location < known.location):
                 found[finding.rule, finding.fingerprint] = finding
     tell("judging", len(chosen), len(chosen))
-    diagnostics = [*tree.diagnostics, *(core.diagnostics if core else ()), *(d for s in sources for d in s.diagnostics)]
     order = {Level.ERROR: 0, Level.WARNING: 1, Level.NOTE: 2}
     findings = sorted(found.values(), key=lambda f: (order[f.level], f.rule, f.location, f.fingerprint))
     stats = {
@@ -100,7 +118,7 @@ def judge(
         "seconds_linking": round(linked - read, 3),
         "seconds_rules": round(perf_counter() - linked, 3),
     }
-    return Report(tuple(findings), tuple(dict.fromkeys(diagnostics)), stats)
+    return Report(tuple(findings), tuple(d for source in sources for d in source.diagnostics), stats)
 
 
 def _rule(name: str) -> all_rules.Rule:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from verispec.static.cpp_reader import UNKNOWN
-from verispec.static.facts import Call, CppFunction, Schema
+from verispec.static.facts import UNKNOWN, Call, CppFunction, Schema
 from verispec.static.finding import Location
 from verispec.static.index import Index, Module
 

@@ -30,9 +30,14 @@ from verispec.static.python_scope import (
 )
 
 
-def read(data: bytes) -> PythonFacts:
-    """The facts of the source `data`. Raises SyntaxError, ValueError, RecursionError or MemoryError."""
-    return _Reader(ast.parse(data), data).facts()
+def parse(data: bytes) -> ast.Module:
+    """The syntax tree of the source `data`. Raises SyntaxError, ValueError, RecursionError or MemoryError."""
+    return ast.parse(data)
+
+
+def read(tree: ast.Module, data: bytes) -> PythonFacts:
+    """The facts of the source `data` with this syntax tree. Raises RecursionError."""
+    return _Reader(tree, data).facts()
 
 
 class _Reader:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import pickle
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from verispec.errors import Diagnostic
-from verispec.static import cpp_reader, python_filter, python_outline, python_reader
-from verispec.static.facts import VERSION, FileFacts
+from verispec.static.facts import CPP, CRASHED, LARGEST, PYTHON, UNREADABLE, VERSION, FileFacts
 from verispec.static.tree import SourceFile
 
-PYTHON: Final = (".py",)
-CPP: Final = (".cpp", ".cu", ".cc", ".cxx", ".h", ".hpp", ".cuh", ".hip")
-LARGEST: Final = 8 << 20
-"""Bytes; a longer file is not source that people wrote."""
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
 
 _PARALLEL_FROM: Final = 1 << 20
 _Work = tuple[str, bytes, bool]
@@ -47,41 +42,6 @@ def relevant(path: str) -> bool:
     return path.endswith((*PYTHON, *CPP))
 
 
-def facts(path: str, data: bytes, *, deep: bool = False) -> FileFacts:
-    """The facts of one file, a pure function of its bytes and the ending of its name.
-
-    `deep` asks for the syntax tree of a file that would not need one by itself. Never raises for bad source:
-    the problem is kept as (code, message, cause, hint).
-    """
-    if len(data) > LARGEST:
-        return FileFacts(
-            problem=("V-SRC-HUGE", f"{len(data):,} bytes; not read", "longer than any hand-written source",
-                     "exclude it, or report it if it is real source")
-        )  # fmt: skip
-    if path.endswith(CPP):
-        cpp = cpp_reader.read(data) if deep or cpp_reader.registers(data) else None
-        return FileFacts(cpp=cpp, words=python_outline.words(data))
-    outline = python_outline.outline(data)
-    if not deep and not python_filter.takes_part(data):
-        return FileFacts(outline)
-    try:
-        return FileFacts(outline, python_reader.read(data))
-    except (SyntaxError, ValueError) as error:
-        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        return FileFacts(
-            outline,
-            problem=("V-SRC-UNPARSABLE", f"not valid Python{line}", reason or type(error).__name__,
-                     "correct the file; its kernels and calls were not judged"),
-        )  # fmt: skip
-    except (RecursionError, MemoryError):
-        return FileFacts(
-            outline,
-            problem=("V-SRC-DEEP", "nested too deeply to be parsed", "expressions inside each other without end",
-                     "correct the file; its kernels and calls were not judged"),
-        )  # fmt: skip
-
-
 class FactCache:
     """Facts by content, kept in one file between calls and in memory between trees.
 
@@ -90,15 +50,19 @@ class FactCache:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self._facts: dict[tuple[str, bool], FileFacts] = {}
         self._changed = False
-        if path is not None and path.is_file():
-            try:
-                with uncollected():
-                    version, stored = pickle.loads(path.read_bytes())
-                self._facts = stored if version == VERSION else {}
-            except Exception:  # A damaged cache is an empty cache, whatever the damage.
-                self._facts = {}
+
+    @cached_property
+    def _facts(self) -> dict[tuple[str, bool], FileFacts]:
+        """What the file holds, read when it is first asked for: many megabytes."""
+        if self.path is None or not self.path.is_file():
+            return {}
+        try:
+            with uncollected():
+                version, stored = pickle.loads(self.path.read_bytes())
+        except Exception:  # A damaged cache is an empty cache, whatever the damage.
+            return {}
+        return stored if version == VERSION and isinstance(stored, dict) else {}
 
     def get(self, blob: str, deep: bool) -> FileFacts | None:
         """What is known of the content `blob`, read at least as deeply as asked."""
@@ -141,15 +105,14 @@ def read_all(
         try:
             data = file.read() if file.size <= LARGEST else b" " * (LARGEST + 1)
         except OSError as error:
-            report(
-                Diagnostic("V-SRC-UNREADABLE", "the file could not be read", file.path, str(error), "check the tree")
-            )
+            report(Diagnostic(UNREADABLE, "the file could not be read", file.path, str(error), "check the tree"))
             continue
         work.append((file.path, data, deep))
         blobs[file.path] = key
     for path, facts_ in _run(work):
         found[path] = facts_
-        cache.put(blobs[path], deep, facts_)
+        if facts_.problem is None or facts_.problem[0] != CRASHED:
+            cache.put(blobs[path], deep, facts_)
     for path, facts_ in found.items():
         if facts_.problem is not None:
             code, message, cause, hint = facts_.problem
@@ -162,6 +125,11 @@ def _run(work: list[_Work]) -> Iterable[tuple[str, FileFacts]]:
 
     The children are forked, so they inherit the sources instead of being sent them.
     """
+    if not work:
+        return []
+    import multiprocessing
+    import threading
+
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     total = sum(len(data) for _, data, _ in work)
     can_fork = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
@@ -191,12 +159,14 @@ def _run(work: list[_Work]) -> Iterable[tuple[str, FileFacts]]:
 
 def _killed() -> FileFacts:
     return FileFacts(
-        problem=("V-SRC-CRASH", "its reader ended without an answer", "a fault of the parser, or no memory left",
+        problem=(CRASHED, "its reader ended without an answer", "a fault of the parser, or no memory left",
                  "judge this file alone to see whether it is the cause")
     )  # fmt: skip
 
 
 def _read_share(share: list[_Work]) -> list[tuple[str, FileFacts]]:
+    from verispec.static.extraction import facts
+
     with uncollected():
         return [(path, facts(path, data, deep=deep)) for path, data, deep in share]
 

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verispec.errors import VerispecError
-from verispec.static import MemoryTree, SourceFile, judge
-from verispec.static.facts import VERSION
-from verispec.static.reading import LARGEST, FactCache, facts
+from verispec.static import MemoryTree, SourceFile, judge, python_reader
+from verispec.static.extraction import facts
+from verispec.static.facts import LARGEST, VERSION
+from verispec.static.reading import FactCache
 
 GOOD = """
 import triton
@@ -44,6 +45,31 @@ def test_broken_file_is_reported_and_the_rest_is_judged(name):
     assert (diagnostic.code, diagnostic.where) == (code, "engine/bad.py")
     assert diagnostic.cause and diagnostic.hint
     assert [finding.rule for finding in report.findings] == ["SIG101"]
+
+
+def test_a_fault_of_a_reader_costs_one_file_and_is_not_remembered(monkeypatch, tmp_path):
+    class Tree(MemoryTree):
+        def files(self):
+            for file in super().files():
+                yield SourceFile(file.path, file.path, file.read, file.size)
+
+    read = python_reader.read
+
+    def faulty(tree, data):
+        if b"odd" in data:
+            raise KeyError("nobody thought of this")
+        return read(tree, data)
+
+    tree = Tree({"engine/good.py": GOOD, "engine/odd.py": "import triton\n@triton.jit\ndef odd(): ...\n"})
+    cache = tmp_path / "facts"
+    monkeypatch.setattr(python_reader, "read", faulty)
+    report = judge(tree, cache=cache)
+    (diagnostic,) = report.diagnostics
+    assert (diagnostic.code, diagnostic.where) == ("V-SRC-CRASH", "engine/odd.py")
+    assert "nobody thought of this" in diagnostic.cause and diagnostic.hint
+    assert [finding.rule for finding in report.findings] == ["SIG101"]
+    monkeypatch.setattr(python_reader, "read", read)
+    assert judge(tree, cache=cache).diagnostics == ()
 
 
 def test_broken_cpp_is_read_as_far_as_it_goes():

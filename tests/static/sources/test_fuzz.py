@@ -20,8 +20,8 @@ from toy_kernels import BAD_TREE, CALL, KERNEL
 
 from verispec.errors import VerispecError
 from verispec.static import MemoryTree, judge
+from verispec.static.extraction import facts
 from verispec.static.facts import FileFacts
-from verispec.static.reading import facts
 from verispec.static.sources import _index, open_tree
 from verispec.static.sources._files import blob_id
 from verispec.static.sources._pip import IndexConfig

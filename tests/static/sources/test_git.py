@@ -10,9 +10,10 @@ from toy_git import ToyRepository
 
 from verispec import exits
 from verispec.errors import VerispecError
-from verispec.static.sources import Repository, open_tree
+from verispec.static.sources import open_tree
 from verispec.static.sources._files import MAX_FILE, blob_id
 from verispec.static.sources._objects import environment
+from verispec.static.sources.git import Repository
 from verispec.static.tree import Tree
 
 

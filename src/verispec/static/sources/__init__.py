@@ -13,28 +13,32 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
-
-from packaging.utils import canonicalize_name
+from typing import TYPE_CHECKING
 
 from verispec.errors import VerispecError
 from verispec.static.judging import Progress
 from verispec.static.sources._cache import cache_dir
 from verispec.static.sources._files import INCOMPLETE
-from verispec.static.sources.archive import is_archive, open_archive
-from verispec.static.sources.folder import open_folder
-from verispec.static.sources.git import Repository
-from verispec.static.sources.releases import Release, fetch, parse_release
 from verispec.static.tree import Tree
 
-__all__ = ["INCOMPLETE", "Repository", "cache_dir", "facts_file", "open_release", "open_tree"]
+if TYPE_CHECKING:
+    from verispec.static.sources.releases import Release
+
+__all__ = ["INCOMPLETE", "cache_dir", "facts_file", "open_release", "open_tree"]
+
+# Each kind of tree imports its reader where it is opened: a folder needs neither HTTP nor archives.
 
 
 def open_tree(text: str, *, progress: Progress | None = None) -> Tree:
     """The tree that `text` names. Raises VerispecError when there is no such tree, with the reason and what to do."""
     path = Path(text).expanduser()
     if path.is_dir():
+        from verispec.static.sources.folder import open_folder
+
         return open_folder(path)
     if path.is_file():
+        from verispec.static.sources.archive import is_archive, open_archive
+
         if is_archive(path):
             return open_archive(path, progress=progress)
         raise VerispecError(
@@ -45,7 +49,11 @@ def open_tree(text: str, *, progress: Progress | None = None) -> Tree:
         )
     folder, hash_sign, revision = text.rpartition("#")
     if hash_sign and Path(folder or ".").expanduser().is_dir():
+        from verispec.static.sources.git import Repository
+
         return Repository(Path(folder or ".").expanduser()).tree(revision)
+    from verispec.static.sources.releases import parse_release
+
     release = parse_release(text)
     if release is not None:
         return open_release(release, progress=progress)
@@ -60,6 +68,9 @@ def open_tree(text: str, *, progress: Progress | None = None) -> Tree:
 
 def open_release(release: Release, *, progress: Progress | None = None) -> Tree:
     """The tree of `release`, from the cache or else from the package index."""
+    from verispec.static.sources.archive import open_archive
+    from verispec.static.sources.releases import fetch
+
     return open_archive(fetch(release, progress=progress), name=str(release), progress=progress)
 
 
@@ -71,5 +82,6 @@ def facts_file(text: str) -> Path:
     """
     folder = Path(text if Path(text).is_dir() else text.rpartition("#")[0] or text).expanduser()
     project = re.split(r"[=-]", Path(text).name)[0]
-    key = str(folder.resolve()) if folder.is_dir() else canonicalize_name(project)
+    # Projects are called alike however their name is written, see PEP 503.
+    key = str(folder.resolve()) if folder.is_dir() else re.sub(r"[-_.]+", "-", project).lower()
     return cache_dir() / "facts" / hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
