@@ -20,7 +20,7 @@ from typing import Any
 from verispec.reference import contracts
 from verispec.reference.contracts._check import ContractError, bind, check, signature
 
-__all__ = ["ContractError", "op"]
+__all__ = ["ContractError", "kernel", "op"]
 
 
 def _load_kernels() -> ModuleType:
@@ -40,6 +40,13 @@ def _load_kernels() -> ModuleType:
 
 
 _kernels = _load_kernels()
+
+
+@cache
+def kernel(name: str) -> Callable[..., None]:
+    """A kernel without its checks, for callers in this package that make all of its arguments; tensors as `View`."""
+    function: Callable[..., None] = getattr(_kernels, name)
+    return function
 
 
 @cache

@@ -16,6 +16,7 @@ NB_MODULE(_csrc, m) {
   verispec::bind_flatten_sampled(m);
   verispec::bind_gather_draft_logits_and_target_argmax(m);
   verispec::bind_gumbel_sample(m);
+  verispec::bind_paged_attention(m);
   verispec::bind_philox(m);
   verispec::bind_probabilistic_rejection(m);
   verispec::bind_rejection_greedy_sample(m);

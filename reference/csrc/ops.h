@@ -18,6 +18,7 @@ void bind_expand_batch_to_tokens(nanobind::module_& m);
 void bind_flatten_sampled(nanobind::module_& m);
 void bind_gather_draft_logits_and_target_argmax(nanobind::module_& m);
 void bind_gumbel_sample(nanobind::module_& m);
+void bind_paged_attention(nanobind::module_& m);
 void bind_philox(nanobind::module_& m);
 void bind_probabilistic_rejection(nanobind::module_& m);
 void bind_rejection_greedy_sample(nanobind::module_& m);

@@ -7,11 +7,15 @@ values through the slot mapping, gathers those of each sequence through its bloc
 lets every query see its own sequence up to its own position. transformers' masks are not used.
 
 Requests with equally many queries form a group and are attended together, so no query is ever padding.
+
+`PagedBatch.attend` is the same in one C++ kernel, rotary embedding included, for float32 models on the CPU that run
+without transformers' forward methods (`compact`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,11 +23,20 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from verispec.errors import VerispecError
+from verispec.reference.cpu import kernel
+from verispec.reference.contracts._view import View, view_of
 
 from .kv_cache import KVCache
 
 ATTENTION = "verispec_paged"
 _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
+
+
+class Rotation(NamedTuple):
+    """Cosines and sines of the rotary embedding, each [positions, head size]; the second half repeats the first."""
+
+    cosine: torch.Tensor
+    sine: torch.Tensor
 
 
 class _Group:
@@ -80,26 +93,59 @@ class PagedBatch:
         block_size: int,
     ) -> None:
         self.cache = cache
-        self.write_slots = slot_mapping.clamp(min=0)
-        starts = np.cumsum(query_lens) - query_lens
-        device = positions.device
-        self.groups: list[_Group] = []
-        for num_queries in np.unique(query_lens).tolist():
-            members = np.flatnonzero(query_lens == num_queries)
-            whole = len(members) == len(query_lens)
-            rows = member_ids = None
-            if not whole:
-                rows = torch.from_numpy((starts[members, None] + np.arange(num_queries)).reshape(-1)).to(device)
-                member_ids = torch.from_numpy(members).to(device)
-            num_keys = int(max_seq_lens[members].max())
-            slots = _visible_slots(
-                block_table if member_ids is None else block_table[member_ids],
-                seq_lens if member_ids is None else seq_lens[member_ids],
-                num_keys,
-                block_size,
-            )
-            queries = positions if rows is None else positions[rows]
-            self.groups.append(_Group(rows, queries.view(len(members), num_queries), slots, num_keys))
+        self._slot_mapping = slot_mapping
+        self._positions = positions
+        self._block_table = block_table
+        self._query_lens = query_lens
+        self._seq_lens = seq_lens
+        self._max_seq_lens = max_seq_lens
+        self._block_size = block_size
+
+    @cached_property
+    def write_slots(self) -> torch.Tensor:
+        """[T] slot of each token, padding in the null block."""
+        return self._slot_mapping.clamp(min=0)
+
+    @cached_property
+    def groups(self) -> list[_Group]:
+        """The requests by number of queries."""
+        starts = np.cumsum(self._query_lens) - self._query_lens
+        groups = []
+        for num_queries in np.unique(self._query_lens).tolist():
+            members = np.flatnonzero(self._query_lens == num_queries)
+            positions, block_table, seq_lens, rows = self._positions, self._block_table, self._seq_lens, None
+            if len(members) < len(self._query_lens):
+                rows = torch.from_numpy((starts[members, None] + np.arange(num_queries)).reshape(-1)).to(
+                    positions.device
+                )
+                member_ids = torch.from_numpy(members).to(positions.device)
+                positions, block_table, seq_lens = positions[rows], block_table[member_ids], seq_lens[member_ids]
+            num_keys = int(self._max_seq_lens[members].max())
+            slots = _visible_slots(block_table, seq_lens, num_keys, self._block_size)
+            groups.append(_Group(rows, positions.view(len(members), num_queries), slots, num_keys))
+        return groups
+
+    @cached_property
+    def _views(self) -> tuple[View | None, ...]:
+        """What the kernel reads besides queries, keys and values: the same for every layer."""
+        starts = np.concatenate(([0], np.cumsum(self._query_lens)))
+        self._starts = starts  # A view does not keep its array alive.
+        return tuple(
+            view_of(t) for t in (self._positions, self._slot_mapping, starts, self._seq_lens, self._block_table)
+        )
+
+    def attend(self, layer: int, qkv: torch.Tensor, rotation: Rotation, scaling: float) -> torch.Tensor:
+        """Rotate, write keys and values, and attend: [1, T, heads * head size] from the float32 output of one layer's
+        projections, [1, T, (heads + 2 * key-value heads) * head size], on the CPU.
+        """
+        cache = self.cache
+        num_heads = qkv.shape[-1] // cache.head_dim - 2 * cache.num_kv_heads
+        out = torch.empty((1, qkv.shape[1], num_heads * cache.head_dim))
+        tensors = (out[0], qkv[0], cache.layers[layer], *rotation)
+        kernel("paged_attention")(
+            *map(view_of, tensors), *self._views, num_heads, cache.num_kv_heads, self._block_size, scaling
+        )
+        return out
 
 
 def _visible_slots(block_table: torch.Tensor, seq_lens: torch.Tensor, num_keys: int, block_size: int) -> torch.Tensor:

@@ -15,12 +15,11 @@ from typing import Any, Self
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from verispec.errors import VerispecError
 
 
-def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
+def decoder_layers(model: nn.Module) -> nn.ModuleList:
     """Return the decoder layers of a Llama-like model (``model.model.layers``).
 
     Raises:
@@ -59,14 +58,14 @@ class AuxiliaryStates:
     Use it as a context manager or call `close`; `take` hands over the states of the latest pass.
 
     Args:
-        model: a Llama-like or Qwen-like model of transformers.
+        model: a Llama-like or Qwen-like model of transformers, or its `CompactModel`.
         layers: layer ids in [0, L]; the states come back in this order.
 
     Raises:
         VerispecError: V-MODEL-AUX if the model has no decoder layers, or an id is outside [0, L].
     """
 
-    def __init__(self, model: PreTrainedModel, layers: Sequence[int]) -> None:
+    def __init__(self, model: nn.Module, layers: Sequence[int]) -> None:
         decoder = decoder_layers(model)
         outside = [layer for layer in layers if not 0 <= layer <= len(decoder)]
         if outside or not layers:

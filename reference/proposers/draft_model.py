@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from torch import nn
 
 from verispec.reference.models.attention import PagedBatch
 from verispec.reference.models.kv_cache import KVCache
@@ -16,7 +16,7 @@ from .chain import ChainProposer
 class DraftModelProposer(ChainProposer):
     """Drafts by a causal model loaded with ``verispec_paged`` attention; `options` as `ChainProposer` has them."""
 
-    def __init__(self, model: PreTrainedModel, cache: KVCache, **options: Any) -> None:
+    def __init__(self, model: nn.Module, cache: KVCache, **options: Any) -> None:
         super().__init__(cache, shift=False, **options)
         self._model = model
 

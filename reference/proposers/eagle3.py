@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from verispec.reference.models import Eagle3Head
 from verispec.reference.models.attention import PagedBatch
 from verispec.reference.models.kv_cache import KVCache
 
@@ -14,10 +13,26 @@ from .chain import ChainProposer
 from .protocol import VerifiedStep
 
 
+class Head(Protocol):
+    """What a proposer calls of a head; `Eagle3Head` says what each method does."""
+
+    def combine(self, aux: torch.Tensor, /) -> torch.Tensor: ...
+
+    def __call__(
+        self, input_ids: torch.Tensor, hidden: torch.Tensor, position_ids: torch.Tensor, *, paged: PagedBatch
+    ) -> tuple[torch.Tensor, torch.Tensor]: ...
+
+    def logits(self, normed: torch.Tensor, /) -> torch.Tensor: ...
+
+    def to_target(self, draft_ids: torch.Tensor) -> torch.Tensor: ...
+
+    def target_logits(self, logits: torch.Tensor) -> torch.Tensor: ...
+
+
 class Eagle3Proposer(ChainProposer):
     """Drafts by a head set to ``verispec_paged`` attention; `options` as `ChainProposer` has them."""
 
-    def __init__(self, head: Eagle3Head, cache: KVCache, **options: Any) -> None:
+    def __init__(self, head: Head, cache: KVCache, **options: Any) -> None:
         super().__init__(cache, shift=True, **options)
         self._head = head
 

@@ -30,7 +30,7 @@ from verispec.reference.models import AuxiliaryStates, Eagle3Head, load_eagle3, 
 from verispec.reference.models.attention import ATTENTION, PagedBatch
 from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
 from verispec.reference.proposers.draft_model import DraftModelProposer
-from verispec.reference.proposers.eagle3 import Eagle3Proposer
+from verispec.reference.proposers.eagle3 import Eagle3Proposer, Head
 from verispec.reference.proposers.ngram import NgramProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
 from verispec.reference.sampler.flat import PLACEHOLDER, FlatSampler
@@ -73,6 +73,7 @@ class BaseRunner(ABC):
         self.options = options
         self._dtype: torch.dtype = getattr(torch, options.dtype)
         self._model = self._load_model(target)
+        self._forward = self._callable(self._model)
         self.max_model_len = self._limit()
         num_blocks = self._num_blocks()
         self.pool = BlockPool(num_blocks, options.block_size)
@@ -98,8 +99,12 @@ class BaseRunner(ABC):
         """Return a tensor of `array` on the runner's device."""
 
     @abstractmethod
-    def _tune(self, model: nn.Module) -> None:
-        """Lay a loaded model's weights out as the platform likes them, in place."""
+    def _callable(self, model: PreTrainedModel) -> nn.Module:
+        """Return what to call for a loaded model: itself, or what computes the same faster on the platform."""
+
+    @abstractmethod
+    def _callable_head(self, head: Eagle3Head) -> Head:
+        """Return what to call for a loaded Eagle3 head."""
 
     @property
     def vocab_size(self) -> int:
@@ -111,7 +116,6 @@ class BaseRunner(ABC):
     def _load_model(self, folder: Path) -> PreTrainedModel:
         model = load_target(folder, self._dtype, self.device)
         model.set_attn_implementation(ATTENTION)
-        self._tune(model)
         return model
 
     def _limit(self) -> int:
@@ -160,10 +164,10 @@ class BaseRunner(ABC):
         if options.method == "eagle3":
             head = load_eagle3(options.draft, self._model)
             head.set_attn_implementation(ATTENTION)
-            self._tune(head)
             self._set_up_auxiliary_states(head)
             slots = num_blocks * options.block_size
-            return Eagle3Proposer(head, KVCache(head.config, 1, slots, self._dtype, self.device), **chain)
+            cache = KVCache(head.config, 1, slots, self._dtype, self.device)
+            return Eagle3Proposer(self._callable_head(head), cache, **chain)
         model = self._load_model(options.draft)
         if model.config.vocab_size != self.vocab_size:
             raise VerispecError(
@@ -173,11 +177,11 @@ class BaseRunner(ABC):
                 cause="a draft token must mean the same to both",
                 hint="use a draft model trained with the target's tokenizer",
             )
-        return DraftModelProposer(model, self._make_cache(model, num_blocks), **chain)
+        return DraftModelProposer(self._callable(model), self._make_cache(model, num_blocks), **chain)
 
     def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
         """Make the target hand out the hidden states that the head reads; the one place where this happens."""
-        self._aux = AuxiliaryStates(self._model, head.config.aux_layers(self._model.config.num_hidden_layers))
+        self._aux = AuxiliaryStates(self._forward, head.config.aux_layers(self._model.config.num_hidden_layers))
 
     # Generation
 
@@ -250,7 +254,7 @@ class BaseRunner(ABC):
         """Schedule, run the target, verify, emit, draft."""
         scheduled = self._scheduler.schedule()
         inputs = self._prepare(scheduled)
-        output = self._model(
+        output = self._forward(
             input_ids=inputs.token_ids[None],
             position_ids=inputs.positions[None],
             logits_to_keep=inputs.sample_rows,

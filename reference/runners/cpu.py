@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
-from verispec.reference.models.packing import pack
+from verispec.reference.models import Eagle3Head
+from verispec.reference.models.compact import CompactHead, can_compact, compact
+from verispec.reference.proposers.eagle3 import Head
 
 from .base import BaseRunner
 
@@ -16,8 +19,11 @@ class CPURunner(BaseRunner):
 
     device = torch.device("cpu")
 
-    def _tune(self, model: nn.Module) -> None:
-        pack(model)
+    def _callable(self, model: PreTrainedModel) -> nn.Module:
+        return compact(model)
+
+    def _callable_head(self, head: Eagle3Head) -> Head:
+        return CompactHead(head) if can_compact(self._dtype) else head
 
     def _upload(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)
