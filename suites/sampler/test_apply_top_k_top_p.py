@@ -271,14 +271,14 @@ def test_positive_infinity(op: OpUnderTest, seed: int, infinite: int, rule: str)
 
 @case("TKP-3", mode="generated", rule=RULES, reach=REACH)
 def test_generated_rows(op: OpUnderTest, seed: int, rule: str) -> None:
-    @explore(structures(CONTRACT, layouts=False), 50, seed)
+    @explore(structures(CONTRACT, most_requests=2, layouts=False), 25, seed)
     def check_drawn(drawn: Structure) -> None:
         check(op, arguments(drawn.seed, rule, drawn.vocab, rows=1 + len(drawn.counts)))
 
 
 @case("TKP-11", mode="generated", rule=RULES)
 def test_generated_dtypes_and_layouts(op: OpUnderTest, seed: int, rule: str) -> None:
-    @explore(structures(CONTRACT, same=(("output", "logits"),)), 50, seed)
+    @explore(structures(CONTRACT, most_requests=2, same=(("output", "logits"),)), 25, seed)
     def check_drawn(drawn: Structure) -> None:
         values = arguments(drawn.seed, rule, drawn.vocab, rows=1 + len(drawn.counts))
         values["logits"] = distinct(values["logits"])
