@@ -240,15 +240,15 @@ def test_good_and_bad_the_wrong_way_round(call: Call, toy: ToyRepository) -> Non
 
 def test_only_what_changed_is_read_again(call: Call, toy: ToyRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    from verispec.static import reading
+    from verispec.static import extraction
 
-    facts = reading.facts
+    facts = extraction.facts
 
     def reading_one(path: str, data: bytes, *, deep: bool = False) -> object:
         read.append(path)
         return facts(path, data, deep=deep)
 
-    monkeypatch.setattr(reading, "facts", reading_one)
+    monkeypatch.setattr(extraction, "facts", reading_one)
     many = {f"pkg/same{index}.py": f"import triton\nx = {index}\n" for index in range(50)}
     good = toy.commit({**GOOD_TREE, **many})
     unrelated(toy, 12)

@@ -54,15 +54,13 @@ def bisect(
         else:
             around = open_tree(core, progress=progress) if core else None
             facts = FactCache(facts_file(package or str(repo or Path())))
-            kept, facts.path = facts.path, None  # written once at the end, not after every revision
             probe = StaticProbe(history.tree, rules=rule or (), finding=finding, core=around, facts=facts)
             history.forks(first, last)  # ends in the wrong order are said so before anything is judged
-            probe.aim(first, last)
-            result = search(history, first, last, probe, progress)
-            appeared = probe.appeared(result.candidates[-1])
+            with facts.saved_once():
+                probe.aim(first, last)
+                result = search(history, first, last, probe, progress)
+                appeared = probe.appeared(result.candidates[-1])
             later = len(probe.targets) - len(appeared)
-            facts.path = kept
-            facts.save()
     outcome = Outcome(
         history=package or str(repo or Path()),
         good=history.describe(first),

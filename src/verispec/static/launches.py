@@ -133,8 +133,10 @@ def link(index: Index) -> Links:
                 links.kernels[f"{module.name}.{name}"] = Kernel(f"{module.name}.{name}", module, jit)
     for module in index.modules.values():
         _dispatchers(links, module)
+    names = {name.rpartition(".")[2] for name in links.dispatchers}
+    names.update(slot.split(".")[-2] for dispatcher in links.dispatchers.values() for slot in dispatcher.slots)
     for module in index.modules.values():
-        _calls(links, module)
+        _calls(links, module, names)
         for override in module.facts.overrides:
             replacement = _replacement(links, module, override)
             if replacement is not None:
@@ -200,10 +202,9 @@ def _class_dispatcher(links: Links, module: Module, owner: str, function: Functi
     links.dispatchers[dotted] = Dispatcher(dotted, module, function, kernel, tuple(slots), function.specs)
 
 
-def _calls(links: Links, module: Module) -> None:
+def _calls(links: Links, module: Module, names: set[str]) -> None:
+    """The launches and the dispatcher calls of a module; `names` are the names by which dispatchers are called."""
     index = links.index
-    names = {name.rpartition(".")[2] for name in links.dispatchers}
-    names.update(slot.split(".")[-2] for dispatcher in links.dispatchers.values() for slot in dispatcher.slots)
     for call in module.facts.calls:
         if call.grid:
             for target in call.targets:

@@ -51,6 +51,7 @@ class FactCache:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self._changed = False
+        self._held = False
 
     @cached_property
     def _facts(self) -> dict[tuple[str, bool], FileFacts]:
@@ -80,13 +81,23 @@ class FactCache:
 
     def save(self) -> None:
         """Write the file, if there is one and anything is new; a reader never sees half of it."""
-        if self.path is None or not self._changed:
+        if self.path is None or not self._changed or self._held:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         temporary.write_bytes(pickle.dumps((VERSION, self._facts), pickle.HIGHEST_PROTOCOL))
         temporary.replace(self.path)
         self._changed = False
+
+    @contextmanager
+    def saved_once(self) -> Iterator[None]:
+        """Write the file at the end of the block only, however many trees are judged in it."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            self.save()
 
 
 def read_all(
