@@ -7,6 +7,7 @@ own and tells the journal what it does; without it, a suite is plain pytest, as 
 
 from __future__ import annotations
 
+import os
 import random
 import traceback
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from verispec.cases import CaseId, CaseSpec, selects
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.engines._resolve import resolve
 from verispec.errors import VerispecError
-from verispec.judge import Failure, Inconclusive, Kind, Mismatch, OpUnderTest, Outcome
+from verispec.judge import DeviceLost, Failure, Inconclusive, Kind, Mismatch, OpUnderTest, Outcome
 from verispec.reference import contracts
 from verispec.run.detail import detail_of
 from verispec.run.narrator import Narrator
@@ -233,6 +234,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             narrator.ended(record)
     elif call.when == "call" or call.excinfo is not None:
         record.update(_judge(call), seconds=round(call.duration, 6))
+        narrator = item.config.stash[NARRATOR]
+        if narrator and call.excinfo is not None and isinstance(_decisive(call.excinfo.value), DeviceLost):
+            narrator.ended(record)
+            os._exit(exits.CANNOT_TELL)  # the supervisor goes on in a new process, with a context of its own
         if item.config.option.detail:
             record["detail"] = detail_of(item.funcargs)  # type: ignore[attr-defined]
     return report
@@ -247,6 +252,8 @@ def _judge(call: pytest.CallInfo[None]) -> dict[str, Any]:
     if isinstance(error, SystemExit):
         failure = Failure(Kind.RAISED, f"SystemExit: {error}: the engine tried to end the process")
         return {"outcome": Outcome.FAIL, "failure": failure.to_json()}
+    if isinstance(error, DeviceLost):
+        return {"outcome": Outcome.CRASH, "failure": {"kind": "crash", "message": str(error)}}
     if isinstance(error, UnsupportedCall):
         return {"outcome": Outcome.UNSUPPORTED, "reason": str(error)}
     if isinstance(error, Inconclusive):

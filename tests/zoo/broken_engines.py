@@ -89,6 +89,18 @@ class EndsTheProcess(Broken):
         _correct(**arguments)
 
 
+class LosesTheDevice(Broken):
+    """A kernel of one case breaks the CUDA context: every later call in the process fails too."""
+
+    lost = False
+
+    def expand(self, **arguments: Any) -> None:
+        type(self).lost |= is_the_one(arguments)
+        if self.lost:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with TORCH_USE_CUDA_DSA")
+        _correct(**arguments)
+
+
 class Exits(Broken):
     """Calls sys.exit() in one case."""
 

@@ -42,6 +42,7 @@ FAULTS = {
     "Segfaults": crash("ended by SIGSEGV"),
     "Aborts": crash("ended by SIGABRT"),
     "EndsTheProcess": crash("ended itself with exit code 0"),
+    "LosesTheDevice": crash("CUDA error: an illegal memory access was encountered"),
 }
 
 
@@ -83,6 +84,13 @@ def test_a_worker_costs_one_case(name: str, fault: Fault, control: Verdict, tmp_
     assert all_cases(verdict) == all_cases(control)
     log = next(r for r in verdict.run.records if r.failed).failure["details"]["log"]
     assert re.search(r"broken_engines\.py\", line \d+ in expand", log), "where it was is in the record"
+
+
+def test_a_lost_device_costs_a_worker_one_case(control: Verdict, tmp_path: Path) -> None:
+    verdict = verdict_on("broken_engines:LosesTheDevice", tmp_path / "run.jsonl", processes=2)
+
+    assert [(c.kind, c.cases) for c in verdict.causes] == [("crash", (THE_ONE,))]
+    assert all_cases(verdict) == all_cases(control)
 
 
 def test_printing_harms_nothing(control: Verdict, tmp_path: Path) -> None:

@@ -78,6 +78,18 @@ class Mismatch(AssertionError):
         super().__init__(f"{failure.kind}: {failure.message}")
 
 
+class DeviceLost(Exception):
+    """A kernel has broken the process's CUDA context: whatever runs after it in this process fails too."""
+
+
+def verdict_on(error: Exception) -> Exception:
+    """What an exception of the engine means: a `Mismatch`, or `DeviceLost` where nothing can go on."""
+    text = f"{type(error).__name__}: {error}".strip()
+    if "CUDA error" in text:
+        return DeviceLost(text.partition("\n")[0])
+    return Mismatch(Failure(Kind.RAISED, text))
+
+
 class Inconclusive(Exception):
     """Raised when the evidence is not enough for a verdict; never a pass."""
 

@@ -11,7 +11,7 @@ import torch
 
 from verispec.engines import OpFunction, UnsupportedCall
 from verispec.judge._compare import Array, Compare, exact
-from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch
+from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, verdict_on
 from verispec.judge._memory import Guarded, to_numpy
 from verispec.judge._shapes import axis_sizes, shape_of
 from verispec.reference import oracle
@@ -88,12 +88,12 @@ class OpUnderTest:
             g.seal()
         try:
             self.function(**arguments)
+            if self.device != "cpu":
+                torch.cuda.synchronize()
         except UnsupportedCall:
             raise
         except Exception as error:
-            raise Mismatch(Failure(Kind.RAISED, f"{type(error).__name__}: {error}")) from error
-        if self.device != "cpu":
-            torch.cuda.synchronize()
+            raise verdict_on(error) from error
         self._nothing_else_changed(guarded)
         return {**scalars, **before}, {
             t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from verispec.engines import UnsupportedCall
-from verispec.judge._failure import Failure, Kind, Mismatch
+from verispec.judge._failure import verdict_on
 
 if TYPE_CHECKING:
     from verispec.engines.sampling import SamplerBatch, Trace, WholeSampler
@@ -32,4 +32,4 @@ class SamplerUnderTest:
         except UnsupportedCall:
             raise
         except Exception as error:
-            raise Mismatch(Failure(Kind.RAISED, f"{type(error).__name__}: {error}")) from error
+            raise verdict_on(error) from error
