@@ -202,8 +202,9 @@ class Constant(NamedTuple):
 class Outline(NamedTuple):
     """What every Python file gives: classes, constants, the imports that its bases need, and all its words.
 
-    `launches` are the names that it may launch: what it imports and every attribute that it does not call, if
-    something like ``[grid](`` is there at all. `ops` are the ``(namespace, name)`` of the torch ops that it mentions.
+    `launches` are the names that it may launch: what it imports and every attribute of a name that it does not
+    call, if something like ``[grid](`` is there at all. `ops` are the ``(namespace, name)`` of the torch ops that
+    it mentions.
     """
 
     classes: tuple[OutlineClass, ...]

@@ -8,6 +8,10 @@ from typing import Final
 # Patterns that begin with a rare character, since they are searched for in every file of a tree.
 _ALIAS: Final = re.compile(rb"\b(?:triton|gluon|jit)[ \t]+as[ \t]")
 _SETATTR: Final = re.compile(rb"(?<![\w.])setattr\(\s*(\w+)[\w.]*,\s*[\w\"']+,")
+_ALIASED: Final = (
+    rb"[ \t]*(?::[^=\n]*)?=[ \t]*\(?\s*(?:sys\.modules|[\w.]*import_module"
+    rb"|(?!(?:self|cls)\.)[A-Za-z_][\w.]*[ \t]*(?:[#;)\r\n]|if\b))"
+)
 _DOTTED_KEY: Final = re.compile(rb"\.\w++\.\w++[\"']\s*+:\s*+\(?\s*+[A-Za-z_][\w.]*+\s*+[,)}]")
 _PATCH: Final = re.compile(rb"\.\w+[ \t]*=[ \t]*(?:\([ \t]*\n|[A-Za-z_][\w.]*[ \t]*(?:#.*)?\n)")
 _DOTTED_NAME: Final = re.compile(rb"[ \t]*([A-Za-z_]\w*)[\w.]*")
@@ -31,8 +35,8 @@ def takes_part(data: bytes) -> bool:
     names: set[bytes] = set()
     if b"setattr(" in data:
         names = set(_SETATTR.findall(data)) - {b"self", b"cls"}
-        # A name that is bound here may be an import by another name.
-        if any(re.search(rb"\b" + name + rb"[ \t]*(?::[^=\n]*)?=[^=]", data) for name in names):
+        # A name that is bound to a name or a module here may be an import by another name.
+        if any(re.search(rb"\b" + name + _ALIASED, data) for name in names):
             return True
     names |= {_root(data, match.start()) for match in _PATCH.finditer(data)} - {b"", b"self", b"cls"}
     return bool(names) and any(

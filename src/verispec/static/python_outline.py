@@ -23,7 +23,7 @@ _SUPER_CALL: Final = re.compile(rb"super\(\)\.(\w+)\(")
 _IMPORT: Final = re.compile(rb"from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n(]+)")
 _BETWEEN_WORDS: Final = bytes(c if (chr(c).isalnum() and c < 128) or c == 95 else 32 for c in range(256))
 _OP: Final = re.compile(rb"torch\.ops\.(\w+)\.(\w+)")
-_ATTRIBUTE: Final = re.compile(rb"\.(\w+)\b(?![(.])")
+_ATTRIBUTE: Final = re.compile(rb"\.(?<!\bself\.)(?<!\bcls\.)(?<=\w\.)(\w+)\b(?![(.])")
 _COMMENT: Final = re.compile(rb"#[^\n]*")
 _SUBSCRIPT: Final = re.compile(r"\[.*?\]")
 
