@@ -96,6 +96,8 @@ def environment(plan: Plan) -> dict[str, str]:
     """The child's environment: what leaks into a pytest run from outside is kept out, caches go to the user's cache."""
     around = trial.environment(plan.transplanted) if plan.transplanted else os.environ
     kept = {k: v for k, v in around.items() if not k.startswith("PYTEST_")}
+    if plan.processes > 1:  # threads of several processes that wait for each other cost more than they give
+        kept.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // plan.processes, 1)))
     return {
         **kept,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
