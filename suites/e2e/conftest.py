@@ -13,6 +13,7 @@ from verispec.cases import CaseSpec
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.engines.generation import Generator
 from verispec.reference.models import load_tokenizer
+from verispec.suites.e2e._guard import Guarded
 from verispec.suites.e2e._setups import Load, options_of
 from verispec.suites.e2e._tiny import save_tiny
 
@@ -37,7 +38,7 @@ def _setup(item: pytest.Item) -> tuple[str, ...]:
 @pytest.fixture(scope="session")
 def load(engine: Engine) -> Iterator[Load]:
     """Load a target with a drafter and a memory layout; what is held is kept while the options stay the same."""
-    held: list[tuple[object, Generator | Unsupported]] = []
+    held: list[tuple[object, Guarded | Unsupported]] = []
 
     def close() -> None:
         while held:
@@ -45,17 +46,17 @@ def load(engine: Engine) -> Iterator[Load]:
             if not isinstance(generator, Unsupported):
                 generator.close()
 
-    def answer(target: Path, options: dict[str, Any]) -> Generator | Unsupported:
+    def answer(target: Path, options: dict[str, Any]) -> Guarded | Unsupported:
         try:
-            generator: Generator | Unsupported = engine.load(target, **options)
+            generator = engine.load(target, **options)
         except UnsupportedCall as refusal:
             return Unsupported(refusal.reason)
-        return generator
+        return generator if isinstance(generator, Unsupported) else Guarded(generator)
 
     def loaded(draft: str, memory: str = "", target: Path | None = None, drafter: Path | None = None) -> Generator:
         options = options_of(draft, memory, drafter)
         wanted = (target, options)
-        if not held or held[0][0] != wanted:
+        if not held or held[0][0] != wanted or getattr(held[0][1], "broken", False):
             close()
             held.append((wanted, answer(target or fixtures.model("target"), options)))
         generator = held[0][1]

@@ -40,7 +40,11 @@ def sampled(prompts: Any, seed: int, limits: str) -> list[GenerationRequest]:
 
 @case("GEN-5", draft=METHODS, limits=list(LIMITS), reach=REACH)
 def test_every_token_follows_the_targets_law(load: Load, prompts: Any, seed: int, draft: str, limits: str) -> None:
-    """Randomized probability integral transform: the place of each token in its own law is uniform and independent."""
+    """Randomized probability integral transform: the place of each token in its own law is uniform and independent.
+
+    1,536 tokens: a temperature taken 15 % too low gives G near 109 where the level is at 69, so it passes with a
+    chance of 0.014. A fault that only trades tokens of one rank for another is for GEN-6 and GEN-7.
+    """
     asked = sampled(prompts[:TEXTS], seed, limits)
     results = load(draft).generate(asked)
     rng = np.random.default_rng(seed)
@@ -68,6 +72,9 @@ def place_in_law(laws: Any, tokens: Any, rng: np.random.Generator) -> list[float
 
 SEQUENCES = 4000
 PROMPT = (1, 5, 2)
+HEAT = 3.0
+"""Flat enough that 86 sequences are expected ten times or more; half of the first drafts are rejected (p and q overlap
+by 0.47), so that a recovered token from the wrong law gives G near 380 where the level is at 182."""
 
 
 @case("GEN-6", target="tiny", draft=METHODS[:3], limits=["none", "top_k"], reach=REACH)
@@ -76,7 +83,7 @@ def test_whole_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed:
     drafter = tiny["draft"] if draft.startswith("draft_model") else None
     asked = [
         GenerationRequest(
-            PROMPT, max_tokens=3, ignore_eos=True, temperature=0.8, top_k=5 if limits == "top_k" else 0, seed=seed + n
+            PROMPT, max_tokens=3, ignore_eos=True, temperature=HEAT, top_k=5 if limits == "top_k" else 0, seed=seed + n
         )
         for n in range(SEQUENCES)
     ]

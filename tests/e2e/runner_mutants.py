@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from verispec.engines.generation import LoadOptions
+from verispec.engines.generation import GenerationRequest, LoadOptions
 from verispec.engines.reference import Reference
 from verispec.reference.models import AuxiliaryStates, Eagle3Head
 from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.scheduler import Scheduled, Scheduler
+from verispec.reference.sampler import ops
 
 
 def follows_rejection(part: Scheduled) -> bool:
@@ -124,6 +125,38 @@ class KeepsDrafts(Scheduler):
         return request
 
 
+class DraftProbsLost(CPURunner):
+    """Drafts are drawn from a distribution, and verified as if they had been certain."""
+
+    def _draft(self, scheduled: Any, inputs: Any, verified: Any) -> None:
+        super()._draft(scheduled, inputs, verified)
+        for part in scheduled:
+            part.request.draft_probs = None
+
+
+class RecoveredFromTarget(CPURunner):
+    """The recovered token is drawn from the target's law, not from what the drafter's leaves of it."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        run = ops.run
+
+        def changed(name: str, device: torch.device, **arguments: Any) -> None:
+            probs = arguments.get("draft_probs_ptr")
+            if name == "sample_recovered_tokens" and probs is not None:
+                arguments["draft_probs_ptr"] = torch.zeros_like(probs)
+            run(name, device, **arguments)
+
+        ops.run = changed
+
+
+class TooCold(CPURunner):
+    """Temperatures are taken 15 % too low."""
+
+    def _admit(self, index: int, request: GenerationRequest) -> Any:
+        return super()._admit(index, replace(request, temperature=0.85 * request.temperature))
+
+
 class Mutant(Reference):
     """The reference engine with another runner."""
 
@@ -146,3 +179,6 @@ d2t_ignored = engine_with(D2tIgnored)
 bonus_lost = engine_with(BonusLost)
 batch_order_by_dict = engine_with(BatchOrderByDict)
 stale_drafts_after_preemption = engine_with(StaleDraftsAfterPreemption)
+draft_probs_lost = engine_with(DraftProbsLost)
+recovered_from_target = engine_with(RecoveredFromTarget)
+too_cold = engine_with(TooCold)

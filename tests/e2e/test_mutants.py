@@ -23,6 +23,10 @@ CAUGHT = [
     ("batch_order_by_dict", "e2e/greedy:GEN-3:draft=none;others=20"),
     ("stale_drafts_after_preemption", "e2e/greedy:GEN-15:draft=draft_model k=3"),
     ("stale_drafts_after_preemption", "e2e/greedy:GEN-15:draft=eagle3 k=3"),
+    ("draft_probs_lost", "e2e/sampled:GEN-7:draft=draft_model k=3;limits=none"),
+    ("recovered_from_target", "e2e/sampled:GEN-6:draft=draft_model k=3;limits=none"),
+    ("too_cold", "e2e/sampled:GEN-5:draft=draft_model k=3;limits=none"),
+    ("too_cold", "e2e/sampled:GEN-6:draft=draft_model k=3;limits=none"),
 ]
 """A fault, and a case of the clause that names it."""
 

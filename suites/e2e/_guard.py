@@ -1,0 +1,34 @@
+"""A generator that raises is a finding, and is not asked again: what it left behind would spoil the next case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verispec.engines import UnsupportedCall
+from verispec.engines.generation import GenerationRequest, GenerationResult, Generator, OnEmit, SpeculationMetrics
+from verispec.errors import VerispecError
+from verispec.judge import Failure, Kind, Mismatch
+
+
+class Guarded:
+    """`generator`, whose exceptions fail the case; `broken` once there was one. Clear refusals pass through."""
+
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
+        self.broken = False
+
+    def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
+        try:
+            return self._generator.generate(requests, on_emit)
+        except (UnsupportedCall, VerispecError):
+            raise
+        except Exception as error:
+            self.broken = True
+            message = f"generate raised {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise Mismatch(Failure(Kind.RAISED, message)) from error
+
+    def metrics(self) -> SpeculationMetrics:
+        return self._generator.metrics()
+
+    def close(self) -> None:
+        self._generator.close()
