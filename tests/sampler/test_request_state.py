@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -19,10 +20,17 @@ from verispec.cases.sampling import greedy_tokens, random_sampler_batch
 from verispec.engines.generation import GenerationRequest
 from verispec.judge.laws import follows
 from verispec.reference.oracle.philox import Draw, gumbel
+from verispec.reference.sampler import ops
 from verispec.reference.sampler.drafting import sample_drafts_by_seed
 from verispec.reference.sampler.logprobs import gather_logprobs, row_logprobs
 from verispec.reference.sampler.processors import History, process_logits
-from verispec.reference.sampler.request_state import RequestRows, RequestStates, RequestStateSampler, flatten
+from verispec.reference.sampler.request_state import (
+    RequestRows,
+    RequestStates,
+    RequestStateSampler,
+    constrain,
+    flatten,
+)
 from verispec.reference.sampler.whole import WholeFlatSampler
 from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
 
@@ -94,6 +102,19 @@ def test_synthetic_rates_are_conditional_and_decide_alone(rates: list[float], ac
     assert sampled.token_ids[0, :accepted].tolist() == [3, 4][:accepted]
     assert sampled.token_ids[1].tolist() == [*[5, 2][:accepted], best[3 + accepted], *[-1] * (2 - accepted)]
     assert sampled.token_ids[2].tolist() == [best[6], -1, -1], "a placeholder is rejected whatever its rate"
+
+
+def test_synthetic_tokens_keep_the_targets_law_and_every_request_its_own_numbers() -> None:
+    count, p = 5000, np.array([0.5, 0.3, 0.2])
+    rows = RequestRows.of([[0, 1]] * count, [0] * count, list(range(count)), CPU)
+    logits = 0.5 * torch.log(torch.from_numpy(p)).float().repeat(2 * count, 1)
+    sampler = RequestStateSampler(synthetic_rates=torch.tensor([0.4]))
+    sampled = sampler.sample(logits, rows, one_state(count, temperature=0.5))
+    accepted = sampled.counts == 2
+    assert set(sampled.token_ids[accepted, 0].tolist()) == {1}
+    follows([int(accepted.sum()), int((~accepted).sum())], [0.4, 0.6], "accepted by rate")
+    for emitted, what in ((sampled.token_ids[~accepted, 0], "recovered"), (sampled.token_ids[accepted, 1], "bonus")):
+        follows(np.bincount(emitted, minlength=3).tolist(), p, f"{what} tokens")
 
 
 # One answer
@@ -182,6 +203,40 @@ def test_padding_changes_nothing_and_emits_nothing(block: bool) -> None:
     plain = sampler.sample(logits[:6].clone(), full, states)
     assert padded.counts.tolist() == [*plain.counts.tolist(), 0, 0]
     assert padded.token_ids.tolist() == [*plain.token_ids.tolist(), [-1] * 3, [-1] * 3]
+
+
+def test_every_row_is_shaped_by_its_own_state() -> None:
+    rows, _, logits = padded_step(CPU, padding=0)
+    states = RequestStates(
+        torch.tensor([0.0, 9.0, 0.5, 9.0, 2.0]),
+        torch.zeros(5, dtype=torch.int64),
+        top_k=torch.tensor([9, 1, 2, 1, 9], dtype=torch.int32),
+        min_p=torch.tensor([0.0, 1.0, 0.0, 1.0, 0.3]),
+    )
+    given = logits.clone()
+    constrain(logits, rows, states)
+    warm = given[:3] / 2
+    likely = warm >= warm.amax(dim=1, keepdim=True) + math.log(0.3)
+    assert torch.equal(logits[:3], warm.masked_fill(~likely, float("-inf")))
+    assert torch.equal(logits[3], given[3]), "a greedy request keeps its logits"
+    assert ((logits[4:] > float("-inf")).sum(dim=1) == 2).all()
+    assert torch.equal(logits[4:].amax(dim=1), given[4:].amax(dim=1) / 0.5)
+
+
+def test_what_a_verification_leaves_behind_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block verification may write drafts behind the ones that it accepts (BLK-8)."""
+    run = ops.run
+
+    def scribbling(name: str, device: torch.device, **arguments: Any) -> None:
+        if name == "block_verification":
+            arguments["sampled"].fill_(5)
+        run(name, device, **arguments)
+
+    rows, states, logits = padded_step(CPU)
+    clean = RequestStateSampler(block_verification=True).sample(logits.clone(), rows, states)
+    monkeypatch.setattr(ops, "run", scribbling)
+    sampled = RequestStateSampler(block_verification=True).sample(logits, rows, states)
+    assert sampled.token_ids.tolist() == clean.token_ids.tolist()
 
 
 def test_positions_and_seeds_choose_the_numbers() -> None:
