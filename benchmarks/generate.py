@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-K = 3
+K = {1: 4, 16: 1}
+"""Drafts a step by number of prompts: the best of the reference. A full batch leaves the processor little to spare, so
+that a draft has to be accepted most of the time to pay; transformers, which runs one prompt at a time, always has 4."""
 NEW_TOKENS = 64
 PROMPT_TOKENS = 64
 BATCHES = (1, 16)
@@ -40,6 +42,10 @@ class Contestant:
     @property
     def name(self) -> str:
         return f"{self.engine} {self.method}"
+
+    def drafts(self, count: int) -> int:
+        """K for `count` prompts."""
+        return K[1 if self.method == "none" or self.engine == "transformers" else count]
 
 
 CONTESTANTS = (
@@ -67,19 +73,19 @@ def draft_of(method: str) -> Path | None:
     return fixtures.model(name) if name else None
 
 
-def prepare_engine(contestant: Contestant) -> Run:
+def prepare_engine(contestant: Contestant, drafts: int) -> Run:
     """The reference and transformers, through the harness's own protocol."""
     from verispec import fixtures
     from verispec.engines._resolve import resolve
     from verispec.engines.generation import GenerationRequest
 
-    options = {"method": contestant.method, "draft": draft_of(contestant.method), "num_speculative_tokens": K}
+    options = {"method": contestant.method, "draft": draft_of(contestant.method), "num_speculative_tokens": drafts}
     generator = resolve(contestant.engine).load(fixtures.model("target"), **options)
     requests = [GenerationRequest(ids, max_tokens=NEW_TOKENS, ignore_eos=True) for ids in prompts()]
     return lambda count: sum(len(result.token_ids) for result in generator.generate(requests[:count]))
 
 
-def prepare_vllm(contestant: Contestant) -> Run:
+def prepare_vllm(contestant: Contestant, drafts: int) -> Run:
     os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "TORCHDYNAMO_DISABLE": "1"}
     from verispec import fixtures
     from vllm import LLM, SamplingParams
@@ -87,7 +93,7 @@ def prepare_vllm(contestant: Contestant) -> Run:
     speculative: dict[str, Any] | None = None
     if contestant.method != "none":
         draft = str(draft_of(contestant.method))
-        speculative = {"method": contestant.method, "model": draft, "num_speculative_tokens": K}
+        speculative = {"method": contestant.method, "model": draft, "num_speculative_tokens": drafts}
     llm = LLM(
         model=str(fixtures.model("target")),
         skip_tokenizer_init=True,
@@ -105,14 +111,14 @@ def prepare_vllm(contestant: Contestant) -> Run:
     )
 
 
-def work(contestant: Contestant, threads: int) -> None:
+def work(contestant: Contestant, drafts: int, threads: int) -> None:
     """The child: one line in (a number of prompts), one line out (tokens and seconds)."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     import torch
 
     torch.set_num_threads(threads)
-    run = (prepare_vllm if contestant.engine == "vllm" else prepare_engine)(contestant)
+    run = (prepare_vllm if contestant.engine == "vllm" else prepare_engine)(contestant, drafts)
     for count in BATCHES:
         run(count)
     torch.set_num_threads(threads)
@@ -126,8 +132,9 @@ def work(contestant: Contestant, threads: int) -> None:
 class Child:
     """A contestant in its process."""
 
-    def __init__(self, contestant: Contestant, python: str, threads: int) -> None:
-        command = [python, __file__, "--work", contestant.engine, contestant.method, "--threads", str(threads)]
+    def __init__(self, contestant: Contestant, drafts: int, python: str, threads: int) -> None:
+        work = ["--work", contestant.engine, contestant.method, str(drafts)]
+        command = [python, __file__, *work, "--threads", str(threads)]
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         self._log = Path(os.devnull).open("w")  # noqa: SIM115
         self._process = subprocess.Popen(
@@ -156,12 +163,16 @@ class Child:
 
 def measure(contestants: list[tuple[Contestant, str]], rounds: int, threads: int) -> dict[str, dict[int, float]]:
     """The best of `rounds` of every contestant, by its name and number of prompts."""
-    children = {contestant.name: Child(contestant, python, threads) for contestant, python in contestants}
-    best = {name: dict.fromkeys(BATCHES, 0.0) for name in children}
+    children: dict[tuple[Contestant, int], Child] = {}
+    for contestant, python in contestants:
+        for drafts in sorted({contestant.drafts(count) for count in BATCHES}):
+            children[contestant, drafts] = Child(contestant, drafts, python, threads)
+    best = {contestant.name: dict.fromkeys(BATCHES, 0.0) for contestant, _ in contestants}
     for _ in range(rounds):
         for count in BATCHES:
-            for name, child in children.items():
-                best[name][count] = max(best[name][count], child.run(count))
+            for contestant, _ in contestants:
+                row = best[contestant.name]
+                row[count] = max(row[count], children[contestant, contestant.drafts(count)].run(count))
     for child in children.values():
         child.close()
     return best
@@ -172,8 +183,9 @@ def render(best: dict[str, dict[int, float]], rounds: int, threads: int) -> str:
         "# Greedy generation on the fixtures",
         "",
         f"Tokens a second, best of {rounds} rounds that went through all in turn. {platform.machine()}, float32,",
-        f"threads: {threads}, K = {K}, prompts of {PROMPT_TOKENS} tokens, {NEW_TOKENS} new ones.",
-        "transformers generates with an assistant one prompt at a time, here as everywhere.",
+        f"threads: {threads}, prompts of {PROMPT_TOKENS} tokens, {NEW_TOKENS} new ones,",
+        f"K = {K[1]} for one prompt and {K[16]} for 16.",
+        f"transformers generates with an assistant one prompt at a time, here as everywhere, with K = {K[1]}.",
         "",
         "| engine and method | " + " | ".join(f"{count} prompt{'s' * (count > 1)}" for count in BATCHES) + " |",
         "| --- |" + " ---: |" * len(BATCHES),
@@ -198,10 +210,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, help="Markdown file to write besides printing it")
-    parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.work:
-        work(Contestant(*arguments.work), arguments.threads)
+        engine, method, drafts = arguments.work
+        work(Contestant(engine, method), int(drafts), arguments.threads)
         return
     contestants = [(contestant, sys.executable) for contestant in CONTESTANTS]
     if arguments.peer_python:

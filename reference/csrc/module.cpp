@@ -22,6 +22,7 @@ NB_MODULE(_csrc, m) {
   verispec::bind_rejection_greedy_sample(m);
   verispec::bind_rejection_random_sample(m);
   verispec::bind_residual_resample(m);
+  verispec::bind_rms_norm(m);
   verispec::bind_sample_recovered_tokens(m);
   verispec::bind_synthetic_rejection(m);
 }

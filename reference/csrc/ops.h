@@ -24,6 +24,7 @@ void bind_probabilistic_rejection(nanobind::module_& m);
 void bind_rejection_greedy_sample(nanobind::module_& m);
 void bind_rejection_random_sample(nanobind::module_& m);
 void bind_residual_resample(nanobind::module_& m);
+void bind_rms_norm(nanobind::module_& m);
 void bind_sample_recovered_tokens(nanobind::module_& m);
 void bind_synthetic_rejection(nanobind::module_& m);
 

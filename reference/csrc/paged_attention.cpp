@@ -9,15 +9,9 @@
 #include <limits>
 #include <vector>
 
+#include "clones.h"
 #include "ops.h"
 #include "tensor.h"
-
-// One body, compiled for several vector widths; the loader takes the widest that the processor has.
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && __GNUC__ >= 12
-#define VERISPEC_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define VERISPEC_CLONES
-#endif
 
 namespace verispec {
 namespace {

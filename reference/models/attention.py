@@ -15,7 +15,7 @@ without transformers' forward methods (`compact`).
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +23,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from verispec.errors import VerispecError
-from verispec.reference.cpu import kernel
 from verispec.reference.contracts._view import View, view_of
+from verispec.reference.cpu import kernel
 
 from .kv_cache import KVCache
 
@@ -32,11 +32,12 @@ ATTENTION = "verispec_paged"
 _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
 
-class Rotation(NamedTuple):
+class Rotation:
     """Cosines and sines of the rotary embedding, each [positions, head size]; the second half repeats the first."""
 
-    cosine: torch.Tensor
-    sine: torch.Tensor
+    def __init__(self, cosine: torch.Tensor, sine: torch.Tensor) -> None:
+        self._tables = (cosine.contiguous(), sine.contiguous())
+        self.views = tuple(map(view_of, self._tables))
 
 
 class _Group:
@@ -141,9 +142,16 @@ class PagedBatch:
         cache = self.cache
         num_heads = qkv.shape[-1] // cache.head_dim - 2 * cache.num_kv_heads
         out = torch.empty((1, qkv.shape[1], num_heads * cache.head_dim))
-        tensors = (out[0], qkv[0], cache.layers[layer], *rotation)
         kernel("paged_attention")(
-            *map(view_of, tensors), *self._views, num_heads, cache.num_kv_heads, self._block_size, scaling
+            view_of(out[0]),
+            view_of(qkv[0]),
+            cache.views[layer],
+            *rotation.views,
+            *self._views,
+            num_heads,
+            cache.num_kv_heads,
+            self._block_size,
+            scaling,
         )
         return out
 

@@ -18,9 +18,13 @@ from torch import nn
 from torch.nn.functional import embedding
 from transformers import PreTrainedModel
 
+from verispec.reference.cpu import kernel
+
 from .attention import PagedBatch, Rotation
 from .eagle3 import Eagle3Head
 from .kv_cache import KVCache
+
+_rms_norm = kernel("rms_norm")  # torch's own is six ops.
 
 _ROWS_HINT = 16
 """Rows for which oneDNN chooses its layout: a batch of decoding requests. Any number of rows is right."""
@@ -56,11 +60,15 @@ class _Norm:
     """RMS norm over the last dimension."""
 
     def __init__(self, norm: Any) -> None:
-        self._weight: torch.Tensor = norm.weight
+        self._weight: torch.Tensor = norm.weight.contiguous()
+        self._address = self._weight.data_ptr()
         self._epsilon: float = norm.eps if isinstance(norm, nn.RMSNorm) else norm.variance_epsilon
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.rms_norm(x, self._weight.shape, self._weight, self._epsilon)
+        x = x.contiguous()
+        out, width = torch.empty_like(x), x.shape[-1]
+        _rms_norm(out.data_ptr(), x.data_ptr(), self._address, x.numel() // width, width, self._epsilon)
+        return out
 
 
 class _Attention:
@@ -210,7 +218,7 @@ def _is_plain(model: PreTrainedModel) -> bool:
 def _rotation(rotary: Any, positions: int) -> Rotation:
     """Cosines and sines of all positions, as the model's own embedding makes them."""
     cosine, sine = rotary(torch.empty(0), torch.arange(positions)[None])
-    return Rotation(cosine[0].contiguous(), sine[0].contiguous())
+    return Rotation(cosine[0], sine[0])
 
 
 def _probe(forward: nn.Module, model: PreTrainedModel) -> torch.Tensor:
