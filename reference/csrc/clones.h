@@ -1,0 +1,9 @@
+// One body, compiled for several vector widths; the loader takes the widest that the processor has.
+
+#pragma once
+
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && __GNUC__ >= 12
+#define VERISPEC_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define VERISPEC_CLONES
+#endif
