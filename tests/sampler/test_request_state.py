@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,9 @@ def test_every_row_is_shaped_by_its_own_state() -> None:
     assert torch.equal(logits[3], given[3]), "a greedy request keeps its logits"
     assert ((logits[4:] > float("-inf")).sum(dim=1) == 2).all()
     assert torch.equal(logits[4:].amax(dim=1), given[4:].amax(dim=1) / 0.5)
+    by_mass = replace(states, top_k=None, min_p=None, top_p=torch.tensor([1.0, 0.1, 1e-6, 0.1, 1.0]))
+    constrain(given, rows, by_mass)
+    assert (given > float("-inf")).sum(dim=1).tolist() == [9, 9, 9, 9, 1, 1]
 
 
 def test_what_a_verification_leaves_behind_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,6 +346,9 @@ def test_log_probabilities_of_emitted_tokens_without_reading_them() -> None:
     own, ids, values = row_logprobs(logits, flatten(sampled, rows), 3)
     emitted = [row[:count] for row, count in zip(sampled.token_ids.tolist(), sampled.counts.tolist(), strict=True)]
     expected = gather_logprobs(logits, emitted[:3], [2, 0, 1], [3, 3, 3])
+    assert float(own[3]) == pytest.approx(
+        float(torch.softmax(logits[3].double(), dim=0)[emitted[1][0]].log()), rel=1e-5
+    )
     for first, tokens in zip((0, 3, 4), expected, strict=True):
         for row, token in enumerate(tokens, start=first):
             assert float(own[row]) == token.sampled
