@@ -183,7 +183,7 @@ class CompactHead:
 
 def can_compact(dtype: torch.dtype) -> bool:
     """Whether models of this dtype can run compactly here: float32, and torch built with oneDNN."""
-    return dtype == torch.float32 and torch.backends.mkldnn.is_available()
+    return bool(dtype == torch.float32 and torch.backends.mkldnn.is_available())
 
 
 def compact(model: PreTrainedModel) -> nn.Module:

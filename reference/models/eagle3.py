@@ -249,7 +249,8 @@ def load_eagle3(folder: str | Path, target: PreTrainedModel, layer_idx: int = 0)
             where=str(folder),
         )
     _check_vocabulary(head, folder)
-    return head.eval().requires_grad_(False)
+    head.eval().requires_grad_(False)
+    return head
 
 
 def read_head_config(folder: Path) -> Eagle3Config:

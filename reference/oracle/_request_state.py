@@ -69,7 +69,8 @@ def request_rows(cu_num_logits: Array, idx_mapping: Array) -> list[tuple[int, in
 
 def shared_vocabulary(target_logits: Array, draft_logits: Array | None) -> int:
     """How many ids target and draft share."""
-    return target_logits.shape[1] if draft_logits is None else min(target_logits.shape[1], draft_logits.shape[2])
+    shared = target_logits.shape[1] if draft_logits is None else min(target_logits.shape[1], draft_logits.shape[2])
+    return int(shared)
 
 
 def draft_steps(

@@ -24,7 +24,8 @@ def probabilities_before(ordered: Array) -> Array:
         return np.zeros(len(ordered))
     else:
         weights = np.exp(ordered - ordered[0])
-    return np.concatenate(([0.0], np.cumsum(weights)[:-1])) / weights.sum()
+    before: Array = np.concatenate(([0.0], np.cumsum(weights)[:-1])) / weights.sum()
+    return before
 
 
 def apply_top_k_top_p(*, output: Array, logits: Array, k: Array | None, p: Array | None) -> dict[str, Array]:

@@ -179,8 +179,8 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> N
 @case("RSR-14", dtype=["bfloat16", "float16"], draft=DRAFT, reach="the language-model head's own dtype")
 def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, draft: str) -> None:
     """Normalisers are those of the wide logits: inputs like any other, not recomputed."""
-    options = {"dtypes": {"target_logits": dtype, "draft_logits": dtype}}
-    check(op, batch(seed, "ragged", draft, temperature=1.0), "first", **options)
+    dtypes = {"target_logits": dtype, "draft_logits": dtype}
+    check(op, batch(seed, "ragged", draft, temperature=1.0), "first", dtypes=dtypes)
 
 
 @case("RSR-15", layout=["gapped", "padded", "transposed"], draft=DRAFT)

@@ -137,7 +137,7 @@ def test_top_k_of_one_is_greedy(sampler: SamplerUnderTest, seed: int, draft: str
     for _ in range(5):
         step = random_sampler_batch(rng, COUNTS, temperature=1.3, draft=draft == "present", top_k=top_k)
         tokens = sampler(step)
-        for b in np.flatnonzero(top_k == 1):
+        for b in np.flatnonzero(top_k == 1).tolist():
             equal(greedy_tokens(step, b), tokens[b], f"request {b} with top_k = 1")
 
 
@@ -228,7 +228,8 @@ def test_tokens_follow_from_the_random_numbers(
     sampler: SamplerUnderTest, seed: int, draft: str, limits: str, batch: str
 ) -> None:
     rng = np.random.default_rng(seed)
-    options = {"none": {}, "top_k": {"top_k": 7}, "top_p": {"top_p": 0.8}}[limits]
+    by_limit: dict[str, dict[str, Any]] = {"none": {}, "top_k": {"top_k": 7}, "top_p": {"top_p": 0.8}}
+    options = by_limit[limits]
     judged = 0
     for n in range(10):
         seeds = [1000 * n + b for b in range(len(COUNTS))]
@@ -281,7 +282,8 @@ DRAWS = 40_000
 
 def law_batch(rng: np.random.Generator, requests: int, draft: str, limits: str) -> tuple[SamplerBatch, Any, Any]:
     """`requests` equal requests of one draft each, drafts drawn from q; the target's law; q."""
-    options: dict[str, Any] = {"top_k": {"top_k": 4}, "top_p": {"top_p": 0.9}}.get(limits, {})
+    by_limit: dict[str, dict[str, Any]] = {"top_k": {"top_k": 4}, "top_p": {"top_p": 0.9}}
+    options = by_limit.get(limits, {})
     heat = 0.6 if limits == "temperature" else 1.0
     logits, q = np.array([1.0, 0.2, -0.4, 0.9, -1.5, 0.1]), np.array([0.1, 0.3, 0.2, 0.1, 0.05, 0.25])
     step = random_sampler_batch(rng, [1] * requests, 6, temperature=heat, draft=draft == "present", **options)

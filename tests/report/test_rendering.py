@@ -92,7 +92,7 @@ def everything() -> Run:
         Record(f"{RANDOM}:RRS-12:k=1", "unsupported", reason="synthetic mode is not implemented"),
         Record(f"{GREEDY}:RGS-9:k=1", "unsupported", reason="synthetic mode is not implemented"),
         Record(f"{GREEDY}:RGS-1:mode=law", "inconclusive", reason="4 draws are too few"),
-        Record(f"{GREEDY}:RGS-2:k=1", "error", reason="KeyError: 'counts\x1b'", at="test_rejection_greedy_sample.py:12"),
+        Record(f"{GREEDY}:RGS-2:k=1", "error", reason="KeyError: 'counts\x1b'", at="test_rejection_greedy.py:12"),
     )
     entry = Expectation(2, "sampler/gone:EXP-9", "fail", ISSUE)
     footer = {
