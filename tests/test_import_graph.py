@@ -23,7 +23,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "verispec.reference.oracle": ("verispec.reference.oracle", "verispec.reference.contracts"),
     "verispec.reference.triton": ("verispec.reference.triton", "verispec.reference.contracts"),
     "verispec.reference.cpu": ("verispec.reference.contracts", "verispec.reference._csrc"),
-    "verispec.reference.models": ("verispec.reference.models",),
+    "verispec.reference.models": (
+        "verispec.reference.models",
+        "verispec.reference.cpu",
+        "verispec.reference.contracts",
+    ),
     "verispec.reference.sampler": ("verispec.reference", *PROTOCOLS),
     "verispec.reference.proposers": (
         "verispec.reference.proposers",
