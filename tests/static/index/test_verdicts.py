@@ -63,6 +63,11 @@ def test_content_paths_rules_and_core_all_count(cache: Path, unread: list[str]):
     assert rules(Tree({**SOURCES, "p/run.py": GOOD}), cache) == []
     assert rules(Tree({**SOURCES, "p/other.py": BAD.replace("B=", "C=")}), cache) == ["SIG101"] * 2
     assert rules(Tree({"p/__init__.py": "", "q.py": KERNEL, "p/run.py": BAD}), cache) == []
+    moved = {"p/__init__.py": "", "p/k.py": KERNEL, "p/sun.py": BAD}
+    (found,) = judge(Tree(moved), cache=cache).findings
+    assert found.location.path == "p/sun.py"
+    core = {path: text for path, text in SOURCES.items() if text}
+    assert rules(Tree({"p/__init__.py": ""}), cache, core=Tree(core)) == []
     assert rules(Tree(SOURCES), cache, rules=["SIG102"]) == []
     own = {path: text for path, text in SOURCES.items() if path != "p/k.py"}
     assert rules(Tree(own), cache) == []
