@@ -187,6 +187,23 @@ def test_without_drafts_one_token_is_emitted(sampler: SamplerUnderTest, seed: in
 
 
 @case(
+    "WS-7",
+    family=FAMILIES,
+    limits=["top_k", "top_p", "both"],
+    reach="a request with limits of its own, in a step in which nothing was drafted",
+)
+def test_without_drafts_limits_hold(sampler: SamplerUnderTest, seed: int, limits: str) -> None:
+    """No draft rows at all: a reduction over the drafts' limits has nothing to reduce."""
+    by_limit: dict[str, dict[str, Any]] = {"top_k": {"top_k": 3}, "top_p": {"top_p": 0.5}}
+    by_limit["both"] = by_limit["top_k"] | by_limit["top_p"]
+    step = random_sampler_batch(np.random.default_rng(seed), [0, 0, 0], draft=False, **by_limit[limits])
+    for b, tokens in enumerate(sampler(step)):
+        if len(tokens) != 1 or target_law(widened(step), b, 0)[tokens[0]] == 0:
+            message = f"request {b} without drafts emitted {tokens}, which its {limits} excludes"
+            raise Mismatch(Failure(Kind.VALUE, message))
+
+
+@case(
     "WS-8",
     family=FAMILIES,
     draft=DRAFT,
