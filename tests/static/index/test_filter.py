@@ -29,7 +29,7 @@ NOT_NEEDED = {
     "own attribute": "import a\nclass C:\n    def f(self):\n        self.kernel = mine\n",
     "setattr on an object": "def f(config):\n    setattr(config, 'kernel', mine)\n",
     "setattr on itself": "class C:\n    def f(self, name):\n        setattr(self, name, mine)\n",
-    "setattr on an attribute": "class C:\n    def f(self):\n        m = self.model\n        setattr(m, 'kernel', mine)\n",
+    "setattr on an attribute": "class C:\n  def f(self):\n    m = self.model\n    setattr(m, 'kernel', mine)\n",
     "setattr on something made": "m = Model()\nsetattr(m, 'kernel', mine)\n",
 }
 
