@@ -205,7 +205,7 @@ def compact(model: PreTrainedModel) -> nn.Module:
 
 def _is_plain(model: PreTrainedModel) -> bool:
     """Whether every query sees all earlier keys, and rotations depend on positions alone: no short probe can tell."""
-    windows = {getattr(module, "sliding_window", None) for module in model.modules()}
+    windows = {getattr(module, "sliding_window", None) for module in (model.config, *model.modules())}
     kinds = set(getattr(model.config, "layer_types", None) or ())
     rope: Any = getattr(getattr(model, "model", None), "rotary_emb", None)
     return (
