@@ -22,7 +22,7 @@ from packaging.version import Version
 from verispec import exits
 from verispec.errors import VerispecError
 from verispec.static.sources import open_tree
-from verispec.static.sources._pip import DEFAULT_INDEX, index_config
+from verispec.static.sources._pip import default_index, index_config
 from verispec.static.sources.releases import parse_release, versions
 
 JSON_API = "application/vnd.pypi.simple.v1+json"
@@ -337,7 +337,7 @@ def test_the_configuration_is_read_as_pip_reads_it(tmp_path: Path, monkeypatch: 
     lines = [line.partition("=") for line in listed.splitlines() if line.startswith(("global.", ":env:."))]
     expected = {name.partition(".")[2].lstrip("."): ast.literal_eval(value) for name, _, value in lines}
     config = index_config()
-    indexes = [expected.get("index-url", DEFAULT_INDEX), *expected.get("extra-index-url", "").split()]
+    indexes = [expected.get("index-url", default_index()), *expected.get("extra-index-url", "").split()]
     assert config.indexes == tuple(indexes)
     assert config.find_links == tuple(expected.get("find-links", "").split())
     assert config.timeout == float(expected.get("timeout", 15))

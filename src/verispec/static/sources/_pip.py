@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from verispec.errors import VerispecError
 
-DEFAULT_INDEX = "https://pypi.org/simple"
 SECTIONS = ("global", "download")
 
 
@@ -36,7 +36,8 @@ def index_config(environment: Mapping[str, str] = os.environ) -> IndexConfig:
         for name, value in environment.items()
         if name.startswith(prefix) and value
     }
-    indexes = [options.get("index-url", DEFAULT_INDEX), *options.get("extra-index-url", "").split()]
+    first = options.get("index-url") or default_index()
+    indexes = [*filter(None, [first]), *options.get("extra-index-url", "").split()]
     try:
         timeout = float(options.get("timeout", options.get("default-timeout", "15")))
     except ValueError:
@@ -47,6 +48,16 @@ def index_config(environment: Mapping[str, str] = os.environ) -> IndexConfig:
         timeout=timeout,
         certificates=options.get("cert", ""),
     )
+
+
+@cache
+def default_index() -> str:
+    """The index that pip uses when nothing is configured; empty where no pip is installed to say so."""
+    try:
+        from pip._internal.models.index import PyPI
+    except ImportError:
+        return ""
+    return str(PyPI.simple_url)
 
 
 def _files(environment: Mapping[str, str]) -> Iterator[Path]:
