@@ -182,18 +182,14 @@ def render(best: dict[str, dict[int, float]], rounds: int, threads: int) -> str:
     lines = [
         "# Greedy generation on the fixtures",
         "",
-        f"Tokens a second, best of {rounds} rounds that went through all in turn. {platform.machine()}, float32,",
+        f"Ratios of tokens a second, best of {rounds} rounds that went through all in turn. {platform.machine()}, float32,",
         f"threads: {threads}, prompts of {PROMPT_TOKENS} tokens, {NEW_TOKENS} new ones,",
         f"K = {K[1]} for one prompt and {K[16]} for 16.",
         f"transformers generates with an assistant one prompt at a time, here as everywhere, with K = {K[1]}.",
         "",
-        "| engine and method | " + " | ".join(f"{count} prompt{'s' * (count > 1)}" for count in BATCHES) + " |",
+        "| ratio | " + " | ".join(f"{count} prompt{'s' * (count > 1)}" for count in BATCHES) + " |",
         "| --- |" + " ---: |" * len(BATCHES),
     ]
-    lines += [
-        f"| {name} | " + " | ".join(f"{row[count]:.0f}" for count in BATCHES) + " |" for name, row in best.items()
-    ]
-    lines += ["", "| ratio | " + " | ".join(map(str, BATCHES)) + " |", "| --- |" + " ---: |" * len(BATCHES)]
     speculative = ("reference draft_model", "reference eagle3")
     pairs = [(ours, other) for ours in speculative for other in ("reference none", "transformers draft_model")]
     pairs += [(name, name.replace("reference", "vllm")) for name in ("reference none", *speculative)]
@@ -219,7 +215,10 @@ def main() -> None:
     contestants = [(contestant, sys.executable) for contestant in CONTESTANTS]
     if arguments.peer_python:
         contestants += [(contestant, arguments.peer_python) for contestant in PEERS]
-    text = render(measure(contestants, arguments.rounds, arguments.threads), arguments.rounds, arguments.threads)
+    best = measure(contestants, arguments.rounds, arguments.threads)
+    for name, row in best.items():
+        print(f"{name:24}", *(f"{row[count]:8.0f}" for count in BATCHES))
+    text = render(best, arguments.rounds, arguments.threads)
     print(text)
     if arguments.out:
         arguments.out.write_text(text, encoding="utf-8")
