@@ -182,8 +182,8 @@ def render(best: dict[str, dict[int, float]], rounds: int, threads: int) -> str:
     lines = [
         "# Greedy generation on the fixtures",
         "",
-        f"Ratios of tokens a second, best of {rounds} rounds that went through all in turn. {platform.machine()}, float32,",
-        f"threads: {threads}, prompts of {PROMPT_TOKENS} tokens, {NEW_TOKENS} new ones,",
+        f"Ratios of tokens a second, best of {rounds} rounds that went through all in turn.",
+        f"{platform.machine()}, float32, threads: {threads}, prompts of {PROMPT_TOKENS} tokens, {NEW_TOKENS} new ones,",
         f"K = {K[1]} for one prompt and {K[16]} for 16.",
         f"transformers generates with an assistant one prompt at a time, here as everywhere, with K = {K[1]}.",
         "",
