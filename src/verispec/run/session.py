@@ -184,16 +184,17 @@ def _require_selection(plan: Plan, cases: Collected) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: with a footer."""
+    """SIGTERM and SIGINT end a run with a footer, also where a shell started it with SIGINT ignored (``&``)."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def command_line() -> list[str]:
