@@ -25,6 +25,8 @@ def to_numpy(value: Any) -> Any:
 def from_oracle(name: str) -> OpFunction:
     """The oracle of `name` as an op that writes its outputs in place."""
     specification = oracle.load(name)
+    if contracts.load(name).returns:
+        return lambda **arguments: specification(**arguments)["return"].tolist()
 
     def op(**arguments: Any) -> None:
         expected = specification(**{k: to_numpy(v) for k, v in arguments.items()})

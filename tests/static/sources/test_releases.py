@@ -321,7 +321,6 @@ def test_the_configuration_is_read_as_pip_reads_it(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "shared"))
     texts = {
         "shared/pip/pip.conf": "[global]\nindex-url = http://shared/simple\ntimeout = 3\ncert = /shared.pem\n",
-        ".pip/pip.conf": "[global]\nindex_url = http://old/simple\ntimeout = 5\n",
         "xdg/pip/pip.conf": "[global]\nextra-index-url =\n  http://one/simple\n  http://two/simple\n"
         "[install]\nindex-url = http://no/simple\n",
         "own.conf": "[global]\nfind-links = /wheels http://links/\n",
