@@ -17,7 +17,6 @@ from verispec.reference.models.attention import PagedBatch
 from verispec.reference.models.kv_cache import PAD_SLOT, KVCache
 from verispec.reference.runners.slots import slot_mapping
 from verispec.reference.sampler import ops
-from verispec.reference.sampler.drafting import sample_drafts
 
 from .protocol import Drafts, VerifiedStep
 
@@ -31,7 +30,6 @@ class ChainProposer(ABC):
         block_size: tokens a block.
         max_model_len: most tokens of a sequence.
         vocab_size: of the target.
-        probabilistic: whether drafts of sampled requests are drawn from the drafter's distribution.
         shift: whether the row of position i reads token i + 1 (a head on top of the target) or token i (a model of its
             own, which gets one row more).
     """
@@ -44,7 +42,6 @@ class ChainProposer(ABC):
         block_size: int,
         max_model_len: int,
         vocab_size: int,
-        probabilistic: bool,
         shift: bool,
     ) -> None:
         self.cache = cache
@@ -53,7 +50,6 @@ class ChainProposer(ABC):
         self._block_size = block_size
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
-        self._probabilistic = probabilistic
         self._shift = shift
 
     @abstractmethod
@@ -93,13 +89,14 @@ class ChainProposer(ABC):
         query_start_loc = step.query_start_loc + torch.arange(batch_size + 1, dtype=torch.int32, device=device) * extra
         last = positions[sample_rows]
         seq_lens = (last + 1).to(torch.int32)
+        followed = last + 1 if self._shift else last
         slots = slot_mapping(query_start_loc, positions, step.block_table, self._block_size)
         slots.masked_fill_(is_rejected, PAD_SLOT)
         paged = self._batch(step, slots, positions, step.query_lens + extra, seq_lens, 0)
         logits, hidden = self._run(token_ids, positions, self._first_hidden(step), paged, sample_rows)
         if not any(step.wants_drafts):
             return Drafts([[] for _ in range(batch_size)])
-        ids, probs = self._draw(logits, step)
+        ids, probs = self._draw(logits, step, followed, 0)
         drafts, draft_probs = [ids], [probs]
         ones = np.ones(batch_size, dtype=np.int64)
         slots = torch.empty(batch_size, dtype=torch.int64, device=device)
@@ -123,7 +120,7 @@ class ChainProposer(ABC):
             last = positions
             paged = self._batch(step, slots, positions, ones, seq_lens, ahead)
             logits, hidden = self._run(ids, positions, hidden, paged, None)
-            ids, probs = self._draw(logits, step)
+            ids, probs = self._draw(logits, step, followed, ahead)
             drafts.append(ids)
             draft_probs.append(probs)
         known = [probs for probs in draft_probs if probs is not None]
@@ -206,13 +203,10 @@ class ChainProposer(ABC):
             self.cache, slots, positions, step.block_table, query_lens, seq_lens, bounds, self._block_size
         )
 
-    def _draw(self, logits: torch.Tensor, step: VerifiedStep) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Draw one draft a request; the second result is None when nothing was drawn from a distribution."""
-        # Only a request that can use drafts draws: its random numbers must not depend on who else is in the batch.
-        temperatures = [
-            temperature if wanted else 0.0
-            for temperature, wanted in zip(step.temperatures, step.wants_drafts, strict=True)
-        ]
-        if not self._probabilistic or not any(temperatures):
+    def _draw(
+        self, logits: torch.Tensor, step: VerifiedStep, followed: torch.Tensor, ahead: int
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Draw the draft number `ahead` of each request; `followed` [B] is the position that the first one follows."""
+        if step.draw is None:
             return self._to_target(logits.argmax(dim=-1)), None
-        return sample_drafts(self._target_logits(logits), temperatures, step.generators)
+        return step.draw(self._target_logits(logits), followed + ahead, ahead)

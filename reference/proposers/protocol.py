@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
+
+DrawDrafts = Callable[[torch.Tensor, torch.Tensor, int], tuple[torch.Tensor, torch.Tensor | None]]
+"""Draws one draft a request: from logits [B, V] over the target's vocabulary, the position [B] int64 of the token that
+each draft follows, and how many drafts come before it. Returns the ids [B] and, where the verification must be told,
+the probabilities that they were drawn from, [B, V]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,7 @@ class VerifiedStep:
         sequences: prompt and output of each request, the sampled tokens included.
         context_lens: tokens of each sequence that are known for the positions computed so far, the next one included.
         wants_drafts: which requests can use drafts in the next step.
-        temperatures, generators: how each request samples.
+        draw: draws the drafts of a model; None when all that are wanted are its most likely tokens.
     """
 
     token_ids: torch.Tensor
@@ -42,8 +47,7 @@ class VerifiedStep:
     sequences: Sequence[np.ndarray]
     context_lens: np.ndarray
     wants_drafts: Sequence[bool]
-    temperatures: Sequence[float]
-    generators: Sequence[torch.Generator]
+    draw: DrawDrafts | None
 
 
 @dataclass(frozen=True, slots=True)

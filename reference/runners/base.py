@@ -33,10 +33,11 @@ from verispec.reference.proposers.draft_model import DraftModelProposer
 from verispec.reference.proposers.eagle3 import Eagle3Proposer, Head
 from verispec.reference.proposers.ngram import NgramProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
-from verispec.reference.sampler.flat import PLACEHOLDER, FlatSampler
+from verispec.reference.sampler.flat import PLACEHOLDER
 
 from .block_pool import BlockPool, blocks_needed
 from .request import RequestState
+from .sampling import FlatSampling, RequestStateSampling, Sampling
 from .scheduler import Scheduled, Scheduler
 from .slots import slot_mapping
 from .verification import Verified, verify
@@ -86,8 +87,10 @@ class BaseRunner(ABC):
             token_budget=options.max_num_batched_tokens,
             max_model_len=self.max_model_len,
             lookahead=self.proposer.lookahead if self.proposer else 0,
+            repeatable=self.proposer is not None and options.sampler == "request_state",
         )
-        self._sampler = FlatSampler()
+        self._draws = options.draft is not None and options.draft_sample_method == "probabilistic"
+        self._sampling = self._make_sampling()
         self._eos_token_ids = _eos_token_ids(self._model)
         self._arrived = 0
         self._accepted = np.zeros(options.num_speculative_tokens, dtype=np.int64)
@@ -159,7 +162,6 @@ class BaseRunner(ABC):
             "block_size": options.block_size,
             "max_model_len": self.max_model_len,
             "vocab_size": self.vocab_size,
-            "probabilistic": options.draft_sample_method == "probabilistic",
         }
         if options.method == "eagle3":
             head = load_eagle3(options.draft, self._model)
@@ -178,6 +180,12 @@ class BaseRunner(ABC):
                 hint="use a draft model trained with the target's tokenizer",
             )
         return DraftModelProposer(self._callable(model), self._make_cache(model, num_blocks), **chain)
+
+    def _make_sampling(self) -> Sampling:
+        options = self.options
+        if options.sampler == "flat":
+            return FlatSampling(self._upload)
+        return RequestStateSampling(options, self.vocab_size, self._draws, self.device)
 
     def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
         """Make the target hand out the hidden states that the head reads; the one place where this happens."""
@@ -236,8 +244,7 @@ class BaseRunner(ABC):
                 f"token ids {unknown[:4]} are outside of the vocabulary, 0 to {self.vocab_size - 1}",
                 where=where,
             )
-        generator = torch.Generator(self.device)
-        generator.manual_seed(_seed(self.options.seed, self._arrived) if request.seed is None else request.seed)
+        seed = _seed(self.options.seed, self._arrived) if request.seed is None else request.seed
         self._arrived += 1
         return RequestState.begin(
             index,
@@ -245,7 +252,8 @@ class BaseRunner(ABC):
             max_model_len=self.max_model_len,
             max_drafts=self.options.num_speculative_tokens if self.proposer else 0,
             eos_token_ids=self._eos_token_ids,
-            generator=generator,
+            seed=seed,
+            device=self.device,
         )
 
     # One step
@@ -264,7 +272,7 @@ class BaseRunner(ABC):
         sampling = [part for part in scheduled if part.samples]
         verified = None
         if sampling:
-            verified = verify(self._sampler, output.logits[0], sampling, self._upload, self.options.logprobs_mode)
+            verified = verify(self._sampling, output.logits[0], sampling, self.options.logprobs_mode)
         self._advance(scheduled, sampling, verified, on_emit)
         if self.proposer is not None and any(part.request.finish_reason is None for part in scheduled):
             self._draft(scheduled, inputs, verified)
@@ -355,6 +363,11 @@ class BaseRunner(ABC):
         context_lens = [
             r.num_tokens if part.samples else r.num_computed + 1 for r, part in zip(requests, scheduled, strict=True)
         ]
+        wanted = [
+            part.drafts and r.finish_reason is None and r.draft_room > 0
+            for part, r in zip(scheduled, requests, strict=True)
+        ]
+        drawn = self._draws and any(wants and not r.params.greedy for wants, r in zip(wanted, requests, strict=True))
         drafts = self.proposer.propose(
             VerifiedStep(
                 token_ids=inputs.token_ids,
@@ -369,16 +382,12 @@ class BaseRunner(ABC):
                 backup_token_ids=self._upload(np.array([r.tokens[r.num_computed] for r in requests], dtype=np.int32)),
                 sequences=[r.tokens[: r.num_tokens] for r in requests],
                 context_lens=np.array(context_lens),
-                wants_drafts=[
-                    part.samples and r.finish_reason is None and r.draft_room > 0
-                    for part, r in zip(scheduled, requests, strict=True)
-                ],
-                temperatures=[r.params.temperature for r in requests],
-                generators=[r.generator for r in requests],
+                wants_drafts=wanted,
+                draw=self._sampling.drafting(requests, wanted) if drawn else None,
             )
         )
         for row, (part, request) in enumerate(zip(scheduled, requests, strict=True)):
-            if part.samples and request.finish_reason is None:
+            if part.drafts and request.finish_reason is None:
                 request.propose(
                     drafts.token_ids[row], None if drafts.probs is None or request.params.greedy else drafts.probs[row]
                 )

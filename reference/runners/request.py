@@ -26,18 +26,21 @@ class RequestState:
         index: of the request among those given to `generate`.
         max_tokens: tokens of the sequence at which it ends, prompt included.
         stop_token_ids: tokens that end it.
+        seed: of its random numbers, and `generator` seeded with it, from which the flat sampler draws.
         tokens: prompt, output, and behind them the drafts that the next step verifies.
         num_tokens: prompt and output.
         num_computed: tokens whose keys and values are in the cache; those behind are stale and never read.
         drafts: how many drafts stand behind `num_tokens`.
         draft_probs: [drafts, vocabulary] that the drafts were drawn from; None for drafts without probabilities.
         blocks: KV blocks in the order of the sequence.
+        slot: a number that no other running request has; -1 while it waits.
     """
 
     index: int
     params: GenerationRequest
     max_tokens: int
     stop_token_ids: frozenset[int]
+    seed: int
     generator: torch.Generator
     tokens: np.ndarray
     num_tokens: int
@@ -45,6 +48,7 @@ class RequestState:
     drafts: int = 0
     draft_probs: torch.Tensor | None = None
     blocks: list[int] = field(default_factory=list)
+    slot: int = -1
     kinds: list[TokenKind] = field(default_factory=list)
     steps: list[SpeculativeStep] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
@@ -60,7 +64,8 @@ class RequestState:
         max_model_len: int,
         max_drafts: int,
         eos_token_ids: frozenset[int],
-        generator: torch.Generator,
+        seed: int,
+        device: torch.device,
     ) -> RequestState:
         """Return the state of a request that just arrived."""
         prompt = np.asarray(params.prompt_token_ids, dtype=np.int64)
@@ -68,7 +73,8 @@ class RequestState:
         tokens = np.zeros(max_tokens + max_drafts, dtype=np.int64)
         tokens[: len(prompt)] = prompt
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos_token_ids)
-        return cls(index, params, max_tokens, stop, generator, tokens, len(prompt))
+        generator = torch.Generator(device).manual_seed(seed)
+        return cls(index, params, max_tokens, stop, seed, generator, tokens, len(prompt))
 
     @property
     def plain(self) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+import numpy as np
+
 from .block_pool import BlockPool
 from .request import RequestState
 
@@ -21,12 +23,18 @@ class Scheduled:
     Attributes:
         num_tokens: how many tokens it computes, `num_drafts` of them drafts, which come last.
         samples: whether it reaches the end of the sequence, so that a token follows; a chunk of a prompt does not.
+        drafts: whether drafts follow: behind that token, or behind the last one that a resumed request already has.
     """
 
     request: RequestState
     num_tokens: int
     num_drafts: int
     samples: bool
+    drafts: bool
+
+    @property
+    def draft_token_ids(self) -> np.ndarray:
+        return self.request.tokens[self.request.num_tokens : self.request.num_tokens + self.num_drafts]
 
 
 class Scheduler:
@@ -38,12 +46,23 @@ class Scheduler:
         token_budget: most tokens in a step.
         max_model_len: most tokens of a sequence.
         lookahead: slots that a drafter writes behind the last token of a step.
+        repeatable: whether the drafts that a request verifies must not depend on the other requests. They are then
+            never cut to what others leave of the budget, and a resumed request drafts again before it samples.
     """
 
     def __init__(
-        self, pool: BlockPool, *, max_num_seqs: int, token_budget: int, max_model_len: int, lookahead: int
+        self,
+        pool: BlockPool,
+        *,
+        max_num_seqs: int,
+        token_budget: int,
+        max_model_len: int,
+        lookahead: int,
+        repeatable: bool,
     ) -> None:
         self.pool = pool
+        self.repeatable = repeatable
+        self._free_slots = list(range(max_num_seqs))
         self.max_num_seqs = max_num_seqs
         self.token_budget = token_budget
         self.max_model_len = max_model_len
@@ -59,6 +78,9 @@ class Scheduler:
         position = 0
         while position < len(self.running) and budget > 0:
             part = self._part(self.running[position], budget)
+            if part is None:
+                position += 1
+                continue
             while not self._reserve(part):
                 preempted = True
                 if self._preempt_youngest() is part.request:
@@ -69,8 +91,9 @@ class Scheduler:
             position += 1
         while self.waiting and budget > 0 and not preempted and len(self.running) < self.max_num_seqs:
             part = self._part(self.waiting[0], budget)
-            if not self._reserve(part):
+            if part is None or not self._reserve(part):
                 break
+            part.request.slot = self._free_slots.pop()
             self.running.append(self.waiting.popleft())
             scheduled.append(part)
             budget -= part.num_tokens
@@ -79,12 +102,21 @@ class Scheduler:
     def finish(self, request: RequestState) -> None:
         """Take a finished request's blocks back."""
         self.running.remove(request)
-        self.pool.release(request.blocks)
+        self._release(request)
 
-    def _part(self, request: RequestState, budget: int) -> Scheduled:
+    def _part(self, request: RequestState, budget: int) -> Scheduled | None:
+        """Return what `request` computes with what is left of the budget; None if it has to wait for more of it."""
         uncomputed = request.num_tokens - request.num_computed
+        if self.repeatable:
+            resumed = uncomputed > 1 and request.num_tokens > request.num_prompt_tokens
+            if resumed:
+                num_tokens = min(uncomputed - 1, budget)
+                return Scheduled(request, num_tokens, 0, samples=False, drafts=num_tokens == uncomputed - 1)
+            if request.drafts and budget < min(uncomputed + request.drafts, self.token_budget):
+                return None
         num_tokens = min(uncomputed + request.drafts, budget)
-        return Scheduled(request, num_tokens, max(num_tokens - uncomputed, 0), samples=num_tokens >= uncomputed)
+        samples = num_tokens >= uncomputed
+        return Scheduled(request, num_tokens, max(num_tokens - uncomputed, 0), samples, drafts=samples)
 
     def _reserve(self, part: Scheduled) -> bool:
         end = part.request.num_computed + part.num_tokens + self.lookahead
@@ -92,9 +124,14 @@ class Scheduler:
 
     def _preempt_youngest(self) -> RequestState:
         request = self.running.pop()
-        self.pool.release(request.blocks)
+        self._release(request)
         request.num_computed = 0
         request.drop_drafts()
         request.preemptions += 1
         self.waiting.appendleft(request)
         return request
+
+    def _release(self, request: RequestState) -> None:
+        self.pool.release(request.blocks)
+        self._free_slots.append(request.slot)
+        request.slot = -1

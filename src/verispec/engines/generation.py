@@ -22,6 +22,10 @@ DRAFT_SAMPLE_METHODS = ("probabilistic", "greedy")
 """How a draft model draws for a sampled request: from its own distribution (which is then handed to the sampler as
 draft probabilities), or its argmax (no draft probabilities)."""
 
+SAMPLERS = ("flat", "request_state")
+"""Where random numbers come from: a generator a request, which the steps before have moved on, or Philox words counted
+by the request's seed, the position and the step (contract philox), the same on every platform and in any batch."""
+
 LOGPROBS_MODES = ("raw", "processed")
 """Log-probabilities of the model's own logits, or of what was sampled from (after every processor and temperature)."""
 
@@ -58,6 +62,7 @@ class LoadOptions:
         num_speculative_tokens: K, drafts a step, at least 1.
         ngram_min, ngram_max: shortest and longest suffix that prompt lookup tries to match.
         draft_sample_method: one of `DRAFT_SAMPLE_METHODS`.
+        sampler: one of `SAMPLERS`.
         dtype: of weights, activations and KV cache, e.g. ``"float32"``.
         max_model_len: most tokens of a sequence, prompt included; 0 takes the model's own limit.
         max_num_seqs: most requests in one batch.
@@ -77,6 +82,7 @@ class LoadOptions:
     ngram_min: int = 2
     ngram_max: int = 4
     draft_sample_method: str = "probabilistic"
+    sampler: str = "flat"
     dtype: str = "float32"
     max_model_len: int = 0
     max_num_seqs: int = 16
@@ -90,6 +96,7 @@ class LoadOptions:
         for name, allowed in (
             ("method", METHODS),
             ("draft_sample_method", DRAFT_SAMPLE_METHODS),
+            ("sampler", SAMPLERS),
             ("logprobs_mode", LOGPROBS_MODES),
         ):
             _require(getattr(self, name) in allowed, name, f"one of {', '.join(allowed)}", getattr(self, name))

@@ -1,0 +1,184 @@
+"""How a runner samples: either family of samplers behind one protocol, so that no step knows which it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from verispec.engines.generation import LoadOptions
+from verispec.reference.proposers.protocol import DrawDrafts
+from verispec.reference.sampler.drafting import sample_drafts, sample_drafts_by_seed
+from verispec.reference.sampler.flat import DraftBatch, FlatSampler, SamplingTensors
+from verispec.reference.sampler.request_state import RequestRows, RequestStates, RequestStateSampler
+
+from .request import RequestState
+from .scheduler import Scheduled
+
+Upload = Callable[[np.ndarray], torch.Tensor]
+
+
+class Sampling(Protocol):
+    """Verifies and drafts for the requests of a step, each from random numbers of its own."""
+
+    def greedy(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
+        """As `sample`, for requests that all want the model's most likely token."""
+        ...
+
+    def sample(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
+        """Verify the drafts of `parts` and sample one token more for each.
+
+        Args:
+            logits: [N + B, V] float32: for each part in turn the rows of its drafts, then its bonus row. They are
+                tempered and masked in place.
+            parts: those of the step that sample.
+
+        Returns:
+            [B, largest k + 1] int32: accepted drafts, then the recovered or the bonus token, then -1.
+        """
+        ...
+
+    def drafting(self, requests: Sequence[RequestState], wanted: Sequence[bool]) -> DrawDrafts:
+        """Return what draws the drafts of a step; no random number is spent on who does not want any."""
+        ...
+
+
+class FlatSampling:
+    """The flat family: a generator a request, and what its drafts were drawn from travels with the request."""
+
+    def __init__(self, upload: Upload) -> None:
+        self._sampler = FlatSampler()
+        self._upload = upload
+
+    def greedy(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
+        return self._sampler.greedy(logits, self._drafts(logits, parts))
+
+    def sample(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
+        requests = [part.request for part in parts]
+        generators = [request.generator for request in requests]
+        return self._sampler.sample(
+            logits, self._drafts(logits, parts), _sampling_tensors(requests, logits), generators
+        )
+
+    def drafting(self, requests: Sequence[RequestState], wanted: Sequence[bool]) -> DrawDrafts:
+        temperatures = [r.params.temperature if wants else 0.0 for r, wants in zip(requests, wanted, strict=True)]
+        generators = [request.generator for request in requests]
+        return lambda logits, pos, step: sample_drafts(logits, temperatures, generators)
+
+    def _drafts(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> DraftBatch:
+        counts = [part.num_drafts for part in parts]
+        token_ids = np.concatenate([part.draft_token_ids for part in parts]).astype(np.int32)
+        cumulative = self._upload(np.cumsum(counts, dtype=np.int32))
+        return DraftBatch(counts, self._upload(token_ids), cumulative, _draft_probs(parts, logits))
+
+
+class RequestStateSampling:
+    """The request-state family: one row a slot, and random numbers counted by seed and position.
+
+    Args:
+        options: of the engine.
+        vocab_size: of the target.
+        draws: whether a model draws drafts from a distribution that verification has to know.
+        device: of the runner.
+    """
+
+    def __init__(self, options: LoadOptions, vocab_size: int, draws: bool, device: torch.device) -> None:
+        self._sampler = RequestStateSampler()
+        self._device = device
+        self._vocab_size = vocab_size
+        count = options.max_num_seqs
+        self._owners: list[RequestState | None] = [None] * count
+        self._temperature = torch.zeros(count, device=device)
+        self._seed = torch.zeros(count, dtype=torch.int64, device=device)
+        self._top_k = torch.zeros(count, dtype=torch.int32, device=device)
+        self._top_p = torch.zeros(count, device=device)
+        self._min_p = torch.zeros(count, device=device)
+        kept = (count, options.num_speculative_tokens, vocab_size)
+        self._draft_logits = torch.zeros(kept, device=device) if draws else None
+
+    def greedy(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
+        return self.sample(logits.float(), parts)
+
+    def sample(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
+        requests = [part.request for part in parts]
+        states = self._states(requests)
+        inputs = [
+            [int(part.request.tokens[part.request.num_tokens - 1]), *part.draft_token_ids.tolist()] for part in parts
+        ]
+        starts = [request.num_tokens - 1 for request in requests]
+        rows = RequestRows.of(inputs, starts, [request.slot for request in requests], self._device)
+        return self._sampler.sample(logits, rows, states).token_ids.to(torch.int32)
+
+    def drafting(self, requests: Sequence[RequestState], wanted: Sequence[bool]) -> DrawDrafts:
+        states, cache = self._states(requests), self._draft_logits
+        assert cache is not None
+        slots = [request.slot if wants else -1 for request, wants in zip(requests, wanted, strict=True)]
+        idx_mapping = torch.tensor(slots, dtype=torch.int32, device=self._device)
+
+        def draw(logits: torch.Tensor, pos: torch.Tensor, step: int) -> tuple[torch.Tensor, None]:
+            token_ids = sample_drafts_by_seed(
+                logits,
+                idx_mapping=idx_mapping,
+                temperature=states.temperature,
+                seed=states.seed,
+                pos=pos,
+                step=step,
+                draft_logits=cache,
+            )
+            return token_ids, None
+
+        return draw
+
+    def _states(self, requests: Sequence[RequestState]) -> RequestStates:
+        """Return the rows of all slots, those of `requests` written; filters that none of them uses are None."""
+        for request in requests:
+            if self._owners[request.slot] is not request:
+                self._write(request)
+        params = [request.params for request in requests]
+        return RequestStates(
+            self._temperature,
+            self._seed,
+            self._top_k if any(p.top_k for p in params) else None,
+            self._top_p if any(p.top_p < 1 for p in params) else None,
+            self._min_p if any(p.min_p for p in params) else None,
+            self._draft_logits,
+        )
+
+    def _write(self, request: RequestState) -> None:
+        slot, params = request.slot, request.params
+        self._owners[slot] = request
+        self._temperature[slot] = params.temperature
+        self._seed[slot] = (request.seed + 2**63) % 2**64 - 2**63
+        self._top_k[slot] = min(params.top_k or self._vocab_size, self._vocab_size)
+        self._top_p[slot] = params.top_p
+        self._min_p[slot] = params.min_p
+
+
+def _draft_probs(parts: Sequence[Scheduled], logits: torch.Tensor) -> torch.Tensor | None:
+    """Return what the drafts were drawn from, [N, V]; zeros for a greedy request, where nothing was drawn."""
+    if all(part.request.draft_probs is None for part in parts):
+        return None
+    rows = [
+        logits.new_zeros(part.num_drafts, logits.shape[1], dtype=torch.float32)
+        if part.request.draft_probs is None
+        else part.request.draft_probs[: part.num_drafts]
+        for part in parts
+    ]
+    return torch.cat(rows)
+
+
+def _sampling_tensors(requests: Sequence[RequestState], logits: torch.Tensor) -> SamplingTensors:
+    device, vocab_size = logits.device, logits.shape[1]
+    params = [request.params for request in requests]
+
+    def column(values: list[float], off: float, dtype: torch.dtype) -> torch.Tensor | None:
+        return None if all(value == off for value in values) else torch.tensor(values, dtype=dtype, device=device)
+
+    return SamplingTensors(
+        temperature=torch.tensor([p.temperature for p in params], dtype=torch.float32, device=device),
+        top_k=column([min(p.top_k or vocab_size, vocab_size) for p in params], vocab_size, torch.int32),
+        top_p=column([p.top_p for p in params], 1, torch.float32),
+        min_p=column([p.min_p for p in params], 0, torch.float32),
+    )
