@@ -90,7 +90,11 @@ class BaseRunner(ABC):
             repeatable=self.proposer is not None and options.sampler == "request_state",
         )
         self._draws = options.draft is not None and options.draft_sample_method == "probabilistic"
-        self._sampling = self._make_sampling()
+        self._sampling: Sampling = (
+            FlatSampling(self._upload)
+            if options.sampler == "flat"
+            else RequestStateSampling(options, self.vocab_size, self._draws, self.device)
+        )
         self._eos_token_ids = _eos_token_ids(self._model)
         self._arrived = 0
         self._accepted = np.zeros(options.num_speculative_tokens, dtype=np.int64)
@@ -181,12 +185,6 @@ class BaseRunner(ABC):
             )
         return DraftModelProposer(self._callable(model), self._make_cache(model, num_blocks), **chain)
 
-    def _make_sampling(self) -> Sampling:
-        options = self.options
-        if options.sampler == "flat":
-            return FlatSampling(self._upload)
-        return RequestStateSampling(options, self.vocab_size, self._draws, self.device)
-
     def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
         """Make the target hand out the hidden states that the head reads; the one place where this happens."""
         self._aux = AuxiliaryStates(self._forward, head.config.aux_layers(self._model.config.num_hidden_layers))
@@ -197,7 +195,8 @@ class BaseRunner(ABC):
         """Run all requests to their end, batched continuously; results in the order of the requests.
 
         A request's tokens do not depend on the others beyond rounding: greedy ones take the argmax, sampled ones draw
-        from a generator of their own.
+        from random numbers of their own. The request-state sampler's are counted, and its drafts neither cut for others
+        nor lost by preemption, so that these do not matter either.
 
         Raises:
             VerispecError: V-GEN-PROMPT for a prompt that leaves no room for a token or has unknown ids.
@@ -395,11 +394,9 @@ class BaseRunner(ABC):
 
 def _eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
     """The model's end-of-sequence tokens, as its generation configuration or its configuration names them."""
-    for config in (model.generation_config, model.config):
-        ids = getattr(config, "eos_token_id", None)
-        if ids is not None:
-            return frozenset(ids if isinstance(ids, list) else [ids])
-    return frozenset()
+    named = (getattr(config, "eos_token_id", None) for config in (model.generation_config, model.config))
+    ids = next((ids for ids in named if ids is not None), [])
+    return frozenset(ids if isinstance(ids, list) else [ids])
 
 
 def _seed(engine_seed: int, arrived: int) -> int:

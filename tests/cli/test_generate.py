@@ -60,6 +60,25 @@ def test_the_stream_is_the_text_and_colours_tell_kinds_apart(
         assert words in plain
 
 
+def test_counted_random_numbers_repeat_whatever_is_drafted_before(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first token follows no draft: it is that of the seed alone, with a draft model and without."""
+    sampled = ["--sampler", "request_state", "--temperature", "0.9", "--seed", "11", "--json"]
+    reports = []
+    for method in ([], [], ["--method", "draft_model", "--draft", str(fixtures.model("draft"))]):
+        assert generate(*sampled, *method) == exits.GOOD
+        reports.append(json.loads(capsys.readouterr().out))
+    alone, again, drafted = (report["token_ids"] for report in reports)
+    assert alone == again
+    assert drafted[0] == alone[0]
+    assert reports[2]["accepted"] > 0
+
+
+def test_an_engine_without_counted_random_numbers_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate("--engine", "transformers", "--sampler", "request_state") == exits.CANNOT_TELL
+    error = capsys.readouterr().err
+    assert "V-GEN-ENGINE" in error and "counted by position" in error
+
+
 def test_method_none_has_nothing_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
     assert generate("--json", "--temperature", "0.8", "--seed", "3") == exits.GOOD
     report = json.loads(capsys.readouterr().out)
@@ -73,6 +92,7 @@ def test_method_none_has_nothing_to_compare(capsys: pytest.CaptureFixture[str]) 
         (["--target", "/no/such/folder"], "V-MODEL-FOLDER"),
         (["--method", "ngram", "-k", "0"], "V-GEN-OPTION"),
         (["--method", "medusa"], "V-GEN-OPTION"),
+        (["--sampler", "request-state"], "V-GEN-OPTION"),
         (["--method", "eagle3"], "V-GEN-OPTION"),
         (["--method", "eagle3", "--draft", "{draft}"], "V-MODEL-KIND"),
         (["--top-p", "0"], "V-GEN-REQUEST"),

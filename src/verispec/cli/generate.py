@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from verispec import exits
-from verispec.engines import Unsupported
+from verispec.engines import Unsupported, UnsupportedCall
 from verispec.engines.generation import (
     METHODS,
+    SAMPLERS,
     GenerationRequest,
     GenerationResult,
     Generator,
@@ -53,6 +54,10 @@ def generate(
     top_p: Annotated[float, typer.Option(help="Keep the most likely tokens with this mass.")] = 1.0,
     min_p: Annotated[float, typer.Option(help="Keep tokens with this fraction of the best one's probability.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
+    sampler: Annotated[
+        str,
+        typer.Option(help=f"Random numbers of a generator, or counted by seed and position: {', '.join(SAMPLERS)}."),
+    ] = "flat",
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on behind the end of the text.")] = False,
     dtype: Annotated[str, typer.Option(help="Of weights and KV cache.")] = "float32",
     engine: Annotated[str, typer.Option(help="The engine that generates; see 'verispec engines'.")] = "reference",
@@ -70,7 +75,8 @@ def generate(
     require_packages("torch", "transformers", "tokenizers", "safetensors")
     from verispec.reference.models import load_tokenizer
 
-    options: dict[str, Any] = {"method": method, "draft": draft, "num_speculative_tokens": num_drafts, "dtype": dtype}
+    plainly: dict[str, Any] = {"dtype": dtype, "sampler": sampler}
+    options: dict[str, Any] = {"method": method, "draft": draft, "num_speculative_tokens": num_drafts, **plainly}
     LoadOptions(**options)
     tokenizer = load_tokenizer(target)
     request = GenerationRequest(
@@ -84,7 +90,7 @@ def generate(
     result, seconds, metrics = _timed(generator, request, stream)
     plain = None
     if compare and method != "none":
-        plain, plain_seconds, _ = _timed(_load(engine, device, target, {"dtype": dtype}), request, None)
+        plain, plain_seconds, _ = _timed(_load(engine, device, target, plainly), request, None)
     report = {
         "text": tokenizer.decode(result.token_ids),
         "token_ids": result.token_ids,
@@ -142,7 +148,10 @@ def _load(engine: str, device: str | None, target: Path, options: dict[str, Any]
     from verispec.engines._resolve import resolve
 
     logging.disable_progress_bar()
-    generator = resolve(engine, device).load(target, **options)
+    try:
+        generator = resolve(engine, device).load(target, **options)
+    except UnsupportedCall as refusal:
+        generator = Unsupported(refusal.reason)
     if isinstance(generator, Unsupported):
         raise VerispecError(
             "V-GEN-ENGINE",

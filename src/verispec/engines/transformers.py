@@ -47,6 +47,8 @@ class Transformers:
         wanted = LoadOptions(**options)
         if wanted.method == "eagle3":
             return Unsupported("transformers does not generate with an Eagle3 head")
+        if wanted.sampler != "flat":
+            return Unsupported("transformers draws from one generator; it has no random numbers counted by position")
         return TransformersGenerator(target, wanted, self._device)
 
     def definitions(self) -> Mapping[str, Any] | Unsupported:

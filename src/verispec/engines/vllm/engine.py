@@ -110,6 +110,10 @@ class Vllm:
         return make(self.device)
 
     def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        if options.get("sampler", "flat") != "flat":
+            return Unsupported(
+                "vLLM's random numbers are of its own making; it has no counted ones of the contract philox"
+            )
         from verispec.engines.vllm.generate import VllmGenerator
 
         return VllmGenerator(target, **options)
