@@ -90,6 +90,13 @@ CONTRACT = Contract(
             "bonus token when all drafts are accepted.",
             f"{_PAPER}, algorithm 1",
         ),
+        Clause(
+            "GEN-17",
+            "With counted random numbers a request's seed decides its text: every draft, acceptance and token is that "
+            "of the numbers of its seed, position and step, on every platform, and neither the batch nor memory nor "
+            "preemption changes what is drafted.",
+            "contract philox; vllm#54282, vllm-ascend#16370",
+        ),
     ),
     returns="the tokens of each request",
 )

@@ -47,7 +47,12 @@ class Load(Protocol):
     """Loads a generator: `draft` one of `DRAFTS`, `memory` of `MEMORY`; the fixtures where no folder is given."""
 
     def __call__(
-        self, draft: str, memory: str = "", target: Path | None = None, drafter: Path | None = None
+        self,
+        draft: str,
+        memory: str = "",
+        target: Path | None = None,
+        drafter: Path | None = None,
+        sampler: str = "flat",
     ) -> Generator: ...
 
 

@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _setup(item: pytest.Item) -> tuple[str, ...]:
     spec: CaseSpec = item.function.__verispec_case__  # type: ignore[attr-defined]
     params = {**spec.fixed, **(item.callspec.params if hasattr(item, "callspec") else {})}
-    return tuple(str(params.get(name, "")) for name in ("target", "memory", "draft"))
+    return tuple(str(params.get(name, "")) for name in ("target", "sampler", "memory", "draft"))
 
 
 @pytest.fixture(scope="session")
@@ -53,8 +53,14 @@ def load(engine: Engine) -> Iterator[Load]:
             return Unsupported(refusal.reason)
         return generator if isinstance(generator, Unsupported) else Guarded(generator)
 
-    def loaded(draft: str, memory: str = "", target: Path | None = None, drafter: Path | None = None) -> Generator:
-        options = options_of(draft, memory, drafter)
+    def loaded(
+        draft: str,
+        memory: str = "",
+        target: Path | None = None,
+        drafter: Path | None = None,
+        sampler: str = "flat",
+    ) -> Generator:
+        options = {**options_of(draft, memory, drafter), "sampler": sampler}
         wanted = (target, options)
         if not held or held[0][0] != wanted or getattr(held[0][1], "broken", False):
             close()
