@@ -1,8 +1,8 @@
 """What counted random numbers decide: every draft, acceptance and token of a request, from its seed alone.
 
 The numbers are those of the contract philox and exact. Probabilities come from float64 teachers, and an engine's
-may lie within rounding of them; so each decision is judged by intervals: some probabilities that close must lead to it. A
-near-tie is therefore right either way, and two engines that pass give the same tokens wherever no decision is one.
+may lie within rounding of them; so each decision is judged by intervals: some probabilities that close must lead to
+it. A near-tie is therefore right either way, and engines that pass give the same tokens wherever nothing is one.
 """
 
 from __future__ import annotations
