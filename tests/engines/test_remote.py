@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,15 +61,29 @@ class Subject:
     def leave(self) -> None:
         os._exit(3)
 
+    def pid(self) -> int:
+        return os.getpid()
+
+    def imported_by(self) -> int:
+        return int(importlib.import_module("remote_preload").PID)
+
+    def sleep(self) -> None:
+        time.sleep(600)
+
     def chatter(self) -> str:
         print("noise on stdout")
         return "answer"
 
 
-@pytest.fixture
-def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+KINDS = {"of its own": {"environment": {"TOLD": "yes"}}, "forked": {"preload": "remote_preload"}}
+
+
+@pytest.fixture(params=KINDS)
+def remote(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+    """In a process of its own, or in one that is forked from a process that has imported a module."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    made = Remote("test_remote:Subject", 10, environment={"TOLD": "yes"})
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    made = Remote("test_remote:Subject", 10, **KINDS[request.param])
     yield made
     made.close()
 
@@ -76,6 +94,7 @@ def test_state_lives_over_there(remote: Remote) -> None:
     assert remote.call("environment", "TOLD") == "yes"
 
 
+@pytest.mark.parametrize("remote", ["of its own"], indirect=True)
 def test_what_it_prints_does_not_reach_our_stdout(remote: Remote, capfd: pytest.CaptureFixture[str]) -> None:
     assert remote.call("chatter") == "answer"
     remote.close()
@@ -96,6 +115,42 @@ def test_exceptions_come_through_whole(remote: Remote) -> None:
         remote.call("raise_odd")
     with pytest.raises(RemoteError, match=r"Lossy: code 5$"):
         remote.call("raise_lossy")
+
+
+def test_forks_share_what_was_imported_once_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    first, second = (Remote("test_remote:Subject", start, preload="remote_preload") for start in (1, 2))
+    assert first.call("imported_by") == second.call("imported_by")
+    assert first.call("pid") != second.call("pid")
+    assert (first.call("add", 10), second.call("add", 10)) == (11, 12)
+    first.close()
+    assert second.call("add", 1) == 13
+    second.close()
+
+
+def test_a_fork_ends_with_its_owner(tmp_path: Path) -> None:
+    """Also while it is busy, and whatever ended the owner."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from verispec.engines.remote import Remote\n"
+        "if __name__ == '__main__':\n"
+        "    remote = Remote('test_remote:Subject', 1, preload='remote_preload')\n"
+        "    print(remote.call('pid'), flush=True)\n"
+        "    remote.call('sleep')\n"
+    )
+    owner = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    with owner.stdout:
+        pid = int(owner.stdout.readline())
+    owner.kill()
+    owner.wait()
+    for _ in range(1000):
+        if not Path(f"/proc/{pid}").exists():
+            return
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    pytest.fail("the fork outlived its owner")
 
 
 @pytest.mark.parametrize(("method", "how"), [("die", "signal SIGKILL"), ("leave", "exit code 3")])

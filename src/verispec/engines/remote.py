@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import multiprocessing
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
 
 _SERVE = "from verispec.engines.remote import serve; serve()"
 """Not ``-m``: an exception of a module that runs as __main__ cannot be pickled for this side."""
@@ -29,17 +31,29 @@ class RemoteDied(Exception):
     """The other side ended in the middle of a call."""
 
 
+class Process(Protocol):
+    """What `subprocess.Popen` and `Forked` have in common."""
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
+
+
 class Remote:
     """An object made by ``factory`` ("module:callable") in a new process with `environment` added to ours.
 
     The process starts with the first call, and again with the first call after it died. The object's
-    exceptions come through.
+    exceptions come through. `preload` names a module that takes long to import: one process imports it once, and the
+    processes of all objects with it are forked from there. That module sets its environment itself.
     """
 
-    def __init__(self, factory: str, *args: Any, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, factory: str, *args: Any, environment: Mapping[str, str] | None = None, preload: str = ""
+    ) -> None:
         self._start = (factory, args)
         self._environment = dict(environment or {})
-        self._process: subprocess.Popen[bytes] | None = None
+        self._preload = preload
+        self._process: Process | None = None
         self._requests: Connection | None = None
         self._answers: Connection | None = None
 
@@ -76,17 +90,29 @@ class Remote:
         their_in, our_out = os.pipe()
         our_in, their_out = os.pipe()
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _SERVE, str(their_in), str(their_out)],
-                pass_fds=(their_in, their_out),
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
-                env={**os.environ, **self._environment},
-            )
+            self._process = self._fork(their_in, their_out) if self._preload else self._spawn(their_in, their_out)
         finally:
             os.close(their_in)
             os.close(their_out)
         self._requests, self._answers = Connection(our_out, readable=False), Connection(our_in, writable=False)
+
+    def _spawn(self, requests: int, answers: int) -> Process:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", _SERVE, str(requests), str(answers)],
+            pass_fds=(requests, answers),
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
+            env={**os.environ, **self._environment},
+        )
+
+    def _fork(self, requests: int, answers: int) -> Process:
+        # Duplicates: each Connection closes its own, and `_launch` the originals.
+        pipes = Connection(os.dup(requests), writable=False), Connection(os.dup(answers), readable=False)
+        try:
+            return Forked(self._preload, *pipes)
+        finally:
+            for pipe in pipes:
+                pipe.close()
 
     def _exchange(self, request: Any) -> Any:
         assert self._process is not None
@@ -113,10 +139,50 @@ def _has_fileno(stream: Any) -> bool:
     return True
 
 
+class Forked:
+    """A process that serves over two pipes, forked from one that has imported `preload`."""
+
+    def __init__(self, preload: str, requests: Connection, answers: Connection) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([preload])
+        self._process = context.Process(target=_serve_forked, args=(requests, answers), daemon=True)
+        self._process.start()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, negative for a signal; raises subprocess.TimeoutExpired as Popen does."""
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired(self._process.name, timeout or 0.0)
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _serve_forked(requests: Connection, answers: Connection) -> None:
+    os.dup2(2, 1)
+    threading.Thread(target=_end_with_our_owner, daemon=True).start()
+    _serve(requests, answers)
+    sys.stdout.flush()
+    os._exit(0)  # engines take seconds to take themselves apart, and nothing of it is wanted
+
+
+def _end_with_our_owner() -> None:
+    """Whoever asked for this process may be killed while we are busy; nobody would end us then."""
+    owner = multiprocessing.parent_process()
+    assert owner is not None
+    owner.join()
+    os._exit(1)
+
+
 def serve() -> None:
-    """The other side: make the object that the first request names, then call its methods until we hang up."""
+    """The other side of a process of its own; its pipes come as arguments."""
+    _serve(Connection(int(sys.argv[1]), writable=False), Connection(int(sys.argv[2]), readable=False))
+
+
+def _serve(requests: Connection, answers: Connection) -> None:
+    """Make the object that the first request names, then call its methods until the owner hangs up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    requests, answers = Connection(int(sys.argv[1]), writable=False), Connection(int(sys.argv[2]), readable=False)
     made: Any = None
     while True:
         try:

@@ -59,6 +59,12 @@ def install(platform: Any) -> str:
     return _replay_runner()
 
 
+def poison_fresh_memory() -> None:
+    """Uninitialised memory reads as NaN or the largest integer: what is never written is wrong in every run alike."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+
+
 def require_extension(folder: Path) -> None:
     """Raises OSError with the loader's reason when vLLM's compiled ops are not there; vLLM itself only logs that."""
     if any(name.startswith("_C::") for name in torch._C._dispatch_get_all_op_names()):

@@ -27,11 +27,7 @@ FLAT = "flat"
 
 
 class Vllm:
-    """vLLM as installed. One of these a process: overrides are global to it.
-
-    Uninitialised memory is made to read as NaN or the largest integer, so that an op that does not
-    write gives the same wrong answer every time.
-    """
+    """vLLM as installed. One of these a process: overrides and the poison in fresh memory are global to it."""
 
     def __init__(self, device: str | None = None) -> None:
         try:
@@ -57,8 +53,7 @@ class Vllm:
                 where=f"--device {device}",
                 hint="install a vLLM for that device, or leave --device away",
             )
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = True
+        _fallbacks.poison_fresh_memory()
 
     def describe(self) -> Description:
         triton_utils = importlib.import_module("vllm.triton_utils")

@@ -21,14 +21,9 @@ from verispec.engines.generation import (
     TokenLogprobs,
 )
 from verispec.engines.remote import Remote
-from verispec.engines.vllm._fallbacks import quiet
+from verispec.engines.vllm._fallbacks import poison_fresh_memory, quiet
 
-ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "TORCHDYNAMO_DISABLE": "1",
-}
-"""The engine core in the one process, a GiB of KV cache, and no compiling, which costs 9 to 19 s a start."""
+PRELOAD = "verispec.engines.vllm.preload"
 
 
 class VllmGenerator:
@@ -39,7 +34,7 @@ class VllmGenerator:
 
     def __init__(self, target: Path, **options: Any) -> None:
         wanted = LoadOptions(**options)
-        self._remote = Remote("verispec.engines.vllm.generate:Server", target, wanted, environment=ENVIRONMENT)
+        self._remote = Remote("verispec.engines.vllm.generate:Server", target, wanted, preload=PRELOAD)
         self._remote.start()
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
@@ -71,7 +66,7 @@ class Server:
             known = {field.name for field in dataclasses.fields(arguments)}
             settings = {k: v for k, v in _settings(target, options).items() if k in known}
             self._params = vllm.SamplingParams
-            self._logprobs = options.logprobs_mode
+            poison_fresh_memory()
             with refusals():
                 self._llm = vllm.LLM(**settings)
 
