@@ -85,5 +85,6 @@ CONTRACT = Contract(
         Clause(
             "TKP-13", "Positive infinity shares the whole probability among those that have it.", "limit of the softmax"
         ),
+        Clause("TKP-14", "A batch of no rows is an empty batch, with limits or without.", "contract: nothing to mask"),
     ),
 )

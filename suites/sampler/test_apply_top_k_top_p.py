@@ -269,6 +269,11 @@ def test_positive_infinity(op: OpUnderTest, seed: int, infinite: int, rule: str)
     check(op, values)
 
 
+@case("TKP-14", rule=RULES, reach="a rejection sampler's step in which nothing was drafted")
+def test_no_rows(op: OpUnderTest, seed: int, rule: str) -> None:
+    check(op, arguments(seed, rule, rows=0))
+
+
 @case("TKP-3", mode="generated", rule=RULES, reach=REACH)
 def test_generated_rows(op: OpUnderTest, seed: int, rule: str) -> None:
     @explore(structures(CONTRACT, most_requests=2, layouts=False), 25, seed)

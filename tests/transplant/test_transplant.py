@@ -115,6 +115,25 @@ def test_the_reference_kernel_has_the_engines_signature(monkeypatch: pytest.Monk
     assert (tmp_path / "notes").read_text() == f"{EXPAND}\n"
 
 
+def test_a_function_is_exchanged_where_callers_import_it_from(tmp_path: Path, program: Path) -> None:
+    """Also for a caller that takes the name into its own module; nothing else of the function's module changes."""
+    toy = toy_vllm.write(tmp_path / "toy", "registry", toy_vllm.RIGHT)
+    (toy / "vllm/v1/sample/ops").mkdir()
+    (toy / "vllm/v1/sample/ops/__init__.py").touch()
+    (toy / "vllm/v1/sample/ops/topk_topp_sampler.py").write_text(
+        "def apply_top_k_top_p(logits, k, p, allow_cpu_sync=False):\n    return logits[:, k.max()]\n\n\ndef other():\n"
+        "    return 3\n"
+    )
+    program.write_text(
+        "import torch\n"
+        "from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p, other\n"
+        "kept = apply_top_k_top_p(torch.ones(0, 5), torch.ones(0, dtype=torch.int32), None, allow_cpu_sync=True)\n"
+        "raise SystemExit(0 if kept.shape == (0, 5) and other() == 3 else 1)\n"
+    )
+    done = transplant("--engine", "vllm", "--", sys.executable, str(program), vllm=toy)
+    assert done.stdout.startswith("guilty: apply_top_k_top_p"), done.stderr
+
+
 def test_what_a_version_does_not_pass_is_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Greedy rejection before synthetic mode existed, with a column of bonus tokens as callers have it."""
     monkeypatch.setenv(trial.NOTES, str(tmp_path / "notes"))

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from verispec.errors import VerispecError
-from verispec.reference import contracts
 from verispec.transplant import trial
+from verispec.transplant.graft import exchangeable
 from verispec.transplant.search import Answer, Result, Trial, search
 
 app = typer.Typer()
@@ -68,17 +68,17 @@ def transplant(
 
 
 def _candidates(asked: list[str]) -> list[str]:
-    """The ops to exchange; all whose kernels vLLM's callers launch one by one when none is asked for."""
-    flat = [name for name in contracts.names() if contracts.load(name).family == "flat"]
+    """The ops to exchange; all that can be when none is asked for."""
+    known = exchangeable()
     for name in asked:
-        if name not in flat:
+        if name not in known:
             raise VerispecError(
                 "V-TRP-OP",
                 f"there is no exchangeable kernel {name!r}",
                 where="--op",
-                hint=f"kernels are {', '.join(flat)}",
+                hint=f"kernels are {', '.join(known)}",
             )
-    return asked or flat
+    return asked or known
 
 
 def _named(ops: tuple[str, ...]) -> str:

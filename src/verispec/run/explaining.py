@@ -6,6 +6,7 @@ kernel stands in the place of the engine's, it is no fault of its own, and its r
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,36 +16,46 @@ from verispec.run.plan import Plan
 from verispec.run.progress import Watcher
 from verispec.run.record import Record
 from verispec.run.supervisor import Judged, Supervisor
+from verispec.transplant.graft import exchangeable
 
 EXCHANGEABLE = ("vllm",)
 """Engines whose kernels `verispec.transplant` can exchange."""
 
 
 def explain(plan: Plan, records: Iterable[Record], watcher: Watcher) -> Iterator[Record]:
-    """The failing records that another op's fault explains, each with `explained_by`.
+    """The failing records that other ops' faults explain, each with `explained_by`.
 
-    Ops with a failure that production reaches are exchanged one by one, the most failing first, and at
-    last all at once for what needs more than one.
+    Ops with a failure that production reaches are exchanged one by one, the most failing first; then all
+    at once, and where that mends what none of them did alone, two by two.
     """
     failing = [r for r in records if r.failed and not r.explained_by]
-    ops = {name for name in contracts.names() if contracts.load(name).family == "flat"}
-    suspects = [op for op, _ in Counter(r.case.subject for r in failing if r.reach).most_common() if op in ops]
-    open_cases = {r.id: r for r in failing if r.seen == "fail" and not _has_kernel(r.case.subject)}
+    counts = Counter(r.case.subject for r in failing if r.reach)
+    suspects = [op for op, _ in counts.most_common() if op in exchangeable()]
+    waiting = {r.id: r for r in failing if r.seen == "fail" and not _has_kernel(r.case.subject)}
     if plan.engine not in EXCHANGEABLE or plan.transplanted:
         return
-    trials = [(op,) for op in suspects] + ([tuple(suspects)] if len(suspects) > 1 else [])
-    for exchanged in trials:
-        if open_cases:
-            watcher.explaining(", ".join(exchanged), len(open_cases))
-        for record in _mended(plan, exchanged, open_cases):
+
+    def mended(exchanged: tuple[str, ...], cases: dict[str, Record]) -> Iterator[Record]:
+        watcher.explaining(", ".join(exchanged), len(cases))
+        for record in _mended(plan, exchanged, cases):
             yield replace(record, explained_by=", ".join(exchanged))
-            del open_cases[record.id]
+            del cases[record.id]
+
+    for op in suspects:
+        if waiting:
+            yield from mended((op,), waiting)
+    if not waiting or len(suspects) < 2:
+        return
+    together = {record.id: record for record in mended(tuple(suspects), waiting)}
+    pairs = itertools.combinations(suspects, 2) if len(suspects) > 2 else ()
+    for pair in pairs:
+        if together:
+            yield from mended(pair, together)
+    yield from together.values()
 
 
 def _mended(plan: Plan, exchanged: tuple[str, ...], cases: Mapping[str, Record]) -> list[Record]:
     """The records whose cases pass with the reference's `exchanged`."""
-    if not cases:
-        return []
     again = replace(plan, only=tuple(cases), exact=True, suites=(), transplanted=exchanged)
     verdicts = [Record.from_json(news.record) for news in Supervisor(again) if isinstance(news, Judged)]
     return [cases[verdict.id] for verdict in verdicts if verdict.outcome == "pass"]

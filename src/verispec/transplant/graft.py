@@ -2,7 +2,8 @@
 
 Nothing is imported ahead of the program. A few modules of vLLM are watched, and patched right after
 they are imported: the override registry (0.31 and later), the platform for devices that register no
-overrides of their own, and before that the CPU model runner that assigned fallbacks.
+overrides of their own, before that the CPU model runner that assigned fallbacks, and the modules whose
+functions are ops.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def arm() -> None:
                     "vllm.triton_utils.dispatcher": graft.patch_registry,
                     "vllm.platforms.interface": graft.patch_platform,
                     "vllm.v1.worker.cpu_model_runner": graft.patch_runner,
+                    **{module: graft.patch_functions for module, _ in FUNCTIONS.values()},
                 }
             ),
         )
@@ -69,6 +71,7 @@ class Graft:
     """Reference kernels for `ops`, and the ways to put them into vLLM."""
 
     def __init__(self, ops: Sequence[str]) -> None:
+        self._names = frozenset(ops)
         self._contracts = [contracts.load(op) for op in ops]
 
     def patch_registry(self, module: Any) -> None:
@@ -109,6 +112,12 @@ class Graft:
                         holder.put(Launchable(reference_kernel(holder.contract, holder.parameters())))
 
             setattr(cls, method, assign_and_exchange)
+
+    def patch_functions(self, module: Any) -> None:
+        """Functions by the names that callers import from `module`."""
+        for name, (where, function) in FUNCTIONS.items():
+            if where == module.__name__ and name in self._names and hasattr(module, name):
+                setattr(module, name, function)
 
     def _overrides(self, wanted: Callable[[str], bool]) -> dict[str, Callable[..., Any]]:
         """Reference kernels by the dotted name under which vLLM knows each kernel."""
@@ -158,6 +167,22 @@ def reference_kernel(contract: Contract, theirs: Sequence[str]) -> Callable[...,
     kernel.__name__ = f"reference_{contract.name}"
     kernel.__signature__ = signature  # type: ignore[attr-defined]
     return kernel
+
+
+def _apply_top_k_top_p(logits: Any, k: Any, p: Any, **_: Any) -> Any:
+    """As vLLM's callers have it: the logits are theirs to change; what else they pass says how, not what."""
+    _note("apply_top_k_top_p")
+    function = importlib.import_module("verispec.reference.sampler.top_k_top_p").apply_top_k_top_p
+    return function(logits, k, p, inplace=True)
+
+
+FUNCTIONS = {"apply_top_k_top_p": ("vllm.v1.sample.ops.topk_topp_sampler", _apply_top_k_top_p)}
+"""Ops that are functions of vLLM's and no kernels: the module that callers import each from, and its replacement."""
+
+
+def exchangeable() -> list[str]:
+    """The ops whose implementations can be exchanged in vLLM."""
+    return [name for name in contracts.names() if contracts.load(name).family == "flat" or name in FUNCTIONS]
 
 
 @functools.cache
