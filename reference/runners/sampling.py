@@ -119,7 +119,7 @@ class RequestStateSampling:
 
         def draw(logits: torch.Tensor, pos: torch.Tensor, step: int) -> tuple[torch.Tensor, None]:
             token_ids = sample_drafts_by_seed(
-                logits,
+                logits.float(),
                 idx_mapping=idx_mapping,
                 temperature=states.temperature,
                 seed=states.seed,

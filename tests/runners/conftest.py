@@ -16,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from verispec.engines.generation import LoadOptions
 from verispec.reference.models import Eagle3Config, Eagle3Head, load_target
+from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.cpu import CPURunner
 
 VOCAB = 97
@@ -36,7 +37,7 @@ class Models:
     reference: PreTrainedModel
     drafter: PreTrainedModel
 
-    def runner(self, method: str = "none", kind: type[CPURunner] = CPURunner, **settings: Any) -> CPURunner:
+    def runner(self, method: str = "none", kind: type[BaseRunner] = CPURunner, **settings: Any) -> BaseRunner:
         draft = {"draft_model": self.draft, "eagle3": self.head}.get(method)
         return kind(self.target, LoadOptions(method=method, draft=draft, **settings))
 
