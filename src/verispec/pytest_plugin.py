@@ -21,7 +21,7 @@ from verispec.cases import CaseId, CaseSpec, selects
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.engines._resolve import resolve
 from verispec.errors import VerispecError
-from verispec.judge import DeviceLost, Failure, Inconclusive, Kind, Mismatch, OpUnderTest, Outcome
+from verispec.judge import DeviceLost, Failure, Inconclusive, Kind, Mismatch, OpUnderTest, Outcome, lost_device
 from verispec.reference import contracts
 from verispec.run.detail import detail_of
 from verispec.run.narrator import Narrator
@@ -267,8 +267,8 @@ def _judge(call: pytest.CallInfo[None]) -> dict[str, Any]:
 
 
 def _decisive(error: BaseException) -> BaseException:
-    """What a group is about: Hypothesis wraps a failure that does not come again in one, with the failure inside."""
+    """What an exception is about: Hypothesis wraps a failure that does not come again in a group with it inside."""
     if isinstance(error, BaseExceptionGroup):
         inner = [_decisive(e) for e in error.exceptions]
         return next((e for e in inner if isinstance(e, Mismatch)), inner[0])
-    return error
+    return lost_device(error) or error

@@ -101,6 +101,21 @@ class LosesTheDevice(Broken):
         _correct(**arguments)
 
 
+class LosesTheDeviceUnseen(Broken):
+    """As LosesTheDevice, but the kernel's own call says nothing: what the harness asks for next fails."""
+
+    lost = False
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        if self.lost:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with TORCH_USE_CUDA_DSA")
+        return super().op(name)
+
+    def expand(self, **arguments: Any) -> None:
+        type(self).lost |= is_the_one(arguments)
+        _correct(**arguments)
+
+
 class Exits(Broken):
     """Calls sys.exit() in one case."""
 

@@ -93,6 +93,14 @@ def test_a_lost_device_costs_a_worker_one_case(control: Verdict, tmp_path: Path)
     assert all_cases(verdict) == all_cases(control)
 
 
+def test_a_device_that_was_lost_unseen_costs_the_next_case(control: Verdict, tmp_path: Path) -> None:
+    verdict = verdict_on("broken_engines:LosesTheDeviceUnseen", tmp_path / "run.jsonl")
+
+    assert [(c.kind, len(c.cases)) for c in verdict.causes] == [("crash", 1)]
+    assert all_cases(verdict) == all_cases(control)
+    assert verdict.counts["pass"] == len(verdict.run.records) - 1
+
+
 def test_printing_harms_nothing(control: Verdict, tmp_path: Path) -> None:
     verdict = verdict_on("broken_engines:Noisy", tmp_path / "run.jsonl")
 

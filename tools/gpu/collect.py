@@ -19,6 +19,7 @@ from verispec.static.sources import open_tree
 
 PYTHON = "3.12"
 PACKAGES = (
+    "tox",
     "typer",
     "rich",
     "jinja2",

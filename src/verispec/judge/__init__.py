@@ -1,7 +1,17 @@
 """The judge: hostile calls, exact comparisons, stated bounds. It never imports an engine."""
 
 from verispec.judge._compare import Compare, exact
-from verispec.judge._failure import EXPLANATION, DeviceLost, Failure, Inconclusive, Kind, Mismatch, Outcome, same
+from verispec.judge._failure import (
+    EXPLANATION,
+    DeviceLost,
+    Failure,
+    Inconclusive,
+    Kind,
+    Mismatch,
+    Outcome,
+    lost_device,
+    same,
+)
 from verispec.judge._memory import LAYOUTS, Guarded, sparse_zeros
 from verispec.judge._op import OpUnderTest
 from verispec.judge._sampler import SamplerUnderTest
@@ -20,6 +30,7 @@ __all__ = [
     "Outcome",
     "SamplerUnderTest",
     "exact",
+    "lost_device",
     "same",
     "sparse_zeros",
 ]

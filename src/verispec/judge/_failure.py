@@ -82,12 +82,17 @@ class DeviceLost(Exception):
     """A kernel has broken the process's CUDA context: whatever runs after it in this process fails too."""
 
 
+def lost_device(error: BaseException) -> DeviceLost | None:
+    """`DeviceLost` when an exception says so: CUDA reports a broken context at whatever call comes next."""
+    if isinstance(error, DeviceLost):
+        return error
+    text = f"{type(error).__name__}: {error}"
+    return DeviceLost(text.partition("\n")[0]) if "CUDA error" in text else None
+
+
 def verdict_on(error: Exception) -> Exception:
     """What an exception of the engine means: a `Mismatch`, or `DeviceLost` where nothing can go on."""
-    text = f"{type(error).__name__}: {error}".strip()
-    if "CUDA error" in text:
-        return DeviceLost(text.partition("\n")[0])
-    return Mismatch(Failure(Kind.RAISED, text))
+    return lost_device(error) or Mismatch(Failure(Kind.RAISED, f"{type(error).__name__}: {error}".strip()))
 
 
 class Inconclusive(Exception):

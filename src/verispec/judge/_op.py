@@ -86,14 +86,7 @@ class OpUnderTest:
                 arguments[param.name] = scalars[param.name]
         for g in guarded.values():
             g.seal()
-        try:
-            self.function(**arguments)
-            if self.device != "cpu":
-                torch.cuda.synchronize()
-        except UnsupportedCall:
-            raise
-        except Exception as error:
-            raise verdict_on(error) from error
+        self._run(arguments)
         self._nothing_else_changed(guarded)
         return {**scalars, **before}, {
             t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded
@@ -127,8 +120,19 @@ class OpUnderTest:
     def run(self, values: Mapping[str, Any], **tensors: torch.Tensor | None) -> dict[str, Array]:
         """Call the op once with some tensors passed as they are, for tensors too large to be copied or guarded."""
         guarded, scalars = self._materialise(values, {}, {}, {}, 0, given=tensors)
-        self.function(**scalars, **{name: g.view for name, g in guarded.items()}, **tensors)
+        self._run({**scalars, **{name: g.view for name, g in guarded.items()}, **tensors})
         return {t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded}
+
+    def _run(self, arguments: Mapping[str, Any]) -> None:
+        """Call the op and wait for it; what it raises, then or later on the device, is a verdict on it."""
+        try:
+            self.function(**arguments)
+            if self.device != "cpu":
+                torch.cuda.synchronize()
+        except UnsupportedCall:
+            raise
+        except Exception as error:
+            raise verdict_on(error) from error
 
     def _materialise(
         self,
