@@ -11,8 +11,16 @@ from verispec.engines import UnsupportedCall
 from verispec.engines.generation import GenerationRequest, GenerationResult, Generator, SpeculationMetrics
 from verispec.judge import Failure, Kind, Mismatch
 
-DRAFTERS = {"draft_model": "draft", "eagle3": "eagle3", "eagle3 speculators": "eagle3_speculators"}
-"""Fixtures by drafting method, with the checkpoint format where it is not the usual one."""
+ARGMAX = "draft_model argmax k=3"
+"""A draft model that proposes its most likely tokens for sampled requests too; others draw from their law."""
+
+DRAFTERS = {
+    "draft_model": "draft",
+    "draft_model argmax": "draft",
+    "eagle3": "eagle3",
+    "eagle3 speculators": "eagle3_speculators",
+}
+"""Fixtures by drafting method, with how it draws or the checkpoint format where that is not the usual one."""
 
 METHODS = ["none", "ngram k=3", "draft_model k=3", "eagle3 k=3"]
 SPECULATIVE = METHODS[1:]
@@ -62,6 +70,8 @@ def options_of(draft: str, memory: str = "", drafter: Path | None = None) -> dic
     options = {"method": name.split()[0], **MEMORY[memory]}
     if k:
         options["num_speculative_tokens"] = int(k)
+    if draft == ARGMAX:
+        options["draft_sample_method"] = "greedy"
     if name in DRAFTERS:
         options["draft"] = drafter or fixtures.model(DRAFTERS[name])
     return options

@@ -13,7 +13,7 @@ from verispec.cases import case
 from verispec.engines.generation import GenerationRequest
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.judge.laws import ALPHA, follows
-from verispec.suites.e2e._setups import DRAFTERS, METHODS, Load, require, with_steps
+from verispec.suites.e2e._setups import ARGMAX, DRAFTERS, METHODS, MODELS, Load, require, with_steps
 from verispec.suites.e2e._teacher import Array, head_teacher, law, teacher
 from verispec.suites.e2e._tiny import VOCAB
 
@@ -38,7 +38,7 @@ def sampled(prompts: Any, seed: int, limits: str) -> list[GenerationRequest]:
     ]
 
 
-@case("GEN-5", draft=METHODS, limits=list(LIMITS), reach=REACH)
+@case("GEN-5", draft=[*METHODS, ARGMAX], limits=list(LIMITS), reach=REACH)
 def test_every_token_follows_the_targets_law(load: Load, prompts: Any, seed: int, draft: str, limits: str) -> None:
     """Randomized probability integral transform: the place of each token in its own law is uniform and independent.
 
@@ -103,16 +103,23 @@ def sequence_law(target: Path, request: GenerationRequest) -> Array:
     return exact
 
 
-@case("GEN-7", draft=["draft_model k=1", "draft_model k=3", "eagle3 k=3"], limits=["none", "temperature"], reach=REACH)
+@case(
+    "GEN-7",
+    draft=["draft_model k=1", "draft_model k=3", ARGMAX, "eagle3 k=3"],
+    limits=["none", "temperature"],
+    reach=REACH,
+)
 def test_first_drafts_are_accepted_at_the_overlap(load: Load, prompts: Any, seed: int, draft: str, limits: str) -> None:
     """Steps know their place in the output, so the overlap there is exact; Azuma-Hoeffding bounds the sum."""
     asked = sampled(prompts[:TEXTS], seed, limits)
-    name = draft.partition(" ")[0]
+    name = draft.partition(" k=")[0]
     folder = fixtures.model(DRAFTERS[name])
-    drafter = teacher(folder) if name == "draft_model" else head_teacher(folder, TARGET)
+    drafter = head_teacher(folder, TARGET) if name == "eagle3" else teacher(folder)
     observed, expected, steps = 0, 0.0, 0
     for request, result in zip(asked, with_steps(load(draft).generate(asked)), strict=True):
         p, q = teacher(TARGET).laws(request, result.token_ids), drafter.laws(request, result.token_ids)
+        if draft == ARGMAX:
+            q = np.eye(q.shape[1])[q.argmax(axis=1)]
         place = 0
         for step in result.steps:
             if step.drafted and place < len(p):
@@ -127,7 +134,12 @@ def test_first_drafts_are_accepted_at_the_overlap(load: Load, prompts: Any, seed
         raise Mismatch(Failure(Kind.LAW, message, total=steps, details={"alpha": ALPHA}))
 
 
-@case("GEN-12", draft=METHODS, reach="a request with a seed")
+def seeded(params: dict[str, Any]) -> str:
+    """How production gets to a seed that must decide everything: in vLLM drafts are drawn only when asked for."""
+    return "a request with a seed" + (", draft_sample_method=probabilistic" if params["draft"] in MODELS else "")
+
+
+@case("GEN-12", draft=[*METHODS, ARGMAX], reach=seeded)
 def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, draft: str) -> None:
     generator = load(draft)
 
