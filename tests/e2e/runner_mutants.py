@@ -18,6 +18,18 @@ from verispec.reference.runners.scheduler import Scheduled, Scheduler
 from verispec.reference.sampler import ops
 
 
+def change_calls(op: str, parameter: str, change: Callable[[Any], Any]) -> None:
+    """From now on the op `op` is called with its argument `parameter`, where it has one, changed."""
+    run = ops.run
+
+    def changed(name: str, device: torch.device, **arguments: Any) -> None:
+        if name == op and arguments.get(parameter) is not None:
+            arguments[parameter] = change(arguments[parameter])
+        run(name, device, **arguments)
+
+    ops.run = changed
+
+
 def follows_rejection(part: Scheduled) -> bool:
     steps = part.request.steps
     return bool(steps) and steps[-1].accepted < steps[-1].drafted
@@ -139,15 +151,7 @@ class RecoveredFromTarget(CPURunner):
 
     def __init__(self, target: Path, options: LoadOptions) -> None:
         super().__init__(target, options)
-        run = ops.run
-
-        def changed(name: str, device: torch.device, **arguments: Any) -> None:
-            probs = arguments.get("draft_probs_ptr")
-            if name == "sample_recovered_tokens" and probs is not None:
-                arguments["draft_probs_ptr"] = torch.zeros_like(probs)
-            run(name, device, **arguments)
-
-        ops.run = changed
+        change_calls("sample_recovered_tokens", "draft_probs_ptr", torch.zeros_like)
 
 
 class TooCold(CPURunner):
@@ -155,6 +159,68 @@ class TooCold(CPURunner):
 
     def _admit(self, index: int, request: GenerationRequest) -> Any:
         return super()._admit(index, replace(request, temperature=0.85 * request.temperature))
+
+
+class SeedIgnored(CPURunner):
+    """Every request draws from the seed 0."""
+
+    def _admit(self, index: int, request: GenerationRequest) -> Any:
+        return super()._admit(index, replace(request, seed=0))
+
+
+class CountsFromOne(CPURunner):
+    """The token behind the drafts is drawn with the numbers of the next position."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        change_calls("residual_resample", "pos", lambda pos: pos + 1)
+
+
+class DraftsCountFromOne(CPURunner):
+    """Drafts are drawn with the numbers of the next position."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        change_calls("gumbel_sample", "pos", lambda pos: pos + 1)
+
+
+class OneSalt(CPURunner):
+    """Drafts are drawn with the numbers of the target's tokens."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        change_calls("gumbel_sample", "is_drafting", lambda drafting: False)
+
+
+class SlotsMixedUp(CPURunner):
+    """A request's drafts are drawn by, and kept for, the request beside it."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        change_calls("gumbel_sample", "expanded_idx_mapping", lambda slots: slots.roll(1))
+
+
+class SlotNotWritten(CPURunner):
+    """A slot keeps the seed and the temperature of its first request."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        write, written = self._sampling._write, set()
+
+        def once(request: Any) -> None:
+            if request.slot not in written:
+                written.add(request.slot)
+                write(request)
+
+        self._sampling._write = once
+
+
+class SamplesOnResuming(CPURunner):
+    """A request that was preempted samples without the drafts that it would have had, with other numbers."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        self._scheduler.repeatable = False
 
 
 class Mutant(Reference):
@@ -182,3 +248,10 @@ stale_drafts_after_preemption = engine_with(StaleDraftsAfterPreemption)
 draft_probs_lost = engine_with(DraftProbsLost)
 recovered_from_target = engine_with(RecoveredFromTarget)
 too_cold = engine_with(TooCold)
+seed_ignored = engine_with(SeedIgnored)
+counts_from_one = engine_with(CountsFromOne)
+drafts_count_from_one = engine_with(DraftsCountFromOne)
+one_salt = engine_with(OneSalt)
+slots_mixed_up = engine_with(SlotsMixedUp)
+slot_not_written = engine_with(SlotNotWritten)
+samples_on_resuming = engine_with(SamplesOnResuming)

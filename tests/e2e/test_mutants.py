@@ -27,6 +27,13 @@ CAUGHT = [
     ("recovered_from_target", "e2e/sampled:GEN-6:draft=draft_model k=3;limits=none"),
     ("too_cold", "e2e/sampled:GEN-5:draft=draft_model k=3;limits=none"),
     ("too_cold", "e2e/sampled:GEN-6:draft=draft_model k=3;limits=none"),
+    ("seed_ignored", "e2e/counted:GEN-17:draft=none;sampler=request_state"),
+    ("counts_from_one", "e2e/counted:GEN-17:draft=ngram k=3;sampler=request_state"),
+    ("drafts_count_from_one", "e2e/counted:GEN-17:draft=draft_model k=3;sampler=request_state"),
+    ("one_salt", "e2e/counted:GEN-17:draft=draft_model k=3;sampler=request_state"),
+    ("slots_mixed_up", "e2e/counted:GEN-17:draft=draft_model k=3;sampler=request_state"),
+    ("slot_not_written", "e2e/counted:GEN-17:draft=none;memory=preemption;sampler=request_state"),
+    ("samples_on_resuming", "e2e/counted:GEN-17:draft=draft_model k=3;memory=preemption;sampler=request_state"),
 ]
 """A fault, and a case of the clause that names it."""
 
