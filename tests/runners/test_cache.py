@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
-from verispec.engines.generation import GenerationRequest
+from verispec.engines.generation import GenerationRequest, LoadOptions
+from verispec.reference.models.attention import PagedBatch
 from verispec.reference.models.kv_cache import NULL_BLOCK
 from verispec.reference.proposers.chain import ChainProposer
 from verispec.reference.runners.base import StepInputs
@@ -29,6 +31,18 @@ class WatchedRunner(CPURunner):
     """
 
     steps = 0
+    drafter_passes = 0
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        if isinstance(self.proposer, ChainProposer):
+            run = self.proposer._run
+
+            def watched(token_ids: torch.Tensor, positions: torch.Tensor, *rest: Any) -> Any:
+                self._check_drafter(positions, next(each for each in rest if isinstance(each, PagedBatch)))
+                return run(token_ids, positions, *rest)
+
+            self.proposer._run = watched
 
     def _prepare(self, scheduled: Sequence[Scheduled]) -> StepInputs:
         self._poison()
@@ -70,6 +84,24 @@ class WatchedRunner(CPURunner):
                 assert slot % block_size == position % block_size
             start += part.num_tokens
 
+    def _check_drafter(self, positions: torch.Tensor, paged: PagedBatch) -> None:
+        """Every row that is no padding has a slot of its own, where its request's block table puts its position."""
+        block_size = self.options.block_size
+        places = {
+            block: (request, index) for request in self._scheduler.running for index, block in enumerate(request.blocks)
+        }
+        slots = paged.write_slots.tolist()
+        written = [(slot, position) for slot, position in zip(slots, positions.tolist(), strict=True) if slot]
+        assert len({slot for slot, _ in written}) == len(written), "two tokens are written to one slot"
+        by_request: dict[int, list[int]] = {}
+        for slot, position in written:
+            request, index = places[slot // block_size]
+            assert index * block_size + slot % block_size == position
+            by_request.setdefault(request.index, []).append(position)
+        for found in by_request.values():
+            assert found == list(range(found[0], found[0] + len(found))), "positions are not consecutive"
+        self.drafter_passes += 1
+
 
 @pytest.mark.parametrize("settings", [{}, CROWDED], ids=["roomy", "crowded"])
 @pytest.mark.parametrize("method", ["none", "ngram", "draft_model", "eagle3"])
@@ -84,8 +116,24 @@ def test_stale_slots_are_never_read(
     results = runner.generate([GenerationRequest(p, max_tokens=24, ignore_eos=True) for p in prompts])
     assert [result.token_ids for result in results] == expected
     assert runner.steps > 0
+    assert (runner.drafter_passes > 0) == (method in ("draft_model", "eagle3"))
     if settings:
         assert any(result.preemptions for result in results)
+
+
+@pytest.mark.parametrize("method", ["none", "ngram", "draft_model", "eagle3"])
+def test_stale_slots_are_never_read_by_sampled_requests(
+    method: str, models: Models, prompts: list[tuple[int, ...]]
+) -> None:
+    """More is rejected than of greedy drafts; counted random numbers tell what the tokens must be."""
+    asked = [
+        GenerationRequest(p, max_tokens=24, temperature=1.2, top_k=20, ignore_eos=True, seed=seed)
+        for seed, p in enumerate(prompts)
+    ]
+    expected = models.runner(method, sampler="request_state").generate(asked)
+    results = models.runner(method, WatchedRunner, sampler="request_state", **CROWDED).generate(asked)
+    assert [result.token_ids for result in results] == [result.token_ids for result in expected]
+    assert any(result.preemptions for result in results)
 
 
 def test_a_stale_slot_that_is_read_is_found(models: Models, prompts: list[tuple[int, ...]]) -> None:

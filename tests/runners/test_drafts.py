@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 
 from verispec.engines.generation import GenerationRequest
 from verispec.reference.models import load_eagle3
+from verispec.reference.proposers.ngram import lookup
 from verispec.reference.runners.base import StepInputs
 from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.scheduler import Scheduled
@@ -22,13 +24,6 @@ if TYPE_CHECKING:
     from conftest import Models
 
 AUX_LAYERS = (1, 4, 6)
-SETTINGS: dict[str, dict[str, Any]] = {
-    "defaults": {},
-    "k=1": {"num_speculative_tokens": 1},
-    "k=6": {"num_speculative_tokens": 6},
-    "chunks": {"max_num_batched_tokens": 9, "block_size": 3},
-    "preemption": {"block_size": 4, "num_blocks": 30, "max_model_len": 96},
-}
 
 
 class RecordingRunner(CPURunner):
@@ -47,10 +42,41 @@ class RecordingRunner(CPURunner):
                 self.drafted.append((request.tokens[:known].tolist(), request.tokens[known:end].tolist()))
 
 
-def record(models: Models, method: str, prompts: list[tuple[int, ...]], **settings: Any) -> RecordingRunner:
-    runner = models.runner(method, RecordingRunner, **settings)
+class AlternatingRunner(RecordingRunner):
+    """Gives away the drafts of every second step, as if there had been no room for them."""
+
+    steps = 0
+
+    def _draft(self, scheduled: Sequence[Scheduled], inputs: StepInputs, verified: Verified | None) -> None:
+        super()._draft(scheduled, inputs, verified)
+        self.steps += 1
+        if self.steps % 2:
+            for part in scheduled:
+                part.request.drop_drafts()
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "k=1": {"num_speculative_tokens": 1},
+    "k=6": {"num_speculative_tokens": 6},
+    "chunks": {"max_num_batched_tokens": 9, "block_size": 3},
+    "preemption": {"block_size": 4, "num_blocks": 30, "max_model_len": 96},
+    "no drafts in every second step": {"kind": AlternatingRunner},
+}
+
+
+def record(
+    models: Models,
+    method: str,
+    prompts: list[tuple[int, ...]],
+    kind: type[RecordingRunner] = RecordingRunner,
+    **settings: Any,
+) -> RecordingRunner:
+    runner = models.runner(method, kind, **settings)
     assert isinstance(runner, RecordingRunner)
-    runner.generate([GenerationRequest(p, max_tokens=24, ignore_eos=True) for p in prompts])
+    requests = [GenerationRequest(p, max_tokens=24, ignore_eos=True) for p in prompts]
+    plain, drafted = models.runner("none").generate(requests), runner.generate(requests)
+    assert [result.token_ids for result in drafted] == [result.token_ids for result in plain]
     assert len(runner.drafted) > 20
     return runner
 
@@ -91,3 +117,22 @@ def test_ngram(models: Models, prompts: list[tuple[int, ...]]) -> None:
             if sequence[end - size : end] == sequence[-size:]
         ]
         assert drafts == matches[0][: len(drafts)]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "found"),
+    [
+        ([7], []),
+        ([7, 8], []),
+        ([7, 7], []),
+        ([7, 8, 7, 8], [7, 8]),
+        ([7, 8, 9, 7, 8], [9, 7, 8]),
+        ([7, 8, 1, 9, 7, 8, 2, 7, 8], [2, 7, 8]),
+        ([5, 7, 8, 1, 2, 7, 8, 3, 5, 7, 8], [1, 2, 7]),
+        ([1, 2, 3, 4, 5], []),
+    ],
+    ids=str,
+)
+def test_prompt_lookup(sequence: list[int], found: list[int]) -> None:
+    """Suffixes of three tokens, then of two: the longest wins, then the latest place; short sequences have neither."""
+    assert lookup(np.array(sequence), 2, 3, 3) == found
