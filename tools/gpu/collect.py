@@ -1,19 +1,24 @@
-"""Gather what a GPU machine without a package index lacks: wheels, and small archives of the vLLM releases to judge.
+"""Gather what a GPU machine without a package index lacks: wheels, and the vLLM releases to judge.
 
     python tools/gpu/collect.py build/gpu vllm==0.33.0 vllm==0.32.0 vllm==0.27.0
 
 Run it where pip reaches an index; take the folder and a checkout to the GPU machine and run
 ``tools/gpu/judge.sh`` there. torch, triton, numpy, scipy, CMake and a C++ compiler are expected there.
+A release is brought as an entry of verispec's cache, less what has nothing to do with speculative decoding.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import re
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
+
+from packaging.utils import canonicalize_version
 
 from verispec.static.sources import open_tree
 
@@ -46,15 +51,24 @@ def main(folder: Path, releases: list[str]) -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", PYTHON]
     subprocess.run([*command, *platforms, "--dest", str(wheels), *PACKAGES], check=True)
     for release in releases:
-        archive = folder / f"{Path(release).name.removesuffix('.tar.gz').replace('==', '-')}.tar.gz"
-        with tarfile.open(archive, "w:gz") as packed:
-            for file in open_tree(release).files():
-                if NEEDED.fullmatch(file.path):
-                    data = file.read()
-                    entry = tarfile.TarInfo(f"{archive.name.removesuffix('.tar.gz')}/{file.path}")
-                    entry.size = len(data)
-                    packed.addfile(entry, io.BytesIO(data))
-        print(f"{archive}: {archive.stat().st_size >> 10} KiB")
+        bring(release, folder / "cache" / "releases")
+
+
+def bring(release: str, releases: Path) -> None:
+    """Put the needed files of ``name==version`` where `verispec.static.sources` looks for that release."""
+    name, _, version = release.partition("==")
+    archive = releases / name / canonicalize_version(version) / f"{name}-{version}.tar.gz"
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive, "w:gz") as packed:
+        for file in open_tree(release).files():
+            if NEEDED.fullmatch(file.path):
+                data = file.read()
+                entry = tarfile.TarInfo(f"{name}-{version}/{file.path}")
+                entry.size = len(data)
+                packed.addfile(entry, io.BytesIO(data))
+    known = {"name": archive.name, "sha256": hashlib.sha256(archive.read_bytes()).hexdigest()}
+    (archive.parent / "file.json").write_text(json.dumps(known))
+    print(f"{archive}: {archive.stat().st_size >> 10} KiB")
 
 
 if __name__ == "__main__":

@@ -16,11 +16,13 @@ python3 -m pip install -q --no-index --find-links "$bring/wheels" tox
 export VERISPEC_WHEELS=$bring/wheels VERISPEC_OUT=$runs
 (cd "$project" && timeout "$limit" python3 -m tox -e gpu) 2>&1 | tee "$runs/reference-triton.txt" || true
 
+cp -r "$bring/cache" "$runs/cache"
+export VERISPEC_CACHE_DIR=$runs/cache
 cd "$runs"  # no source folder of the project is on the path
 verispec=$project/.tox/gpu/bin/verispec
-for archive in "$bring"/vllm-*.tar.gz; do
+for archive in cache/releases/*/*/*.tar.gz; do
     name=$(basename "$archive" .tar.gz)
-    timeout --signal=INT "$limit" "$verispec" run --engine "vllm@$archive" --device cuda --suite sampler -n 3 \
+    timeout --signal=INT "$limit" "$verispec" run --engine "vllm@${name/-/==}" --device cuda --suite sampler -n 3 \
         --out "$name.jsonl" >"$name.txt" 2>&1 || true &
 done
 wait

@@ -29,6 +29,7 @@ class Kind(StrEnum):
     UNWRITTEN = "unwritten"
     OVERWRITTEN = "overwritten"
     VALUE = "value"
+    IMPRECISE = "imprecise"
     OUTSIDE = "outside"
     INPUT_CHANGED = "input changed"
     STALE = "depends on stale memory"
@@ -43,6 +44,7 @@ EXPLANATION: dict[Kind, str] = {
     Kind.UNWRITTEN: "elements that the op must write still hold what was there before the call",
     Kind.OVERWRITTEN: "elements that the op must leave alone were changed",
     Kind.VALUE: "elements differ from the oracle",
+    Kind.IMPRECISE: "the answer is right up to an inexactness that is larger than the contract's bound",
     Kind.OUTSIDE: "memory outside the tensors was written",
     Kind.INPUT_CHANGED: "an input tensor was changed",
     Kind.STALE: "the result depends on memory that is not an input: what an output held, or what surrounds a tensor",
@@ -83,11 +85,11 @@ class DeviceLost(Exception):
 
 
 def lost_device(error: BaseException) -> DeviceLost | None:
-    """`DeviceLost` when an exception says so: CUDA reports a broken context at whatever call comes next."""
+    """`DeviceLost` when an exception of torch or Triton says so; CUDA reports it at whatever call comes next."""
     if isinstance(error, DeviceLost):
         return error
     text = f"{type(error).__name__}: {error}"
-    return DeviceLost(text.partition("\n")[0]) if "CUDA error" in text else None
+    return DeviceLost(text.partition("\n")[0]) if "CUDA error" in text or "Error [CUDA]" in text else None
 
 
 def verdict_on(error: Exception) -> Exception:

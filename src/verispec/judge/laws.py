@@ -1,4 +1,4 @@
-"""Tests of laws with one stated budget of false alarms, spent in equal parts over all law cases of a run."""
+"""Tests of laws with one stated budget of false alarms, spent in equal parts over all of them in a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from verispec.judge._failure import Failure, Inconclusive, Kind, Mismatch
 BUDGET = 1e-6
 """Probability that a run of a correct engine fails on any law."""
 
-LAW_CASES = 96
-"""Most law cases of a run; each may raise a false alarm with probability BUDGET / LAW_CASES."""
+LAW_TESTS = 128
+"""Most tests of laws in a run; each may raise a false alarm with probability BUDGET / LAW_TESTS."""
 
-ALPHA = BUDGET / LAW_CASES
+ALPHA = BUDGET / LAW_TESTS
 FEWEST_EXPECTED = 10
 """Least expected count of a cell, below which the chi-square approximation of a G-test is not trusted."""
 

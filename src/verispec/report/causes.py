@@ -20,7 +20,7 @@ from typing import Any
 from verispec.reference import contracts
 from verispec.run.record import Record
 
-BY_OP = ("unwritten", "depends on stale memory", "crash", "timeout")
+BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout")
 """Kinds that are one fault of an op, whatever clause the case is about."""
 BY_CLAUSE = ("value", "relation broken")
 """Kinds that show in a value; several clauses may show one fault."""
