@@ -9,6 +9,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 VOCAB = 8
 EOS = 0
+FLATTER = 2 / 3
+"""Of the logits, so that a temperature of 2, the most that vLLM takes, leaves every token possible."""
 
 
 def save_tiny(folder: Path) -> dict[str, Path]:
@@ -31,5 +33,8 @@ def save_tiny(folder: Path) -> dict[str, Path]:
     with torch.random.fork_rng(devices=[]):
         for key, path in enumerate(folders.values(), start=11):
             torch.manual_seed(key)
-            LlamaForCausalLM(config).save_pretrained(path)
+            model = LlamaForCausalLM(config)
+            with torch.no_grad():
+                model.lm_head.weight.mul_(FLATTER)
+            model.save_pretrained(path)
     return folders
