@@ -5,7 +5,7 @@
 
 NB_MODULE(_csrc, m) {
   // Callables that live as long as the process are no leaks worth a report at every exit.
-  nb::set_leak_warnings(false);
+  nanobind::set_leak_warnings(false);
   m.doc() = "CPU kernels of the reference engine; call them through verispec.reference.cpu.";
   verispec::bind_apply_top_k_top_p(m);
   verispec::bind_block_verification(m);
