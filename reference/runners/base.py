@@ -395,7 +395,7 @@ class BaseRunner(ABC):
 def _eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
     """The model's end-of-sequence tokens, as its generation configuration or its configuration names them."""
     named = (getattr(config, "eos_token_id", None) for config in (model.generation_config, model.config))
-    ids = next((ids for ids in named if ids is not None), [])
+    ids: int | list[int] = next((ids for ids in named if ids is not None), [])
     return frozenset(ids if isinstance(ids, list) else [ids])
 
 

@@ -81,12 +81,12 @@ def within(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
     """
     wrong: Array = (expected != got) | (np.signbit(expected) != np.signbit(got))
     inexact = []
-    for b in np.flatnonzero(wrong.any(axis=1)):
+    for b in map(int, np.flatnonzero(wrong.any(axis=1))):
         off = boundary(expected, got, inputs, b)
         if off is None or off[1] > INEXACT:
             return wrong
         if off[1] > BOUND:
-            inexact.append((off, int(b)))
+            inexact.append((off, b))
         wrong[b] = False
     if inexact:
         (tokens, mass), b = max(inexact, key=lambda row: row[0][1])
