@@ -42,6 +42,21 @@ class Tree(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ListedTree:
+    """A tree whose files are known once it is open; `name` describes it."""
+
+    name: str
+    listed: tuple[SourceFile, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    def describe(self) -> str:
+        return self.name
+
+    def files(self) -> tuple[SourceFile, ...]:
+        return self.listed
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryTree:
     """A tree that is a mapping of paths to text or bytes; for tests and for callers that hold source in memory."""
 

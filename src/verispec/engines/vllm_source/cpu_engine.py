@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from verispec.engines.live import Live
 from verispec.engines.vllm_source import compile as compilation
 from verispec.engines.vllm_source import installed
 from verispec.engines.vllm_source.extract import CannotExtract
+from verispec.engines.vllm_source.kernels_only import KernelsOnly
 from verispec.engines.vllm_source.tree import Kernels
 from verispec.reference import contracts
 from verispec.reference.contracts import Contract
@@ -24,7 +24,7 @@ FALLBACKS = "vllm.utils.cpu_triton_utils"
 """Where the wrappers live since 0.19.0; the wrapper of a kernel ``x`` is ``_x_impl``."""
 
 
-class CpuFallbacks:
+class CpuFallbacks(KernelsOnly):
     """The fallbacks of `kernels`' tree, called with the arguments that the tree's callers would pass them."""
 
     def __init__(self, kernels: Kernels) -> None:
@@ -54,12 +54,6 @@ class CpuFallbacks:
 
         call.__name__ = f"{FALLBACKS}.{wrapper.__name__}"
         return guarded(contract, call)
-
-    def sampler(self, family: str = "flat") -> Unsupported:
-        return Unsupported("a source tree gives kernels, not a whole sampler: install vLLM for that")
-
-    def load(self, target: Path, **options: Any) -> Unsupported:
-        return Unsupported("a source tree gives kernels, it cannot generate: install vLLM for that")
 
     def definitions(self) -> Mapping[str, Live]:
         found = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,13 +15,14 @@ from verispec.engines._launch import Missing, grid, has_grid, ours, positional, 
 from verispec.engines._refusal import guarded
 from verispec.engines.live import Live
 from verispec.engines.vllm_source.extract import CannotExtract
+from verispec.engines.vllm_source.kernels_only import KernelsOnly
 from verispec.engines.vllm_source.tree import Kernels
 from verispec.engines.vllm_source.whole import WHOLE, Whole
 from verispec.reference import contracts
 from verispec.reference.contracts import Contract
 
 
-class TritonKernels:
+class TritonKernels(KernelsOnly):
     """`kernels` run on `device`: "cuda", or "cpu" where TRITON_INTERPRET=1 was set before triton was imported."""
 
     def __init__(self, kernels: Kernels, device: str) -> None:
@@ -64,12 +64,6 @@ class TritonKernels:
 
         call.__name__ = whole.function
         return guarded(contract, call)
-
-    def sampler(self, family: str = "flat") -> Unsupported:
-        return Unsupported("a source tree gives kernels, not a whole sampler: install vLLM for that")
-
-    def load(self, target: Path, **options: Any) -> Unsupported:
-        return Unsupported("a source tree gives kernels, it cannot generate: install vLLM for that")
 
     def definitions(self) -> Mapping[str, Live]:
         found = {}

@@ -32,7 +32,7 @@ from verispec.static.sources._files import (
     skipped,
 )
 from verispec.static.sources.folder import too_many
-from verispec.static.tree import SourceFile
+from verispec.static.tree import ListedTree, SourceFile
 
 MAX_RATIO = 100
 """How many times its own size an archive may hold. Source shrinks 4 to 10 times; bombs shrink 1000 times and more."""
@@ -62,21 +62,6 @@ BROKEN = (
     RuntimeError,
 )
 """What the standard library's readers raise on broken, encrypted or forged archives."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveTree:
-    """The source files of one archive, read from its pack."""
-
-    name: str
-    listed: tuple[SourceFile, ...]
-    diagnostics: tuple[Diagnostic, ...]
-
-    def describe(self) -> str:
-        return self.name
-
-    def files(self) -> tuple[SourceFile, ...]:
-        return self.listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +108,7 @@ def is_archive(path: Path) -> bool:
         return False
 
 
-def open_archive(path: Path, *, name: str = "", progress: Progress | None = None) -> ArchiveTree:
+def open_archive(path: Path, *, name: str = "", progress: Progress | None = None) -> ListedTree:
     """The source files of the archive `path`; a broken or hostile one gives what could be read and a diagnostic.
 
     Raises VerispecError when the file itself cannot be read.
@@ -151,7 +136,7 @@ def open_archive(path: Path, *, name: str = "", progress: Progress | None = None
     files = tuple(
         SourceFile(file, blob, ReadSlice(str(pack), offset, size), size) for file, blob, offset, size in known["files"]
     )
-    return ArchiveTree(name, files, tuple(Diagnostic(**diagnostic) for diagnostic in known["diagnostics"]))
+    return ListedTree(name, files, tuple(Diagnostic(**diagnostic) for diagnostic in known["diagnostics"]))
 
 
 def _read(path: Path, out: IO[bytes], progress: Progress | None) -> _Entries:

@@ -13,31 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verispec import exits
-from verispec.errors import Diagnostic, VerispecError
+from verispec.errors import VerispecError
 from verispec.static.sources._files import MAX_FILES, is_shown_whole, may_hold_source, shown, skipped
 from verispec.static.sources._objects import COMMAND, ReadObject, environment, read_object
 from verispec.static.sources.folder import too_many
-from verispec.static.tree import SourceFile
+from verispec.static.tree import ListedTree, SourceFile
 
 MAX_ENTRIES = 1_000_000
 """Entries of a listing. A few nested tree objects can stand for more files than any disk holds."""
-
-
-@dataclass(frozen=True, slots=True)
-class RevisionTree:
-    """The source files of one revision. `revision` is the full name of the commit or tree."""
-
-    folder: Path
-    revision: str
-    name: str
-    listed: tuple[SourceFile, ...]
-    diagnostics: tuple[Diagnostic, ...]
-
-    def describe(self) -> str:
-        return self.name
-
-    def files(self) -> tuple[SourceFile, ...]:
-        return self.listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +139,7 @@ class Repository:
             subject=message.strip().partition("\n")[0],
         )
 
-    def tree(self, revision: str) -> RevisionTree:
+    def tree(self, revision: str) -> ListedTree:
         """The tree of `revision`. Raises VerispecError when there is no such revision."""
         name = self.resolve(revision, "tree")
         files: list[SourceFile] = []
@@ -183,7 +166,7 @@ class Repository:
         diagnostics = skipped(links=links, nested=submodules, odd_names=odd_names)
         if stopped:
             diagnostics.append(too_many(shown_name))
-        return RevisionTree(self.folder, name, shown_name, tuple(files), tuple(diagnostics))
+        return ListedTree(shown_name, tuple(files), tuple(diagnostics))
 
     def _entries(self, name: str) -> Iterator[tuple[bytes, str, bytes]]:
         """Mode, object name and path of everything in a tree that is no tree itself."""
