@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -85,13 +86,20 @@ def greedy(prompts: Sequence[Sequence[int]], length: int) -> list[GenerationRequ
 def counted(
     generator: Generator, requests: Sequence[GenerationRequest]
 ) -> tuple[list[GenerationResult], SpeculationMetrics]:
-    """Results, and what was counted for them. Raises UnsupportedCall for an engine that counts nothing."""
+    """Results, and what was counted for them. Raises UnsupportedCall for an engine that has no counters."""
+    generator.generate([replace(requests[0], max_tokens=4)])
     before = generator.metrics()
-    results = generator.generate(requests)
-    metrics = generator.metrics().since(before)
-    if not metrics.num_drafts and not metrics.accepted_per_position:
+    if not before.accepted_per_position:
         raise UnsupportedCall("the engine does not count drafts")
-    return results, metrics
+    results = generator.generate(requests)
+    return results, generator.metrics().since(before)
+
+
+def stepped(generator: Generator, requests: Sequence[GenerationRequest]) -> Sequence[GenerationResult]:
+    """Results with their steps. Raises UnsupportedCall for an engine that does not tell them; it is asked a little
+    first."""
+    with_steps(generator.generate([replace(requests[0], max_tokens=4)]))
+    return with_steps(generator.generate(requests))
 
 
 def with_steps(results: Sequence[GenerationResult]) -> Sequence[GenerationResult]:

@@ -20,6 +20,7 @@ from verispec.suites.e2e._setups import (
     counted,
     greedy,
     require,
+    stepped,
     with_steps,
 )
 from verispec.suites.e2e._teacher import Teacher, greedy_text, head_teacher, teacher
@@ -110,10 +111,8 @@ def test_drafts_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> No
     folder, chosen = fixtures.model(DRAFTERS[name]), prompts[:PROMPTS]
     judge = teacher(folder) if name == "draft_model" else head_teacher(folder, TARGET)
     depth = int(k) if name == "draft_model" else 1
-    results = load(draft).generate(greedy(chosen, LENGTH))
-    judged = sum(
-        _judge_steps(judge, prompt, result, depth) for prompt, result in zip(chosen, with_steps(results), strict=True)
-    )
+    results = stepped(load(draft), greedy(chosen, LENGTH))
+    judged = sum(_judge_steps(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
     require(judged > 0, "no step had a draft")
 
 

@@ -21,7 +21,7 @@ from verispec.suites.e2e._setups import (
     counted,
     greedy,
     require,
-    with_steps,
+    stepped,
 )
 from verispec.suites.e2e._teacher import greedy_text, teacher
 from verispec.suites.e2e._tiny import EOS
@@ -53,6 +53,7 @@ def test_the_fixtures_drafters_are_accepted_as_trained(load: Load, prompts: Any,
     facts = fixtures.provenance()
     trained = facts["acceptance"][draft.partition(" ")[0]]
     _, metrics = counted(load(draft), greedy(prompts, facts["recipe"]["measured_length"]))
+    require(metrics.num_drafts > 0, "no draft was verified")
     bound = float(np.sqrt(np.log(2 / ALPHA) / 2 * (1 / metrics.num_drafts + 1 / trained["steps"])))
     rates = metrics.acceptance_per_position
     for place, (rate, wanted) in enumerate(zip(rates, trained["acceptance_by_position"], strict=True), start=1):
@@ -129,7 +130,7 @@ def test_generation_reaches_the_length_limit(load: Load, prompts: Any, draft: st
 @case("GEN-16", draft=SPECULATIVE, reach="any step with drafts")
 def test_a_step_emits_its_accepted_drafts_and_one_token(load: Load, prompts: Any, draft: str) -> None:
     """The steps account for every token; only what the last one emitted may be cut by max_tokens."""
-    results = with_steps(load(draft).generate(greedy(prompts[:12], 40)))
+    results = stepped(load(draft), greedy(prompts[:12], 40))
     steps = [step for result in results for step in result.steps]
     if not any(0 < step.drafted == step.accepted for step in steps):
         raise Inconclusive("no step accepted all its drafts")

@@ -15,7 +15,7 @@ from verispec.cases import case
 from verispec.engines.generation import GenerationRequest
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.laws import ALPHA, follows
-from verispec.suites.e2e._setups import ARGMAX, DRAFTERS, METHODS, MODELS, Load, require, with_steps
+from verispec.suites.e2e._setups import ARGMAX, DRAFTERS, METHODS, MODELS, Load, require, stepped
 from verispec.suites.e2e._teacher import Array, head_teacher, law, teacher
 from verispec.suites.e2e._tiny import VOCAB
 
@@ -118,7 +118,7 @@ def test_first_drafts_are_accepted_at_the_overlap(load: Load, prompts: Any, seed
     folder = fixtures.model(DRAFTERS[name])
     drafter = head_teacher(folder, TARGET) if name == "eagle3" else teacher(folder)
     observed, expected, steps = 0, 0.0, 0
-    for request, result in zip(asked, with_steps(load(draft).generate(asked)), strict=True):
+    for request, result in zip(asked, stepped(load(draft), asked), strict=True):
         p, q = teacher(TARGET).laws(request, result.token_ids), drafter.laws(request, result.token_ids)
         if draft == ARGMAX:
             q = np.eye(q.shape[1])[q.argmax(axis=1)]

@@ -214,7 +214,8 @@ class GenerationResult:
 class SpeculationMetrics:
     """Sums over all requests since the generator was loaded.
 
-    `num_drafts` counts verifications with at least one draft, `accepted_per_position[i]` those that accepted draft i.
+    `num_drafts` counts verifications with at least one draft, `accepted_per_position[i]` those that accepted draft i;
+    it has K entries, all 0 while nothing was drafted, or none in an engine that does not count.
     """
 
     num_drafts: int = 0
@@ -258,7 +259,9 @@ class Generator(Protocol):
         """
         ...
 
-    def metrics(self) -> SpeculationMetrics: ...
+    def metrics(self) -> SpeculationMetrics:
+        """What was counted since the generator was loaded; no `accepted_per_position` where it has no counters."""
+        ...
 
     def close(self) -> None: ...
 

@@ -66,6 +66,7 @@ class Server:
             known = {field.name for field in dataclasses.fields(arguments)}
             settings = {k: v for k, v in _settings(target, options).items() if k in known}
             self._params = vllm.SamplingParams
+            self._num_speculative_tokens = options.num_speculative_tokens if options.method != "none" else 0
             poison_fresh_memory()
             with refusals():
                 self._llm = vllm.LLM(**settings)
@@ -75,7 +76,10 @@ class Server:
         with quiet(), refusals():
             params = [self._params(**_sampling(request)) for request in requests]
             outputs = self._llm.generate(prompts, params, use_tqdm=False)
-        return [_result(output.outputs[0], request) for output, request in zip(outputs, requests, strict=True)]
+        return [
+            _result(output.outputs[0], request, int(getattr(output.metrics, "num_preemptions", 0)))
+            for output, request in zip(outputs, requests, strict=True)
+        ]
 
     def metrics(self) -> SpeculationMetrics:
         with quiet():
@@ -84,7 +88,9 @@ class Server:
         def count(name: str) -> int:
             return int(getattr(found.get(f"vllm:spec_decode_num_{name}"), "value", 0))
 
-        per_position = getattr(found.get("vllm:spec_decode_num_accepted_tokens_per_pos"), "values", ())
+        # Without speculation vLLM has no such counter; where it was asked for, that is zeros and no excuse.
+        none = (0,) * self._num_speculative_tokens
+        per_position = getattr(found.get("vllm:spec_decode_num_accepted_tokens_per_pos"), "values", none)
         return SpeculationMetrics(
             count("drafts"), count("draft_tokens"), count("accepted_tokens"), tuple(int(n) for n in per_position)
         )
@@ -160,7 +166,7 @@ def _sampling(request: GenerationRequest) -> Mapping[str, Any]:
     }
 
 
-def _result(output: Any, request: GenerationRequest) -> GenerationResult:
+def _result(output: Any, request: GenerationRequest, preemptions: int) -> GenerationResult:
     token_ids = tuple(int(token) for token in output.token_ids)
     return GenerationResult(
         token_ids,
@@ -169,6 +175,7 @@ def _result(output: Any, request: GenerationRequest) -> GenerationResult:
         logprobs=tuple(
             _logprobs(t, row, request.logprobs) for t, row in zip(token_ids, output.logprobs or (), strict=False)
         ),
+        preemptions=preemptions,
     )
 
 
