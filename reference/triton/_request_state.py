@@ -1,8 +1,7 @@
-"""What the kernels of the request-state family share: reading logits, row statistics, scratch.
+"""What the kernels of the request-state family share: row statistics and their scratch.
 
 A row of logits is reduced in blocks, one program each, to a maximum and a sum of exponentials (or an
-argmax where the request is greedy); the program of a request combines the blocks. NaN counts as minus
-infinity, so no maximum and no argmax can leave its block.
+argmax where the request is greedy); the program of a request combines the blocks.
 """
 
 from __future__ import annotations
@@ -13,19 +12,9 @@ import torch
 import triton
 import triton.language as tl
 
+from ._logits import block_argmax, exp, load_logits
+
 STATS_BLOCK = 8192
-
-
-@triton.jit
-def nan_as_lowest(x):
-    """NaN becomes minus infinity: a maximum takes the number."""
-    return tl.maximum(x, float("-inf"))
-
-
-@triton.jit
-def load_logits(row, stride, ids, mask):
-    """Logits as float32, NaN and masked lanes as minus infinity."""
-    return nan_as_lowest(tl.load(row + ids.to(tl.int64) * stride, mask=mask, other=float("-inf")).to(tl.float32))
 
 
 @triton.jit
@@ -42,7 +31,7 @@ def is_draft_row(expanded_idx_mapping, expanded_local_pos, row, rows):
 def block_sum(logits):
     """Maximum of a block, and the sum of the exponentials relative to it."""
     top = tl.max(logits, axis=0)
-    return top, tl.sum(tl.exp(logits - tl.where(top == float("-inf"), 0.0, top)), axis=0)
+    return top, tl.sum(exp(logits - tl.where(top == float("-inf"), 0.0, top)), axis=0)
 
 
 @triton.jit
@@ -79,7 +68,7 @@ def _stats_kernel(
     target = load_logits(target_logits + row * target_stride_0, target_stride_1, ids, mask)
     temp = tl.load(temperature + state)
     if temp == 0.0:
-        top, index = tl.max(target, axis=0, return_indices=True)
+        top, index = block_argmax(target, BLOCK)
         tl.store(target_max + out, top)
         tl.store(target_argmax + out, block * BLOCK + index)
         return
@@ -90,7 +79,7 @@ def _stats_kernel(
     if HAS_DRAFT_LOGITS:  # noqa: SIM102 -- decided when the kernel is compiled
         if step < draft_steps:
             draft_row = draft_logits + state * draft_stride_0 + step * draft_stride_1
-            draft_top, draft_total = block_sum(load_logits(draft_row, draft_stride_2, ids, mask) / temp)
+            draft_top, draft_total = block_sum(load_logits(draft_row, draft_stride_2, ids, mask) * (1.0 / temp))
             tl.store(draft_max + out, draft_top)
             tl.store(draft_sum + out, draft_total)
 
@@ -104,7 +93,7 @@ def row_logsumexp(maxima, sums, row, blocks, PADDED: tl.constexpr):
     totals = tl.load(sums + row * blocks + offsets, mask=mask, other=0.0)
     top = tl.max(tops, axis=0)
     base = tl.where(top == float("-inf"), 0.0, top)
-    return top + tl.log(tl.maximum(tl.sum(totals * tl.exp(tops - base), axis=0), 1.1754943508222875e-38))
+    return top + tl.log(tl.maximum(tl.sum(totals * exp(tops - base), axis=0), 1.1754943508222875e-38))
 
 
 @triton.jit

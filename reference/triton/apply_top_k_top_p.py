@@ -1,19 +1,15 @@
 """apply_top_k_top_p: keep the first k tokens of a row, then the first ones that hold the probability p.
 
 A logit's bits, reordered, are an unsigned number with the same order, its key. The answer for a row is the
-lowest key that stays and the last id that stays with it. Rows are cut into chunks, a program each, so that
-few rows still fill the device:
+lowest key that stays and the last id that stays with it:
 
-1. survey: maximum and minimum of each chunk.
-2. narrow, three times at most: count and weigh the tokens above seven pivots, to find an interval (low, high] of logits
-   that holds the answer and few tokens.
-3. gather: the tokens of the interval, chunk by chunk.
-4. select: the answer among them, bit by bit: 32 counts for top-k, 32 sums of exponentials for top-p.
-5. mask.
+1. interval: an interval of logits that holds the answer and few tokens (``_interval``).
+2. gather: the places of its tokens, chunk by chunk.
+3. select: the answer among them, bit by bit: 32 counts for top-k, 32 sums of exponentials for top-p.
+4. mask.
 
-Each step works out the interval anew from what the step before left, so nothing is combined in between and
-nothing is sorted. A row has one answer, whatever the batch. An interval that ties keep large is slower to
-search, and nothing else.
+Nothing is sorted, and a row has one answer, whatever the batch. An interval that ties keep large is slower
+to search, and nothing else.
 """
 
 from __future__ import annotations
@@ -24,206 +20,31 @@ import torch
 import triton
 import triton.language as tl
 
-from ._request_state import nan_as_lowest
+from ._interval import (
+    ABOVE,
+    CHUNK,
+    FIELDS,
+    HIGH,
+    LOW,
+    TOP,
+    TOTAL,
+    Intervals,
+    chunk_ids,
+    load_groups,
+)
+from ._logit_keys import key_of, load_ordered, rules, value_of, weight
 
-CHUNK: tl.constexpr = tl.constexpr(4096)
-ROUNDS = 3
-PIVOTS: tl.constexpr = tl.constexpr(8)
-"""Pivot 0 is minus infinity; the others cut what is left of the range into as many parts."""
-FEW: tl.constexpr = tl.constexpr(2048)
-"""Tokens that are not worth another round."""
-REACH: tl.constexpr = tl.constexpr(32.0)
-"""Pivots are looked for this far below the maximum: what lies lower holds no mass to speak of."""
 ALL: tl.constexpr = tl.constexpr(2**30)
-
-
-@triton.jit
-def load_row(row, stride, ids, mask):
-    """Logits as float32; NaN and masked lanes as minus infinity, minus zero as zero."""
-    x = nan_as_lowest(tl.load(row + ids.to(tl.int64) * stride, mask=mask, other=float("-inf")).to(tl.float32))
-    return tl.where(x == 0.0, 0.0, x)
-
-
-@triton.jit
-def key_of(x):
-    """The unsigned number that stands where the float stands."""
-    bits = x.to(tl.uint32, bitcast=True)
-    return bits ^ tl.where(bits >= 0x80000000, 0xFFFFFFFF, 0x80000000).to(tl.uint32)
-
-
-@triton.jit
-def value_of(key):
-    """The float of a key."""
-    bits = key ^ tl.where(key >= 0x80000000, 0x80000000, 0xFFFFFFFF).to(tl.uint32)
-    return bits.to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def weight(x, top):
-    """exp(x - top), also where both are infinite."""
-    return tl.where(x == top, 1.0, tl.exp(x - top))
-
-
-@triton.jit
-def rules(ks, ps, row, vocabulary, HAS_K: tl.constexpr, HAS_P: tl.constexpr):
-    """k and p of a row; `vocabulary` and 1 where it has no such rule."""
-    k = vocabulary + tl.zeros((), tl.int32)
-    p = tl.full((), 1.0, tl.float32)
-    if HAS_K:
-        given = tl.load(ks + row).to(tl.int64)
-        k = tl.where((given < 1) | (given > vocabulary), vocabulary, given).to(tl.int32)
-    if HAS_P:
-        p = tl.maximum(tl.load(ps + row), 0.0)
-    return k, p
-
-
-@triton.jit
-def extremes(tops, bottoms, row, chunks, PADDED: tl.constexpr):
-    """Largest and smallest finite logit of a row."""
-    lane = tl.arange(0, PADDED)
-    top = tl.load(tops + row * chunks + lane, mask=lane < chunks, other=float("-inf"))
-    bottom = tl.load(bottoms + row * chunks + lane, mask=lane < chunks, other=float("inf"))
-    return tl.max(top, axis=0), tl.min(bottom, axis=0)
-
-
-@triton.jit
-def interval(
-    tops,
-    bottoms,
-    pivots,
-    counts,
-    masses,
-    row,
-    rows,
-    chunks,
-    vocabulary,
-    k,
-    p,
-    ROUNDS: tl.constexpr,
-    PADDED: tl.constexpr,
-):
-    """What `ROUNDS` rounds have found: the row's maximum and weight; low and high; how many tokens lie above
-    each and the weight above high; and the range that is left for pivots.
-
-    Only what rounds have stored is used, never computed again, so that every program finds the same.
-    """
-    top, bottom = extremes(tops, bottoms, row, chunks, PADDED)
-    left = tl.maximum(bottom, top - REACH)
-    right = top
-    low = tl.full((), float("-inf"), tl.float32)
-    high = tl.full((), float("inf"), tl.float32)
-    in_low = vocabulary + tl.zeros((), tl.int32)
-    in_high = tl.zeros((), tl.int32)
-    high_mass = tl.zeros((), tl.float32)
-    total = tl.zeros((), tl.float32)
-    chunk = tl.arange(0, PADDED)[:, None]
-    pivot = tl.arange(0, PIVOTS)
-    for r in tl.static_range(ROUNDS):
-        if (in_low - in_high > FEW) & (left < right):
-            at = ((r * rows + row) * chunks + chunk) * PIVOTS + pivot[None, :]
-            count = tl.sum(tl.load(counts + at, mask=chunk < chunks, other=0), axis=0)
-            mass = tl.sum(tl.load(masses + at, mask=chunk < chunks, other=0.0), axis=0)
-            logit = tl.load(pivots + (r * rows + row) * PIVOTS + pivot)
-            total = tl.sum(tl.where(pivot == 0, mass, 0.0), axis=0)
-            # With both rules top-k decides here: top-p is over the first k.
-            holds = tl.where(k < vocabulary, count >= k, mass >= p * total) & (pivot > 0)
-            best = tl.max(tl.where(holds, pivot, 0), axis=0)
-            if best > 0:
-                low = tl.max(tl.where(pivot == best, logit, float("-inf")), axis=0)
-                in_low = tl.sum(tl.where(pivot == best, count, 0), axis=0)
-                left = low
-            if best < PIVOTS - 1:
-                right = tl.max(tl.where(pivot == best + 1, logit, float("-inf")), axis=0)
-                if (k >= vocabulary) | (p >= 1.0):
-                    high = right
-                    in_high = tl.sum(tl.where(pivot == best + 1, count, 0), axis=0)
-                    high_mass = tl.sum(tl.where(pivot == best + 1, mass, 0.0), axis=0)
-    return top, total, low, high, in_low, in_high, high_mass, left, right
-
-
-@triton.jit
-def _survey_kernel(
-    tops,
-    bottoms,
-    logits,
-    logits_stride_0,
-    logits_stride_1,
-    ks,
-    ps,
-    chunks,
-    vocabulary,
-    HAS_K: tl.constexpr,
-    HAS_P: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64)
-    k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
-    if (k >= vocabulary) & (p >= 1.0):
-        return
-    for chunk in range(tl.program_id(1), chunks, tl.num_programs(1)):
-        ids = chunk * CHUNK + tl.arange(0, CHUNK)
-        x = load_row(logits + row * logits_stride_0, logits_stride_1, ids, ids < vocabulary)
-        out = row * chunks + chunk
-        tl.store(tops + out, tl.max(x, axis=0))
-        tl.store(bottoms + out, tl.min(tl.where(x > float("-inf"), x, float("inf")), axis=0))
-
-
-@triton.jit
-def _narrow_kernel(
-    tops,
-    bottoms,
-    pivots,
-    counts,
-    masses,
-    logits,
-    logits_stride_0,
-    logits_stride_1,
-    ks,
-    ps,
-    chunks,
-    vocabulary,
-    ROUND: tl.constexpr,
-    HAS_K: tl.constexpr,
-    HAS_P: tl.constexpr,
-    PADDED: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64)
-    rows = tl.num_programs(0)
-    k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
-    if (k >= vocabulary) & (p >= 1.0):
-        return
-    top, _total, _low, _high, in_low, in_high, _high_mass, left, right = interval(
-        tops, bottoms, pivots, counts, masses, row, rows, chunks, vocabulary, k, p, ROUND, PADDED
-    )
-    if (in_low - in_high <= FEW) | (left >= right):
-        return
-    width = tl.minimum(right, 3.0e38) * 0.125 - left * 0.125
-    for chunk in range(tl.program_id(1), chunks, tl.num_programs(1)):
-        ids = chunk * CHUNK + tl.arange(0, CHUNK)
-        x = load_row(logits + row * logits_stride_0, logits_stride_1, ids, ids < vocabulary)
-        w = weight(x, top)
-        for i in tl.static_range(PIVOTS):
-            pivot = left + width * i
-            if i == 0:
-                pivot = tl.full((), float("-inf"), tl.float32)
-            if chunk == 0:
-                tl.store(pivots + (ROUND * rows + row) * PIVOTS + i, pivot)
-            is_above = x > pivot
-            out = ((ROUND * rows + row) * chunks + chunk) * PIVOTS + i
-            tl.store(counts + out, tl.sum(is_above.to(tl.int32), axis=0))
-            if HAS_P:
-                tl.store(masses + out, tl.sum(tl.where(is_above, w, 0.0), axis=0))
+WINDOW = 8192
+"""Gathered tokens that a program holds at once, those of all chunks together."""
 
 
 @triton.jit
 def _gather_kernel(
-    tokens,
     places,
     lengths,
-    tops,
-    bottoms,
-    pivots,
-    counts,
-    masses,
+    state,
+    maxima,
     logits,
     logits_stride_0,
     logits_stride_1,
@@ -231,74 +52,106 @@ def _gather_kernel(
     ps,
     chunks,
     vocabulary,
-    ROUNDS: tl.constexpr,
     HAS_K: tl.constexpr,
     HAS_P: tl.constexpr,
-    PADDED: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
-    rows = tl.num_programs(0)
+    chunk = tl.program_id(1)
     k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
     if (k >= vocabulary) & (p >= 1.0):
         return
-    _top, _total, low, high, _in_low, _in_high, _high_mass, _left, _right = interval(
-        tops, bottoms, pivots, counts, masses, row, rows, chunks, vocabulary, k, p, ROUNDS, PADDED
-    )
-    lane = tl.arange(0, CHUNK)
-    for chunk in range(tl.program_id(1), chunks, tl.num_programs(1)):
-        ids = chunk * CHUNK + lane
-        x = load_row(logits + row * logits_stride_0, logits_stride_1, ids, ids < vocabulary)
-        is_in = (x > low) & (x <= high)
-        place = tl.cumsum(is_in.to(tl.int32), axis=0)
-        out = (row * chunks + chunk) * CHUNK + place - 1
-        tl.store(tokens + out, x, mask=is_in)
-        tl.store(places + out, lane, mask=is_in)
-        tl.store(lengths + row * chunks + chunk, tl.max(place, axis=0))
+    low = tl.load(state + row * FIELDS + LOW)
+    # With both rules top-p is over the first k, which all lie above the interval's lower bound.
+    has_both = (k < vocabulary) & (p < 1.0)
+    high = tl.where(has_both, float("inf"), tl.load(state + row * FIELDS + HIGH))
+    at = row * chunks + chunk
+    ids = chunk_ids(chunk)
+    mask = (ids < vocabulary) & (load_groups(maxima, at) > low)
+    x = load_ordered(logits + row * logits_stride_0, logits_stride_1, ids, mask)
+    is_in = ((x > low) & (x <= high)).to(tl.int32)
+    in_group = tl.sum(is_in, axis=1)
+    before = tl.cumsum(in_group, axis=0) - in_group
+    place = before[:, None] + tl.cumsum(is_in, axis=1) - 1
+    tl.store(places + at * CHUNK + place, ids - chunk * CHUNK, mask=is_in > 0)
+    tl.store(lengths + at, tl.sum(in_group, axis=0))
 
 
 @triton.jit
-def load_gathered(tokens, length, start, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """`COLUMNS` gathered tokens of every chunk, flat; minus infinity, which is never gathered, past their end."""
+def load_gathered(gathered, start, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+    """`COLUMNS` gathered logits of every chunk and their ids; past a chunk's end minus infinity, which is never one."""
+    places, length, _longest, logits, stride = gathered
     chunk = tl.arange(0, PADDED)[:, None]
     column = start + tl.arange(0, COLUMNS)[None, :]
-    x = tl.load(tokens + chunk * CHUNK + column, mask=column < length[:, None], other=float("-inf"))
-    return tl.reshape(x, (PADDED * COLUMNS,))
+    mask = column < length[:, None]
+    ids = chunk * CHUNK + tl.load(places + chunk * CHUNK + column, mask=mask, other=0).to(tl.int32)
+    return load_ordered(logits, stride, ids, mask), ids
 
 
 @triton.jit
-def from_key(x, tokens, length, longest, trial, top, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """How many of the gathered tokens have a key of `trial` or above, and their weight.
+def measure_of(x, key, top, BY_COUNT: tl.constexpr):
+    """How many tokens have the key or one above it, or their mass."""
+    is_in = (key_of(x) >= key) & (x > float("-inf"))
+    return tl.sum(tl.where(is_in, 1.0 if BY_COUNT else weight(x, top), 0.0))
+
+
+@triton.jit
+def measure_from(x, gathered, key, top, BY_COUNT: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+    """What the gathered tokens from a key on measure.
 
     `x` are the first columns, which nearly always are all: they stay in registers.
     """
-    is_in = (key_of(x) >= trial) & (x > float("-inf"))
-    count = tl.sum(is_in.to(tl.int32), axis=0)
-    mass = tl.sum(tl.where(is_in, weight(x, top), 0.0), axis=0)
-    for start in range(COLUMNS, longest, COLUMNS):
-        more = load_gathered(tokens, length, start, COLUMNS, PADDED)
-        is_in = (key_of(more) >= trial) & (more > float("-inf"))
-        count += tl.sum(is_in.to(tl.int32), axis=0)
-        mass += tl.sum(tl.where(is_in, weight(more, top), 0.0), axis=0)
-    return count, mass
+    measure = measure_of(x, key, top, BY_COUNT)
+    for start in range(COLUMNS, gathered[2], COLUMNS):
+        more, _ids = load_gathered(gathered, start, COLUMNS, PADDED)
+        measure += measure_of(more, key, top, BY_COUNT)
+    return measure
+
+
+@triton.jit
+def largest_key(x, gathered, floor, need, top, BY_COUNT: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+    """The largest key from which on the gathered tokens measure `need`, or `floor`; 0 if all measure less."""
+    found = floor * 0
+    bit = found + 0x80000000
+    for _ in range(32):
+        measure = measure_from(x, gathered, found | bit, top, BY_COUNT, COLUMNS, PADDED)
+        found = tl.where(((found | bit) <= floor) | (measure >= need), found | bit, found)
+        bit = bit >> 1
+    return found
+
+
+@triton.jit
+def last_tie(gathered, key, kept, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+    """The id of the last of the `kept` first tokens that have a key: they stand chunk by chunk, in order."""
+    longest = gathered[2]
+    ties = tl.zeros((PADDED,), tl.int32)
+    for start in range(0, longest, COLUMNS):
+        x, _ids = load_gathered(gathered, start, COLUMNS, PADDED)
+        ties += tl.sum(((key_of(x) == key) & (x > float("-inf"))).to(tl.int32), axis=1)
+    before = tl.cumsum(ties, axis=0) - ties
+    last_id = tl.full((), -1, tl.int32)
+    for start in range(0, longest, COLUMNS):
+        x, ids = load_gathered(gathered, start, COLUMNS, PADDED)
+        is_tie = ((key_of(x) == key) & (x > float("-inf"))).to(tl.int32)
+        stays = (is_tie > 0) & (before[:, None] + tl.cumsum(is_tie, axis=1) <= kept)
+        last_id = tl.maximum(last_id, tl.max(tl.where(stays, ids, -1)))
+        before += tl.sum(is_tie, axis=1)
+    return last_id
 
 
 @triton.jit
 def _select_kernel(
-    nth_keys,
+    nth_logits,
     last_ids,
-    tokens,
     places,
     lengths,
-    tops,
-    bottoms,
-    pivots,
-    counts,
-    masses,
+    state,
+    logits,
+    logits_stride_0,
+    logits_stride_1,
     ks,
     ps,
     chunks,
     vocabulary,
-    ROUNDS: tl.constexpr,
     HAS_K: tl.constexpr,
     HAS_P: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -307,77 +160,49 @@ def _select_kernel(
     row = tl.program_id(0).to(tl.int64)
     k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
     if (k >= vocabulary) & (p >= 1.0):
-        tl.store(nth_keys + row, tl.zeros((), tl.int64))
-        tl.store(last_ids + row, vocabulary)
+        tl.store(nth_logits + row, float("-inf"))
+        tl.store(last_ids + row, -1)
         return
-    top, total, _low, _high, _in_low, in_high, high_mass, _left, _right = interval(
-        tops, bottoms, pivots, counts, masses, row, tl.num_programs(0), chunks, vocabulary, k, p, ROUNDS, PADDED
-    )
+    fields = state + row * FIELDS
+    top = tl.load(fields + TOP)
     lane = tl.arange(0, PADDED)
     length = tl.load(lengths + row * chunks + lane, mask=lane < chunks, other=0)
-    longest = tl.max(length, axis=0)
-    row_tokens = tokens + row * chunks * CHUNK
-
-    x = load_gathered(row_tokens, length, 0, COLUMNS, PADDED)
+    row_logits = logits + row * logits_stride_0
+    gathered = (places + row * chunks * CHUNK, length, tl.max(length, axis=0), row_logits, logits_stride_1)
+    x, _ids = load_gathered(gathered, 0, COLUMNS, PADDED)
 
     # Key 0 is below every token's: it keeps them all.
-    kth = tl.zeros((), tl.uint32)
+    nth = tl.zeros((), tl.uint32)
     kept = tl.full((), ALL, tl.int32)
+    has_both = (k < vocabulary) & (p < 1.0)
+    above = tl.where(has_both, 0.0, tl.load(fields + ABOVE))
     if HAS_K:  # noqa: SIM102 -- decided when the kernel is compiled
         if k < vocabulary:
-            bit = kth + 0x80000000
-            for _ in range(32):
-                trial = kth | bit
-                bit = bit >> 1
-                count, _mass = from_key(x, row_tokens, length, longest, trial, top, COLUMNS, PADDED)
-                kth = tl.where(in_high + count >= k, trial, kth)
-            count, mass = from_key(x, row_tokens, length, longest, kth + 1, top, COLUMNS, PADDED)
-            total = mass
-            if kth > 0:
-                kept = k - in_high - count
-                total = mass + kept.to(tl.float32) * weight(value_of(kth), top)
-    nth = kth
+            nth = largest_key(x, gathered, nth, k - above, top, True, COLUMNS, PADDED)
+            if nth > 0:
+                more = measure_from(x, gathered, nth + 1, top, True, COLUMNS, PADDED)
+                kept = k - (above + more).to(tl.int32)
     if HAS_P:  # noqa: SIM102
         if p < 1.0:
-            if (k >= vocabulary) & (total == 0.0):
-                _count, total = from_key(x, row_tokens, length, longest, tl.zeros((), tl.uint32), top, COLUMNS, PADDED)
+            kth = nth
+            mass = measure_from(x, gathered, kth + 1, top, False, COLUMNS, PADDED)
+            if k < vocabulary:
+                if kth > 0:
+                    mass += kept.to(tl.float32) * weight(value_of(kth), top)
+                target = p * mass
+            else:
+                # Summed in another order the tokens may fall short of what the interval was found by.
+                target = tl.minimum(p * tl.load(fields + TOTAL) - above, mass)
             # The smallest number stands for zero, so that the first token stays.
-            target = tl.maximum(p * total, 1e-30)
-            nth = tl.zeros((), tl.uint32)
-            bit = nth + 0x80000000
-            for _ in range(32):
-                trial = nth | bit
-                bit = bit >> 1
-                _count, mass = from_key(x, row_tokens, length, longest, trial, top, COLUMNS, PADDED)
-                nth = tl.where((trial <= kth) | (high_mass + mass >= target), trial, nth)
-            _count, mass = from_key(x, row_tokens, length, longest, nth + 1, top, COLUMNS, PADDED)
+            target = tl.maximum(target, 1e-30)
+            nth = largest_key(x, gathered, kth, target, top, False, COLUMNS, PADDED)
             if nth > 0:
-                ties = (target - high_mass - mass) / tl.maximum(weight(value_of(nth), top), 1e-30)
+                more = measure_from(x, gathered, nth + 1, top, False, COLUMNS, PADDED)
+                ties = (target - more) / tl.maximum(weight(value_of(nth), top), 1e-30)
                 ties = tl.minimum(tl.maximum(tl.ceil(ties), 1.0), 1e9).to(tl.int32)
                 kept = tl.where(nth == kth, tl.minimum(ties, kept), ties)
-
-    # The id of the last tie that stays: ties are numbered chunk by chunk, then within their chunk.
-    ties = tl.zeros((PADDED,), tl.int32)
-    for start in range(0, longest, COLUMNS):
-        column = start + tl.arange(0, COLUMNS)[None, :]
-        mask = column < length[:, None]
-        gathered = tl.load(row_tokens + lane[:, None] * CHUNK + column, mask=mask, other=float("-inf"))
-        ties += tl.sum((mask & (key_of(gathered) == nth)).to(tl.int32), axis=1)
-    before = tl.cumsum(ties, axis=0) - ties
-    last_id = tl.full((), -1, tl.int32)
-    for start in range(0, longest, COLUMNS):
-        column = start + tl.arange(0, COLUMNS)[None, :]
-        mask = column < length[:, None]
-        at = lane[:, None] * CHUNK + column
-        gathered = tl.load(row_tokens + at, mask=mask, other=float("-inf"))
-        is_tie = mask & (key_of(gathered) == nth)
-        number = before[:, None] + tl.cumsum(is_tie.to(tl.int32), axis=1)
-        ids = lane[:, None] * CHUNK + tl.load(places + row * chunks * CHUNK + at, mask=mask, other=0)
-        stays = tl.where(is_tie & (number <= kept), ids, -1)
-        last_id = tl.maximum(last_id, tl.max(tl.reshape(stays, (PADDED * COLUMNS,)), axis=0))
-        before += tl.sum(is_tie.to(tl.int32), axis=1)
-    tl.store(nth_keys + row, nth.to(tl.int64))
-    tl.store(last_ids + row, last_id)
+    tl.store(nth_logits + row, value_of(nth))
+    tl.store(last_ids + row, last_tie(gathered, nth, kept, COLUMNS, PADDED))
 
 
 @triton.jit
@@ -388,19 +213,24 @@ def _mask_kernel(
     logits,
     logits_stride_0,
     logits_stride_1,
-    nth_keys,
+    nth_logits,
     last_ids,
+    maxima,
+    chunks,
     vocabulary,
 ):
     row = tl.program_id(0).to(tl.int64)
-    ids = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    chunk = tl.program_id(1)
+    ids = chunk_ids(chunk)
     mask = ids < vocabulary
-    raw = tl.load(logits + row * logits_stride_0 + ids.to(tl.int64) * logits_stride_1, mask=mask, other=float("-inf"))
-    wide = raw.to(tl.float32)
-    key = key_of(tl.where(wide == 0.0, 0.0, wide)).to(tl.int64)
-    nth = tl.load(nth_keys + row)
-    stays = (key > nth) | ((key == nth) & (ids <= tl.load(last_ids + row)))
-    stays = stays & (wide == wide)  # noqa: PLR0124
+    nth = tl.load(nth_logits + row)
+    # A group of which nothing stays need not be read. Rows without a rule have no maxima: nothing is less than -inf.
+    is_out = load_groups(maxima, row * chunks + chunk) < nth
+    row_logits = logits + row * logits_stride_0 + ids.to(tl.int64) * logits_stride_1
+    raw = tl.load(row_logits, mask=mask & ~is_out, other=float("-inf"))
+    x = raw.to(tl.float32)
+    # False for NaN.
+    stays = (x > nth) | ((x == nth) & (ids <= tl.load(last_ids + row)))
     out = output + row * output_stride_0 + ids.to(tl.int64) * output_stride_1
     tl.store(out, tl.where(stays, raw, float("-inf")).to(output.dtype.element_ty), mask=mask)
 
@@ -409,49 +239,29 @@ def apply_top_k_top_p(*, output: Any, logits: Any, k: Any, p: Any) -> None:
     rows, vocabulary = logits.shape
     if rows == 0:
         return
-    chunk, pivots = CHUNK.value, PIVOTS.value
-    chunks = triton.cdiv(vocabulary, chunk)
-    padded = triton.next_power_of_2(chunks)
-    floats = torch.empty(
-        rows * chunks * (2 + chunk) + ROUNDS * rows * pivots * (1 + chunks), dtype=torch.float32, device=logits.device
-    )
-    tops, bottoms, tokens, levels, masses = floats.split(
-        [rows * chunks, rows * chunks, rows * chunks * chunk, ROUNDS * rows * pivots, ROUNDS * rows * pivots * chunks]
-    )
-    counts = torch.empty(ROUNDS * rows * pivots * chunks, dtype=torch.int32, device=logits.device)
-    places = torch.empty(rows * chunks * chunk, dtype=torch.int16, device=logits.device)
-    lengths = torch.empty(rows * chunks, dtype=torch.int32, device=logits.device)
-    nth_keys = torch.empty(rows, dtype=torch.int64, device=logits.device)
-    last_ids = torch.empty(rows, dtype=torch.int32, device=logits.device)
     k = None if k is None else k.contiguous()
     p = None if p is None else p.contiguous()
-    row = (logits, *logits.stride(), k, p)
-    found = (tops, bottoms, levels, counts, masses)
     has = {"HAS_K": k is not None, "HAS_P": p is not None}
-    # Many rows fill the device with fewer programs each, which then share the work of finding the interval.
-    shared = (rows, triton.cdiv(chunks, max(1, min(8, rows * chunks // 1024))))
-    if k is not None or p is not None:
-        _survey_kernel[shared](tops, bottoms, *row, chunks, vocabulary, **has)
-        for i in range(ROUNDS):
-            _narrow_kernel[shared](*found, *row, chunks, vocabulary, ROUND=i, PADDED=padded, num_warps=8, **has)
-        _gather_kernel[shared](
-            tokens, places, lengths, *found, *row, chunks, vocabulary, ROUNDS=ROUNDS, PADDED=padded, num_warps=8, **has
-        )
+    found = Intervals(logits, k, p)
+    chunks, padded = found.chunks, found.padded
+    places = torch.empty((rows, chunks, CHUNK.value), dtype=torch.int16, device=logits.device)
+    lengths = torch.empty((rows, chunks), dtype=torch.int32, device=logits.device)
+    nth_logits = torch.empty(rows, dtype=torch.float32, device=logits.device)
+    last_ids = torch.empty(rows, dtype=torch.int32, device=logits.device)
+    row = (logits, *logits.stride(), k, p, chunks, vocabulary)
+    _gather_kernel[(rows, chunks)](places, lengths, found.state, found.maxima, *row, num_warps=8, **has)
     _select_kernel[(rows,)](
-        nth_keys,
+        nth_logits,
         last_ids,
-        tokens,
         places,
         lengths,
-        *found,
-        k,
-        p,
-        chunks,
-        vocabulary,
-        ROUNDS=ROUNDS,
-        COLUMNS=max(chunk // padded, 1),
+        found.state,
+        *row,
+        COLUMNS=max(WINDOW // padded, 1),
         PADDED=padded,
-        num_warps=8,
+        num_warps=16,
         **has,
     )
-    _mask_kernel[(rows, chunks)](output, *output.stride(), logits, *logits.stride(), nth_keys, last_ids, vocabulary)
+    _mask_kernel[(rows, chunks)](
+        output, *output.stride(), logits, *logits.stride(), nth_logits, last_ids, found.maxima, chunks, vocabulary
+    )

@@ -19,13 +19,13 @@ import torch
 import triton
 import triton.language as tl
 
+from ._logits import exp, load_logits
 from ._request_state import (
     STATS_BLOCK,
     RowStats,
     accept_while_argmax,
     draft_strides,
     is_draft_row,
-    load_logits,
     log_prob,
     row_logsumexp,
 )
@@ -138,11 +138,11 @@ def _mass_kernel(
         return
     ids = block * BLOCK + tl.arange(0, BLOCK)
     mask = ids < vocabulary
-    ratio = tl.exp(tl.load(log_ratio + row - 1))
+    ratio = exp(tl.load(log_ratio + row - 1))
     draft_row = draft_logits + state * draft_stride_0 + step * draft_stride_1
     target = load_logits(target_logits + row * target_stride_0, target_stride_1, ids, mask)
-    p = tl.exp(log_prob(target, tl.load(target_lse + row)))
-    q = tl.exp(log_prob(load_logits(draft_row, draft_stride_2, ids, mask) / temp, tl.load(draft_lse + row)))
+    p = exp(log_prob(target, tl.load(target_lse + row)))
+    q = exp(log_prob(load_logits(draft_row, draft_stride_2, ids, mask) * (1.0 / temp), tl.load(draft_lse + row)))
     tl.store(mass + row * tl.num_programs(1) + block, tl.sum(tl.maximum(ratio * p - q, 0.0), axis=0))
 
 

@@ -1,6 +1,6 @@
 """copy_and_expand_eagle_inputs: each request's target tokens, its bonus token, P - 1 mask tokens, padding.
 
-One launch, a program a request, which walks the request's slots.
+One launch, some programs a request, which share its slots.
 
 Source: vLLM 0.33.0, copy_and_expand_eagle_inputs_kernel.
 """
@@ -43,37 +43,38 @@ def _copy_kernel(
     SHIFT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    request = tl.program_id(0).to(tl.int64)
-    start = tl.load(query_start_loc + request * start_stride).to(tl.int64)
-    end = tl.load(query_start_loc + (request + 1) * start_stride).to(tl.int64)
-    last = tl.load(query_end_loc + request * end_stride).to(tl.int64)
+    # Slots and tokens of a batch are counted in 32 bits, addresses in 64.
+    request = tl.program_id(0)
+    start = tl.load(query_start_loc + request.to(tl.int64) * start_stride).to(tl.int32)
+    end = tl.load(query_start_loc + (request + 1).to(tl.int64) * start_stride).to(tl.int32)
+    last = tl.load(query_end_loc + request.to(tl.int64) * end_stride).to(tl.int32)
+    bonus = tl.load(next_token_ids + request.to(tl.int64) * next_stride)
     dropped = 1 if SHIFT else 0
     copied = last + 1 - start - dropped
-    slots = copied + new_slots + (end - 1 - last)
-    first = start + request * (new_slots - dropped)
-    bonus = tl.load(next_token_ids + request * next_stride).to(tl.int64)
-    position = tl.load(target_positions + start * target_positions_stride, mask=end > start, other=0).to(tl.int64)
+    slots = end - start - dropped + new_slots
+    position = tl.load(target_positions + start.to(tl.int64) * target_positions_stride, mask=end > start, other=0)
     for offset in range(tl.program_id(1) * BLOCK, slots, tl.num_programs(1) * BLOCK):
-        slot = offset + tl.arange(0, BLOCK).to(tl.int64)
+        slot = offset + tl.arange(0, BLOCK)
         mask = slot < slots
-        source = target_token_ids + (start + dropped + slot) * target_ids_stride
-        token = tl.load(source, mask=mask & (slot < copied), other=0).to(tl.int64)
+        source = (start + dropped + slot).to(tl.int64) * target_ids_stride
+        token = tl.load(target_token_ids + source, mask=slot < copied, other=0).to(tl.int64)
+        is_new = (slot >= copied) & (slot < copied + new_slots)
+        is_masked = is_new & (slot > copied)
         is_rejected = slot >= copied + new_slots
-        is_masked = (slot > copied) & (slot < copied + new_slots)
         token = tl.where(slot == copied, bonus, token)
         token = tl.where(is_masked, parallel_drafting_token_id, token)
         token = tl.where(is_rejected, padding_token_id, token)
-        out = first + slot
+        index = start + request * (new_slots - dropped) + slot
+        out = index.to(tl.int64)
         tl.store(out_input_ids + out * out_ids_stride, token, mask=mask)
         tl.store(out_positions + out * out_positions_stride, tl.where(is_rejected, 0, position + slot), mask=mask)
         tl.store(out_is_rejected + out * out_is_rejected_stride, is_rejected, mask=mask)
         tl.store(out_is_masked + out * out_is_masked_stride, is_masked, mask=mask)
-        new = request * new_slots + slot - copied
-        is_new = (slot >= copied) & (slot < copied + new_slots)
-        tl.store(out_new_token_indices + new * out_new_stride, out, mask=mask & is_new)
+        new = (request * new_slots + slot - copied).to(tl.int64)
+        tl.store(out_new_token_indices + new * out_new_stride, index, mask=is_new)
         if SHIFT:
-            mapping = out_hidden_state_mapping + (start + slot) * out_mapping_stride
-            tl.store(mapping, out, mask=slot < end - start)
+            mapping = out_hidden_state_mapping + (start + slot).to(tl.int64) * out_mapping_stride
+            tl.store(mapping, index, mask=slot < end - start)
 
 
 def copy_and_expand_eagle_inputs(
@@ -130,4 +131,5 @@ def copy_and_expand_eagle_inputs(
         num_padding_slots_per_request,
         SHIFT=shift_input_ids,
         BLOCK=block,
+        num_warps=8,
     )

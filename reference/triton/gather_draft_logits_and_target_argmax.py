@@ -15,7 +15,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ._request_state import draft_strides, is_draft_row, load_logits, shared_vocabulary, stored_steps
+from ._logits import block_argmax, load_logits
+from ._request_state import draft_strides, is_draft_row, shared_vocabulary, stored_steps
 
 
 @triton.jit
@@ -60,7 +61,7 @@ def _gather_kernel(
         if block >= statistics:
             return
         target = load_logits(target_logits + row * target_stride_0, target_stride_1, ids, mask)
-        top, index = tl.max(target, axis=0, return_indices=True)
+        top, index = block_argmax(target, PADDED)
         tl.store(local_max + row * local_max_stride_0 + block.to(tl.int64) * local_max_stride_1, top)
         out = local_argmax + row * local_argmax_stride_0 + block.to(tl.int64) * local_argmax_stride_1
         tl.store(out, block * BLOCK_SIZE + index)

@@ -15,8 +15,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from ._logits import nan_as_lowest
 from ._race import RACE_BLOCK, Race, noisy, row_winner, store_block_winner
-from ._request_state import nan_as_lowest
 from .philox import DRAFT, TARGET
 
 

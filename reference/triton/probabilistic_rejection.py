@@ -15,11 +15,11 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from ._logits import load_logits
 from ._request_state import (
     RowStats,
     accept_while_argmax,
     draft_strides,
-    load_logits,
     log_prob,
     row_logsumexp,
 )

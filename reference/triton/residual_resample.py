@@ -18,15 +18,16 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from ._logits import exp, load_logits
 from ._race import RACE_BLOCK, Race, noisy, row_winner, store_block_winner
-from ._request_state import draft_strides, load_logits, log_prob, shared_vocabulary, stored_steps
+from ._request_state import draft_strides, log_prob, shared_vocabulary, stored_steps
 from .philox import TARGET, log1m
 
 
 @triton.jit
 def log_residual(log_p, log_q):
     """log(max(p - q, 0)), minus infinity where q >= p."""
-    ratio = tl.exp(tl.minimum(log_q - log_p, 0.0))
+    ratio = exp(tl.minimum(log_q - log_p, 0.0))
     has_mass = (log_p > log_q) & (ratio < 1.0)
     ratio = tl.where(has_mass, ratio, 0.0)
     return tl.where(has_mass, log_p + log1m(ratio, 1.0 - ratio), float("-inf"))
@@ -81,7 +82,7 @@ def _race_kernel(
         if HAS_DRAFT_LOGITS:
             draft_row = draft_logits + state * draft_stride_0 + step * draft_stride_1
             log_q = log_prob(
-                load_logits(draft_row, draft_stride_2, ids, mask) / temp, tl.load(draft_logsumexp + request)
+                load_logits(draft_row, draft_stride_2, ids, mask) * (1.0 / temp), tl.load(draft_logsumexp + request)
             )
             log_p = log_prob(weights, tl.load(target_logsumexp + request))
             if HAS_PREFIX_RATIO:

@@ -3,8 +3,9 @@
 Without draft probabilities the score is p * inv_q without the draft token. If no residual is positive it
 is p * inv_q, and 0 if that is not positive either.
 
-Two launches: a winner for each token and block of the vocabulary, then one program a token that takes
-the best. A masked lane scores minus infinity, and so does a NaN: neither can win.
+Many tokens fill the device with a program each. Of few tokens several programs share the vocabulary, and a
+second launch takes the best of their winners. A masked lane scores minus infinity, and so does a NaN:
+neither can win.
 
 Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; vLLM 0.33.0, sample_recovered_tokens_kernel.
 """
@@ -17,7 +18,9 @@ import torch
 import triton
 import triton.language as tl
 
-_BLOCK = 8192
+_BLOCK = 4096
+_PROGRAMS = 512
+"""With so many the device is full."""
 
 
 @triton.jit
@@ -29,19 +32,54 @@ def request_of(cu_num_draft_tokens, requests, token, PADDED_REQUESTS: tl.constex
 
 
 @triton.jit
-def race(mass, inv_q):
-    """Scores of the tokens with mass, minus infinity for all others and for NaN."""
-    scores = mass.to(inv_q.dtype) * inv_q
-    return tl.where((mass > 0.0) & (scores == scores), scores, float("-inf"))  # noqa: PLR0124
-
-
-@triton.jit
 def load_probs(probs, stride, ids, mask):
     return tl.load(probs + ids.to(tl.int64) * stride, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
+def winner(
+    draft_token,
+    draft,
+    draft_stride,
+    target,
+    target_stride,
+    noise,
+    noise_stride,
+    vocab_size,
+    share,
+    RESIDUAL: tl.constexpr,
+    SHARES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The best score in every `SHARES`-th block from `share` on, and its id, of equal scores the lowest.
+
+    Without `RESIDUAL` p takes the place of the residual.
+    """
+    lane = tl.arange(0, BLOCK)
+    best = tl.full((BLOCK,), float("-inf"), noise.dtype.element_ty)
+    best_first = tl.zeros((BLOCK,), tl.int32)
+    for first in range(share * BLOCK, vocab_size, SHARES * BLOCK):
+        ids = first + lane
+        mask = ids < vocab_size
+        mass = load_probs(target, target_stride, ids, mask)
+        if RESIDUAL:
+            if draft is None:
+                mass = tl.where(ids == draft_token, 0.0, mass)
+            else:
+                mass = mass - load_probs(draft, draft_stride, ids, mask)
+        inv_q = tl.load(noise + ids.to(tl.int64) * noise_stride, mask=mask, other=0.0)
+        scores = tl.where(mass > 0.0, mass.to(inv_q.dtype) * inv_q, float("-inf"))
+        is_better = scores > best
+        best = tl.where(is_better, scores, best)
+        best_first = tl.where(is_better, first, best_first)
+    score = tl.max(best, axis=0)
+    return score, tl.min(tl.where(best == score, best_first + lane, vocab_size), axis=0)
+
+
+@triton.jit
 def _race_kernel(
+    output,
+    output_stride,
     best_score,
     best_id,
     cu_num_draft_tokens,
@@ -57,28 +95,47 @@ def _race_kernel(
     inv_q_stride_1,
     requests,
     vocab_size,
-    NO_DRAFT_PROBS: tl.constexpr,
     PADDED_REQUESTS: tl.constexpr,
+    SHARES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    """A program's share of the race; alone it settles it."""
     token = tl.program_id(0).to(tl.int64)
-    block = tl.program_id(1)
-    ids = block * BLOCK + tl.arange(0, BLOCK)
-    mask = ids < vocab_size
-    # Under way while the request is looked up.
-    mass = load_probs(target_probs + token * target_stride_0, target_stride_1, ids, mask)
-    if NO_DRAFT_PROBS:
-        mass = tl.where(ids == tl.load(draft_token_ids + token), 0.0, mass)
-    else:
-        mass = mass - load_probs(draft_probs + token * draft_stride_0, draft_stride_1, ids, mask)
+    share = tl.program_id(1)
     request = request_of(cu_num_draft_tokens, requests, token, PADDED_REQUESTS)
     if request >= requests:
         return
-    noise = tl.load(inv_q + request * inv_q_stride_0 + ids.to(tl.int64) * inv_q_stride_1, mask=mask, other=0.0)
-    score, index = tl.max(race(tl.where(mask, mass, 0.0), noise), axis=0, return_indices=True)
-    out = token * tl.num_programs(1) + block
-    tl.store(best_score + out, score)
-    tl.store(best_id + out, block * BLOCK + index)
+    draft_token = 0
+    draft = None
+    if draft_probs is None:
+        draft_token = tl.load(draft_token_ids + token)
+    else:
+        draft = draft_probs + token * draft_stride_0
+    target = target_probs + token * target_stride_0
+    noise = inv_q + request * inv_q_stride_0
+    score, token_id = winner(
+        draft_token,
+        draft,
+        draft_stride_1,
+        target,
+        target_stride_1,
+        noise,
+        inv_q_stride_1,
+        vocab_size,
+        share,
+        True,
+        SHARES,
+        BLOCK,
+    )
+    if SHARES > 1:
+        tl.store(best_score + token * SHARES + share, score)
+        tl.store(best_id + token * SHARES + share, token_id)
+    else:
+        if score == float("-inf"):
+            _score, token_id = winner(
+                0, None, 0, target, target_stride_1, noise, inv_q_stride_1, vocab_size, 0, False, 1, BLOCK
+            )
+        tl.store(output + token * output_stride, token_id)
 
 
 @triton.jit
@@ -96,30 +153,25 @@ def _settle_kernel(
     inv_q_stride_1,
     requests,
     vocab_size,
-    blocks,
     PADDED_REQUESTS: tl.constexpr,
-    PADDED: tl.constexpr,
+    SHARES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     token = tl.program_id(0).to(tl.int64)
     if token >= tl.load(cu_num_draft_tokens + requests - 1).to(tl.int64):
         return
-    lanes = tl.arange(0, PADDED)
-    scores = tl.load(best_score + token * blocks + lanes, mask=lanes < blocks, other=float("-inf"))
-    score, block = tl.max(scores, axis=0, return_indices=True)
-    winner = tl.load(best_id + token * blocks + block)
+    at = token * SHARES + tl.arange(0, SHARES)
+    scores = tl.load(best_score + at)
+    score = tl.max(scores, axis=0)
+    token_id = tl.min(tl.where(scores == score, tl.load(best_id + at), vocab_size), axis=0)
     if score == float("-inf"):
         request = request_of(cu_num_draft_tokens, requests, token, PADDED_REQUESTS)
-        winner = tl.zeros((), tl.int32)
-        for first in range(0, vocab_size, BLOCK):
-            ids = first + tl.arange(0, BLOCK)
-            mask = ids < vocab_size
-            mass = load_probs(target_probs + token * target_stride_0, target_stride_1, ids, mask)
-            noise = tl.load(inv_q + request * inv_q_stride_0 + ids.to(tl.int64) * inv_q_stride_1, mask=mask, other=0.0)
-            block_score, index = tl.max(race(mass, noise), axis=0, return_indices=True)
-            winner = tl.where(block_score > score, first + index, winner)
-            score = tl.maximum(score, block_score)
-    tl.store(output + token * output_stride, winner)
+        target = target_probs + token * target_stride_0
+        noise = inv_q + request * inv_q_stride_0
+        _score, token_id = winner(
+            0, None, 0, target, target_stride_1, noise, inv_q_stride_1, vocab_size, 0, False, 1, BLOCK
+        )
+    tl.store(output + token * output_stride, token_id)
 
 
 def sample_recovered_tokens(
@@ -138,44 +190,33 @@ def sample_recovered_tokens(
     tokens, requests = output_token_ids_ptr.shape[0], cu_num_draft_tokens_ptr.shape[0]
     if tokens == 0 or requests == 0:
         return
-    blocks = triton.cdiv(vocab_size, _BLOCK)
-    padded_requests = triton.next_power_of_2(requests)
+    # A power of two, so that few kernels are compiled.
+    shares = triton.next_power_of_2(min(max(_PROGRAMS // tokens, 1), triton.cdiv(vocab_size, _BLOCK)))
     device = output_token_ids_ptr.device
-    best_score = torch.empty((tokens, blocks), dtype=inv_q_ptr.dtype, device=device)
-    best_id = torch.empty((tokens, blocks), dtype=torch.int32, device=device)
+    best_score = torch.empty((tokens, shares), dtype=inv_q_ptr.dtype, device=device)
+    best_id = torch.empty((tokens, shares), dtype=torch.int32, device=device)
+    found = (output_token_ids_ptr, output_token_ids_ptr.stride(0), best_score, best_id)
     cu_num_draft_tokens = cu_num_draft_tokens_ptr.contiguous()
-    _race_kernel[(tokens, blocks)](
-        best_score,
-        best_id,
+    weights = (target_probs_ptr, *target_probs_ptr.stride(), inv_q_ptr, *inv_q_ptr.stride(), requests, vocab_size)
+    padded_requests = triton.next_power_of_2(requests)
+    _race_kernel[(tokens, shares)](
+        *found,
         cu_num_draft_tokens,
         draft_token_ids_ptr.contiguous(),
         None if NO_DRAFT_PROBS else draft_probs_ptr,
         *((0, 0) if NO_DRAFT_PROBS else draft_probs_ptr.stride()),
-        target_probs_ptr,
-        *target_probs_ptr.stride(),
-        inv_q_ptr,
-        *inv_q_ptr.stride(),
-        requests,
-        vocab_size,
-        NO_DRAFT_PROBS=NO_DRAFT_PROBS,
+        *weights,
         PADDED_REQUESTS=padded_requests,
+        SHARES=shares,
         BLOCK=_BLOCK,
         num_warps=8,
     )
-    _settle_kernel[(tokens,)](
-        output_token_ids_ptr,
-        output_token_ids_ptr.stride(0),
-        best_score,
-        best_id,
-        cu_num_draft_tokens,
-        target_probs_ptr,
-        *target_probs_ptr.stride(),
-        inv_q_ptr,
-        *inv_q_ptr.stride(),
-        requests,
-        vocab_size,
-        blocks,
-        PADDED_REQUESTS=padded_requests,
-        PADDED=triton.next_power_of_2(blocks),
-        BLOCK=1024,
-    )
+    if shares > 1:
+        _settle_kernel[(tokens,)](
+            *found,
+            cu_num_draft_tokens,
+            *weights,
+            PADDED_REQUESTS=padded_requests,
+            SHARES=shares,
+            BLOCK=_BLOCK,
+        )

@@ -1,0 +1,266 @@
+"""For each row an interval (low, high] of logits that holds the answer of top-k or top-p, and few tokens.
+
+The measure of a set of tokens is their number where a row has a top-k, else their probability mass; the
+answer is the largest logit such that the tokens from it on measure at least k, or p of the whole. Rows are
+cut into chunks, a program each, so that few rows still fill the device:
+
+1. sample: a first guess of three pivots around the answer, from a part of the row.
+2. measure: what lies above each pivot, chunk by chunk. The first time also the maximum of each group of 64
+   tokens: whoever reads the row later leaves out the groups that cannot matter.
+3. decide: the two pivots between which the answer lies, and the next pivots between these.
+
+Measure and decide run three times; a row that is done lets its programs return at once. Pivots only decide
+how fast a row is: any pivots give an interval that is right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from ._logit_keys import key_of, load_ordered, rules, value_of, weight
+
+CHUNK: tl.constexpr = tl.constexpr(4096)
+GROUP: tl.constexpr = tl.constexpr(64)
+GROUPS: tl.constexpr = tl.constexpr(CHUNK.value // GROUP.value)
+ROUNDS = 3
+PIVOTS: tl.constexpr = tl.constexpr(4)
+"""Pivot 0 is the lower bound known so far."""
+FEW: tl.constexpr = tl.constexpr(6144)
+"""Tokens that are not worth another round."""
+REACH: tl.constexpr = tl.constexpr(32.0)
+"""The next pivots are at most this far below the upper bound: what lies lower holds no mass to speak of."""
+SAMPLE: tl.constexpr = tl.constexpr(8192)
+
+FIELDS: tl.constexpr = tl.constexpr(8)
+"""A row's state: its maximum and measure, the interval, what lies above it, and whether the search is over."""
+TOP: tl.constexpr = tl.constexpr(0)
+TOTAL: tl.constexpr = tl.constexpr(1)
+LOW: tl.constexpr = tl.constexpr(2)
+HIGH: tl.constexpr = tl.constexpr(3)
+ABOVE: tl.constexpr = tl.constexpr(4)
+DONE: tl.constexpr = tl.constexpr(5)
+
+
+@triton.jit
+def load_groups(maxima, at):
+    """The maxima of the groups of a chunk, which is chunk `at` of all rows', as a column."""
+    return tl.load(maxima + at * GROUPS + tl.arange(0, GROUPS)[:, None])
+
+
+@triton.jit
+def chunk_ids(chunk):
+    """The ids of a chunk, a row for each group."""
+    return chunk * CHUNK + tl.arange(0, GROUPS)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+
+
+@triton.jit
+def _sample_kernel(
+    state,
+    pivots,
+    logits,
+    logits_stride_0,
+    logits_stride_1,
+    ks,
+    ps,
+    vocabulary,
+    HAS_K: tl.constexpr,
+    HAS_P: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
+    out = state + row * FIELDS
+    has_k = k < vocabulary
+    tl.store(out + DONE, tl.where(has_k | (p < 1.0), 0.0, 1.0))
+    if (not has_k) & (p >= 1.0):
+        return
+    tl.store(out + HIGH, float("inf"))
+    tl.store(out + ABOVE, 0.0)
+
+    # Runs of 32 neighbours, evenly spread.
+    lane = tl.arange(0, SAMPLE)
+    ids = lane // 32 * (tl.maximum(vocabulary // SAMPLE, 1) * 32) + lane % 32
+    mask = ids < vocabulary
+    x = load_ordered(logits + row * logits_stride_0, logits_stride_1, ids, mask)
+    w = tl.where(x > float("-inf"), tl.where(has_k, 1.0, weight(x, tl.max(x, axis=0))), 0.0)
+    whole = tl.where(has_k, tl.sum(mask.to(tl.float32), axis=0), tl.sum(w, axis=0))
+    share = tl.where(has_k, k.to(tl.float32) / vocabulary, p)
+    # Three standard deviations to each side, and two tokens for the smallest shares.
+    spread = 3.0 * tl.sqrt(share * (1.0 - share) * tl.sum(w * w, axis=0)) + 2.0
+    least = tl.maximum(share * whole - spread, 1e-30)
+    most = tl.minimum(share * whole + spread, (1.0 - (1.0 - share) * 0.125) * whole)
+    key = key_of(x)
+    high = tl.zeros((), tl.uint32)
+    low = tl.zeros((), tl.uint32)
+    bit = high + 0x80000000
+    # Sign, exponent and seven bits more are good enough for a guess.
+    for _ in range(16):
+        has_least = tl.sum(tl.where(key >= (high | bit), w, 0.0), axis=0) >= least
+        has_most = tl.sum(tl.where(key >= (low | bit), w, 0.0), axis=0) >= most
+        high = tl.where(has_least, high | bit, high)
+        low = tl.where(has_most, low | bit, low)
+        bit = bit >> 1
+    store_pivots(pivots + row * PIVOTS, float("-inf"), value_of(low), value_of(high), PIVOTS - 2)
+
+
+@triton.jit
+def store_pivots(pivots, bound, low, high, parts):
+    """Pivot 0 is the bound; the others cut the range from `low` on into parts."""
+    i = tl.arange(0, PIVOTS)
+    share = (i - 1).to(tl.float32) / parts
+    # Without a difference, which may overflow.
+    pivot = low * (1.0 - share) + tl.minimum(high, 3.0e38) * share
+    pivot = tl.where(low > float("-inf"), pivot, float("-inf"))
+    tl.store(pivots + i, tl.where(i == 0, bound, pivot))
+
+
+@triton.jit
+def _measure_kernel(
+    maxima,
+    tops,
+    measures,
+    state,
+    pivots,
+    logits,
+    logits_stride_0,
+    logits_stride_1,
+    ks,
+    ps,
+    chunks,
+    vocabulary,
+    FIRST: tl.constexpr,
+    HAS_K: tl.constexpr,
+    HAS_P: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    chunk = tl.program_id(1)
+    if tl.load(state + row * FIELDS + DONE) != 0.0:
+        return
+    row_pivots = pivots + row * PIVOTS
+    at = row * chunks + chunk
+    ids = chunk_ids(chunk)
+    mask = ids < vocabulary
+    if not FIRST:
+        mask = mask & (load_groups(maxima, at) > tl.load(row_pivots))
+    x = load_ordered(logits + row * logits_stride_0, logits_stride_1, ids, mask)
+    if FIRST:
+        group_tops = tl.max(x, axis=1)
+        tl.store(maxima + at * GROUPS + tl.arange(0, GROUPS), group_tops)
+        top = tl.max(group_tops, axis=0)
+        tl.store(tops + at, top)
+    else:
+        top = tl.load(tops + at)
+    w = tl.full(x.shape, 1.0, tl.float32)
+    if HAS_P:
+        k, _p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
+        w = tl.where(k < vocabulary, w, weight(x, top))
+    for i in tl.static_range(PIVOTS):
+        is_above = x > tl.load(row_pivots + i)
+        tl.store(measures + at * PIVOTS + i, tl.sum(tl.where(is_above, w, 0.0)))
+
+
+@triton.jit
+def _decide_kernel(
+    state,
+    pivots,
+    tops,
+    measures,
+    ks,
+    ps,
+    chunks,
+    vocabulary,
+    FIRST: tl.constexpr,
+    HAS_K: tl.constexpr,
+    HAS_P: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    fields = state + row * FIELDS
+    if tl.load(fields + DONE) != 0.0:
+        return
+    k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
+    lane = tl.arange(0, PADDED)
+    is_chunk = lane < chunks
+    i = tl.arange(0, PIVOTS)
+    at = (row * chunks + lane[:, None]) * PIVOTS + i[None, :]
+    measure = tl.load(measures + at, mask=is_chunk[:, None], other=0.0)
+    chunk_tops = tl.load(tops + row * chunks + lane, mask=is_chunk, other=float("-inf"))
+    top = tl.max(chunk_tops, axis=0)
+    # A chunk's mass is relative to its own maximum.
+    measure = tl.sum(measure * tl.where(k < vocabulary, 1.0, weight(chunk_tops, top))[:, None], axis=0)
+    if FIRST:
+        total = tl.sum(tl.where(i == 0, measure, 0.0), axis=0)
+        tl.store(fields + TOTAL, total)
+        tl.store(fields + TOP, top)
+    else:
+        total = tl.load(fields + TOTAL)
+    # The smallest number stands for zero: the first token is always part of the answer.
+    need = tl.where(k < vocabulary, k.to(tl.float32), tl.maximum(p * total, 1e-30))
+    pivot = tl.load(pivots + row * PIVOTS + i)
+    best = tl.max(tl.where(measure >= need, i, 0), axis=0)
+    low = tl.max(tl.where(i == best, pivot, float("-inf")), axis=0)
+    high = tl.minimum(tl.load(fields + HIGH), top)
+    above = tl.load(fields + ABOVE)
+    if best < PIVOTS - 1:
+        high = tl.max(tl.where(i == best + 1, pivot, float("-inf")), axis=0)
+        above = tl.sum(tl.where(i == best + 1, measure, 0.0), axis=0)
+    tl.store(fields + LOW, low)
+    tl.store(fields + HIGH, high)
+    tl.store(fields + ABOVE, above)
+    # No token of the interval measures less than one at its lower bound.
+    least = tl.where(k < vocabulary, 1.0, weight(low, top))
+    is_few = tl.sum(tl.where(i == best, measure, 0.0), axis=0) - above <= FEW * least
+    tl.store(fields + DONE, (is_few | (low >= high)).to(tl.float32))
+    high = tl.minimum(high, 3.0e38)
+    start = tl.maximum(low, high - REACH)
+    store_pivots(pivots + row * PIVOTS, low, start + (high - start) * 0.25, high, PIVOTS + 0)
+
+
+class Intervals:
+    """The state of every row, and the maxima of its groups, as scratch on the device of the logits."""
+
+    def __init__(self, logits: Any, k: Any, p: Any) -> None:
+        rows, vocabulary = logits.shape
+        self.chunks = triton.cdiv(vocabulary, CHUNK.value)
+        self.padded = triton.next_power_of_2(self.chunks)
+
+        def scratch(*shape: int) -> Any:
+            return torch.empty((rows, *shape), dtype=torch.float32, device=logits.device)
+
+        self.state = scratch(FIELDS.value)
+        self.maxima = scratch(self.chunks, GROUPS.value)
+        pivots, tops, measures = scratch(PIVOTS.value), scratch(self.chunks), scratch(self.chunks, PIVOTS.value)
+        row = (logits, *logits.stride(), k, p)
+        has = {"HAS_K": k is not None, "HAS_P": p is not None}
+        _sample_kernel[(rows,)](self.state, pivots, *row, vocabulary, num_warps=8, **has)
+        for i in range(ROUNDS):
+            _measure_kernel[(rows, self.chunks)](
+                self.maxima,
+                tops,
+                measures,
+                self.state,
+                pivots,
+                *row,
+                self.chunks,
+                vocabulary,
+                FIRST=i == 0,
+                num_warps=4,
+                **has,
+            )
+            _decide_kernel[(rows,)](
+                self.state,
+                pivots,
+                tops,
+                measures,
+                k,
+                p,
+                self.chunks,
+                vocabulary,
+                FIRST=i == 0,
+                PADDED=self.padded,
+                num_warps=1,
+                **has,
+            )
