@@ -128,7 +128,7 @@ def test_every_decision_is_that_of_its_numbers(
     """
     asked = [
         GenerationRequest(prompt, max_tokens=20, temperature=0.5, ignore_eos=True, seed=seed)
-        for seed, prompt in enumerate(prompts[1:], start=40)
+        for seed, prompt in zip((40, -41, 2**63 + 42, 43, 44), prompts[1:], strict=True)
     ]
     results = models.runner(method, kind, num_speculative_tokens=most or 1, ngram_min=1, **COUNTED).generate(asked)
     drafted = sum(judge(models, method, *pair, most) for pair in zip(asked, results, strict=True))
