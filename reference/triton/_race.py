@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from ._logits import block_argmax
 from .philox import gumbel_block
 
 RACE_BLOCK = 1024
@@ -21,7 +22,7 @@ RACE_BLOCK = 1024
 def store_block_winner(best_score, best_id, row, scores, BLOCK: tl.constexpr):
     """Leave a block's winner; `scores` holds no NaN."""
     block = tl.program_id(1)
-    score, index = tl.max(scores, axis=0, return_indices=True)
+    score, index = block_argmax(scores, BLOCK)
     out = row * tl.num_programs(1) + block
     tl.store(best_score + out, score)
     tl.store(best_id + out, block * BLOCK + index)

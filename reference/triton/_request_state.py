@@ -1,4 +1,4 @@
-"""What the kernels of the request-state family share: row statistics and their scratch.
+"""What the kernels of the request-state family share: their arguments in groups, row statistics and their scratch.
 
 A row of logits is reduced in blocks, one program each, to a maximum and a sum of exponentials (or an
 argmax where the request is greedy); the program of a request combines the blocks.
@@ -6,7 +6,7 @@ argmax where the request is greedy); the program of a request combines the block
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -17,13 +17,116 @@ from ._logits import block_argmax, exp, load_logits
 STATS_BLOCK = 8192
 
 
+class Target(NamedTuple):
+    """Target logits: [rows, V]."""
+
+    logits: Any
+    row_stride: Any
+    id_stride: Any
+
+
+class Draft(NamedTuple):
+    """Draft logits before temperature: [states, steps, V], or None for one-hot drafts."""
+
+    logits: Any
+    state_stride: Any
+    step_stride: Any
+    id_stride: Any
+    steps: Any
+    """How many a state holds; any number for one-hot drafts."""
+
+
+class Batch(NamedTuple):
+    """The requests of a step, and of the states that they map to temperature and seed."""
+
+    draft_sampled: Any
+    cu_num_logits: Any
+    pos: Any
+    idx_mapping: Any
+    temperature: Any
+    seed: Any
+
+
+class Rows(NamedTuple):
+    """The state and the step that each row of the target verifies."""
+
+    idx_mapping: Any
+    local_pos: Any
+    count: Any
+
+
+class Stats(NamedTuple):
+    """Of every draft row and block: [rows, blocks]."""
+
+    target_max: Any
+    target_sum: Any
+    target_argmax: Any
+    draft_max: Any
+    draft_sum: Any
+    blocks: Any
+
+
+class Verdict(NamedTuple):
+    """What a verification says of each request; the normalisers only where a draft is rejected."""
+
+    sampled: Any
+    sampled_stride_0: Any
+    sampled_stride_1: Any
+    num_accepted: Any
+    num_accepted_stride: Any
+    target_logsumexp: Any
+    target_logsumexp_stride: Any
+    draft_logsumexp: Any
+    draft_logsumexp_stride: Any
+
+
+def target_of(logits: Any) -> Target:
+    return Target(logits, *logits.stride())
+
+
+def draft_of(logits: Any) -> Draft:
+    return Draft(None, 0, 0, 0, 2**31 - 1) if logits is None else Draft(logits, *logits.stride(), logits.shape[1])
+
+
+def shared_vocabulary(target_logits: Any, draft_logits: Any) -> int:
+    """How many ids target and draft share."""
+    width: int = target_logits.shape[1]
+    return width if draft_logits is None else min(width, draft_logits.shape[2])
+
+
+def batch_of(*tensors: Any) -> Batch:
+    return Batch(*(tensor.contiguous() for tensor in tensors))
+
+
+def rows_of(expanded_idx_mapping: Any, expanded_local_pos: Any) -> Rows:
+    return Rows(expanded_idx_mapping.contiguous(), expanded_local_pos.contiguous(), expanded_idx_mapping.shape[0])
+
+
+def verdict_of(sampled: Any, num_accepted: Any, target_logsumexp: Any, draft_logsumexp: Any) -> Verdict:
+    per_request = (num_accepted, target_logsumexp, draft_logsumexp)
+    return Verdict(sampled, *sampled.stride(), *(part for t in per_request for part in (t, t.stride(0))))
+
+
 @triton.jit
-def is_draft_row(expanded_idx_mapping, expanded_local_pos, row, rows):
+def load_target(target, row, ids, mask):
+    """Logits of a row of the target."""
+    return load_logits(target.logits + row * target.row_stride, target.id_stride, ids, mask)
+
+
+@triton.jit
+def load_draft(draft, state, step, ids, mask, temperature):
+    """Logits of a draft step after temperature; one division, then multiplications."""
+    row = draft.logits + state * draft.state_stride + step * draft.step_stride
+    return load_logits(row, draft.id_stride, ids, mask) * (1.0 / temperature)
+
+
+@triton.jit
+def is_draft_row(rows, row):
     """Whether the row verifies a draft: the next row exists, is not padding and does not start a request."""
     # Nothing here waits for another load.
-    has_next = row + 1 < rows
-    next_pos = tl.load(expanded_local_pos + row + 1, mask=has_next, other=0)
-    next_state = tl.load(expanded_idx_mapping + row + 1, mask=has_next, other=-1)
+    has_next = row + 1 < rows.count
+    next_pos = tl.load(rows.local_pos + row + 1, mask=has_next, other=0)
+    next_state = tl.load(rows.idx_mapping + row + 1, mask=has_next, other=-1)
     return (next_pos != 0) & (next_state >= 0)
 
 
@@ -35,53 +138,44 @@ def block_sum(logits):
 
 
 @triton.jit
-def _stats_kernel(
-    target_max,
-    target_sum,
-    target_argmax,
-    draft_max,
-    draft_sum,
-    target_logits,
-    target_stride_0,
-    target_stride_1,
-    draft_logits,
-    draft_stride_0,
-    draft_stride_1,
-    draft_stride_2,
-    draft_steps,
-    expanded_idx_mapping,
-    expanded_local_pos,
-    temperature,
-    rows,
-    vocabulary,
-    HAS_DRAFT_LOGITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+def _stats_kernel(stats, target, draft, rows, temperature, vocabulary, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
-    state = tl.load(expanded_idx_mapping + row).to(tl.int64)
-    if (state < 0) | (not is_draft_row(expanded_idx_mapping, expanded_local_pos, row, rows)):
+    state = tl.load(rows.idx_mapping + row).to(tl.int64)
+    if (state < 0) | (not is_draft_row(rows, row)):
         return
     ids = block * BLOCK + tl.arange(0, BLOCK)
     mask = ids < vocabulary
-    out = row * tl.num_programs(1) + block
-    target = load_logits(target_logits + row * target_stride_0, target_stride_1, ids, mask)
+    out = row * stats.blocks + block
+    logits = load_target(target, row, ids, mask)
     temp = tl.load(temperature + state)
     if temp == 0.0:
-        top, index = block_argmax(target, BLOCK)
-        tl.store(target_max + out, top)
-        tl.store(target_argmax + out, block * BLOCK + index)
+        top, index = block_argmax(logits, BLOCK)
+        tl.store(stats.target_max + out, top)
+        tl.store(stats.target_argmax + out, block * BLOCK + index)
         return
-    top, total = block_sum(target)
-    tl.store(target_max + out, top)
-    tl.store(target_sum + out, total)
-    step = tl.load(expanded_local_pos + row).to(tl.int64)
-    if HAS_DRAFT_LOGITS:  # noqa: SIM102 -- decided when the kernel is compiled
-        if step < draft_steps:
-            draft_row = draft_logits + state * draft_stride_0 + step * draft_stride_1
-            draft_top, draft_total = block_sum(load_logits(draft_row, draft_stride_2, ids, mask) * (1.0 / temp))
-            tl.store(draft_max + out, draft_top)
-            tl.store(draft_sum + out, draft_total)
+    top, total = block_sum(logits)
+    tl.store(stats.target_max + out, top)
+    tl.store(stats.target_sum + out, total)
+    if draft.logits is not None:
+        step = tl.load(rows.local_pos + row).to(tl.int64)
+        if step < draft.steps:
+            top, total = block_sum(load_draft(draft, state, step, ids, mask, temp))
+            tl.store(stats.draft_max + out, top)
+            tl.store(stats.draft_sum + out, total)
+
+
+def row_stats(target: Target, draft: Draft, rows: Rows, temperature: Any, vocabulary: int) -> Stats:
+    """The statistics of every draft row's blocks, as scratch on the device of the logits."""
+    device, blocks = target.logits.device, triton.cdiv(vocabulary, STATS_BLOCK)
+    target_max, target_sum, draft_max, draft_sum = torch.empty((4, rows.count, blocks), device=device).unbind()
+    target_argmax = torch.empty((rows.count, blocks), dtype=torch.int32, device=device)
+    stats = Stats(target_max, target_sum, target_argmax, draft_max, draft_sum, blocks)
+    if rows.count > 0:
+        _stats_kernel[(rows.count, blocks)](
+            stats, target, draft, rows, temperature, vocabulary, BLOCK=STATS_BLOCK, num_warps=4
+        )
+    return stats
 
 
 @triton.jit
@@ -97,89 +191,50 @@ def row_logsumexp(maxima, sums, row, blocks, PADDED: tl.constexpr):
 
 
 @triton.jit
-def row_argmax(maxima, argmaxes, row, blocks, PADDED: tl.constexpr):
-    """The argmax of a row from its blocks; of equal maxima the lowest id."""
-    offsets = tl.arange(0, PADDED)
-    tops = tl.load(maxima + row * blocks + offsets, mask=offsets < blocks, other=float("-inf"))
-    return tl.load(argmaxes + row * blocks + tl.argmax(tops, axis=0)).to(tl.int64)
-
-
-@triton.jit
 def log_prob(logit, logsumexp):
     """log p; minus infinity in a row without any probability."""
     return tl.where(logsumexp == float("-inf"), float("-inf"), logit - logsumexp)
 
 
 @triton.jit
-def accept_while_argmax(
-    sampled_row, sampled_stride, draft_sampled, first, drafts, maxima, argmaxes, blocks, PADDED: tl.constexpr
-):
-    """The rule at temperature 0: stores the drafts, or the argmax at the first rejection; the number accepted."""
+def draft_log_probs(stats, target, draft, state, step, row, token, mask, temperature, PADDED: tl.constexpr):
+    """log p and log q of a draft token, and the normalisers of both rows; 0 and 0 for q where drafts are one-hot."""
+    target_lse = row_logsumexp(stats.target_max, stats.target_sum, row, stats.blocks, PADDED)
+    log_p = log_prob(load_target(target, row, token, True), target_lse)
+    draft_lse = tl.zeros((), tl.float32)
+    log_q = tl.zeros((), tl.float32)
+    if draft.logits is not None:
+        draft_lse = row_logsumexp(stats.draft_max, stats.draft_sum, row, stats.blocks, PADDED)
+        log_q = log_prob(load_draft(draft, state, step, token, mask, temperature), draft_lse)
+    return log_p, log_q, target_lse, draft_lse
+
+
+@triton.jit
+def row_argmax(stats, row, PADDED: tl.constexpr):
+    """The argmax of a row from its blocks; of equal maxima the lowest id."""
+    offsets = tl.arange(0, PADDED)
+    tops = tl.load(stats.target_max + row * stats.blocks + offsets, mask=offsets < stats.blocks, other=float("-inf"))
+    return tl.load(stats.target_argmax + row * stats.blocks + tl.argmax(tops, axis=0)).to(tl.int64)
+
+
+@triton.jit
+def accept_while_argmax(verdict, stats, batch, request, first, drafts, PADDED: tl.constexpr):
+    """The rule at temperature 0: stores the drafts, or the argmax at the first rejection, and the number accepted."""
+    sampled = verdict.sampled + request * verdict.sampled_stride_0
     step = tl.zeros((), tl.int64)
     verifying = drafts > 0
     while verifying:
-        draft = tl.load(draft_sampled + first + step + 1).to(tl.int64)
-        argmax = row_argmax(maxima, argmaxes, first + step, blocks, PADDED)
-        tl.store(sampled_row + step * sampled_stride, argmax)
+        draft = tl.load(batch.draft_sampled + first + step + 1).to(tl.int64)
+        argmax = row_argmax(stats, first + step, PADDED)
+        tl.store(sampled + step * verdict.sampled_stride_1, argmax)
         accepted = draft == argmax
         step += accepted.to(tl.int64)
         verifying = accepted & (step < drafts)
-    return step
+    tl.store(verdict.num_accepted + request * verdict.num_accepted_stride, step)
 
 
-class RowStats:
-    """The blocks' statistics of every draft row, as scratch on the device of the logits."""
-
-    def __init__(
-        self,
-        target_logits: Any,
-        draft_logits: Any,
-        expanded_idx_mapping: Any,
-        expanded_local_pos: Any,
-        temperature: Any,
-    ) -> None:
-        rows = target_logits.shape[0]
-        self.vocabulary = shared_vocabulary(target_logits, draft_logits)
-        self.steps = stored_steps(draft_logits)
-        self.blocks = triton.cdiv(self.vocabulary, STATS_BLOCK)
-        self.padded = triton.next_power_of_2(self.blocks)
-        scratch = torch.empty((4, rows, self.blocks), dtype=torch.float32, device=target_logits.device)
-        self.target_max, self.target_sum, self.draft_max, self.draft_sum = scratch.unbind()
-        self.target_argmax = torch.empty((rows, self.blocks), dtype=torch.int32, device=target_logits.device)
-        if rows > 0:
-            _stats_kernel[(rows, self.blocks)](
-                self.target_max,
-                self.target_sum,
-                self.target_argmax,
-                self.draft_max,
-                self.draft_sum,
-                target_logits,
-                *target_logits.stride(),
-                draft_logits,
-                *draft_strides(draft_logits),
-                self.steps,
-                expanded_idx_mapping.contiguous(),
-                expanded_local_pos.contiguous(),
-                temperature.contiguous(),
-                rows,
-                self.vocabulary,
-                HAS_DRAFT_LOGITS=draft_logits is not None,
-                BLOCK=STATS_BLOCK,
-                num_warps=4,
-            )
-
-
-def shared_vocabulary(target_logits: Any, draft_logits: Any) -> int:
-    """How many ids target and draft share."""
-    width: int = target_logits.shape[1]
-    return width if draft_logits is None else min(width, draft_logits.shape[2])
-
-
-def draft_strides(draft_logits: Any) -> tuple[int, int, int]:
-    """Strides of the draft logits, zeros for one-hot drafts."""
-    return (0, 0, 0) if draft_logits is None else draft_logits.stride()
-
-
-def stored_steps(draft_logits: Any) -> int:
-    """How many draft steps a state holds; any number for one-hot drafts."""
-    return 2**31 - 1 if draft_logits is None else draft_logits.shape[1]
+@triton.jit
+def store_normalisers(verdict, request, target_lse, draft_lse):
+    """Leave what resampling after a rejected draft needs."""
+    tl.store(verdict.target_logsumexp + request * verdict.target_logsumexp_stride, target_lse)
+    tl.store(verdict.draft_logsumexp + request * verdict.draft_logsumexp_stride, draft_lse)

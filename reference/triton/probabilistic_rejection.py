@@ -15,94 +15,54 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ._logits import load_logits
 from ._request_state import (
-    RowStats,
     accept_while_argmax,
-    draft_strides,
-    log_prob,
-    row_logsumexp,
+    batch_of,
+    draft_log_probs,
+    draft_of,
+    row_stats,
+    rows_of,
+    shared_vocabulary,
+    store_normalisers,
+    target_of,
+    verdict_of,
 )
 from .philox import acceptance_number
 
 
 @triton.jit
-def _accept_kernel(
-    sampled,
-    sampled_stride_0,
-    sampled_stride_1,
-    num_accepted,
-    num_accepted_stride,
-    target_logsumexp,
-    target_logsumexp_stride,
-    draft_logsumexp,
-    draft_logsumexp_stride,
-    target_logits,
-    target_stride_0,
-    target_stride_1,
-    draft_logits,
-    draft_stride_0,
-    draft_stride_1,
-    draft_stride_2,
-    draft_steps,
-    draft_sampled,
-    cu_num_logits,
-    pos,
-    idx_mapping,
-    temperature,
-    seed,
-    target_max,
-    target_sum,
-    target_argmax,
-    draft_max,
-    draft_sum,
-    blocks,
-    vocabulary,
-    HAS_DRAFT_LOGITS: tl.constexpr,
-    PADDED: tl.constexpr,
-):
+def _accept_kernel(verdict, stats, target, draft, batch, vocabulary, PADDED: tl.constexpr):
     request = tl.program_id(0).to(tl.int64)
-    state = tl.load(idx_mapping + request).to(tl.int64)
+    state = tl.load(batch.idx_mapping + request).to(tl.int64)
     if state < 0:
         return
-    first = tl.load(cu_num_logits + request).to(tl.int64)
-    drafts = tl.load(cu_num_logits + request + 1).to(tl.int64) - first - 1
-    temp = tl.load(temperature + state)
-    sampled_row = sampled + request * sampled_stride_0
+    first = tl.load(batch.cu_num_logits + request).to(tl.int64)
+    drafts = tl.load(batch.cu_num_logits + request + 1).to(tl.int64) - first - 1
+    temp = tl.load(batch.temperature + state)
     if temp == 0.0:
-        step = accept_while_argmax(
-            sampled_row, sampled_stride_1, draft_sampled, first, drafts, target_max, target_argmax, blocks, PADDED
-        )
-        tl.store(num_accepted + request * num_accepted_stride, step)
+        accept_while_argmax(verdict, stats, batch, request, first, drafts, PADDED)
         return
-    request_seed = tl.load(seed + state)
+    sampled = verdict.sampled + request * verdict.sampled_stride_0
+    request_seed = tl.load(batch.seed + state)
     step = tl.zeros((), tl.int64)
     verifying = drafts > 0
     while verifying:
         row = first + step
-        draft = tl.load(draft_sampled + row + 1).to(tl.int64)
-        accepted = (draft >= 0) & (draft < vocabulary) & (step < draft_steps)
+        token = tl.load(batch.draft_sampled + row + 1).to(tl.int64)
+        accepted = (token >= 0) & (token < vocabulary) & (step < draft.steps)
         if accepted:
-            target_lse = row_logsumexp(target_max, target_sum, row, blocks, PADDED)
-            log_p = log_prob(
-                load_logits(target_logits + row * target_stride_0, target_stride_1, draft, True), target_lse
+            log_p, log_q, target_lse, draft_lse = draft_log_probs(
+                stats, target, draft, state, step, row, token, True, temp, PADDED
             )
-            draft_lse = 0.0
-            log_q = 0.0
-            if HAS_DRAFT_LOGITS:
-                draft_lse = row_logsumexp(draft_max, draft_sum, row, blocks, PADDED)
-                draft_row = draft_logits + state * draft_stride_0 + step * draft_stride_1
-                log_q = log_prob(load_logits(draft_row, draft_stride_2, draft, True) / temp, draft_lse)
-            u = acceptance_number(request_seed, tl.load(pos + row), step).to(tl.float32)
+            u = acceptance_number(request_seed, tl.load(batch.pos + row), step).to(tl.float32)
             accepted = log_p > tl.log(u) + log_q
             if accepted:
-                tl.store(sampled_row + step * sampled_stride_1, draft)
+                tl.store(sampled + step * verdict.sampled_stride_1, token)
             else:
-                tl.store(target_logsumexp + request * target_logsumexp_stride, target_lse)
-                tl.store(draft_logsumexp + request * draft_logsumexp_stride, draft_lse)
+                store_normalisers(verdict, request, target_lse, draft_lse)
         step += accepted.to(tl.int64)
         verifying = accepted & (step < drafts)
-    tl.store(num_accepted + request * num_accepted_stride, step)
+    tl.store(verdict.num_accepted + request * verdict.num_accepted_stride, step)
 
 
 def probabilistic_rejection(
@@ -125,35 +85,18 @@ def probabilistic_rejection(
     requests = idx_mapping.shape[0]
     if requests == 0:
         return
-    stats = RowStats(target_logits, draft_logits, expanded_idx_mapping, expanded_local_pos, temperature)
+    target, draft = target_of(target_logits), draft_of(draft_logits)
+    batch = batch_of(draft_sampled, cu_num_logits, pos, idx_mapping, temperature, seed)
+    vocabulary = shared_vocabulary(target_logits, draft_logits)
+    rows = rows_of(expanded_idx_mapping, expanded_local_pos)
+    stats = row_stats(target, draft, rows, batch.temperature, vocabulary)
     _accept_kernel[(requests,)](
-        sampled,
-        *sampled.stride(),
-        num_accepted,
-        num_accepted.stride(0),
-        target_logsumexp,
-        target_logsumexp.stride(0),
-        draft_logsumexp,
-        draft_logsumexp.stride(0),
-        target_logits,
-        *target_logits.stride(),
-        draft_logits,
-        *draft_strides(draft_logits),
-        stats.steps,
-        draft_sampled.contiguous(),
-        cu_num_logits.contiguous(),
-        pos.contiguous(),
-        idx_mapping.contiguous(),
-        temperature.contiguous(),
-        seed.contiguous(),
-        stats.target_max,
-        stats.target_sum,
-        stats.target_argmax,
-        stats.draft_max,
-        stats.draft_sum,
-        stats.blocks,
-        stats.vocabulary,
-        HAS_DRAFT_LOGITS=draft_logits is not None,
-        PADDED=stats.padded,
+        verdict_of(sampled, num_accepted, target_logsumexp, draft_logsumexp),
+        stats,
+        target,
+        draft,
+        batch,
+        vocabulary,
+        PADDED=triton.next_power_of_2(stats.blocks),
         num_warps=1,
     )

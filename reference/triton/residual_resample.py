@@ -18,9 +18,17 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ._logits import exp, load_logits
+from ._logits import block_argmax, exp
 from ._race import RACE_BLOCK, Race, noisy, row_winner, store_block_winner
-from ._request_state import draft_strides, log_prob, shared_vocabulary, stored_steps
+from ._request_state import (
+    batch_of,
+    draft_of,
+    load_draft,
+    load_target,
+    log_prob,
+    shared_vocabulary,
+    target_of,
+)
 from .philox import TARGET, log1m
 
 
@@ -34,6 +42,17 @@ def log_residual(log_p, log_q):
 
 
 @triton.jit
+def drawn_row(batch, num_accepted, num_accepted_stride, request, state):
+    """Where a request's token is drawn: its step and row, whether that is the bonus row, the temperature,
+    and whether there is a draw: a greedy request has its argmax from the verification, but for the bonus."""
+    step = tl.load(num_accepted + request * num_accepted_stride).to(tl.int64)
+    row = tl.load(batch.cu_num_logits + request).to(tl.int64) + step
+    is_bonus = row == tl.load(batch.cu_num_logits + request + 1).to(tl.int64) - 1
+    temp = tl.load(batch.temperature + state)
+    return step, row, is_bonus, temp, is_bonus | (temp != 0.0)
+
+
+@triton.jit
 def _race_kernel(
     best_score,
     best_id,
@@ -42,56 +61,38 @@ def _race_kernel(
     target_logsumexp,
     draft_logsumexp,
     log_prefix_ratio,
-    target_logits,
-    target_stride_0,
-    target_stride_1,
-    draft_logits,
-    draft_stride_0,
-    draft_stride_1,
-    draft_stride_2,
-    draft_steps,
-    draft_sampled,
-    cu_num_logits,
-    pos,
-    idx_mapping,
-    temperature,
-    seed,
+    target,
+    draft,
+    batch,
     vocabulary,
-    HAS_DRAFT_LOGITS: tl.constexpr,
-    HAS_PREFIX_RATIO: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     request = tl.program_id(0).to(tl.int64)
-    state = tl.load(idx_mapping + request).to(tl.int64)
+    state = tl.load(batch.idx_mapping + request).to(tl.int64)
     if state < 0:
         return
-    step = tl.load(num_accepted + request * num_accepted_stride).to(tl.int64)
-    row = tl.load(cu_num_logits + request).to(tl.int64) + step
-    is_bonus = row == tl.load(cu_num_logits + request + 1).to(tl.int64) - 1
-    temp = tl.load(temperature + state)
-    if (temp == 0.0) & (not is_bonus):
+    step, row, is_bonus, temp, is_drawn = drawn_row(batch, num_accepted, num_accepted_stride, request, state)
+    if not is_drawn:
         return
-    draft = tl.load(draft_sampled + row + 1, mask=not is_bonus, other=-1).to(tl.int64)
-    is_residual = (draft >= 0) & (draft < vocabulary) & (step < draft_steps)
+    token = tl.load(batch.draft_sampled + row + 1, mask=not is_bonus, other=-1).to(tl.int64)
+    is_residual = (token >= 0) & (token < vocabulary) & (step < draft.steps)
 
     first_id = tl.program_id(1) * BLOCK
     ids = first_id + tl.arange(0, BLOCK)
     mask = ids < vocabulary
-    weights = load_logits(target_logits + row * target_stride_0, target_stride_1, ids, mask)
+    weights = load_target(target, row, ids, mask)
     if is_residual:
-        if HAS_DRAFT_LOGITS:
-            draft_row = draft_logits + state * draft_stride_0 + step * draft_stride_1
-            log_q = log_prob(
-                load_logits(draft_row, draft_stride_2, ids, mask) * (1.0 / temp), tl.load(draft_logsumexp + request)
-            )
+        if draft.logits is None:
+            weights = tl.where(ids == token, float("-inf"), weights)
+        else:
+            log_q = log_prob(load_draft(draft, state, step, ids, mask, temp), tl.load(draft_logsumexp + request))
             log_p = log_prob(weights, tl.load(target_logsumexp + request))
-            if HAS_PREFIX_RATIO:
+            if log_prefix_ratio is not None:
                 log_p += tl.load(log_prefix_ratio + request)
             weights = log_residual(log_p, log_q)
-        else:
-            weights = tl.where(ids == draft, float("-inf"), weights)
     if temp != 0.0:
-        weights = noisy(weights, tl.load(seed + state), tl.load(pos + row), step, TARGET, first_id, BLOCK)
+        seed = tl.load(batch.seed + state)
+        weights = noisy(weights, seed, tl.load(batch.pos + row), step, TARGET, first_id, BLOCK)
     store_block_winner(best_score, best_id, request, weights, BLOCK)
 
 
@@ -106,40 +107,31 @@ def _settle_kernel(
     best_id,
     num_accepted,
     num_accepted_stride,
-    target_logits,
-    target_stride_0,
-    target_stride_1,
-    cu_num_logits,
-    pos,
-    idx_mapping,
-    temperature,
-    seed,
+    target,
+    batch,
     blocks,
     vocabulary,
     BLOCK: tl.constexpr,
     PADDED: tl.constexpr,
 ):
     request = tl.program_id(0).to(tl.int64)
-    state = tl.load(idx_mapping + request).to(tl.int64)
+    state = tl.load(batch.idx_mapping + request).to(tl.int64)
     if state < 0:
         return
-    step = tl.load(num_accepted + request * num_accepted_stride).to(tl.int64)
+    step, row, _is_bonus, temp, is_drawn = drawn_row(batch, num_accepted, num_accepted_stride, request, state)
     tl.store(num_sampled + request * num_sampled_stride, step + 1)
-    row = tl.load(cu_num_logits + request).to(tl.int64) + step
-    is_bonus = row == tl.load(cu_num_logits + request + 1).to(tl.int64) - 1
-    temp = tl.load(temperature + state)
-    if (temp == 0.0) & (not is_bonus):
+    if not is_drawn:
         return
     score, token = row_winner(best_score, best_id, request, blocks, PADDED)
     if (score == float("-inf")) & (temp != 0.0):
-        request_seed = tl.load(seed + state)
-        row_pos = tl.load(pos + row)
+        seed = tl.load(batch.seed + state)
+        pos = tl.load(batch.pos + row)
         token = tl.zeros((), tl.int64)
         for first_id in range(0, vocabulary, BLOCK):
             ids = first_id + tl.arange(0, BLOCK)
-            target = load_logits(target_logits + row * target_stride_0, target_stride_1, ids, ids < vocabulary)
-            scores = noisy(target, request_seed, row_pos, step, TARGET, first_id, BLOCK)
-            block_score, index = tl.max(scores, axis=0, return_indices=True)
+            weights = load_target(target, row, ids, ids < vocabulary)
+            scores = noisy(weights, seed, pos, step, TARGET, first_id, BLOCK)
+            block_score, index = block_argmax(scores, BLOCK)
             token = tl.where(block_score > score, first_id + index.to(tl.int64), token)
             score = tl.maximum(score, block_score)
     tl.store(sampled + request * sampled_stride_0 + step * sampled_stride_1, token)
@@ -165,10 +157,10 @@ def residual_resample(
     requests = idx_mapping.shape[0]
     if requests == 0:
         return
+    target, draft = target_of(target_logits), draft_of(draft_logits)
+    batch = batch_of(draft_sampled, cu_num_logits, pos, idx_mapping, temperature, seed)
     vocabulary = shared_vocabulary(target_logits, draft_logits)
     race = Race(requests, vocabulary, target_logits.device)
-    cu_num_logits, pos, idx_mapping = cu_num_logits.contiguous(), pos.contiguous(), idx_mapping.contiguous()
-    temperature, seed = temperature.contiguous(), seed.contiguous()
     _race_kernel[(requests, race.blocks)](
         race.best_score,
         race.best_id,
@@ -177,20 +169,10 @@ def residual_resample(
         target_logsumexp.contiguous(),
         draft_logsumexp.contiguous(),
         None if log_prefix_ratio is None else log_prefix_ratio.contiguous(),
-        target_logits,
-        *target_logits.stride(),
-        draft_logits,
-        *draft_strides(draft_logits),
-        stored_steps(draft_logits),
-        draft_sampled.contiguous(),
-        cu_num_logits,
-        pos,
-        idx_mapping,
-        temperature,
-        seed,
+        target,
+        draft,
+        batch,
         vocabulary,
-        HAS_DRAFT_LOGITS=draft_logits is not None,
-        HAS_PREFIX_RATIO=log_prefix_ratio is not None,
         BLOCK=RACE_BLOCK,
     )
     _settle_kernel[(requests,)](
@@ -202,13 +184,8 @@ def residual_resample(
         race.best_id,
         num_accepted,
         num_accepted.stride(0),
-        target_logits,
-        *target_logits.stride(),
-        cu_num_logits,
-        pos,
-        idx_mapping,
-        temperature,
-        seed,
+        target,
+        batch,
         race.blocks,
         vocabulary,
         BLOCK=RACE_BLOCK,
