@@ -43,10 +43,9 @@ _kernels = _load_kernels()
 
 
 @cache
-def kernel(name: str) -> Callable[..., None]:
-    """A kernel without its checks, for callers in this package that make all of its arguments; tensors as `View`."""
-    function: Callable[..., None] = getattr(_kernels, name)
-    return function
+def kernel(name: str) -> Any:
+    """A kernel without its checks, for callers in this package that make all of its arguments."""
+    return getattr(_kernels, name)
 
 
 @cache

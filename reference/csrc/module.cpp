@@ -11,6 +11,7 @@ NB_MODULE(_csrc, m) {
   verispec::bind_block_verification(m);
   verispec::bind_compute_slot_mapping(m);
   verispec::bind_copy_and_expand_eagle_inputs(m);
+  verispec::bind_decoder_layer(m);
   verispec::bind_eagle_prepare_inputs_padded(m);
   verispec::bind_eagle_prepare_next_token_padded(m);
   verispec::bind_eagle_step_slot_mapping_metadata(m);
@@ -18,6 +19,7 @@ NB_MODULE(_csrc, m) {
   verispec::bind_flatten_sampled(m);
   verispec::bind_gather_draft_logits_and_target_argmax(m);
   verispec::bind_gumbel_sample(m);
+  verispec::bind_linear(m);
   verispec::bind_paged_attention(m);
   verispec::bind_philox(m);
   verispec::bind_probabilistic_rejection(m);

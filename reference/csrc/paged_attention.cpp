@@ -1,131 +1,182 @@
-// paged_attention: one layer's attention over the paged KV cache, for a ragged batch of tokens. No op with
-// a contract: models/attention.py calls it for float32 models on the CPU.
-//
-// A token's row of `qkv` has its query heads, key heads and value heads. Queries and keys are rotated to their
-// positions (Su et al. 2021), keys and values written to the token's slot, and every query mixes the values of its
-// own sequence up to its own position, found through the block table: softmax(q k^T * scale) v.
+// Queries and keys are rotated to their positions (Su et al. 2021), keys and values written to the token's slot, and
+// every query mixes the values of its own sequence up to its own position: softmax(q k^T * scale) v.
 
-#include <cmath>
+#include <nanobind/nanobind.h>
+
 #include <limits>
-#include <vector>
 
 #include "clones.h"
+#include "layers.h"
 #include "ops.h"
-#include "tensor.h"
 
 namespace verispec {
 namespace {
 
 // out = in, rotated: element d turns with element d + head_dim / 2.
-void rotate(float* out, const float* in, const float* cosine, const float* sine, int64_t head_dim, float scale) {
+VERISPEC_CLONES void rotate(float* out, const float* in, const float* cosine, const float* sine, int64_t head_dim,
+                            float scale) {
   const int64_t half = head_dim / 2;
+#pragma omp simd
   for (int64_t d = 0; d < half; ++d) {
-    out[d] = (in[d] * cosine[d] - in[d + half] * sine[d]) * scale;
-    out[d + half] = (in[d + half] * cosine[d + half] + in[d] * sine[d + half]) * scale;
+    const float low = in[d], high = in[d + half];
+    out[d] = (low * cosine[d] - high * sine[d]) * scale;
+    out[d + half] = (high * cosine[d + half] + low * sine[d + half]) * scale;
   }
 }
 
-// e^x for x <= 0 within 2 units in the last place, in operations that become vector instructions: x = n ln 2 + r,
-// and e^r by its Taylor series. Below -87 the result would be subnormal; it stays at e^-87, which is as good as zero.
-inline float exponential(float x) {
-  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  x = std::max(x, -87.0f);
-  const float n = (x * 1.44269504f + kRounder) - kRounder;
-  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts
-  const float series =
-      1 + r * (1 + r * (1.0f / 2 + r * (1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720))))));
-  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
-  float power;
-  std::memcpy(&power, &bits, sizeof power);
-  return series * power;
+constexpr int64_t kKeys = 16;   // a block of keys or values that stays in a fast cache while queries go over it
+constexpr int64_t kTokens = 4;  // whose queries go over a block together
+
+// The sum of 16 numbers by halves: one after the other they would wait for each other.
+[[gnu::always_inline]] inline float sum(const float (&lanes)[16]) {
+  float eight[8], four[4];
+#pragma omp simd
+  for (int lane = 0; lane < 8; ++lane) eight[lane] = lanes[lane] + lanes[lane + 8];
+#pragma omp simd
+  for (int lane = 0; lane < 4; ++lane) four[lane] = eight[lane] + eight[lane + 4];
+  return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// One query over `count` keys. A token's key is at keys + slot * width, its value at values + slot * width.
-[[gnu::always_inline]] inline void attend_body(float* out, const float* query, const float* keys, const float* values,
-                                               int64_t width, const int64_t* slots, int64_t count, int64_t head_dim,
-                                               float* weights) {
-  float largest = -std::numeric_limits<float>::infinity();
+// scores[j] = query times key j; keys are `width` apart, in slots.
+[[gnu::always_inline]] inline void score_body(float* scores, const float* query, const float* keys, int64_t width,
+                                              const int64_t* slots, int64_t count, int64_t head_dim) {
   for (int64_t j = 0; j < count; ++j) {
     const float* key = keys + slots[j] * width;
-    float score = 0;
-#pragma omp simd reduction(+ : score)
-    for (int64_t d = 0; d < head_dim; ++d) score += query[d] * key[d];
-    weights[j] = score;
-    largest = std::max(largest, score);
+    float lanes[16] = {}, rest = 0;
+    int64_t d = 0;
+    for (; d + 16 <= head_dim; d += 16) {
+#pragma omp simd
+      for (int lane = 0; lane < 16; ++lane) lanes[lane] += query[d + lane] * key[d + lane];
+    }
+    for (; d < head_dim; ++d) rest += query[d] * key[d];
+    scores[j] = sum(lanes) + rest;
   }
+}
+
+// The usual head sizes are known to the compiler, so that lanes stay in registers.
+VERISPEC_CLONES void score(float* scores, const float* query, const float* keys, int64_t width, const int64_t* slots,
+                           int64_t count, int64_t head_dim) {
+  switch (head_dim) {
+    case 64:
+      return score_body(scores, query, keys, width, slots, count, 64);
+    case 128:
+      return score_body(scores, query, keys, width, slots, count, 128);
+    default:
+      return score_body(scores, query, keys, width, slots, count, head_dim);
+  }
+}
+
+// out += weights[j] * value j, for `vectors` times 16 columns, so few that their sums stay in registers.
+template <int vectors>
+[[gnu::always_inline]] inline void mix_columns(float* out, const float* weights, const float* values, int64_t width,
+                                               const int64_t* slots, int64_t count) {
+  float sums[vectors][16];
+  std::memcpy(sums, out, sizeof sums);
+  for (int64_t j = 0; j < count; ++j) {
+    const float weight = weights[j], *value = values + slots[j] * width;
+    for (int v = 0; v < vectors; ++v) {
+#pragma omp simd
+      for (int lane = 0; lane < 16; ++lane) sums[v][lane] += weight * value[16 * v + lane];
+    }
+  }
+  std::memcpy(out, sums, sizeof sums);
+}
+
+VERISPEC_CLONES void mix(float* out, const float* weights, const float* values, int64_t width, const int64_t* slots,
+                         int64_t count, int64_t head_dim) {
+  int64_t d = 0;
+  for (; d + 64 <= head_dim; d += 64) mix_columns<4>(out + d, weights, values + d, width, slots, count);
+  for (; d + 16 <= head_dim; d += 16) mix_columns<1>(out + d, weights, values + d, width, slots, count);
+  for (; d < head_dim; ++d) {
+    for (int64_t j = 0; j < count; ++j) out[d] += weights[j] * values[slots[j] * width + d];
+  }
+}
+
+VERISPEC_CLONES void softmax(float* weights, int64_t count) {
+  const float largest = *std::max_element(weights, weights + count);
   float total = 0;
 #pragma omp simd reduction(+ : total)
   for (int64_t j = 0; j < count; ++j) total += weights[j] = exponential(weights[j] - largest);
-  for (int64_t d = 0; d < head_dim; ++d) out[d] = 0;
-  for (int64_t j = 0; j < count; ++j) {
-    const float weight = weights[j] / total;
-    const float* value = values + slots[j] * width;
 #pragma omp simd
-    for (int64_t d = 0; d < head_dim; ++d) out[d] += weight * value[d];
-  }
-}
-
-// The usual head size is known to the compiler, so that a query stays in registers.
-VERISPEC_CLONES void attend(float* out, const float* query, const float* keys, const float* values, int64_t width,
-                            const int64_t* slots, int64_t count, int64_t head_dim, float* weights) {
-  if (head_dim == 64) {
-    attend_body(out, query, keys, values, width, slots, count, 64, weights);
-  } else {
-    attend_body(out, query, keys, values, width, slots, count, head_dim, weights);
-  }
-}
-
-void paged_attention(const Tensor& out, const Tensor& qkv, const Tensor& cache, const Tensor& cosine,
-                     const Tensor& sine, const Tensor& position, const Tensor& slot_mapping,
-                     const Tensor& query_start_loc, const Tensor& seq_len, const Tensor& block_table,
-                     int64_t num_heads, int64_t num_kv_heads, int64_t block_size, double scale) {
-  const Integers positions(position), write_slots(slot_mapping), starts(query_start_loc), lens(seq_len),
-      blocks(block_table);
-  const int64_t width = cache.shape[1], head_dim = width / (2 * num_kv_heads), per_kv = num_heads / num_kv_heads;
-  const int64_t capacity = block_table.shape[1] * block_size, num_slots = cache.size(), num_requests = lens.size();
-  const auto place = [&](int64_t token) { return std::clamp<int64_t>(positions.get(token), 0, cosine.size() - 1); };
-
-  for (int64_t t = 0; t < qkv.size(); ++t) {
-    const int64_t slot = write_slots.get(t);
-    if (slot < 0 || slot >= num_slots) continue;
-    const float* keys = qkv.at<float>(t, num_heads * head_dim);
-    float* stored = cache.at<float>(slot);
-    for (int64_t head = 0; head < num_kv_heads; ++head) {
-      rotate(stored + head * head_dim, keys + head * head_dim, cosine.at<float>(place(t)), sine.at<float>(place(t)),
-             head_dim, 1);
-    }
-    std::copy_n(keys + num_kv_heads * head_dim, num_kv_heads * head_dim, stored + num_kv_heads * head_dim);
-  }
-
-#pragma omp parallel if (qkv.size() * num_heads * capacity >= kParallelWork)
-  {
-    std::vector<int64_t> slots(capacity);
-    std::vector<float> weights(capacity), query(head_dim);
-#pragma omp for schedule(dynamic)
-    for (int64_t task = 0; task < num_requests * num_kv_heads; ++task) {
-      const int64_t b = task / num_kv_heads, kv_head = task % num_kv_heads;
-      const int64_t len = std::clamp<int64_t>(lens.get(b), 1, capacity);
-      for (int64_t j = 0; j < len; ++j) {
-        slots[j] = std::clamp<int64_t>(blocks.get(b, j / block_size) * block_size + j % block_size, 0, num_slots - 1);
-      }
-      const float* keys = cache.at<float>(0, kv_head * head_dim);
-      for (int64_t t = starts.get(b); t < starts.get(b + 1); ++t) {
-        const int64_t count = std::min(place(t) + 1, len);
-        for (int64_t head = kv_head * per_kv; head < (kv_head + 1) * per_kv; ++head) {
-          rotate(query.data(), qkv.at<float>(t, head * head_dim), cosine.at<float>(place(t)),
-                 sine.at<float>(place(t)), head_dim, static_cast<float>(scale));
-          attend(out.at<float>(t, head * head_dim), query.data(), keys, keys + width / 2, width, slots.data(), count,
-                 head_dim, weights.data());
-        }
-      }
-    }
-  }
+  for (int64_t j = 0; j < count; ++j) weights[j] /= total;
 }
 
 }  // namespace
 
+PagedBatch::PagedBatch(const Tensor& position, const Tensor& slot_mapping, const Tensor& query_start_loc,
+                       const Tensor& seq_len, const Tensor& block_table, int64_t block_size, int64_t num_slots) {
+  const Integers tokens(position), places(slot_mapping), starts(query_start_loc), lens(seq_len), blocks(block_table);
+  for (int64_t t = 0; t < tokens.size(); ++t) {
+    positions.push_back(tokens.get(t));
+    new_slots.push_back(places.get(t) < num_slots ? places.get(t) : -1);
+  }
+  const int64_t capacity = block_table.shape[1] * block_size;
+  first_slot.push_back(0);
+  for (int64_t b = 0; b < lens.size(); ++b) {
+    const int64_t len = std::clamp<int64_t>(lens.get(b), 1, capacity);
+    for (int64_t j = 0; j < len; ++j) {
+      slots.push_back(std::clamp<int64_t>(blocks.get(b, j / block_size) * block_size + j % block_size, 0, num_slots - 1));
+    }
+    first_slot.push_back(static_cast<int64_t>(slots.size()));
+    first_row.push_back(starts.get(b));
+  }
+  first_row.push_back(rows());
+}
+
+void PagedAttention::operator()(float* out, const float* qkv, const PagedBatch& batch, float* cache) const {
+  const int64_t width = 2 * num_kv_heads * head_dim, row_size = num_heads * head_dim + width;
+  const int64_t per_kv = num_heads / num_kv_heads;
+  const auto place = [&](int64_t t) { return std::clamp<int64_t>(batch.positions[t], 0, num_positions - 1); };
+  const auto turn = [&](float* to, const float* from, int64_t t, float by) {
+    rotate(to, from, cosine + place(t) * head_dim, sine + place(t) * head_dim, head_dim, by);
+  };
+
+  for (int64_t t = 0; t < batch.rows(); ++t) {
+    if (batch.new_slots[t] < 0) continue;
+    const float* keys = qkv + t * row_size + num_heads * head_dim;
+    float* stored = cache + batch.new_slots[t] * width;
+    for (int64_t head = 0; head < num_kv_heads; ++head) turn(stored + head * head_dim, keys + head * head_dim, t, 1);
+    std::copy_n(keys + width / 2, width / 2, stored + width / 2);
+  }
+
+  const int64_t work = batch.rows() * num_heads * static_cast<int64_t>(batch.slots.size()) / batch.requests();
+#pragma omp parallel for schedule(dynamic) if (work >= kParallelWork)
+  for (int64_t b = 0; b < batch.requests(); ++b) {
+    const int64_t* slots = batch.slots.data() + batch.first_slot[b];
+    const int64_t len = batch.first_slot[b + 1] - batch.first_slot[b];
+    std::vector<float> queries(kTokens * num_heads * head_dim), weights(kTokens * num_heads * len);
+    for (int64_t first = batch.first_row[b]; first < batch.first_row[b + 1]; first += kTokens) {
+      const int64_t tokens = std::min(kTokens, batch.first_row[b + 1] - first);
+      // Queries are in the order of heads, then tokens. `visit` calls for each of them and each block of keys.
+      const auto count = [&](int64_t q) { return std::min(place(first + q % tokens) + 1, len); };
+      const auto visit = [&](auto&& function) {
+        for (int64_t j = 0; j < len; j += kKeys) {
+          for (int64_t q = 0; q < num_heads * tokens; ++q) {
+            const int64_t keys = std::min(kKeys, count(q) - j);
+            if (keys > 0) function(q, cache + q / tokens / per_kv * head_dim, j, keys);
+          }
+        }
+      };
+      const auto result = [&](int64_t q) { return out + ((first + q % tokens) * num_heads + q / tokens) * head_dim; };
+      for (int64_t q = 0; q < num_heads * tokens; ++q) {
+        const int64_t t = first + q % tokens;
+        turn(queries.data() + q * head_dim, qkv + t * row_size + q / tokens * head_dim, t, scale);
+        std::fill_n(result(q), head_dim, 0.0f);
+      }
+      visit([&](int64_t q, const float* keys, int64_t j, int64_t n) {
+        score(weights.data() + q * len + j, queries.data() + q * head_dim, keys, width, slots + j, n, head_dim);
+      });
+      for (int64_t q = 0; q < num_heads * tokens; ++q) softmax(weights.data() + q * len, count(q));
+      visit([&](int64_t q, const float* keys, int64_t j, int64_t n) {
+        mix(result(q), weights.data() + q * len + j, keys + width / 2, width, slots + j, n, head_dim);
+      });
+    }
+  }
+}
+
 void bind_paged_attention(nb::module_& m) {
-  m.def("paged_attention", &paged_attention, nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<PagedBatch>(m, "PagedBatch")
+      .def(nb::init<const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, int64_t, int64_t>());
 }
 
 }  // namespace verispec

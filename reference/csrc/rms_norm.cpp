@@ -1,11 +1,10 @@
-// rms_norm: each row divided by its root mean square, times a weight (Zhang and Sennrich 2019). No op with a contract:
-// models/compact.py calls it for dense float32 tensors, by their addresses.
+#include <nanobind/nanobind.h>
 
 #include <cmath>
 
 #include "clones.h"
+#include "layers.h"
 #include "ops.h"
-#include "tensor.h"
 
 namespace verispec {
 namespace {
@@ -19,16 +18,22 @@ VERISPEC_CLONES void norm_row(float* out, const float* row, const float* weight,
   for (int64_t d = 0; d < width; ++d) out[d] = row[d] * scale * weight[d];
 }
 
-void rms_norm(uintptr_t out, uintptr_t rows, uintptr_t weight, int64_t num_rows, int64_t width, double epsilon) {
-#pragma omp parallel for schedule(static) if (num_rows * width >= kParallelWork)
-  for (int64_t i = 0; i < num_rows; ++i) {
-    norm_row(reinterpret_cast<float*>(out) + i * width, reinterpret_cast<const float*>(rows) + i * width,
-             reinterpret_cast<const float*>(weight), width, static_cast<float>(epsilon));
-  }
-}
-
 }  // namespace
 
-void bind_rms_norm(nb::module_& m) { m.def("rms_norm", &rms_norm); }
+RMSNorm::RMSNorm(uintptr_t weight, int64_t width, double epsilon)
+    : weight_(reinterpret_cast<const float*>(weight)), width_(width), epsilon_(static_cast<float>(epsilon)) {}
+
+void RMSNorm::operator()(float* out, const float* x, int64_t rows, int64_t stride) const {
+#pragma omp parallel for schedule(static) if (rows * width_ >= kParallelWork)
+  for (int64_t i = 0; i < rows; ++i) norm_row(out + i * stride, x + i * width_, weight_, width_, epsilon_);
+}
+
+void bind_rms_norm(nb::module_& m) {
+  nb::class_<RMSNorm>(m, "RMSNorm")
+      .def(nb::init<uintptr_t, int64_t, double>())
+      .def("__call__", [](const RMSNorm& norm, uintptr_t out, uintptr_t x, int64_t rows, int64_t stride) {
+        norm(reinterpret_cast<float*>(out), reinterpret_cast<const float*>(x), rows, stride);
+      });
+}
 
 }  // namespace verispec

@@ -8,8 +8,8 @@ lets every query see its own sequence up to its own position. transformers' mask
 
 Requests with equally many queries form a group and are attended together, so no query is ever padding.
 
-`PagedBatch.attend` is the same in one C++ kernel, rotary embedding included, for float32 models on the CPU that run
-without transformers' forward methods (`compact`).
+`PagedBatch.kernel` is the batch for the C++ kernel that does the same, for float32 models on the CPU that run without
+transformers' forward methods (`compact`).
 """
 
 from __future__ import annotations
@@ -23,21 +23,13 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from verispec.errors import VerispecError
-from verispec.reference.contracts._view import View, view_of
+from verispec.reference.contracts._view import view_of
 from verispec.reference.cpu import kernel
 
 from .kv_cache import KVCache
 
 ATTENTION = "verispec_paged"
 _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
-
-
-class Rotation:
-    """Cosines and sines of the rotary embedding, each [positions, head size]; the second half repeats the first."""
-
-    def __init__(self, cosine: torch.Tensor, sine: torch.Tensor) -> None:
-        self._tables = (cosine.contiguous(), sine.contiguous())
-        self.views = tuple(map(view_of, self._tables))
 
 
 class _Group:
@@ -127,33 +119,11 @@ class PagedBatch:
         return groups
 
     @cached_property
-    def _views(self) -> tuple[View | None, ...]:
-        """What the kernel reads besides queries, keys and values: the same for every layer."""
+    def kernel(self) -> Any:
+        """The batch as C++ kernels know it."""
         starts = np.concatenate(([0], np.cumsum(self._query_lens)))
-        self._starts = starts  # A view does not keep its array alive.
-        return tuple(
-            view_of(t) for t in (self._positions, self._slot_mapping, starts, self._seq_lens, self._block_table)
-        )
-
-    def attend(self, layer: int, qkv: torch.Tensor, rotation: Rotation, scaling: float) -> torch.Tensor:
-        """Rotate, write keys and values, and attend: [1, T, heads * head size] from the float32 output of one layer's
-        projections, [1, T, (heads + 2 * key-value heads) * head size], on the CPU.
-        """
-        cache = self.cache
-        num_heads = qkv.shape[-1] // cache.head_dim - 2 * cache.num_kv_heads
-        out = torch.empty((1, qkv.shape[1], num_heads * cache.head_dim))
-        kernel("paged_attention")(
-            view_of(out[0]),
-            view_of(qkv[0]),
-            cache.views[layer],
-            *rotation.views,
-            *self._views,
-            num_heads,
-            cache.num_kv_heads,
-            self._block_size,
-            scaling,
-        )
-        return out
+        tensors = (self._positions, self._slot_mapping, starts, self._seq_lens, self._block_table)
+        return kernel("PagedBatch")(*map(view_of, tensors), self._block_size, self.cache.num_slots)
 
 
 def _visible_slots(block_table: torch.Tensor, seq_lens: torch.Tensor, num_keys: int, block_size: int) -> torch.Tensor:

@@ -1,34 +1,29 @@
 """A loaded model in few calls, on the CPU: small models spend their time between the matrix products.
 
 `compact` takes the weights out of transformers' modules, whatever Llama-like or Qwen-like model these make up, and
-runs them without the machinery around them: projections that read one input are one matrix product in oneDNN's layout,
-residuals are added inside products, and rotary embedding, cache write and attention are one kernel
-(`PagedBatch.attend`). Nothing is taken on trust: the result is compared with the model's own forward call, and a model
-that computes anything else runs as transformers runs it.
+runs each decoder layer as one C++ kernel (``csrc/decoder_layer.cpp``). Nothing is taken on trust: the result is
+compared with the model's own forward call, and a model that computes anything else runs as transformers runs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import embedding
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.activations import SiLUActivation
 
 from verispec.reference.cpu import kernel
 
-from .attention import PagedBatch, Rotation
+from .attention import PagedBatch
 from .eagle3 import Eagle3Head
 from .kv_cache import KVCache
 
-_rms_norm = kernel("rms_norm")  # torch's own is six ops.
-
-_ROWS_HINT = 16
-"""Rows for which oneDNN chooses its layout: a batch of decoding requests. Any number of rows is right."""
-
+_PANEL: int = kernel("PANEL")
 _PROBE_TOKENS = 12
 
 
@@ -38,22 +33,32 @@ class CompactOutput(NamedTuple):
     logits: torch.Tensor
 
 
-class _Product:
-    """One matrix product for all projections of one input."""
+class _Linear:
+    """All projections of one input as one matrix product, with weights in the kernel's order (``csrc/layers.h``)."""
 
-    def __init__(self, *projections: nn.Linear) -> None:
-        weight = torch.cat([projection.weight for projection in projections])
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT)
-        biases = [weight.new_zeros(p.out_features) if p.bias is None else p.bias for p in projections]
-        self._bias = None if all(p.bias is None for p in projections) else torch.cat(biases)
+    def __init__(self, *projections: nn.Linear, gated: bool = False) -> None:
+        stacks = [projection.weight for projection in projections]
+        biases = [w.new_zeros(len(w)) if p.bias is None else p.bias for w, p in zip(stacks, projections, strict=True)]
+        if not gated:
+            stacks, biases = [torch.cat(stacks)], [torch.cat(biases)]
+        self.outputs, inputs = stacks[0].shape
+        self._panels = _in_panels(stacks).transpose(1, 2).contiguous()
+        self._bias = None if all(p.bias is None for p in projections) else _in_panels(biases)
+        bias = None if self._bias is None else self._bias.data_ptr()
+        self.kernel = kernel("Linear")(self._panels.data_ptr(), bias, inputs, self.outputs, gated)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
-        return product
+        x = x.contiguous()
+        out = x.new_empty((*x.shape[:-1], self.outputs))
+        self.kernel(out.data_ptr(), x.data_ptr(), x.numel() // x.shape[-1])
+        return out
 
-    def plus(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        total: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._weight, self._bias, "add")
-        return total
+
+def _in_panels(stacks: list[torch.Tensor]) -> torch.Tensor:
+    """Cut equally long tensors into panels that have equally many rows of each, padded with zeros at the end."""
+    height = _PANEL // len(stacks)
+    padding = [0, 0] * (stacks[0].ndim - 1) + [0, -len(stacks[0]) % height]
+    return torch.cat([nn.functional.pad(stack, padding).unflatten(0, (-1, height)) for stack in stacks], dim=1)
 
 
 class _Norm:
@@ -61,67 +66,82 @@ class _Norm:
 
     def __init__(self, norm: Any) -> None:
         self._weight: torch.Tensor = norm.weight.contiguous()
-        self._address = self._weight.data_ptr()
-        self._epsilon: float = norm.eps if isinstance(norm, nn.RMSNorm) else norm.variance_epsilon
+        epsilon: float = norm.eps if isinstance(norm, nn.RMSNorm) else norm.variance_epsilon
+        self.kernel = kernel("RMSNorm")(self._weight.data_ptr(), len(self._weight), epsilon)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.contiguous()
-        out, width = torch.empty_like(x), x.shape[-1]
-        _rms_norm(out.data_ptr(), x.data_ptr(), self._address, x.numel() // width, width, self._epsilon)
+    def __call__(self, x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Norm `x`; `out`, if given, is where to, and may be a part of longer rows."""
+        x, width = x.contiguous(), x.shape[-1]
+        out = torch.empty_like(x) if out is None else out
+        self.kernel(out.data_ptr(), x.data_ptr(), x.numel() // width, out.stride(-2))
         return out
 
 
-class _Attention:
-    """Attention over the paged cache; queries and keys are normed by head where the model has norms for them."""
+class _Rotation:
+    """Cosines and sines of the rotary embedding at all positions, as the model's own module makes them."""
 
-    def __init__(self, attention: Any, rotation: Rotation) -> None:
-        self._layer: int = attention.layer_idx
-        self._rotation = rotation
-        self._scaling: float = attention.scaling
-        self._qkv = _Product(attention.q_proj, attention.k_proj, attention.v_proj)
-        self._out = _Product(attention.o_proj)
-        self._sizes = [p.out_features for p in (attention.q_proj, attention.k_proj, attention.v_proj)]
-        self._head_dim: int = attention.head_dim
-        self._norms = [_Norm(norm) for name in ("q_norm", "k_norm") if (norm := getattr(attention, name, None))]
-
-    def __call__(self, x: torch.Tensor, residual: torch.Tensor, paged: PagedBatch) -> torch.Tensor:
-        qkv = self._qkv(x)
-        if self._norms:
-            *parts, value = qkv.split(self._sizes, dim=-1)
-            normed = [
-                norm(part.unflatten(-1, (-1, self._head_dim))).flatten(-2)
-                for norm, part in zip(self._norms, parts, strict=True)
-            ]
-            qkv = torch.cat((*normed, value), dim=-1)
-        return self._out.plus(residual, paged.attend(self._layer, qkv, self._rotation, self._scaling))
-
-
-class _MLP:
-    """Gated MLP: down(act(gate(x)) * up(x))."""
-
-    def __init__(self, mlp: Any) -> None:
-        self._gate_up = _Product(mlp.gate_proj, mlp.up_proj)
-        self._down = _Product(mlp.down_proj)
-        self._activation: Callable[[torch.Tensor], torch.Tensor] = mlp.act_fn
-
-    def __call__(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        gate, up = self._gate_up(x).chunk(2, dim=-1)
-        return self._down.plus(residual, self._activation(gate) * up)
+    def __init__(self, rotary: Any, positions: int) -> None:
+        cosine, sine = rotary(torch.empty(0), torch.arange(positions)[None])
+        self._tables = cosine[0].contiguous(), sine[0].contiguous()
+        self.arguments = {
+            "cosine": self._tables[0].data_ptr(),
+            "sine": self._tables[1].data_ptr(),
+            "num_positions": positions,
+        }
 
 
 class CompactLayer(nn.Module):
-    """A decoder layer; a module, so that auxiliary states can be watched here as in transformers' own layers."""
+    """A decoder layer; a module, so that auxiliary states can be watched here as in transformers' own layers.
 
-    def __init__(self, layer: Any, rotation: Rotation) -> None:
+    `input_norm` belongs to the layer if what comes in is normed by it, and not by the caller.
+
+    Raises:
+        AttributeError: for a layer that is not made up of the parts of a Llama-like one.
+    """
+
+    def __init__(self, layer: Any, input_norm: Any, rotation: _Rotation) -> None:
         super().__init__()
-        self._input_norm = _Norm(layer.input_layernorm)
-        self._attention = _Attention(layer.self_attn, rotation)
-        self._output_norm = _Norm(layer.post_attention_layernorm)
-        self._mlp = _MLP(layer.mlp)
+        attention, mlp = layer.self_attn, layer.mlp
+        if not isinstance(mlp.act_fn, nn.SiLU | SiLUActivation):
+            raise AttributeError(f"{type(mlp.act_fn).__name__} is not SiLU")
+        query, key, value = attention.q_proj, attention.k_proj, attention.v_proj
+        self._index: int = attention.layer_idx
+        norms = [
+            norm if norm is None else _Norm(norm)
+            for norm in (input_norm, getattr(attention, "q_norm", None), getattr(attention, "k_norm", None))
+        ]
+        output_norm = _Norm(layer.post_attention_layernorm)
+        parts = {
+            "qkv": _Linear(query, key, value),
+            "out": _Linear(attention.o_proj),
+            "gate_up": _Linear(mlp.gate_proj, mlp.up_proj, gated=True),
+            "down": _Linear(mlp.down_proj),
+        }
+        self._alive = (norms, output_norm, parts, rotation)  # The kernel has their addresses.
+        self._kernel = kernel("DecoderLayer")(
+            **dict(
+                zip(
+                    ("input_norm", "query_norm", "key_norm"),
+                    (norm if norm is None else norm.kernel for norm in norms),
+                    strict=True,
+                )
+            ),
+            **{name: part.kernel for name, part in parts.items()},
+            output_norm=output_norm.kernel,
+            num_heads=query.out_features // attention.head_dim,
+            num_kv_heads=key.out_features // attention.head_dim,
+            head_dim=attention.head_dim,
+            scale=attention.scaling,
+            **rotation.arguments,
+        )
 
-    def forward(self, hidden: torch.Tensor, paged: PagedBatch) -> torch.Tensor:
-        hidden = self._attention(self._input_norm(hidden), hidden, paged)
-        return self._mlp(self._output_norm(hidden), hidden)
+    def forward(self, hidden: torch.Tensor, paged: PagedBatch, x: torch.Tensor | None = None) -> torch.Tensor:
+        """Map [1, T, H] to the same; attention reads `x` instead of `hidden` if it is given."""
+        out = torch.empty_like(hidden)
+        x = hidden if x is None else x
+        cache = paged.cache.addresses[self._index]
+        self._kernel(out.data_ptr(), x.data_ptr(), hidden.data_ptr(), paged.kernel, cache)
+        return out
 
 
 class CompactModel(nn.Module):
@@ -134,13 +154,15 @@ class CompactModel(nn.Module):
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         decoder: Any = model.model
-        rotation = _rotation(decoder.rotary_emb, model.config.max_position_embeddings)
+        rotation = _Rotation(decoder.rotary_emb, model.config.max_position_embeddings)
         self._embedding: torch.Tensor = decoder.embed_tokens.weight
         self.model = nn.Module()
-        self.model.layers = nn.ModuleList(CompactLayer(layer, rotation) for layer in decoder.layers)
+        self.model.layers = nn.ModuleList(
+            CompactLayer(layer, layer.input_layernorm, rotation) for layer in decoder.layers
+        )
         self._layers = list(self.model.layers)
         self._norm = _Norm(decoder.norm)
-        self._lm_head = _Product(model.lm_head)
+        self._lm_head = _Linear(model.lm_head)
 
     def forward(
         self, input_ids: torch.Tensor, *, paged: PagedBatch, logits_to_keep: int | torch.Tensor = 0, **_: Any
@@ -157,33 +179,29 @@ class CompactHead:
     """Stands for an `Eagle3Head` where a proposer calls it; methods as there."""
 
     def __init__(self, head: Eagle3Head) -> None:
-        layer: Any = head.midlayer
+        midlayer = head.midlayer
+        rotation = _Rotation(head.rotary_emb, head.config.max_position_embeddings)
         self.to_target = head.to_target
         self.target_logits = head.target_logits
         self._embedding = head.embed_tokens.weight
-        self._norm_before_residual = layer.norm_before_residual
-        self._embedding_norm = _Norm(layer.input_layernorm)
-        self._hidden_norm = _Norm(layer.hidden_norm)
-        self._attention = _Attention(layer.self_attn, _rotation(head.rotary_emb, head.config.max_position_embeddings))
-        self._output_norm = _Norm(layer.post_attention_layernorm)
-        self._mlp = _MLP(layer.mlp)
+        self._norm_before_residual = midlayer.norm_before_residual
+        self._embedding_norm = _Norm(midlayer.input_layernorm)
+        self._hidden_norm = _Norm(midlayer.hidden_norm)
+        self._layer = CompactLayer(midlayer, None, rotation)
         self._norm = _Norm(head.norm)
-        self.combine = _Product(head.fc)
-        self.logits = _Product(head.lm_head)
+        self.combine = _Linear(head.fc)
+        self.logits = _Linear(head.lm_head)
 
     def __call__(
         self, input_ids: torch.Tensor, hidden: torch.Tensor, position_ids: torch.Tensor, *, paged: PagedBatch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        normed = self._hidden_norm(hidden)
-        x = torch.cat((self._embedding_norm(embedding(input_ids, self._embedding)), normed), dim=-1)
-        hidden = self._attention(x, normed if self._norm_before_residual else hidden, paged)
-        hidden = self._mlp(self._output_norm(hidden), hidden)
+        embeds = embedding(input_ids, self._embedding)
+        x = embeds.new_empty((*embeds.shape[:-1], 2 * embeds.shape[-1]))
+        self._embedding_norm(embeds, x[..., : embeds.shape[-1]])
+        normed = self._hidden_norm(hidden, x[..., embeds.shape[-1] :])
+        residual = normed if self._norm_before_residual else hidden
+        hidden = self._layer(residual.contiguous(), paged, x)
         return self._norm(hidden), hidden
-
-
-def can_compact(dtype: torch.dtype) -> bool:
-    """Whether models of this dtype can run compactly here: float32, and torch built with oneDNN."""
-    return bool(dtype == torch.float32 and torch.backends.mkldnn.is_available())
 
 
 def compact(model: PreTrainedModel) -> nn.Module:
@@ -192,15 +210,24 @@ def compact(model: PreTrainedModel) -> nn.Module:
     Raises:
         VerispecError: V-RUN-ATTENTION if the model's attention is none that the paged cache serves.
     """
-    if not can_compact(model.dtype) or not _is_plain(model):
+    if model.dtype != torch.float32 or not _is_plain(model):
         return model
     try:
         candidate = CompactModel(model)
     except AttributeError:
         return model
-    ours, theirs = _probe(candidate, model), _probe(model, model)
-    # Other orders of summation differ by some 1e-6 of the largest logit, another computation by far more than 1e-3.
-    return candidate if (ours - theirs).abs().max() <= 1e-3 * theirs.abs().max() else model
+    return candidate if _same(_probe(candidate, model.config), _probe(model, model.config)) else model
+
+
+def compact_head(head: Eagle3Head) -> CompactHead | Eagle3Head:
+    """Return what to call instead of `head`, which must be set to paged attention; `head` itself where nothing can."""
+    if head.fc.weight.dtype != torch.float32:
+        return head
+    try:
+        candidate = CompactHead(head)
+    except AttributeError:
+        return head
+    return candidate if _same(_probe_head(candidate, head), _probe_head(head, head)) else head
 
 
 def _is_plain(model: PreTrainedModel) -> bool:
@@ -215,25 +242,44 @@ def _is_plain(model: PreTrainedModel) -> bool:
     )
 
 
-def _rotation(rotary: Any, positions: int) -> Rotation:
-    """Cosines and sines of all positions, as the model's own embedding makes them."""
-    cosine, sine = rotary(torch.empty(0), torch.arange(positions)[None])
-    return Rotation(cosine[0], sine[0])
-
-
-def _probe(forward: nn.Module, model: PreTrainedModel) -> torch.Tensor:
-    """Logits of a few tokens."""
-    config, device = model.config, torch.device("cpu")
-    cache = KVCache(config, config.num_hidden_layers, 2 * _PROBE_TOKENS, torch.float32, device)
-    positions = torch.arange(_PROBE_TOKENS)
-    lens = np.array([_PROBE_TOKENS])
-    block_table = torch.ones(1, 1, dtype=torch.int32)
-    paged = PagedBatch(
-        cache, positions + _PROBE_TOKENS, positions, block_table, lens, torch.from_numpy(lens), lens, _PROBE_TOKENS
+def _same(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> bool:
+    """Other orders of summation differ by some 1e-6 of the largest number, other computations by more than 1e-3."""
+    return all(
+        bool((one - other).abs().max() <= 1e-3 * other.abs().max()) for one, other in zip(ours, theirs, strict=True)
     )
-    token_ids = torch.arange(1, _PROBE_TOKENS + 1)[None] * 7919 % config.vocab_size
+
+
+def _probe(forward: nn.Module, config: PretrainedConfig) -> tuple[torch.Tensor]:
+    """Logits of a few tokens."""
+    positions, paged = _probe_batch(config, config.num_hidden_layers)
+    token_ids = _probe_tokens(config)
     with torch.inference_mode():
         logits: torch.Tensor = forward(
             input_ids=token_ids, position_ids=positions[None], use_cache=False, paged=paged
         ).logits
-    return logits
+    return (logits,)
+
+
+def _probe_head(forward: CompactHead | Eagle3Head, head: Eagle3Head) -> tuple[torch.Tensor, ...]:
+    """Combined states, logits and the hidden states for the next rows, of a few rows."""
+    positions, paged = _probe_batch(head.config, 1 + head.midlayer.self_attn.layer_idx)
+    aux = torch.linspace(-3, 3, _PROBE_TOKENS * head.fc.in_features).sin().view(1, _PROBE_TOKENS, -1)
+    with torch.inference_mode():
+        states = forward.combine(aux)
+        normed, following = forward(_probe_tokens(head.config), states, positions[None], paged=paged)
+        return states, forward.logits(normed), following
+
+
+def _probe_tokens(config: PretrainedConfig) -> torch.Tensor:
+    return torch.arange(1, _PROBE_TOKENS + 1)[None] * 7919 % config.vocab_size
+
+
+def _probe_batch(config: PretrainedConfig, layers: int) -> tuple[torch.Tensor, PagedBatch]:
+    """The positions of the probe's tokens, and the batch of one request that they are."""
+    cache = KVCache(config, layers, 2 * _PROBE_TOKENS, torch.float32, torch.device("cpu"))
+    positions = torch.arange(_PROBE_TOKENS)
+    lens = np.array([_PROBE_TOKENS])
+    block_table = torch.ones(1, 1, dtype=torch.int32)
+    return positions, PagedBatch(
+        cache, positions + _PROBE_TOKENS, positions, block_table, lens, torch.from_numpy(lens), lens, _PROBE_TOKENS
+    )

@@ -10,8 +10,6 @@ from __future__ import annotations
 import torch
 from transformers import PretrainedConfig
 
-from verispec.reference.contracts._view import view_of
-
 NULL_BLOCK = 0
 PAD_SLOT = -1
 
@@ -28,7 +26,8 @@ class KVCache:
 
     Attributes:
         layers: one [slots, 2 * key-value heads * head size] tensor a layer: a token's keys, then its values.
-        views: the same for kernels.
+        addresses: of the first element of each, for kernels.
+        num_slots: slots of every layer.
     """
 
     def __init__(
@@ -38,7 +37,8 @@ class KVCache:
         self.head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         shape = (num_slots, 2 * self.num_kv_heads * self.head_dim)
         self.layers = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
-        self.views = [view_of(layer) for layer in self.layers]
+        self.addresses = [layer.data_ptr() for layer in self.layers]
+        self.num_slots = num_slots
 
     def poison(self, slots: torch.Tensor) -> None:
         """Fill `slots` with NaN, so that whoever reads them is found out."""

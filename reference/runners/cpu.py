@@ -8,7 +8,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from verispec.reference.models import Eagle3Head
-from verispec.reference.models.compact import CompactHead, can_compact, compact
+from verispec.reference.models.compact import compact, compact_head
 from verispec.reference.proposers.eagle3 import Head
 
 from .base import BaseRunner
@@ -23,7 +23,7 @@ class CPURunner(BaseRunner):
         return compact(model)
 
     def _callable_head(self, head: Eagle3Head) -> Head:
-        return CompactHead(head) if can_compact(self._dtype) else head
+        return compact_head(head)
 
     def _upload(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from verispec.reference.models import Eagle3Head
 from verispec.reference.models.attention import ATTENTION, PagedBatch
-from verispec.reference.models.compact import CompactModel, compact
+from verispec.reference.models.compact import CompactHead, CompactModel, compact, compact_head
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.runners.slots import slot_mapping
 
@@ -36,11 +38,13 @@ SIZES: dict[str, Any] = {
     "max_position_embeddings": 64,
     "initializer_range": 0.3,
 }
+# Sizes that the kernels treat in different ways: whole vectors, a vector and a rest, and those known to the compiler.
 KINDS = {
     "llama": (LlamaForCausalLM, LlamaConfig(**SIZES)),
-    "llama_bias": (LlamaForCausalLM, LlamaConfig(attention_bias=True, **SIZES)),
-    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SIZES)),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SIZES)),
+    "llama_bias": (LlamaForCausalLM, LlamaConfig(attention_bias=True, mlp_bias=True, **SIZES | {"head_dim": 72})),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SIZES | {"head_dim": 20, "intermediate_size": 75})),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SIZES | {"head_dim": 64})),
+    "llama_128": (LlamaForCausalLM, LlamaConfig(**SIZES | {"head_dim": 128, "hidden_size": 54})),
 }
 
 
@@ -53,30 +57,93 @@ def make(kind: type[PreTrainedModel], config: Any) -> PreTrainedModel:
     return model
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_ragged_batch_like_transformers(name: str) -> None:
-    """Prefills of three lengths, then chunks of other lengths behind them; stale slots are NaN."""
-    model = make(*KINDS[name])
-    sequences = [torch.randint(VOCAB, (length,)) for length in (9, 5, 13)]
-    expected = [model(input_ids=sequence[None]).logits[0] for sequence in sequences]
-    model.set_attn_implementation(ATTENTION)
-    fast = compact(model)
-    assert isinstance(fast, CompactModel)
-    cache = KVCache(model.config, 2, 13 * BLOCK, torch.float32, torch.device("cpu"))
-    cache.poison(torch.arange(13 * BLOCK))
-    table = torch.tensor([[7, 2, 11, 0], [4, 9, 0, 0], [1, 12, 3, 8]], dtype=torch.int32)
-    for bounds in ([(0, 6), (0, 1), (0, 12)], [(6, 9), (1, 5), (12, 13)]):
+BOUNDS = ([(0, 30), (0, 1), (0, 60)], [(30, 37), (1, 5), (60, 61)])
+"""Two passes over three sequences: more rows and more keys than the kernels take at once, then a few behind them."""
+
+
+def paged_passes(cache: KVCache) -> Iterator[tuple[PagedBatch, torch.Tensor, list[tuple[int, int]]]]:
+    """The batch, the positions and the bounds of each pass, over a cache whose slots are NaN before."""
+    cache.poison(torch.arange(cache.num_slots))
+    blocks = torch.randperm(cache.num_slots // BLOCK - 1) + 1
+    table = torch.zeros(3, 16, dtype=torch.int32)
+    for row, (first, last) in enumerate(((0, 10), (10, 12), (12, 28))):
+        table[row, : last - first] = blocks[first:last]
+    for bounds in BOUNDS:
         lens = np.array([end - start for start, end in bounds])
         starts = torch.from_numpy(np.concatenate(([0], lens.cumsum())).astype(np.int32))
         positions = torch.cat([torch.arange(start, end) for start, end in bounds])
         ends = np.array([end for _, end in bounds])
         slots = slot_mapping(starts, positions, table, BLOCK)
-        paged = PagedBatch(cache, slots, positions, table, lens, torch.from_numpy(ends), ends, BLOCK)
-        tokens = torch.cat([sequence[s:e] for sequence, (s, e) in zip(sequences, bounds, strict=True)])
-        got = fast(input_ids=tokens[None], paged=paged).logits[0]
-        want = torch.cat([logits[s:e] for logits, (s, e) in zip(expected, bounds, strict=True)])
-        # Two layers of float32 sums in another order: some 1e-6 of the largest logit.
-        torch.testing.assert_close(got, want, rtol=0, atol=1e-4 * float(want.abs().max()))
+        yield (
+            PagedBatch(cache, slots, positions, table, lens, torch.from_numpy(ends), ends, BLOCK),
+            positions,
+            bounds,
+        )
+
+
+def at(parts: Sequence[torch.Tensor], bounds: list[tuple[int, int]]) -> torch.Tensor:
+    return torch.cat([part[start:end] for part, (start, end) in zip(parts, bounds, strict=True)])
+
+
+def assert_same(got: torch.Tensor, want: torch.Tensor) -> None:
+    # Two layers of float32 sums in another order: some 1e-6 of the largest number.
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-4 * float(want.abs().max()))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_ragged_batch_like_transformers(name: str) -> None:
+    model = make(*KINDS[name])
+    sequences = [torch.randint(VOCAB, (length,)) for length in (37, 5, 61)]
+    expected = [model(input_ids=sequence[None]).logits[0] for sequence in sequences]
+    model.set_attn_implementation(ATTENTION)
+    fast = compact(model)
+    assert isinstance(fast, CompactModel)
+    cache = KVCache(model.config, 2, 30 * BLOCK, torch.float32, torch.device("cpu"))
+    for paged, _, bounds in paged_passes(cache):
+        got = fast(input_ids=at(sequences, bounds)[None], paged=paged).logits[0]
+        assert_same(got, at(expected, bounds))
+        some = torch.tensor([2, 0])
+        kept = fast(input_ids=at(sequences, bounds)[None], paged=paged, logits_to_keep=some).logits[0]
+        torch.testing.assert_close(kept, got[some], rtol=0, atol=1e-4 * float(got.abs().max()))
+
+
+@pytest.mark.parametrize("norm_before_residual", [False, True])
+def test_a_head_like_its_own_modules(head: Eagle3Head, norm_before_residual: bool) -> None:
+    head.midlayer.norm_before_residual = norm_before_residual
+    vocab, width = head.config.vocab_size, head.fc.in_features
+    sequences = [torch.randint(vocab, (length,)) for length in (37, 5, 61)]
+    states = [torch.randn(len(sequence), width) for sequence in sequences]
+    whole = [
+        head(sequence[None], head.combine(aux)[None], torch.arange(len(sequence))[None])
+        for sequence, aux in zip(sequences, states, strict=True)
+    ]
+    head.set_attn_implementation(ATTENTION)
+    fast = compact_head(head)
+    assert isinstance(fast, CompactHead)
+    cache = KVCache(head.config, 1, 30 * BLOCK, torch.float32, torch.device("cpu"))
+    for paged, positions, bounds in paged_passes(cache):
+        combined = fast.combine(at(states, bounds))
+        assert_same(combined, head.combine(at(states, bounds)))
+        normed, following = fast(at(sequences, bounds)[None], combined[None], positions[None], paged=paged)
+        assert_same(normed[0], at([normed[0] for normed, _ in whole], bounds))
+        assert_same(following[0], at([following[0] for _, following in whole], bounds))
+        assert_same(fast.logits(normed[0]), head.logits(normed[0]))
+
+
+def test_a_head_of_another_computation_stays_as_it_is(head: Eagle3Head) -> None:
+    head.set_attn_implementation(ATTENTION)
+    head.midlayer.register_forward_hook(lambda module, args, output: output * 1.5)
+    assert compact_head(head) is head
+
+
+def test_another_activation_stays_with_transformers(head: Eagle3Head) -> None:
+    """GELU is so near to SiLU around zero that the small numbers of an untrained model cannot tell them apart."""
+    head.set_attn_implementation(ATTENTION)
+    head.midlayer.mlp.act_fn = torch.nn.GELU()
+    assert compact_head(head) is head
+    model = make(LlamaForCausalLM, LlamaConfig(hidden_act="gelu", **SIZES))
+    model.set_attn_implementation(ATTENTION)
+    assert compact(model) is model
 
 
 def test_a_sliding_window_stays_with_transformers() -> None:

@@ -1,0 +1,98 @@
+// The parts of a decoder layer. No ops with contracts: models/compact.py calls them, for dense float32 tensors on the
+// CPU by their addresses, and keeps weights alive. Rows are tokens, one after the other.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "tensor.h"
+
+namespace verispec {
+
+// Each row divided by its root mean square, times a weight (Zhang and Sennrich 2019).
+class RMSNorm {
+ public:
+  RMSNorm(uintptr_t weight, int64_t width, double epsilon);
+
+  // `out` may be `x`. Rows of `out` begin `stride` numbers apart.
+  void operator()(float* out, const float* x, int64_t rows, int64_t stride) const;
+  void operator()(float* out, const float* x, int64_t rows) const { (*this)(out, x, rows, width_); }
+
+ private:
+  const float* weight_;
+  int64_t width_;
+  float epsilon_;
+};
+
+// x W^T + b, for all projections that read one input at once.
+//
+// Output columns are cut into panels of kPanel. A panel has the weights of its columns for the first input, then those
+// for the second, and so on, so that they are read in order; where columns end inside the last one, it is padded. If
+// gated, a panel's first half are columns of the gate and its second the same ones of the other projection, and there
+// is one output for both: silu(gate) * other (Shazeer 2020).
+class Linear {
+ public:
+  static constexpr int64_t kPanel = 32;
+
+  Linear(uintptr_t panels, std::optional<uintptr_t> bias, int64_t inputs, int64_t outputs, bool gated);
+
+  int64_t inputs() const { return inputs_; }
+  int64_t outputs() const { return outputs_; }
+
+  // `residual`, if not null, is added; it may be `out`.
+  void operator()(float* out, const float* x, int64_t rows, const float* residual = nullptr) const;
+
+ private:
+  const float* panels_;
+  const float* bias_;  // in the order of the panels' columns, or null
+  int64_t inputs_, outputs_;
+  bool gated_;
+};
+
+// What a forward pass knows of its batch: the same for every layer.
+struct PagedBatch {
+  // Caches have `num_slots` slots; no other is ever touched, whatever the block table says.
+  PagedBatch(const Tensor& position, const Tensor& slot_mapping, const Tensor& query_start_loc, const Tensor& seq_len,
+             const Tensor& block_table, int64_t block_size, int64_t num_slots);
+
+  int64_t rows() const { return static_cast<int64_t>(positions.size()); }
+  int64_t requests() const { return static_cast<int64_t>(first_slot.size()) - 1; }
+
+  std::vector<int64_t> positions;   // of each token
+  std::vector<int64_t> new_slots;   // where each token's keys and values go; nowhere if negative
+  std::vector<int64_t> first_row;   // of each request, and the end of the last
+  std::vector<int64_t> first_slot;  // in `slots`, of each request, and the end of the last
+  std::vector<int64_t> slots;       // of every position of every sequence
+};
+
+// Softmax attention over the paged KV cache, for a ragged batch of tokens.
+struct PagedAttention {
+  int64_t num_heads, num_kv_heads, head_dim;
+  float scale;
+  const float *cosine, *sine;  // [num_positions, head_dim] of the rotary embedding
+  int64_t num_positions;
+
+  // `qkv` has a token's query heads, key heads and value heads; `cache` a slot's key heads, then its value heads.
+  void operator()(float* out, const float* qkv, const PagedBatch& batch, float* cache) const;
+};
+
+// e^x for x <= 0 within 2 units in the last place, in operations that become vector instructions: x = n ln 2 + r,
+// and e^r by its Taylor series. Below -87 the result would be subnormal; it stays at e^-87, which is as good as zero.
+inline float exponential(float x) {
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  x = std::max(x, -87.0f);
+  const float n = (x * 1.44269504f + kRounder) - kRounder;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts
+  const float series =
+      1 + r * (1 + r * (1.0f / 2 + r * (1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720))))));
+  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
+  float power;
+  std::memcpy(&power, &bits, sizeof power);
+  return series * power;
+}
+
+}  // namespace verispec
