@@ -57,7 +57,8 @@ class Plan:
         if collect_only:
             command.append("--collect-only")
         elif self.processes > 1:
-            command += ["-p", "xdist", f"--numprocesses={self.processes}"]
+            # Each process has neighbouring cases, which share what is dear to load; one that is done takes over some.
+            command += ["-p", "xdist", f"--numprocesses={self.processes}", "--dist=worksteal"]
         return command
 
     def _paths(self, root: Path) -> list[Path]:
