@@ -15,13 +15,13 @@ how fast a row is: any pivots give an interval that is right.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
-from ._logit_keys import key_of, load_ordered, rules, value_of, weight
+from ._logit_keys import Rows, key_of, load_ordered, rules, value_of, weight
 
 CHUNK: tl.constexpr = tl.constexpr(4096)
 GROUP: tl.constexpr = tl.constexpr(64)
@@ -45,6 +45,19 @@ ABOVE: tl.constexpr = tl.constexpr(4)
 DONE: tl.constexpr = tl.constexpr(5)
 
 
+class Search(NamedTuple):
+    """What the rounds leave of each row, as scratch on the device of the logits."""
+
+    state: Any
+    pivots: Any
+    tops: Any
+    """The maxima of its chunks,"""
+    maxima: Any
+    """of its groups,"""
+    measures: Any
+    """and what lies in a chunk above each pivot."""
+
+
 @triton.jit
 def load_groups(maxima, at):
     """The maxima of the groups of a chunk, which is chunk `at` of all rows', as a column."""
@@ -58,36 +71,25 @@ def chunk_ids(chunk):
 
 
 @triton.jit
-def _sample_kernel(
-    state,
-    pivots,
-    logits,
-    logits_stride_0,
-    logits_stride_1,
-    ks,
-    ps,
-    vocabulary,
-    HAS_K: tl.constexpr,
-    HAS_P: tl.constexpr,
-):
+def _sample_kernel(search, rows):
     row = tl.program_id(0).to(tl.int64)
-    k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
-    out = state + row * FIELDS
-    has_k = k < vocabulary
-    tl.store(out + DONE, tl.where(has_k | (p < 1.0), 0.0, 1.0))
+    k, p = rules(rows, row)
+    has_k = k < rows.vocabulary
+    fields = search.state + row * FIELDS
+    tl.store(fields + DONE, tl.where(has_k | (p < 1.0), 0.0, 1.0))
     if (not has_k) & (p >= 1.0):
         return
-    tl.store(out + HIGH, float("inf"))
-    tl.store(out + ABOVE, 0.0)
+    tl.store(fields + HIGH, float("inf"))
+    tl.store(fields + ABOVE, 0.0)
 
     # Runs of 32 neighbours, evenly spread.
     lane = tl.arange(0, SAMPLE)
-    ids = lane // 32 * (tl.maximum(vocabulary // SAMPLE, 1) * 32) + lane % 32
-    mask = ids < vocabulary
-    x = load_ordered(logits + row * logits_stride_0, logits_stride_1, ids, mask)
+    ids = lane // 32 * (tl.maximum(rows.vocabulary // SAMPLE, 1) * 32) + lane % 32
+    mask = ids < rows.vocabulary
+    x = load_ordered(rows, row, ids, mask)
     w = tl.where(x > float("-inf"), tl.where(has_k, 1.0, weight(x, tl.max(x, axis=0))), 0.0)
     whole = tl.where(has_k, tl.sum(mask.to(tl.float32), axis=0), tl.sum(w, axis=0))
-    share = tl.where(has_k, k.to(tl.float32) / vocabulary, p)
+    share = tl.where(has_k, k.to(tl.float32) / rows.vocabulary, p)
     # Three standard deviations to each side, and two tokens for the smallest shares.
     spread = 3.0 * tl.sqrt(share * (1.0 - share) * tl.sum(w * w, axis=0)) + 2.0
     least = tl.maximum(share * whole - spread, 1e-30)
@@ -103,7 +105,7 @@ def _sample_kernel(
         high = tl.where(has_least, high | bit, high)
         low = tl.where(has_most, low | bit, low)
         bit = bit >> 1
-    store_pivots(pivots + row * PIVOTS, float("-inf"), value_of(low), value_of(high), PIVOTS - 2)
+    store_pivots(search.pivots + row * PIVOTS, float("-inf"), value_of(low), value_of(high), PIVOTS - 2)
 
 
 @triton.jit
@@ -118,79 +120,51 @@ def store_pivots(pivots, bound, low, high, parts):
 
 
 @triton.jit
-def _measure_kernel(
-    maxima,
-    tops,
-    measures,
-    state,
-    pivots,
-    logits,
-    logits_stride_0,
-    logits_stride_1,
-    ks,
-    ps,
-    chunks,
-    vocabulary,
-    FIRST: tl.constexpr,
-    HAS_K: tl.constexpr,
-    HAS_P: tl.constexpr,
-):
+def _measure_kernel(search, rows, FIRST: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
-    if tl.load(state + row * FIELDS + DONE) != 0.0:
+    if tl.load(search.state + row * FIELDS + DONE) != 0.0:
         return
-    row_pivots = pivots + row * PIVOTS
-    at = row * chunks + chunk
+    pivots = search.pivots + row * PIVOTS
+    at = row * rows.chunks + chunk
     ids = chunk_ids(chunk)
-    mask = ids < vocabulary
+    mask = ids < rows.vocabulary
     if not FIRST:
-        mask = mask & (load_groups(maxima, at) > tl.load(row_pivots))
-    x = load_ordered(logits + row * logits_stride_0, logits_stride_1, ids, mask)
+        mask = mask & (load_groups(search.maxima, at) > tl.load(pivots))
+    x = load_ordered(rows, row, ids, mask)
     if FIRST:
         group_tops = tl.max(x, axis=1)
-        tl.store(maxima + at * GROUPS + tl.arange(0, GROUPS), group_tops)
+        tl.store(search.maxima + at * GROUPS + tl.arange(0, GROUPS), group_tops)
         top = tl.max(group_tops, axis=0)
-        tl.store(tops + at, top)
+        tl.store(search.tops + at, top)
     else:
-        top = tl.load(tops + at)
+        top = tl.load(search.tops + at)
     w = tl.full(x.shape, 1.0, tl.float32)
-    if HAS_P:
-        k, _p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
-        w = tl.where(k < vocabulary, w, weight(x, top))
+    if rows.p is not None:
+        k, _p = rules(rows, row)
+        w = tl.where(k < rows.vocabulary, w, weight(x, top))
     for i in tl.static_range(PIVOTS):
-        is_above = x > tl.load(row_pivots + i)
-        tl.store(measures + at * PIVOTS + i, tl.sum(tl.where(is_above, w, 0.0)))
+        is_above = x > tl.load(pivots + i)
+        tl.store(search.measures + at * PIVOTS + i, tl.sum(tl.where(is_above, w, 0.0)))
 
 
 @triton.jit
-def _decide_kernel(
-    state,
-    pivots,
-    tops,
-    measures,
-    ks,
-    ps,
-    chunks,
-    vocabulary,
-    FIRST: tl.constexpr,
-    HAS_K: tl.constexpr,
-    HAS_P: tl.constexpr,
-    PADDED: tl.constexpr,
-):
+def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
-    fields = state + row * FIELDS
+    fields = search.state + row * FIELDS
     if tl.load(fields + DONE) != 0.0:
         return
-    k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
+    k, p = rules(rows, row)
+    has_k = k < rows.vocabulary
     lane = tl.arange(0, PADDED)
-    is_chunk = lane < chunks
+    is_chunk = lane < rows.chunks
     i = tl.arange(0, PIVOTS)
-    at = (row * chunks + lane[:, None]) * PIVOTS + i[None, :]
-    measure = tl.load(measures + at, mask=is_chunk[:, None], other=0.0)
-    chunk_tops = tl.load(tops + row * chunks + lane, mask=is_chunk, other=float("-inf"))
+    at = (row * rows.chunks + lane[:, None]) * PIVOTS + i[None, :]
+    measure = tl.load(search.measures + at, mask=is_chunk[:, None], other=0.0)
+    chunk_tops = tl.load(search.tops + row * rows.chunks + lane, mask=is_chunk, other=float("-inf"))
     top = tl.max(chunk_tops, axis=0)
     # A chunk's mass is relative to its own maximum.
-    measure = tl.sum(measure * tl.where(k < vocabulary, 1.0, weight(chunk_tops, top))[:, None], axis=0)
+    measure = tl.sum(measure * tl.where(has_k, 1.0, weight(chunk_tops, top))[:, None], axis=0)
     if FIRST:
         total = tl.sum(tl.where(i == 0, measure, 0.0), axis=0)
         tl.store(fields + TOTAL, total)
@@ -198,8 +172,8 @@ def _decide_kernel(
     else:
         total = tl.load(fields + TOTAL)
     # The smallest number stands for zero: the first token is always part of the answer.
-    need = tl.where(k < vocabulary, k.to(tl.float32), tl.maximum(p * total, 1e-30))
-    pivot = tl.load(pivots + row * PIVOTS + i)
+    need = tl.where(has_k, k.to(tl.float32), tl.maximum(p * total, 1e-30))
+    pivot = tl.load(search.pivots + row * PIVOTS + i)
     best = tl.max(tl.where(measure >= need, i, 0), axis=0)
     low = tl.max(tl.where(i == best, pivot, float("-inf")), axis=0)
     high = tl.minimum(tl.load(fields + HIGH), top)
@@ -211,56 +185,31 @@ def _decide_kernel(
     tl.store(fields + HIGH, high)
     tl.store(fields + ABOVE, above)
     # No token of the interval measures less than one at its lower bound.
-    least = tl.where(k < vocabulary, 1.0, weight(low, top))
+    least = tl.where(has_k, 1.0, weight(low, top))
     is_few = tl.sum(tl.where(i == best, measure, 0.0), axis=0) - above <= FEW * least
     tl.store(fields + DONE, (is_few | (low >= high)).to(tl.float32))
     high = tl.minimum(high, 3.0e38)
     start = tl.maximum(low, high - REACH)
-    store_pivots(pivots + row * PIVOTS, low, start + (high - start) * 0.25, high, PIVOTS + 0)
+    store_pivots(search.pivots + row * PIVOTS, low, start + (high - start) * 0.25, high, PIVOTS + 0)
 
 
-class Intervals:
-    """The state of every row, and the maxima of its groups, as scratch on the device of the logits."""
+def find_intervals(rows: Rows) -> Search:
+    """Search every row; the state of a row without a rule holds nothing."""
+    count = rows.logits.shape[0]
 
-    def __init__(self, logits: Any, k: Any, p: Any) -> None:
-        rows, vocabulary = logits.shape
-        self.chunks = triton.cdiv(vocabulary, CHUNK.value)
-        self.padded = triton.next_power_of_2(self.chunks)
+    def scratch(*shape: int) -> Any:
+        return torch.empty((count, *shape), dtype=torch.float32, device=rows.logits.device)
 
-        def scratch(*shape: int) -> Any:
-            return torch.empty((rows, *shape), dtype=torch.float32, device=logits.device)
-
-        self.state = scratch(FIELDS.value)
-        self.maxima = scratch(self.chunks, GROUPS.value)
-        pivots, tops, measures = scratch(PIVOTS.value), scratch(self.chunks), scratch(self.chunks, PIVOTS.value)
-        row = (logits, *logits.stride(), k, p)
-        has = {"HAS_K": k is not None, "HAS_P": p is not None}
-        _sample_kernel[(rows,)](self.state, pivots, *row, vocabulary, num_warps=8, **has)
-        for i in range(ROUNDS):
-            _measure_kernel[(rows, self.chunks)](
-                self.maxima,
-                tops,
-                measures,
-                self.state,
-                pivots,
-                *row,
-                self.chunks,
-                vocabulary,
-                FIRST=i == 0,
-                num_warps=4,
-                **has,
-            )
-            _decide_kernel[(rows,)](
-                self.state,
-                pivots,
-                tops,
-                measures,
-                k,
-                p,
-                self.chunks,
-                vocabulary,
-                FIRST=i == 0,
-                PADDED=self.padded,
-                num_warps=1,
-                **has,
-            )
+    search = Search(
+        state=scratch(FIELDS.value),
+        pivots=scratch(PIVOTS.value),
+        tops=scratch(rows.chunks),
+        maxima=scratch(rows.chunks, GROUPS.value),
+        measures=scratch(rows.chunks, PIVOTS.value),
+    )
+    padded = triton.next_power_of_2(rows.chunks)
+    _sample_kernel[(count,)](search, rows, num_warps=8)
+    for i in range(ROUNDS):
+        _measure_kernel[(count, rows.chunks)](search, rows, FIRST=i == 0, num_warps=4)
+        _decide_kernel[(count,)](search, rows, FIRST=i == 0, PADDED=padded, num_warps=1)
+    return search

@@ -1,24 +1,46 @@
-"""Rows of logits for top-k and top-p: how a logit is read, its place in the order, its weight, the rules of a row."""
+"""Rows of logits for top-k and top-p: their rules, how a logit is read, its place in the order, its weight."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
-from ._logits import exp, nan_as_lowest
+from ._logits import exp, load_logits, nan_as_lowest
+
+
+class Rows(NamedTuple):
+    """Logits [rows, vocabulary], and k and p of each row or None."""
+
+    logits: Any
+    row_stride: Any
+    id_stride: Any
+    k: Any
+    p: Any
+    vocabulary: Any
+    chunks: Any
+    """In how many parts the programs read a row."""
 
 
 @triton.jit
-def ordered(x):
-    """Logits as float32 for comparisons: NaN as minus infinity, minus zero as zero."""
-    x = nan_as_lowest(x.to(tl.float32))
+def rules(rows, row):
+    """k and p of a row; the vocabulary and 1 where it has no such rule."""
+    k = rows.vocabulary + tl.zeros((), tl.int32)
+    p = tl.full((), 1.0, tl.float32)
+    if rows.k is not None:
+        given = tl.load(rows.k + row).to(tl.int64)
+        k = tl.where((given < 1) | (given > rows.vocabulary), rows.vocabulary, given).to(tl.int32)
+    if rows.p is not None:
+        p = tl.maximum(tl.load(rows.p + row), 0.0)
+    return k, p
+
+
+@triton.jit
+def load_ordered(rows, row, ids, mask):
+    """Logits as float32 for comparisons: NaN and masked lanes as minus infinity, minus zero as zero."""
+    x = load_logits(rows.logits + row * rows.row_stride, rows.id_stride, ids, mask)
     return tl.where(x == 0.0, 0.0, x)
-
-
-@triton.jit
-def load_ordered(row, stride, ids, mask):
-    """Logits for comparisons; masked lanes are minus infinity."""
-    return ordered(tl.load(row + ids.to(tl.int64) * stride, mask=mask, other=float("-inf")))
 
 
 @triton.jit
@@ -39,16 +61,3 @@ def value_of(key):
 def weight(x, top):
     """exp(x - top), also where both are infinite."""
     return tl.where(x == top, 1.0, exp(x - top))
-
-
-@triton.jit
-def rules(ks, ps, row, vocabulary, HAS_K: tl.constexpr, HAS_P: tl.constexpr):
-    """k and p of a row; `vocabulary` and 1 where it has no such rule."""
-    k = vocabulary + tl.zeros((), tl.int32)
-    p = tl.full((), 1.0, tl.float32)
-    if HAS_K:
-        given = tl.load(ks + row).to(tl.int64)
-        k = tl.where((given < 1) | (given > vocabulary), vocabulary, given).to(tl.int32)
-    if HAS_P:
-        p = tl.maximum(tl.load(ps + row), 0.0)
-    return k, p

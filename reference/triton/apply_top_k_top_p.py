@@ -20,19 +20,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ._interval import (
-    ABOVE,
-    CHUNK,
-    FIELDS,
-    HIGH,
-    LOW,
-    TOP,
-    TOTAL,
-    Intervals,
-    chunk_ids,
-    load_groups,
-)
-from ._logit_keys import key_of, load_ordered, rules, value_of, weight
+from ._interval import ABOVE, CHUNK, FIELDS, HIGH, LOW, TOP, TOTAL, chunk_ids, find_intervals, load_groups
+from ._logit_keys import Rows, key_of, load_ordered, rules, value_of, weight
 
 ALL: tl.constexpr = tl.constexpr(2**30)
 WINDOW = 8192
@@ -40,34 +29,20 @@ WINDOW = 8192
 
 
 @triton.jit
-def _gather_kernel(
-    places,
-    lengths,
-    state,
-    maxima,
-    logits,
-    logits_stride_0,
-    logits_stride_1,
-    ks,
-    ps,
-    chunks,
-    vocabulary,
-    HAS_K: tl.constexpr,
-    HAS_P: tl.constexpr,
-):
+def _gather_kernel(places, lengths, search, rows):
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
-    k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
-    if (k >= vocabulary) & (p >= 1.0):
+    k, p = rules(rows, row)
+    if (k >= rows.vocabulary) & (p >= 1.0):
         return
-    low = tl.load(state + row * FIELDS + LOW)
+    low = tl.load(search.state + row * FIELDS + LOW)
     # With both rules top-p is over the first k, which all lie above the interval's lower bound.
-    has_both = (k < vocabulary) & (p < 1.0)
-    high = tl.where(has_both, float("inf"), tl.load(state + row * FIELDS + HIGH))
-    at = row * chunks + chunk
+    has_both = (k < rows.vocabulary) & (p < 1.0)
+    high = tl.where(has_both, float("inf"), tl.load(search.state + row * FIELDS + HIGH))
+    at = row * rows.chunks + chunk
     ids = chunk_ids(chunk)
-    mask = (ids < vocabulary) & (load_groups(maxima, at) > low)
-    x = load_ordered(logits + row * logits_stride_0, logits_stride_1, ids, mask)
+    mask = (ids < rows.vocabulary) & (load_groups(search.maxima, at) > low)
+    x = load_ordered(rows, row, ids, mask)
     is_in = ((x > low) & (x <= high)).to(tl.int32)
     in_group = tl.sum(is_in, axis=1)
     before = tl.cumsum(in_group, axis=0) - in_group
@@ -79,12 +54,13 @@ def _gather_kernel(
 @triton.jit
 def load_gathered(gathered, start, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
     """`COLUMNS` gathered logits of every chunk and their ids; past a chunk's end minus infinity, which is never one."""
-    places, length, _longest, logits, stride = gathered
+    rows, row, places, length, _longest = gathered
     chunk = tl.arange(0, PADDED)[:, None]
     column = start + tl.arange(0, COLUMNS)[None, :]
     mask = column < length[:, None]
-    ids = chunk * CHUNK + tl.load(places + chunk * CHUNK + column, mask=mask, other=0).to(tl.int32)
-    return load_ordered(logits, stride, ids, mask), ids
+    at = (row * rows.chunks + chunk) * CHUNK + column
+    ids = chunk * CHUNK + tl.load(places + at, mask=mask, other=0).to(tl.int32)
+    return load_ordered(rows, row, ids, mask), ids
 
 
 @triton.jit
@@ -101,7 +77,7 @@ def measure_from(x, gathered, key, top, BY_COUNT: tl.constexpr, COLUMNS: tl.cons
     `x` are the first columns, which nearly always are all: they stay in registers.
     """
     measure = measure_of(x, key, top, BY_COUNT)
-    for start in range(COLUMNS, gathered[2], COLUMNS):
+    for start in range(COLUMNS, gathered[4], COLUMNS):
         more, _ids = load_gathered(gathered, start, COLUMNS, PADDED)
         measure += measure_of(more, key, top, BY_COUNT)
     return measure
@@ -122,7 +98,7 @@ def largest_key(x, gathered, floor, need, top, BY_COUNT: tl.constexpr, COLUMNS: 
 @triton.jit
 def last_tie(gathered, key, kept, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
     """The id of the last of the `kept` first tokens that have a key: they stand chunk by chunk, in order."""
-    longest = gathered[2]
+    longest = gathered[4]
     ties = tl.zeros((PADDED,), tl.int32)
     for start in range(0, longest, COLUMNS):
         x, _ids = load_gathered(gathered, start, COLUMNS, PADDED)
@@ -139,54 +115,36 @@ def last_tie(gathered, key, kept, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
 
 
 @triton.jit
-def _select_kernel(
-    nth_logits,
-    last_ids,
-    places,
-    lengths,
-    state,
-    logits,
-    logits_stride_0,
-    logits_stride_1,
-    ks,
-    ps,
-    chunks,
-    vocabulary,
-    HAS_K: tl.constexpr,
-    HAS_P: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    PADDED: tl.constexpr,
-):
+def _select_kernel(nth_logits, last_ids, places, lengths, search, rows, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
-    k, p = rules(ks, ps, row, vocabulary, HAS_K, HAS_P)
-    if (k >= vocabulary) & (p >= 1.0):
+    k, p = rules(rows, row)
+    has_k = k < rows.vocabulary
+    if (not has_k) & (p >= 1.0):
         tl.store(nth_logits + row, float("-inf"))
         tl.store(last_ids + row, -1)
         return
-    fields = state + row * FIELDS
+    fields = search.state + row * FIELDS
     top = tl.load(fields + TOP)
     lane = tl.arange(0, PADDED)
-    length = tl.load(lengths + row * chunks + lane, mask=lane < chunks, other=0)
-    row_logits = logits + row * logits_stride_0
-    gathered = (places + row * chunks * CHUNK, length, tl.max(length, axis=0), row_logits, logits_stride_1)
+    length = tl.load(lengths + row * rows.chunks + lane, mask=lane < rows.chunks, other=0)
+    gathered = (rows, row, places, length, tl.max(length, axis=0))
     x, _ids = load_gathered(gathered, 0, COLUMNS, PADDED)
 
     # Key 0 is below every token's: it keeps them all.
     nth = tl.zeros((), tl.uint32)
     kept = tl.full((), ALL, tl.int32)
-    has_both = (k < vocabulary) & (p < 1.0)
-    above = tl.where(has_both, 0.0, tl.load(fields + ABOVE))
-    if HAS_K:  # noqa: SIM102 -- decided when the kernel is compiled
-        if k < vocabulary:
+    above = tl.where(has_k & (p < 1.0), 0.0, tl.load(fields + ABOVE))
+    if rows.k is not None:  # noqa: SIM102 -- decided when the kernel is compiled
+        if has_k:
             nth = largest_key(x, gathered, nth, k - above, top, True, COLUMNS, PADDED)
             if nth > 0:
                 more = measure_from(x, gathered, nth + 1, top, True, COLUMNS, PADDED)
                 kept = k - (above + more).to(tl.int32)
-    if HAS_P:  # noqa: SIM102
+    if rows.p is not None:  # noqa: SIM102
         if p < 1.0:
             kth = nth
             mass = measure_from(x, gathered, kth + 1, top, False, COLUMNS, PADDED)
-            if k < vocabulary:
+            if has_k:
                 if kth > 0:
                     mass += kept.to(tl.float32) * weight(value_of(kth), top)
                 target = p * mass
@@ -206,27 +164,15 @@ def _select_kernel(
 
 
 @triton.jit
-def _mask_kernel(
-    output,
-    output_stride_0,
-    output_stride_1,
-    logits,
-    logits_stride_0,
-    logits_stride_1,
-    nth_logits,
-    last_ids,
-    maxima,
-    chunks,
-    vocabulary,
-):
+def _mask_kernel(output, output_stride_0, output_stride_1, nth_logits, last_ids, maxima, rows):
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
     ids = chunk_ids(chunk)
-    mask = ids < vocabulary
+    mask = ids < rows.vocabulary
     nth = tl.load(nth_logits + row)
     # A group of which nothing stays need not be read. Rows without a rule have no maxima: nothing is less than -inf.
-    is_out = load_groups(maxima, row * chunks + chunk) < nth
-    row_logits = logits + row * logits_stride_0 + ids.to(tl.int64) * logits_stride_1
+    is_out = load_groups(maxima, row * rows.chunks + chunk) < nth
+    row_logits = rows.logits + row * rows.row_stride + ids.to(tl.int64) * rows.id_stride
     raw = tl.load(row_logits, mask=mask & ~is_out, other=float("-inf"))
     x = raw.to(tl.float32)
     # False for NaN.
@@ -236,32 +182,22 @@ def _mask_kernel(
 
 
 def apply_top_k_top_p(*, output: Any, logits: Any, k: Any, p: Any) -> None:
-    rows, vocabulary = logits.shape
-    if rows == 0:
+    count, vocabulary = logits.shape
+    if count == 0:
         return
     k = None if k is None else k.contiguous()
     p = None if p is None else p.contiguous()
-    has = {"HAS_K": k is not None, "HAS_P": p is not None}
-    found = Intervals(logits, k, p)
-    chunks, padded = found.chunks, found.padded
-    places = torch.empty((rows, chunks, CHUNK.value), dtype=torch.int16, device=logits.device)
-    lengths = torch.empty((rows, chunks), dtype=torch.int32, device=logits.device)
-    nth_logits = torch.empty(rows, dtype=torch.float32, device=logits.device)
-    last_ids = torch.empty(rows, dtype=torch.int32, device=logits.device)
-    row = (logits, *logits.stride(), k, p, chunks, vocabulary)
-    _gather_kernel[(rows, chunks)](places, lengths, found.state, found.maxima, *row, num_warps=8, **has)
-    _select_kernel[(rows,)](
-        nth_logits,
-        last_ids,
-        places,
-        lengths,
-        found.state,
-        *row,
-        COLUMNS=max(WINDOW // padded, 1),
-        PADDED=padded,
-        num_warps=16,
-        **has,
+    chunks = triton.cdiv(vocabulary, CHUNK.value)
+    padded = triton.next_power_of_2(chunks)
+    rows = Rows(logits, *logits.stride(), k, p, vocabulary, chunks)
+    search = find_intervals(rows)
+    places = torch.empty((count, chunks, CHUNK.value), dtype=torch.int16, device=logits.device)
+    lengths = torch.empty((count, chunks), dtype=torch.int32, device=logits.device)
+    nth_logits = torch.empty(count, dtype=torch.float32, device=logits.device)
+    last_ids = torch.empty(count, dtype=torch.int32, device=logits.device)
+    _gather_kernel[(count, chunks)](places, lengths, search, rows, num_warps=8)
+    columns = min(max(WINDOW // padded, 1), CHUNK.value)
+    _select_kernel[(count,)](
+        nth_logits, last_ids, places, lengths, search, rows, COLUMNS=columns, PADDED=padded, num_warps=16
     )
-    _mask_kernel[(rows, chunks)](
-        output, *output.stride(), logits, *logits.stride(), nth_logits, last_ids, found.maxima, chunks, vocabulary
-    )
+    _mask_kernel[(count, chunks)](output, *output.stride(), nth_logits, last_ids, search.maxima, rows, num_warps=4)
