@@ -190,7 +190,7 @@ def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
     tl.store(fields + DONE, (is_few | (low >= high)).to(tl.float32))
     high = tl.minimum(high, 3.0e38)
     start = tl.maximum(low, high - REACH)
-    store_pivots(search.pivots + row * PIVOTS, low, start + (high - start) * 0.25, high, PIVOTS + 0)
+    store_pivots(search.pivots + row * PIVOTS, low, start + (high - start) / PIVOTS, high, PIVOTS - 1)
 
 
 def find_intervals(rows: Rows) -> Search:
