@@ -87,7 +87,6 @@ class RequestStateSampling:
     def __init__(self, options: LoadOptions, vocab_size: int, draws: bool, device: torch.device) -> None:
         self._sampler = RequestStateSampler()
         self._device = device
-        self._vocab_size = vocab_size
         count = options.max_num_seqs
         self._owners: list[RequestState | None] = [None] * count
         self._temperature = torch.zeros(count, device=device)
@@ -151,7 +150,7 @@ class RequestStateSampling:
         self._owners[slot] = request
         self._temperature[slot] = params.temperature
         self._seed[slot] = (request.seed + 2**63) % 2**64 - 2**63
-        self._top_k[slot] = min(params.top_k or self._vocab_size, self._vocab_size)
+        self._top_k[slot] = params.top_k
         self._top_p[slot] = params.top_p
         self._min_p[slot] = params.min_p
 

@@ -30,7 +30,7 @@ class RequestStates:
     Attributes:
         temperature: [R] float32; 0 is greedy.
         seed: [R] int64, of the request's random numbers; unseeded requests need one too.
-        top_k: [R] int32, V keeps all; None when no request uses it, as are the next two.
+        top_k: [R] int32, 0 or V keeps all; None when no request uses it, as are the next two.
         top_p: [R] float32, 1 keeps all.
         min_p: [R] float32, 0 keeps all.
         draft_logits: [R, K, V] float32, what the drafts of each step were drawn from, before temperature; the drafter
