@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import inspect
 import operator
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from verispec.reference.contracts._model import REQUIRED, Contract, Cumulative, Scalar, Tensor
+from verispec.reference.contracts._plan import MISSING, Layout, Plan, plan_of
 from verispec.reference.contracts._view import View, injective, share_memory, span, view_of
 
-_MISSING: Final = object()
+_COMPARED: Final = frozenset({int, float, bool, type(None), type(MISSING)})
+_MOST_KNOWN: Final = 256
 _TENSOR: Final = "a strided torch tensor or an aligned NumPy array of native byte order"
 
 
@@ -37,7 +37,7 @@ def bind(contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
     Raises ContractError for a parameter that is missing, unknown or given twice.
     """
-    plan = _plan(contract)
+    plan = plan_of(contract)
     if len(args) > len(plan.names):
         raise ContractError(contract.name, "arguments", f"at most {len(plan.names)}", f"{len(args)} positional ones")
     bound = dict(zip(plan.names, args, strict=False))
@@ -49,7 +49,7 @@ def bind(contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         bound[name] = value
     if len(bound) < len(plan.names):
         for name, default in plan.defaults.items():
-            if name not in bound and default is not _MISSING:
+            if name not in bound and default is not MISSING:
                 if default is REQUIRED:
                     raise ContractError(contract.name, name, "a value", "none: the argument is missing")
                 bound[name] = default
@@ -73,131 +73,79 @@ def check(contract: Contract, bound: Mapping[str, Any], device: str = "") -> dic
     `device` is the kind of device that the kernel runs on (``"cpu"``, ``"cuda"``); without it, all
     tensors must only agree. Returns the scalars as plain Python numbers and the tensors as `View`.
     """
-    plan = _plan(contract)
+    plan = plan_of(contract)
+    views = {tensor.name: view_of(bound.get(tensor.name)) for tensor in plan.tensors}
+    signature = _signature(plan, bound, views, device)
+    layout = None if signature is None else plan.known.get(signature)
+    if layout is None:
+        layout = _layout(plan, bound, views, device)
+        if signature is not None:
+            if len(plan.known) == _MOST_KNOWN:
+                plan.known.clear()
+            plan.known[signature] = layout
+    if layout.device == "cpu":
+        for tensor in plan.counted:
+            if views[tensor.name] is not None:
+                used = plan.axes[tensor.name][0].value(layout.sizes)
+                counts = _numpy(bound[tensor.name])[:used]
+                if used and tensor.cumulative:
+                    _check_cumulative(contract, tensor, tensor.cumulative, counts, layout.sizes)
+                if used and tensor.within:
+                    _check_within(contract, tensor, counts, _numpy(bound[tensor.within])[: used + 1])
+    _check_overlap(plan, views, layout)
+    return layout.scalars | views
+
+
+def _signature(
+    plan: Plan, bound: Mapping[str, Any], views: Mapping[str, View | None], device: str
+) -> tuple[Any, ...] | None:
+    """What decides whether a call fits, but for values and addresses; None if it has parts that are not compared."""
+    values = [bound.get(scalar.name, MISSING) for scalar in plan.scalars]
+    kinds = tuple(map(type, values))  # For True, 1 and 1.0 are equal.
+    if not _COMPARED.issuperset(kinds):
+        return None
+    layouts = []
+    for name, view in views.items():
+        if view is None and bound.get(name) is not None:
+            return None
+        layouts.append(view and view[1:])
+    return device, *values, *kinds, *layouts
+
+
+def _layout(plan: Plan, bound: Mapping[str, Any], views: Mapping[str, View | None], device: str) -> Layout:
+    """Check all that does not depend on values and addresses."""
+    contract = plan.contract
     sizes: dict[str, int] = {}
-    seen: dict[str, Any] = {}
+    scalars: dict[str, Any] = {}
     for scalar in plan.scalars:
         if scalar.name in bound:
-            seen[scalar.name] = value = _scalar(contract, scalar, bound[scalar.name])
+            scalars[scalar.name] = value = _scalar(contract, scalar, bound[scalar.name])
             if isinstance(value, int):
                 sizes[scalar.name] = value
                 if scalar.axis:
                     sizes[scalar.axis] = value
-    views: dict[str, View] = {}
+    present: dict[str, View] = {}
     for tensor in plan.tensors:
-        seen[tensor.name] = view = _view(contract, tensor, bound[tensor.name], bound)
+        view = views[tensor.name]
+        _check_tensor(contract, tensor, view, bound)
         if view is not None:
-            views[tensor.name] = view
+            present[tensor.name] = view
             device = device or view.device
             if view.device != device:
                 raise ContractError(contract.name, tensor.name, f"a tensor on {device}", f"one on {view.device}")
-    _check_shapes(contract, plan, views, sizes)
+    _check_shapes(contract, plan, present, sizes)
     for scalar in plan.related:
         if scalar.name in bound:
-            _check_related(contract, scalar, seen[scalar.name], views, sizes)
-    if device == "cpu":
-        for tensor in plan.counted:
-            if tensor.name in views:
-                used = plan.axes[tensor.name][0].value(sizes)
-                counts = _numpy(bound[tensor.name])[:used]
-                if used and tensor.cumulative:
-                    _check_cumulative(contract, tensor, tensor.cumulative, counts, sizes)
-                if used and tensor.within:
-                    _check_within(contract, tensor, counts, _numpy(bound[tensor.within])[: used + 1])
-    _check_overlap(contract, plan, views)
-    return seen
-
-
-# Contracts are compiled once: what is on a kernel's path looks nothing up in them.
-
-
-class _Axis(NamedTuple):
-    """One entry of a shape: the sum of `terms`, each a sign and factors that are axes or numbers."""
-
-    text: str
-    at_least: bool
-    terms: tuple[tuple[int, tuple[str | int, ...]], ...]
-
-    def value(self, sizes: Mapping[str, int]) -> int:
-        total = 0
-        for sign, factors in self.terms:
-            product = sign
-            for factor in factors:
-                product *= factor if isinstance(factor, int) else sizes[factor]
-            total += product
-        return total
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    contract: Contract
-    names: tuple[str, ...]
-    defaults: dict[str, Any]
-    scalars: tuple[Scalar, ...]
-    related: tuple[Scalar, ...]
-    tensors: tuple[Tensor, ...]
-    written: frozenset[str]
-    aliases: frozenset[tuple[str, str]]
-    counted: tuple[Tensor, ...]
-    axes: dict[str, tuple[_Axis, ...]]
-    solved: tuple[tuple[str, str, int, int], ...]
-    """Dimensions that are one axis and a constant: axis, tensor, dimension, constant."""
-    bounded: tuple[tuple[str, int, _Axis], ...]
-    """All other dimensions: tensor, dimension, expression."""
-    like: tuple[Tensor, ...]
-
-
-_plans: dict[int, _Plan] = {}
-
-
-def _plan(contract: Contract) -> _Plan:
-    # By identity: hashing a contract would cost more than the check. The plan keeps its contract alive.
-    plan = _plans.get(id(contract))
-    if plan is None:
-        plan = _plans[id(contract)] = _compile(contract)
-    return plan
-
-
-def _compile(contract: Contract) -> _Plan:
-    scalars = tuple(p for p in contract.params if isinstance(p, Scalar))
-    axes = {t.name: tuple(_parse(str(axis)) for axis in t.shape) for t in contract.tensors}
-    solved: list[tuple[str, str, int, int]] = []
-    bounded: list[tuple[str, int, _Axis]] = []
-    # Inputs come first, so that a wrong output is blamed and not the inputs that agree.
-    for tensor in sorted(contract.tensors, key=lambda t: t.written):
-        for dimension, axis in enumerate(axes[tensor.name]):
-            (_, first), *rest = axis.terms
-            constants = [sign * factors[0] for sign, factors in rest if isinstance(factors[0], int)]
-            if not axis.at_least and len(first) == 1 and isinstance(first[0], str) and len(constants) == len(rest):
-                solved.append((first[0], tensor.name, dimension, sum(constants)))
-            else:
-                bounded.append((tensor.name, dimension, axis))
-    return _Plan(
-        contract=contract,
-        names=tuple(p.name for p in contract.params),
-        defaults={
-            p.name: _MISSING if isinstance(p, Scalar) and p.tuning and p.default is REQUIRED else p.default
-            for p in contract.params
-        },
-        scalars=scalars,
-        related=tuple(s for s in scalars if s.stride_of or s.like or isinstance(s.minimum, str)),
-        tensors=contract.tensors,
-        written=frozenset(t.name for t in contract.outputs),
-        aliases=frozenset((t.name, t.may_alias) for t in contract.tensors if t.may_alias),
-        counted=tuple(t for t in contract.tensors if t.cumulative or t.within),
-        axes=axes,
-        solved=tuple(solved),
-        bounded=tuple(bounded),
-        like=tuple(t for t in contract.tensors if t.like),
-    )
-
-
-def _parse(text: str) -> _Axis:
-    terms = [
-        (-1 if sign == "-" else 1, tuple(int(f) if f.isdigit() else f for f in term.split("*")))
-        for sign, term in re.findall(r"([+-]?)([^+-]+)", text.removeprefix(">="))
-    ]
-    return _Axis(text, text.startswith(">="), tuple(terms))
+            _check_related(contract, scalar, scalars[scalar.name], present, sizes)
+    reach = []
+    for name, view in present.items():
+        if 0 not in view.shape:
+            low, high = span(view)
+            reach.append((name, low - view.pointer, high - view.pointer))
+            if not view.dense and name in plan.written and not injective(view):
+                got = f"shape {_shape(view.shape)} with strides {_shape(view.strides)}"
+                raise ContractError(contract.name, name, "memory of its own for every element", got)
+    return Layout(scalars, sizes, device, tuple(reach))
 
 
 def _scalar(contract: Contract, scalar: Scalar, value: Any) -> Any:
@@ -211,18 +159,18 @@ def _scalar(contract: Contract, scalar: Scalar, value: Any) -> Any:
         is_bool = isinstance(value, bool) or type(value).__name__ == "bool"
         try:
             if kind is bool:
-                plain = bool(value) if is_bool else _MISSING
+                plain = bool(value) if is_bool else MISSING
             elif kind is int:
-                plain = _MISSING if is_bool else operator.index(value)
+                plain = MISSING if is_bool else operator.index(value)
             elif kind is float:
-                plain = _MISSING if isinstance(value, str) else float(value)
+                plain = MISSING if isinstance(value, str) else float(value)
                 if isinstance(value, int) and plain != value:
-                    plain = _MISSING
+                    plain = MISSING
             elif kind is list:
                 plain = list(value)
         except (TypeError, ValueError):
-            plain = _MISSING
-        if plain is _MISSING:
+            plain = MISSING
+        if plain is MISSING:
             raise ContractError(contract.name, scalar.name, _article(kind.__name__), repr(value))
     minimum = scalar.minimum
     if minimum is not None and not isinstance(minimum, str) and not plain >= minimum:
@@ -255,32 +203,25 @@ def _holds(dtype: str, value: float) -> bool:
     return float(value).is_integer() and low <= int(value) < 2**bits
 
 
-def _view(contract: Contract, tensor: Tensor, value: Any, bound: Mapping[str, Any]) -> View | None:
-    if value is None:
+def _check_tensor(contract: Contract, tensor: Tensor, view: View | None, bound: Mapping[str, Any]) -> None:
+    if bound[tensor.name] is None:
         flag = tensor.required_if.removeprefix("not ")
         if tensor.optional and (not flag or bool(bound[flag]) == (flag != tensor.required_if)):
-            return None
+            return
         why = f" with {flag}={bound[flag]}" if tensor.optional else ""
         raise ContractError(contract.name, tensor.name, f"a tensor{why}", "None")
-    view = view_of(value)
     if view is None:
-        raise ContractError(contract.name, tensor.name, _TENSOR, type(value).__name__)
+        raise ContractError(contract.name, tensor.name, _TENSOR, type(bound[tensor.name]).__name__)
     if view.dtype not in tensor.dtypes:
         raise ContractError(contract.name, tensor.name, f"dtype {' or '.join(tensor.dtypes)}", view.dtype)
     rank = len(tensor.shape)
     if len(view.shape) != rank and not (tensor.shape[-1] == 1 and len(view.shape) == rank - 1):
         raise ContractError(contract.name, tensor.name, f"shape {_shape(tensor.shape)}", _shape(view.shape))
-    if tensor.written and not _writeable(value):
+    if tensor.written and not view.writeable:
         raise ContractError(contract.name, tensor.name, "memory that may be written", "a read-only array")
-    return view
 
 
-def _writeable(value: Any) -> bool:
-    flags = getattr(value, "flags", None)
-    return flags is None or bool(flags.writeable)
-
-
-def _check_shapes(contract: Contract, plan: _Plan, views: Mapping[str, View], sizes: dict[str, int]) -> None:
+def _check_shapes(contract: Contract, plan: Plan, views: Mapping[str, View], sizes: dict[str, int]) -> None:
     for axis, name, dimension, offset in plan.solved:
         if name in views:
             size = views[name].shape[dimension] - offset
@@ -297,7 +238,7 @@ def _check_shapes(contract: Contract, plan: _Plan, views: Mapping[str, View], si
             raise ContractError(contract.name, tensor.name, expected, views[tensor.name].dtype)
 
 
-def _odd_one_out(plan: _Plan, axis: str, views: Mapping[str, View], sizes: dict[str, int]) -> ContractError:
+def _odd_one_out(plan: Plan, axis: str, views: Mapping[str, View], sizes: dict[str, int]) -> ContractError:
     """Tensors disagree on a size: a scalar is right, else most tensors are."""
     votes = {name: views[name].shape[i] - offset for a, name, i, offset in plan.solved if a == axis and name in views}
     if not any(scalar.axis == axis for scalar in plan.scalars):
@@ -305,7 +246,7 @@ def _odd_one_out(plan: _Plan, axis: str, views: Mapping[str, View], sizes: dict[
     return _wrong_shape(plan, next(name for name, size in votes.items() if size != sizes[axis]), views, sizes)
 
 
-def _wrong_shape(plan: _Plan, name: str, views: Mapping[str, View], sizes: Mapping[str, int]) -> ContractError:
+def _wrong_shape(plan: Plan, name: str, views: Mapping[str, View], sizes: Mapping[str, int]) -> ContractError:
     axes = plan.axes[name]
     scalars = {s.axis: s.name for s in plan.scalars if s.axis}
     origin: dict[str, str] = {}
@@ -366,25 +307,17 @@ def _check_within(contract: Contract, tensor: Tensor, values: Any, starts: Any) 
         raise ContractError(contract.name, tensor.name, expected, str(int(values[at])))
 
 
-def _check_overlap(contract: Contract, plan: _Plan, views: Mapping[str, View]) -> None:
-    """No output shares memory with another tensor, nor two of its elements with each other."""
-    spans = []
-    for name, view in views.items():
-        if 0 not in view.shape:
-            if not view.dense and name in plan.written and not injective(view):
-                got = f"shape {_shape(view.shape)} with strides {_shape(view.strides)}"
-                raise ContractError(contract.name, name, "memory of its own for every element", got)
-            spans.append(span(view))
-    spans.sort()
+def _check_overlap(plan: Plan, views: Mapping[str, Any], layout: Layout) -> None:
+    """No output shares memory with another tensor."""
     end = 0
-    for low, high in spans:
+    for low, high in sorted([(views[n][0] + low, views[n][0] + high) for n, low, high in layout.reach]):
         if low < end:
-            _check_pairs(contract, plan, views)
+            _check_pairs(plan.contract, plan, {name: view for name, view in views.items() if view is not None})
             return
         end = high
 
 
-def _check_pairs(contract: Contract, plan: _Plan, views: Mapping[str, View]) -> None:
+def _check_pairs(contract: Contract, plan: Plan, views: Mapping[str, View]) -> None:
     """Every output against every other tensor, exactly: interleaved views of one buffer are fine."""
     for name in plan.written & views.keys():
         for other, view in views.items():

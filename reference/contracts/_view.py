@@ -23,6 +23,7 @@ class View(NamedTuple):
     device: str
     itemsize: int
     dense: bool
+    writeable: bool
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def view_of(value: Any) -> View | None:
             pointer, strides, dense = value.data_ptr(), value.stride(), value.is_contiguous()
         except RuntimeError:  # a sparse tensor has no strides
             return None
-        return View(pointer, named[0], value.shape, strides, device, named[1], dense)
+        return View(pointer, named[0], value.shape, strides, device, named[1], dense, True)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
         dtype, size = value.dtype, value.itemsize
@@ -60,7 +61,7 @@ def view_of(value: Any) -> View | None:
             return None
         strides = tuple(s // size for s in value.strides)
         pointer, dense = value.__array_interface__["data"][0], value.flags.c_contiguous
-        return View(pointer, dtype.name, value.shape, strides, "cpu", size, dense)
+        return View(pointer, dtype.name, value.shape, strides, "cpu", size, dense, value.flags.writeable)
     return None
 
 

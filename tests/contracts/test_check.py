@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import torch
 
 from verispec.reference.contracts import load
 from verispec.reference.contracts._check import ContractError, bind, check, signature
+from verispec.reference.contracts._plan import plan_of
 
 REQUESTS, TOKENS, VOCAB, MOST = 3, 5, 7, 4
 
@@ -325,3 +326,82 @@ def test_neither_torch_nor_numpy_is_imported_to_check() -> None:
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "output_ptr: expected a strided torch tensor" in result.stdout
     assert result.stdout.endswith("set()\n")
+
+
+EXPAND = load("expand_batch_to_tokens")
+
+
+class TestLayoutsThatAreKnown:
+    """What passed once is not looked at again: only what decided, and every value and address, counts."""
+
+    ARGUMENTS: ClassVar = {"replace_from": 0, "replace_to": 1, "MAX_NUM_TOKENS": 4}
+
+    def call(self, **changes: Any) -> None:
+        counts = np.array([2, 5], dtype=np.int32)
+        tensors = {"output_ptr": np.zeros(5, np.int32), "input_ptr": np.arange(2, dtype=np.int32)}
+        check(EXPAND, bind(EXPAND, (), tensors | {"cu_num_tokens_ptr": counts} | self.ARGUMENTS | changes), "cpu")
+
+    def test_values_are_looked_at_each_time(self) -> None:
+        self.call()
+        with pytest.raises(ContractError, match="cu_num_tokens_ptr: expected sums that never fall"):
+            self.call(cu_num_tokens_ptr=np.array([2, 1], dtype=np.int32))
+
+    def test_addresses_are_looked_at_each_time(self) -> None:
+        self.call()
+        buffer = np.zeros(6, np.int32)
+        with pytest.raises(ContractError, match="output_ptr: expected memory of its own"):
+            self.call(output_ptr=buffer[:5], input_ptr=buffer[4:])
+
+    def test_a_read_only_array_is_not_one_that_may_be_written(self) -> None:
+        self.call()
+        output = np.zeros(5, np.int32)
+        output.setflags(write=False)
+        with pytest.raises(ContractError, match="output_ptr: expected memory that may be written"):
+            self.call(output_ptr=output)
+
+    @pytest.mark.parametrize(("number", "equal"), [(3, 3.0), (1, True), (3, np.float64(3))])
+    def test_what_equals_a_number_is_none(self, number: int, equal: object) -> None:
+        counts, output = np.array([1, 2], dtype=np.int32), np.zeros(2, np.int32)
+        self.call(cu_num_tokens_ptr=counts, output_ptr=output, MAX_NUM_TOKENS=number)
+        with pytest.raises(ContractError, match="MAX_NUM_TOKENS: expected an int"):
+            self.call(cu_num_tokens_ptr=counts, output_ptr=output, MAX_NUM_TOKENS=equal)
+
+    def test_a_number_in_a_tensor_is_read_each_time(self) -> None:
+        most = torch.tensor(4)
+        self.call(MAX_NUM_TOKENS=most)
+        most.fill_(2)
+        with pytest.raises(ContractError, match="cu_num_tokens_ptr: expected steps of at most 2"):
+            self.call(MAX_NUM_TOKENS=most)
+
+    @pytest.mark.parametrize("value", [[0, 1], "ab", 0])
+    def test_what_is_no_tensor_is_not_an_absent_one(self, value: object) -> None:
+        absent = arguments(draft_probs_ptr=None, NO_DRAFT_PROBS=True)
+        checked(**absent)
+        with pytest.raises(ContractError, match="draft_probs_ptr: expected a strided torch tensor"):
+            checked(**absent | {"draft_probs_ptr": value})
+
+    def test_another_device_is_looked_at(self) -> None:
+        checked(**arguments())
+        with pytest.raises(ContractError, match="a tensor on cuda"):
+            checked("rejection_random_sample", "cuda", **arguments())
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"output_ptr": np.zeros(4, np.int32)},
+            {"output_ptr": np.zeros(5, np.int64)},
+            {"output_ptr": np.zeros((5, 2), np.int32)},
+            {"output_ptr": np.lib.stride_tricks.as_strided(np.zeros(5, np.int32), (5,), (0,))},
+            {"MAX_NUM_TOKENS": 2},
+        ],
+        ids=["shape", "dtype", "rank", "strides", "scalar"],
+    )
+    def test_another_layout_is_looked_at(self, change: dict[str, Any]) -> None:
+        self.call()
+        with pytest.raises(ContractError):
+            self.call(**change)
+
+    def test_there_is_an_end_to_what_is_known(self) -> None:
+        for most in range(1, 400):
+            self.call(MAX_NUM_TOKENS=3 + most)
+        assert len(plan_of(EXPAND).known) <= 256

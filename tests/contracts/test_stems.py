@@ -22,7 +22,7 @@ WANTED = {
 """What an op of each family has in a file of its name. The shared ops are plain functions or parts of
 other kernels; contracts of other families speak of whole samplers and engines, which have no stem."""
 
-MODEL_KERNELS = ("paged_attention", "rms_norm")
+MODEL_KERNELS = ("decoder_layer", "linear", "paged_attention", "rms_norm")
 """Kernels of the CPU runner's models: they are no ops of speculative decoding, and no engine is judged by them."""
 
 
