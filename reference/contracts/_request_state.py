@@ -73,3 +73,15 @@ SEED = Tensor("seed", ("R",), ("int64",), "seed of the request's random numbers"
 def logsumexp(name: str, role: Role) -> Tensor:
     """The parameter that hands the normaliser of the rejected row from verification to resampling."""
     return Tensor(name, ("B",), ("float32",), "log of the row's normaliser", role=role, production="float32")
+
+
+VERDICT = (SAMPLED, ACCEPTED, logsumexp("target_logsumexp", Role.OUT), logsumexp("draft_logsumexp", Role.OUT))
+"""What every verification hands to resampling,"""
+LOGITS = (TARGET_LOGITS, DRAFT_LOGITS)
+"""what it reads,"""
+REQUESTS = (DRAFT_SAMPLED, CU_NUM_LOGITS, POS, IDX_MAPPING)
+"""how that belongs to requests,"""
+EXPANDED = (EXPANDED_IDX_MAPPING, EXPANDED_LOCAL_POS)
+"""the same by row,"""
+DRAW = (TEMPERATURE, SEED)
+"""and what a request draws with."""

@@ -2,22 +2,14 @@
 
 from verispec.reference.contracts._model import Clause, Contract, Role, Tensor
 from verispec.reference.contracts._request_state import (
-    ACCEPTED,
     AXES,
     BLOCK_PAPER,
-    CU_NUM_LOGITS,
-    DRAFT_LOGITS,
-    DRAFT_SAMPLED,
-    EXPANDED_IDX_MAPPING,
-    EXPANDED_LOCAL_POS,
-    IDX_MAPPING,
-    POS,
-    SAMPLED,
-    SEED,
-    TARGET_LOGITS,
-    TEMPERATURE,
+    DRAW,
+    EXPANDED,
+    LOGITS,
+    REQUESTS,
+    VERDICT,
     VLLM,
-    logsumexp,
 )
 
 _KERNEL = f"{VLLM}._rejection_kernel, USE_BLOCK_VERIFICATION"
@@ -28,10 +20,7 @@ CONTRACT = Contract(
     summary="Accept the longest prefix of the drafts that passes its own test; the block rule of Sun et al.",
     axes=AXES,
     params=(
-        SAMPLED,
-        ACCEPTED,
-        logsumexp("target_logsumexp", Role.OUT),
-        logsumexp("draft_logsumexp", Role.OUT),
+        *VERDICT,
         Tensor(
             "log_prefix_ratio",
             ("B",),
@@ -40,16 +29,10 @@ CONTRACT = Contract(
             role=Role.OUT,
             production="float32",
         ),
-        TARGET_LOGITS,
-        DRAFT_LOGITS,
-        DRAFT_SAMPLED,
-        CU_NUM_LOGITS,
-        POS,
-        IDX_MAPPING,
-        EXPANDED_IDX_MAPPING,
-        EXPANDED_LOCAL_POS,
-        TEMPERATURE,
-        SEED,
+        *LOGITS,
+        *REQUESTS,
+        *EXPANDED,
+        *DRAW,
     ),
     clauses=(
         Clause(

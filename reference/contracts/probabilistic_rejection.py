@@ -1,24 +1,7 @@
 """probabilistic_rejection: verify the drafts of every request from the logits, by ratio or by argmax."""
 
-from verispec.reference.contracts._model import Clause, Contract, Role
-from verispec.reference.contracts._request_state import (
-    ACCEPTED,
-    AXES,
-    CU_NUM_LOGITS,
-    DRAFT_LOGITS,
-    DRAFT_SAMPLED,
-    EXPANDED_IDX_MAPPING,
-    EXPANDED_LOCAL_POS,
-    IDX_MAPPING,
-    PAPER,
-    POS,
-    SAMPLED,
-    SEED,
-    TARGET_LOGITS,
-    TEMPERATURE,
-    VLLM,
-    logsumexp,
-)
+from verispec.reference.contracts._model import Clause, Contract
+from verispec.reference.contracts._request_state import AXES, DRAW, EXPANDED, LOGITS, PAPER, REQUESTS, VERDICT, VLLM
 
 _KERNEL = f"{VLLM}._rejection_kernel"
 
@@ -27,22 +10,7 @@ CONTRACT = Contract(
     family="request-state",
     summary="Accept drafts while p > u q, or at temperature 0 while they are the target's argmax.",
     axes=AXES,
-    params=(
-        SAMPLED,
-        ACCEPTED,
-        logsumexp("target_logsumexp", Role.OUT),
-        logsumexp("draft_logsumexp", Role.OUT),
-        TARGET_LOGITS,
-        DRAFT_LOGITS,
-        DRAFT_SAMPLED,
-        CU_NUM_LOGITS,
-        POS,
-        IDX_MAPPING,
-        EXPANDED_IDX_MAPPING,
-        EXPANDED_LOCAL_POS,
-        TEMPERATURE,
-        SEED,
-    ),
+    params=(*VERDICT, *LOGITS, *REQUESTS, *EXPANDED, *DRAW),
     clauses=(
         Clause(
             "PRJ-1",

@@ -1,15 +1,7 @@
 """synthetic_rejection: accept drafts at a prescribed rate, whatever the models say."""
 
 from verispec.reference.contracts._model import FLOATS, INTS, Clause, Contract, Role, Symbol, Tensor
-from verispec.reference.contracts._request_state import (
-    AXES,
-    CU_NUM_LOGITS,
-    DRAFT_SAMPLED,
-    IDX_MAPPING,
-    POS,
-    SAMPLED,
-    SEED,
-)
+from verispec.reference.contracts._request_state import AXES, REQUESTS, SAMPLED, SEED
 
 _KERNEL = "vllm 0.21.0 vllm.v1.worker.gpu.spec_decode.synthetic_rejection_sampler_utils"
 _SYMBOL = "vllm.v1.worker.gpu.spec_decode.synthetic_rejection_sampler_utils._synthetic_rejection_sample_kernel"
@@ -23,10 +15,7 @@ CONTRACT = Contract(
         SAMPLED,
         Tensor("num_sampled", ("B",), INTS, "emitted tokens", role=Role.OUT, production="int32"),
         Tensor("target_sampled", ("L",), INTS, "token sampled from each target row", production="int64"),
-        DRAFT_SAMPLED,
-        CU_NUM_LOGITS,
-        POS,
-        IDX_MAPPING,
+        *REQUESTS,
         SEED,
         Tensor(
             "acceptance_rates",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,45 +74,44 @@ def shared_vocabulary(target_logits: Array, draft_logits: Array | None) -> int:
     return int(shared)
 
 
-def draft_steps(
-    state: int,
-    first: int,
-    drafts: int,
-    *,
+def verified_requests(
+    cu_num_logits: Array,
+    idx_mapping: Array,
     target_logits: Array,
     draft_logits: Array | None,
     draft_sampled: Array,
     pos: Array,
     temperature: Array,
     seed: Array,
-) -> list[Step]:
-    """Every draft row of one request, read as the contracts say."""
+) -> Iterator[tuple[int, int, list[Step]]]:
+    """(request, state, draft rows) of every request that is not padding, read as the contracts say."""
     vocabulary = shared_vocabulary(target_logits, draft_logits)
-    scale = float(temperature[state])
-    steps = []
-    for i in range(drafts):
-        target = clean(target_logits[first + i, :vocabulary])
-        target_lse = logsumexp(target)
-        log_q, draft_lse = None, 0.0
-        has_step = draft_logits is None or i < draft_logits.shape[1]
-        if draft_logits is not None and has_step and scale != 0.0:
-            draft_row = clean(draft_logits[state, i, :vocabulary]) / scale
-            draft_lse = logsumexp(draft_row)
-            log_q = log_prob(draft_row, draft_lse)
-        draft = int(draft_sampled[first + i + 1])
-        steps.append(
-            Step(
-                draft=draft,
-                is_valid=has_step and 0 <= draft < vocabulary,
-                log_p=log_prob(target, target_lse),
-                log_q=log_q,
-                target_logsumexp=target_lse,
-                draft_logsumexp=draft_lse,
-                argmax=int(target.argmax()),
-                log_u=float(np.log(uniform(int(seed[state]), int(pos[first + i]), i, Draw.ACCEPT))),
+    for b, state, first, drafts in request_rows(cu_num_logits, idx_mapping):
+        scale = float(temperature[state])
+        steps = []
+        for i in range(drafts):
+            target = clean(target_logits[first + i, :vocabulary])
+            target_lse = logsumexp(target)
+            log_q, draft_lse = None, 0.0
+            has_step = draft_logits is None or i < draft_logits.shape[1]
+            if draft_logits is not None and has_step and scale != 0.0:
+                draft_row = clean(draft_logits[state, i, :vocabulary]) / scale
+                draft_lse = logsumexp(draft_row)
+                log_q = log_prob(draft_row, draft_lse)
+            draft = int(draft_sampled[first + i + 1])
+            steps.append(
+                Step(
+                    draft=draft,
+                    is_valid=has_step and 0 <= draft < vocabulary,
+                    log_p=log_prob(target, target_lse),
+                    log_q=log_q,
+                    target_logsumexp=target_lse,
+                    draft_logsumexp=draft_lse,
+                    argmax=int(target.argmax()),
+                    log_u=float(np.log(uniform(int(seed[state]), int(pos[first + i]), i, Draw.ACCEPT))),
+                )
             )
-        )
-    return steps
+        yield b, state, steps
 
 
 def accept_while_argmax(steps: list[Step], sampled_row: Array) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from verispec.reference.oracle._request_state import accept_while_argmax, draft_steps, request_rows
+from verispec.reference.oracle._request_state import accept_while_argmax, verified_requests
 
 Array = np.ndarray[Any, Any]
 
@@ -30,22 +30,13 @@ def probabilistic_rejection(
 ) -> dict[str, Array]:
     tokens, accepted = sampled.copy(), num_accepted.copy()
     target_lse, draft_lse = target_logsumexp.copy(), draft_logsumexp.copy()
-    for b, state, first, drafts in request_rows(cu_num_logits, idx_mapping):
-        steps = draft_steps(
-            state,
-            first,
-            drafts,
-            target_logits=target_logits,
-            draft_logits=draft_logits,
-            draft_sampled=draft_sampled,
-            pos=pos,
-            temperature=temperature,
-            seed=seed,
-        )
+    for b, state, steps in verified_requests(
+        cu_num_logits, idx_mapping, target_logits, draft_logits, draft_sampled, pos, temperature, seed
+    ):
         if temperature[state] == 0.0:
             accepted[b] = accept_while_argmax(steps, tokens[b])
             continue
-        accepted[b] = drafts
+        accepted[b] = len(steps)
         for i, step in enumerate(steps):
             if not (step.is_valid and step.p_draft > step.log_u + step.q_draft):
                 accepted[b] = i

@@ -110,9 +110,9 @@ def make(op: str, variant: str, size: Size, *, narrow: bool = False, ints: str =
     return Case(op, name, arguments, frozenset(narrowed), inplace)
 
 
-def small_cases() -> Iterator[Case]:
-    """Every op and variant at sizes for Triton's interpreter."""
-    for op in ops():
+def small_cases(*names: str) -> Iterator[Case]:
+    """Every variant of the ops, or of all, at sizes for Triton's interpreter."""
+    for op in names or ops():
         for variant in variants(op):
             yield make(op, variant, Size(400, draft_vocabulary=370 if variant == "narrow_draft" else None))
         for variant, vocabulary in SEVERAL_PARTS.get(op, {}).items():
