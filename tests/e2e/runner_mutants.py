@@ -13,6 +13,7 @@ import torch
 from verispec.engines.generation import GenerationRequest, LoadOptions
 from verispec.engines.reference import Reference
 from verispec.reference.models import AuxiliaryStates, Eagle3Head
+from verispec.reference.models.kv_cache import PAD_SLOT
 from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.scheduler import Scheduled, Scheduler
 from verispec.reference.sampler import ops
@@ -42,25 +43,18 @@ class KVNotRolledBack(CPURunner):
         inputs = super()._prepare(scheduled)
         for part, start in zip(scheduled, inputs.query_start_loc.tolist(), strict=False):
             if follows_rejection(part):
-                inputs.paged.write_slots[start] = 0
+                inputs.paged._slot_mapping[start] = PAD_SLOT
         return inputs
 
 
 class PositionOffByOne(CPURunner):
     """After a rejection the target's next tokens stand one position too far."""
 
-    def __init__(self, target: Path, options: LoadOptions) -> None:
-        super().__init__(target, options)
-        self._ahead = torch.zeros(0, dtype=torch.int64)
-        self._model.register_forward_pre_hook(self._move, with_kwargs=True)
-
-    def _move(self, module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        return args, {**kwargs, "position_ids": kwargs["position_ids"] + self._ahead}
-
     def _prepare(self, scheduled: Any) -> Any:
-        lens = torch.tensor([part.num_tokens for part in scheduled])
-        self._ahead = torch.tensor([int(follows_rejection(part)) for part in scheduled]).repeat_interleave(lens)
-        return super()._prepare(scheduled)
+        inputs = super()._prepare(scheduled)
+        ahead = torch.tensor([int(follows_rejection(part)) for part in scheduled])
+        inputs.positions.add_(ahead.repeat_interleave(torch.from_numpy(inputs.query_lens)))
+        return inputs
 
 
 class AuxLayersShifted(CPURunner):
@@ -68,7 +62,7 @@ class AuxLayersShifted(CPURunner):
 
     def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
         layers = head.config.aux_layers(self._model.config.num_hidden_layers)
-        self._aux = AuxiliaryStates(self._model, [layer + 1 for layer in layers])
+        self._aux = AuxiliaryStates(self._forward, [layer + 1 for layer in layers])
 
 
 class D2tIgnored(CPURunner):
