@@ -112,9 +112,12 @@ def test_stale_slots_are_never_read(
     prompts: list[tuple[int, ...]],
     expected: list[tuple[int, ...]],
 ) -> None:
+    """The text is right, and the drafts that led to it are those of a run without poison."""
+    asked = [GenerationRequest(p, max_tokens=24, ignore_eos=True) for p in prompts]
     runner = models.runner(method, WatchedRunner, **settings)
-    results = runner.generate([GenerationRequest(p, max_tokens=24, ignore_eos=True) for p in prompts])
+    results = runner.generate(asked)
     assert [result.token_ids for result in results] == expected
+    assert results == models.runner(method, **settings).generate(asked)
     assert runner.steps > 0
     assert (runner.drafter_passes > 0) == (method in ("draft_model", "eagle3"))
     if settings:
@@ -132,7 +135,7 @@ def test_stale_slots_are_never_read_by_sampled_requests(
     ]
     expected = models.runner(method, sampler="request_state").generate(asked)
     results = models.runner(method, WatchedRunner, sampler="request_state", **CROWDED).generate(asked)
-    assert [result.token_ids for result in results] == [result.token_ids for result in expected]
+    assert [(r.token_ids, r.steps) for r in results] == [(r.token_ids, r.steps) for r in expected]
     assert any(result.preemptions for result in results)
 
 
