@@ -55,9 +55,10 @@ class Linear {
 
 // What a forward pass knows of its batch: the same for every layer.
 struct PagedBatch {
-  // Caches have `num_slots` slots; no other is ever touched, whatever the block table says.
-  PagedBatch(const Tensor& position, const Tensor& slot_mapping, const Tensor& query_start_loc, const Tensor& seq_len,
-             const Tensor& block_table, int64_t block_size, int64_t num_slots);
+  // `position` and `slot_mapping` are of each token; `query_start_loc`, with the end of the last, `seq_len` and the rows
+  // of `block_table` are of each request. Caches have `num_slots` slots; no other is touched, whatever the table says.
+  PagedBatch(uintptr_t position, uintptr_t slot_mapping, int64_t rows, uintptr_t query_start_loc, uintptr_t seq_len,
+             int64_t requests, uintptr_t block_table, int64_t blocks, int64_t block_size, int64_t num_slots);
 
   int64_t rows() const { return static_cast<int64_t>(positions.size()); }
   int64_t requests() const { return static_cast<int64_t>(first_slot.size()) - 1; }

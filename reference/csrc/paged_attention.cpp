@@ -103,24 +103,26 @@ VERISPEC_CLONES void softmax(float* weights, int64_t count) {
 
 }  // namespace
 
-PagedBatch::PagedBatch(const Tensor& position, const Tensor& slot_mapping, const Tensor& query_start_loc,
-                       const Tensor& seq_len, const Tensor& block_table, int64_t block_size, int64_t num_slots) {
-  const Integers tokens(position), places(slot_mapping), starts(query_start_loc), lens(seq_len), blocks(block_table);
-  for (int64_t t = 0; t < tokens.size(); ++t) {
-    positions.push_back(tokens.get(t));
-    new_slots.push_back(places.get(t) < num_slots ? places.get(t) : -1);
-  }
-  const int64_t capacity = block_table.shape[1] * block_size;
-  first_slot.push_back(0);
-  for (int64_t b = 0; b < lens.size(); ++b) {
-    const int64_t len = std::clamp<int64_t>(lens.get(b), 1, capacity);
+PagedBatch::PagedBatch(uintptr_t position, uintptr_t slot_mapping, int64_t rows, uintptr_t query_start_loc,
+                       uintptr_t seq_len, int64_t requests, uintptr_t block_table, int64_t blocks, int64_t block_size,
+                       int64_t num_slots)
+    : first_slot{0} {
+  const auto* tokens = reinterpret_cast<const int64_t*>(position);
+  const auto* places = reinterpret_cast<const int64_t*>(slot_mapping);
+  const auto* starts = reinterpret_cast<const int32_t*>(query_start_loc);
+  const auto* lens = reinterpret_cast<const int32_t*>(seq_len);
+  positions.assign(tokens, tokens + rows);
+  for (int64_t t = 0; t < rows; ++t) new_slots.push_back(places[t] < num_slots ? places[t] : -1);
+  for (int64_t b = 0; b <= requests; ++b) first_row.push_back(std::clamp<int64_t>(starts[b], 0, rows));
+  for (int64_t b = 0; b < requests; ++b) {
+    const auto* table = reinterpret_cast<const int32_t*>(block_table) + b * blocks;
+    const int64_t len = std::clamp<int64_t>(lens[b], 1, blocks * block_size);
     for (int64_t j = 0; j < len; ++j) {
-      slots.push_back(std::clamp<int64_t>(blocks.get(b, j / block_size) * block_size + j % block_size, 0, num_slots - 1));
+      const int64_t slot = table[j / block_size] * block_size + j % block_size;
+      slots.push_back(std::clamp<int64_t>(slot, 0, num_slots - 1));
     }
     first_slot.push_back(static_cast<int64_t>(slots.size()));
-    first_row.push_back(starts.get(b));
   }
-  first_row.push_back(rows());
 }
 
 void PagedAttention::operator()(float* out, const float* qkv, const PagedBatch& batch, float* cache) const {
@@ -176,7 +178,7 @@ void PagedAttention::operator()(float* out, const float* qkv, const PagedBatch& 
 
 void bind_paged_attention(nb::module_& m) {
   nb::class_<PagedBatch>(m, "PagedBatch")
-      .def(nb::init<const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, int64_t, int64_t>());
+      .def(nb::init<uintptr_t, uintptr_t, int64_t, uintptr_t, uintptr_t, int64_t, uintptr_t, int64_t, int64_t, int64_t>());
 }
 
 }  // namespace verispec

@@ -23,7 +23,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from verispec.errors import VerispecError
-from verispec.reference.contracts._view import view_of
 from verispec.reference.cpu import kernel
 
 from .kv_cache import KVCache
@@ -65,11 +64,12 @@ class PagedBatch:
 
     Args:
         cache: of the model that runs.
-        slot_mapping: [T] slot of each token; negative for padding.
-        positions: [T] position of each token in its sequence.
-        block_table: [B, blocks] blocks of each sequence.
+        slot_mapping: [T] int64 slot of each token; negative for padding.
+        positions: [T] int64 position of each token in its sequence.
+        block_table: [B, blocks] int32 blocks of each sequence.
         query_lens: tokens of each request in this pass.
-        seq_lens: [B] tokens of each sequence after this pass; nothing behind them is read.
+        query_start_loc: [B + 1] int32 first token of each request, and the end of the last.
+        seq_lens: [B] int32 tokens of each sequence after this pass; nothing behind them is read.
         max_seq_lens: the same or an upper bound of it, known without asking the device.
         block_size: tokens a block.
     """
@@ -81,6 +81,7 @@ class PagedBatch:
         positions: torch.Tensor,
         block_table: torch.Tensor,
         query_lens: np.ndarray,
+        query_start_loc: torch.Tensor,
         seq_lens: torch.Tensor,
         max_seq_lens: np.ndarray,
         block_size: int,
@@ -90,6 +91,7 @@ class PagedBatch:
         self._positions = positions
         self._block_table = block_table
         self._query_lens = query_lens
+        self._query_start_loc = query_start_loc
         self._seq_lens = seq_lens
         self._max_seq_lens = max_seq_lens
         self._block_size = block_size
@@ -120,10 +122,26 @@ class PagedBatch:
 
     @cached_property
     def kernel(self) -> Any:
-        """The batch as C++ kernels know it."""
-        starts = np.concatenate(([0], np.cumsum(self._query_lens)))
-        tensors = (self._positions, self._slot_mapping, starts, self._seq_lens, self._block_table)
-        return kernel("PagedBatch")(*map(view_of, tensors), self._block_size, self.cache.num_slots)
+        """The batch as C++ kernels know it; all of its tensors are contiguous and on the CPU."""
+        rows, (requests, blocks) = self._positions.shape[0], self._block_table.shape
+        return kernel("PagedBatch")(
+            _address(self._positions, torch.int64),
+            _address(self._slot_mapping, torch.int64),
+            rows,
+            _address(self._query_start_loc, torch.int32),
+            _address(self._seq_lens, torch.int32),
+            requests,
+            _address(self._block_table, torch.int32),
+            blocks,
+            self._block_size,
+            self.cache.num_slots,
+        )
+
+
+def _address(tensor: torch.Tensor, dtype: torch.dtype) -> int:
+    assert tensor.dtype == dtype and tensor.is_contiguous()
+    address: int = tensor.data_ptr()
+    return address
 
 
 def _visible_slots(block_table: torch.Tensor, seq_lens: torch.Tensor, num_keys: int, block_size: int) -> torch.Tensor:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import embedding
@@ -278,8 +277,16 @@ def _probe_batch(config: PretrainedConfig, layers: int) -> tuple[torch.Tensor, P
     """The positions of the probe's tokens, and the batch of one request that they are."""
     cache = KVCache(config, layers, 2 * _PROBE_TOKENS, torch.float32, torch.device("cpu"))
     positions = torch.arange(_PROBE_TOKENS)
-    lens = np.array([_PROBE_TOKENS])
-    block_table = torch.ones(1, 1, dtype=torch.int32)
+    starts = torch.tensor([0, _PROBE_TOKENS], dtype=torch.int32)
+    lens, block_table = starts[1:], torch.ones(1, 1, dtype=torch.int32)
     return positions, PagedBatch(
-        cache, positions + _PROBE_TOKENS, positions, block_table, lens, torch.from_numpy(lens), lens, _PROBE_TOKENS
+        cache,
+        positions + _PROBE_TOKENS,
+        positions,
+        block_table,
+        lens.numpy(),
+        starts,
+        lens,
+        lens.numpy(),
+        _PROBE_TOKENS,
     )

@@ -86,13 +86,14 @@ class ChainProposer(ABC):
         batch_size = len(step.query_lens)
         device = token_ids.device
         extra = 0 if self._shift else 1
-        query_start_loc = step.query_start_loc + torch.arange(batch_size + 1, dtype=torch.int32, device=device) * extra
+        ones_start_loc = torch.arange(batch_size + 1, dtype=torch.int32, device=device)
+        query_start_loc = step.query_start_loc + ones_start_loc * extra
         last = positions[sample_rows]
         seq_lens = (last + 1).to(torch.int32)
         followed = last + 1 if self._shift else last
         slots = slot_mapping(query_start_loc, positions, step.block_table, self._block_size)
         slots.masked_fill_(is_rejected, PAD_SLOT)
-        paged = self._batch(step, slots, positions, step.query_lens + extra, seq_lens, 0)
+        paged = self._batch(step, slots, positions, step.query_lens + extra, query_start_loc, seq_lens, 0)
         logits, hidden = self._run(token_ids, positions, self._first_hidden(step), paged, sample_rows)
         if not any(step.wants_drafts):
             return Drafts([[] for _ in range(batch_size)])
@@ -118,7 +119,7 @@ class ChainProposer(ABC):
                 batch_size=batch_size,
             )
             last = positions
-            paged = self._batch(step, slots, positions, ones, seq_lens, ahead)
+            paged = self._batch(step, slots, positions, ones, ones_start_loc, seq_lens, ahead)
             logits, hidden = self._run(ids, positions, hidden, paged, None)
             ids, probs = self._draw(logits, step, followed, ahead)
             drafts.append(ids)
@@ -195,12 +196,21 @@ class ChainProposer(ABC):
         slots: torch.Tensor,
         positions: torch.Tensor,
         query_lens: np.ndarray,
+        query_start_loc: torch.Tensor,
         seq_lens: torch.Tensor,
         ahead: int,
     ) -> PagedBatch:
         bounds = np.minimum(step.context_lens + ahead, self._max_model_len)
         return PagedBatch(
-            self.cache, slots, positions, step.block_table, query_lens, seq_lens, bounds, self._block_size
+            self.cache,
+            slots,
+            positions,
+            step.block_table,
+            query_lens,
+            query_start_loc,
+            seq_lens,
+            bounds,
+            self._block_size,
         )
 
     def _draw(

@@ -72,10 +72,10 @@ def paged_passes(cache: KVCache) -> Iterator[tuple[PagedBatch, torch.Tensor, lis
         lens = np.array([end - start for start, end in bounds])
         starts = torch.from_numpy(np.concatenate(([0], lens.cumsum())).astype(np.int32))
         positions = torch.cat([torch.arange(start, end) for start, end in bounds])
-        ends = np.array([end for _, end in bounds])
+        ends = np.array([end for _, end in bounds], dtype=np.int32)
         slots = slot_mapping(starts, positions, table, BLOCK)
         yield (
-            PagedBatch(cache, slots, positions, table, lens, torch.from_numpy(ends), ends, BLOCK),
+            PagedBatch(cache, slots, positions, table, lens, starts, torch.from_numpy(ends), ends, BLOCK),
             positions,
             bounds,
         )
