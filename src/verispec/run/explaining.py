@@ -26,7 +26,7 @@ def explain(plan: Plan, records: Iterable[Record], watcher: Watcher) -> Iterator
     """The failing records that other ops' faults explain, each with `explained_by`.
 
     Ops with a failure that production reaches are exchanged one by one, the most failing first; then all
-    at once, and where that mends what none of them did alone, two by two.
+    at once, and where that mends what none of them did alone, two by two, those first that explained the most.
     """
     failing = [r for r in records if r.failed and not r.explained_by]
     counts = Counter(r.case.subject for r in failing if r.reach)
@@ -41,13 +41,15 @@ def explain(plan: Plan, records: Iterable[Record], watcher: Watcher) -> Iterator
             yield replace(record, explained_by=", ".join(exchanged))
             del cases[record.id]
 
+    alone: Counter[str] = Counter(dict.fromkeys(suspects, 0))
     for op in suspects:
-        if waiting:
-            yield from mended((op,), waiting)
+        for record in mended((op,), waiting) if waiting else ():
+            alone[op] += 1
+            yield record
     if not waiting or len(suspects) < 2:
         return
     together = {record.id: record for record in mended(tuple(suspects), waiting)}
-    pairs = itertools.combinations(suspects, 2) if len(suspects) > 2 else ()
+    pairs = itertools.combinations([op for op, _ in alone.most_common()], 2) if len(suspects) > 2 else ()
     for pair in pairs:
         if together:
             yield from mended(pair, together)
