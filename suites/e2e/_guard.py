@@ -24,7 +24,7 @@ class Guarded:
             raise
         except Exception as error:
             self.broken = True
-            message = f"generate raised {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise Mismatch(Failure(Kind.RAISED, message)) from error
 
     def metrics(self) -> SpeculationMetrics:

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.generation import GenerationRequest
+from verispec.engines.generation import GenerationRequest, SpeculationMetrics
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.laws import ALPHA, follows
 from verispec.suites.e2e._setups import ARGMAX, DRAFTERS, METHODS, MODELS, Load, require, stepped
@@ -154,6 +154,7 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
     rare: logits that move by r change a law by at most r / T in total variation, and a token takes `DECISIONS` draws.
     """
     generator, places = load(draft), (3, 0, 5, 1)
+    before = generator.metrics()
     trials, chance = 0, 0.0
     differing: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
     for seed in range(ROUNDS):
@@ -169,6 +170,7 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
             if alone != together.token_ids:
                 differing.append((n, alone, together.token_ids))
         if not differing:
+            _require_accepted(generator.metrics().since(before))
             return
     p = float(binom.sf(len(differing) - 1, trials, min(chance, 1.0)))
     what = f"{len(differing)} of {trials} requests differ alone and in a batch"
@@ -180,6 +182,12 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
         f"{what}, the first after {_agreed(alone, together_ids)} tokens; rounding explains one in {1 / chance:,.0f}"
     )
     raise Mismatch(Failure(Kind.RELATION, message, wrong=len(differing), total=trials, details=details))
+
+
+def _require_accepted(metrics: SpeculationMetrics) -> None:
+    """Where every draft was rejected, the seeds that drafts are drawn with decided nothing."""
+    if metrics.num_drafts and not metrics.num_accepted_tokens:
+        raise Inconclusive(f"none of {metrics.num_draft_tokens} drafts was accepted, so that no seed of theirs counted")
 
 
 def _agreed(first: Sequence[int], second: Sequence[int]) -> int:

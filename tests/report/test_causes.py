@@ -165,6 +165,27 @@ def test_expected_failures_keep_their_issues() -> None:
     assert fold([record])[0].issues == ("https://i/1",)
 
 
+def test_a_consequence_belongs_to_the_cause_with_its_text_else_to_the_first_of_the_op() -> None:
+    """`WS-7` raises what top-k raises; the sequences, of which two kernels are guilty, say nothing of either."""
+    top_k = "sampler/apply_top_k_top_p"
+    text = "RuntimeError: max(): Expected reduction dim to be specified for input.numel() == 0."
+    causes = fold(
+        [
+            *(failing(f"{top_k}:TKP-2:k={k}", reach="ties") for k in (1, 2)),
+            failing(f"{top_k}:TKP-14:rule=k", "raised", text, reach="no drafts"),
+            failing(f"{OP}:RRS-7:place=last", reach="prefix caching"),
+            failing("sampler/whole_sampler:WS-7:limits=top_k", "raised", text, explained_by="apply_top_k_top_p"),
+            failing("e2e/sampled:GEN-6:limits=none", "law", explained_by="rejection_random_sample, apply_top_k_top_p"),
+            failing("e2e/sampled:GEN-5:limits=top_k", "law", "G = 3", explained_by="apply_top_k_top_p"),
+        ]
+    )
+    assert {(c.clause, c.consequences) for c in causes} == {
+        ("TKP-2", ("e2e/sampled:GEN-5:limits=top_k",)),
+        ("TKP-14", ("sampler/whole_sampler:WS-7:limits=top_k",)),
+        ("RRS-7", ("e2e/sampled:GEN-6:limits=none",)),
+    }
+
+
 def test_what_passes_is_no_cause() -> None:
     assert fold(passing(f"{OP}:RRS-1")) == ()
 

@@ -77,10 +77,6 @@ class Gap:
 
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     """The causes of all failing records, errors before notes, then by the number of cases."""
-    explained: dict[str, list[str]] = defaultdict(list)
-    for record in records:
-        if record.failed and record.explained_by:
-            explained[record.explained_by.partition(",")[0]].append(record.id)
     failing = [r for r in records if r.failed and not r.explained_by]
     whole = _wrong_throughout(records) | _wrong_alike(records)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
@@ -89,7 +85,19 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
         groups[_key(record, whole, wrong)].append(record)
     causes = [_cause(group, records) for group in _joined(groups)]
     ordered = sorted(causes, key=lambda c: (c.level != "error", -len(c.cases), c.case))
-    return tuple(replace(c, consequences=tuple(explained.pop(c.subjects[0], ()))) for c in ordered)
+    consequences: dict[str, list[str]] = defaultdict(list)
+    for record in records:
+        if record.failed and record.explained_by and (cause := _explanation(record, ordered)):
+            consequences[cause.case].append(record.id)
+    return tuple(replace(c, consequences=tuple(consequences[c.case])) for c in ordered)
+
+
+def _explanation(record: Record, causes: Sequence[Cause]) -> Cause | None:
+    """The cause that a record is a consequence of: one with the same text, else the first of the op named first."""
+    ops = record.explained_by.split(", ")
+    possible = [cause for op in ops for cause in causes if op in cause.subjects]
+    same = [cause for cause in possible if normalised(cause.message) == normalised(record.message)]
+    return next(iter([*same, *possible]), None)
 
 
 def gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
