@@ -21,7 +21,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ._logit_keys import Rows, key_of, load_ordered, rules, value_of, weight
+from ._logit_keys import Rows, load_ordered, rules, weight
+from ._logits import nan_as_lowest
 
 CHUNK: tl.constexpr = tl.constexpr(4096)
 GROUP: tl.constexpr = tl.constexpr(64)
@@ -29,11 +30,11 @@ GROUPS: tl.constexpr = tl.constexpr(CHUNK.value // GROUP.value)
 ROUNDS = 3
 PIVOTS: tl.constexpr = tl.constexpr(4)
 """Pivot 0 is the lower bound known so far."""
-FEW: tl.constexpr = tl.constexpr(6144)
+FEW: tl.constexpr = tl.constexpr(4096)
 """Tokens that are not worth another round."""
 REACH: tl.constexpr = tl.constexpr(32.0)
 """The next pivots are at most this far below the upper bound: what lies lower holds no mass to speak of."""
-SAMPLE: tl.constexpr = tl.constexpr(8192)
+SAMPLE: tl.constexpr = tl.constexpr(4096)
 
 FIELDS: tl.constexpr = tl.constexpr(8)
 """A row's state: its maximum and measure, the interval, what lies above it, and whether the search is over."""
@@ -87,25 +88,32 @@ def _sample_kernel(search, rows):
     ids = lane // 32 * (tl.maximum(rows.vocabulary // SAMPLE, 1) * 32) + lane % 32
     mask = ids < rows.vocabulary
     x = load_ordered(rows, row, ids, mask)
-    w = tl.where(x > float("-inf"), tl.where(has_k, 1.0, weight(x, tl.max(x, axis=0))), 0.0)
+    top = tl.max(x, axis=0)
+    w = tl.where(x > float("-inf"), tl.where(has_k, 1.0, weight(x, top)), 0.0)
     whole = tl.where(has_k, tl.sum(mask.to(tl.float32), axis=0), tl.sum(w, axis=0))
     share = tl.where(has_k, k.to(tl.float32) / rows.vocabulary, p)
     # Three standard deviations to each side, and two tokens for the smallest shares.
     spread = 3.0 * tl.sqrt(share * (1.0 - share) * tl.sum(w * w, axis=0)) + 2.0
     least = tl.maximum(share * whole - spread, 1e-30)
     most = tl.minimum(share * whole + spread, (1.0 - (1.0 - share) * 0.125) * whole)
-    key = key_of(x)
-    high = tl.zeros((), tl.uint32)
-    low = tl.zeros((), tl.uint32)
-    bit = high + 0x80000000
-    # Sign, exponent and seven bits more are good enough for a guess.
-    for _ in range(16):
-        has_least = tl.sum(tl.where(key >= (high | bit), w, 0.0), axis=0) >= least
-        has_most = tl.sum(tl.where(key >= (low | bit), w, 0.0), axis=0) >= most
-        high = tl.where(has_least, high | bit, high)
-        low = tl.where(has_most, low | bit, low)
-        bit = bit >> 1
-    store_pivots(search.pivots + row * PIVOTS, float("-inf"), value_of(low), value_of(high), PIVOTS - 2)
+    # What logits lack to the maximum, so that an offset of all changes nothing: the less, the larger the key.
+    key = 0x7F800000 - tl.where(x == top, 0.0, top - x).to(tl.int32, bitcast=True)
+    # Four columns look for either end of the guess: a digit of two bits a pass, exponent and six bits more.
+    column = tl.arange(0, 8)
+    is_high = column < 4
+    digit = column % 4
+    need = tl.where(is_high, least, most)
+    found = tl.zeros((8,), tl.int32)
+    for i in range(7):
+        trial = found | (digit << (29 - 2 * i))
+        measure = tl.sum(tl.where(key[:, None] >= trial[None, :], w[:, None], 0.0), axis=0)
+        held = tl.where((measure >= need) | (digit == 0), trial, 0)
+        found = tl.where(is_high, tl.max(tl.where(is_high, held, 0)), tl.max(tl.where(is_high, 0, held)))
+    # Infinity less infinity stands for a logit of minus infinity.
+    guess = nan_as_lowest(top - (0x7F800000 - found).to(tl.float32, bitcast=True))
+    high = tl.max(tl.where(is_high, guess, float("-inf")), axis=0)
+    low = tl.max(tl.where(is_high, float("-inf"), guess), axis=0)
+    store_pivots(search.pivots + row * PIVOTS, float("-inf"), low, high, PIVOTS - 2)
 
 
 @triton.jit

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from ._logits import block_argmax, exp, load_logits
 
-STATS_BLOCK = 8192
+STATS_BLOCK = 4096
 
 
 class Target(NamedTuple):

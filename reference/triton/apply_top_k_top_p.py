@@ -5,7 +5,7 @@ lowest key that stays and the last id that stays with it:
 
 1. interval: an interval of logits that holds the answer and few tokens (``_interval``).
 2. gather: the places of its tokens, chunk by chunk.
-3. select: the answer among them, bit by bit: 32 counts for top-k, 32 sums of exponentials for top-p.
+3. select: the answer among them, two bits a pass: counts for top-k, sums of exponentials for top-p.
 4. mask.
 
 Nothing is sorted, and a row has one answer, whatever the batch. An interval that ties keep large is slower
@@ -24,8 +24,16 @@ from ._interval import ABOVE, CHUNK, FIELDS, HIGH, LOW, TOP, TOTAL, chunk_ids, f
 from ._logit_keys import Rows, key_of, load_ordered, rules, value_of, weight
 
 ALL: tl.constexpr = tl.constexpr(2**30)
-WINDOW = 8192
+WINDOW = 4096
 """Gathered tokens that a program holds at once, those of all chunks together."""
+
+
+@triton.jit
+def bounds(search, row, has_both):
+    """The interval of a row. With both rules top-p is over the first k, which all lie above its lower bound."""
+    fields = search.state + row * FIELDS
+    top = tl.load(fields + TOP)
+    return tl.load(fields + LOW), tl.where(has_both, top, tl.minimum(tl.load(fields + HIGH), top))
 
 
 @triton.jit
@@ -35,10 +43,7 @@ def _gather_kernel(places, lengths, search, rows):
     k, p = rules(rows, row)
     if (k >= rows.vocabulary) & (p >= 1.0):
         return
-    low = tl.load(search.state + row * FIELDS + LOW)
-    # With both rules top-p is over the first k, which all lie above the interval's lower bound.
-    has_both = (k < rows.vocabulary) & (p < 1.0)
-    high = tl.where(has_both, float("inf"), tl.load(search.state + row * FIELDS + HIGH))
+    low, high = bounds(search, row, (k < rows.vocabulary) & (p < 1.0))
     at = row * rows.chunks + chunk
     ids = chunk_ids(chunk)
     mask = (ids < rows.vocabulary) & (load_groups(search.maxima, at) > low)
@@ -54,7 +59,7 @@ def _gather_kernel(places, lengths, search, rows):
 @triton.jit
 def load_gathered(gathered, start, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
     """`COLUMNS` gathered logits of every chunk and their ids; past a chunk's end minus infinity, which is never one."""
-    rows, row, places, length, _longest = gathered
+    rows, row, places, length, _longest, _origin = gathered
     chunk = tl.arange(0, PADDED)[:, None]
     column = start + tl.arange(0, COLUMNS)[None, :]
     mask = column < length[:, None]
@@ -64,53 +69,79 @@ def load_gathered(gathered, start, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
 
 
 @triton.jit
-def measure_of(x, key, top, BY_COUNT: tl.constexpr):
-    """How many tokens have the key or one above it, or their mass."""
-    is_in = (key_of(x) >= key) & (x > float("-inf"))
-    return tl.sum(tl.where(is_in, 1.0 if BY_COUNT else weight(x, top), 0.0))
+def rank_of(x, origin):
+    """A token's place in the order of the interval, whose lower bound has the key `origin`; 0 for no token."""
+    return tl.where(x > float("-inf"), key_of(x) - origin, 0)
 
 
 @triton.jit
-def measure_from(x, gathered, key, top, BY_COUNT: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """What the gathered tokens from a key on measure.
+def measured(x, origin, top, BY_COUNT: tl.constexpr):
+    """Ranks and measures of tokens, in one column."""
+    x = tl.reshape(x, (x.shape[0] * x.shape[1], 1))
+    return rank_of(x, origin), tl.where(x > float("-inf"), 1.0 if BY_COUNT else weight(x, top), 0.0)
 
-    `x` are the first columns, which nearly always are all: they stay in registers.
+
+@triton.jit
+def measure_from(first, gathered, trial, top, BY_COUNT: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+    """What the gathered tokens from each rank of `trial` on measure.
+
+    `first` are ranks and measures of the first columns, which nearly always are all: they stay in registers.
     """
-    measure = measure_of(x, key, top, BY_COUNT)
+    rank, measure = first
+    total = tl.sum(tl.where(rank >= trial[None, :], measure, 0.0), axis=0)
     for start in range(COLUMNS, gathered[4], COLUMNS):
-        more, _ids = load_gathered(gathered, start, COLUMNS, PADDED)
-        measure += measure_of(more, key, top, BY_COUNT)
-    return measure
-
-
-@triton.jit
-def largest_key(x, gathered, floor, need, top, BY_COUNT: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """The largest key from which on the gathered tokens measure `need`, or `floor`; 0 if all measure less."""
-    found = floor * 0
-    bit = found + 0x80000000
-    for _ in range(32):
-        measure = measure_from(x, gathered, found | bit, top, BY_COUNT, COLUMNS, PADDED)
-        found = tl.where(((found | bit) <= floor) | (measure >= need), found | bit, found)
-        bit = bit >> 1
-    return found
-
-
-@triton.jit
-def last_tie(gathered, key, kept, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """The id of the last of the `kept` first tokens that have a key: they stand chunk by chunk, in order."""
-    longest = gathered[4]
-    ties = tl.zeros((PADDED,), tl.int32)
-    for start in range(0, longest, COLUMNS):
         x, _ids = load_gathered(gathered, start, COLUMNS, PADDED)
-        ties += tl.sum(((key_of(x) == key) & (x > float("-inf"))).to(tl.int32), axis=1)
-    before = tl.cumsum(ties, axis=0) - ties
-    last_id = tl.full((), -1, tl.int32)
-    for start in range(0, longest, COLUMNS):
-        x, ids = load_gathered(gathered, start, COLUMNS, PADDED)
-        is_tie = ((key_of(x) == key) & (x > float("-inf"))).to(tl.int32)
-        stays = (is_tie > 0) & (before[:, None] + tl.cumsum(is_tie, axis=1) <= kept)
-        last_id = tl.maximum(last_id, tl.max(tl.where(stays, ids, -1)))
-        before += tl.sum(is_tie, axis=1)
+        rank, measure = measured(x, gathered[5], top, BY_COUNT)
+        total += tl.sum(tl.where(rank >= trial[None, :], measure, 0.0), axis=0)
+    return total
+
+
+@triton.jit
+def largest_rank(
+    first, gathered, most, floor, need, top, BY_COUNT: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr
+):
+    """The largest rank from which on the tokens measure `need`, or `floor`, and the measure above it.
+
+    0 if all measure less. No token has a rank above `most`.
+    """
+    digit = tl.arange(0, 4).to(tl.uint32)
+    shift = tl.full((), 30, tl.int32)
+    while (shift > 0) & ((most >> shift.to(tl.uint32)) == 0):
+        shift -= 2
+    found = tl.zeros((), tl.uint32)
+    above = tl.zeros((), tl.float32)
+    while shift >= 0:
+        trial = found | (digit << shift.to(tl.uint32))
+        total = measure_from(first, gathered, trial, top, BY_COUNT, COLUMNS, PADDED)
+        holds = (trial <= floor) | (total >= need)
+        found = tl.max(tl.where(holds, trial, found), axis=0)
+        # The lowest of the ranks that measure too little will be the next one.
+        above = tl.maximum(above, tl.max(tl.where(holds, 0.0, total), axis=0))
+        shift -= 2
+    return found, above
+
+
+@triton.jit
+def last_tie(x, gathered, rank, kept, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+    """The id of the last of the `kept` first tokens that have a rank, or a larger one: they stand in order.
+
+    `x` are the first columns.
+    """
+    origin = gathered[5]
+    ties = tl.sum((rank_of(x, origin) == rank).to(tl.int32), axis=1)
+    for start in range(COLUMNS, gathered[4], COLUMNS):
+        x, _ids = load_gathered(gathered, start, COLUMNS, PADDED)
+        ties += tl.sum((rank_of(x, origin) == rank).to(tl.int32), axis=1)
+    last_id = tl.full((), ALL, tl.int32)
+    if tl.sum(ties, axis=0) > kept:
+        before = tl.cumsum(ties, axis=0) - ties
+        last_id = tl.full((), -1, tl.int32)
+        for start in range(0, gathered[4], COLUMNS):
+            x, ids = load_gathered(gathered, start, COLUMNS, PADDED)
+            is_tie = (rank_of(x, origin) == rank).to(tl.int32)
+            stays = (is_tie > 0) & (before[:, None] + tl.cumsum(is_tie, axis=1) <= kept)
+            last_id = tl.maximum(last_id, tl.max(tl.where(stays, ids, -1)))
+            before += tl.sum(is_tie, axis=1)
     return last_id
 
 
@@ -123,44 +154,50 @@ def _select_kernel(nth_logits, last_ids, places, lengths, search, rows, COLUMNS:
         tl.store(nth_logits + row, float("-inf"))
         tl.store(last_ids + row, -1)
         return
+    has_both = has_k & (p < 1.0)
     fields = search.state + row * FIELDS
     top = tl.load(fields + TOP)
+    low, high = bounds(search, row, has_both)
+    origin = key_of(low)
+    most = key_of(high) - origin
     lane = tl.arange(0, PADDED)
     length = tl.load(lengths + row * rows.chunks + lane, mask=lane < rows.chunks, other=0)
-    gathered = (rows, row, places, length, tl.max(length, axis=0))
+    gathered = (rows, row, places, length, tl.max(length, axis=0), origin)
     x, _ids = load_gathered(gathered, 0, COLUMNS, PADDED)
 
-    # Key 0 is below every token's: it keeps them all.
+    # Rank 0 is below every token's: it keeps them all, also those that fall short of the mass by rounding.
     nth = tl.zeros((), tl.uint32)
     kept = tl.full((), ALL, tl.int32)
-    above = tl.where(has_k & (p < 1.0), 0.0, tl.load(fields + ABOVE))
+    above = tl.where(has_both, 0.0, tl.load(fields + ABOVE))
     if rows.k is not None:  # noqa: SIM102 -- decided when the kernel is compiled
         if has_k:
-            nth = largest_key(x, gathered, nth, k - above, top, True, COLUMNS, PADDED)
+            first = measured(x, origin, top, True)
+            nth, more = largest_rank(first, gathered, most, nth, k - above, top, True, COLUMNS, PADDED)
             if nth > 0:
-                more = measure_from(x, gathered, nth + 1, top, True, COLUMNS, PADDED)
                 kept = k - (above + more).to(tl.int32)
     if rows.p is not None:  # noqa: SIM102
         if p < 1.0:
             kth = nth
-            mass = measure_from(x, gathered, kth + 1, top, False, COLUMNS, PADDED)
-            if has_k:
-                if kth > 0:
-                    mass += kept.to(tl.float32) * weight(value_of(kth), top)
-                target = p * mass
-            else:
-                # Summed in another order the tokens may fall short of what the interval was found by.
-                target = tl.minimum(p * tl.load(fields + TOTAL) - above, mass)
+            first = measured(x, origin, top, False)
+            target = p * tl.load(fields + TOTAL) - above
+            if rows.k is not None:  # noqa: SIM102
+                if has_k:
+                    after = kth + tl.full((1,), 1, tl.uint32)
+                    mass = tl.sum(measure_from(first, gathered, after, top, False, COLUMNS, PADDED), axis=0)
+                    if kth > 0:
+                        mass += kept.to(tl.float32) * weight(value_of(origin + kth), top)
+                    target = p * mass
             # The smallest number stands for zero, so that the first token stays.
             target = tl.maximum(target, 1e-30)
-            nth = largest_key(x, gathered, kth, target, top, False, COLUMNS, PADDED)
+            nth, more = largest_rank(first, gathered, most, kth, target, top, False, COLUMNS, PADDED)
             if nth > 0:
-                more = measure_from(x, gathered, nth + 1, top, False, COLUMNS, PADDED)
-                ties = (target - more) / tl.maximum(weight(value_of(nth), top), 1e-30)
+                ties = (target - more) / tl.maximum(weight(value_of(origin + nth), top), 1e-30)
                 ties = tl.minimum(tl.maximum(tl.ceil(ties), 1.0), 1e9).to(tl.int32)
                 kept = tl.where(nth == kth, tl.minimum(ties, kept), ties)
-    tl.store(nth_logits + row, value_of(nth))
-    tl.store(last_ids + row, last_tie(gathered, nth, kept, COLUMNS, PADDED))
+    tl.store(nth_logits + row, value_of(origin + nth))
+    last_id = last_tie(x, gathered, nth, kept, COLUMNS, PADDED)
+    # Of rank 0 there is no token: whoever is as low as the bound is out.
+    tl.store(last_ids + row, tl.where(nth > 0, last_id, -1))
 
 
 @triton.jit
@@ -198,6 +235,6 @@ def apply_top_k_top_p(*, output: Any, logits: Any, k: Any, p: Any) -> None:
     _gather_kernel[(count, chunks)](places, lengths, search, rows, num_warps=8)
     columns = min(max(WINDOW // padded, 1), CHUNK.value)
     _select_kernel[(count,)](
-        nth_logits, last_ids, places, lengths, search, rows, COLUMNS=columns, PADDED=padded, num_warps=16
+        nth_logits, last_ids, places, lengths, search, rows, COLUMNS=columns, PADDED=padded, num_warps=8
     )
     _mask_kernel[(count, chunks)](output, *output.stride(), nth_logits, last_ids, search.maxima, rows, num_warps=4)

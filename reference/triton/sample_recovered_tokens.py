@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-_BLOCK = 4096
+_BLOCK = 2048
 _PROGRAMS = 512
 """With so many the device is full."""
 
@@ -209,7 +209,6 @@ def sample_recovered_tokens(
         PADDED_REQUESTS=padded_requests,
         SHARES=shares,
         BLOCK=_BLOCK,
-        num_warps=8,
     )
     if shares > 1:
         _settle_kernel[(tokens,)](
