@@ -18,6 +18,9 @@ from verispec.run.record import Record
 from verispec.run.supervisor import Judged, Supervisor
 from verispec.transplant.graft import exchangeable
 
+FEW = 16
+"""Cases that one process judges sooner than several have started."""
+
 EXCHANGEABLE = ("vllm",)
 """Engines whose kernels `verispec.transplant` can exchange."""
 
@@ -58,7 +61,8 @@ def explain(plan: Plan, records: Iterable[Record], watcher: Watcher) -> Iterator
 
 def _mended(plan: Plan, exchanged: tuple[str, ...], cases: Mapping[str, Record]) -> list[Record]:
     """The records whose cases pass with the reference's `exchanged`."""
-    again = replace(plan, only=tuple(cases), exact=True, suites=(), transplanted=exchanged)
+    processes = plan.processes if len(cases) > FEW else 1
+    again = replace(plan, only=tuple(cases), exact=True, suites=(), transplanted=exchanged, processes=processes)
     verdicts = [Record.from_json(news.record) for news in Supervisor(again) if isinstance(news, Judged)]
     return [cases[verdict.id] for verdict in verdicts if verdict.outcome == "pass"]
 
