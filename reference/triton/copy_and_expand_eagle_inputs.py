@@ -57,7 +57,8 @@ def _copy_kernel(
         slot = offset + tl.arange(0, BLOCK)
         mask = slot < slots
         source = (start + dropped + slot).to(tl.int64) * target_ids_stride
-        token = tl.load(target_token_ids + source, mask=slot < copied, other=0).to(tl.int64)
+        # Rejected tokens too: so nothing waits for the load of `last`.
+        token = tl.load(target_token_ids + source, mask=slot < end - start - dropped, other=0).to(tl.int64)
         is_new = (slot >= copied) & (slot < copied + new_slots)
         is_masked = is_new & (slot > copied)
         is_rejected = slot >= copied + new_slots
@@ -100,7 +101,7 @@ def copy_and_expand_eagle_inputs(
     requests = query_end_loc_ptr.shape[0]
     if requests == 0:
         return
-    block = 256
+    block = 128
     # The host knows only the mean length: programs for twice of it, which go on where a request is longer.
     shares = min(triton.cdiv(2 * total_input_tokens // requests + num_padding_slots_per_request, block), 16)
     _copy_kernel[(requests, shares)](
@@ -131,5 +132,5 @@ def copy_and_expand_eagle_inputs(
         num_padding_slots_per_request,
         SHIFT=shift_input_ids,
         BLOCK=block,
-        num_warps=8,
+        num_warps=4,
     )
