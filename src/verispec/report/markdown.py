@@ -9,6 +9,7 @@ from verispec.report.case import clause_text
 from verispec.report.causes import Cause, Gap
 from verispec.report.text import cell_text, complaints, facts, gap_line, plural, repro, summary
 from verispec.report.verdict import Verdict
+from verispec.run.record import CATEGORIES
 
 
 def as_markdown(verdict: Verdict) -> str:
@@ -75,7 +76,7 @@ def _circumstances(verdict: Verdict) -> Iterator[str]:
 
 def _table(verdict: Verdict) -> Iterator[str]:
     rows = verdict.table()
-    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    columns = [c for c in CATEGORIES if any(c in row for row in rows.values())]
     yield f"| op | {' | '.join(columns)} |"
     yield f"| --- |{' --- |' * len(columns)}"
     for subject, row in rows.items():

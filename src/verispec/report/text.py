@@ -13,6 +13,7 @@ from rich.text import Text
 from verispec.report.causes import Cause, Gap
 from verispec.report.verdict import Cell, Verdict
 from verispec.run.plan import SEED
+from verispec.run.record import CATEGORIES
 
 WIDTH = 120
 """Columns where there is no terminal to ask."""
@@ -116,7 +117,7 @@ def extent(cause: Cause) -> str:
 
 def _table(verdict: Verdict) -> Iterator[Text]:
     rows = verdict.table()
-    columns = list(dict.fromkeys(c for row in rows.values() for c in row))
+    columns = [c for c in CATEGORIES if any(c in row for row in rows.values())]
     cells = {subject: [cell_text(row[c]) if c in row else "-" for c in columns] for subject, row in rows.items()}
     first = max(len(subject) for subject in [*rows, "op"])
     widths = [max(len(name), *(len(row[n]) for row in cells.values())) for n, name in enumerate(columns)]

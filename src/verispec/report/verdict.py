@@ -53,9 +53,9 @@ class Verdict:
         return sum(self.counts.get(outcome, 0) for outcome in FAILING)
 
     def table(self) -> dict[str, dict[str, Cell]]:
-        """Counts by op and category, ops in the order of the run, categories that nobody uses left out."""
+        """Counts by op and category, ops by suite and name, categories that nobody uses left out."""
         tally: dict[str, dict[str, Counter[str]]] = {}
-        for record in self.run.records:
+        for record in sorted(self.run.records, key=lambda r: (r.case.suite, r.case.subject)):
             tally.setdefault(record.case.subject, {}).setdefault(record.category, Counter())[_column(record)] += 1
         return {s: {c: Cell(**row[c]) for c in CATEGORIES if c in row} for s, row in tally.items()}
 
