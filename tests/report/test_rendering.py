@@ -175,6 +175,27 @@ def test_the_command_to_reproduce_is_never_broken() -> None:
     assert f"      verispec repro '{case}' --engine vllm" in lines
 
 
+def test_generation_is_told_by_what_drafts() -> None:
+    """Cases of ops that have a `draft` of their own are none of it."""
+    wrong = {"failure": {"kind": "law", "message": "wrong"}}
+    records = (
+        Record("e2e/greedy:GEN-1:draft=none", "pass"),
+        Record("e2e/greedy:GEN-1:draft=eagle3 k=3", "pass"),
+        Record("e2e/sampled:GEN-5:draft=eagle3 k=3;limits=none", "fail", **wrong),
+        Record("e2e/sampled:GEN-5:draft=eagle3 k=3;limits=top_k", "pass"),
+        Record(f"{RANDOM}:RRS-1:draft=absent", "pass"),
+    )
+    lines = as_markdown(judge(Run(HEADER, records, {"complete": True}))).splitlines()
+    start = lines.index("## Generation, by what drafts") + 2
+    assert lines[start : start + 5] == [
+        "| draft | greedy | sampled |",
+        "| --- | --- | --- |",
+        "| eagle3 k=3 | 1 ok | 1 of 2 fail |",
+        "| none | 1 ok |  |",
+        "",
+    ]
+
+
 def test_another_seed_is_part_of_the_command() -> None:
     run = everything()
     other = Run({**HEADER, "seed": 11}, run.records, run.footer)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from verispec.report.case import clause_text
 from verispec.report.causes import Cause, Gap
 from verispec.report.text import cell_text, complaints, facts, gap_line, plural, repro, summary
-from verispec.report.verdict import Verdict
+from verispec.report.verdict import Cell, Verdict
 from verispec.run.record import CATEGORIES
 
 
@@ -30,7 +30,13 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     yield ""
     yield "## By op"
     yield ""
-    yield from _table(verdict)
+    rows = verdict.table()
+    yield from _table("op", rows, [c for c in CATEGORIES if any(c in row for row in rows.values())])
+    if modes := verdict.modes():
+        yield ""
+        yield "## Generation, by what drafts"
+        yield ""
+        yield from _table("draft", modes, sorted({subject for row in modes.values() for subject in row}))
     if verdict.causes:
         yield ""
         yield "## Causes"
@@ -74,13 +80,11 @@ def _circumstances(verdict: Verdict) -> Iterator[str]:
     yield f"| cases | {', '.join(f'{count:,} {outcome}' for outcome, count in sorted(verdict.counts.items()))} |"
 
 
-def _table(verdict: Verdict) -> Iterator[str]:
-    rows = verdict.table()
-    columns = [c for c in CATEGORIES if any(c in row for row in rows.values())]
-    yield f"| op | {' | '.join(columns)} |"
+def _table(corner: str, rows: Mapping[str, Mapping[str, Cell]], columns: Sequence[str]) -> Iterator[str]:
+    yield f"| {corner} | {' | '.join(columns)} |"
     yield f"| --- |{' --- |' * len(columns)}"
-    for subject, row in rows.items():
-        yield f"| {subject} | {' | '.join(cell_text(row[c]) if c in row else '' for c in columns)} |"
+    for name, row in rows.items():
+        yield f"| {name} | {' | '.join(cell_text(row[c]) if c in row else '' for c in columns)} |"
 
 
 def _cause(cause: Cause, level: str, verdict: Verdict) -> Iterator[str]:

@@ -59,6 +59,15 @@ class Verdict:
             tally.setdefault(record.case.subject, {}).setdefault(record.category, Counter())[_column(record)] += 1
         return {s: {c: Cell(**row[c]) for c in CATEGORIES if c in row} for s, row in tally.items()}
 
+    def modes(self) -> dict[str, dict[str, Cell]]:
+        """Counts of generated text by what drafts and by what is judged; empty where nothing was generated."""
+        tally: dict[str, dict[str, Counter[str]]] = {}
+        for record in sorted(self.run.records, key=lambda r: (r.case.suite, r.case.subject)):
+            draft = dict(record.case.params).get("draft")
+            if record.category == "text" and draft:
+                tally.setdefault(draft, {}).setdefault(record.case.subject, Counter())[_column(record)] += 1
+        return {draft: {s: Cell(**row[s]) for s in row} for draft, row in sorted(tally.items())}
+
     def exit_code(self, *, errors_only: bool = False) -> int:
         """BAD for any unexpected failure (of level error, if `errors_only`), stale or unmatched expectation; then
         CANNOT_TELL when a test broke, the run is not complete or nothing passed or failed."""
