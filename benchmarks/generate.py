@@ -2,9 +2,10 @@
 
     python benchmarks/generate.py [--peer-python PYTHON] [--rounds 5] [--out benchmarks/generate.md]
 
-Every engine runs in a process of its own with the same number of threads, and PYTHON is one that has vLLM. All are
-loaded and warmed up first; then rounds go through them in turn, so that a busy machine slows all alike, and each one's
-best round counts. Prefix caching is off, because every round repeats the same prompts.
+Every engine runs in a process of its own with the same number of threads, and PYTHON is one that has vLLM. First each
+one that speculates finds its best number of drafts K, for one prompt and for many, among the same candidates. Then
+rounds go through all in turn, so that a busy machine slows all alike, and each one's best round counts. Prefix caching
+is off, because every round repeats the same prompts.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-K = {1: 4, 16: 1}
-"""Drafts a step by number of prompts: the best of the reference. A full batch leaves the processor little to spare, so
-that a draft has to be accepted most of the time to pay; transformers, which runs one prompt at a time, always has 4."""
+CANDIDATES = (1, 2, 3, 4, 5)
+"""Values of K that everyone tries."""
+OWN = 0
+"""A further one for transformers: as many drafts as it chooses itself by its assistant's confidence."""
+TRIALS = 3
 NEW_TOKENS = 64
 PROMPT_TOKENS = 64
 BATCHES = (1, 16)
@@ -43,16 +46,23 @@ class Contestant:
     def name(self) -> str:
         return f"{self.engine} {self.method}"
 
-    def drafts(self, count: int) -> int:
-        """K for `count` prompts."""
-        return K[1 if self.method == "none" or self.engine == "transformers" else count]
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """Values of K to try."""
+        if self.method == "none":
+            return CANDIDATES[:1]
+        return (*CANDIDATES, OWN) if self.engine == "transformers" else CANDIDATES
+
+    @property
+    def searched(self) -> tuple[int, ...]:
+        """Numbers of prompts for which K can matter; transformers assists one prompt at a time, however many."""
+        return BATCHES[:1] if self.engine == "transformers" else BATCHES
 
 
 CONTESTANTS = (
     Contestant("reference", "none"),
     Contestant("reference", "draft_model"),
     Contestant("reference", "eagle3"),
-    Contestant("transformers", "none"),
     Contestant("transformers", "draft_model"),
 )
 PEERS = (Contestant("vllm", "none"), Contestant("vllm", "draft_model"), Contestant("vllm", "eagle3"))
@@ -73,16 +83,46 @@ def draft_of(method: str) -> Path | None:
     return fixtures.model(name) if name else None
 
 
-def prepare_engine(contestant: Contestant, drafts: int) -> Run:
-    """The reference and transformers, through the harness's own protocol."""
+def prepare_reference(contestant: Contestant, drafts: int) -> Run:
     from verispec import fixtures
     from verispec.engines._resolve import resolve
     from verispec.engines.generation import GenerationRequest
 
     options = {"method": contestant.method, "draft": draft_of(contestant.method), "num_speculative_tokens": drafts}
-    generator = resolve(contestant.engine).load(fixtures.model("target"), **options)
+    generator = resolve("reference").load(fixtures.model("target"), **options)
     requests = [GenerationRequest(ids, max_tokens=NEW_TOKENS, ignore_eos=True) for ids in prompts()]
     return lambda count: sum(len(result.token_ids) for result in generator.generate(requests[:count]))
+
+
+def prepare_transformers(contestant: Contestant, drafts: int) -> Run:
+    import torch
+
+    from verispec import fixtures
+    from verispec.reference.models import load_target
+
+    target, assistant = (load_target(fixtures.model(name)) for name in ("target", "draft"))
+    if drafts != OWN:
+        assistant.generation_config.num_assistant_tokens = drafts
+        assistant.generation_config.num_assistant_tokens_schedule = "constant"
+        assistant.generation_config.assistant_confidence_threshold = 0.0
+    inputs = [torch.tensor([ids]) for ids in prompts()]
+
+    def run(count: int) -> int:
+        with torch.inference_mode():
+            outputs = [
+                target.generate(
+                    ids,
+                    assistant_model=assistant,
+                    do_sample=False,
+                    max_new_tokens=NEW_TOKENS,
+                    eos_token_id=None,
+                    pad_token_id=0,
+                )
+                for ids in inputs[:count]
+            ]
+        return sum(len(output[0]) for output in outputs) - sum(ids.shape[1] for ids in inputs[:count])
+
+    return run
 
 
 def prepare_vllm(contestant: Contestant, drafts: int) -> Run:
@@ -111,6 +151,9 @@ def prepare_vllm(contestant: Contestant, drafts: int) -> Run:
     )
 
 
+PREPARE = {"reference": prepare_reference, "transformers": prepare_transformers, "vllm": prepare_vllm}
+
+
 def work(contestant: Contestant, drafts: int, threads: int) -> None:
     """The child: one line in (a number of prompts), one line out (tokens and seconds)."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
@@ -118,8 +161,8 @@ def work(contestant: Contestant, drafts: int, threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
-    run = (prepare_vllm if contestant.engine == "vllm" else prepare_engine)(contestant, drafts)
-    for count in BATCHES:
+    run = PREPARE[contestant.engine](contestant, drafts)
+    for count in contestant.searched:
         run(count)
     torch.set_num_threads(threads)
     print("ready", file=replies)
@@ -161,42 +204,72 @@ class Child:
         self._log.close()
 
 
-def measure(contestants: list[tuple[Contestant, str]], rounds: int, threads: int) -> dict[str, dict[int, float]]:
-    """The best of `rounds` of every contestant, by its name and number of prompts."""
-    children: dict[tuple[Contestant, int], Child] = {}
-    for contestant, python in contestants:
-        for drafts in sorted({contestant.drafts(count) for count in BATCHES}):
-            children[contestant, drafts] = Child(contestant, drafts, python, threads)
-    best = {contestant.name: dict.fromkeys(BATCHES, 0.0) for contestant, _ in contestants}
+Choice = dict[str, dict[int, int]]
+Speeds = dict[str, dict[int, float]]
+"""Both by name of the contestant, then by number of prompts."""
+
+
+def search(contestant: Contestant, python: str, threads: int) -> tuple[dict[int, int], dict[int, Child]]:
+    """The best K for each number of prompts, and the child that drafts so many."""
+    children = {}
+    best: dict[int, tuple[float, int]] = {}
+    for drafts in contestant.candidates:
+        children[drafts] = child = Child(contestant, drafts, python, threads)
+        for count in contestant.searched:
+            speed = max(child.run(count) for _ in range(TRIALS))
+            best[count] = max(best.get(count, (0.0, 0)), (speed, drafts))
+        for other in children.keys() - {drafts for _, drafts in best.values()}:
+            children.pop(other).close()
+    chosen = {count: best.get(count, best[BATCHES[0]])[1] for count in BATCHES}
+    print(f"{contestant.name:24} K = {chosen}", flush=True)
+    return chosen, {count: children[drafts] for count, drafts in chosen.items()}
+
+
+def measure(contestants: list[tuple[Contestant, str]], rounds: int, threads: int) -> tuple[Choice, Speeds]:
+    """The K of every contestant, and the best of its `rounds`."""
+    found = {contestant.name: search(contestant, python, threads) for contestant, python in contestants}
+    best = {name: dict.fromkeys(BATCHES, 0.0) for name in found}
     for _ in range(rounds):
         for count in BATCHES:
-            for contestant, _ in contestants:
-                row = best[contestant.name]
-                row[count] = max(row[count], children[contestant, contestant.drafts(count)].run(count))
-    for child in children.values():
-        child.close()
-    return best
+            for name, (_, children) in found.items():
+                best[name][count] = max(best[name][count], children[count].run(count))
+    for _, children in found.values():
+        for child in set(children.values()):
+            child.close()
+    return {name: chosen for name, (chosen, _) in found.items()}, best
 
 
-def render(best: dict[str, dict[int, float]], rounds: int, threads: int) -> str:
+def render(chosen: Choice, best: Speeds, rounds: int, threads: int) -> str:
+    titles = " | ".join(f"{count} prompt{'s' * (count > 1)}" for count in BATCHES)
     lines = [
         "# Greedy generation on the fixtures",
         "",
         f"Ratios of tokens a second, best of {rounds} rounds that went through all in turn.",
-        f"{platform.machine()}, float32, threads: {threads}, prompts of {PROMPT_TOKENS} tokens, {NEW_TOKENS} new ones,",
-        f"K = {K[1]} for one prompt and {K[16]} for 16.",
-        f"transformers generates with an assistant one prompt at a time, here as everywhere, with K = {K[1]}.",
+        f"{platform.machine()}, float32, threads: {threads}, prompts of {PROMPT_TOKENS} tokens, {NEW_TOKENS} new ones.",
+        "transformers generates with an assistant one prompt at a time, here as everywhere.",
         "",
-        "| ratio | " + " | ".join(f"{count} prompt{'s' * (count > 1)}" for count in BATCHES) + " |",
+        f"| ratio | {titles} |",
         "| --- |" + " ---: |" * len(BATCHES),
     ]
     speculative = ("reference draft_model", "reference eagle3")
     pairs = [(ours, other) for ours in speculative for other in ("reference none", "transformers draft_model")]
     pairs += [(name, name.replace("reference", "vllm")) for name in ("reference none", *speculative)]
+    pairs += [(name.replace("reference", "vllm"), "vllm none") for name in speculative]
     for ours, other in pairs:
         if other in best:
             ratios = " | ".join(f"{best[ours][count] / best[other][count]:.2f}" for count in BATCHES)
             lines.append(f"| {ours} / {other} | {ratios} |")
+    lines += [
+        "",
+        f"Everyone drafts as many tokens as suit it best, of K = {', '.join(map(str, CANDIDATES))};",
+        "transformers may also draft as many as it chooses itself.",
+        "",
+        f"| K | {titles} |",
+        "| --- |" + " ---: |" * len(BATCHES),
+    ]
+    for name, row in chosen.items():
+        if not name.endswith("none"):
+            lines.append(f"| {name} | {' | '.join(str(row[count] or 'its own') for count in BATCHES)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -215,10 +288,10 @@ def main() -> None:
     contestants = [(contestant, sys.executable) for contestant in CONTESTANTS]
     if arguments.peer_python:
         contestants += [(contestant, arguments.peer_python) for contestant in PEERS]
-    best = measure(contestants, arguments.rounds, arguments.threads)
+    chosen, best = measure(contestants, arguments.rounds, arguments.threads)
     for name, row in best.items():
         print(f"{name:24}", *(f"{row[count]:8.0f}" for count in BATCHES))
-    text = render(best, arguments.rounds, arguments.threads)
+    text = render(chosen, best, arguments.rounds, arguments.threads)
     print(text)
     if arguments.out:
         arguments.out.write_text(text, encoding="utf-8")

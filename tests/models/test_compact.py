@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -50,7 +51,7 @@ KINDS = {
 
 def make(kind: type[PreTrainedModel], config: Any) -> PreTrainedModel:
     torch.manual_seed(3)
-    model = kind(config).eval().requires_grad_(False)
+    model = kind(copy.deepcopy(config)).eval().requires_grad_(False)
     for name, weight in model.named_parameters():
         if name.endswith(("norm.weight", "layernorm.weight", "bias")):
             weight.add_(torch.randn_like(weight), alpha=0.3)
@@ -105,6 +106,44 @@ def test_ragged_batch_like_transformers(name: str) -> None:
         some = torch.tensor([2, 0])
         kept = fast(input_ids=at(sequences, bounds)[None], paged=paged, logits_to_keep=some).logits[0]
         torch.testing.assert_close(kept, got[some], rtol=0, atol=1e-4 * float(got.abs().max()))
+
+
+@pytest.mark.parametrize("rows", [*range(1, 14), 48, 49, 100])
+def test_every_number_of_rows(rows: int) -> None:
+    """The kernel of matrix products has a way of its own for each small number of rows."""
+    model = make(*KINDS["llama"])
+    token_ids = torch.randint(VOCAB, (1, rows))
+    table, starts = torch.arange(1, 26, dtype=torch.int32)[None], torch.tensor([0, rows], dtype=torch.int32)
+    positions = torch.arange(rows) % 64
+    want = model(input_ids=token_ids[:, :64]).logits[0]
+    model.set_attn_implementation(ATTENTION)
+    cache = KVCache(model.config, 2, 26 * BLOCK, torch.float32, torch.device("cpu"))
+    slots = BLOCK + torch.arange(rows)
+    lens = starts[1:]
+    paged = PagedBatch(cache, slots, positions, table, lens.numpy(), starts, lens, lens.numpy(), BLOCK)
+    got = compact(model)(input_ids=token_ids, paged=paged).logits[0]
+    assert_same(got[:64], want)
+
+
+def test_what_is_outside_of_the_cache_is_not_touched() -> None:
+    """Padding and slots that no cache has are not written, blocks that no cache has are not read."""
+    model = make(*KINDS["llama"])
+    model.set_attn_implementation(ATTENTION)
+    fast = compact(model)
+    cache = KVCache(model.config, 2, 40, torch.float32, torch.device("cpu"))
+    cache.poison(torch.arange(40))
+    for layer in cache.layers:
+        layer[8:24] = 0
+    cache.addresses, cache.num_slots = [layer[8].data_ptr() for layer in cache.layers], 16
+    slots, positions = torch.tensor([-1, 20, 3, 4]), torch.arange(4, 8)
+    starts, lens = torch.tensor([0, 4], dtype=torch.int32), torch.tensor([99], dtype=torch.int32)
+    table = torch.tensor([[7, -3]], dtype=torch.int32)
+    paged = PagedBatch(cache, slots, positions, table, starts[1:].numpy(), starts, lens, lens.numpy(), BLOCK)
+    assert fast(input_ids=torch.tensor([[5, 6, 7, 8]]), paged=paged).logits.isfinite().all()
+    for layer in cache.layers:
+        written = layer.nan_to_num().any(dim=1).nonzero().flatten()
+        assert written.tolist() == [8 + 3, 8 + 4]
+        assert layer.isnan().all(dim=1).nonzero().flatten().tolist() == [*range(8), *range(24, 40)]
 
 
 @pytest.mark.parametrize("norm_before_residual", [False, True])
