@@ -125,6 +125,24 @@ def test_every_number_of_rows(rows: int) -> None:
     assert_same(got[:64], want)
 
 
+def test_threads_share_the_work_and_change_nothing() -> None:
+    """As much work as wakes them; each number is summed by one thread, in the same order."""
+    model = make(*KINDS["llama"])
+    model.set_attn_implementation(ATTENTION)
+    fast = compact(model)
+    token_ids = torch.randint(VOCAB, (1, 4 * 64))
+    table = torch.arange(1, 65, dtype=torch.int32).view(4, 16)
+    starts, lens = torch.arange(0, 257, 64, dtype=torch.int32), torch.full((4,), 64, dtype=torch.int32)
+    logits = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        cache = KVCache(model.config, 2, 65 * BLOCK, torch.float32, torch.device("cpu"))
+        slots, positions = BLOCK + torch.arange(256), torch.arange(64).repeat(4)
+        paged = PagedBatch(cache, slots, positions, table, lens.numpy(), starts, lens, lens.numpy(), BLOCK)
+        logits.append(fast(input_ids=token_ids, paged=paged).logits)
+    assert torch.equal(logits[0], logits[1]) and torch.equal(logits[0], logits[2])
+
+
 def test_what_is_outside_of_the_cache_is_not_touched() -> None:
     """Padding and slots that no cache has are not written, blocks that no cache has are not read."""
     model = make(*KINDS["llama"])
