@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from verispec.cases import selects
 from verispec.engines.generation import FinishReason, GenerationRequest
 from verispec.engines.remote import RemoteDied
 from verispec.engines.vllm.generate import VllmGenerator
+from verispec.transplant import trial
 
 pytestmark = pytest.mark.vllm
 
@@ -25,8 +27,9 @@ TOP_K = "e2e/sampled:GEN-5:draft=ngram k=3;limits=top_k"
 """Fails through two kernels: temperatures are not expanded, and top-k raises in a step without drafts."""
 
 
-def verispec(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "verispec", *arguments], capture_output=True, text=True, check=False)
+def verispec(*arguments: str, environment: Mapping[str, str] = os.environ) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "verispec", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 def request(**changed: Any) -> GenerationRequest:
@@ -77,9 +80,25 @@ def test_an_engine_that_dies_is_told_and_started_anew() -> None:
     generator.close()
 
 
+PAIR = ("expand_batch_to_tokens", "apply_top_k_top_p")
+
+
 def test_top_k_fails_through_two_kernels() -> None:
-    pair = ("expand_batch_to_tokens", "apply_top_k_top_p")
-    chosen = [argument for op in pair for argument in ("--op", op)]
+    chosen = [argument for op in PAIR for argument in ("--op", op)]
     done = verispec("transplant", "--engine", "vllm", *chosen, "--case", TOP_K)
-    assert done.stdout.startswith(f"guilty together: {', '.join(pair)}"), done.stderr
+    assert done.stdout.startswith(f"guilty together: {', '.join(PAIR)}"), done.stderr
     assert done.returncode == exits.BAD
+
+
+def test_what_the_two_kernels_hide_is_found_without_them(tmp_path: Path) -> None:
+    """As shipped no draft of a sampled request is accepted, and seeds of drafts decide nothing."""
+    out = tmp_path / "run.jsonl"
+    verispec(
+        *("run", "--engine", "vllm", "--only", "e2e/sampled:GEN-12:draft=draft_model*", "--out", str(out)),
+        environment=trial.environment(PAIR),
+    )
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {line["id"]: line["outcome"] for line in lines if line["type"] == "case"} == {
+        "e2e/sampled:GEN-12:draft=draft_model k=3": "fail",
+        "e2e/sampled:GEN-12:draft=draft_model argmax k=3": "pass",
+    }
