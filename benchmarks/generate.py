@@ -26,7 +26,7 @@ CANDIDATES = (1, 2, 3, 4, 5)
 """Values of K that everyone tries."""
 OWN = 0
 """A further one for transformers: as many drafts as it chooses itself by its assistant's confidence."""
-TRIALS = 3
+TRIALS = 2
 NEW_TOKENS = 64
 PROMPT_TOKENS = 64
 BATCHES = (1, 16)

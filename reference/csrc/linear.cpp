@@ -13,7 +13,7 @@ constexpr int64_t kTile = 6;    // rows whose sums fit in registers beside each 
 constexpr int64_t kChunk = 48;  // rows that stay in a fast cache while a panel goes over them
 
 // Multiply-adds are quick: of these there must be more before another thread pays.
-constexpr int64_t kParallelProducts = 16 * kParallelWork;
+constexpr int64_t kParallelProducts = 32 * kParallelWork;
 
 // sums[row] = x[row] times the panel. The number of rows is known to the compiler, so that all sums stay in registers.
 template <int rows>

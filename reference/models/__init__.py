@@ -1,7 +1,8 @@
 """Models of the reference engine: any causal model that transformers loads, and the Eagle3 head.
 
 Nothing here is written by hand but the head (`eagle3`): targets and draft models come from
-transformers' own classes, and what the head needs of a target's inner states is read by hooks (`auxiliary`).
+transformers' own classes, and what the head needs of a target's inner states is read by hooks (`auxiliary`). On the CPU
+their weights run in kernels of the reference where these compute the same (`compact`).
 """
 
 from .auxiliary import AuxiliaryStates, default_layers
