@@ -48,12 +48,15 @@ def _copy_kernel(
     start = tl.load(query_start_loc + request.to(tl.int64) * start_stride).to(tl.int32)
     end = tl.load(query_start_loc + (request + 1).to(tl.int64) * start_stride).to(tl.int32)
     last = tl.load(query_end_loc + request.to(tl.int64) * end_stride).to(tl.int32)
-    bonus = tl.load(next_token_ids + request.to(tl.int64) * next_stride)
+    bonus = tl.load(next_token_ids + request.to(tl.int64) * next_stride).to(tl.int64)
     dropped = 1 if SHIFT else 0
     copied = last + 1 - start - dropped
     slots = end - start - dropped + new_slots
     position = tl.load(target_positions + start.to(tl.int64) * target_positions_stride, mask=end > start, other=0)
-    for offset in range(tl.program_id(1) * BLOCK, slots, tl.num_programs(1) * BLOCK):
+    offset = tl.program_id(1) * BLOCK
+    # The first block waits for no comparison with the end: the loads above are on their way at once.
+    is_unfinished = True
+    while is_unfinished:
         slot = offset + tl.arange(0, BLOCK)
         mask = slot < slots
         source = (start + dropped + slot).to(tl.int64) * target_ids_stride
@@ -62,20 +65,20 @@ def _copy_kernel(
         is_new = (slot >= copied) & (slot < copied + new_slots)
         is_masked = is_new & (slot > copied)
         is_rejected = slot >= copied + new_slots
-        token = tl.where(slot == copied, bonus, token)
-        token = tl.where(is_masked, parallel_drafting_token_id, token)
-        token = tl.where(is_rejected, padding_token_id, token)
+        other = tl.where(is_rejected, padding_token_id, tl.where(is_masked, parallel_drafting_token_id, bonus))
         index = start + request * (new_slots - dropped) + slot
         out = index.to(tl.int64)
-        tl.store(out_input_ids + out * out_ids_stride, token, mask=mask)
-        tl.store(out_positions + out * out_positions_stride, tl.where(is_rejected, 0, position + slot), mask=mask)
+        if SHIFT:
+            mapping = out_hidden_state_mapping + (start + slot).to(tl.int64) * out_mapping_stride
+            tl.store(mapping, index, mask=slot < end - start)
         tl.store(out_is_rejected + out * out_is_rejected_stride, is_rejected, mask=mask)
         tl.store(out_is_masked + out * out_is_masked_stride, is_masked, mask=mask)
         new = (request * new_slots + slot - copied).to(tl.int64)
         tl.store(out_new_token_indices + new * out_new_stride, index, mask=is_new)
-        if SHIFT:
-            mapping = out_hidden_state_mapping + (start + slot).to(tl.int64) * out_mapping_stride
-            tl.store(mapping, index, mask=slot < end - start)
+        tl.store(out_positions + out * out_positions_stride, tl.where(is_rejected, 0, position + slot), mask=mask)
+        tl.store(out_input_ids + out * out_ids_stride, tl.where(slot < copied, token, other), mask=mask)
+        offset += tl.num_programs(1) * BLOCK
+        is_unfinished = offset < slots
 
 
 def copy_and_expand_eagle_inputs(

@@ -15,8 +15,34 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ._logits import block_argmax
-from ._request_state import draft_of, is_draft_row, load_target, rows_of, shared_vocabulary, target_of
+from ._request_state import draft_of, is_draft_row, rows_of, shared_vocabulary, target_of
+
+_TILE: tl.constexpr = tl.constexpr(2048)
+"""As many logits as the lanes of a program hold at once."""
+
+
+@triton.jit
+def _tiled_argmax(target, row, first, vocabulary, BLOCK_SIZE: tl.constexpr, PADDED: tl.constexpr):
+    """The maximum of a block of logits, and its offset in it, of equal maxima the lowest.
+
+    Every lane keeps the best of its column of the tiles, so that the lanes meet once, however long the block.
+    A NaN is never better.
+    """
+    TILE: tl.constexpr = min(PADDED, _TILE)
+    lanes = tl.arange(0, TILE)
+    best = tl.full((TILE,), float("-inf"), tl.float32)
+    best_offset = lanes
+    for tile in tl.static_range(0, PADDED, TILE):
+        offsets = tile + lanes
+        mask = (offsets < BLOCK_SIZE) & (first + offsets < vocabulary)
+        ids = (first + offsets).to(tl.int64)
+        logits = target.logits + row * target.row_stride + ids * target.id_stride
+        x = tl.load(logits, mask=mask, other=float("-inf")).to(tl.float32)
+        is_better = x > best
+        best = tl.where(is_better, x, best)
+        best_offset = tl.where(is_better, offsets, best_offset)
+    top = tl.max(best, axis=0)
+    return top, tl.min(tl.where(best == top, best_offset, PADDED), axis=0)
 
 
 @triton.jit
@@ -51,7 +77,7 @@ def _gather_kernel(
     if tl.load(temperature + state) == 0.0:
         if block >= statistics:
             return
-        top, index = block_argmax(load_target(target, row, ids, mask), PADDED)
+        top, index = _tiled_argmax(target, row, block * BLOCK_SIZE, vocabulary, BLOCK_SIZE, PADDED)
         tl.store(local_max + row * local_max_stride_0 + block.to(tl.int64) * local_max_stride_1, top)
         out = local_argmax + row * local_argmax_stride_0 + block.to(tl.int64) * local_argmax_stride_1
         tl.store(out, block * BLOCK_SIZE + index)
