@@ -26,7 +26,7 @@ LOGSUMEXP = {"target_logsumexp", "draft_logsumexp", "log_prefix_ratio"}
 SEVERAL_PARTS = {
     "apply_top_k_top_p": {"both": 9001, "flat": 9001, "ties": 9001, "outliers": 9001, "unsampled": 20000},
     "sample_recovered_tokens": {"draft": 9001, "one_hot": 9001, "no_mass": 9001},
-    "gather_draft_logits_and_target_argmax": {"draft": 9001, "greedy": 9001, "ties": 9001},
+    "gather_draft_logits_and_target_argmax": {"draft": 9001, "ties": 9001},
 }
 """Vocabularies that are taken in parts, by variant: rows that have to be narrowed, winners that have to be settled."""
 

@@ -132,13 +132,16 @@ def _logsumexp(row: Array) -> float:
 @maker("draft", "one_hot", "greedy", "nan", "narrow_draft", "ties")
 def gather_draft_logits_and_target_argmax(rng: np.random.Generator, size: Size, variant: str) -> dict[str, Any]:
     inputs = _request_state(rng, size, "greedy" if variant == "ties" else variant)
-    if variant == "ties":
-        inputs["target_logits"] = np.minimum(np.round(inputs["target_logits"]), np.float32(2.0))
-        inputs["target_logits"][0] = np.nan
-        inputs["target_logits"][1::2, ::3] = np.nan
-        inputs["temperature"][:] = 0.0
     # A large block is more than the lanes of a program hold at once.
     rows, block = len(inputs["target_logits"]), 300 if size.vocabulary < 5000 else 5000
+    if variant == "ties":
+        logits = inputs["target_logits"]
+        logits[1::2] = np.minimum(np.round(logits[1::2]), np.float32(2.0))
+        logits[1::2, ::3] = np.nan
+        logits[0] = np.nan
+        # Not of the block before, whose length is no power of two.
+        logits[2::2, block] = 50.0
+        inputs["temperature"][:] = 0.0
     draft_logits = inputs["draft_logits"]
     names = ("target_logits", "draft_logits", "expanded_idx_mapping", "expanded_local_pos", "temperature")
     return {
