@@ -132,6 +132,8 @@ def test_a_function_is_exchanged_where_callers_import_it_from(tmp_path: Path, pr
     )
     done = transplant("--engine", "vllm", "--", sys.executable, str(program), vllm=toy)
     assert done.stdout.startswith("guilty: apply_top_k_top_p"), done.stderr
+    other = transplant("--engine", "vllm", "--op", EXPAND, "--", sys.executable, str(program), vllm=toy)
+    assert other.stdout.startswith("cannot tell"), "with another op asked for, the function is the engine's own"
 
 
 def test_what_a_version_does_not_pass_is_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
