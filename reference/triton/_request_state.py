@@ -85,7 +85,10 @@ def target_of(logits: Any) -> Target:
 
 
 def draft_of(logits: Any) -> Draft:
-    return Draft(None, 0, 0, 0, 2**31 - 1) if logits is None else Draft(logits, *logits.stride(), logits.shape[1])
+    if logits is None:
+        return Draft(None, 0, 0, 0, 2**31 - 1)
+    state_stride, step_stride, id_stride = logits.stride()
+    return Draft(logits, state_stride, step_stride, id_stride, logits.shape[1])
 
 
 def shared_vocabulary(target_logits: Any, draft_logits: Any) -> int:

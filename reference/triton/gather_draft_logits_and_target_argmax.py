@@ -122,4 +122,5 @@ def gather_draft_logits_and_target_argmax(
         vocabulary,
         BLOCK_SIZE=BLOCK_SIZE,
         PADDED=triton.next_power_of_2(BLOCK_SIZE),
+        num_warps=8,
     )
