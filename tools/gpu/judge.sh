@@ -4,16 +4,22 @@
 #     bash tools/gpu/judge.sh FOLDER OUT [LIMIT]
 #
 # FOLDER is what tools/gpu/collect.py gathered. OUT gets runs.tar.gz: a run file, its text and its Markdown for each
-# engine. LIMIT is the seconds that an engine's run may take, 400 when left out: a run file is whole up to where it ends.
+# engine. LIMIT is the seconds that the reference may take, and then the releases side by side, 280 when left out: a run
+# file is whole up to where it ends.
 set -euo pipefail
 bring=$(realpath "$1")
 out=$(realpath "$2")
-limit=${3:-400}
+limit=${3:-280}
 project=$(cd "$(dirname "$0")/../.." && pwd)
 runs=$(mktemp -d)
+pack() {
+    cd "$runs"
+    tar czf "$out/runs.tar.gz" ./*.txt $(ls ./*.jsonl ./*.md 2>/dev/null)
+}
+trap pack EXIT
 
 python3 -m pip install -q --no-index --find-links "$bring/wheels" tox
-export VERISPEC_WHEELS=$bring/wheels VERISPEC_OUT=$runs
+export VERISPEC_WHEELS=$bring/wheels VERISPEC_OUT=$runs VERISPEC_PROCESSES=8
 (cd "$project" && timeout "$limit" python3 -m tox -e gpu) 2>&1 | tee "$runs/reference-triton.txt" || true
 
 cp -r "$bring/cache" "$runs/cache"
@@ -29,7 +35,6 @@ wait
 for run in *.jsonl; do
     "$verispec" report "$run" --format markdown >"${run%.jsonl}.md" || true
 done
-tar czf "$out/runs.tar.gz" ./*.jsonl ./*.txt ./*.md
 for text in vllm-*.txt; do
     echo "== ${text%.txt}"
     tail -n 40 "$text"
