@@ -342,7 +342,7 @@ def main() -> int:
         write()
     if options.time:
         peers = Peers(options.vllm)
-        machine["vllm"] = peers.version
+        machine["vllm"] = Path(peers.version).name  # of a folder the name, since where it lies is nobody's business
         shapes = [
             (1, 3, 128256, torch.float32),
             (64, 3, 128256, torch.float32),

@@ -175,6 +175,13 @@ def test_the_command_to_reproduce_is_never_broken() -> None:
     assert f"      verispec repro '{case}' --engine vllm" in lines
 
 
+def test_what_failed_on_a_gpu_is_reproduced_there() -> None:
+    record = Record(f"{RANDOM}:RRS-7:place=last", "fail", failure={"kind": "value", "message": "wrong"})
+    verdict = judge(Run({**HEADER, "engine": {**HEADER["engine"], "device": "cuda"}}, (record,), {"complete": True}))
+    assert f"      verispec repro {record.id} --engine vllm --device cuda" in text_of(verdict).splitlines()
+    assert "$ verispec run --engine vllm --device cuda --seed 7 --suite sampler" in as_markdown(verdict).splitlines()
+
+
 def test_generation_is_told_by_what_drafts() -> None:
     """Cases of ops that have a `draft` of their own are none of it."""
     wrong = {"failure": {"kind": "law", "message": "wrong"}}

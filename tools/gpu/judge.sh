@@ -4,12 +4,12 @@
 #     bash tools/gpu/judge.sh FOLDER OUT [LIMIT]
 #
 # FOLDER is what tools/gpu/collect.py gathered. OUT gets runs.tar.gz: a run file, its text and its Markdown for each
-# engine. LIMIT is the seconds that the reference may take, and then the releases side by side, 280 when left out: a run
+# engine. LIMIT is the seconds that the reference may take, and then the releases side by side, 900 when left out: a run
 # file is whole up to where it ends.
 set -euo pipefail
 bring=$(realpath "$1")
 out=$(realpath "$2")
-limit=${3:-280}
+limit=${3:-900}
 project=$(cd "$(dirname "$0")/../.." && pwd)
 runs=$(mktemp -d)
 pack() {

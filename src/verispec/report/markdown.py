@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from verispec.report.case import clause_text
 from verispec.report.causes import Cause, Gap
-from verispec.report.text import cell_text, complaints, facts, gap_line, plural, repro, summary
+from verispec.report.text import cell_text, complaints, facts, gap_line, on, plural, repro, summary
 from verispec.report.verdict import Cell, Verdict
 from verispec.run.record import CATEGORIES
 
@@ -112,7 +112,7 @@ def _gaps(gaps: Sequence[Gap]) -> Iterator[str]:
 def _command(verdict: Verdict) -> Iterator[str]:
     """The run again, with what decides its outcome and nothing else."""
     header = verdict.run.header
-    yield f"verispec run --engine {header['engine']['asked']} --seed {header['seed']}"
+    yield f"verispec run --engine {header['engine']['asked']}{on(header)} --seed {header['seed']}"
     yield from (f"--suite {suite}" for suite in header["selection"]["suites"])
     yield from (f"--only '{pattern}'" for pattern in header["selection"]["only"])
 

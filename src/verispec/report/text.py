@@ -94,8 +94,13 @@ def summary(verdict: Verdict) -> str:
 
 def repro(case: str, header: Mapping[str, Any]) -> str:
     """The one command that reproduces a case of the run with this header."""
-    command = f"verispec repro {shlex.quote(case)} --engine {shlex.quote(header['engine']['asked'])}"
+    command = f"verispec repro {shlex.quote(case)} --engine {shlex.quote(header['engine']['asked'])}{on(header)}"
     return command if header["seed"] == SEED else f"{command} --seed {header['seed']}"
+
+
+def on(header: Mapping[str, Any]) -> str:
+    """The option that keeps a run on the GPU that it was on; an engine's own choice of a CPU needs no words."""
+    return " --device cuda" if header["engine"]["device"] == "cuda" else ""
 
 
 def gap_line(gap: Gap) -> str:
