@@ -94,7 +94,10 @@ def lost_device(error: BaseException) -> DeviceLost | None:
 
 def verdict_on(error: Exception) -> Exception:
     """What an exception of the engine means: a `Mismatch`, or `DeviceLost` where nothing can go on."""
-    return lost_device(error) or Mismatch(Failure(Kind.RAISED, f"{type(error).__name__}: {error}".strip()))
+    name, text = type(error).__name__, str(error).strip()
+    if name == "CompilationError":
+        text = text.rpartition("\n")[2]  # Triton's: before its last line stands the kernel's source
+    return lost_device(error) or Mismatch(Failure(Kind.RAISED, f"{name}: {text}".strip()))
 
 
 class Inconclusive(Exception):
