@@ -47,6 +47,11 @@ def test_further_is_wrong(tokens: int) -> None:
     assert judged(tokens).any()
 
 
+def test_a_tail_that_is_cut_off_many_times_over_is_wrong() -> None:
+    """Three tokens are little beside p = 0.5, and more than all that p = 0.9999 may leave out."""
+    assert judged(-3, 0.9999).any()
+
+
 def test_other_tokens_than_the_first_are_wrong() -> None:
     inputs = {"output": np.zeros_like(ROW), "logits": ROW, "k": None, "p": np.array([0.5], np.float32)}
     expected = apply_top_k_top_p(**inputs)["output"]
