@@ -33,7 +33,7 @@ from verispec.reference.proposers.draft_model import DraftModelProposer
 from verispec.reference.proposers.eagle3 import Eagle3Proposer, Head
 from verispec.reference.proposers.ngram import NgramProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
-from verispec.reference.sampler.flat import PLACEHOLDER
+from verispec.reference.sampler.ops import PLACEHOLDER
 
 from .block_pool import BlockPool, blocks_needed
 from .request import RequestState

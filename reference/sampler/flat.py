@@ -16,8 +16,9 @@ import torch
 from . import ops
 from .drafting import exponential_noise
 from .min_p import mask_below_min_p
+from .ops import PLACEHOLDER
+from .top_k_top_p import apply_top_k_top_p
 
-PLACEHOLDER = -1
 _TILE = 8192
 
 
@@ -188,13 +189,11 @@ class FlatSampler:
         if params.min_p is not None:
             mask_below_min_p(logits, expand(params.min_p))
         if params.top_k is not None or params.top_p is not None:
-            ops.run(
-                "apply_top_k_top_p",
-                logits.device,
-                output=logits,
-                logits=logits,
-                k=None if params.top_k is None else expand(params.top_k),
-                p=None if params.top_p is None else expand(params.top_p),
+            apply_top_k_top_p(
+                logits,
+                None if params.top_k is None else expand(params.top_k),
+                None if params.top_p is None else expand(params.top_p),
+                inplace=True,
             )
 
     def _verify_greedy(

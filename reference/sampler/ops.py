@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 
+PLACEHOLDER = -1
+"""Stands behind the last token of a request, and for a draft that is none."""
+
 
 @cache
 def _implementation(name: str, device_type: str) -> Callable[..., Any]:

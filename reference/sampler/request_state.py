@@ -18,9 +18,8 @@ import torch
 
 from . import ops
 from .min_p import mask_below_min_p
+from .ops import PLACEHOLDER
 from .top_k_top_p import apply_top_k_top_p
-
-PLACEHOLDER = -1
 
 
 @dataclass(frozen=True, slots=True)

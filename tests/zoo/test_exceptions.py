@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import pytest
 
+from verispec.engines import UnsupportedCall
 from verispec.judge import DeviceLost, Kind, Mismatch, lost_device
-from verispec.judge._failure import verdict_on
+from verispec.judge._failure import judged
 
 
 class CompilationError(Exception):
     """Triton's has this name and this form of text."""
+
+
+def verdict_on(error: Exception) -> Exception:
+    """What a call that raises `error` ends with."""
+
+    def call() -> None:
+        raise error
+
+    with pytest.raises((Mismatch, DeviceLost, UnsupportedCall)) as caught:
+        judged(call)
+    return caught.value
+
+
+def test_what_an_engine_does_not_claim_stays_that() -> None:
+    refusal = UnsupportedCall("no synthetic mode")
+    assert verdict_on(refusal) is refusal
 
 
 def test_an_exception_is_a_failure_that_says_what_was_raised() -> None:

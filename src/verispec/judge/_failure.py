@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+from verispec.engines import UnsupportedCall
+
+Answer = TypeVar("Answer")
 
 
 class Outcome(StrEnum):
@@ -92,12 +97,21 @@ def lost_device(error: BaseException) -> DeviceLost | None:
     return DeviceLost(text.partition("\n")[0]) if "CUDA error" in text or "Error [CUDA]" in text else None
 
 
-def verdict_on(error: Exception) -> Exception:
-    """What an exception of the engine means: a `Mismatch`, or `DeviceLost` where nothing can go on."""
-    name, text = type(error).__name__, str(error).strip()
-    if name == "CompilationError":
-        text = text.rpartition("\n")[2]  # Triton's: before its last line stands the kernel's source
-    return lost_device(error) or Mismatch(Failure(Kind.RAISED, f"{name}: {text}".strip()))
+def judged(call: Callable[[], Answer]) -> Answer:
+    """What `call` of an engine returns; what it raises is a verdict on it.
+
+    Raises `Mismatch`, `DeviceLost` where nothing can go on, and `UnsupportedCall` as the engine does.
+    """
+    try:
+        return call()
+    except UnsupportedCall:
+        raise
+    except Exception as error:
+        name, text = type(error).__name__, str(error).strip()
+        if name == "CompilationError":
+            text = text.rpartition("\n")[2]  # Triton's: before its last line stands the kernel's source
+        verdict = lost_device(error) or Mismatch(Failure(Kind.RAISED, f"{name}: {text}".strip()))
+        raise verdict from error
 
 
 class Inconclusive(Exception):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from verispec.engines import OpFunction, UnsupportedCall
+from verispec.engines import OpFunction
 from verispec.judge._compare import Array, Compare, exact
-from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, verdict_on
+from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, judged
 from verispec.judge._memory import Guarded, to_numpy
 from verispec.judge._shapes import axis_sizes, shape_of
 from verispec.reference import oracle
@@ -95,12 +95,7 @@ class OpUnderTest:
     def returns(self, values: Mapping[str, Any]) -> None:
         """Call an op that returns numbers, and compare them exactly with the oracle; an argument must not change."""
         given = copy.deepcopy(dict(values))
-        try:
-            got = self.function(**given)
-        except UnsupportedCall:
-            raise
-        except Exception as error:
-            raise Mismatch(Failure(Kind.RAISED, f"{type(error).__name__}: {error}")) from error
+        got = judged(lambda: self.function(**given))
         if given != values:
             raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the call changed its arguments to {given}"))
         expected = oracle.load(self.contract.name)(**values)["return"].tolist()
@@ -125,14 +120,13 @@ class OpUnderTest:
 
     def _run(self, arguments: Mapping[str, Any]) -> None:
         """Call the op and wait for it; what it raises, then or later on the device, is a verdict on it."""
-        try:
+
+        def run() -> None:
             self.function(**arguments)
             if self.device != "cpu":
                 torch.cuda.synchronize()
-        except UnsupportedCall:
-            raise
-        except Exception as error:
-            raise verdict_on(error) from error
+
+        judged(run)
 
     def _materialise(
         self,

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from verispec.engines import UnsupportedCall
-from verispec.judge._failure import verdict_on
+from verispec.judge._failure import judged
 
 if TYPE_CHECKING:
     from verispec.engines.sampling import SamplerBatch, Trace, WholeSampler
-
-Answer = TypeVar("Answer")
 
 
 class SamplerUnderTest:
@@ -21,15 +17,7 @@ class SamplerUnderTest:
         self._sampler = sampler
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
-        return self._judged(self._sampler, batch)
+        return judged(lambda: self._sampler(batch))
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        return self._judged(self._sampler.trace, batch)
-
-    def _judged(self, call: Callable[[SamplerBatch], Answer], batch: SamplerBatch) -> Answer:
-        try:
-            return call(batch)
-        except UnsupportedCall:
-            raise
-        except Exception as error:
-            raise verdict_on(error) from error
+        return judged(lambda: self._sampler.trace(batch))
