@@ -13,8 +13,9 @@ BUILT := $(VENV)/.built
 
 .PHONY: run test toolchain clean
 
+# Two processes of one thread each: threads of tiny models wait for each other, for minutes where a machine is busy.
 run: $(BUILT)
-	$(BIN)/verispec run --engine reference
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/verispec run --engine reference -n 2
 
 test: $(TOX)
 	$(BIN)/tox -e cpu
