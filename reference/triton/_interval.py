@@ -194,7 +194,7 @@ def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
     tl.store(fields + ABOVE, above)
     # No token of the interval measures less than one at its lower bound.
     least = tl.where(has_k, 1.0, weight(low, top))
-    is_few = tl.sum(tl.where(i == best, measure, 0.0), axis=0) - above <= FEW * least
+    is_few = tl.sum(tl.where(i == best, measure, 0.0), axis=0) - above <= least * FEW
     tl.store(fields + DONE, (is_few | (low >= high)).to(tl.float32))
     high = tl.minimum(high, 3.0e38)
     start = tl.maximum(low, high - REACH)

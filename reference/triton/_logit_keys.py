@@ -29,18 +29,20 @@ def rules(rows, row):
     k = rows.vocabulary + tl.zeros((), tl.int32)
     p = tl.full((), 1.0, tl.float32)
     if rows.k is not None:
-        given = tl.load(rows.k + row).to(tl.int64)
-        k = tl.where((given < 1) | (given > rows.vocabulary), rows.vocabulary, given).to(tl.int32)
+        given_k = tl.load(rows.k + row).to(tl.int64)
+        k = tl.where((given_k < 1) | (given_k > rows.vocabulary), rows.vocabulary, given_k).to(tl.int32)
     if rows.p is not None:
-        p = tl.maximum(tl.load(rows.p + row), 0.0)
+        given_p = tl.load(rows.p + row)
+        # NaN is zero.
+        p = tl.where(given_p > 0.0, given_p, 0.0)
     return k, p
 
 
 @triton.jit
 def load_ordered(rows, row, ids, mask):
     """Logits as float32 for comparisons: NaN and masked lanes as minus infinity, minus zero as zero."""
-    x = load_logits(rows.logits + row * rows.row_stride, rows.id_stride, ids, mask)
-    return tl.where(x == 0.0, 0.0, x)
+    # Minus zero and zero are zero; every other number stays what it is.
+    return load_logits(rows.logits + row * rows.row_stride, rows.id_stride, ids, mask) + 0.0
 
 
 @triton.jit

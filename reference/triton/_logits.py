@@ -8,8 +8,8 @@ import triton.language as tl
 
 @triton.jit
 def nan_as_lowest(x):
-    """NaN becomes minus infinity: a maximum takes the number."""
-    return tl.maximum(x, float("-inf"))
+    """NaN becomes minus infinity. Not by a maximum, which takes the NaN in the interpreter of Triton 3.7."""
+    return tl.where(x > float("-inf"), x, float("-inf"))
 
 
 @triton.jit

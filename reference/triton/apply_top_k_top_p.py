@@ -210,12 +210,12 @@ def _mask_kernel(output, output_stride_0, output_stride_1, nth_logits, last_ids,
     # A group of which nothing stays need not be read. Rows without a rule have no maxima: nothing is less than -inf.
     is_out = load_groups(maxima, row * rows.chunks + chunk) < nth
     row_logits = rows.logits + row * rows.row_stride + ids.to(tl.int64) * rows.id_stride
-    raw = tl.load(row_logits, mask=mask & ~is_out, other=float("-inf"))
-    x = raw.to(tl.float32)
+    # Exact both ways: no logit is wider than float32.
+    x = tl.load(row_logits, mask=mask & ~is_out, other=float("-inf")).to(tl.float32)
     # False for NaN.
     stays = (x > nth) | ((x == nth) & (ids <= tl.load(last_ids + row)))
     out = output + row * output_stride_0 + ids.to(tl.int64) * output_stride_1
-    tl.store(out, tl.where(stays, raw, float("-inf")).to(output.dtype.element_ty), mask=mask)
+    tl.store(out, tl.where(stays, x, float("-inf")).to(output.dtype.element_ty), mask=mask)
 
 
 def apply_top_k_top_p(*, output: Any, logits: Any, k: Any, p: Any) -> None:

@@ -105,7 +105,8 @@ def cpu(device: str | None = None) -> Engine:
 def triton(device: str | None = None) -> Engine:
     """The reference's Triton kernels: on CUDA where there is a GPU, else in the interpreter in a child process.
 
-    Raises VerispecError V-ENG-TRITON when triton or torch is not installed.
+    Raises VerispecError V-ENG-TRITON when triton or torch is not installed, V-ENG-INTERPRETER for an interpreter
+    that cannot be used.
     """
     missing = [package for package in ("torch", "triton") if find_spec(package) is None]
     if missing:
@@ -118,6 +119,9 @@ def triton(device: str | None = None) -> Engine:
     import torch
 
     if os.environ.get("TRITON_INTERPRET") == "1":
+        from verispec.engines import _interpreter
+
+        _interpreter.prepare("reference:triton")
         where, kind = "cpu", "Triton's interpreter"
     elif device != "cpu" and torch.cuda.is_available():
         where, kind = "cuda", torch.cuda.get_device_name()

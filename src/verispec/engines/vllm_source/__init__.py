@@ -17,7 +17,8 @@ from verispec.errors import VerispecError
 def triton(source: str, device: str | None = None) -> Engine:
     """The Triton kernels of `source`; without a GPU, or with device "cpu", in the interpreter in a child process.
 
-    Raises VerispecError V-ENG-TRITON, V-ENG-NO-SPEC-DECODE, and those of `verispec.static.sources.open_tree`.
+    Raises VerispecError V-ENG-TRITON, V-ENG-INTERPRETER, V-ENG-NO-SPEC-DECODE, and those of
+    `verispec.static.sources.open_tree`.
     """
     name = f"vllm@{source}"
     _require(name, "torch", "triton")
@@ -27,6 +28,9 @@ def triton(source: str, device: str | None = None) -> Engine:
     import torch
 
     if os.environ.get("TRITON_INTERPRET") == "1":
+        from verispec.engines import _interpreter
+
+        _interpreter.prepare(name)
         where = "cpu"
     elif device != "cpu" and torch.cuda.is_available():
         where = "cuda"

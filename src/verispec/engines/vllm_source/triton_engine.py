@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import triton
 
 from verispec.engines import Description, OpFunction, Unsupported, UnsupportedCall
+from verispec.engines._interpreter import limits
 from verispec.engines._launch import Missing, grid, has_grid, ours, positional, refuse_what_is_lost, value_for
 from verispec.engines._refusal import guarded
 from verispec.engines.live import Live
@@ -59,7 +59,7 @@ class TritonKernels(KernelsOnly):
         function = self._kernels.load(whole.function)
 
         def call(*args: Any, **kwargs: Any) -> None:
-            with interpreter_limits():
+            with limits():
                 whole.call(function, positional(contract, args, kwargs))
 
         call.__name__ = whole.function
@@ -96,20 +96,5 @@ def launch(contract: Contract, where: str, kernel: Any, bound: Mapping[str, Any]
     programs = grid(contract, bound)
     if not all(programs):
         return
-    with interpreter_limits():
+    with limits():
         kernel[programs](**arguments)
-
-
-@contextmanager
-def interpreter_limits() -> Iterator[None]:
-    """What only Triton's interpreter cannot do is no fault of the kernel.
-
-    NumPy refuses to reduce NaN alone, and plain Python values lack the attributes that a compiled kernel's have.
-    """
-    try:
-        yield
-    except triton.runtime.errors.InterpreterError as error:
-        text = str(error)
-        if "All-NaN slice" in text or "AttributeError" in text:
-            raise UnsupportedCall(f"Triton's interpreter cannot run this, a GPU can: {text}") from error
-        raise

@@ -1,0 +1,77 @@
+"""Triton's interpreter in the place of a GPU: what an older release does otherwise is mended, what none can do refused.
+
+A kernel is judged by what a GPU does with it. Up to Triton 3.7 the interpreter's maxima and minima take NaN,
+which a GPU's leave out, and it has no bool among a kernel's arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import triton
+import triton.language as tl
+from packaging.version import Version
+from triton.runtime import interpreter
+
+from verispec.engines import UnsupportedCall
+from verispec.errors import VerispecError
+
+
+def prepare(engine: str) -> None:
+    """Make this process's interpreter fit to judge by; call it before the first kernel runs.
+
+    Raises VerispecError V-ENG-INTERPRETER where the installed Triton cannot run a loop beside the installed NumPy.
+    """
+    release, numpy = Version(triton.__version__), Version(np.__version__)
+    if release < Version("3.7") and numpy >= Version("2.4"):
+        raise VerispecError(
+            "V-ENG-INTERPRETER",
+            f"the interpreter of Triton {release} cannot run loops beside NumPy {numpy}",
+            where=f"--engine {engine}",
+            hint="pip install 'triton>=3.7', or 'numpy<2.4'; on a GPU this Triton is fine",
+        )
+    if release < Version("3.8"):
+        _leave_out_nan()
+        _take_bools()
+
+
+@contextmanager
+def limits() -> Iterator[None]:
+    """What only the interpreter cannot do is no fault of the kernel.
+
+    NumPy refuses to reduce NaN alone, and plain Python values lack the attributes that a compiled kernel's have.
+    """
+    try:
+        yield
+    except triton.runtime.errors.InterpreterError as error:
+        text = str(error)
+        if "All-NaN slice" in text or "AttributeError" in text:
+            raise UnsupportedCall(f"Triton's interpreter cannot run this, a GPU can: {text}") from error
+        raise
+
+
+def _leave_out_nan() -> None:
+    builder, reductions = interpreter.InterpreterBuilder, interpreter.ReduceOps
+    builder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
+    builder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)
+    without = {np.max: np.nanmax, np.min: np.nanmin, np.argmax: np.nanargmax, np.argmin: np.nanargmin}
+    plain = reductions.min_max
+
+    def min_max(self: Any, values: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
+        return plain(self, values, without.get(val_reduce_op, val_reduce_op), without.get(idx_reduce_op, idx_reduce_op))
+
+    reductions.min_max = min_max
+
+
+def _take_bools() -> None:
+    plain = interpreter._implicit_cvt
+
+    def convert(argument: Any) -> Any:
+        if isinstance(argument, bool):
+            return tl.tensor(interpreter.TensorHandle(np.array([argument]), tl.int1), tl.int1)
+        return plain(argument)
+
+    interpreter._implicit_cvt = convert

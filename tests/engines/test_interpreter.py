@@ -1,0 +1,31 @@
+"""Triton's interpreter in the place of a GPU; what it mends in older releases is seen in ``tox -e triton-37``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+from verispec.engines import _interpreter
+from verispec.errors import VerispecError
+
+
+def test_nan_is_left_out_and_bools_are_taken() -> None:
+    script = Path(__file__).with_name("interpreted_kernel.py")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    seen = [8.0, 2.0, 2.0, 1.0, 1.0, 1.0]
+    assert json.loads(done.stdout) == [[*seen, 0.0], [*seen, 1.0]]
+
+
+def test_an_interpreter_that_cannot_loop_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triton.__version__", "3.6.0")
+    monkeypatch.setattr("numpy.__version__", "2.4.0")
+    with pytest.raises(VerispecError, match=r"Triton 3\.6\.0 cannot run loops beside NumPy 2\.4\.0") as error:
+        _interpreter.prepare("reference:triton")
+    assert error.value.diagnostic.code == "V-ENG-INTERPRETER"
