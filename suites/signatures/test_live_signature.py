@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -53,6 +54,15 @@ def stem(name: str) -> str:
     return name.removesuffix("_ptr").lower()
 
 
+def counterpart(name: str, names: Iterable[str]) -> str | None:
+    """The one of `names` that is meant by `name`: the very same, else that of the same stem.
+
+    A kernel may have both ``block_size``, positions, and ``BLOCK_SIZE``, a tile.
+    """
+    names = list(names)
+    return name if name in names else next((other for other in names if stem(other) == stem(name)), None)
+
+
 def forwarded_by_position(live: Live) -> bool:
     """A dispatcher passes keywords only when the names are the kernel's own."""
     return live.dispatch is not None and tuple(implementation_names(live)) != live.parameters
@@ -77,10 +87,11 @@ def test_the_order_is_the_kernels(live: Live, op: str) -> None:
     """A swap of two parameters of one type raises nothing: only the order tells."""
     if not forwarded_by_position(live) and not live.positional:
         return
-    order = {stem(name): n for n, name in enumerate(live.parameters)}
     for n, name in enumerate(implementation_names(live)):
-        if order.get(stem(name), n) != n:
-            fail(live, f"{name} is parameter {n + 1} of the implementation and {order[stem(name)] + 1} of the kernel")
+        meant = counterpart(name, live.parameters)
+        place = n if meant is None else live.parameters.index(meant)
+        if place != n:
+            fail(live, f"{name} is parameter {n + 1} of the implementation and {place + 1} of the kernel")
 
 
 @case("SIG-3", op=OPS, reach="callers launch what they hold")
@@ -96,21 +107,21 @@ def test_every_parameter_can_be_passed(live: Live, op: str) -> None:
     if any(p.kind in ANY for p in signature.parameters.values()):
         return
     contract = contracts.load(op)
-    kernel = {stem(name) for name in live.parameters}
     room = len(signature.parameters)
     for n, name in enumerate(live.parameters):
         param = parameter(contract, name)
         tuning = isinstance(param, Scalar) and param.tuning
-        known = forwarded_by_position(live) or stem(name) in {stem(p) for p in signature.parameters}
+        known = forwarded_by_position(live) or counterpart(name, signature.parameters)
         if not tuning and (not known or n >= room):
             fail(live, f"the implementation has no parameter for {name}")
-    missing = [p.name for p in contract.params if is_mode(p) and stem(p.name) not in kernel]
+    missing = [p.name for p in contract.params if is_mode(p) and not counterpart(p.name, live.parameters)]
     if missing:
         raise UnsupportedCall(f"the kernel has no {', '.join(missing)}")
 
 
 def parameter(contract: Contract, name: str) -> Any:
-    return next((p for p in contract.params if stem(p.name) == stem(name)), None)
+    meant = counterpart(name, (p.name for p in contract.params))
+    return None if meant is None else contract.param(meant)
 
 
 def is_mode(param: Any) -> bool:

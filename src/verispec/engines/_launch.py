@@ -189,8 +189,11 @@ _SIZES: dict[str, Callable[[Mapping[str, Any]], dict[str, int]]] = {
     "compute_slot_mapping": lambda bound: {
         "num_reqs": len(bound["query_start_loc_ptr"]) - 1,
         "num_programs": len(bound["query_start_loc_ptr"]),
+        # Kernel blocks and KV blocks could differ until 0.31; here they are the same.
         "block_size": bound["KV_CACHE_BLOCK_SIZE"],
+        "kv_cache_block_size": bound["KV_CACHE_BLOCK_SIZE"],
         "BLOCKS_PER_KV_BLOCK": 1,
+        "blocks_per_kv_block": 1,
     },
 }
 

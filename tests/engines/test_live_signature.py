@@ -1,0 +1,53 @@
+"""The live signature cases over callables whose parameters are the very same, renamed, swapped or missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from verispec.engines.live import Live
+from verispec.judge import Mismatch
+from verispec.suites.signatures import test_live_signature as suite
+
+KERNEL = ("num_tokens", "positions_ptr", "block_size", "slot_mapping_ptr", "PAD_ID", "BLOCK_SIZE")
+OP = "compute_slot_mapping"
+
+
+def renamed(num_tokens: Any, positions: Any, block_size: Any, slot_mapping: Any, PAD_ID: Any, BLOCK_SIZE: Any) -> None:
+    """A positions' and a tile's block size, told apart by their case alone."""
+
+
+def swapped(
+    num_tokens: Any, positions: Any, slot_mapping: Any, block_size: Any, PAD_ID: Any, BLOCK_SIZE: Any
+) -> None: ...
+
+
+def exchanged(
+    num_tokens: Any, positions: Any, BLOCK_SIZE: Any, slot_mapping: Any, PAD_ID: Any, block_size: Any
+) -> None: ...
+
+
+def short(num_tokens: Any, positions: Any, block_size: Any, slot_mapping: Any) -> None: ...
+
+
+def live(implementation: Callable[..., Any]) -> Live:
+    """Behind a dispatcher that forwards by position, as it does where names differ."""
+    return Live(OP, "holder", KERNEL, implementation, replaced=True, dispatch=lambda **arguments: ((1,), {}))
+
+
+def test_names_that_differ_by_case_alone_are_told_apart() -> None:
+    suite.test_the_order_is_the_kernels(live(renamed), OP)
+    suite.test_every_parameter_can_be_passed(live(renamed), OP)
+
+
+@pytest.mark.parametrize("implementation", [swapped, exchanged])
+def test_an_exchange_is_seen(implementation: Callable[..., Any]) -> None:
+    with pytest.raises(Mismatch, match="is parameter 3 of the implementation and"):
+        suite.test_the_order_is_the_kernels(live(implementation), OP)
+
+
+def test_a_parameter_that_is_missing_is_seen() -> None:
+    with pytest.raises(Mismatch, match="no parameter for PAD_ID"):
+        suite.test_every_parameter_can_be_passed(live(short), OP)
