@@ -43,6 +43,8 @@ class _Commands(TyperGroup):
         module = importlib.import_module(f"verispec.cli.{cmd_name}")
         command = typer.main.get_command(module.app)
         command.name = cmd_name
+        # Paragraphs are the terminal's to fill; the lines of a docstring are the source's.
+        command.help = "\n\n".join(" ".join(lines.split()) for lines in (command.help or "").split("\n\n"))
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -12,7 +12,7 @@ from verispec.engines import Engine, Unsupported
 from verispec.engines._resolve import BUILT_IN, names, resolve
 from verispec.reference import contracts
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

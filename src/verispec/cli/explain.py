@@ -10,7 +10,7 @@ import typer
 from verispec.report.explanation import as_text
 from verispec.report.explanation import explain as explanation
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

@@ -29,7 +29,7 @@ from verispec.errors import VerispecError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 STYLES = {
     TokenKind.ACCEPTED: "green",

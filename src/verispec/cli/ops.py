@@ -9,7 +9,7 @@ import typer
 
 from verispec.report.inventory import Row, rows
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

@@ -16,7 +16,7 @@ from verispec.report.text import print_verdict
 from verispec.report.verdict import judge
 from verispec.run import runfile
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 class Format(StrEnum):

@@ -14,7 +14,7 @@ from verispec.run.plan import SEED, TIMEOUT, Plan
 from verispec.run.record import FAILING, Record
 from verispec.run.session import judge_one
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from verispec.run.progress import watcher
 from verispec.run.session import Files, command_line, execute
 from verispec.run.supervisor import Supervisor
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

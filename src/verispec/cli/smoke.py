@@ -14,7 +14,7 @@ from verispec.run.plan import SEED, TIMEOUT, Plan
 from verispec.run.progress import watcher
 from verispec.run.session import Files, command_line, execute
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

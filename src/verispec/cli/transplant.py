@@ -13,7 +13,7 @@ from verispec.transplant import trial
 from verispec.transplant.graft import exchangeable
 from verispec.transplant.search import Answer, Result, Trial, search
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 TIMEOUT = 1800.0
 """Seconds a run may take: an engine may load a large model."""
