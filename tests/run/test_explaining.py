@@ -57,6 +57,20 @@ def test_a_case_is_explained_by_what_it_needs(trials: list[tuple[set[str], int]]
     assert trials[4] == ({EXPAND, TOP}, 2), "the two that explained something alone come first"
 
 
+def test_many_suspects_cost_one_more_run_each(
+    trials: list[tuple[set[str], int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a release whose fallbacks are all lost: which kernels a case needs is found without trying every set."""
+    needed = {EXPAND, RANDOM, "sample_recovered_tokens", "rejection_greedy_sample"}
+    others = ["sample_recovered_tokens", "rejection_greedy_sample", "eagle_step_slot_mapping_metadata"]
+    case = "sampler/whole_sampler:WS-1:batch=mixed"
+    monkeypatch.setitem(NEEDS, case, needed)
+    records = [failing(case), *KERNELS, *(failing(f"sampler/{op}:EXP-1:b=0") for op in others)]
+    (record,) = explain(Plan("vllm"), records, Lines())
+    assert set(record.explained_by.split(", ")) == needed
+    assert len(trials) == 6 + 1 + 6
+
+
 def test_kernels_are_never_consequences(trials: list[tuple[set[str], int]]) -> None:
     assert list(explain(Plan("vllm"), KERNELS, Lines())) == []
     assert trials == []

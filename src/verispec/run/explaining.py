@@ -6,7 +6,6 @@ kernel stands in the place of the engine's, it is no fault of its own, and its r
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -24,12 +23,16 @@ FEW = 16
 EXCHANGEABLE = ("vllm",)
 """Engines whose kernels `verispec.transplant` can exchange."""
 
+Exchanged = tuple[str, ...]
+"""Ops of which the reference's kernels stand in the engine's place."""
+
 
 def explain(plan: Plan, records: Iterable[Record], watcher: Watcher) -> Iterator[Record]:
     """The failing records that other ops' faults explain, each with `explained_by`.
 
-    Ops with a failure that production reaches are exchanged one by one, the most failing first; then all
-    at once, and where that mends what none of them did alone, two by two, those first that explained the most.
+    Ops with a failure that production reaches are exchanged one by one, the most failing first; then all at
+    once. What only that mends does without one after the other, the least suspicious first: what still passes
+    did not need it, so that in the end no kernel is named without which the case passes.
     """
     failing = [r for r in records if r.failed and not r.explained_by]
     counts = Counter(r.case.subject for r in failing if r.reach)
@@ -38,33 +41,44 @@ def explain(plan: Plan, records: Iterable[Record], watcher: Watcher) -> Iterator
     if plan.engine not in EXCHANGEABLE or plan.transplanted:
         return
 
-    def mended(exchanged: tuple[str, ...], cases: dict[str, Record]) -> Iterator[Record]:
+    def mended(exchanged: Exchanged, cases: Iterable[str]) -> list[str]:
+        cases = tuple(cases)
+        if not cases:
+            return []
         watcher.explaining(", ".join(exchanged), len(cases))
-        for record in _mended(plan, exchanged, cases):
-            yield replace(record, explained_by=", ".join(exchanged))
-            del cases[record.id]
+        return _mended(plan, exchanged, cases)
 
     alone: Counter[str] = Counter(dict.fromkeys(suspects, 0))
     for op in suspects:
-        for record in mended((op,), waiting) if waiting else ():
+        for case in mended((op,), waiting):
             alone[op] += 1
-            yield record
-    if not waiting or len(suspects) < 2:
+            yield replace(waiting.pop(case), explained_by=op)
+    if len(suspects) < 2:
         return
-    together = {record.id: record for record in mended(tuple(suspects), waiting)}
-    pairs = itertools.combinations([op for op, _ in alone.most_common()], 2) if len(suspects) > 2 else ()
-    for pair in pairs:
-        if together:
-            yield from mended(pair, together)
-    yield from together.values()
+    needed = dict.fromkeys(mended(tuple(suspects), waiting), tuple(suspects))
+    for op, _ in reversed(alone.most_common()):
+        for exchanged, cases in _by_exchanged(needed).items():
+            fewer = tuple(kept for kept in exchanged if kept != op)
+            # One alone has mended none of these.
+            if 1 < len(fewer) < len(exchanged):
+                needed |= dict.fromkeys(mended(fewer, cases), fewer)
+    for case, exchanged in needed.items():
+        yield replace(waiting[case], explained_by=", ".join(exchanged))
 
 
-def _mended(plan: Plan, exchanged: tuple[str, ...], cases: Mapping[str, Record]) -> list[Record]:
-    """The records whose cases pass with the reference's `exchanged`."""
+def _by_exchanged(needed: Mapping[str, Exchanged]) -> dict[Exchanged, list[str]]:
+    groups: dict[Exchanged, list[str]] = {}
+    for case, exchanged in needed.items():
+        groups.setdefault(exchanged, []).append(case)
+    return groups
+
+
+def _mended(plan: Plan, exchanged: Exchanged, cases: tuple[str, ...]) -> list[str]:
+    """The ids of the cases that pass with the reference's `exchanged`."""
     processes = plan.processes if len(cases) > FEW else 1
-    again = replace(plan, only=tuple(cases), exact=True, suites=(), transplanted=exchanged, processes=processes)
+    again = replace(plan, only=cases, exact=True, suites=(), transplanted=exchanged, processes=processes)
     verdicts = [Record.from_json(news.record) for news in Supervisor(again) if isinstance(news, Judged)]
-    return [cases[verdict.id] for verdict in verdicts if verdict.outcome == "pass"]
+    return [verdict.id for verdict in verdicts if verdict.outcome == "pass"]
 
 
 def _has_kernel(subject: str) -> bool:
