@@ -90,6 +90,19 @@ def test_one_exception_is_one_cause_over_all_ops() -> None:
     ]
 
 
+def test_what_several_callers_cannot_bind_for_one_reason_is_one_cause() -> None:
+    live = "signatures/live_signature"
+    keyword = "got an unexpected keyword argument 'SYNTHETIC_MODE'"
+    records = [
+        failing(f"{live}:SIG-1:op={op}", "binding", f"vllm.v1.sample.rejection_sampler.{op}_kernel: {keyword}")
+        for op in ("rejection_greedy_sample", "rejection_random_sample")
+    ]
+    records.append(failing(f"{live}:SIG-1:op=expand_batch_to_tokens", "binding", "x.expand_kernel: missing 'batch'"))
+    causes = fold([*records, *passing(f"{live}:SIG-1:op=compute_slot_mapping")])
+    assert [len(cause.cases) for cause in causes] == [2, 1]
+    assert causes[0].where.startswith("fails for op=rejection_greedy_sample, rejection_random_sample; passes for")
+
+
 def test_two_exceptions_under_one_clause_are_two_causes() -> None:
     records = [failing(f"{OP}:RRS-7:k={k}", "raised", text) for k, text in enumerate(("TypeError: a", "TypeError: b"))]
     assert len(fold(records)) == 2

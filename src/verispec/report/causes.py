@@ -165,6 +165,8 @@ def _joined(groups: Mapping[tuple[str, ...], list[Record]]) -> list[list[Record]
 def _key(record: Record, whole: set[str], wrong: set[tuple[str, str]]) -> tuple[str, ...]:
     """What a record is folded by: `whole` are ops whose wrong values are one fault, `wrong` the clauses with any."""
     kind, case = record.kind, record.case
+    if kind == "binding":  # whose it is stands before the colon
+        return (kind, normalised(record.message.partition(": ")[2]))
     if kind in BY_TEXT:
         return (kind, normalised(record.message))
     if kind == "crash" and (case.subject, case.clause) not in wrong:
