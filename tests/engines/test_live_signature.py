@@ -32,9 +32,17 @@ def exchanged(
 def short(num_tokens: Any, positions: Any, block_size: Any, slot_mapping: Any) -> None: ...
 
 
+def unlike(count: Any, where: Any, size: Any, slots: Any, PAD_ID: Any, BLOCK_SIZE: Any) -> None: ...
+
+
 def live(implementation: Callable[..., Any]) -> Live:
     """Behind a dispatcher that forwards by position, as it does where names differ."""
     return Live(OP, "holder", KERNEL, implementation, replaced=True, dispatch=lambda **arguments: ((1,), {}))
+
+
+def launched(implementation: Callable[..., Any], positional: int) -> Live:
+    """Launched by callers themselves, with so many arguments by position."""
+    return Live(OP, "holder", KERNEL, implementation, True, None, positional, KERNEL[positional:])
 
 
 def test_names_that_differ_by_case_alone_are_told_apart() -> None:
@@ -51,3 +59,10 @@ def test_an_exchange_is_seen(implementation: Callable[..., Any]) -> None:
 def test_a_parameter_that_is_missing_is_seen() -> None:
     with pytest.raises(Mismatch, match="no parameter for PAD_ID"):
         suite.test_every_parameter_can_be_passed(live(short), OP)
+
+
+def test_what_is_passed_by_position_may_have_any_name() -> None:
+    suite.test_every_parameter_can_be_passed(launched(unlike, 4), OP)
+    suite.test_what_callers_pass_binds(launched(unlike, 4), OP)
+    with pytest.raises(Mismatch, match="no parameter for slot_mapping_ptr"):
+        suite.test_every_parameter_can_be_passed(launched(unlike, 3), OP)
