@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.engines.live import Live
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.reference import contracts
-from verispec.reference.contracts import Contract, Scalar
+from verispec.reference.contracts import Scalar
 
 OPS = [name for name in contracts.names() if contracts.load(name).params]
 REACH = "every launch binds its arguments"
@@ -54,13 +54,15 @@ def stem(name: str) -> str:
     return name.removesuffix("_ptr").lower()
 
 
-def counterpart(name: str, names: Iterable[str]) -> str | None:
-    """The one of `names` that is meant by `name`: the very same, else that of the same stem.
+def matched(names: Iterable[str], others: Iterable[str]) -> dict[str, str]:
+    """What each of `names` is among `others`: the very same name, else one of the same stem that is nobody's own.
 
     A kernel may have both ``block_size``, positions, and ``BLOCK_SIZE``, a tile.
     """
-    names = list(names)
-    return name if name in names else next((other for other in names if stem(other) == stem(name)), None)
+    names, others = list(names), list(others)
+    free = {stem(other): other for other in others if other not in names}
+    found = {name: name if name in others else free.get(stem(name)) for name in names}
+    return {name: other for name, other in found.items() if other is not None}
 
 
 def forwarded_by_position(live: Live) -> bool:
@@ -68,35 +70,49 @@ def forwarded_by_position(live: Live) -> bool:
     return live.dispatch is not None and tuple(implementation_names(live)) != live.parameters
 
 
-def by_position(live: Live, place: int) -> bool:
-    """Whether the kernel's parameter at `place` reaches the implementation by its place, whatever its name."""
-    return forwarded_by_position(live) if live.dispatch is not None else place < live.positional
+def by_position(live: Live) -> int:
+    """How many of the kernel's parameters, the first ones, reach the implementation by place, whatever their names."""
+    if live.dispatch is None:
+        return live.positional
+    return len(live.parameters) if forwarded_by_position(live) else 0
+
+
+def without_place(live: Live, op: str) -> str:
+    """In words, which of the kernel's parameters the implementation lacks; empty when it has room for all."""
+    names = implementation_names(live)
+    if any(p.kind in ANY for p in inspect.signature(live.implementation).parameters.values()):
+        return ""
+    known = matched(live.parameters, names)
+    wanted = [name for name, param in contract_parameters(op, live.parameters).items() if not is_tuning(param)]
+    placed = live.parameters[: by_position(live)]
+    lost = [n for n in wanted if not (placed.index(n) < len(names) if n in placed else n in known)]
+    unknown = [name for name in wanted if name not in known]
+    # By place the last ones are lost; where all others have their names, the names tell which are really not there.
+    missing = unknown if lost and len(unknown) == len(live.parameters) - len(names) else lost
+    return f"the implementation has no parameter for {', '.join(missing)}" if missing else ""
 
 
 @case("SIG-1", op=OPS, reach=REACH)
 def test_what_callers_pass_binds(live: Live, op: str) -> None:
-    signature = inspect.signature(live.implementation)
-    positional: tuple[str, ...] = live.parameters[: live.positional]
-    keywords = live.keywords
-    if live.dispatch is not None:
-        positional, keywords = (live.parameters, ()) if forwarded_by_position(live) else ((), live.parameters)
+    positional: tuple[str, ...] = live.parameters[: by_position(live)]
+    keywords = live.keywords if live.dispatch is None else live.parameters[len(positional) :]
     try:
-        signature.bind(*positional, **dict.fromkeys(keywords))
+        inspect.signature(live.implementation).bind(*positional, **dict.fromkeys(keywords))
     except TypeError as error:
         call = [*positional, *(f"{name}=..." for name in keywords)]
-        fail(live, str(error), call=render(call))
+        fail(live, without_place(live, op) or str(error), call=render(call), raises=str(error))
 
 
 @case("SIG-2", op=OPS, reach=REACH)
 def test_the_order_is_the_kernels(live: Live, op: str) -> None:
     """A swap of two parameters of one type raises nothing: only the order tells."""
-    if not forwarded_by_position(live) and not live.positional:
-        return
-    for n, name in enumerate(implementation_names(live)):
-        meant = counterpart(name, live.parameters)
-        place = n if meant is None else live.parameters.index(meant)
+    names = implementation_names(live)
+    kernel = matched(names, live.parameters)
+    for n, name in enumerate(names[: by_position(live)]):
+        place = live.parameters.index(kernel[name]) if name in kernel else n
         if place != n:
-            fail(live, f"{name} is parameter {n + 1} of the implementation and {place + 1} of the kernel")
+            shifted = f"{name} is parameter {n + 1} of the implementation and {place + 1} of the kernel"
+            fail(live, without_place(live, op) or shifted, shifted=shifted)
 
 
 @case("SIG-3", op=OPS, reach="callers launch what they hold")
@@ -108,35 +124,33 @@ def test_an_implementation_is_where_callers_look(engine: Engine, live: Live, op:
 
 @case("SIG-4", op=OPS, reach=REACH)
 def test_every_parameter_can_be_passed(live: Live, op: str) -> None:
-    signature = inspect.signature(live.implementation)
-    if any(p.kind in ANY for p in signature.parameters.values()):
-        return
-    contract = contracts.load(op)
-    room = len(signature.parameters)
-    for n, name in enumerate(live.parameters):
-        param = parameter(contract, name)
-        tuning = isinstance(param, Scalar) and param.tuning
-        known = by_position(live, n) or counterpart(name, signature.parameters)
-        if not tuning and (not known or n >= room):
-            fail(live, f"the implementation has no parameter for {name}")
-    missing = [p.name for p in contract.params if is_mode(p) and not counterpart(p.name, live.parameters)]
+    if lacks := without_place(live, op):
+        fail(live, lacks)
+    known = matched((p.name for p in contracts.load(op).params), live.parameters)
+    missing = [p.name for p in contracts.load(op).params if is_mode(p) and p.name not in known]
     if missing:
         raise UnsupportedCall(f"the kernel has no {', '.join(missing)}")
 
 
-def parameter(contract: Contract, name: str) -> Any:
-    meant = counterpart(name, (p.name for p in contract.params))
-    return None if meant is None else contract.param(meant)
+def contract_parameters(op: str, names: Sequence[str]) -> dict[str, Any]:
+    """The contract's parameter of each of `names`; None where it has no such."""
+    contract = contracts.load(op)
+    known = matched(names, (p.name for p in contract.params))
+    return {name: contract.param(known[name]) if name in known else None for name in names}
+
+
+def is_tuning(param: Any) -> bool:
+    return isinstance(param, Scalar) and param.tuning
 
 
 def is_mode(param: Any) -> bool:
     """A compile-time switch that changes results."""
-    return isinstance(param, Scalar) and param.flag and param.type is bool and not param.tuning
+    return isinstance(param, Scalar) and param.flag and param.type is bool and not is_tuning(param)
 
 
 @case("SIG-5", op=OPS)
 def test_a_mode_left_out_is_off(live: Live, op: str) -> None:
-    contract = contracts.load(op)
+    params = contract_parameters(op, implementation_names(live))
     for name, p in inspect.signature(live.implementation).parameters.items():
-        if is_mode(parameter(contract, name)) and p.default not in (inspect.Parameter.empty, False, None):
+        if is_mode(params[name]) and p.default not in (inspect.Parameter.empty, False, None):
             fail(live, f"{name} is {p.default!r} when it is left out")

@@ -10,9 +10,11 @@ from rich.console import Console
 
 from verispec.report.text import print_verdict
 from verispec.report.verdict import judge
-from verispec.run.plan import SEED, TIMEOUT, Plan
+from verispec.run.plan import SEED, Plan
 from verispec.run.progress import watcher
 from verispec.run.session import Files, command_line, execute
+
+TIMEOUT = 60.0
 
 app = typer.Typer(add_completion=False)
 
@@ -22,13 +24,14 @@ def smoke(
     engine: Annotated[str, typer.Option("--engine", help="The engine to judge; see 'verispec engines'.")] = "reference",
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = SEED,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's own choice when left out.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds a case may take.")] = TIMEOUT,
     as_json: Annotated[bool, typer.Option("--json", help="The verdict as JSON.")] = False,
 ) -> None:
     """Judge an engine by the first case of every clause: whether it works at all, in seconds.
 
     Ends with the exit codes of 'verispec run'.
     """
-    plan = Plan(engine, device, seed=seed, timeout=TIMEOUT, smoke=True)
+    plan = Plan(engine, device, seed=seed, timeout=timeout, smoke=True)
     done, _ = execute(plan, Files(), (), command_line(), watcher())
     verdict = judge(done)
     if as_json:

@@ -13,7 +13,7 @@ from verispec.static.sources import cache_dir
 from verispec.transplant import trial
 
 SEED = 7
-TIMEOUT = 300.0
+TIMEOUT = 120.0
 """Seconds a case may take before it counts as hung: far above the slowest on a busy machine, below a CI job's limit."""
 
 
