@@ -15,6 +15,7 @@ from verispec.run.progress import watcher
 from verispec.run.session import Files, command_line, execute
 
 TIMEOUT = 60.0
+"""Seconds a case may take: a kernel that hangs must not make minutes of seconds."""
 
 app = typer.Typer(add_completion=False)
 

@@ -31,8 +31,8 @@ def explain(plan: Plan, records: Iterable[Record], watcher: Watcher) -> Iterator
     """The failing records that other ops' faults explain, each with `explained_by`.
 
     Ops with a failure that production reaches are exchanged one by one, the most failing first; then all at
-    once. What only that mends does without one after the other, the least suspicious first: what still passes
-    did not need it, so that in the end no kernel is named without which the case passes.
+    once. From what only that mends one kernel after the other is taken out again, the least suspicious first,
+    and stays out where the case still passes: none is named that the case does not need.
     """
     failing = [r for r in records if r.failed and not r.explained_by]
     counts = Counter(r.case.subject for r in failing if r.reach)
