@@ -10,6 +10,7 @@ import pytest
 
 from verispec.cases import case
 from verispec.engines import Engine, Unsupported, UnsupportedCall
+from verispec.engines._launch import CallShape
 from verispec.engines.live import Live
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.reference import contracts
@@ -33,7 +34,7 @@ def live(engine: Engine, op: str) -> Live:
     if isinstance(found, Live):
         return found
     names = tuple(inspect.signature(found).parameters)
-    return Live(op, getattr(found, "__qualname__", op), names, found, replaced=True, keywords=names)
+    return Live(op, getattr(found, "__qualname__", op), names, found, True, CallShape(0, names))
 
 
 def fail(live: Live, message: str, **sides: Any) -> None:
@@ -65,18 +66,6 @@ def matched(names: Iterable[str], others: Iterable[str]) -> dict[str, str]:
     return {name: other for name, other in found.items() if other is not None}
 
 
-def forwarded_by_position(live: Live) -> bool:
-    """A dispatcher passes keywords only when the names are the kernel's own."""
-    return live.dispatch is not None and tuple(implementation_names(live)) != live.parameters
-
-
-def by_position(live: Live) -> int:
-    """How many of the kernel's parameters, the first ones, reach the implementation by place, whatever their names."""
-    if live.dispatch is None:
-        return live.positional
-    return len(live.parameters) if forwarded_by_position(live) else 0
-
-
 def without_place(live: Live, op: str) -> str:
     """In words, which of the kernel's parameters the implementation lacks; empty when it has room for all."""
     names = implementation_names(live)
@@ -84,7 +73,7 @@ def without_place(live: Live, op: str) -> str:
         return ""
     known = matched(live.parameters, names)
     wanted = [name for name, param in contract_parameters(op, live.parameters).items() if not is_tuning(param)]
-    placed = live.parameters[: by_position(live)]
+    placed = live.parameters[: live.shape.positional]
     lost = [n for n in wanted if not (placed.index(n) < len(names) if n in placed else n in known)]
     unknown = [name for name in wanted if name not in known]
     # By place the last ones are lost; where all others have their names, the names tell which are really not there.
@@ -94,8 +83,7 @@ def without_place(live: Live, op: str) -> str:
 
 @case("SIG-1", op=OPS, reach=REACH)
 def test_what_callers_pass_binds(live: Live, op: str) -> None:
-    positional: tuple[str, ...] = live.parameters[: by_position(live)]
-    keywords = live.keywords if live.dispatch is None else live.parameters[len(positional) :]
+    positional, keywords = live.parameters[: live.shape.positional], live.shape.keywords
     try:
         inspect.signature(live.implementation).bind(*positional, **dict.fromkeys(keywords))
     except TypeError as error:
@@ -108,7 +96,7 @@ def test_the_order_is_the_kernels(live: Live, op: str) -> None:
     """A swap of two parameters of one type raises nothing: only the order tells."""
     names = implementation_names(live)
     kernel = matched(names, live.parameters)
-    for n, name in enumerate(names[: by_position(live)]):
+    for n, name in enumerate(names[: live.shape.positional]):
         place = live.parameters.index(kernel[name]) if name in kernel else n
         if place != n:
             shifted = f"{name} is parameter {n + 1} of the implementation and {place + 1} of the kernel"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from verispec.engines.live import Live
+from verispec.engines._launch import CallShape
+from verispec.engines.live import Live, forwarded, kernels_part
 from verispec.judge import Mismatch
 from verispec.suites.signatures import test_live_signature as suite
 
@@ -37,12 +38,12 @@ def unlike(count: Any, where: Any, size: Any, slots: Any, PAD_ID: Any, BLOCK_SIZ
 
 def live(implementation: Callable[..., Any]) -> Live:
     """Behind a dispatcher that forwards by position, as it does where names differ."""
-    return Live(OP, "holder", KERNEL, implementation, replaced=True, dispatch=lambda **arguments: ((1,), {}))
+    return Live(OP, "holder", KERNEL, implementation, True, forwarded(KERNEL, implementation))
 
 
 def launched(implementation: Callable[..., Any], positional: int) -> Live:
     """Launched by callers themselves, with so many arguments by position."""
-    return Live(OP, "holder", KERNEL, implementation, True, None, positional, KERNEL[positional:])
+    return Live(OP, "holder", KERNEL, implementation, True, CallShape(positional, KERNEL[positional:]))
 
 
 def test_names_that_differ_by_case_alone_are_told_apart() -> None:
@@ -81,3 +82,10 @@ def test_what_is_passed_by_position_may_have_any_name() -> None:
     suite.test_what_callers_pass_binds(launched(unlike, 4), OP)
     with pytest.raises(Mismatch, match="no parameter for slot_mapping_ptr"):
         suite.test_every_parameter_can_be_passed(launched(unlike, 3), OP)
+
+
+def test_a_launchers_options_do_not_reach_the_kernel() -> None:
+    shape = CallShape(4, ("PAD_ID", "BLOCK_SIZE", "num_warps", "num_stages"))
+    suite.test_what_callers_pass_binds(Live(OP, "holder", KERNEL, renamed, False, kernels_part(shape)), OP)
+    with pytest.raises(Mismatch, match="unexpected keyword argument 'num_warps'"):
+        suite.test_what_callers_pass_binds(Live(OP, "holder", KERNEL, renamed, True, shape), OP)

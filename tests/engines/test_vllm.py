@@ -11,6 +11,7 @@ import torch
 import toy_vllm
 
 from verispec.engines import Unsupported, UnsupportedCall
+from verispec.engines._launch import CallShape
 from verispec.engines._resolve import resolve
 from verispec.engines.vllm import _fallbacks
 from verispec.errors import VerispecError
@@ -108,7 +109,7 @@ def test_definitions_say_who_calls_and_with_what(toy: Toy) -> None:
     live = resolve("vllm").definitions()["expand_batch_to_tokens"]
     assert live.where == "vllm.v1.sample.rejection_sampler.expand_kernel"
     assert live.parameters[0] == "output_ptr"
-    assert (live.positional, live.keywords, live.replaced) == (5, ("MAX_NUM_TOKENS",), True)
+    assert (live.shape, live.replaced) == (CallShape(5, ("MAX_NUM_TOKENS",)), True)
     assert live.implementation.__name__ == "_expand_kernel_impl"
 
 

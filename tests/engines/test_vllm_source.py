@@ -12,6 +12,7 @@ import torch
 import toy_source
 
 from verispec.engines import Unsupported, UnsupportedCall
+from verispec.engines._launch import CallShape
 from verispec.engines._resolve import resolve
 from verispec.engines.vllm_source import installed
 from verispec.engines.vllm_source.compile import schemas
@@ -19,8 +20,17 @@ from verispec.engines.vllm_source.extract import CannotExtract
 from verispec.engines.vllm_source.tree import Kernels
 from verispec.errors import VerispecError
 from verispec.reference import contracts
+from verispec.suites.signatures import test_live_signature
 
 EXPAND = "vllm.v1.sample.rejection_sampler.expand_kernel"
+EXPAND_PARAMETERS = (
+    "output_ptr",
+    "input_ptr",
+    "cu_num_tokens_ptr",
+    "replace_from",
+    "replace_to",
+    "MAX_NUM_TOKENS",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +149,37 @@ def test_a_fallback_beside_the_dispatcher_is_a_fault(tmp_path: Path) -> None:
     runner = tree / "vllm/v1/worker/cpu_model_runner.py"
     runner.write_text(runner.read_text().replace(".expand_kernel =", "._expand.kernel ="))
     assert installed.fault(Kernels("x", str(tree)).sources, EXPAND) == ""
+
+
+@pytest.mark.parametrize(
+    ("dispatched", "names", "shape"),
+    [
+        (False, "any", CallShape(5, ("MAX_NUM_TOKENS",))),
+        (True, "any", CallShape(6, ())),
+        (True, "the kernel's", CallShape(0, EXPAND_PARAMETERS)),
+    ],
+)
+def test_how_a_trees_callers_reach_a_fallback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dispatched: bool, names: str, shape: CallShape
+) -> None:
+    """Behind a dispatcher nobody launches the kernel; what arrives is by the kernel's names, or all by position."""
+    tree = toy_source.write(tmp_path)
+    sampler, fallbacks = tree / "vllm/v1/sample/rejection_sampler.py", tree / "vllm/utils/cpu_triton_utils.py"
+    if dispatched:
+        sampler.write_text(sampler.read_text().replace(toy_source.CALLER, "\n"))
+    if names == "the kernel's":
+        text = fallbacks.read_text().replace("output, input_val, cu_num_tokens", ", ".join(EXPAND_PARAMETERS[:3]))
+        fallbacks.write_text(text)
+    monkeypatch.setattr("verispec.engines.vllm_source.compile.load", lambda sources, engine: "toy")
+    monkeypatch.setattr("verispec.engines.vllm_source.cpu_engine.CpuFallbacks._compiled", lambda self, op: True)
+    live = resolve(f"vllm-cpu@{tree}").definitions()["expand_batch_to_tokens"]
+    assert live.shape == shape
+    for judge in (
+        test_live_signature.test_what_callers_pass_binds,
+        test_live_signature.test_the_order_is_the_kernels,
+        test_live_signature.test_every_parameter_can_be_passed,
+    ):
+        judge(live, "expand_batch_to_tokens")
 
 
 def test_only_ops_of_the_one_file_are_registered() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from verispec.engines._launch import CallShape
+from verispec.static.binding import LAUNCH_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +21,7 @@ class Live:
         parameters: the kernel's own parameters, in order: what a launch binds to.
         implementation: the function that really runs (a fallback, or the kernel).
         replaced: an override is installed where callers look.
-        dispatch: the function that takes the caller's arguments and returns (grid, further launch arguments);
-            None where callers launch the kernel themselves.
-        positional, keywords: how those callers pass arguments: so many by position, the rest by these names.
+        shape: how the arguments arrive at the implementation.
     """
 
     op: str
@@ -27,6 +29,19 @@ class Live:
     parameters: tuple[str, ...]
     implementation: Callable[..., Any]
     replaced: bool
-    dispatch: Callable[..., Any] | None = None
-    positional: int = 0
-    keywords: tuple[str, ...] = ()
+    shape: CallShape
+
+
+def forwarded(parameters: Sequence[str], implementation: Callable[..., Any]) -> CallShape:
+    """How a dispatcher passes a kernel's arguments on: by name to the kernel's very names, else all by position.
+
+    Source: vllm 0.33.0 ``vllm.triton_utils.dispatcher.KernelOverride``.
+    """
+    if tuple(inspect.signature(implementation).parameters) == tuple(parameters):
+        return CallShape(0, tuple(parameters))
+    return CallShape(len(parameters), ())
+
+
+def kernels_part(shape: CallShape) -> CallShape:
+    """What of a launch reaches a Triton kernel: its launcher keeps the options, such as ``num_warps``."""
+    return CallShape(shape.positional, tuple(name for name in shape.keywords if name not in LAUNCH_OPTIONS))

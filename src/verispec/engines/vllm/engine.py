@@ -16,7 +16,7 @@ import torch
 from verispec.engines import Description, OpFunction, Unsupported
 from verispec.engines._launch import positional
 from verispec.engines._refusal import guarded
-from verispec.engines.live import Live
+from verispec.engines.live import Live, forwarded, kernels_part
 from verispec.engines.vllm import _fallbacks, _holders, _sampling_ops
 from verispec.errors import VerispecError
 from verispec.reference import contracts
@@ -142,16 +142,15 @@ def _function(contract: Contract) -> OpFunction | Unsupported:
 
 def live_of(holder: _holders.Holder) -> Live:
     """What the signature suite wants to know of a holder."""
-    dispatch = _holders.dispatch_function(holder.dispatcher) if holder.dispatcher is not None else None
+    parameters = tuple(holder.parameters())
+    shape = holder.shape or forwarded(parameters, holder.implementation)
     return Live(
         op=holder.contract.name,
         where=holder.where,
-        parameters=tuple(holder.parameters()),
+        parameters=parameters,
         implementation=holder.implementation,
         replaced=holder.replaced,
-        dispatch=dispatch,
-        positional=holder.shape.positional if holder.shape else 0,
-        keywords=holder.shape.keywords if holder.shape else (),
+        shape=shape if holder.replaced else kernels_part(shape),
     )
 
 

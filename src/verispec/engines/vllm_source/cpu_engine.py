@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from verispec.engines import Description, OpFunction, Unsupported, UnsupportedCall
 from verispec.engines._launch import CallShape, Missing, ours, positional, refuse_what_is_lost, value_for
 from verispec.engines._refusal import guarded
-from verispec.engines.live import Live
+from verispec.engines.live import Live, forwarded
 from verispec.engines.vllm_source import compile as compilation
 from verispec.engines.vllm_source import installed
 from verispec.engines.vllm_source.extract import CannotExtract
@@ -32,7 +31,12 @@ class CpuFallbacks(KernelsOnly):
         self._namespace = compilation.load(kernels.sources, kernels.engine)
 
     def describe(self) -> Description:
-        details = {"kernels": f"{compilation.SOURCE}, compiled alone", "torch": torch.__version__}
+        # Where there is Triton no fallback is called at all.
+        details = {
+            "kernels": f"{compilation.SOURCE}, compiled alone",
+            "torch": torch.__version__,
+            "vLLM's HAS_TRITON": "False",
+        }
         return Description(self._kernels.engine, self._kernels.version, "cpu", "cpu", details)
 
     def op(self, name: str) -> OpFunction | Unsupported:
@@ -44,7 +48,7 @@ class CpuFallbacks(KernelsOnly):
         if contract.returns:
             return lambda *args, **kwargs: wrapper(*positional(contract, args, kwargs).values())
         parameters = self._kernels.parameters(kernel)
-        shape = installed.caller_shape(self._kernels.sources, kernel)
+        shape = installed.caller_shape(self._kernels.sources, kernel) or forwarded(parameters, wrapper)
         fault = installed.fault(self._kernels.sources, kernel)
 
         def call(*args: Any, **kwargs: Any) -> None:
@@ -58,14 +62,17 @@ class CpuFallbacks(KernelsOnly):
     def definitions(self) -> Mapping[str, Live]:
         found = {}
         for name in contracts.names():
+            contract = contracts.load(name)
             try:
-                kernel, wrapper = self._find(contracts.load(name))
+                kernel, wrapper = self._find(contract)
             except CannotExtract:
                 continue
-            shape = installed.caller_shape(self._kernels.sources, kernel) or CallShape(0, ())
+            if contract.returns:
+                continue
             parameters = tuple(self._kernels.parameters(kernel))
+            shape = installed.caller_shape(self._kernels.sources, kernel) or forwarded(parameters, wrapper)
             replaced = not installed.fault(self._kernels.sources, kernel)
-            found[name] = Live(name, kernel, parameters, wrapper, replaced, None, shape.positional, shape.keywords)
+            found[name] = Live(name, kernel, parameters, wrapper, replaced, shape)
         return found
 
     def close(self) -> None:
@@ -99,27 +106,17 @@ def launch(
     contract: Contract,
     wrapper: Callable[..., Any],
     parameters: list[str],
-    shape: CallShape | None,
+    shape: CallShape,
     bound: Mapping[str, Any],
 ) -> None:
-    """Call a fallback as the tree's callers reach it.
-
-    A caller that launches the kernel itself passes what it always passes (`shape`). Behind a
-    dispatcher the arguments come by the kernel's names where the fallback has the very same
-    parameters, else by position in the kernel's order.
-    """
+    """Call a fallback as the tree's callers reach it, by the `shape` of theirs."""
     mapping = ours(contract, parameters)
-    names = parameters if shape is None else [*parameters[: shape.positional], *shape.keywords]
+    names = [*parameters[: shape.positional], *shape.keywords]
     try:
         arguments = {name: value_for(contract, name, mapping, bound) for name in names}
     except Missing as error:
         raise UnsupportedCall(f"callers pass {error}, which the contract does not have") from error
     passed = {mapping[name]: value for name, value in arguments.items() if name in mapping}
     refuse_what_is_lost(contract, passed, bound, wrapper.__name__)
-    if shape is not None:
-        by_position = [arguments.pop(name) for name in parameters[: shape.positional]]
-        wrapper(*by_position, **arguments)
-    elif list(inspect.signature(wrapper).parameters) == parameters:
-        wrapper(**arguments)
-    else:
-        wrapper(*arguments.values())
+    by_position = [arguments.pop(name) for name in parameters[: shape.positional]]
+    wrapper(*by_position, **arguments)

@@ -13,8 +13,9 @@ from verispec.engines import Description, OpFunction, Unsupported, UnsupportedCa
 from verispec.engines._interpreter import limits
 from verispec.engines._launch import Missing, grid, has_grid, ours, positional, refuse_what_is_lost, value_for
 from verispec.engines._refusal import guarded
-from verispec.engines.live import Live
+from verispec.engines.live import Live, forwarded, kernels_part
 from verispec.engines.vllm_source.extract import CannotExtract
+from verispec.engines.vllm_source.installed import caller_shape
 from verispec.engines.vllm_source.kernels_only import KernelsOnly
 from verispec.engines.vllm_source.tree import Kernels
 from verispec.engines.vllm_source.whole import WHOLE, Whole
@@ -73,7 +74,9 @@ class TritonKernels(KernelsOnly):
             except CannotExtract:
                 continue
             if hasattr(function, "arg_names"):
-                found[name] = Live(name, where, tuple(function.arg_names), function.fn, replaced=False)
+                parameters = tuple(function.arg_names)
+                shape = caller_shape(self._kernels.sources, where) or forwarded(parameters, function.fn)
+                found[name] = Live(name, where, parameters, function.fn, replaced=False, shape=kernels_part(shape))
         return found
 
     def close(self) -> None:
