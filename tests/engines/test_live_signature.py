@@ -86,6 +86,16 @@ def test_what_is_passed_by_position_may_have_any_name() -> None:
 
 def test_a_launchers_options_do_not_reach_the_kernel() -> None:
     shape = CallShape(4, ("PAD_ID", "BLOCK_SIZE", "num_warps", "num_stages"))
-    suite.test_what_callers_pass_binds(Live(OP, "holder", KERNEL, renamed, False, kernels_part(shape)), OP)
+    suite.test_what_callers_pass_binds(Live(OP, "holder", KERNEL, renamed, True, kernels_part(shape)), OP)
     with pytest.raises(Mismatch, match="unexpected keyword argument 'num_warps'"):
         suite.test_what_callers_pass_binds(Live(OP, "holder", KERNEL, renamed, True, shape), OP)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_what_does_not_run_is_seen(runs: bool) -> None:
+    holder = Live(OP, "holder", KERNEL, renamed, runs, forwarded(KERNEL, renamed))
+    if runs:
+        suite.test_an_implementation_is_where_callers_look(holder, OP)
+        return
+    with pytest.raises(Mismatch, match="still hold the bare kernel"):
+        suite.test_an_implementation_is_where_callers_look(holder, OP)

@@ -55,7 +55,7 @@ def test_a_fallback_where_callers_do_not_look_is_not_used(toy: Toy) -> None:
     """The runner assigns the kernel's name, but the caller's dispatcher keeps the function without effect."""
     toy("runner", toy_vllm.RIGHT, misplaced=True)
     engine = resolve("vllm")
-    assert not engine.definitions()["expand_batch_to_tokens"].replaced
+    assert not engine.definitions()["expand_batch_to_tokens"].runs
     with pytest.raises(TypeError, match="not subscriptable"):
         expand(engine)
 
@@ -109,7 +109,7 @@ def test_definitions_say_who_calls_and_with_what(toy: Toy) -> None:
     live = resolve("vllm").definitions()["expand_batch_to_tokens"]
     assert live.where == "vllm.v1.sample.rejection_sampler.expand_kernel"
     assert live.parameters[0] == "output_ptr"
-    assert (live.shape, live.replaced) == (CallShape(5, ("MAX_NUM_TOKENS",)), True)
+    assert (live.shape, live.runs) == (CallShape(5, ("MAX_NUM_TOKENS",)), True)
     assert live.implementation.__name__ == "_expand_kernel_impl"
 
 

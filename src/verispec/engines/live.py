@@ -20,7 +20,7 @@ class Live:
         where: dotted name of what callers hold.
         parameters: the kernel's own parameters, in order: what a launch binds to.
         implementation: the function that really runs (a fallback, or the kernel).
-        replaced: an override is installed where callers look.
+        runs: what callers hold runs here: an override, or the kernel itself where there is Triton.
         shape: how the arguments arrive at the implementation.
     """
 
@@ -28,7 +28,7 @@ class Live:
     where: str
     parameters: tuple[str, ...]
     implementation: Callable[..., Any]
-    replaced: bool
+    runs: bool
     shape: CallShape
 
 

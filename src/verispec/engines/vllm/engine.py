@@ -149,7 +149,7 @@ def live_of(holder: _holders.Holder) -> Live:
         where=holder.where,
         parameters=parameters,
         implementation=holder.implementation,
-        replaced=holder.replaced,
+        runs=holder.replaced or importlib.import_module("vllm.triton_utils").HAS_TRITON,
         shape=shape if holder.replaced else kernels_part(shape),
     )
 

@@ -31,12 +31,7 @@ class CpuFallbacks(KernelsOnly):
         self._namespace = compilation.load(kernels.sources, kernels.engine)
 
     def describe(self) -> Description:
-        # Where there is Triton no fallback is called at all.
-        details = {
-            "kernels": f"{compilation.SOURCE}, compiled alone",
-            "torch": torch.__version__,
-            "vLLM's HAS_TRITON": "False",
-        }
+        details = {"kernels": f"{compilation.SOURCE}, compiled alone", "torch": torch.__version__}
         return Description(self._kernels.engine, self._kernels.version, "cpu", "cpu", details)
 
     def op(self, name: str) -> OpFunction | Unsupported:
@@ -71,8 +66,8 @@ class CpuFallbacks(KernelsOnly):
                 continue
             parameters = tuple(self._kernels.parameters(kernel))
             shape = installed.caller_shape(self._kernels.sources, kernel) or forwarded(parameters, wrapper)
-            replaced = not installed.fault(self._kernels.sources, kernel)
-            found[name] = Live(name, kernel, parameters, wrapper, replaced, shape)
+            runs = not installed.fault(self._kernels.sources, kernel)
+            found[name] = Live(name, kernel, parameters, wrapper, runs, shape)
         return found
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ class TritonKernels(KernelsOnly):
             if hasattr(function, "arg_names"):
                 parameters = tuple(function.arg_names)
                 shape = caller_shape(self._kernels.sources, where) or forwarded(parameters, function.fn)
-                found[name] = Live(name, where, parameters, function.fn, replaced=False, shape=kernels_part(shape))
+                found[name] = Live(name, where, parameters, function.fn, runs=True, shape=kernels_part(shape))
         return found
 
     def close(self) -> None:
