@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from verispec.engines.generation import GenerationRequest
+    from verispec.engines.protocol.generation import GenerationRequest
 
 Array = np.ndarray[Any, Any]
 _NEVER = -np.inf
