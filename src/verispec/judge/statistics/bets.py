@@ -119,20 +119,15 @@ class AcceptanceBets:
             accepted: [n] bool.
             extra: [n] acceptance probability under each fault in `extra`; NaN where it says nothing.
         """
-        out = []
-        for factor in FAULTS["ratio"].sizes:
-            out.append(_bernoulli(CERTAIN * np.minimum(1.0, factor * a) + (1 - CERTAIN) * a, a, accepted))
-        for share in FAULTS["kept"].sizes:
-            out.append(_bernoulli(a + share * (1.0 - a), a, accepted))
-        for share in FAULTS["dropped"].sizes:
-            out.append(_bernoulli(np.where(a < 1, a * (1.0 - share), a), a, accepted))
-        for bits in FAULTS["few bits"].sizes:
-            out.append(_bernoulli(CERTAIN * np.ceil(a * 2.0**bits) / 2.0**bits + (1 - CERTAIN) * a, a, accepted))
+        size = {key: FAULTS[key].sizes for key in (*self.OWN, *self.extra)}
+        under = [CERTAIN * np.minimum(1.0, factor * a) + (1 - CERTAIN) * a for factor in size["ratio"]]
+        under += [a + share * (1.0 - a) for share in size["kept"]]
+        under += [np.where(a < 1, a * (1.0 - share), a) for share in size["dropped"]]
+        under += [CERTAIN * np.ceil(a * 2.0**bits) / 2.0**bits + (1 - CERTAIN) * a for bits in size["few bits"]]
         for key in self.extra:
             other = np.where(np.isnan(extra[key]), a, extra[key])
-            for share in FAULTS[key].sizes:
-                out.append(_bernoulli(share * other + (1.0 - share) * a, a, accepted))
-        return np.array(out)
+            under += [share * other + (1.0 - share) * a for share in size[key]]
+        return np.array([_bernoulli(f, a, accepted) for f in under])
 
 
 def _bernoulli(f: Array, a: Array, accepted: Array) -> Array:

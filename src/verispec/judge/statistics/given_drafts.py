@@ -14,7 +14,7 @@ import numpy as np
 
 from verispec.judge.statistics.bets import AcceptanceBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
-from verispec.judge.statistics.places import CELLS, View, cells_of
+from verispec.judge.statistics.places import View, cells_of
 from verispec.judge.statistics.rows import FLOOR, Rows
 
 Array = np.ndarray[Any, Any]
@@ -102,7 +102,7 @@ class GivenDrafts:
 
     def __init__(self, rows: RowSets, weight: float, seed: int) -> None:
         self.rows = rows
-        sets, drafts, vocabulary = rows.q.shape
+        drafts, vocabulary = rows.q.shape[1:]
         self._p = Rows(np.ascontiguousarray(rows.p.reshape(-1, vocabulary)))
         draft_rows = Rows(rows.p[:, :drafts].reshape(-1, vocabulary), rows.q.reshape(-1, vocabulary))
         self._draft_rows = draft_rows
