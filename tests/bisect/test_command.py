@@ -270,11 +270,11 @@ def test_revisions_with_the_same_sources_are_judged_once(
 
     check_tree = static_probe.check_tree
 
-    def checking(tree: Tree, **options: Any) -> Report:
+    def judging(tree: Tree, **options: Any) -> Report:
         judged.append(tree)
         return check_tree(tree, **options)
 
-    monkeypatch.setattr(static_probe, "check_tree", checking)
+    monkeypatch.setattr(static_probe, "check_tree", judging)
     good = toy.commit(GOOD_TREE)
     for number in range(9):
         toy.commit({"README.md": f"words {number}"})

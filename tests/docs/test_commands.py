@@ -32,7 +32,7 @@ ENDS = {"|", ">", ">>", "&&", ";", "||", "2>"}
 
 
 def code_lines(page: Path) -> Iterator[str]:
-    """Yield the lines of code blocks, with continued lines joined, and inline code. Omit ``text`` blocks and bare command names."""
+    """Yield code lines, continued lines joined, and inline code; omit ``text`` blocks and bare command names."""
     fence = ""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     for line in text.splitlines():
