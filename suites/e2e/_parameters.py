@@ -178,7 +178,7 @@ def _check_end(request: GenerationRequest, result: GenerationResult, stops: set[
 
 SEQUENCES = 3000
 JUDGED = 3
-"""Tokens of a sequence whose distribution is enumerated. Three more are asked for, so that blocks of drafts are full."""
+"""Tokens whose distribution is enumerated. Three more are asked for, so that blocks of drafts are full."""
 
 
 def check_distribution(load: Load, tiny: Mapping[str, Path], draft: str, parameter: str, seed: int) -> None:
