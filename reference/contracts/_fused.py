@@ -84,28 +84,38 @@ def sampling_clauses(prefix: str, start: int) -> tuple[Clause, ...]:
     """Return the clauses that both sampled ops share, numbered from `start`."""
     texts = (
         (
-            "Where all drafts were accepted the token is drawn from p of the bonus row: the first id whose cumulative "
-            "probability exceeds the number of trial 0.",
+            (
+                "Where all drafts were accepted the token is drawn from p of the bonus row: the first id whose cumulative "
+                "probability exceeds the number of trial 0."
+            ),
             f"{PAPER}; {INVERSE_CDF}",
         ),
         (
-            "p is the softmax of logits / temperature over the tokens that top-k and then top-p keep (TKP-1 to TKP-5, "
-            "TKP-9); all other tokens have probability 0.",
+            (
+                "p is the softmax of logits / temperature over the tokens that top-k and then top-p keep (TKP-1 to TKP-5, "
+                "TKP-9); all other tokens have probability 0."
+            ),
             "Holtzman et al. 2020 (arXiv 1904.09751); apply_top_k_top_p",
         ),
         (
-            "At temperature 0 a draft is accepted while it is the argmax, of equal maxima the lowest id, and the token "
-            "is the argmax.",
+            (
+                "At temperature 0 a draft is accepted while it is the argmax, of equal maxima the lowest id, and the token "
+                "is the argmax."
+            ),
             "verify_greedy",
         ),
         (
-            "A placeholder draft, any id below 0 or outside the vocabulary, is rejected and never indexes; the token is "
-            "then drawn from p.",
+            (
+                "A placeholder draft, any id below 0 or outside the vocabulary, is rejected and never indexes; the token is "
+                "then drawn from p."
+            ),
             "RSR-4; vllm#46533",
         ),
         (
-            "Emitted tokens stand in the first columns and -1 in all others; num_sampled is num_accepted plus 1 and "
-            "num_rejected the drafts less num_accepted.",
+            (
+                "Emitted tokens stand in the first columns and -1 in all others; num_sampled is num_accepted plus 1 and "
+                "num_rejected the drafts less num_accepted."
+            ),
             "contract: nothing is left for another kernel to fill",
         ),
         (
@@ -117,20 +127,26 @@ def sampling_clauses(prefix: str, start: int) -> tuple[Clause, ...]:
             "vllm#41834; sglang#22643",
         ),
         (
-            "NaN counts as minus infinity, positive infinity shares the whole probability, and a row without any "
-            "probability rejects and gives token 0.",
+            (
+                "NaN counts as minus infinity, positive infinity shares the whole probability, and a row without any "
+                "probability rejects and gives token 0."
+            ),
             "vllm 0.32.0 test_all_nan_target_logits_in_range; TKP-13",
         ),
         (
-            "Weights are computed in float32 or better and summed in float64 or by blocks: results are right that the "
-            "float64 rule gives when every number moves by at most 2^-20 plus the rounding of a float32 softmax.",
+            (
+                "Weights are computed in float32 or better and summed in float64 or by blocks: results are right that the "
+                "float64 rule gives when every number moves by at most 2^-20 plus the rounding of a float32 softmax."
+            ),
             "contract: rounding of float32 exponentials and their sums",
         ),
         ("A padding request, state -1, reads no state and writes nothing.", "vllm#47066"),
         ("Strides are honoured and rows past 2^31 elements are found.", "vllm#47383"),
         (
-            "A request's tokens depend on its own rows, state and numbers alone: not on its neighbours, on its place "
-            "in the batch, on the number of threads or on the instruction set.",
+            (
+                "A request's tokens depend on its own rows, state and numbers alone: not on its neighbours, on its place "
+                "in the batch, on the number of threads or on the instruction set."
+            ),
             "contract: requests are independent",
         ),
     )

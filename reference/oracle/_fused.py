@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,24 +21,40 @@ INVERSE = 3
 """The draw of tokens by inverse CDF."""
 
 
+_SHIFTS: ContextVar[tuple[float, float]] = ContextVar("shifts", default=(0.0, 0.0))
+
+
+@contextmanager
+def moved_numbers(accept: float, draw: float) -> Iterator[None]:
+    """Move all random numbers, to find the results that rounding allows.
+
+    Args:
+        accept: what acceptance numbers move by, relative to them.
+        draw: what the numbers of inverse CDFs move by.
+    """
+    token = _SHIFTS.set((accept, draw))
+    try:
+        yield
+    finally:
+        _SHIFTS.reset(token)
+
+
 @dataclass(frozen=True)
 class Numbers:
-    """The random numbers of one row. `accept_shift` and `draw_shift` move them, to find results that rounding allows."""
+    """The random numbers of one row."""
 
     seed: int
     pos: int
     step: int
-    accept_shift: float = 0.0
-    draw_shift: float = 0.0
 
     def acceptance(self) -> float:
-        return uniform(self.seed, self.pos, self.step, Draw.ACCEPT) * (1.0 + self.accept_shift)
+        return uniform(self.seed, self.pos, self.step, Draw.ACCEPT) * (1.0 + _SHIFTS.get()[0])
 
     def trial(self, t: int) -> tuple[float, float]:
         """Return the number of the inverse CDF of trial `t`, and the number of its acceptance test."""
         counter = (t, (self.step << 8 | INVERSE) & WORD, self.pos & WORD, (self.pos >> 32) & WORD)
         w0, w1, w2, _ = philox4x32(counter, (self.seed & WORD, (self.seed >> 32) & WORD))
-        return (w0 * 2**20 + (w1 >> 12) + 0.5) * 2.0**-52 + self.draw_shift, (w2 + 0.5) * 2.0**-32
+        return (w0 * 2**20 + (w1 >> 12) + 0.5) * 2.0**-52 + _SHIFTS.get()[1], (w2 + 0.5) * 2.0**-32
 
 
 def weights(row: Array, temperature: float, k: int | None = None, p: float | None = None) -> Array:
@@ -45,10 +63,7 @@ def weights(row: Array, temperature: float, k: int | None = None, p: float | Non
     top = logits.max()
     if top == -np.inf:
         return np.zeros(len(logits))
-    if top == np.inf:
-        weight = (logits == np.inf).astype(np.float64)
-    else:
-        weight = np.exp((logits - top) / temperature)
+    weight = (logits == np.inf).astype(np.float64) if top == np.inf else np.exp((logits - top) / temperature)
     ids = order(logits)
     if k is not None and 0 < k < len(ids):
         ids = ids[:k]

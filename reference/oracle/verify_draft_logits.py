@@ -31,7 +31,6 @@ def verify_draft_logits(
     top_k: Array | None = None,
     top_p: Array | None = None,
     draft_normaliser: Array | None = None,
-    shifts: tuple[float, float] = (0.0, 0.0),
 ) -> dict[str, Array]:
     outputs = {
         "sampled": sampled.copy(),
@@ -49,7 +48,7 @@ def verify_draft_logits(
             best = int(clean(target).argmax())
             return draft == best, best
         weight = weights(target, scale, limit(top_k, state), limit(top_p, state))
-        numbers = Numbers(int(seed[state]), int(pos[row]), step, *shifts)
+        numbers = Numbers(int(seed[state]), int(pos[row]), step)
         total = weight.sum()
         if not total > 0.0:
             return False, 0

@@ -28,7 +28,6 @@ def verify_one_hot(
     seed: Array,
     top_k: Array | None = None,
     top_p: Array | None = None,
-    shifts: tuple[float, float] = (0.0, 0.0),
 ) -> dict[str, Array]:
     outputs = {
         "sampled": sampled.copy(),
@@ -43,7 +42,7 @@ def verify_one_hot(
             best = int(clean(target_logits[row]).argmax())
             return draft == best, best
         weight = weights(target_logits[row], float(temperature[state]), limit(top_k, state), limit(top_p, state))
-        numbers = Numbers(int(seed[state]), int(pos[row]), step, *shifts)
+        numbers = Numbers(int(seed[state]), int(pos[row]), step)
         if 0 <= draft < len(weight):
             if weight[draft] > numbers.acceptance() * weight.sum():
                 return True, draft
