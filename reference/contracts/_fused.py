@@ -85,35 +85,40 @@ def sampling_clauses(prefix: str, start: int) -> tuple[Clause, ...]:
     texts = (
         (
             (
-                "Where all drafts were accepted the token is drawn from p of the bonus row: the first id whose cumulative "
+                "Where all drafts were accepted the token is drawn from p of the bonus row: the first id whose "
+                "cumulative "
                 "probability exceeds the number of trial 0."
             ),
             f"{PAPER}; {INVERSE_CDF}",
         ),
         (
             (
-                "p is the softmax of logits / temperature over the tokens that top-k and then top-p keep (TKP-1 to TKP-5, "
+                "p is the softmax of logits / temperature over the tokens that top-k and then top-p keep (TKP-1 "
+                "to TKP-5, "
                 "TKP-9); all other tokens have probability 0."
             ),
             "Holtzman et al. 2020 (arXiv 1904.09751); apply_top_k_top_p",
         ),
         (
             (
-                "At temperature 0 a draft is accepted while it is the argmax, of equal maxima the lowest id, and the token "
+                "At temperature 0 a draft is accepted while it is the argmax, of equal maxima the lowest id, "
+                "and the token "
                 "is the argmax."
             ),
             "verify_greedy",
         ),
         (
             (
-                "A placeholder draft, any id below 0 or outside the vocabulary, is rejected and never indexes; the token is "
+                "A placeholder draft, any id below 0 or outside the vocabulary, is rejected and never indexes; "
+                "the token is "
                 "then drawn from p."
             ),
             "RSR-4; vllm#46533",
         ),
         (
             (
-                "Emitted tokens stand in the first columns and -1 in all others; num_sampled is num_accepted plus 1 and "
+                "Emitted tokens stand in the first columns and -1 in all others; num_sampled is num_accepted "
+                "plus 1 and "
                 "num_rejected the drafts less num_accepted."
             ),
             "contract: nothing is left for another kernel to fill",
@@ -135,7 +140,8 @@ def sampling_clauses(prefix: str, start: int) -> tuple[Clause, ...]:
         ),
         (
             (
-                "Weights are computed in float32 or better and summed in float64 or by blocks: results are right that the "
+                "Weights are computed in float32 or better and summed in float64 or by blocks: results are "
+                "right that the "
                 "float64 rule gives when every number moves by at most 2^-20 plus the rounding of a float32 softmax."
             ),
             "contract: rounding of float32 exponentials and their sums",
@@ -144,7 +150,8 @@ def sampling_clauses(prefix: str, start: int) -> tuple[Clause, ...]:
         ("Strides are honoured and rows past 2^31 elements are found.", "vllm#47383"),
         (
             (
-                "A request's tokens depend on its own rows, state and numbers alone: not on its neighbours, on its place "
+                "A request's tokens depend on its own rows, state and numbers alone: not on its neighbours, on "
+                "its place "
                 "in the batch, on the number of threads or on the instruction set."
             ),
             "contract: requests are independent",

@@ -75,7 +75,10 @@ struct Rule {
   // any probability, so that q is 0.
   double log_sum(Row& draft, const RowView& view, const BlockStats& stats, int64_t state, int64_t step,
                  float scale) const {
-    if (draft_normaliser) return *draft_normaliser->at<float>(state, step) * 1.4426950408889634;
+    if (draft_normaliser) {
+      const float given = *draft_normaliser->at<float>(state, step);
+      return given > kNone ? given * 1.4426950408889634 : -static_cast<double>(kNone);
+    }
     draft.combine(view, stats, scale, true);
     if (!(draft.total() > 0)) return -static_cast<double>(kNone);
     return static_cast<double>(draft.top()) * scale + std::log2(draft.total());
