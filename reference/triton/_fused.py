@@ -27,9 +27,9 @@ from .philox import acceptance_number, draw_words
 
 CHUNK: tl.constexpr = tl.constexpr(4096)
 TILE: tl.constexpr = tl.constexpr(256)
-CANDIDATES: tl.constexpr = tl.constexpr(8)
+CANDIDATES: tl.constexpr = tl.constexpr(4)
 """Trials of a residual draw that are made side by side."""
-ROUNDS: tl.constexpr = tl.constexpr(8)
+ROUNDS: tl.constexpr = tl.constexpr(16)
 SUM_BLOCK: tl.constexpr = tl.constexpr(1024)
 INVERSE: tl.constexpr = tl.constexpr(3)
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
@@ -39,6 +39,8 @@ GREEDY: tl.constexpr = tl.constexpr(0)
 ONE_HOT: tl.constexpr = tl.constexpr(1)
 DRAFT: tl.constexpr = tl.constexpr(2)
 
+REGISTERS = (80, 96, 128)
+"""Most registers of a thread, by kind: the part that ends a request must not keep programs that read off the device."""
 SKIP_BYTES = 32 << 20
 """Bytes of target rows from which skipping pays: fewer are in flight before the first row is decided."""
 
@@ -557,4 +559,5 @@ def launch(out: Outputs, target: Target, draft: Draft, requests: Requests, vocab
         SPLITS=triton.next_power_of_2(splits),
         TILES=triton.next_power_of_2(splits * (CHUNK.value // TILE.value)),
         num_warps=4,
+        maxnreg=REGISTERS[kind.value],
     )
