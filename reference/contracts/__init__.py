@@ -1,7 +1,7 @@
-"""The normative text and machine contract of every op, one file an op, importing nothing heavy.
+"""Contracts of all ops: normative text and machine-readable signature, one file per op, no heavy imports.
 
-Every module here that has no leading underscore defines one ``CONTRACT`` whose name is the
-module's; `load` and `names` find them, so that adding a file adds an op.
+Every module here without a leading underscore defines one ``CONTRACT`` that has the module's name. `load` and `names`
+find them, so that adding a file adds an op.
 """
 
 from __future__ import annotations
@@ -40,13 +40,17 @@ __all__ = [
 
 @cache
 def names() -> tuple[str, ...]:
-    """The names of all ops, sorted."""
+    """Return the names of all ops, sorted."""
     return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")))
 
 
 @cache
 def load(name: str) -> Contract:
-    """The contract of the op `name`; KeyError with the known names when there is none."""
+    """Return the contract of the op `name`.
+
+    Raises:
+        KeyError: there is no such op; the error lists the known names.
+    """
     if name not in names():
         raise KeyError(f"no op {name!r}; the ops are {', '.join(names())}")
     contract: Contract = importlib.import_module(f"{__name__}.{name}").CONTRACT
@@ -54,7 +58,11 @@ def load(name: str) -> Contract:
 
 
 def by_clause(clause_id: str) -> Contract:
-    """The contract that holds the clause `clause_id`; KeyError when none does."""
+    """Return the contract that contains the clause `clause_id`, such as "RRS-3".
+
+    Raises:
+        KeyError: no contract contains it.
+    """
     for name in names():
         if any(c.id == clause_id for c in load(name).clauses):
             return load(name)

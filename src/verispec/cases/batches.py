@@ -85,8 +85,7 @@ def rounded(values: Array, dtype: str) -> Array:
 def probabilities(
     rng: np.random.Generator, rows: int, vocab: int, dtype: str = "float32", spread: float = 2.0
 ) -> Array:
-    """Return rows of softmax(normal logits), [rows, vocab], rounded to `dtype`; a larger `spread` lowers the entropy.
-    """
+    """Return softmax rows of normal logits, [rows, vocab], rounded to `dtype`; a larger `spread` lowers entropy."""
     logits = rng.normal(scale=spread, size=(rows, vocab))
     weights = np.exp(logits - logits.max(axis=1, keepdims=True)) if rows else logits
     return rounded(weights / weights.sum(axis=1, keepdims=True) if rows else weights, dtype)

@@ -203,7 +203,9 @@ class OpUnderTest:
     def _nothing_else_changed(self, guarded: Mapping[str, GuardedTensor]) -> None:
         for name, g in guarded.items():
             if count := g.changed_outside():
-                raise Mismatch(Failure(Kind.OUTSIDE, f"the call wrote {count} elements outside {name}", name, wrong=count))
+                raise Mismatch(
+                    Failure(Kind.OUTSIDE, f"the call wrote {count} elements outside {name}", name, wrong=count)
+                )
             param = self.contract.param(name)
             if isinstance(param, Tensor) and not param.written and g.changed_inside():
                 raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the call changed its input {name}", name))
