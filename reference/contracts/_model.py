@@ -68,6 +68,7 @@ class Tensor:
         may_alias: tensor that may be the same memory.
         cumulative: set for cumulative sums and row starts.
         within: tensor of row starts around the values: starts[b] <= value[b] < starts[b + 1].
+        column: accept a trailing axis of 1 too ([N, 1] for [N]), which a kernel that takes pointers does not see.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Tensor:
     may_alias: str = ""
     cumulative: Cumulative | None = None
     within: str = ""
+    column: bool = False
 
     def __post_init__(self) -> None:
         unknown = set(self.dtypes) - _DTYPES
@@ -94,6 +96,8 @@ class Tensor:
                 raise ValueError(f"{self.name}: production dtype {dtype} is not among {self.dtypes}")
         if self.required_if and not self.optional:
             raise ValueError(f"{self.name}: required_if is for optional tensors")
+        if self.column and (len(self.shape) != 1 or self.cumulative or self.within):
+            raise ValueError(f"{self.name}: column is for tensors of one axis that hold no counts")
         for axis in self.shape:
             if isinstance(axis, str) and not _AXIS.fullmatch(axis):
                 raise ValueError(f"{self.name}: {axis!r} is not an axis expression")

@@ -12,12 +12,21 @@ import torch
 
 from . import ops
 
-_TINY = torch.finfo(torch.float32).tiny
+
+def noise_dtype(device: torch.device) -> torch.dtype:
+    """Return the type that exponential noise is drawn in: float64 on CUDA, float32 on the CPU.
+
+    On CUDA torch draws float32 noise from 24-bit numbers: none is below 2^-24, so that tokens less likely than 1e-8 are
+    never drawn (vllm#43150). On the CPU float32 noise comes from 53-bit numbers and has no such floor.
+    """
+    return torch.float64 if device.type == "cuda" else torch.float32
 
 
 def exponential_noise(size: int, generator: torch.Generator, device: torch.device) -> torch.Tensor:
-    """Return [size] float32 samples of Exp(1), above 0; argmax of p / noise is a sample from p."""
-    return torch.empty(size, device=device).exponential_(generator=generator).clamp_(min=_TINY)
+    """Return [size] samples of Exp(1) in `noise_dtype`, above 0; argmax of p / noise is a sample from p."""
+    dtype = noise_dtype(device)
+    noise = torch.empty(size, dtype=dtype, device=device)
+    return noise.exponential_(generator=generator).clamp_(min=torch.finfo(dtype).tiny)
 
 
 def sample_drafts(
@@ -39,11 +48,12 @@ def sample_drafts(
     """
     scale = torch.tensor([temperature or 1.0 for temperature in temperatures], device=logits.device)
     probs = torch.softmax(logits.float() / scale[:, None], dim=-1)
-    scores = probs.clone()
+    token_ids = probs.argmax(dim=-1)
     for row, temperature in enumerate(temperatures):
         if temperature:
-            scores[row] /= exponential_noise(scores.shape[1], generators[row], scores.device)
-    return scores.argmax(dim=-1), probs
+            noise = exponential_noise(probs.shape[1], generators[row], probs.device)
+            token_ids[row] = (probs[row] / noise).argmax()
+    return token_ids, probs
 
 
 def sample_drafts_by_seed(

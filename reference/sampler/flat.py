@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from . import ops
-from .drafting import exponential_noise
+from .drafting import exponential_noise, noise_dtype
 from .min_p import mask_below_min_p
 from .ops import PLACEHOLDER
 from .top_k_top_p import apply_top_k_top_p
@@ -112,7 +112,7 @@ class FlatSampler:
         vocab_size = logits.shape[1]
         target_rows, bonus_rows = drafts.rows(device)
         probs = torch.softmax(logits, dim=-1)
-        noise = torch.ones(len(sampled), vocab_size, device=device)
+        noise = torch.ones(len(sampled), vocab_size, dtype=noise_dtype(device), device=device)
         recovery_noise = torch.ones_like(noise)
         uniform = torch.zeros(drafts.token_ids.shape[0], dtype=torch.float64, device=device)
         start = 0
@@ -149,7 +149,7 @@ class FlatSampler:
             output_token_ids_ptr=recovered,
             inv_q_ptr=recovery_noise.reciprocal_(),
             BLOCK_SIZE=_TILE,
-            USE_FP64_GUMBEL=False,
+            USE_FP64_GUMBEL=recovery_noise.dtype == torch.float64,
             **shared,
         )
         ops.run(

@@ -8,13 +8,13 @@ import torch
 
 from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace, replay
 
-from .drafting import exponential_noise
+from .drafting import exponential_noise, noise_dtype
 from .flat import DraftBatch, FlatSampler, SamplingTensors
 from .synthetic_rates import unconditional_to_conditional_rates
 
 
 class WholeFlatSampler:
-    """Samples one `SamplerBatch` at a time; a request without a seed uses a fresh generator.
+    """Samples one `SamplerBatch` at a time; a request without a seed takes one from torch's default generator.
 
     Args:
         device: device of the sampler; batches and results are on the CPU.
@@ -48,7 +48,7 @@ class WholeFlatSampler:
                 generator = _generator(seed, device)
                 exponential_noise(batch.vocab_size, generator, device)  # the bonus token consumes the first samples
                 bonus = tokens[row][-1] if len(tokens[row]) == count + 1 else -1
-                drawn = replay(generator, count, batch.vocab_size, bonus)
+                drawn = replay(generator, count, batch.vocab_size, bonus, noise_dtype(device))
                 draws[row] = Draws(drawn.uniform.cpu(), drawn.noise.cpu(), bonus)
         return Trace(tokens, draws)
 
@@ -59,11 +59,7 @@ def _moved(tensor: torch.Tensor | None, device: torch.device) -> torch.Tensor | 
 
 def _generator(seed: int | None, device: torch.device) -> torch.Generator:
     generator = torch.Generator(device)
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(seed)
-    return generator
+    return generator.manual_seed(int(torch.randint(2**63 - 1, ())) if seed is None else seed)
 
 
 def _sampler(batch: SamplerBatch, device: torch.device) -> FlatSampler:
