@@ -9,6 +9,7 @@ from verispec.static.finding import Finding, Level, Side, fingerprint
 from verispec.static.linking.classes import Hierarchy, Type
 from verispec.static.linking.launches import Links
 from verispec.static.rules._model import Rule
+from verispec.static.tree import is_test
 
 
 def _hierarchy(links: Links) -> Hierarchy:
@@ -21,9 +22,9 @@ def _missed(links: Links) -> Iterator[Finding]:
     hooks: dict[str, Type] = {}
     for entry in types:
         if "Protocol" in entry.outline.bases or any(base.outline.name == "Protocol" for base in types.bases(entry)):
-            hooks.update((method.name, entry) for method in entry.outline.methods if "_" in method.name.strip("_"))
+            hooks.update((method.name, entry) for method in entry.outline.methods if _is_hook(method.name))
     for entry in types:
-        if links.index.is_test(entry.module.path):
+        if is_test(entry.module.path):
             continue
         ancestors = types.ancestors(entry)
         for method in entry.outline.methods:
@@ -67,6 +68,12 @@ def _missed(links: Links) -> Iterator[Finding]:
                 )
 
 
+def _is_hook(name: str) -> bool:
+    """Return whether a method of an interface is a step that others must take: no query, and no name of two words."""
+    words = name.strip("_").split("_")
+    return len(words) > 2 and words[0] not in {"get", "is", "has", "can", "supports", "should"}
+
+
 def _reach(entry: Type, name: str, ancestors: list[Type]) -> set[str]:
     """Every name that a method calls on self, directly or through methods of the class and its bases."""
     found: set[str] = set()
@@ -90,7 +97,7 @@ def _misspelled(links: Links) -> Iterator[Finding]:
     types = links.shared(_hierarchy)
     suspects: list[tuple[Type, str, Type, str]] = []
     for entry in types:
-        if links.index.is_test(entry.module.path):
+        if is_test(entry.module.path):
             continue
         ancestors = types.ancestors(entry)
         inherited = {m.name: a for a in reversed(ancestors) for m in a.outline.methods}
@@ -122,7 +129,7 @@ def _misspelled(links: Links) -> Iterator[Finding]:
             continue
         yield Finding(
             "SIG503",
-            Level.WARNING,
+            Level.WARNING if len(name.split("_")) == len(other.split("_")) else Level.NOTE,
             f"nobody calls {name}; the interface has {other}",
             entry.at(method),
             f"{entry.name}.{name}",
