@@ -152,7 +152,7 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-28",
-            "Synthetic rates of zero accept nothing and give the greedy text of plain decoding; rates of one accept all.",
+            "Synthetic rates of zero accept nothing and leave the greedy text as it is; rates of one accept all.",
             "contract synthetic_rejection",
         ),
     ),

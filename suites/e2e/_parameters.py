@@ -181,7 +181,9 @@ JUDGED = 3
 """Tokens whose distribution is enumerated. Three more are asked for, so that blocks of drafts are full."""
 
 
-def check_distribution(load: Load, tiny: Mapping[str, Path], draft: str, parameter: str, seed: int, **options: Any) -> None:
+def check_distribution(
+    load: Load, tiny: Mapping[str, Path], draft: str, parameter: str, seed: int, **options: Any
+) -> None:
     """Compare sequences of three tokens with their exact probabilities: 512 outcomes over eight tokens.
 
     Every ninth request has no parameter, the first of them. At `SEQUENCES` = 3,000 a total

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,19 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, SpeculationMetrics, SpeculativeStep
+from verispec.engines.protocol.generation import (
+    GenerationRequest,
+    GenerationResult,
+    SpeculationMetrics,
+    SpeculativeStep,
+)
 from verispec.judge import Inconclusive
 from verispec.judge.statistics import assert_distribution, assert_rate
 from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._parameters import check_distribution
 from verispec.suites.e2e._reference_model import greedy_text, teacher
-from verispec.suites.e2e._setups import ARGMAX, Load, counted, greedy, require, with_steps
+from verispec.suites.e2e._setups import ARGMAX, Load, counted, require, with_steps
 from verispec.suites.e2e._tiny import VOCAB
 
 TARGET = fixtures.model("target")
@@ -88,7 +92,7 @@ BATCHES = ["all greedy", "all sampled", "mixed"]
 
 
 def mixed_batch(prompts: Any, batch: str, length: int, count: int) -> list[GenerationRequest]:
-    """Requests of short prompts that repeat, so that prompt lookup has drafts; in a mixed batch every second is greedy."""
+    """Requests of short prompts that repeat, so that prompt lookup has drafts; every second of a mixed batch is greedy."""
     heat = {"all greedy": (0.0,), "all sampled": (0.9,), "mixed": (0.9, 0.0)}[batch]
     return [
         GenerationRequest(
@@ -135,7 +139,9 @@ def test_drafts_are_accepted_at_the_configured_rates(
 
 def check_counters(metrics: SpeculationMetrics, steps: Sequence[SpeculativeStep]) -> None:
     """The counters are the sums over all verifications."""
-    positions = tuple(sum(step.accepted > place for step in steps) for place in range(len(metrics.accepted_per_position)))
+    positions = tuple(
+        sum(step.accepted > place for step in steps) for place in range(len(metrics.accepted_per_position))
+    )
     expected = SpeculationMetrics(
         len(steps), sum(step.drafted for step in steps), sum(step.accepted for step in steps), positions
     )

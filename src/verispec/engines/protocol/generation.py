@@ -125,14 +125,14 @@ class LoadOptions:
         _require((self.draft is not None) == needs_draft, "draft", wanted, self.draft)
         if self.method == "none":
             wanted = "standard with method none, which has nothing to verify"
-            _require(
-                self.rejection_sample_method == "standard", "rejection_sample_method", wanted, self.rejection_sample_method
-            )
+            verification = self.rejection_sample_method
+            _require(verification == "standard", "rejection_sample_method", wanted, verification)
         self._check_rates()
 
     def _check_rates(self) -> None:
         """Synthetic verification needs rates or a length, and nothing else takes them."""
-        rates, length, most = self.synthetic_acceptance_rates, self.synthetic_acceptance_length, self.num_speculative_tokens
+        rates, length = self.synthetic_acceptance_rates, self.synthetic_acceptance_length
+        most = self.num_speculative_tokens
         both = "synthetic_acceptance_rates", "synthetic_acceptance_length"
         if self.rejection_sample_method != "synthetic":
             for name in both:
