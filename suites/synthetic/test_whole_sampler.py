@@ -1,4 +1,4 @@
-"""Synthetic mode of the whole sampler: all accept, all reject, and the configured rate of every position."""
+"""Synthetic mode of the end-to-end sampler: accept all, reject all, and the configured rate of every position."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from verispec.judge.statistics import assert_rate
 REACH = "rejection_sample_method=synthetic is an accepted configuration"
 BATCHES = ["all greedy", "all sampled", "mixed"]
 RATES = [0.8, 0.5, 0.2]
-"""Unconditional: the chance that a position and all before it are accepted."""
+"""Unconditional rates: the probability that a position and all before it are accepted."""
 FAMILIES = [None, "request_state"]
-"""The flat family, which every engine's default sampler is built on, and the request-state family."""
+"""The packed family, which engines use by default, and the slot-indexed family."""
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_certain_rates(sampler: SamplerUnderTest, seed: int, rate: int, batch: s
 
 @case("WS-12", family=FAMILIES, mode="law", position=[0, 1, 2], batch=BATCHES, reach=REACH)
 def test_each_position_is_accepted_at_its_rate(sampler: SamplerUnderTest, seed: int, position: int, batch: str) -> None:
-    """A rate off by 0.02 at 20,000 requests is seen with a chance above 0.99."""
+    """Power: at 20,000 requests a rate that is off by 0.02 fails with probability above 0.99."""
     rng = np.random.default_rng(seed)
     accepted, trials = 0, 0
     for _ in range(10):

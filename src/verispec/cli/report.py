@@ -1,4 +1,4 @@
-"""``verispec report``: render a run file."""
+"""``verispec report``: render a results file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False)
 
 
 class Format(StrEnum):
-    """How a run is rendered."""
+    """Output format of a report."""
 
     TEXT = "text"
     MARKDOWN = "markdown"
@@ -30,11 +30,11 @@ class Format(StrEnum):
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(help="A run file, as 'verispec run --out' writes it.")],
-    to: Annotated[Format, typer.Option("--format", help="How to render it.")] = Format.TEXT,
+    run: Annotated[Path, typer.Argument(help="A results file, as written by 'verispec run --out'.")],
+    to: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Render a run file; the exit code is that of the command, not of the run."""
+    """Render a results file. The exit code is that of this command, not of the run."""
     verdict = summarise(runfile.read(run))
     match Format.JSON if as_json else to:
         case Format.TEXT:
