@@ -65,7 +65,7 @@ def test_a_wrong_file_is_said_to_be(tmp_path: Path, change: tuple[str, str], sai
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(VerispecError, match="cannot be read"):
+    with pytest.raises(VerispecError, match="cannot read"):
         load(tmp_path / "nowhere.toml")
 
 

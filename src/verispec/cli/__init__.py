@@ -18,11 +18,13 @@ from verispec.errors import VerispecError
 COMMANDS: dict[str, str] = {
     "run": "Test an engine with the suites.",
     "smoke": "Test an engine with one quick case of every kind.",
+    "doctor": "Say what works here, what is missing, and how to get it.",
     "engines": "List the engines that are available here.",
     "ops": "List the ops with their implementations and tests.",
     "explain": "Explain an op, a clause or a rule.",
     "repro": "Run one case alone and show all its details.",
     "report": "Render a results file as text, Markdown or JSON.",
+    "diff": "Compare two runs: new, fixed, known, changed and lost results.",
     "signatures": "Check that every caller binds to every implementation, in any tree, revision or release.",
     "bisect": "Find the first bad revision or release.",
     "transplant": "Replace an engine's kernels by the reference's and check if the fault disappears.",
