@@ -38,7 +38,8 @@ class WholeFlatSampler:
             torch.tensor(batch.counts, device=device).cumsum(0, dtype=torch.int32),
             _moved(batch.draft_probs, device),
         )
-        params = SamplingTensors(batch.temperature.to(device), _moved(batch.top_k, device), _moved(batch.top_p, device))
+        limits = (_moved(values, device) for values in (batch.top_k, batch.top_p, batch.min_p))
+        params = SamplingTensors(batch.temperature.to(device), *limits)
         logits = torch.empty(batch.logits.shape, dtype=torch.float32, device=device).copy_(batch.logits)
         sampled = _sampler(batch, device).sample(logits, drafts, params, generators)
         tokens = [[token for token in row if token >= 0] for row in sampled.tolist()]

@@ -70,6 +70,7 @@ class WholeRequestStateSampler:
             torch.tensor(seeds, dtype=torch.int64).flip(0).to(device),
             table(batch.top_k),
             table(batch.top_p),
+            table(batch.min_p),
             draft_logits=_draft_logits(batch, states, temperature).to(device)
             if batch.draft_probs is not None
             else None,

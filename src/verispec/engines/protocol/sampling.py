@@ -34,6 +34,8 @@ class SamplerBatch:
     """[B] int32; V switches it off for a request."""
     top_p: torch.Tensor | None = None
     """[B] float32; 1 switches it off for a request."""
+    min_p: torch.Tensor | None = None
+    """[B] float32; 0 switches it off for a request."""
     seeds: Sequence[int | None] | None = None
     """Per request the seed of its generator; None is unseeded."""
     synthetic_rates: Sequence[float] | None = None
@@ -46,7 +48,13 @@ class SamplerBatch:
                 f"logits has {rows} rows; {requests} requests with {self.num_drafts} drafts need "
                 f"{self.num_drafts + requests} (the draft rows of a request, then its bonus row)"
             )
-        per_request = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p, "seeds": self.seeds}
+        per_request = {
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+            "min_p": self.min_p,
+            "seeds": self.seeds,
+        }
         for name, value in per_request.items():
             if value is not None and len(value) != requests:
                 raise ValueError(f"{name} has {len(value)} entries for {requests} requests")
