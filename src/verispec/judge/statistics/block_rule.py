@@ -83,7 +83,7 @@ class BlockRule:
                 continue
             yes = requests.accepted[b] == i
             a = h[b, i]
-            wide = 4.0 * drafts * self.rows.slack[requests.sets[b]]
+            wide = 2.0 * (i + 1) * self.rows.slack[requests.sets[b]]
             for n in np.flatnonzero(yes & (a <= 0))[:1]:
                 self.evidence.impossible.append(
                     f"a prefix of {i} drafts with probability 0 was kept; request {b[n] + self.evidence.count}"

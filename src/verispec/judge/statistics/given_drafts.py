@@ -7,11 +7,13 @@ pass over one stream of requests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from verispec.judge._failure import Failure, Kind, Mismatch
 from verispec.judge.statistics.bets import AcceptanceBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
 from verispec.judge.statistics.places import View, cells_of
@@ -89,6 +91,22 @@ class Requests:
     drafts: Array
     accepted: Array
     last: Array
+
+    @classmethod
+    def of(cls, sets: Array, lengths: Array, drafts: Array, tokens: Sequence[Sequence[int]]) -> Requests:
+        """Read what requests emitted: accepted drafts, then one token of the target.
+
+        Raises:
+            Mismatch: a request emitted no token, more than its drafts and one, or something else before its last token.
+        """
+        for b, emitted in enumerate(tokens):
+            before = drafts[b, : max(len(emitted) - 1, 0)].tolist()
+            if not 1 <= len(emitted) <= lengths[b] + 1 or before != list(emitted[:-1]):
+                brought = drafts[b, : lengths[b]].tolist()
+                message = f"request {b} with drafts {brought} emitted {list(emitted)}"
+                raise Mismatch(Failure(Kind.VALUE, message))
+        accepted = np.array([len(emitted) - 1 for emitted in tokens])
+        return cls(sets, lengths, drafts, accepted, np.array([emitted[-1] for emitted in tokens]))
 
 
 class GivenDrafts:
