@@ -75,6 +75,10 @@ def check(contract: Contract, bound: Mapping[str, Any], device: str = "") -> dic
     """
     plan = plan_of(contract)
     views = {tensor.name: view_of(bound.get(tensor.name)) for tensor in plan.tensors}
+    for name in plan.columns:
+        view = views[name]
+        if view is not None and len(view.shape) == 2 and view.shape[1] == 1:
+            views[name] = view._replace(shape=view.shape[:1], strides=view.strides[:1])
     signature = _signature(plan, bound, views, device)
     layout = None if signature is None else plan.known.get(signature)
     if layout is None:

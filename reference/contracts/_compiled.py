@@ -58,6 +58,7 @@ class CompiledContract:
         counted: tensors whose values are looked at.
         solved: dimensions that are one axis and a constant: axis, tensor, dimension, constant.
         bounded: all other dimensions: tensor, dimension, expression.
+        columns: tensors that may have a trailing axis of 1.
         known: layouts that passed, by what they follow from.
     """
 
@@ -74,6 +75,7 @@ class CompiledContract:
     solved: tuple[tuple[str, str, int, int], ...]
     bounded: tuple[tuple[str, int, Axis], ...]
     like: tuple[Tensor, ...]
+    columns: tuple[str, ...]
     known: dict[tuple[Any, ...], Layout] = field(default_factory=dict)
 
 
@@ -119,6 +121,7 @@ def _compile(contract: Contract) -> CompiledContract:
         solved=tuple(solved),
         bounded=tuple(bounded),
         like=tuple(t for t in contract.tensors if t.like),
+        columns=tuple(t.name for t in contract.tensors if t.column),
     )
 
 

@@ -57,7 +57,8 @@ class Tensor:
     other callers of theirs pass). `optional` means that None is allowed; with `required_if`, not
     while that flag holds (``"SYNTHETIC_MODE"``, ``"not NO_DRAFT_PROBS"``). `like` names a tensor of
     the same dtype, `may_alias` one that may be the very same memory, and `within` one of row starts
-    between which the values lie: starts[b] <= value[b] < starts[b + 1].
+    between which the values lie: starts[b] <= value[b] < starts[b + 1]. `column` accepts a trailing
+    axis of 1 beside the shape itself ([N, 1] for [N]): a kernel that takes pointers does not see it.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Tensor:
     may_alias: str = ""
     cumulative: Cumulative | None = None
     within: str = ""
+    column: bool = False
 
     def __post_init__(self) -> None:
         unknown = set(self.dtypes) - _DTYPES
@@ -84,6 +86,8 @@ class Tensor:
                 raise ValueError(f"{self.name}: production dtype {dtype} is not among {self.dtypes}")
         if self.required_if and not self.optional:
             raise ValueError(f"{self.name}: required_if is for optional tensors")
+        if self.column and (len(self.shape) != 1 or self.cumulative or self.within):
+            raise ValueError(f"{self.name}: column is for tensors of one axis that hold no counts")
         for axis in self.shape:
             if isinstance(axis, str) and not _AXIS.fullmatch(axis):
                 raise ValueError(f"{self.name}: {axis!r} is not an axis expression")

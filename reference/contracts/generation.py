@@ -97,6 +97,43 @@ CONTRACT = Contract(
             "preemption changes what is drafted.",
             "contract philox; vllm#54282, vllm-ascend#16370",
         ),
+        Clause(
+            "GEN-18",
+            "Only a request's allowed token ids are emitted: as accepted, as recovered and as bonus tokens.",
+            "vllm 0.33.0 vllm.v1.sample.sampler; RBLN-SW/vllm-rbln#1031",
+        ),
+        Clause(
+            "GEN-19",
+            "No bad word is completed, wherever its tokens meet a draft boundary, and no other token is forbidden.",
+            "vllm#52311, vllm#31908",
+        ),
+        Clause(
+            "GEN-20",
+            "No stop token is emitted before min_tokens tokens; after that one ends the output at once.",
+            "vllm 0.33.0 MinTokensLogitsProcessor: the limit may lie inside of a block of drafts",
+        ),
+        Clause(
+            "GEN-21",
+            "A logit bias is added to the logits of every token of its request, and of no other request.",
+            "vllm 0.33.0 vllm.v1.sample.logits_processor",
+        ),
+        Clause(
+            "GEN-22",
+            "Repetition penalties count prompt and output, presence and frequency penalties the output; the drafts "
+            "before a token count as output.",
+            "Keskar et al. 2019 (arXiv 1909.05858); sglang#22049",
+        ),
+        Clause(
+            "GEN-23",
+            "Temperature, min-p, top-k and top-p of a request limit every token: accepted, recovered or bonus.",
+            "vllm#9834; Nguyen et al. 2024 (arXiv 2407.01082)",
+        ),
+        Clause(
+            "GEN-24",
+            "Parameters combine in one order: allowed ids, bad words, min tokens, logit bias, penalties, temperature, "
+            "min-p, top-k, top-p.",
+            "vllm 0.33.0 vllm.v1.sample.sampler.Sampler",
+        ),
     ),
     returns="the tokens of each request",
 )

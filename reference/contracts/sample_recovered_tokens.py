@@ -22,7 +22,15 @@ CONTRACT = Contract(
     summary="Draw from norm(max(p - q, 0)) at every draft position, by the largest residual over exponential noise.",
     axes={"B": "requests", "N": "draft tokens of all requests", "V": "vocabulary"},
     params=(
-        Tensor("output_token_ids_ptr", ("N",), INTS, "recovered tokens", role=Role.OUT, production="int32"),
+        Tensor(
+            "output_token_ids_ptr",
+            ("N",),
+            INTS,
+            "recovered tokens",
+            role=Role.OUT,
+            production="int32",
+            column=True,
+        ),
         Tensor(
             "cu_num_draft_tokens_ptr",
             ("B",),
@@ -31,7 +39,14 @@ CONTRACT = Contract(
             production="int32",
             cumulative=Cumulative("N"),
         ),
-        Tensor("draft_token_ids_ptr", ("N",), INTS, "draft tokens; -1 is a placeholder", production="int32"),
+        Tensor(
+            "draft_token_ids_ptr",
+            ("N",),
+            INTS,
+            "draft tokens; -1 is a placeholder",
+            production="int32",
+            column=True,  # vLLM's own tests pass [N, 1]
+        ),
         Tensor(
             "draft_probs_ptr",
             ("N", "V"),

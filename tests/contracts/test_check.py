@@ -110,6 +110,45 @@ def test_a_broken_call_is_explained(parameter: str, value: Any, expected: str, g
     assert str(error) == f"{error.op}: {parameter}: expected {error.expected}, got {error.got}"
 
 
+@pytest.mark.parametrize("shape", [(TOKENS,), (TOKENS, 1)])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_column_is_seen_as_its_one_axis(shape: tuple[int, ...], rows: int) -> None:
+    """vLLM's own tests pass draft ids as [N, 1]; `rows` > 1 makes the column a strided one."""
+    memory = torch.zeros(shape[0], rows, dtype=torch.int32)[:, :1]
+    ids = memory if len(shape) == 2 else memory[:, 0]
+    seen = checked(
+        "sample_recovered_tokens",
+        output_token_ids_ptr=torch.zeros(shape, dtype=torch.int32),
+        cu_num_draft_tokens_ptr=torch.tensor([2, 2, TOKENS], dtype=torch.int32),
+        draft_token_ids_ptr=ids,
+        draft_probs_ptr=torch.rand(TOKENS, VOCAB),
+        target_probs_ptr=torch.rand(TOKENS, VOCAB),
+        inv_q_ptr=torch.rand(REQUESTS, VOCAB),
+        vocab_size=VOCAB,
+        NO_DRAFT_PROBS=False,
+        USE_FP64_GUMBEL=False,
+    )
+    for name, stride in (("output_token_ids_ptr", 1), ("draft_token_ids_ptr", rows)):
+        assert (tuple(seen[name].shape), tuple(seen[name].strides)) == ((TOKENS,), (stride,))
+
+
+@pytest.mark.parametrize("shape", [(TOKENS, 2), (TOKENS, 1, 1), (1, TOKENS), (TOKENS + 1, 1)])
+def test_a_column_has_one_column_and_as_many_rows(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ContractError, match=r"draft_token_ids_ptr: expected shape \[N\]"):
+        checked(
+            "sample_recovered_tokens",
+            output_token_ids_ptr=torch.zeros(TOKENS, dtype=torch.int32),
+            cu_num_draft_tokens_ptr=torch.tensor([2, 2, TOKENS], dtype=torch.int32),
+            draft_token_ids_ptr=torch.zeros(shape, dtype=torch.int32),
+            draft_probs_ptr=torch.rand(TOKENS, VOCAB),
+            target_probs_ptr=torch.rand(TOKENS, VOCAB),
+            inv_q_ptr=torch.rand(REQUESTS, VOCAB),
+            vocab_size=VOCAB,
+            NO_DRAFT_PROBS=False,
+            USE_FP64_GUMBEL=False,
+        )
+
+
 def test_synthetic_mode_needs_its_rates() -> None:
     with pytest.raises(ContractError, match=r"rates_ptr: expected a tensor with SYNTHETIC_MODE=True, got None"):
         checked(**arguments(SYNTHETIC_MODE=True))

@@ -24,7 +24,9 @@ app = typer.Typer(add_completion=False)
 def run(
     engine: Annotated[str, typer.Option("--engine", help="The engine to judge; see 'verispec engines'.")] = "reference",
     only: Annotated[list[str] | None, typer.Option(help="Case id, its beginning, or a pattern with *.")] = None,
-    suite: Annotated[list[str] | None, typer.Option(help="Suite to run; all when left out.")] = None,
+    suite: Annotated[
+        list[str] | None, typer.Option(help="Suite to run, or the path of a folder with one; all if omitted.")
+    ] = None,
     processes: Annotated[int, typer.Option("-n", min=1, help="Processes that judge at the same time.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = SEED,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's own choice when left out.")] = None,
