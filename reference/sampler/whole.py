@@ -27,7 +27,7 @@ class WholeFlatSampler:
         return self.trace(batch).tokens
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        """The tokens of each request, and the random numbers of those that are seeded, sampled and have drafts."""
+        """The tokens of each request, and the random numbers of those that are seeded and sampled."""
         device = self._device
         seeds = batch.seeds or [None] * len(batch.draft_token_ids)
         generators = [_generator(seed, device) for seed in seeds]
@@ -45,12 +45,15 @@ class WholeFlatSampler:
         tokens = [[token for token in row if token >= 0] for row in sampled.tolist()]
         draws: list[Draws | None] = [None] * len(tokens)
         for row, (seed, count) in enumerate(zip(seeds, batch.counts, strict=True)):
-            if seed is not None and count and float(batch.temperature[row]) > 0:
+            if seed is not None and float(batch.temperature[row]) > 0:
                 generator = _generator(seed, device)
-                exponential_noise(batch.vocab_size, generator, device)  # The bonus token is drawn first.
+                bonus_noise = exponential_noise(batch.vocab_size, generator, device).cpu()
                 bonus = tokens[row][-1] if len(tokens[row]) == count + 1 else -1
+                if not count:
+                    draws[row] = Draws(torch.empty(0, dtype=torch.float64), bonus_noise, bonus, bonus_noise)
+                    continue
                 drawn = replay(generator, count, batch.vocab_size, bonus, noise_dtype(device))
-                draws[row] = Draws(drawn.uniform.cpu(), drawn.noise.cpu(), bonus)
+                draws[row] = Draws(drawn.uniform.cpu(), drawn.noise.cpu(), bonus, bonus_noise)
         return Trace(tokens, draws)
 
 

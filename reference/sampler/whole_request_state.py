@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace
-from verispec.reference.oracle.philox import Draw, gumbel, uniform
+from verispec.reference.oracle.philox import Draw, gumbel_rows, uniform
 
 from .request_state import RequestRows, RequestStates, RequestStateSampler
 from .synthetic_rates import unconditional_to_conditional_rates
@@ -33,21 +33,24 @@ class WholeRequestStateSampler:
     def trace(self, batch: SamplerBatch) -> Trace:
         """The tokens of each request, and the random numbers that the contract counts for its position and steps.
 
-        They are known of every sampled request with drafts; the noise is that of the row in which its last token was
-        drawn. After block verification the rule of `Draws` does not hold, so none are told.
+        They are known of every sampled request; the noise is that of the row in which its last token was drawn. After
+        block verification the rule of `Draws` does not hold, so none are told.
         """
         seeds = self._seeds(batch)
         tokens = self._sample(batch, seeds)
         draws: list[Draws | None] = [None] * len(tokens)
         if self._block_verification:
             return Trace(tokens, draws)
+        last = np.array([len(emitted) - 1 for emitted in tokens])
+        noise = np.exp(-gumbel_rows(np.array(seeds), last, last, Draw.TARGET, batch.vocab_size))
         for b, (seed, count, emitted) in enumerate(zip(seeds, batch.counts, tokens, strict=True)):
-            if count and float(batch.temperature[b]) > 0:
-                last = len(emitted) - 1
+            if float(batch.temperature[b]) > 0:
                 numbers = [uniform(seed, step, step, Draw.ACCEPT) for step in range(count)]
-                noise = np.exp(-gumbel(seed, last, last, Draw.TARGET, batch.vocab_size))
-                bonus = emitted[-1] if last == count else -1
-                draws[b] = Draws(torch.tensor(numbers, dtype=torch.float64), torch.from_numpy(noise), bonus)
+                is_bonus = len(emitted) == count + 1
+                row = torch.from_numpy(noise[b])
+                accept = torch.tensor(numbers, dtype=torch.float64)
+                bonus = (emitted[-1], row) if is_bonus else (-1, None)
+                draws[b] = Draws(accept, row, *bonus)
         return Trace(tokens, draws)
 
     @staticmethod

@@ -86,9 +86,9 @@ class RowSets:
 
     @cached_property
     def slack(self) -> Array:
-        """[M] log of how far a float32 engine's probabilities may be from exact ones: four roundings and the exponent's.
+        """[M] log of how far a float32 engine's probabilities may be from exact ones.
 
-        An exponent x / T is rounded to 2^-24 of itself, and so is the distance to the largest.
+        Four roundings and the exponent's: x / T is rounded to 2^-24 of itself, and so is the distance to the largest.
         """
         possible = np.where(np.isfinite(self.logits) & (self.p > 1e-9), np.abs(self.logits), 0.0)
         return 2.0**-22 * (4.0 + possible.max((1, 2)) / self.temperature)
@@ -101,7 +101,7 @@ class RowSets:
         return (rows + np.arange(len(rows))[:, None]).ravel()
 
     def choose(self, rng: np.random.Generator, requests: int) -> tuple[Array, Array]:
-        """Return sets [B] and draft counts [B]: a third of the requests bring K drafts, a third none, a third any number."""
+        """Return sets [B] and draft counts [B]: a third of the requests bring K drafts, a third none, the rest any."""
         kind = rng.random(requests)
         any_number = rng.integers(0, self.drafts + 1, requests)
         lengths = np.where(kind < 1 / 3, self.drafts, np.where(kind < 2 / 3, 0, any_number))

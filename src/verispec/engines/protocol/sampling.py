@@ -84,11 +84,13 @@ class Draws:
     uniform: [k] float64, compared with p/q position by position.
     noise: [V], exponential; the recovered token is the argmax of max(p - q, 0) / noise.
     bonus: the bonus token that was sampled beforehand from the bonus row; -1 where the engine does not tell.
+    bonus_noise: [V], exponential; the bonus token is the argmax of p / bonus_noise; None where unknown.
     """
 
     uniform: torch.Tensor
     noise: torch.Tensor
     bonus: int = -1
+    bonus_noise: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Evidence from a sampler that verifies blocks (Sun et al. 2024), given the drafts.
 
-With the joint ratios R_i = min(R_{i-1} p/q, 1), prefix i passes with probability h_i, and the longest prefix that passes
-is kept. So the decisions are independent when read from the last prefix to the first. The next token follows
+With the joint ratios R_i = min(R_{i-1} p/q, 1), prefix i passes with probability h_i, and the longest prefix that
+passes is kept. So the decisions are independent when read from the last prefix to the first. The next token follows
 max(R p - q, 0) over its sum after a rejection, p at the bonus.
 """
 

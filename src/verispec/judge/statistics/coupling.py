@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from verispec.judge.statistics.evidence import LEVEL
+from verispec.judge.statistics.budget import LEVEL
 from verispec.judge.statistics.given_drafts import Requests, RowSets
 from verispec.judge.statistics.rows import FLOOR
 
@@ -109,14 +109,6 @@ class Coupling:
                 f"request {self.requests + known[n]} emitted {token[n]} as its {kind} token; its numbers give {best[n]}"
             )
 
-    def bound(self, level: float = LEVEL) -> float:
-        """Return the bound on total variation at confidence 1 - `level` (Clopper-Pearson)."""
-        from scipy.stats import beta
-
-        if not self.requests or self.differing >= self.requests:
-            return 1.0
-        return float(beta.isf(level, self.differing + 1, self.requests - self.differing))
-
     def brackets(self, most: int = 5) -> list[dict[str, float]]:
         """Return acceptance thresholds bracketed by sorted numbers: the most frequent drafts with 0 < p/q < 1.
 
@@ -131,3 +123,12 @@ class Coupling:
                 low, high = float(self._accepted[at]), float(self._rejected[at])
                 found.append({"ratio": float(ratio[at]), "low": low, "high": high, "drafts": int(seen[at])})
         return found
+
+
+def bound(requests: int, differing: int, level: float = LEVEL) -> float:
+    """Return the bound on total variation at confidence 1 - `level` (Clopper-Pearson)."""
+    from scipy.stats import beta
+
+    if not requests or differing >= requests:
+        return 1.0
+    return float(beta.isf(level, differing + 1, requests - differing))
