@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import torch
 
 from verispec.cases.row_sets import RowSets
 from verispec.cases.sampling import greedy_tokens
@@ -18,7 +20,7 @@ from verispec.judge.statistics.block_rule import BlockRule
 from verispec.judge.statistics.coupling import Coupling, SharedNumbers
 from verispec.judge.statistics.evidence import Evidence
 from verispec.judge.statistics.given_drafts import GivenDrafts, Requests
-from verispec.judge.statistics.noise import needles
+from verispec.judge.statistics.noise import measure, needles
 from verispec.judge.statistics.places import View, cells_of
 from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.trial import Trial
@@ -29,6 +31,11 @@ SIZES = (300, 300, 1, 65, 300, 7, 128, 300, 300, 33)
 """Requests per batch: one, about a warp, beyond 64, and many."""
 GREEDY = 0.05
 """Share of greedy requests; with other neighbours a request's tokens would be the same."""
+VOCABULARY = 151_936
+TRACED = 24
+"""Rows of noise that are measured: 3.6 million numbers, 3,500 of them below 2^-10."""
+LOST = 1e-5
+"""Most of a distribution that the bits of its noise may lose (WS-14)."""
 NEEDLE_BATCH = 64
 NEEDLE_SLACK = 2.0**-22 * (4 + 18.4)
 """Rounding of a logit of log(1e-8) = -18.4 and of its softmax."""
@@ -123,11 +130,30 @@ def _numbers(draws: list[Draws], rows: RowSets) -> SharedNumbers:
     return SharedNumbers(uniform, noise, bonus_noise)
 
 
+def measure_noise(sampler: SamplerUnderTest, trial: Trial) -> bool:
+    """Judge the noise that an engine tells of its bonus tokens; return whether it tells any.
+
+    Raises `Mismatch` where the noise lies on a grid so coarse that tails are lost.
+    """
+    logits = torch.zeros(TRACED, VOCABULARY)
+    seeds = [trial.seed % 2**31 + n for n in range(TRACED)]
+    draws = sampler.trace(SamplerBatch(logits, [[]] * TRACED, torch.ones(TRACED), seeds=seeds)).draws
+    told = [one.bonus_noise.numpy() for one in draws if one is not None and one.bonus_noise is not None]
+    report = measure(np.stack(told)) if told else None
+    if report is None:
+        return False
+    lost = VOCABULARY * 2.0**-report.grid_bits if report.grid_bits else 0.0
+    trial.record["noise"] = {**asdict(report), "lost": lost}
+    if lost > LOST:
+        text = f"noise lies on a grid of 2^-{report.grid_bits}: up to {lost:.1g} of a distribution over {VOCABULARY:,}"
+        known = "tokens below the grid are never drawn; known from vllm#43150"
+        raise Mismatch(Failure(Kind.LAW, f"{text} tokens is lost; {known}", details=asdict(report)))
+    return True
+
+
 def run_needles(sampler: SamplerUnderTest, trial: Trial, cap: int) -> None:
     """Judge tokens of a row with one likely token and 151,935 of probability 1e-8 each."""
-    import torch
-
-    logits = needles(151_936, 1e-8)
+    logits = needles(VOCABULARY, 1e-8)
     p = np.exp(logits.astype(np.float64))
     rows = Rows((p / p.sum())[None])
     bets = TokenBets("token")
