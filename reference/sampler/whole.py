@@ -1,4 +1,4 @@
-"""The flat sampler behind the harness's whole-sampler protocol (`verispec.engines.protocol.sampling`)."""
+"""The packed sampler behind the harness's end-to-end sampler protocol (`verispec.engines.protocol.sampling`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .synthetic_rates import unconditional_to_conditional_rates
 
 
 class WholeFlatSampler:
-    """Answers one `SamplerBatch` at a time; a request without a seed takes one from torch's default generator.
+    """Samples one `SamplerBatch` at a time; a request without a seed takes one from torch's default generator.
 
     Args:
-        device: where the sampler runs; batches and answers are on the CPU.
+        device: device of the sampler; batches and results are on the CPU.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -27,7 +27,7 @@ class WholeFlatSampler:
         return self.trace(batch).tokens
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        """The tokens of each request, and the random numbers of those that are seeded and sampled."""
+        """Return the tokens of each request, and the random samples of seeded, sampled requests."""
         device = self._device
         seeds = batch.seeds or [None] * len(batch.draft_token_ids)
         generators = [_generator(seed, device) for seed in seeds]

@@ -1,7 +1,7 @@
 """Statistical tests with one false-alarm budget per run (`budget`).
 
-Evidence (`evidence`, `given_drafts`, `block_rule`, `text`, `rates`) is preferred to p-values: it names the fault, holds at
-every sample size, and says what a pass excludes. `assert_distribution` serves short enumerable texts.
+Evidence (`evidence`, `given_drafts`, `block_rule`, `text`, `rates`) is preferred to p-values: it names the fault, holds
+at every sample size, and says what a pass excludes. `assert_distribution` serves short enumerable texts.
 """
 
 from __future__ import annotations
