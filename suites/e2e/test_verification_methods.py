@@ -92,7 +92,7 @@ BATCHES = ["all greedy", "all sampled", "mixed"]
 
 
 def mixed_batch(prompts: Any, batch: str, length: int, count: int) -> list[GenerationRequest]:
-    """Requests of short prompts that repeat, so that prompt lookup has drafts; every second of a mixed batch is greedy."""
+    """Short prompts that repeat, so that prompt lookup has drafts; every second request of a mixed batch is greedy."""
     heat = {"all greedy": (0.0,), "all sampled": (0.9,), "mixed": (0.9, 0.0)}[batch]
     return [
         GenerationRequest(
