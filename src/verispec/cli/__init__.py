@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "signatures": "Check that every caller binds to every implementation, in any tree, revision or release.",
     "bisect": "Find the first bad revision or release.",
     "transplant": "Put reference kernels in an engine's place and see whether the fault goes away.",
+    "mutants": "Make faults by machine and score what the suites catch.",
     "generate": "Generate with the reference engine and show what was accepted.",
 }
 
