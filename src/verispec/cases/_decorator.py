@@ -22,11 +22,14 @@ class CaseSpec:
     fixed: Mapping[str, Any]
     reach: Reach
     on: str = ""
+    subjects: tuple[str, ...] = ()
+    """The ops that one test judges in turn; empty when it judges the op that its file is named after."""
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """Every combination of the listed parameters, in the order in which they were written."""
-        for values in itertools.product(*self.params.values()):
-            yield dict(zip(self.params, values, strict=True))
+        lists = {**({"subject": self.subjects} if self.subjects else {}), **self.params}
+        for values in itertools.product(*lists.values()):
+            yield dict(zip(lists, values, strict=True))
 
     def reach_of(self, params: Mapping[str, Any], platform: str) -> str:
         """How production on `platform` gets to a case with these parameters; empty when only the contract is at stake.
@@ -40,7 +43,9 @@ class CaseSpec:
         return text or ""
 
 
-def case(clause: str, *, reach: Reach = None, on: str = "", **params: Any) -> Callable[[Test], Test]:
+def case(
+    clause: str, *, reach: Reach = None, on: str = "", subjects: Sequence[str] = (), **params: Any
+) -> Callable[[Test], Test]:
     """Declare the cases of a test: the clause that they judge and their parameters.
 
     A list gives one case a value and is passed to the test, or to a fixture of it, by name; None
@@ -48,13 +53,13 @@ def case(clause: str, *, reach: Reach = None, on: str = "", **params: Any) -> Ca
     when several tests judge one clause. `reach` says how
     production gets there (a failure is then graded as an error), or is None when no known caller
     does (a note); it may be a function of the parameters. `on` names the one platform ("cuda") on
-    which production gets there.
+    which production gets there. `subjects` names the ops that the test judges, which it receives as `subject`.
     """
     varied = {k: v for k, v in params.items() if isinstance(v, list)}
     fixed = {k: v for k, v in params.items() if not isinstance(v, list)}
 
     def attach(test: Test) -> Test:
-        test.__verispec_case__ = CaseSpec(clause, varied, fixed, reach, on)  # type: ignore[attr-defined]
+        test.__verispec_case__ = CaseSpec(clause, varied, fixed, reach, on, tuple(subjects))  # type: ignore[attr-defined]
         return test
 
     return attach

@@ -22,16 +22,23 @@ BAND = 64
 LAYOUTS = ("dense", "gapped", "padded", "transposed")
 """dense: contiguous; gapped: a gap after each element; padded: a gap after each row; transposed: column major."""
 
-_INT_POISON = {0: -7_777, 1: 3}
-_FLOAT_POISON = {0: float("nan"), 1: 0.75}
+_INT_POISON = -7_777
+_draws = np.random.default_rng(20)
 
 
-def _pattern(dtype: torch.dtype, pattern: int) -> float | int | bool:
+def _poison(count: int, dtype: torch.dtype, pattern: int) -> torch.Tensor:
+    """Pattern 0 is what no op could mean: NaN, a negative id. Pattern 1 is what memory really holds.
+
+    So pattern 1 is drawn anew for every tensor: an engine that looks for poison, and behaves only then, finds none.
+    """
     if dtype == torch.bool:
-        return bool(pattern)
-    if dtype == torch.uint8:
-        return 0xA5 if pattern else 0x5A
-    return _FLOAT_POISON[pattern] if dtype.is_floating_point else _INT_POISON[pattern]
+        return torch.full((count,), bool(pattern))
+    if pattern == 0:
+        value: float = 0x5A if dtype == torch.uint8 else float("nan") if dtype.is_floating_point else _INT_POISON
+        return torch.full((count,), value, dtype=dtype)
+    if dtype.is_floating_point:
+        return torch.from_numpy(_draws.random(count)).to(dtype)
+    return torch.from_numpy(_draws.integers(0, 90, count)).to(dtype)
 
 
 def _strides(shape: Sequence[int], layout: str) -> list[int]:
@@ -95,7 +102,7 @@ class GuardedTensor:
             raise ValueError(f"layout {layout!r} is not one of {LAYOUTS}")
         strides = _strides(shape, layout)
         span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if all(shape) else 0
-        buffer = torch.full((BAND + span + BAND,), _pattern(dtype, pattern), dtype=dtype, device=device)
+        buffer = _poison(BAND + span + BAND, dtype, pattern).to(device)
         outside = torch.ones(len(buffer), dtype=torch.bool, device=device)
         torch.as_strided(outside, tuple(shape), tuple(strides), BAND).fill_(False)
         view = torch.as_strided(buffer, tuple(shape), tuple(strides), BAND)

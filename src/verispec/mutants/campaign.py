@@ -67,10 +67,9 @@ def prepare(plan: Plan) -> Campaign:
     extension, count = None, 0
     if plan.layer.name == "cpp":
         root = _source_root(plan.layer)
-        only = (plan.op,) if plan.op else ()
-        built = schemata.build(root / "csrc", root.parent / "CMakeLists.txt", cache_dir() / "mutants", only)
+        built = schemata.build(root / "csrc", root.parent / "CMakeLists.txt", cache_dir() / "mutants")
         extension, count = built.extension, built.count
-        mutants = [replace(m, trigger=t) for m in built.mutants for t in _cpp_triggers(m)]
+        mutants = [replace(m, trigger=t) for m in built.mutants for t in schemata.triggers_of(m)]
     else:
         mutants = python_mutants(plan.layer)
     if plan.op:
@@ -107,11 +106,6 @@ def _sampled(mutants: list[Mutant], plan: Plan) -> list[Mutant]:
                 taken.add(group[-1])
                 drawn.append(group.pop())
     return drawn
-
-
-def _cpp_triggers(mutant: Mutant) -> Sequence[str]:
-    """Faults of what is kept from before have no further condition."""
-    return (ALWAYS,) if mutant.operator in ("stale", "shared", "parallel") else schemata.TRIGGERS
 
 
 def _source_root(layer: Layer) -> Path:
@@ -213,10 +207,11 @@ def _command(plan: Plan, job: Path) -> list[str]:
         ]
     root = suites_folder()
     paths = [root / suite for suite in layer.suites]
+    command += ["-c", str(root / "pytest.ini"), f"--rootdir={root}", "--capture=no"]
     own = root / "sampler" / f"test_{plan.op}.py"
     if plan.op and layer.op_files and own.exists() and plan.op in contracts.names():
-        paths = [own]
-    command += ["-c", str(root / "pytest.ini"), f"--rootdir={root}", "--capture=no"]
+        paths = [own, *own.parent.glob("test_every_*.py")]
+        command.append(f"--only=sampler/{plan.op}:*")
     return [*command, f"--engine={layer.engine}", f"--seed={plan.run_seed}", *map(str, paths)]
 
 

@@ -47,6 +47,8 @@ class Mutant:
     number: int
     ops: tuple[str, ...] = ()
     trigger: str = ALWAYS
+    loops: int = 0
+    """Loops around the site, as far as its language's operators know them."""
 
     @property
     def id(self) -> str:

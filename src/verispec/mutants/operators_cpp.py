@@ -25,6 +25,8 @@ ARITHMETIC: Final = {
 }  # fmt: skip
 LOGICAL: Final = {"&&": "||", "||": "&&"}
 ASSIGNMENTS: Final = {"+=": ("-=", "="), "-=": ("+=",), "|=": ("=",), "*=": ("=",)}
+ROWS: Final = {"b", "i", "row", "request", "token", "state", "step", "block"}
+"""Parameters of helpers that stand for the index of a loop around the call."""
 INTEGER_TYPES: Final = {"int64_t", "int32_t", "int", "size_t", "uint32_t"}
 _SKIPPED: Final = frozenset({
     "comment", "preproc_include", "preproc_def", "preproc_function_def", "preproc_ifdef", "preproc_if",
@@ -42,6 +44,8 @@ class Alternative:
     operator: str
     text: str
     number: int = -1
+    loops: int = 0
+    """How many loops are around it: without one, a condition on an index never holds."""
 
 
 @dataclass(slots=True)
@@ -94,7 +98,9 @@ class _Finder:
 
     def _site(self, node: Any, kind: str, scope: _Scope, alternatives: list[tuple[str, str]]) -> Iterator[Site]:
         text = self._text(node)
-        made = [Alternative(o, " ".join(t.split())) for o, t in alternatives if "//" not in t and t != text]
+        loops = len(scope.loops)
+        pairs = [(operator, new) for operator, new in alternatives if "//" not in new and new != text]
+        made = [Alternative(operator, " ".join(new.split()), loops=loops) for operator, new in pairs]
         if made:
             line, column = node.start_point[0] + 1, node.start_point[1] + 1
             before = " ".join(text.split())
@@ -122,16 +128,18 @@ class _Finder:
                 integers.append(name)
             elif re.match(r"const Tensor& \w+$", type_text):
                 tensors.append(name)
-        inner = _Scope(tuple(integers), tuple(tensors), (), scope.parallel, True)
+        # A helper that works on one row of a batch is told which.
+        rows = tuple(name for name in integers if name in ROWS)
+        inner = _Scope(tuple(integers), tuple(tensors), rows, scope.parallel, True)
         for child in node.named_children:
             if child.type in ("compound_statement", "field_initializer_list"):
                 yield from self._visit(child, inner)
 
     def _lambda_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
-        integers = list(scope.integers)
         parameters = map(self._text, _descendants(node.child_by_field_name("declarator"), "parameter_declaration"))
-        integers += [text.split()[-1] for text in parameters if re.match(r"(const )?int\w* \w+$", text)]
-        inner = _Scope(tuple(integers), scope.tensors, (), scope.parallel, True)
+        own = tuple(text.split()[-1] for text in parameters if re.match(r"(const )?int\w* \w+$", text))
+        # A lambda is called for one row, or one step, of a loop: its own integers say which.
+        inner = _Scope(scope.integers + own, scope.tensors, own, scope.parallel, True)
         yield from self._visit(node.child_by_field_name("body"), inner)
 
     def _compound_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
@@ -351,9 +359,8 @@ class _Finder:
             if value > 1:
                 changed.append(f"0{suffix}")
         elif found := re.fullmatch(r"([\d.]+)(f?)", text):
-            value = float(found[1])
-            halves = [value / 2, value * 2] if value else [1.0]
-            changed = [f"{new!r}{found[2]}" for new in halves]
+            real = float(found[1])
+            changed = [f"{new!r}{found[2]}" for new in ([real / 2, real * 2] if real else [1.0])]
         elif re.fullmatch(r"0x[\d.]+p[-+]\d+f?", text):
             changed = [f"2.0{text[-1] if text.endswith('f') else ''} * {text}"]
         yield from self._site(node, "expression", scope, [("constant", new) for new in changed])

@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from verispec.mutants.model import ALWAYS
 
@@ -92,7 +92,7 @@ def faults(source: str) -> list[Fault]:
         for choice, (operator, new) in enumerate(_alternatives(place)):
             node = place.node
             before, after = _shown(node), _shown(new)
-            if before == after or not hasattr(node, "lineno"):
+            if before == after or not isinstance(node, (ast.expr, ast.stmt)):
                 continue
             in_kernel = place.function is not None and place.function in kernels
             is_expression = isinstance(node, ast.expr) and isinstance(new, ast.expr) and place.function is not None
@@ -478,7 +478,7 @@ def _name(node: ast.Name, place: _Place) -> Made:
     return [("off by one", ast.BinOp(node, ast.Add(), ast.Constant(1)))] if place.name == "left" else []
 
 
-_MAKERS: Final = {
+_MAKERS: Final[dict[type[ast.AST], Any]] = {
     ast.Compare: _compare,
     ast.BoolOp: _bool_op,
     ast.BinOp: _bin_op,

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -178,7 +178,7 @@ def _run_one(item: pytest.Item, following: pytest.Item | None) -> dict[str, Any]
 
     class Watch:
         @pytest.hookimpl(wrapper=True)
-        def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Iterator[Any]:
+        def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, Any]:
             report = yield
             if report.failed:
                 is_plain = isinstance(call.excinfo.value, AssertionError) if call.excinfo else False
@@ -371,7 +371,7 @@ class _State:
         return not self.mutant.ops or _subject(case) in self.mutant.ops
 
     def is_enough(self, record: dict[str, Any]) -> bool:
-        return record["outcome"] == "fail"
+        return str(record["outcome"]) == "fail"
 
     def take(self, results: list[dict[str, Any]]) -> None:
         for record in results:

@@ -58,11 +58,9 @@ def _markdown(score: Score, command: str) -> Iterator[str]:
     yield ""
     yield f"Command: `{command}`. Rendered by `verispec mutants --render FILE --markdown`."
     yield ""
-    yield (
-        f"Targets: {TARGET:.0%} of the mutants that are not equivalent fail a case, {TARGET_OWN:.0%} a case of a "
-        "clause of the mutated op. A crash or a timeout alone does not count as a kill; a mutant that no case reaches counts "
-        "as a survivor."
-    )
+    yield f"Targets: {TARGET:.0%} of the mutants that are not equivalent fail a case, {TARGET_OWN:.0%} a case of"
+    yield "a clause of the mutated op. A crash or a timeout alone is no kill. A mutant that no case reaches counts as a"
+    yield "survivor."
     for title, tallies in (
         ("Layers", score.layers),
         ("Files", score.files),

@@ -136,6 +136,16 @@ extern "C" __attribute__((visibility("default"), used)) inline unsigned char* ve
 """
 
 
+UNCONDITIONAL: Final = (ALWAYS, "thread > 0", "repeated")
+
+
+def triggers_of(mutant: Mutant) -> tuple[str, ...]:
+    """When a fault can act: what is kept from before has no condition, what is in no loop none on an index."""
+    if mutant.operator in ("stale", "shared", "parallel"):
+        return (ALWAYS,)
+    return TRIGGERS if mutant.loops else UNCONDITIONAL
+
+
 @dataclass(frozen=True, slots=True)
 class Schemata:
     """A built extension with every fault in it."""
@@ -147,21 +157,20 @@ class Schemata:
     """Switches, those that did not compile included."""
 
 
-def build(csrc: Path, cmake_lists: Path, folder: Path, only: Sequence[str] = ()) -> Schemata:
+def build(csrc: Path, cmake_lists: Path, folder: Path) -> Schemata:
     """Return the extension of the kernels in `csrc` with all their faults, built in `folder` where it is not yet.
 
     Args:
         csrc: The folder of the kernels' sources.
         cmake_lists: Their CMakeLists.txt.
         folder: Where builds are kept; each state of the sources has a folder of its own.
-        only: Stems of the files to mutate; all when empty.
 
     Raises:
         VerispecError: V-MUT-BUILD when the kernels cannot be built, for a reason other than a mutant.
     """
     users = _users(csrc)
     ops = set(contracts.names())
-    files = [p for p in sorted(csrc.iterdir()) if (p.stem in only if only else ops & set(users[p.name]))]
+    files = [p for p in sorted(csrc.iterdir()) if ops & set(users[p.name])]
     found = {path.name: operators_cpp.sites(path.read_bytes()) for path in files}
     count = _number(found)
     digest = hashlib.sha256(PRELUDE.encode() + cmake_lists.read_bytes())
@@ -234,7 +243,7 @@ def _mutants(path: Path, sites: Sequence[Site], ops: tuple[str, ...], dropped: s
                 text = lines[site.line - 1].strip()
                 yield Mutant(
                     "cpp", path.name, site.line, site.column, alternative.operator, site.before, after, text,
-                    alternative.number, ops,
+                    alternative.number, ops, loops=alternative.loops,
                 )  # fmt: skip
 
 
