@@ -1,8 +1,8 @@
-"""The normative text and machine contract of every op: one file per op, with no heavy import.
+"""Contracts of all ops: normative text and machine-readable signature, one file per op, no heavy imports.
 
-Every module here that has no leading underscore defines one ``CONTRACT`` whose name is the module's. `load` and
-`names` find them, so adding a file adds an op. Other packages add ops with `register`, called from a suite of
-their own or from a function that they name in the entry-point group ``verispec.contracts``.
+Every module here without a leading underscore defines one ``CONTRACT`` that has the module's name. `load` and `names`
+find them, so that adding a file adds an op. Other packages add ops with `register`, called from a suite of their own
+or from a function that they name in the entry-point group ``verispec.contracts``.
 """
 
 from __future__ import annotations
@@ -81,7 +81,11 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str) -> Contract:
-    """Return the contract of the op `name`. Raise KeyError with the known names when there is none."""
+    """Return the contract of the op `name`.
+
+    Raises:
+        KeyError: there is no such op; the error lists the known names.
+    """
     if name in _built_in():
         return _load_built_in(name)
     _load_entry_points()
@@ -91,7 +95,11 @@ def load(name: str) -> Contract:
 
 
 def by_clause(clause_id: str) -> Contract:
-    """Return the contract that holds the clause `clause_id`. Raise KeyError when none does."""
+    """Return the contract that contains the clause `clause_id`, such as "RRS-3".
+
+    Raises:
+        KeyError: no contract contains it.
+    """
     for name in (*_built_in(), *names()):
         if any(c.id == clause_id for c in load(name).clauses):
             return load(name)

@@ -1,5 +1,5 @@
-// One function an op, defined in the file of its name. Parameters are the contract's, in its order,
-// without those that only tune; each function is called without the GIL.
+// One function per op, defined in the file of its name. Parameters are the contract's, in its order,
+// without tuning parameters; each function is called without the GIL.
 
 #pragma once
 
@@ -27,7 +27,11 @@ void bind_rejection_greedy_sample(nanobind::module_& m);
 void bind_rejection_random_sample(nanobind::module_& m);
 void bind_residual_resample(nanobind::module_& m);
 void bind_rms_norm(nanobind::module_& m);
+void bind_rows(nanobind::module_& m);
 void bind_sample_recovered_tokens(nanobind::module_& m);
 void bind_synthetic_rejection(nanobind::module_& m);
+void bind_verify_draft_logits(nanobind::module_& m);
+void bind_verify_greedy(nanobind::module_& m);
+void bind_verify_one_hot(nanobind::module_& m);
 
 }  // namespace verispec

@@ -19,6 +19,7 @@ import pytest
 from verispec import exits
 from verispec.cases import CaseId, CaseSpec, selects
 from verispec.engines import Engine, Unsupported, UnsupportedCall
+from verispec.engines.protocol.check import check_subjects
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 from verispec.judge import DeviceLost, Failure, Inconclusive, Kind, Mismatch, OpUnderTest, Outcome, lost_device
@@ -33,6 +34,8 @@ PARAMS = pytest.StashKey[dict[str, Any]]()
 RECORD = pytest.StashKey[dict[str, Any]]()
 ENGINE = pytest.StashKey[Engine]()
 NARRATOR = pytest.StashKey[Narrator | None]()
+SUBJECTS = pytest.StashKey[frozenset[str]]()
+"""What the selected cases test: names of ops, or of parts such as ``whole_sampler``."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -121,6 +124,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             first_of |= {key} if wanted else set()
         (kept if wanted and text not in done else dropped).append(item)
     items[:] = kept
+    config.stash[SUBJECTS] = frozenset(item.stash[CASE].subject for item in kept)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
     if narrator := config.stash[NARRATOR]:
@@ -166,7 +170,7 @@ def _start_engine(config: pytest.Config) -> None:
     narrator = config.stash[NARRATOR]
     try:
         under_test = resolve(config.option.engine, config.option.device)
-        description = under_test.describe()
+        description = check_subjects(under_test, config.option.engine, config.stash[SUBJECTS])
     except Exception as error:
         refusal = error if isinstance(error, VerispecError) else _cannot_start(config.option.engine, error)
         if narrator:

@@ -46,6 +46,20 @@ class OpCall:
     """Groups of parameters that share one dtype."""
 
 
+STRUCTURE = frozenset({
+    "expanded_idx_mapping", "expanded_local_pos", "idx_mapping", "num_accepted", "num_sampled", "num_reqs",
+    "batch_size", "num_tokens", "max_num_tokens", "total_input_tokens", "max_spec_len", "vocab_size",
+})  # fmt: skip
+"""What says how a batch is laid out: one value alone cannot change without the others."""
+
+
+def structure(op: str) -> frozenset[str]:
+    """The parameters of an op whose values hang together, cumulative sums among them."""
+    from verispec.reference import contracts
+
+    return STRUCTURE | {t.name for t in contracts.load(op).tensors if t.cumulative or t.within}
+
+
 Maker = Callable[[Rng, Shape], OpCall]
 MAKERS: dict[str, Maker] = {}
 
@@ -317,7 +331,7 @@ def gumbel_sample(rng: Rng, shape: Shape) -> OpCall:
         "logits_cache": cache,
         "logits_cache_col": rng.integers(0, 3, rows) if shape.draft else None,
     }
-    return OpCall(values, compare={"sampled": within})
+    return OpCall(values, compare={"sampled": within}, same=(("logits", "logits_cache"),))
 
 
 @maker

@@ -12,7 +12,7 @@ import ast
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
@@ -52,13 +52,15 @@ class _Watch:
         return result
 
 
-def boundaries(op: str, oracle: Callable[..., Any], base: list[Call], most: int = 200) -> list[Boundary]:
+def boundaries(
+    oracle: Callable[..., Any], base: list[Call], fixed: Collection[str] = (), most: int = 200
+) -> list[Boundary]:
     """Return calls at the boundary of every comparison of `oracle` that an input can reach.
 
     Args:
-        op: The op's name, for the file of its oracle.
         oracle: The oracle's function.
         base: Calls to start from, by parameter name, NumPy arrays and scalars.
+        fixed: Parameters that must stay: one value of them follows from others.
         most: Calls to return at most.
     """
     watched, texts, watch = _watched(oracle)
@@ -72,7 +74,7 @@ def boundaries(op: str, oracle: Callable[..., Any], base: list[Call], most: int 
                 if any(_relation(*pair) == relation and _is_near(*pair) for pair in pairs):
                     found[site, relation] = Boundary(site, texts[site], relation, values)
                     continue
-                for changed in _attempts(values, pairs, relation):
+                for changed in _attempts(values, pairs, relation, fixed):
                     again = _run(watched, watch, changed).get(site, [])
                     if any(_relation(*pair) == relation and _is_near(*pair) for pair in again):
                         found[site, relation] = Boundary(site, texts[site], relation, changed)
@@ -123,7 +125,7 @@ def _numbers(left: Any, right: Any) -> list[tuple[float, float]]:
         return []
 
 
-def _attempts(values: Call, pairs: list[tuple[float, float]], relation: str) -> Iterator[Call]:
+def _attempts(values: Call, pairs: list[tuple[float, float]], relation: str, fixed: Collection[str]) -> Iterator[Call]:
     """Calls with one input value replaced so that an observed pair would stand in `relation`."""
     tried = 0
     for left, right in dict.fromkeys(pairs[:24]):
@@ -131,6 +133,8 @@ def _attempts(values: Call, pairs: list[tuple[float, float]], relation: str) -> 
             if not np.isfinite(target):
                 continue
             for name, index in _places(values, old):
+                if name in fixed:
+                    continue
                 new = _beside(values[name], target, relation, sign)
                 if new is not None and new != old:
                     tried += 1
@@ -154,7 +158,7 @@ def _places(values: Call, old: float) -> Iterator[tuple[str, Any]]:
     """Where an input holds `old`: at most three places of each."""
     for name, value in values.items():
         if isinstance(value, np.ndarray):
-            if value.dtype.kind in "iuf" and "cu_" not in name and "query_start" not in name:
+            if value.dtype.kind in "iuf":
                 for index in np.argwhere(value == old)[:3]:
                     yield name, tuple(int(i) for i in index)
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and value == old:

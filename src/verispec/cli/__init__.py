@@ -19,11 +19,13 @@ from verispec.errors import VerispecError
 COMMANDS: dict[str, str] = {
     "run": "Judge an engine by the suites.",
     "smoke": "Judge an engine by one quick case of every kind.",
+    "doctor": "Say what works here, what is missing, and how to get it.",
     "engines": "List the engines that can be judged here.",
     "ops": "List the ops, and which implementations and tests each has.",
     "explain": "Explain an op, a clause or a rule.",
     "repro": "Run one case again, alone, and show everything about it.",
     "report": "Render a run file as text, Markdown or JSON.",
+    "diff": "Compare two runs: new, fixed, known, changed and lost results.",
     "signatures": "Check that every caller binds to every implementation, in any tree, revision or release.",
     "bisect": "Find the first bad revision or release.",
     "transplant": "Put reference kernels in an engine's place and see whether the fault goes away.",

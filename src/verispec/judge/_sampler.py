@@ -1,4 +1,4 @@
-"""A whole sampler under judgement: what it raises is a verdict, and what it was given is compared afterwards."""
+"""A whole sampler under test: what it raises is a failure of the case, what it returns is checked for its type."""
 
 from __future__ import annotations
 
@@ -6,39 +6,79 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from verispec.engines.protocol.check import require_drafted, require_method, require_tokens, require_trace
 from verispec.judge._failure import Failure, Kind, Mismatch, call_engine
 from verispec.judge._memory import bits
 
 if TYPE_CHECKING:
-    from verispec.engines.protocol.sampling import SamplerBatch, Trace, WholeSampler
+    import torch
+
+    from verispec.engines import DraftedTokens, SamplerBatch, Trace, WholeSampler
 
 Answer = TypeVar("Answer")
 
 
 class SamplerUnderTest:
-    """Answers `verispec.engines.protocol.sampling.WholeSampler`; anything raised but `UnsupportedCall` is a `Mismatch`.
+    """Calls an engine's sampler as `verispec.engines.WholeSampler`.
 
-    The engine gets a copy of the batch. So an expectation that is computed from the caller's batch after the call
-    is about what was asked, and a sampler that writes to its inputs is found out whatever it emits.
+    Anything that the sampler raises, except `UnsupportedCall`, is a `Mismatch`. A return value of another type is a
+    `ProtocolError`, which accuses the adapter and no clause. An optional method that is missing is an
+    `UnsupportedCall` that names the clauses and what to write.
+
+    The engine gets a copy of the batch, which is compared after the call. So an expectation that is computed from the
+    caller's batch is about what was asked, and a sampler that writes to its inputs fails whatever it emits.
     """
 
     def __init__(self, sampler: WholeSampler) -> None:
         self._sampler = sampler
+        self.last: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        """Inputs and outputs of the last call by name, for reports."""
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
-        return self._watched(batch, self._sampler)
+        """Return the emitted tokens of `batch`."""
+        self.last = (batch.named(), {})
+        tokens = require_tokens(_watched(batch, self._sampler), batch)
+        self.last = (batch.named(), {"tokens": tokens})
+        return tokens
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        return self._watched(batch, self._sampler.trace)
+        """Return the emitted tokens and the random samples that decided them."""
+        method = require_method(
+            self._sampler, "trace", "WS-9 (tokens follow from the random samples)", "trace(self, batch) -> Trace"
+        )
+        self.last = (batch.named(), {})
+        trace = require_trace(_watched(batch, method), batch)
+        draws = {b: drawn for b, drawn in enumerate(trace.draws) if drawn is not None}
+        samples = {
+            f"{field}[{b}]": getattr(drawn, field) for b, drawn in draws.items() for field in ("uniform", "noise")
+        }
+        self.last = (batch.named() | samples, {"tokens": trace.tokens})
+        return trace
 
-    def _watched(self, batch: SamplerBatch, call: Callable[[SamplerBatch], Answer]) -> Answer:
-        given = _copied(batch)
-        answer = call_engine(lambda: call(given))
-        changed = [f.name for f in fields(batch) if not _equal(getattr(batch, f.name), getattr(given, f.name))]
-        if changed:
-            names = ", ".join(changed)
-            raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the sampler changed its input {names}", names))
-        return answer
+    def draft_and_verify(self, batch: SamplerBatch, draft_logits: torch.Tensor) -> DraftedTokens:
+        """Return the draft tokens that the engine drew and the tokens that it emitted."""
+        method = require_method(
+            self._sampler,
+            "draft_and_verify",
+            "the engine's own drafter beside its verifier",
+            "draft_and_verify(self, batch, draft_logits) -> DraftedTokens",
+        )
+        inputs = batch.named() | {"draft_logits": draft_logits}
+        self.last = (inputs, {})
+        drafted = require_drafted(_watched(batch, lambda given: method(given, draft_logits.clone())), batch)
+        self.last = (inputs, {"draft_token_ids": drafted.draft_token_ids, "tokens": drafted.tokens})
+        return drafted
+
+
+def _watched(batch: SamplerBatch, call: Callable[[SamplerBatch], Answer]) -> Answer:
+    """Call the engine with a copy of `batch`; raise `Mismatch` if it raises or changes the copy."""
+    given = _copied(batch)
+    answer = call_engine(lambda: call(given))
+    changed = [f.name for f in fields(batch) if not _equal(getattr(batch, f.name), getattr(given, f.name))]
+    if changed:
+        names = ", ".join(changed)
+        raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the sampler changed its input {names}", names))
+    return answer
 
 
 def _copied(batch: SamplerBatch) -> SamplerBatch:
@@ -56,6 +96,7 @@ def _copied(batch: SamplerBatch) -> SamplerBatch:
 
 
 def _equal(before: object, after: object) -> bool:
+    """Compare bit for bit, so that NaN equals NaN."""
     import torch
 
     if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
