@@ -34,6 +34,14 @@ CONTRACT = Contract(
             "ANY-6", "Accepted dtypes, layouts, sizes and modes give the oracle's answer in any combination.", _DESIGN
         ),
         Clause("ANY-7", "An output that may be the memory of an input gives the same answer when it is.", _DESIGN),
+        Clause(
+            "ANY-8",
+            "A whole sampler and a generator leave every field of their batch and requests as it was, bit for bit.",
+            "vllm#53488: buffers that others still read",
+            forbids="input changed",
+        ),
+        Clause("ANY-9", "An op writes to no input, not even to put it back; others may read it meanwhile.", _DESIGN),
+        Clause("ANY-10", "Calls keep neither memory nor threads.", _DESIGN),
     ),
     returns="nothing: its clauses are judged for each op by suites/sampler/test_every_op.py",
 )

@@ -70,12 +70,6 @@ CONTRACT = Contract(
             "In synthetic mode rates of one accept every draft token, and rates of zero accept none.",
             f"{_VLLM}; vllm#41035",
         ),
-        Clause(
-            "WS-50",
-            "A call changes nothing of its batch: logits, drafts and parameters are bit for bit as before.",
-            "vllm#53488: buffers that others still read",
-            forbids="input changed",
-        ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.RejectionSampler", since="0.8.0"),),
     returns="tokens of each request: accepted draft tokens, then one recovered or bonus token",

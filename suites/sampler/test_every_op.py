@@ -6,8 +6,11 @@ an op that is added there has all these cases.
 
 from __future__ import annotations
 
+import gc
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,7 @@ from verispec.cases import case
 from verispec.cases.axes import BATCHES, SERIES, all_pairs, around, told_sizes
 from verispec.cases.boundaries import boundaries
 from verispec.engines import Engine
-from verispec.judge import LAYOUTS, Mismatch, OpUnderTest
+from verispec.judge import LAYOUTS, Failure, Kind, Mismatch, OpUnderTest, exact
 from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract
 from verispec.suites.sampler._calls import MAKERS, OpCall, Shape, make, structure
@@ -219,3 +222,55 @@ def held(call: OpCall, dtypes: dict[str, str]) -> OpCall:
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             values[name] = torch.from_numpy(value).to(getattr(torch, dtype)).double().numpy()
     return OpCall(values, call.shapes, call.compare, call.same)
+
+
+ALIASED = {
+    op: [(t.name, t.may_alias) for t in contracts.load(op).outputs if t.may_alias]
+    for op in OPS
+    if any(t.may_alias for t in contracts.load(op).outputs)
+}
+
+
+@case("ANY-7", subjects=sorted(ALIASED), vocab=[7, 33, 1300], reach="engines update these buffers in place")
+def test_an_output_in_the_memory_of_its_input(op: OpUnderTest, seed: int, subject: str, vocab: int) -> None:
+    for requests in (1, 5, 66):
+        call = make(subject, seed, Shape((2,) * requests, vocab))
+        for output, source in ALIASED[subject]:
+            op.check_aliased(call.values, output, source, call.compare.get(output, exact))
+
+
+@case("ANY-9", subjects=OPS, mode=["plain", "other"], reach="the runner and other streams read the inputs meanwhile")
+def test_inputs_may_be_read_only(op: OpUnderTest, seed: int, subject: str, mode: str) -> None:
+    """A kernel that changes an input and puts it back changes it for whoever reads it meanwhile."""
+    for counts in ((3, 1, 0, 2), (1,) * 66):
+        call = make(subject, seed, Shape(counts, 19, draft=mode == "plain", synthetic=mode == "other"))
+        op.check_read_only(call.values, shapes=call.shapes)
+
+
+LEAK = 32 << 20
+"""Bytes that pass through the calls of ANY-10: if a quarter of them stays, it is no allocator's reserve."""
+
+
+@case("ANY-10", subjects=OPS, reach="a server calls the kernel millions of times")
+def test_calls_keep_nothing(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
+    """The resident memory and the threads of this process, after warm calls and after many more."""
+    call = make(subject, seed, Shape((2, 1, 3) * (3 if is_slow(engine) else 300), 30))
+    size = sum(v.nbytes for v in call.values.values() if isinstance(v, np.ndarray))
+    calls = 5 if is_slow(engine) else max(20, min(LEAK // size, 400))
+
+    def repeat(times: int) -> tuple[int, int]:
+        for _ in range(times):
+            op.call(call.values, shapes=call.shapes)
+        gc.collect()
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        found = {key: int(value.split()[0]) for key, value in re.findall(r"(VmRSS|Threads):\s+(.*)", status)}
+        return found["VmRSS"] * 1024, found["Threads"]
+
+    memory, threads = repeat(max(calls // 4, 5))
+    memory_after, threads_after = repeat(calls)
+    if threads_after > threads:
+        message = f"{calls} calls left {threads_after - threads} more threads"
+        raise Mismatch(Failure(Kind.RESOURCE, message))
+    if memory_after - memory > max(size * calls // 4, LEAK // 4):
+        message = f"{calls} calls with {size:,} bytes of arguments left {memory_after - memory:,} more bytes in use"
+        raise Mismatch(Failure(Kind.RESOURCE, message))

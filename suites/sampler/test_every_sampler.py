@@ -1,4 +1,4 @@
-"""A whole sampler leaves its inputs alone, whatever the batch (contract WS)."""
+"""A whole sampler leaves its inputs alone, whatever the batch (contract ANY)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMITS: dict[str, dict[str, Any]] = {"none": {}, "top_k": {"top_k": 7}, "both": 
 
 
 @case(
-    "WS-50",
+    "ANY-8",
     subjects=["whole_sampler"],
     family=[None, "request_state"],
     batch=["greedy", "sampled", "mixed"],

@@ -23,6 +23,7 @@ class CaseSpec:
         fixed: parameters that only appear in the id.
         reach: how production reaches a case, a function of its parameters, or None.
         on: the only platform on which production reaches it, or empty for every platform.
+        subjects: ops that one test checks in turn; empty if it checks the op that its file is named after.
     """
 
     clause: str
@@ -31,19 +32,12 @@ class CaseSpec:
     reach: Reach
     on: str = ""
     subjects: tuple[str, ...] = ()
-    """The ops that one test judges in turn; empty when it judges the op that its file is named after."""
 
     def combinations(self) -> Iterator[dict[str, Any]]:
-<<<<<<< HEAD
-        """Every combination of the listed parameters, in the order in which they were written."""
+        """Yield every combination of the listed parameters, in the order of their declaration."""
         lists = {**({"subject": self.subjects} if self.subjects else {}), **self.params}
         for values in itertools.product(*lists.values()):
             yield dict(zip(lists, values, strict=True))
-=======
-        """Yield every combination of the listed parameters, in the order of their declaration."""
-        for values in itertools.product(*self.params.values()):
-            yield dict(zip(self.params, values, strict=True))
->>>>>>> main
 
     def reach_of(self, params: Mapping[str, Any], platform: str) -> str:
         """Return how production on `platform` reaches a case, or an empty string if only the contract is broken.
@@ -61,20 +55,9 @@ class CaseSpec:
         return text or ""
 
 
-<<<<<<< HEAD
 def case(
     clause: str, *, reach: Reach = None, on: str = "", subjects: Sequence[str] = (), **params: Any
 ) -> Callable[[Test], Test]:
-    """Declare the cases of a test: the clause that they judge and their parameters.
-
-    A list gives one case a value and is passed to the test, or to a fixture of it, by name; None
-    stays out of the id. Any other value is fixed and only part of the id, which keeps ids apart
-    when several tests judge one clause. `reach` says how
-    production gets there (a failure is then graded as an error), or is None when no known caller
-    does (a note); it may be a function of the parameters. `on` names the one platform ("cuda") on
-    which production gets there. `subjects` names the ops that the test judges, which it receives as `subject`.
-=======
-def case(clause: str, *, reach: Reach = None, on: str = "", **params: Any) -> Callable[[Test], Test]:
     """Declare the cases of a test: the clause that they check and their parameters.
 
     Args:
@@ -82,16 +65,17 @@ def case(clause: str, *, reach: Reach = None, on: str = "", **params: Any) -> Ca
         reach: how production reaches the case, or a function of the parameters that returns it. A failure of such a
             case is an error. None means that no known caller reaches it, and a failure is an info.
         on: the only platform ("cuda") on which production reaches the case.
+        subjects: ops that the test checks in turn, each passed to it as `subject`; empty if the file's name says it.
         **params: a list makes one case per value and is passed to the test, or to its fixture, by name. None stays out
             of the id. Any other value is fixed and only appears in the id, which keeps ids unique when several tests
             check one clause.
->>>>>>> main
     """
     varied = {k: v for k, v in params.items() if isinstance(v, list)}
     fixed = {k: v for k, v in params.items() if not isinstance(v, list)}
 
     def attach(test: Test) -> Test:
-        test.__verispec_case__ = CaseSpec(clause, varied, fixed, reach, on, tuple(subjects))  # type: ignore[attr-defined]
+        spec = CaseSpec(clause, varied, fixed, reach, on, tuple(subjects))
+        test.__verispec_case__ = spec  # type: ignore[attr-defined]
         return test
 
     return attach

@@ -7,8 +7,10 @@ result that depends on either therefore differs between pattern 0 and pattern 1.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +73,23 @@ def sparse_zeros(rows: int, columns: int, dtype: torch.dtype, device: str = "cpu
     size = rows * columns * torch.empty(0, dtype=dtype).element_size()
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
     return torch.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=dtype).view(rows, columns)
+
+
+@contextmanager
+def read_only(buffer: torch.Tensor, view: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield a copy of `view`, with its strides, in pages that the process may only read."""
+    size = max(buffer.numel() * buffer.element_size(), 1)
+    pages = mmap.mmap(-1, size)
+    copied = torch.frombuffer(pages, dtype=buffer.dtype, count=buffer.numel())
+    copied.copy_(buffer)
+    address = ctypes.c_void_p(copied.data_ptr())
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    if protect(address, ctypes.c_size_t(size), mmap.PROT_READ):
+        raise OSError(ctypes.get_errno(), "mprotect")
+    try:
+        yield torch.as_strided(copied, view.shape, view.stride(), view.storage_offset())
+    finally:
+        protect(address, ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def bits(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
