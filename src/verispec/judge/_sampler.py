@@ -1,4 +1,4 @@
-"""A whole sampler under test: what it raises is a failure of the case, what it returns is checked for its type."""
+"""An end-to-end sampler under test: exceptions become failures of the case, and results are checked for their type."""
 
 from __future__ import annotations
 
