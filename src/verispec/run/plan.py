@@ -23,7 +23,8 @@ class Plan:
 
     `only` are case ids, prefixes or patterns (all cases when empty), `exact` takes them as whole ids; `suites` are
     names of suite folders (all when empty), `timeout` seconds a case; `smoke` runs the first case of every clause,
-    `detail` records inputs and outputs, `transplanted` ops have the reference's kernel in place of the engine's.
+    `detail` records inputs and outputs, `budget` names the sample sizes of statistical tests, `transplanted` ops have
+    the reference's kernel in place of the engine's.
     """
 
     engine: str
@@ -37,6 +38,7 @@ class Plan:
     smoke: bool = False
     detail: bool = False
     save: Path | None = None
+    budget: str = "standard"
     transplanted: tuple[str, ...] = ()
 
     @property
@@ -50,6 +52,7 @@ class Plan:
         command = [sys.executable, "-P", "-m", "pytest", "-c", str(root / "pytest.ini"), f"--rootdir={root}"]
         command += [str(path) for path in self._paths()]
         command += [f"--engine={self.engine}", f"--seed={self.seed}", f"--scratch={scratch}"]
+        command += [f"--budget={self.budget}"]
         command += ["--capture=no", "--assert=plain", "-p", "no:faulthandler"]
         command += [f"--only={pattern}" for pattern in self.only]
         if self.device:
