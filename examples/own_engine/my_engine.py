@@ -21,7 +21,7 @@ class Sampler:
 
     def trace(self, batch: SamplerBatch) -> Trace:
         """Optional: report the random samples too, so that clause WS-9 checks the tokens exactly."""
-        if batch.top_k is not None or batch.top_p is not None or batch.synthetic_rates is not None:
+        if any(value is not None for value in (batch.top_k, batch.top_p, batch.min_p, batch.synthetic_rates)):
             raise UnsupportedCall("only temperature is implemented")
         logits = batch.logits.split([count + 1 for count in batch.counts])
         trace = Trace([], [])

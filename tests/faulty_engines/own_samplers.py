@@ -45,12 +45,12 @@ def look_up(batch: SamplerBatch) -> list[list[int]]:
 
 
 class _RecoversZero:
-    """Emits token 0 for every rejected draft token."""
+    """Emits token 0 for every rejected draft token of a sampled request."""
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
         rows = []
-        for tokens, count in zip(example.Sampler()(batch), batch.counts, strict=True):
-            rejected = len(tokens) <= count
+        for tokens, count, heat in zip(example.Sampler()(batch), batch.counts, batch.temperature.tolist(), strict=True):
+            rejected = len(tokens) <= count and heat > 0
             rows.append([*tokens[:-1], 0] if rejected else tokens)
         return rows
 
