@@ -80,12 +80,11 @@ def _worker(config: pytest.Config) -> str:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One item for each combination of the parameters that `case` listed."""
     spec = getattr(metafunc.function, "__verispec_case__", None)
-    if spec is None or not spec.params:
+    if spec is None or not (spec.params or spec.subjects):
         return
-    names = list(spec.params)
     rows = list(spec.combinations())
     metafunc.parametrize(
-        names, [tuple(row.values()) for row in rows], ids=[_query({**row, **spec.fixed}) for row in rows]
+        list(rows[0]), [tuple(row.values()) for row in rows], ids=[_query({**row, **spec.fixed}) for row in rows]
     )
 
 
@@ -102,7 +101,10 @@ def _text(value: Any) -> str:
 
 
 def subject_of(item: pytest.Item) -> str:
-    """The op that a suite file judges: the stem of ``test_<op>.py``."""
+    """The op that a case judges: its parameter `subject`, else the stem of ``test_<op>.py``."""
+    spec = getattr(getattr(item, "function", None), "__verispec_case__", None)
+    if spec is not None and spec.subjects:
+        return str(item.callspec.params["subject"])  # type: ignore[attr-defined]
     return item.path.stem.removeprefix("test_")
 
 
@@ -150,6 +152,8 @@ def _name(item: pytest.Item) -> CaseId:
         raise pytest.UsageError(f"{item.nodeid}: a test in a suite needs @case, else it judges no clause")
     callspec = getattr(item, "callspec", None)
     params = {**(callspec.params if callspec else {}), **spec.fixed}
+    if spec.subjects:
+        del params["subject"]
     texts = tuple((name, _text(value)) for name, value in params.items() if value is not None)
     item.stash[CASE] = CaseId(item.path.parent.name, subject_of(item), spec.clause, texts)
     item.stash[SPEC], item.stash[PARAMS] = spec, params

@@ -44,6 +44,7 @@ class Kind(StrEnum):
     RELATION = "relation broken"
     LAW = "law"
     BINDING = "binding"
+    RESOURCE = "resources kept"
 
 
 EXPLANATION: dict[Kind, str] = {
@@ -59,6 +60,7 @@ EXPLANATION: dict[Kind, str] = {
     Kind.RELATION: "two calls that must give the same result do not",
     Kind.LAW: "observed frequencies contradict the exact distribution",
     Kind.BINDING: "a caller cannot bind to the implementation",
+    Kind.RESOURCE: "memory or threads grow with the number of calls",
 }
 
 

@@ -1,4 +1,4 @@
-"""One case with everything about it, as ``verispec repro`` shows it."""
+"""All details of one case, as ``verispec repro`` prints them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verispec.run.captured_call import PARTS
 from verispec.run.record import Record
 
 SHOWN = 16
-"""Elements of an array that are shown on its line."""
+"""Maximum number of array elements per line."""
 
 
 def case_lines(
@@ -45,7 +45,7 @@ def case_lines(
 
 
 def clause_text(clause: str) -> str:
-    """What the clause says; empty for a clause of no op."""
+    """Return the text of the clause; empty if no op has it."""
     try:
         return contracts.by_clause(clause).clause(clause).text
     except KeyError:
@@ -64,7 +64,7 @@ def _failure(record: Record) -> Iterator[str]:
             yield f"{name}"
             yield from (f"  {line}" for line in _detail(value))
         reached = (
-            f"reached: {record.reach}" if record.reach else "no known caller gets there; only the contract is broken"
+            f"reached: {record.reach}" if record.reach else "no known caller reaches this; only the contract is broken"
         )
         yield f"{record.level}  {reached}"
     else:
