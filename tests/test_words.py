@@ -174,7 +174,7 @@ def long_sentences(text: str) -> list[str]:
     found = []
     for paragraph in re.split(r"\n\s*\n|\n(?=\s+[\w*, ]+: )|\n(?=\s*(?:[-*]|\d+\.) )", text):
         for sentence in re.split(r"(?<=[.;:!?])\)?\s+", quoted(paragraph)):
-            words = re.findall(r"(?<!\S)[(\"']?[A-Za-z][A-Za-z'-]*[.,;:!?)\"']*(?!\S)", sentence)
+            words = re.findall(r"(?<!\S)[(\"']?[A-Za-z][A-Za-z'-]+[.,;:!?)\"']*(?!\S)", sentence)
             if len(words) > WORDS:
                 found.append(" ".join(sentence.split()))
     return found

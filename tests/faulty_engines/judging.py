@@ -14,7 +14,7 @@ from verispec.run.progress import Lines
 from verispec.run.session import Files, execute
 
 ZOO = Path(__file__).parent
-SUITE = "sampler/expand_batch_to_tokens"
+SUITE = "sampler/expand_batch_to_tokens:EXP-*"
 THE_ONE = "sampler/expand_batch_to_tokens:EXP-1:counts=wide;dtype=bool"
 """The case in which fault-injected engines crash or hang."""
 PATIENCE = 20.0
