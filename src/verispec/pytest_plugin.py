@@ -24,7 +24,7 @@ from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 from verispec.judge import DeviceLost, Failure, Inconclusive, Kind, Mismatch, OpUnderTest, Outcome, lost_device
 from verispec.reference import contracts
-from verispec.run.captured_call import detail_of
+from verispec.run import captured_call
 from verispec.run.narrator import Narrator
 from verispec.run.record import is_quick
 
@@ -49,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--exact", action="store_true", help="take --only as a whole id")
     group.addoption("--smoke", action="store_true", help="the first quick case of every clause")
     group.addoption("--seed", type=int, default=7, help="seed of everything that is drawn")
+    group.addoption("--save", default="", help="file for all values of the case's last call (.npz)")
     group.addoption("--budget", default="standard", help="sample sizes of statistical tests: quick, standard, nightly")
     group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
     group.addoption("--scratch", default="", help="the supervisor's folder: skip, journal.jsonl, logs")
@@ -174,7 +175,8 @@ def _start_engine(config: pytest.Config) -> None:
     narrator = config.stash[NARRATOR]
     try:
         under_test = resolve(config.option.engine, config.option.device)
-        description = check_subjects(under_test, config.option.engine, config.stash[SUBJECTS])
+        subjects = config.stash[SUBJECTS]
+        description = check_subjects(under_test, config.option.engine, subjects)
     except Exception as error:
         refusal = error if isinstance(error, VerispecError) else _cannot_start(config.option.engine, error)
         if narrator:
@@ -262,7 +264,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             narrator.ended(record)
             os._exit(exits.CANNOT_TELL)  # the supervisor goes on in a new process, with a context of its own
         if item.config.option.detail:
-            record["detail"] = detail_of(item.funcargs)  # type: ignore[attr-defined]
+            record["detail"] = captured_call.detail_of(item.funcargs)  # type: ignore[attr-defined]
+        if item.config.option.save:
+            captured_call.save(item.funcargs, Path(item.config.option.save))  # type: ignore[attr-defined]
     return report
 
 

@@ -39,6 +39,8 @@ class OpUnderTest:
         self.device = device
         self.last: tuple[dict[str, Any], dict[str, Array]] = ({}, {})
         """Arguments and outputs of the last call as NumPy arrays by name, for reports."""
+        self.expected: dict[str, Array] = {}
+        """Outputs of the oracle for the last compared call."""
 
     def check_outputs(
         self,
@@ -68,7 +70,7 @@ class OpUnderTest:
         calls = [self.call(values, dtypes=dtypes, layouts=layouts, shapes=shapes, pattern=p) for p in (0, 1)]
         for inputs, outputs in calls:
             self.last = (inputs, outputs)
-            expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+            self.expected = expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
             for name, got in outputs.items():
                 self._compare(name, expected[name], got, inputs, (compare or {}).get(name, exact))
         self._independent_of_stale_memory(*calls)

@@ -39,6 +39,7 @@ class Plan:
     timeout: float = TIMEOUT
     smoke: bool = False
     detail: bool = False
+    save: Path | None = None
     budget: str = "standard"
     transplanted: tuple[str, ...] = ()
 
@@ -59,6 +60,8 @@ class Plan:
         if self.device:
             command.append(f"--device={self.device}")
         command += [f"--{flag}" for flag in ("exact", "smoke", "detail") if getattr(self, flag)]
+        if self.save:
+            command.append(f"--save={self.save.absolute()}")
         if collect_only:
             command.append("--collect-only")
         elif self.processes > 1:
