@@ -23,6 +23,7 @@ from verispec.engines.protocol.check import check_subjects
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 from verispec.judge import DeviceLost, Failure, Inconclusive, Kind, Mismatch, OpUnderTest, Outcome, lost_device
+from verispec.kernel_swap.patch_sites import substituted
 from verispec.reference import contracts
 from verispec.run import captured_call
 from verispec.run.narrator import Narrator
@@ -217,7 +218,7 @@ def op(request: pytest.FixtureRequest, engine: Engine) -> OpUnderTest:
     function = engine.op(name)
     if isinstance(function, Unsupported):
         raise UnsupportedCall(function.reason)
-    return OpUnderTest(contracts.load(name), function, engine.describe().device)
+    return OpUnderTest(contracts.load(name), substituted(name, function), engine.describe().device)
 
 
 @pytest.fixture
