@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import torch
 import triton
 
-from verispec.engines.vllm_source.tree import Kernels
-from verispec.engines.vllm_source.triton_engine import TritonKernels
+from verispec.engines.adapters.vllm.source.tree import Kernels
+from verispec.engines.adapters.vllm.source.triton_engine import TritonKernels
 from verispec.reference.contracts import load
 
 _UTILS = "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils"

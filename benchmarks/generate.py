@@ -88,8 +88,8 @@ def draft_of(method: str) -> Path | None:
 
 def prepare_reference(contestant: Contestant, drafts: int) -> Run:
     from verispec import fixtures
-    from verispec.engines._resolve import resolve
-    from verispec.engines.generation import GenerationRequest
+    from verispec.engines.protocol.generation import GenerationRequest
+    from verispec.engines.registry import resolve
 
     options = {"method": contestant.method, "draft": draft_of(contestant.method), "num_speculative_tokens": drafts}
     generator = resolve("reference").load(fixtures.model("target"), **options)

@@ -15,7 +15,7 @@ PACKAGES = {
     "verispec": ROOT / "src/verispec",
 }
 
-PROTOCOLS = ("verispec.engines.generation", "verispec.engines.sampling")
+PROTOCOLS = ("verispec.engines.protocol.generation", "verispec.engines.protocol.sampling")
 """Data and protocols that engines, the reference among them, share with who judges them."""
 
 ALLOWED: dict[str, tuple[str, ...]] = {
@@ -47,7 +47,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 """What a part may import of verispec; a part that is not listed is free."""
 
-PARTS_OF_VERISPEC = ("verispec.engines.vllm", "verispec.engines.vllm_source", "verispec.engines.reference")
+PARTS_OF_VERISPEC = (
+    "verispec.engines.adapters.vllm.installed",
+    "verispec.engines.adapters.vllm.source",
+    "verispec.engines.adapters.reference",
+)
 HEAVY = {"torch", "triton", "transformers", "vllm", "scipy", "tree_sitter", "tree_sitter_cpp", "hypothesis", "pytest"}
 LIGHT = (
     "verispec.cli",
@@ -57,7 +61,7 @@ LIGHT = (
     "verispec.report",
     "verispec.bisect",
     "verispec.cases",
-    "verispec.engines._resolve",
+    "verispec.engines.registry",
     "verispec.reference.contracts",
     "verispec.reference.oracle",
 )

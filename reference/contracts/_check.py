@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from verispec.reference.contracts._compiled import MISSING, CompiledContract, Layout, plan_of
 from verispec.reference.contracts._model import REQUIRED, Contract, Cumulative, Scalar, Tensor
-from verispec.reference.contracts._plan import MISSING, Layout, Plan, plan_of
 from verispec.reference.contracts._view import View, injective, share_memory, span, view_of
 
 _COMPARED: Final = frozenset({int, float, bool, type(None), type(MISSING)})
@@ -97,7 +97,7 @@ def check(contract: Contract, bound: Mapping[str, Any], device: str = "") -> dic
 
 
 def _signature(
-    plan: Plan, bound: Mapping[str, Any], views: Mapping[str, View | None], device: str
+    plan: CompiledContract, bound: Mapping[str, Any], views: Mapping[str, View | None], device: str
 ) -> tuple[Any, ...] | None:
     """What decides whether a call fits, but for values and addresses; None if it has parts that are not compared."""
     values = [bound.get(scalar.name, MISSING) for scalar in plan.scalars]
@@ -112,7 +112,7 @@ def _signature(
     return device, *values, *kinds, *layouts
 
 
-def _layout(plan: Plan, bound: Mapping[str, Any], views: Mapping[str, View | None], device: str) -> Layout:
+def _layout(plan: CompiledContract, bound: Mapping[str, Any], views: Mapping[str, View | None], device: str) -> Layout:
     """Check all that does not depend on values and addresses."""
     contract = plan.contract
     sizes: dict[str, int] = {}
@@ -221,7 +221,7 @@ def _check_tensor(contract: Contract, tensor: Tensor, view: View | None, bound: 
         raise ContractError(contract.name, tensor.name, "memory that may be written", "a read-only array")
 
 
-def _check_shapes(contract: Contract, plan: Plan, views: Mapping[str, View], sizes: dict[str, int]) -> None:
+def _check_shapes(contract: Contract, plan: CompiledContract, views: Mapping[str, View], sizes: dict[str, int]) -> None:
     for axis, name, dimension, offset in plan.solved:
         if name in views:
             size = views[name].shape[dimension] - offset
@@ -238,7 +238,7 @@ def _check_shapes(contract: Contract, plan: Plan, views: Mapping[str, View], siz
             raise ContractError(contract.name, tensor.name, expected, views[tensor.name].dtype)
 
 
-def _odd_one_out(plan: Plan, axis: str, views: Mapping[str, View], sizes: dict[str, int]) -> ContractError:
+def _odd_one_out(plan: CompiledContract, axis: str, views: Mapping[str, View], sizes: dict[str, int]) -> ContractError:
     """Tensors disagree on a size: a scalar is right, else most tensors are."""
     votes = {name: views[name].shape[i] - offset for a, name, i, offset in plan.solved if a == axis and name in views}
     if not any(scalar.axis == axis for scalar in plan.scalars):
@@ -246,7 +246,9 @@ def _odd_one_out(plan: Plan, axis: str, views: Mapping[str, View], sizes: dict[s
     return _wrong_shape(plan, next(name for name, size in votes.items() if size != sizes[axis]), views, sizes)
 
 
-def _wrong_shape(plan: Plan, name: str, views: Mapping[str, View], sizes: Mapping[str, int]) -> ContractError:
+def _wrong_shape(
+    plan: CompiledContract, name: str, views: Mapping[str, View], sizes: Mapping[str, int]
+) -> ContractError:
     axes = plan.axes[name]
     scalars = {s.axis: s.name for s in plan.scalars if s.axis}
     origin: dict[str, str] = {}
@@ -307,7 +309,7 @@ def _check_within(contract: Contract, tensor: Tensor, values: Any, starts: Any) 
         raise ContractError(contract.name, tensor.name, expected, str(int(values[at])))
 
 
-def _check_overlap(plan: Plan, views: Mapping[str, Any], layout: Layout) -> None:
+def _check_overlap(plan: CompiledContract, views: Mapping[str, Any], layout: Layout) -> None:
     """No output shares memory with another tensor."""
     end = 0
     for low, high in sorted([(views[n][0] + low, views[n][0] + high) for n, low, high in layout.reach]):
@@ -317,7 +319,7 @@ def _check_overlap(plan: Plan, views: Mapping[str, Any], layout: Layout) -> None
         end = high
 
 
-def _check_pairs(contract: Contract, plan: Plan, views: Mapping[str, View]) -> None:
+def _check_pairs(contract: Contract, plan: CompiledContract, views: Mapping[str, View]) -> None:
     """Every output against every other tensor, exactly: interleaved views of one buffer are fine."""
     for name in plan.written & views.keys():
         for other, view in views.items():

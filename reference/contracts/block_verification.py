@@ -16,7 +16,7 @@ _KERNEL = f"{VLLM}._rejection_kernel, USE_BLOCK_VERIFICATION"
 
 CONTRACT = Contract(
     name="block_verification",
-    family="request-state",
+    family="request_state",
     summary="Accept the longest prefix of the drafts that passes its own test; the block rule of Sun et al.",
     axes=AXES,
     params=(

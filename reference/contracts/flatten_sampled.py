@@ -9,7 +9,7 @@ _SYMBOL = "vllm.v1.worker.gpu.spec_decode.rejection_sampler._flatten_sampled_ker
 
 CONTRACT = Contract(
     name="flatten_sampled",
-    family="request-state",
+    family="request_state",
     summary="Copy the valid tokens of each request to its target rows.",
     axes={name: AXES[name] for name in ("B", "L", "S")},
     params=(

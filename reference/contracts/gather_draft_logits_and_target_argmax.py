@@ -15,7 +15,7 @@ _STATS = f"{VLLM}._compute_local_logits_stats_kernel"
 
 CONTRACT = Contract(
     name="gather_draft_logits_and_target_argmax",
-    family="request-state",
+    family="request_state",
     summary="Block maxima and argmaxes of the target's greedy rows, and the draft logits of the sampled ones.",
     axes={name: AXES[name] for name in ("L", "R", "K", "V", "W")}
     | {"G": "columns of the block statistics", "D": "columns of the gathered logits"},

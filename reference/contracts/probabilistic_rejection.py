@@ -7,7 +7,7 @@ _KERNEL = f"{VLLM}._rejection_kernel"
 
 CONTRACT = Contract(
     name="probabilistic_rejection",
-    family="request-state",
+    family="request_state",
     summary="Accept drafts while p > u q, or at temperature 0 while they are the target's argmax.",
     axes=AXES,
     params=(*VERDICT, *LOGITS, *REQUESTS, *EXPANDED, *DRAW),

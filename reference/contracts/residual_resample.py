@@ -20,7 +20,7 @@ _KERNEL = f"{VLLM}._resample_kernel"
 
 CONTRACT = Contract(
     name="residual_resample",
-    family="request-state",
+    family="request_state",
     summary="Draw from norm(max(p - q, 0)) where a draft was rejected, from p where none was.",
     axes=AXES,
     params=(

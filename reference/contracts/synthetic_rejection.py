@@ -8,7 +8,7 @@ _SYMBOL = "vllm.v1.worker.gpu.spec_decode.synthetic_rejection_sampler_utils._syn
 
 CONTRACT = Contract(
     name="synthetic_rejection",
-    family="request-state",
+    family="request_state",
     summary="Accept drafts while u is below the step's rate; then the token that the target sampled there.",
     axes={name: AXES[name] for name in ("B", "L", "R", "K", "S")},
     params=(

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from verispec.engines.generation import (
+from verispec.engines.protocol.generation import (
     GenerationRequest,
     GenerationResult,
     LoadOptions,

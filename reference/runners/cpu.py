@@ -8,7 +8,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from verispec.reference.models import Eagle3Head
-from verispec.reference.models.compact import compact, compact_head
+from verispec.reference.models.fused_cpu import compact, compact_head
 from verispec.reference.proposers.eagle3 import Head
 
 from .base import BaseRunner

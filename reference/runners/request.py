@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from verispec.engines.generation import (
+from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
     GenerationResult,

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from verispec.engines.generation import LoadOptions
+from verispec.engines.protocol.generation import LoadOptions
 from verispec.reference.proposers.protocol import DrawDrafts
 from verispec.reference.sampler.drafting import sample_drafts, sample_drafts_by_seed
 from verispec.reference.sampler.flat import DraftBatch, FlatSampler, SamplingTensors

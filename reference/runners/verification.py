@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from verispec.engines.generation import TokenLogprobs
+from verispec.engines.protocol.generation import TokenLogprobs
 from verispec.reference.sampler.logprobs import gather_logprobs
 from verispec.reference.sampler.processors import History, process_logits
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from verispec.engines.generation import TokenLogprobs
+from verispec.engines.protocol.generation import TokenLogprobs
 
 
 def row_logprobs(

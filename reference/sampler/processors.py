@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from verispec.engines.generation import GenerationRequest
+from verispec.engines.protocol.generation import GenerationRequest
 
 _NEVER = float("-inf")
 

@@ -1,4 +1,4 @@
-"""The flat sampler behind the harness's whole-sampler protocol (`verispec.engines.sampling`)."""
+"""The flat sampler behind the harness's whole-sampler protocol (`verispec.engines.protocol.sampling`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 
 import torch
 
-from verispec.engines.sampling import Draws, SamplerBatch, Trace, replay
+from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace, replay
 
 from .drafting import exponential_noise
 from .flat import DraftBatch, FlatSampler, SamplingTensors

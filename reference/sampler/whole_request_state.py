@@ -1,11 +1,11 @@
-"""The request-state sampler behind the harness's whole-sampler protocol (`verispec.engines.sampling`)."""
+"""The request-state sampler behind the harness's whole-sampler protocol (`verispec.engines.protocol.sampling`)."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from verispec.engines.sampling import Draws, SamplerBatch, Trace
+from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace
 from verispec.reference.oracle.philox import Draw, gumbel, uniform
 
 from .request_state import RequestRows, RequestStates, RequestStateSampler

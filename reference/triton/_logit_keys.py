@@ -10,7 +10,7 @@ import triton.language as tl
 from ._logits import exp, load_logits, nan_as_lowest
 
 
-class Rows(NamedTuple):
+class KeyRows(NamedTuple):
     """Logits [rows, vocabulary], and k and p of each row or None."""
 
     logits: Any

@@ -66,7 +66,7 @@ class Stats(NamedTuple):
     blocks: Any
 
 
-class Verdict(NamedTuple):
+class Verification(NamedTuple):
     """What a verification says of each request; the normalisers only where a draft is rejected."""
 
     sampled: Any
@@ -105,9 +105,9 @@ def rows_of(expanded_idx_mapping: Any, expanded_local_pos: Any) -> Rows:
     return Rows(expanded_idx_mapping.contiguous(), expanded_local_pos.contiguous(), expanded_idx_mapping.shape[0])
 
 
-def verdict_of(sampled: Any, num_accepted: Any, target_logsumexp: Any, draft_logsumexp: Any) -> Verdict:
+def verdict_of(sampled: Any, num_accepted: Any, target_logsumexp: Any, draft_logsumexp: Any) -> Verification:
     per_request = (num_accepted, target_logsumexp, draft_logsumexp)
-    return Verdict(sampled, *sampled.stride(), *(part for t in per_request for part in (t, t.stride(0))))
+    return Verification(sampled, *sampled.stride(), *(part for t in per_request for part in (t, t.stride(0))))
 
 
 @triton.jit

@@ -20,8 +20,20 @@ import torch
 import triton
 import triton.language as tl
 
-from ._interval import ABOVE, CHUNK, FIELDS, HIGH, LOW, TOP, TOTAL, chunk_ids, find_intervals, load_groups
-from ._logit_keys import Rows, key_of, load_ordered, rules, value_of, weight
+from verispec.reference.triton._threshold_search import (
+    ABOVE,
+    CHUNK,
+    FIELDS,
+    HIGH,
+    LOW,
+    TOP,
+    TOTAL,
+    chunk_ids,
+    find_intervals,
+    load_groups,
+)
+
+from ._logit_keys import KeyRows, key_of, load_ordered, rules, value_of, weight
 
 ALL: tl.constexpr = tl.constexpr(2**30)
 WINDOW = 4096
@@ -207,7 +219,7 @@ def _mask_kernel(output, output_stride_0, output_stride_1, nth_logits, last_ids,
     ids = chunk_ids(chunk)
     mask = ids < rows.vocabulary
     nth = tl.load(nth_logits + row)
-    # A group of which nothing stays need not be read. Rows without a rule have no maxima: nothing is less than -inf.
+    # A group of which nothing stays need not be read. KeyRows without a rule have no maxima: nothing is less than -inf.
     is_out = load_groups(maxima, row * rows.chunks + chunk) < nth
     row_logits = rows.logits + row * rows.row_stride + ids.to(tl.int64) * rows.id_stride
     # Exact both ways: no logit is wider than float32.
@@ -227,7 +239,7 @@ def apply_top_k_top_p(*, output: Any, logits: Any, k: Any, p: Any) -> None:
     chunks = triton.cdiv(vocabulary, CHUNK.value)
     padded = triton.next_power_of_2(chunks)
     row_stride, id_stride = logits.stride()
-    rows = Rows(logits, row_stride, id_stride, k, p, vocabulary, chunks)
+    rows = KeyRows(logits, row_stride, id_stride, k, p, vocabulary, chunks)
     search = find_intervals(rows)
     places = torch.empty((count, chunks, CHUNK.value), dtype=torch.int16, device=logits.device)
     lengths = torch.empty((count, chunks), dtype=torch.int32, device=logits.device)

@@ -15,8 +15,9 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from verispec.reference.triton._gumbel_argmax import RACE_BLOCK, Race, noisy, row_winner, store_block_winner
+
 from ._logits import nan_as_lowest
-from ._race import RACE_BLOCK, Race, noisy, row_winner, store_block_winner
 from .philox import DRAFT, TARGET
 
 

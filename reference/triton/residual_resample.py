@@ -18,8 +18,9 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from verispec.reference.triton._gumbel_argmax import RACE_BLOCK, Race, noisy, row_winner, store_block_winner
+
 from ._logits import block_argmax, exp
-from ._race import RACE_BLOCK, Race, noisy, row_winner, store_block_winner
 from ._request_state import (
     batch_of,
     draft_of,

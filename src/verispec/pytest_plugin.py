@@ -19,11 +19,11 @@ import pytest
 from verispec import exits
 from verispec.cases import CaseId, CaseSpec, selects
 from verispec.engines import Engine, Unsupported, UnsupportedCall
-from verispec.engines._resolve import resolve
+from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 from verispec.judge import DeviceLost, Failure, Inconclusive, Kind, Mismatch, OpUnderTest, Outcome, lost_device
 from verispec.reference import contracts
-from verispec.run.detail import detail_of
+from verispec.run.captured_call import detail_of
 from verispec.run.narrator import Narrator
 from verispec.run.record import is_quick
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verispec.engines import UnsupportedCall
-from verispec.engines.generation import GenerationRequest, GenerationResult, Generator, OnEmit, SpeculationMetrics
+from verispec.engines.protocol.generation import (
+    GenerationRequest,
+    GenerationResult,
+    Generator,
+    OnEmit,
+    SpeculationMetrics,
+)
 from verispec.errors import VerispecError
 from verispec.judge import Failure, Kind, Mismatch
 
 
-class Guarded:
+class GuardedGenerator:
     """`generator`, whose exceptions fail the case; `broken` once there was one. Clear refusals pass through."""
 
     def __init__(self, generator: Generator) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from verispec import fixtures
 from verispec.engines import UnsupportedCall
-from verispec.engines.generation import GenerationRequest, GenerationResult, Generator, SpeculationMetrics
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator, SpeculationMetrics
 from verispec.judge import Failure, Kind, Mismatch
 
 ARGMAX = "draft_model argmax k=3"

@@ -11,9 +11,9 @@ import pytest
 from verispec import fixtures
 from verispec.cases import CaseSpec
 from verispec.engines import Engine, Unsupported, UnsupportedCall
-from verispec.engines.generation import Generator
+from verispec.engines.protocol.generation import Generator
 from verispec.reference.models import load_tokenizer
-from verispec.suites.e2e._guard import Guarded
+from verispec.suites.e2e._guard import GuardedGenerator
 from verispec.suites.e2e._setups import Load, options_of
 from verispec.suites.e2e._tiny import save_tiny
 
@@ -38,7 +38,7 @@ def _setup(item: pytest.Item) -> tuple[str, ...]:
 @pytest.fixture(scope="session")
 def load(engine: Engine) -> Iterator[Load]:
     """Load a target with a drafter and a memory layout; what is held is kept while the options stay the same."""
-    held: list[tuple[object, Guarded | Unsupported]] = []
+    held: list[tuple[object, GuardedGenerator | Unsupported]] = []
 
     def close() -> None:
         while held:
@@ -46,12 +46,12 @@ def load(engine: Engine) -> Iterator[Load]:
             if not isinstance(generator, Unsupported):
                 generator.close()
 
-    def answer(target: Path, options: dict[str, Any]) -> Guarded | Unsupported:
+    def answer(target: Path, options: dict[str, Any]) -> GuardedGenerator | Unsupported:
         try:
             generator = engine.load(target, **options)
         except UnsupportedCall as refusal:
             return Unsupported(refusal.reason)
-        return generator if isinstance(generator, Unsupported) else Guarded(generator)
+        return generator if isinstance(generator, Unsupported) else GuardedGenerator(generator)
 
     def loaded(
         draft: str,

@@ -7,8 +7,9 @@ from typing import Any
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
-from verispec.engines.generation import GenerationRequest
+from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
+from verispec.suites.e2e._reference_model import Teacher, greedy_text, head_teacher, teacher
 from verispec.suites.e2e._setups import (
     DRAFTERS,
     DRAFTS,
@@ -23,7 +24,6 @@ from verispec.suites.e2e._setups import (
     stepped,
     with_steps,
 )
-from verispec.suites.e2e._teacher import Teacher, greedy_text, head_teacher, teacher
 
 REACH = "temperature=0"
 LENGTH = 40

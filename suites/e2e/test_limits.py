@@ -9,9 +9,10 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.generation import FinishReason, GenerationRequest
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest
 from verispec.judge import Inconclusive, Kind
-from verispec.judge.laws import ALPHA
+from verispec.judge.statistics import ALPHA
+from verispec.suites.e2e._reference_model import greedy_text, teacher
 from verispec.suites.e2e._setups import (
     LIMIT,
     METHODS,
@@ -23,7 +24,6 @@ from verispec.suites.e2e._setups import (
     require,
     stepped,
 )
-from verispec.suites.e2e._teacher import greedy_text, teacher
 from verispec.suites.e2e._tiny import EOS
 
 REACH = "any request"

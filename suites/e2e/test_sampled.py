@@ -12,11 +12,11 @@ from scipy.stats import binom
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.generation import GenerationRequest, SpeculationMetrics
+from verispec.engines.protocol.generation import GenerationRequest, SpeculationMetrics
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
-from verispec.judge.laws import ALPHA, follows
+from verispec.judge.statistics import ALPHA, assert_distribution
+from verispec.suites.e2e._reference_model import Array, head_teacher, law, teacher
 from verispec.suites.e2e._setups import ARGMAX, DRAFTERS, METHODS, MODELS, Load, require, stepped
-from verispec.suites.e2e._teacher import Array, head_teacher, law, teacher
 from verispec.suites.e2e._tiny import VOCAB
 
 REACH = "temperature above 0"
@@ -55,9 +55,11 @@ def test_every_token_follows_the_targets_law(load: Load, prompts: Any, seed: int
         u = place_in_law(teacher(TARGET).laws(request, result.token_ids), result.token_ids, rng)
         places += u
         pairs += list(itertools.pairwise(u))
-    follows(np.histogram(places, BINS, (0, 1))[0].tolist(), np.full(BINS, 1 / BINS), "places of tokens in their laws")
+    assert_distribution(
+        np.histogram(places, BINS, (0, 1))[0].tolist(), np.full(BINS, 1 / BINS), "places of tokens in their laws"
+    )
     cells = [int(4 * first) * 4 + int(4 * second) for first, second in pairs]
-    follows(np.bincount(cells, minlength=16).tolist(), np.full(16, 1 / 16), "places of neighbouring tokens")
+    assert_distribution(np.bincount(cells, minlength=16).tolist(), np.full(16, 1 / 16), "places of neighbouring tokens")
 
 
 def place_in_law(laws: Any, tokens: Any, rng: np.random.Generator) -> list[float]:
@@ -93,7 +95,9 @@ def test_whole_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed:
     counts = np.zeros((VOCAB,) * 3, dtype=np.int64)
     for result in results:
         counts[tuple(result.token_ids)] += 1
-    follows(counts.ravel().tolist(), sequence_law(tiny["target"], asked[0]).ravel(), "sequences of three tokens")
+    assert_distribution(
+        counts.ravel().tolist(), sequence_law(tiny["target"], asked[0]).ravel(), "sequences of three tokens"
+    )
 
 
 def sequence_law(target: Path, request: GenerationRequest) -> Array:

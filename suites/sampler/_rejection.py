@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from verispec.cases.batches import Batch
-from verispec.judge import OpUnderTest, same
+from verispec.judge import OpUnderTest, assert_same
 from verispec.reference.contracts import Contract
 
 REACH = "every verification step goes through this kernel with tensors of these dtypes"
@@ -103,7 +103,7 @@ def relation_of_permuting(op: OpUnderTest, arguments: dict[str, Any], counts: An
     order = rng.permutation(len(counts))
     rows = op.call(arguments)[1]["output_token_ids_ptr"]
     moved = op.call(permuted(arguments, counts, order))[1]["output_token_ids_ptr"]
-    same("a permuted batch gives permuted rows", rows[order], moved)
+    assert_same("a permuted batch gives permuted rows", rows[order], moved)
 
 
 def relation_of_splitting(op: OpUnderTest, arguments: dict[str, Any], counts: Any) -> None:
@@ -111,4 +111,4 @@ def relation_of_splitting(op: OpUnderTest, arguments: dict[str, Any], counts: An
     rows = op.call(arguments)[1]["output_token_ids_ptr"]
     for b in range(len(counts)):
         alone = op.call(permuted(arguments, counts, np.array([b])))[1]["output_token_ids_ptr"]
-        same(f"request {b} alone gives its row of the batch", rows[b : b + 1], alone)
+        assert_same(f"request {b} alone gives its row of the batch", rows[b : b + 1], alone)

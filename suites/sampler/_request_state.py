@@ -45,7 +45,7 @@ NORMALISERS: dict[str, Compare] = {
 def verify(op: OpUnderTest, requests: RequestBatch, **options: Any) -> dict[str, Array]:
     """Call a verification op and compare it, whole."""
     shapes = {"sampled": (requests.requests, requests.columns)}
-    return op.agrees(requests.arguments(op.contract), shapes=shapes, compare=NORMALISERS, **options)
+    return op.check_outputs(requests.arguments(op.contract), shapes=shapes, compare=NORMALISERS, **options)
 
 
 def widths(op: OpUnderTest, which: str) -> dict[str, str]:

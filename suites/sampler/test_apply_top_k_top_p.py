@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from verispec.cases import case
-from verispec.cases.exploring import Structure, explore, structures
 from verispec.cases.request_state import Array, normal
-from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, same, sparse_zeros
+from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, assert_same, sparse_zeros
 from verispec.reference import contracts
 from verispec.reference.oracle.apply_top_k_top_p import order, probabilities_before
 
@@ -101,7 +101,7 @@ def within(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
 
 
 def check(op: OpUnderTest, values: dict[str, Any], **options: Any) -> Array:
-    masked: Array = op.agrees(values, compare={"output": within}, **options)["output"]
+    masked: Array = op.check_outputs(values, compare={"output": within}, **options)["output"]
     return masked
 
 
@@ -130,7 +130,7 @@ def test_exactly_k_among_ties(op: OpUnderTest, seed: int, k: str, vocab: int) ->
         values["k"][:] = 1
         values["logits"][:, [vocab // 3, vocab // 2]] = values["logits"].max() + 1
     got = check(op, values)
-    same("exactly k tokens are kept", values["k"], (got > -np.inf).sum(axis=1))
+    assert_same("exactly k tokens are kept", values["k"], (got > -np.inf).sum(axis=1))
 
 
 @case("TKP-2", logits=["all equal", "zeros of both signs"], vocab=[300, 9001])
@@ -140,7 +140,7 @@ def test_exactly_k_of_equal_logits(op: OpUnderTest, seed: int, logits: str, voca
     if logits == "zeros of both signs":
         values["logits"][:, ::2] = -0.0
     got = check(op, values)
-    same("exactly k tokens are kept", values["k"], (got > -np.inf).sum(axis=1))
+    assert_same("exactly k tokens are kept", values["k"], (got > -np.inf).sum(axis=1))
 
 
 @case("TKP-3", rule=["p", "both"], spread=["0.5", "3", "12"], vocab=[300, 9001], reach=REACH)
@@ -165,7 +165,7 @@ def test_the_first_token_stays(op: OpUnderTest, seed: int, p: str, rule: str) ->
     values = arguments(seed, rule)
     values["p"][:] = float(p)
     got = check(op, values)
-    same("one token a row", np.ones(4), (got > -np.inf).sum(axis=1))
+    assert_same("one token a row", np.ones(4), (got > -np.inf).sum(axis=1))
 
 
 @case("TKP-5", limits=["no k", "no p", "neither", "mixed"], vocab=[300, 9001], reach=SHARED)
@@ -250,7 +250,7 @@ def test_in_place(op: OpUnderTest, seed: int, rule: str, vocab: int) -> None:
     apart = check(op, values)
     logits = torch.tensor(values["logits"], device=op.device)
     op.run(values, output=logits, logits=logits)
-    same("the logits, masked in place", apart, logits.cpu().numpy())
+    assert_same("the logits, masked in place", apart, logits.cpu().numpy())
 
 
 @case("TKP-11", layout=["gapped", "transposed"], rule=RULES)
@@ -278,7 +278,7 @@ def test_rows_past_2_to_the_31(op: OpUnderTest, seed: int, rule: str) -> None:
     logits, output = (sparse_zeros(rows, LARGE, torch.float32, op.device)[:: rows - 1] for _ in range(2))
     logits.copy_(torch.as_tensor(values["logits"]))
     op.run(values, output=output, logits=logits)
-    same("wrong logits", np.zeros((2, LARGE), bool), within(near, output.cpu().numpy(), values))
+    assert_same("wrong logits", np.zeros((2, LARGE), bool), within(near, output.cpu().numpy(), values))
 
 
 @case("TKP-12", peak=["20", "60", "1000"], vocab=[300, 9001], reach="vllm#48927")
@@ -305,14 +305,14 @@ def test_no_rows(op: OpUnderTest, seed: int, rule: str) -> None:
 @case("TKP-3", mode="generated", rule=RULES, reach=REACH)
 def test_generated_rows(op: OpUnderTest, seed: int, rule: str) -> None:
     @explore(structures(CONTRACT, most_requests=2, layouts=False), 25, seed)
-    def check_drawn(drawn: Structure) -> None:
+    def check_drawn(drawn: DrawnCall) -> None:
         check(op, arguments(drawn.seed, rule, drawn.vocab, rows=1 + len(drawn.counts)))
 
 
 @case("TKP-11", mode="generated", rule=RULES)
 def test_generated_dtypes_and_layouts(op: OpUnderTest, seed: int, rule: str) -> None:
     @explore(structures(CONTRACT, most_requests=2, same=(("output", "logits"),)), 25, seed)
-    def check_drawn(drawn: Structure) -> None:
+    def check_drawn(drawn: DrawnCall) -> None:
         values = arguments(drawn.seed, rule, drawn.vocab, rows=1 + len(drawn.counts))
         values["logits"] = distinct(values["logits"])
         check(op, values, dtypes=drawn.dtypes, layouts=drawn.layouts)
@@ -325,4 +325,4 @@ def test_a_row_alone_is_what_it_is_in_a_batch(op: OpUnderTest, seed: int, vocab:
     together = op.call(values)[1]["output"]
     for row in range(5):
         one = {name: None if value is None else value[row : row + 1] for name, value in values.items()}
-        same("the row", together[row : row + 1], op.call(one)[1]["output"])
+        assert_same("the row", together[row : row + 1], op.call(one)[1]["output"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verispec.cases import case
-from verispec.judge import OpUnderTest, same
+from verispec.judge import OpUnderTest, assert_same
 from verispec.reference.oracle.philox import Draw, uniform
 from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, layouts, verify, widths
 
@@ -32,7 +32,7 @@ def test_a_draft_that_is_the_target_passes_whole(op: OpUnderTest, seed: int) -> 
     requests.target_logits[:] = 0.0
     requests.draft_logits[:] = 0.0  # type: ignore[index]
     got = verify(op, requests)["num_accepted"]
-    same("every draft is accepted", [requests.drafts(b) for b in range(requests.requests)], got)
+    assert_same("every draft is accepted", [requests.drafts(b) for b in range(requests.requests)], got)
 
 
 @case("BLK-3", draft=DRAFT, reach=BLOCK)
@@ -54,7 +54,7 @@ def test_the_longest_prefix_that_passes(op: OpUnderTest, seed: int) -> None:
         if row == 0:
             requests.target_logits[row, (other + 1) % 37] = 0.0
     got = verify(op, requests)["num_accepted"]
-    same("all three drafts are accepted", [3], got)
+    assert_same("all three drafts are accepted", [3], got)
 
 
 def _seed_with_falling_numbers(*positions: int) -> int:

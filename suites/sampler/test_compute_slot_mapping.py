@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.exploring import Structure, explore, structures
-from verispec.judge import OpUnderTest, same
+from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
 from verispec.suites.sampler._rejection import integers
 
@@ -42,75 +42,75 @@ def arguments(rng: np.random.Generator, lengths: Any, tail: int = 0, **changes: 
 
 @case("CSM-1", lengths=[(1,), (5, 1, 30), (1,) * 65], reach=REACH)
 def test_slots(op: OpUnderTest, seed: int, lengths: tuple[int, ...]) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), lengths))
+    op.check_outputs(arguments(np.random.default_rng(seed), lengths))
 
 
 @case("CSM-1", block=[1, 7, 128], reach=REACH)
 def test_any_block_size(op: OpUnderTest, seed: int, block: int) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), [3, 8, 1], block=block, columns=max(8, 64 // block)))
+    op.check_outputs(arguments(np.random.default_rng(seed), [3, 8, 1], block=block, columns=max(8, 64 // block)))
 
 
 @case("CSM-1", check="long request", lengths=[(1500, 3), (1024, 1025)], reach="a prefill is longer than a tile")
 def test_a_request_longer_than_a_tile(op: OpUnderTest, seed: int, lengths: tuple[int, ...]) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), lengths, columns=100))
+    op.check_outputs(arguments(np.random.default_rng(seed), lengths, columns=100))
 
 
 @case("CSM-2", ranks=[2, 4], rank=[0, 1], interleave=[1, 4], reach=RANKS_REACH)
 def test_a_rank_of_several(op: OpUnderTest, seed: int, ranks: int, rank: int, interleave: int) -> None:
     cp = {"TOTAL_CP_WORLD_SIZE": ranks, "TOTAL_CP_RANK": rank, "CP_KV_CACHE_INTERLEAVE_SIZE": interleave}
-    op.agrees(arguments(np.random.default_rng(seed), [5, 40, 1], **cp))
+    op.check_outputs(arguments(np.random.default_rng(seed), [5, 40, 1], **cp))
 
 
 @case("CSM-3", rank=[0, 1], reach=RANKS_REACH)
 def test_a_token_of_another_rank(op: OpUnderTest, seed: int, rank: int) -> None:
     cp = {"TOTAL_CP_WORLD_SIZE": 2, "TOTAL_CP_RANK": rank}
-    op.agrees(arguments(np.random.default_rng(seed), [1, 1, 1, 2], **cp))
+    op.check_outputs(arguments(np.random.default_rng(seed), [1, 1, 1, 2], **cp))
 
 
 @case("CSM-4", tail=[1, 9, 1500], on="cuda", reach="batches are padded to the size of a captured graph")
 def test_the_tail_is_padded(op: OpUnderTest, seed: int, tail: int) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), [3, 2], tail))
+    op.check_outputs(arguments(np.random.default_rng(seed), [3, 2], tail))
 
 
 @case("CSM-5", spare=[1, 50], reach="the slot buffer is as long as the largest batch")
 def test_slots_past_the_tail_are_left_alone(op: OpUnderTest, seed: int, spare: int) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), [3, 2]), shapes={"slot_mapping_ptr": (5 + spare,)})
+    op.check_outputs(arguments(np.random.default_rng(seed), [3, 2]), shapes={"slot_mapping_ptr": (5 + spare,)})
 
 
 @case("CSM-5", check="tokens of no request")
 def test_tokens_of_no_request_are_left_alone(op: OpUnderTest, seed: int) -> None:
     values = arguments(np.random.default_rng(seed), [3, 2, 4])
     values["query_start_loc_ptr"] = np.array([0, 3, 5, 6])
-    op.agrees(values)
+    op.check_outputs(values)
 
 
 @case("CSM-6", block_id=[2**27 + 5, 2**31 - 1], reach="a KV cache of 2^31 slots is 128 GiB at 64 bytes a slot")
 def test_slots_past_2_to_the_31(op: OpUnderTest, seed: int, block_id: int) -> None:
     values = arguments(np.random.default_rng(seed), [3, 2])
-    op.agrees({**values, "block_table_ptr": np.full((2, 8), block_id)})
+    op.check_outputs({**values, "block_table_ptr": np.full((2, 8), block_id)})
 
 
 @case("CSM-7", lengths=[(0, 3, 0, 4), (2, 0)], layout=["dense", "padded"], reach="requests without scheduled tokens")
 def test_each_request_reads_its_own_row(op: OpUnderTest, seed: int, lengths: tuple[int, ...], layout: str) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), lengths), layouts={"block_table_ptr": layout})
+    op.check_outputs(arguments(np.random.default_rng(seed), lengths), layouts={"block_table_ptr": layout})
 
 
 @case("CSM-8", position=[-1, 8 * 16, 2**40])
 def test_a_position_beyond_the_table_never_indexes(op: OpUnderTest, seed: int, position: int) -> None:
     values = arguments(np.random.default_rng(seed), [3, 2])
     values["positions_ptr"][1] = position
-    op.agrees(values)
+    op.check_outputs(values)
 
 
 @case("CSM-9", tail=[0, 5], lengths=[(), (0, 0)], on="cuda", reach="a batch may be all padding")
 def test_no_tokens(op: OpUnderTest, seed: int, tail: int, lengths: tuple[int, ...]) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), lengths, tail))
+    op.check_outputs(arguments(np.random.default_rng(seed), lengths, tail))
 
 
 @case("CSM-10", layout=["gapped", "transposed"])
 def test_inner_strides(op: OpUnderTest, seed: int, layout: str) -> None:
     layouts = dict.fromkeys((t.name for t in CONTRACT.tensors), layout)
-    op.agrees(arguments(np.random.default_rng(seed), [5, 0, 30]), layouts=layouts)
+    op.check_outputs(arguments(np.random.default_rng(seed), [5, 0, 30]), layouts=layouts)
 
 
 @case(
@@ -120,15 +120,15 @@ def test_inner_strides(op: OpUnderTest, seed: int, layout: str) -> None:
 )
 def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
     values = arguments(np.random.default_rng(seed), [5, 0, 30])
-    op.agrees(values, dtypes={} if ids == "production" else integers(CONTRACT, ids))
+    op.check_outputs(values, dtypes={} if ids == "production" else integers(CONTRACT, ids))
 
 
 @case("CSM-1", mode="generated", reach=REACH)
 def test_generated(op: OpUnderTest, seed: int) -> None:
     @explore(structures(CONTRACT, layouts=False, vocab=(1, 20)), 150, seed)
-    def check(drawn: Structure) -> None:
+    def check(drawn: DrawnCall) -> None:
         rng = np.random.default_rng(drawn.seed)
-        op.agrees(arguments(rng, drawn.counts, block=drawn.vocab))
+        op.check_outputs(arguments(rng, drawn.counts, block=drawn.vocab))
 
 
 @case("CSM-1", relation="injective", reach=REACH)
@@ -136,4 +136,4 @@ def test_slots_are_distinct(op: OpUnderTest, seed: int) -> None:
     """No two tokens of a batch share a slot when no two requests share a block."""
     values = arguments(np.random.default_rng(seed), [40, 1, 77, 128])
     slots = op.call(values)[1]["slot_mapping_ptr"]
-    same("slots are distinct", len(slots), len(set(slots.tolist())))
+    assert_same("slots are distinct", len(slots), len(set(slots.tolist())))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.exploring import Structure, explore, structures
+from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import OpUnderTest
 from verispec.reference import contracts
 from verispec.suites.sampler._rejection import integers
@@ -45,42 +45,42 @@ def arguments(
 
 @case("CEE-1", lengths=[(1,), (4, 1, 7), (3,) * 33], shift=SHIFT, p=[1, 2, 5], reach=REACH)
 def test_the_layout_of_requests(op: OpUnderTest, seed: int, lengths: tuple[int, ...], shift: bool, p: int) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), lengths, p=p, shift=shift))
+    op.check_outputs(arguments(np.random.default_rng(seed), lengths, p=p, shift=shift))
 
 
 @case("CEE-2", shift=SHIFT, rejected=[0, 2], reach=REACH)
 def test_valid_tokens_are_copied(op: OpUnderTest, seed: int, shift: bool, rejected: int) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), [4, 1, 7], rejected, shift=shift))
+    op.check_outputs(arguments(np.random.default_rng(seed), [4, 1, 7], rejected, shift=shift))
 
 
 @case("CEE-3", shift=SHIFT, lengths=[(1, 1, 1), (5, 2)], reach=REACH)
 def test_the_bonus_token_follows(op: OpUnderTest, seed: int, shift: bool, lengths: tuple[int, ...]) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), lengths, p=1, shift=shift))
+    op.check_outputs(arguments(np.random.default_rng(seed), lengths, p=1, shift=shift))
 
 
 @case("CEE-4", shift=SHIFT, p=[2, 8], reach="parallel drafting")
 def test_mask_tokens(op: OpUnderTest, seed: int, shift: bool, p: int) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), [4, 1, 7], 1, p=p, shift=shift))
+    op.check_outputs(arguments(np.random.default_rng(seed), [4, 1, 7], 1, p=p, shift=shift))
 
 
 @case("CEE-5", shift=SHIFT, rejected=[(0, 3, 1), (4, 0, 4)], reach="drafts were rejected in the step before")
 def test_rejected_slots(op: OpUnderTest, seed: int, shift: bool, rejected: tuple[int, ...]) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), [5, 4, 6], np.array(rejected), shift=shift))
+    op.check_outputs(arguments(np.random.default_rng(seed), [5, 4, 6], np.array(rejected), shift=shift))
 
 
 @case("CEE-6", shift=SHIFT, reach=REACH)
 def test_positions_count_up(op: OpUnderTest, seed: int, shift: bool) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), [5, 4, 6], [1, 0, 3], p=3, shift=shift))
+    op.check_outputs(arguments(np.random.default_rng(seed), [5, 4, 6], [1, 0, 3], p=3, shift=shift))
 
 
 @case("CEE-7", shift=SHIFT, p=[1, 4], reach=REACH)
 def test_indices_of_new_tokens(op: OpUnderTest, seed: int, shift: bool, p: int) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), [5, 4, 6], [1, 0, 3], p=p, shift=shift))
+    op.check_outputs(arguments(np.random.default_rng(seed), [5, 4, 6], [1, 0, 3], p=p, shift=shift))
 
 
 @case("CEE-8", shift=SHIFT, reach="EAGLE maps hidden states")
 def test_the_hidden_state_mapping(op: OpUnderTest, seed: int, shift: bool) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), [5, 1, 6], [2, 0, 3], shift=shift))
+    op.check_outputs(arguments(np.random.default_rng(seed), [5, 1, 6], [2, 0, 3], shift=shift))
 
 
 @case("CEE-9", spare=[1, 40], shift=SHIFT, reach="drafting buffers are as long as the largest batch")
@@ -88,17 +88,17 @@ def test_slots_past_the_last_request(op: OpUnderTest, seed: int, spare: int, shi
     values = arguments(np.random.default_rng(seed), [5, 1, 6], shift=shift)
     slots = 12 + 3 * 2 - 3 * shift + spare
     names = [t.name for t in CONTRACT.outputs if t.shape[0] == CONTRACT.outputs[0].shape[0]]
-    op.agrees(values, shapes=dict.fromkeys(names, (slots,)))
+    op.check_outputs(values, shapes=dict.fromkeys(names, (slots,)))
 
 
 @case("CEE-9", check="no batch", shift=SHIFT)
 def test_no_batch(op: OpUnderTest, seed: int, shift: bool) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), [], shift=shift))
+    op.check_outputs(arguments(np.random.default_rng(seed), [], shift=shift))
 
 
 @case("CEE-10", lengths=[(1500, 3), (64, 65, 63)], shift=SHIFT, reach="a prefill is longer than a tile")
 def test_a_request_longer_than_a_tile(op: OpUnderTest, seed: int, lengths: tuple[int, ...], shift: bool) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), lengths, [1, 2] + [0] * (len(lengths) - 2), shift=shift))
+    op.check_outputs(arguments(np.random.default_rng(seed), lengths, [1, 2] + [0] * (len(lengths) - 2), shift=shift))
 
 
 @case(
@@ -108,20 +108,20 @@ def test_a_request_longer_than_a_tile(op: OpUnderTest, seed: int, lengths: tuple
 )
 def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
     values = arguments(np.random.default_rng(seed), [5, 1, 6], [2, 0, 3])
-    op.agrees(values, dtypes={} if ids == "production" else integers(CONTRACT, ids))
+    op.check_outputs(values, dtypes={} if ids == "production" else integers(CONTRACT, ids))
 
 
 @case("CEE-12", layout="gapped", shift=SHIFT)
 def test_strides(op: OpUnderTest, seed: int, shift: bool) -> None:
     layouts = dict.fromkeys((t.name for t in CONTRACT.tensors), "gapped")
-    op.agrees(arguments(np.random.default_rng(seed), [5, 1, 6], [2, 0, 3], shift=shift), layouts=layouts)
+    op.check_outputs(arguments(np.random.default_rng(seed), [5, 1, 6], [2, 0, 3], shift=shift), layouts=layouts)
 
 
 @case("CEE-1", mode="generated", shift=SHIFT, reach=REACH)
 def test_generated(op: OpUnderTest, seed: int, shift: bool) -> None:
     @explore(structures(CONTRACT, layouts=False, vocab=(1, 6)), 150, seed)
-    def check(drawn: Structure) -> None:
+    def check(drawn: DrawnCall) -> None:
         rng = np.random.default_rng(drawn.seed)
         lengths = np.array(drawn.counts, dtype=np.int64) + 1
         rejected = rng.integers(0, lengths) if len(lengths) else 0
-        op.agrees(arguments(rng, lengths, rejected, p=drawn.vocab, shift=shift))
+        op.check_outputs(arguments(rng, lengths, rejected, p=drawn.vocab, shift=shift))

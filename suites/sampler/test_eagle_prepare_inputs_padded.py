@@ -8,8 +8,8 @@ import numpy as np
 
 from verispec.cases import case
 from verispec.cases.batches import COUNTS
-from verispec.cases.exploring import Structure, explore, structures
-from verispec.judge import OpUnderTest, same
+from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
 from verispec.suites.sampler._rejection import integers
 
@@ -37,29 +37,29 @@ def random_arguments(rng: np.random.Generator, counts: Any) -> dict[str, Any]:
 
 @case("EPI-1", counts=["one", "even", "ragged", "wide", "longest"], reach=REACH)
 def test_rejected_tokens(op: OpUnderTest, seed: int, counts: str) -> None:
-    op.agrees(random_arguments(np.random.default_rng(seed), COUNTS[counts]))
+    op.check_outputs(random_arguments(np.random.default_rng(seed), COUNTS[counts]))
 
 
 @case("EPI-1", valid=["all", "one", "none"], reach=REACH)
 def test_extreme_counts(op: OpUnderTest, valid: str) -> None:
     """None is valid where a request was discarded."""
     counts = np.array([3, 1, 5])
-    op.agrees(arguments(counts, {"all": counts + 1, "one": [1, 1, 1], "none": [0, 0, 0]}[valid]))
+    op.check_outputs(arguments(counts, {"all": counts + 1, "one": [1, 1, 1], "none": [0, 0, 0]}[valid]))
 
 
 @case("EPI-2", valid=[0, 1, 5], reach=REACH)
 def test_without_drafts_nothing_is_rejected(op: OpUnderTest, valid: int) -> None:
-    op.agrees(arguments([0, 3, 0], [valid, 2, valid], [4, 0, 0]))
+    op.check_outputs(arguments([0, 3, 0], [valid, 2, valid], [4, 0, 0]))
 
 
 @case("EPI-3", counts=["ragged", "gaps"], reach=REACH)
 def test_the_index_to_sample_from(op: OpUnderTest, seed: int, counts: str) -> None:
-    op.agrees(random_arguments(np.random.default_rng(seed), COUNTS[counts]))
+    op.check_outputs(random_arguments(np.random.default_rng(seed), COUNTS[counts]))
 
 
 @case("EPI-4", first=[0, 1, 4], reach=REACH)
 def test_drafts_are_counted_from_the_request_before(op: OpUnderTest, first: int) -> None:
-    op.agrees(arguments([first, 2, 2], [1, 1, 3]))
+    op.check_outputs(arguments([first, 2, 2], [1, 1, 3]))
 
 
 @case("EPI-5", requests=["none", "fewer than rows"], reach="buffers are as long as the largest batch")
@@ -67,25 +67,25 @@ def test_rows_past_the_batch_are_left_alone(op: OpUnderTest, seed: int, requests
     values = random_arguments(np.random.default_rng(seed), COUNTS["ragged"])
     values["num_reqs"] = 0 if requests == "none" else 2
     rows = {"token_indices_to_sample_ptr": (4,), "num_rejected_tokens_gpu_ptr": (4,)}
-    op.agrees(values, shapes=rows)
+    op.check_outputs(values, shapes=rows)
 
 
 @case("EPI-6", ids=["int32", "int64", "mixed", "swapped"], reach=lambda p: REACH if p["ids"] == "int32" else None)
 def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
-    op.agrees(random_arguments(np.random.default_rng(seed), COUNTS["gaps"]), dtypes=integers(CONTRACT, ids))
+    op.check_outputs(random_arguments(np.random.default_rng(seed), COUNTS["gaps"]), dtypes=integers(CONTRACT, ids))
 
 
 @case("EPI-7", layout="gapped")
 def test_strides(op: OpUnderTest, seed: int) -> None:
     layouts = dict.fromkeys((t.name for t in CONTRACT.tensors), "gapped")
-    op.agrees(random_arguments(np.random.default_rng(seed), COUNTS["gaps"]), layouts=layouts)
+    op.check_outputs(random_arguments(np.random.default_rng(seed), COUNTS["gaps"]), layouts=layouts)
 
 
 @case("EPI-1", mode="generated", reach=REACH)
 def test_generated(op: OpUnderTest, seed: int) -> None:
     @explore(structures(CONTRACT, layouts=False), 150, seed)
-    def check(drawn: Structure) -> None:
-        op.agrees(random_arguments(np.random.default_rng(drawn.seed), drawn.counts))
+    def check(drawn: DrawnCall) -> None:
+        op.check_outputs(random_arguments(np.random.default_rng(drawn.seed), drawn.counts))
 
 
 @case("EPI-3", relation="split", reach=REACH)
@@ -97,4 +97,4 @@ def test_requests_do_not_see_each_other(op: OpUnderTest, seed: int) -> None:
     alone = [
         op.call(arguments([c], [v]))[1]["num_rejected_tokens_gpu_ptr"][0] for c, v in zip(counts, valid, strict=True)
     ]
-    same("each request alone", whole, np.array(alone))
+    assert_same("each request alone", whole, np.array(alone))

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from verispec.cases import case
-from verispec.cases.exploring import Structure, explore, structures
-from verispec.judge import OpUnderTest, same
+from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
 from verispec.suites.sampler._rejection import integers
 
@@ -45,20 +45,20 @@ def positions_of(rng: np.random.Generator, b: int) -> Any:
 @case("ESM-1", b=[1, 5, 257], reach=REACH)
 def test_the_next_position(op: OpUnderTest, seed: int, b: int) -> None:
     rng = np.random.default_rng(seed)
-    op.agrees(arguments(rng, rng.integers(0, LIMIT - 1, size=b)))
+    op.check_outputs(arguments(rng, rng.integers(0, LIMIT - 1, size=b)))
 
 
 @case("ESM-2", at=["last", "limit", "far past"], reach="a request drafts on to its last position")
 def test_past_the_limit(op: OpUnderTest, seed: int, at: str) -> None:
     """The request at its end stands between two that go on."""
     position = {"last": LIMIT - 1, "limit": LIMIT, "far past": LIMIT + 1000}[at]
-    op.agrees(arguments(np.random.default_rng(seed), [3, position, LIMIT - 2]))
+    op.check_outputs(arguments(np.random.default_rng(seed), [3, position, LIMIT - 2]))
 
 
 @case("ESM-3", position=[0, BLOCK - 2, BLOCK - 1, BLOCK, LIMIT - 2], reach=REACH)
 def test_the_slot(op: OpUnderTest, seed: int, position: int) -> None:
     """Positions on both sides of a block's end."""
-    op.agrees(arguments(np.random.default_rng(seed), [position, 5, position]))
+    op.check_outputs(arguments(np.random.default_rng(seed), [position, 5, position]))
 
 
 @case("ESM-3", block_size=[1, 7, 128], check="block size", reach=REACH)
@@ -66,20 +66,22 @@ def test_any_block_size(op: OpUnderTest, seed: int, block_size: int) -> None:
     rng = np.random.default_rng(seed)
     columns = -(-LIMIT // block_size)
     table = rng.permutation(3 * columns).reshape(3, columns)
-    op.agrees(arguments(rng, [0, 30, 62], block_table_ptr=table, block_size=block_size, n_blocks_per_req=columns))
+    op.check_outputs(
+        arguments(rng, [0, 30, 62], block_table_ptr=table, block_size=block_size, n_blocks_per_req=columns)
+    )
 
 
 @case("ESM-4", length=["grows", "at the limit"], reach=REACH)
 def test_the_sequence_length(op: OpUnderTest, seed: int, length: str) -> None:
     values = arguments(np.random.default_rng(seed), [4, 9, 20])
-    op.agrees({**values, "seq_lens_ptr": [5, 10, 21] if length == "grows" else [LIMIT, LIMIT, LIMIT - 1]})
+    op.check_outputs({**values, "seq_lens_ptr": [5, 10, 21] if length == "grows" else [LIMIT, LIMIT, LIMIT - 1]})
 
 
 @case("ESM-5", rows=[1, 7], b=[0, 3], on="cuda", reach="batches are padded to the size of a captured graph")
 def test_padding_rows(op: OpUnderTest, seed: int, rows: int, b: int) -> None:
     rng = np.random.default_rng(seed)
     longer = {"out_clamped_positions_ptr": (b + rows,)}
-    op.agrees(arguments(rng, positions_of(rng, b), rows), shapes=longer)
+    op.check_outputs(arguments(rng, positions_of(rng, b), rows), shapes=longer)
 
 
 @case("ESM-6", columns=[1, 3])
@@ -87,7 +89,7 @@ def test_a_block_past_the_table(op: OpUnderTest, seed: int, columns: int) -> Non
     """The table covers less than the limit: what lies behind the row must not be read."""
     rng = np.random.default_rng(seed)
     table = rng.permutation(3 * columns).reshape(3, columns) + 1
-    op.agrees(arguments(rng, [columns * BLOCK - 1, 60, 2], block_table_ptr=table, n_blocks_per_req=columns))
+    op.check_outputs(arguments(rng, [columns * BLOCK - 1, 60, 2], block_table_ptr=table, n_blocks_per_req=columns))
 
 
 @case("ESM-7", b=[1, 5], reach="the proposer passes one buffer as both")
@@ -99,30 +101,32 @@ def test_positions_advance_in_place(op: OpUnderTest, seed: int, b: int) -> None:
     op.run(
         {**values, "out_slot_mapping_ptr": np.full(b, -5)}, positions_ptr=positions, out_clamped_positions_ptr=positions
     )
-    same("positions advanced in place", apart["out_clamped_positions_ptr"], positions.cpu().numpy())
+    assert_same("positions advanced in place", apart["out_clamped_positions_ptr"], positions.cpu().numpy())
 
 
 @case("ESM-8", position=[-2, -(2**31)])
 def test_a_negative_position_never_indexes(op: OpUnderTest, seed: int, position: int) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), [3, position, 5]))
+    op.check_outputs(arguments(np.random.default_rng(seed), [3, position, 5]))
 
 
 @case("ESM-9", block=[2**27 + 5, 2**31 - 1])
 def test_slots_past_2_to_the_31(op: OpUnderTest, seed: int, block: int) -> None:
-    op.agrees(arguments(np.random.default_rng(seed), [3, 20], block_table_ptr=np.full((2, LIMIT // BLOCK), block)))
+    op.check_outputs(
+        arguments(np.random.default_rng(seed), [3, 20], block_table_ptr=np.full((2, LIMIT // BLOCK), block))
+    )
 
 
 @case("ESM-10", layout="padded", reach="the block table of a batch is the head of a larger one")
 def test_the_row_stride_of_the_block_table(op: OpUnderTest, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    op.agrees(arguments(rng, positions_of(rng, 5)), layouts={"block_table_ptr": "padded"})
+    op.check_outputs(arguments(rng, positions_of(rng, 5)), layouts={"block_table_ptr": "padded"})
 
 
 @case("ESM-11", layout=["gapped", "transposed"])
 def test_inner_strides(op: OpUnderTest, seed: int, layout: str) -> None:
     rng = np.random.default_rng(seed)
     layouts = dict.fromkeys((t.name for t in CONTRACT.tensors), layout)
-    op.agrees(arguments(rng, positions_of(rng, 5)), layouts=layouts)
+    op.check_outputs(arguments(rng, positions_of(rng, 5)), layouts=layouts)
 
 
 @case(
@@ -132,15 +136,17 @@ def test_inner_strides(op: OpUnderTest, seed: int, layout: str) -> None:
 )
 def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
     rng = np.random.default_rng(seed)
-    op.agrees(arguments(rng, positions_of(rng, 5)), dtypes={} if ids == "production" else integers(CONTRACT, ids))
+    op.check_outputs(
+        arguments(rng, positions_of(rng, 5)), dtypes={} if ids == "production" else integers(CONTRACT, ids)
+    )
 
 
 @case("ESM-1", mode="generated", reach=REACH)
 def test_generated(op: OpUnderTest, seed: int) -> None:
     @explore(structures(CONTRACT, layouts=False), 150, seed)
-    def check(drawn: Structure) -> None:
+    def check(drawn: DrawnCall) -> None:
         rng = np.random.default_rng(drawn.seed)
-        op.agrees(arguments(rng, rng.integers(0, LIMIT + 2, size=len(drawn.counts))))
+        op.check_outputs(arguments(rng, rng.integers(0, LIMIT + 2, size=len(drawn.counts))))
 
 
 @case("ESM-3", relation="injective", reach=REACH)
@@ -152,4 +158,4 @@ def test_slots_of_one_sequence_are_distinct(op: OpUnderTest, seed: int) -> None:
     for position in range(LIMIT - 1):
         values["positions_ptr"] = np.array([position, position])
         slots += op.call(values)[1]["out_slot_mapping_ptr"].tolist()
-    same("slots are distinct", len(slots), len(set(slots)))
+    assert_same("slots are distinct", len(slots), len(set(slots)))

@@ -9,8 +9,8 @@ import numpy as np
 
 from verispec.cases import case
 from verispec.cases.batches import COUNTS, Array
-from verispec.cases.exploring import Structure, explore, structures
-from verispec.judge import OpUnderTest, same
+from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
 
 CONTRACT = contracts.load("expand_batch_to_tokens")
@@ -44,7 +44,7 @@ def check(op: OpUnderTest, dtype: str, input_: Any, counts: Any, replace: Any = 
         "MAX_NUM_TOKENS": 128,
     }
     dtypes = {"input_ptr": dtype, "output_ptr": dtype, **options.pop("dtypes", {})}
-    op.agrees(arguments, dtypes=dtypes, shapes={"output_ptr": (total,)}, **options)
+    op.check_outputs(arguments, dtypes=dtypes, shapes={"output_ptr": (total,)}, **options)
 
 
 @case("EXP-1", counts=["one", "even", "ragged", "wide", "longest"], dtype=DTYPES, reach=reach)
@@ -110,7 +110,7 @@ def test_past_the_last_count_nothing_is_written(op: OpUnderTest, seed: int, dtyp
 @case("EXP-1", mode="generated", dtype=DTYPES, reach=reach)
 def test_generated(op: OpUnderTest, seed: int, dtype: str) -> None:
     @explore(structures(CONTRACT, layouts=False), 100, seed)
-    def check_drawn(drawn: Structure) -> None:
+    def check_drawn(drawn: DrawnCall) -> None:
         rng = np.random.default_rng(drawn.seed)
         check(op, dtype, values(rng, dtype, len(drawn.counts)), drawn.counts)
 
@@ -121,7 +121,7 @@ def test_requests_do_not_see_each_other(op: OpUnderTest, seed: int, dtype: str) 
     input_ = values(rng, dtype, 7)
     whole = expand(op, dtype, input_, COUNTS["gaps"])
     parts = [expand(op, dtype, input_[b : b + 1], COUNTS["gaps"][b : b + 1]) for b in range(7)]
-    same("the requests one by one", whole, np.concatenate(parts))
+    assert_same("the requests one by one", whole, np.concatenate(parts))
 
 
 def expand(op: OpUnderTest, dtype: str, input_: Array, counts: Any) -> Array:

@@ -23,7 +23,7 @@ def check(op: OpUnderTest, seed: int, counts: str, sampled: str = "random", colu
         "num_sampled": num_sampled,
         "cu_num_logits": np.concatenate(([0], np.cumsum(rows))),
     }
-    op.agrees(values, shapes={"flat_sampled": (int(rows.sum()) + 3,)}, **options)
+    op.check_outputs(values, shapes={"flat_sampled": (int(rows.sum()) + 3,)}, **options)
 
 
 @case("FLS-1", counts=list(COUNTS), sampled=["random", "all"], reach=REACH)
@@ -48,7 +48,7 @@ def test_a_count_that_is_too_large(op: OpUnderTest, seed: int) -> None:
         "num_sampled": np.array([6, 9]),
         "cu_num_logits": np.array([0, 2, 5]),
     }
-    op.agrees(values, shapes={"flat_sampled": (8,)})
+    op.check_outputs(values, shapes={"flat_sampled": (8,)})
 
 
 @case("FLS-4", layout=["gapped", "padded", "transposed"])

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from verispec.cases import case
-from verispec.cases.exploring import Structure, explore, structures
 from verispec.cases.request_state import Array, normal
-from verispec.judge import OpUnderTest, same, sparse_zeros
+from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.judge import OpUnderTest, assert_same, sparse_zeros
 from verispec.reference import contracts
 from verispec.reference.oracle.gumbel_sample import scores
 from verispec.suites.sampler._request_state import layouts, widths
@@ -80,7 +80,7 @@ def within(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
 
 
 def check(op: OpUnderTest, values: dict[str, Any], **options: Any) -> Array:
-    tokens: Array = op.agrees(values, compare={"sampled": within}, **options)["sampled"]
+    tokens: Array = op.check_outputs(values, compare={"sampled": within}, **options)["sampled"]
     return tokens
 
 
@@ -123,8 +123,8 @@ def test_drafts_have_numbers_of_their_own(op: OpUnderTest, seed: int) -> None:
     target = check(op, values)
     draft = check(op, values | {"is_drafting": True})
     later = check(op, values | {"is_drafting": True, "logits_cache_col": np.ones(8)})
-    same("at least 7 of 8 drafts differ from the target's tokens", True, int((target != draft).sum()) >= 7)
-    same("at least 7 of 8 drafts of another step differ", True, int((later != draft).sum()) >= 7)
+    assert_same("at least 7 of 8 drafts differ from the target's tokens", True, int((target != draft).sum()) >= 7)
+    assert_same("at least 7 of 8 drafts of another step differ", True, int((later != draft).sum()) >= 7)
 
 
 @case("GUM-5", draw=DRAWS, reach="draft_sample_method=probabilistic")
@@ -203,21 +203,21 @@ def test_rows_past_2_to_the_31(op: OpUnderTest, seed: int) -> None:
     logits.copy_(torch.as_tensor(values["logits"]))
     cache = sparse_zeros(states * 2, LARGE, torch.float32, op.device).view(states, 2, LARGE)
     got = op.run(near | far, logits=logits, logits_cache=cache)["sampled"]
-    same("the tokens", np.zeros(2, bool), within(expected, got, values))
-    same("the cached logits", values["logits"], cache[[0, states - 1], 1].cpu().numpy())
+    assert_same("the tokens", np.zeros(2, bool), within(expected, got, values))
+    assert_same("the cached logits", values["logits"], cache[[0, states - 1], 1].cpu().numpy())
 
 
 @case("GUM-1", mode="generated", draw=DRAWS, reach=REACH)
 def test_generated_rows(op: OpUnderTest, seed: int, draw: str) -> None:
     @explore(structures(CONTRACT, layouts=False), 100, seed)
-    def check_drawn(drawn: Structure) -> None:
+    def check_drawn(drawn: DrawnCall) -> None:
         check(op, arguments(drawn.seed, draw, drawn.vocab, rows=len(drawn.counts)))
 
 
 @case("GUM-9", mode="generated", draw=DRAWS)
 def test_generated_dtypes_and_layouts(op: OpUnderTest, seed: int, draw: str) -> None:
     @explore(structures(CONTRACT, same=(("logits", "logits_cache"),)), 100, seed)
-    def check_drawn(drawn: Structure) -> None:
+    def check_drawn(drawn: DrawnCall) -> None:
         values = cached(arguments(drawn.seed, draw, drawn.vocab, rows=len(drawn.counts)), drawn.seed)
         values["pos"] %= 2**31
         check(op, values, dtypes=drawn.dtypes, layouts=drawn.layouts)
@@ -229,4 +229,4 @@ def test_a_row_alone_is_what_it_is_in_a_batch(op: OpUnderTest, seed: int) -> Non
     together = check(op, values)
     for row in range(6):
         one = {name: values[name][row : row + 1] for name in ("logits", "expanded_idx_mapping", "pos")}
-        same("the row's token", together[row : row + 1], check(op, values | one))
+        assert_same("the row's token", together[row : row + 1], check(op, values | one))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.exploring import Structure, explore, structures
 from verispec.cases.request_state import Array
-from verispec.judge import OpUnderTest, same
+from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
 from verispec.reference.oracle.philox import Draw, word
 from verispec.suites.sampler._request_state import layouts
@@ -53,7 +53,7 @@ def key_of(seed: int) -> tuple[int, int]:
 
 @case("PHX-1", counters=[1, 255, 1000], reach=REACH)
 def test_random_counters(op: OpUnderTest, seed: int, counters: int) -> None:
-    op.agrees(random_words(seed, counters))
+    op.check_outputs(random_words(seed, counters))
 
 
 @case("PHX-1", check="every bit of counter and key", reach=REACH)
@@ -63,15 +63,15 @@ def test_every_bit_counts(op: OpUnderTest, seed: int) -> None:
     for bit in range(192):
         words, column = (counter, bit // 32) if bit < 128 else (key, bit // 32 - 4)
         words[bit, column] ^= 1 << bit % 32
-    got = op.agrees({"counter": counter, "key": key})["words"]
-    same("a flipped bit gives other words", 193, len(np.unique(got, axis=0)))
+    got = op.check_outputs({"counter": counter, "key": key})["words"]
+    assert_same("a flipped bit gives other words", 193, len(np.unique(got, axis=0)))
 
 
 @case("PHX-2", vector=list(KNOWN), reach=REACH)
 def test_known_answers(op: OpUnderTest, vector: str) -> None:
     counter, key, answer = KNOWN[vector]
     got = op.call({"counter": [counter], "key": [key]})[1]["words"]
-    same("the published answer", [list(answer)], got)
+    assert_same("the published answer", [list(answer)], got)
 
 
 @case("PHX-3", draw=["target", "draft", "accept"], width=list(SEEDS), reach=REACH)
@@ -82,7 +82,7 @@ def test_the_layout_of_a_draw(op: OpUnderTest, draw: str, width: str) -> None:
     counters = [counter_of(kind, step, pos, block) for step, pos, block in places]
     got = op.call({"counter": counters, "key": [key_of(key)] * len(counters)})[1]["words"]
     expected = [[word(key, pos, step, kind, 4 * block + lane) for lane in range(4)] for step, pos, block in places]
-    same("word lane % 4 of counter lane // 4", expected, got)
+    assert_same("word lane % 4 of counter lane // 4", expected, got)
 
 
 @case("PHX-4", width=list(SEEDS), reach=REACH)
@@ -95,32 +95,32 @@ def test_draws_never_meet(op: OpUnderTest, width: str) -> None:
         for pos in POSITIONS
         for block in (0, 1, 37_983)
     ]
-    got = op.agrees({"counter": counters, "key": [key_of(SEEDS[width])] * len(counters)})["words"]
-    same("every counter has words of its own", len(counters), len(np.unique(got, axis=0)))
+    got = op.check_outputs({"counter": counters, "key": [key_of(SEEDS[width])] * len(counters)})["words"]
+    assert_same("every counter has words of its own", len(counters), len(np.unique(got, axis=0)))
 
 
 @case("PHX-5", end=list(EXTREMES), reach=REACH)
 def test_the_ends_of_the_range(op: OpUnderTest, end: str) -> None:
     """Words so near 0 and 2^32 that 24 bits of them, or a sign, would give 0, 1 or less."""
     first, lane, expected = EXTREMES[end]
-    words = op.agrees({"counter": [(first, 0, 0, 0)], "key": [(0, 0)]})["words"]
-    same("the whole word", expected, words[0, lane])
+    words = op.check_outputs({"counter": [(first, 0, 0, 0)], "key": [(0, 0)]})["words"]
+    assert_same("the whole word", expected, words[0, lane])
     uniform = (words + 0.5) * 2.0**-32
-    same("above 0 and below 1", True, bool(np.all((uniform > 0) & (uniform < 1))))
+    assert_same("above 0 and below 1", True, bool(np.all((uniform > 0) & (uniform < 1))))
 
 
 @case("PHX-6", layout=["gapped", "padded", "transposed"])
 def test_strides(op: OpUnderTest, seed: int, layout: str) -> None:
-    op.agrees(random_words(seed, 33), layouts=layouts(op, layout))
+    op.check_outputs(random_words(seed, 33), layouts=layouts(op, layout))
 
 
 @case("PHX-6", counters=0)
 def test_no_counters(op: OpUnderTest) -> None:
-    op.agrees({"counter": np.zeros((0, 4)), "key": np.zeros((0, 2))})
+    op.check_outputs({"counter": np.zeros((0, 4)), "key": np.zeros((0, 2))})
 
 
 @case("PHX-6", mode="generated")
 def test_generated(op: OpUnderTest, seed: int) -> None:
     @explore(structures(CONTRACT), 150, seed)
-    def check_drawn(drawn: Structure) -> None:
-        op.agrees(random_words(drawn.seed, sum(drawn.counts)), layouts=drawn.layouts)
+    def check_drawn(drawn: DrawnCall) -> None:
+        op.check_outputs(random_words(drawn.seed, sum(drawn.counts)), layouts=drawn.layouts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verispec.cases import case
-from verispec.judge import OpUnderTest, same
+from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, layouts, verify, widths
 
 
@@ -131,4 +131,4 @@ def test_states_may_lie_anywhere(op: OpUnderTest, seed: int) -> None:
     for name in ("idx_mapping", "expanded_idx_mapping"):
         states = getattr(requests, name)
         setattr(requests, name, np.where(states < 0, -1, order[states]))
-    same("the accepted drafts", first, verify(op, requests)["num_accepted"])
+    assert_same("the accepted drafts", first, verify(op, requests)["num_accepted"])

@@ -9,7 +9,7 @@ import numpy as np
 
 from verispec.cases import case
 from verispec.cases.batches import COUNTS, Batch, random_batch
-from verispec.cases.exploring import Structure, explore, structures
+from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import OpUnderTest
 from verispec.reference import contracts
 from verispec.suites.sampler._rejection import (
@@ -41,21 +41,21 @@ def accept_until(batch: Batch, at: int) -> None:
 
 @case("RGS-1", counts=["one", "even", "ragged", "gaps", "wide", "longest"], reach=REACH)
 def test_the_argmax_while_drafts_match(op: OpUnderTest, seed: int, counts: str) -> None:
-    op.agrees(greedy_arguments(rng_batch(seed, counts)))
+    op.check_outputs(greedy_arguments(rng_batch(seed, counts)))
 
 
 @case("RGS-2", at=[0, 1, 4], reach=REACH)
 def test_the_first_mismatch_ends_the_request(op: OpUnderTest, seed: int, at: int) -> None:
     batch = rng_batch(seed, "ragged")
     accept_until(batch, at)
-    op.agrees(greedy_arguments(batch))
+    op.check_outputs(greedy_arguments(batch))
 
 
 @case("RGS-3", counts=["one", "ragged", "gaps", "longest"], reach=REACH)
 def test_bonus_after_the_last_accepted_draft(op: OpUnderTest, seed: int, counts: str) -> None:
     batch = rng_batch(seed, counts)
     batch.argmax[:] = batch.draft_token_ids
-    op.agrees(greedy_arguments(batch))
+    op.check_outputs(greedy_arguments(batch))
 
 
 @case("RGS-3", check="last rejected", reach=REACH)
@@ -64,19 +64,19 @@ def test_no_bonus_when_the_last_draft_is_rejected(op: OpUnderTest, seed: int) ->
     batch.argmax[:] = batch.draft_token_ids
     last = batch.cu - 1
     batch.argmax[last] = (batch.argmax[last] + 1) % batch.vocab
-    op.agrees(greedy_arguments(batch))
+    op.check_outputs(greedy_arguments(batch))
 
 
 @case("RGS-4", counts=["gaps", "none"], reach=REACH)
 def test_a_request_without_drafts_receives_its_bonus(op: OpUnderTest, seed: int, counts: str) -> None:
-    op.agrees(greedy_arguments(rng_batch(seed, counts)))
+    op.check_outputs(greedy_arguments(rng_batch(seed, counts)))
 
 
 @case("RGS-5", mode=["standard", "synthetic"], reach=MIXED_REACH)
 def test_rows_that_are_not_greedy_keep_what_was_there(op: OpUnderTest, seed: int, mode: str) -> None:
     batch = rng_batch(seed, "gaps")
     batch.is_greedy[:] = [True, False, True, False, True, True, False]
-    op.agrees(greedy_arguments(batch, rates=np.full(batch.most, 0.5) if mode == "synthetic" else None))
+    op.check_outputs(greedy_arguments(batch, rates=np.full(batch.most, 0.5) if mode == "synthetic" else None))
 
 
 @case("RGS-6", counts=["one", "gaps"], mode=["standard", "synthetic"], reach="all requests of the batch are greedy")
@@ -84,7 +84,7 @@ def test_without_flags_every_request_is_greedy(op: OpUnderTest, seed: int, count
     batch = rng_batch(seed, counts)
     rates = np.full(batch.most, 0.5) if mode == "synthetic" else None
     uniform = batch.uniform if mode == "synthetic" else None
-    op.agrees(greedy_arguments(batch, rates=rates, is_greedy_ptr=None, uniform_probs_ptr=uniform))
+    op.check_outputs(greedy_arguments(batch, rates=rates, is_greedy_ptr=None, uniform_probs_ptr=uniform))
 
 
 @case("RGS-7", place=["first row", "first", "middle", "last"], reach=PLACEHOLDER_REACH)
@@ -92,13 +92,13 @@ def test_a_placeholder_is_rejected(op: OpUnderTest, seed: int, place: str) -> No
     batch = rng_batch(seed, "ragged")
     batch.argmax[:] = batch.draft_token_ids
     batch.draft_token_ids[{"first row": 0, "first": 4, "middle": 6, "last": 8}[place]] = -1
-    op.agrees(greedy_arguments(batch))
+    op.check_outputs(greedy_arguments(batch))
 
 
 @case("RGS-8", counts=["one", "ragged", "gaps", "longest"], reach=SYNTHETIC_REACH)
 def test_synthetic_mode_accepts_by_rate(op: OpUnderTest, seed: int, counts: str) -> None:
     batch = rng_batch(seed, counts)
-    op.agrees(greedy_arguments(batch, rates=np.linspace(0.9, 0.3, batch.most)))
+    op.check_outputs(greedy_arguments(batch, rates=np.linspace(0.9, 0.3, batch.most)))
 
 
 @case("RGS-8", u=["equal", "below", "zero rate", "unit rate"], reach=SYNTHETIC_REACH)
@@ -106,14 +106,14 @@ def test_synthetic_mode_is_strict(op: OpUnderTest, seed: int, u: str) -> None:
     value, rate = {"equal": (0.5, 0.5), "below": (0.25, 0.5), "zero rate": (0.0, 0.0), "unit rate": (0.99, 1.0)}[u]
     batch = rng_batch(seed, "ragged")
     batch.uniform[:] = value
-    op.agrees(greedy_arguments(batch, rates=np.full(batch.most, rate)))
+    op.check_outputs(greedy_arguments(batch, rates=np.full(batch.most, rate)))
 
 
 @case("RGS-9", token=[-1, -2], reach=PLACEHOLDER_REACH)
 def test_a_negative_draft_is_never_emitted_in_synthetic_mode(op: OpUnderTest, seed: int, token: int) -> None:
     batch = rng_batch(seed, "ragged")
     batch.draft_token_ids[[0, 5, 10]] = token
-    op.agrees(greedy_arguments(batch, rates=np.ones(batch.most)))
+    op.check_outputs(greedy_arguments(batch, rates=np.ones(batch.most)))
 
 
 @case("RGS-10", above=["2^-30", "2^-50"])
@@ -121,7 +121,7 @@ def test_u_is_compared_in_its_own_precision(op: OpUnderTest, seed: int, above: s
     """The rate is one half; u is a little less, which float32 rounds to one half."""
     batch = rng_batch(seed, "even")
     batch.uniform[:] = 0.5 - (2.0**-30 if above == "2^-30" else 2.0**-50)
-    op.agrees(greedy_arguments(batch, rates=np.full(batch.most, 0.5)))
+    op.check_outputs(greedy_arguments(batch, rates=np.full(batch.most, 0.5)))
 
 
 @case("RGS-11", nan=["u", "rate"])
@@ -132,18 +132,18 @@ def test_nan_rejects_in_synthetic_mode(op: OpUnderTest, seed: int, nan: str) -> 
         batch.uniform[[0, 5]] = np.nan
     else:
         rates[1] = np.nan
-    op.agrees(greedy_arguments(batch, rates=rates))
+    op.check_outputs(greedy_arguments(batch, rates=rates))
 
 
 @case("RGS-12", layout=["gapped", "padded", "transposed"])
 def test_strides(op: OpUnderTest, seed: int, layout: str) -> None:
     layouts = dict.fromkeys((t.name for t in CONTRACT.tensors), layout)
-    op.agrees(greedy_arguments(rng_batch(seed, "gaps")), layouts=layouts)
+    op.check_outputs(greedy_arguments(rng_batch(seed, "gaps")), layouts=layouts)
 
 
 @case("RGS-13", counts=["none", "empty"], reach="the first step after a prefill has no drafts")
 def test_no_drafts_at_all(op: OpUnderTest, seed: int, counts: str) -> None:
-    op.agrees(greedy_arguments(rng_batch(seed, counts)))
+    op.check_outputs(greedy_arguments(rng_batch(seed, counts)))
 
 
 def width_reach(params: Mapping[str, Any]) -> str | None:
@@ -153,26 +153,26 @@ def width_reach(params: Mapping[str, Any]) -> str | None:
 @case("RGS-14", ids=["production", "int32", "int64", "mixed", "swapped"], reach=width_reach)
 def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
     dtypes = {} if ids == "production" else integers(CONTRACT, ids)
-    op.agrees(greedy_arguments(rng_batch(seed, "gaps")), dtypes=dtypes)
+    op.check_outputs(greedy_arguments(rng_batch(seed, "gaps")), dtypes=dtypes)
 
 
 @case("RGS-1", mode="generated", rates=["standard", "synthetic"], reach=REACH)
 def test_generated_batches(op: OpUnderTest, seed: int, rates: str) -> None:
     @explore(structures(CONTRACT, layouts=False), 150, seed)
-    def check(drawn: Structure) -> None:
+    def check(drawn: DrawnCall) -> None:
         rng = np.random.default_rng(drawn.seed)
         batch = random_batch(rng, drawn.counts, drawn.vocab, greedy=0.7)
-        op.agrees(greedy_arguments(batch, rates=rng.random(batch.most) if rates == "synthetic" else None))
+        op.check_outputs(greedy_arguments(batch, rates=rng.random(batch.most) if rates == "synthetic" else None))
 
 
 @case("RGS-12", mode="generated", rates=["standard", "synthetic"])
 def test_generated_dtypes_and_layouts(op: OpUnderTest, seed: int, rates: str) -> None:
     @explore(structures(CONTRACT), 150, seed)
-    def check(drawn: Structure) -> None:
+    def check(drawn: DrawnCall) -> None:
         rng = np.random.default_rng(drawn.seed)
         batch = random_batch(rng, drawn.counts, drawn.vocab, greedy=0.7)
         values = greedy_arguments(batch, rates=rng.random(batch.most) if rates == "synthetic" else None)
-        op.agrees(values, dtypes=drawn.dtypes, layouts=drawn.layouts)
+        op.check_outputs(values, dtypes=drawn.dtypes, layouts=drawn.layouts)
 
 
 @case("RGS-1", relation=["permuted", "split"], reach=REACH)

@@ -9,8 +9,8 @@ import numpy as np
 
 from verispec.cases import case
 from verispec.cases.batches import COUNTS, Batch, random_batch
-from verispec.cases.exploring import Structure, explore, structures
-from verispec.judge import OpUnderTest, same, sparse_zeros
+from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.judge import OpUnderTest, assert_same, sparse_zeros
 from verispec.reference import contracts
 from verispec.suites.sampler._rejection import (
     REACH,
@@ -52,24 +52,24 @@ def one(p: Any, q: Any, u: float, token: int = 0) -> dict[str, Any]:
 
 @case("RRS-1", counts=["one", "even", "ragged", "gaps", "wide", "longest"], reach=REACH)
 def test_accepts_while_the_ratio_reaches_u(op: OpUnderTest, seed: int, counts: str) -> None:
-    op.agrees(random_arguments(rng_batch(seed, counts, "present")))
+    op.check_outputs(random_arguments(rng_batch(seed, counts, "present")))
 
 
 @case("RRS-1", ratio=["equal", "above", "below"], reach=REACH)
 def test_equality_accepts(op: OpUnderTest, ratio: str) -> None:
     """p = 1/4 and q = 1/2 divide without rounding in any format."""
     u = {"equal": 0.5, "above": 0.5 - 2**-10, "below": 0.5 + 2**-10}[ratio]
-    op.agrees(one([0.25, 0.5, 0.25], [0.5, 0.25, 0.25], u))
+    op.check_outputs(one([0.25, 0.5, 0.25], [0.5, 0.25, 0.25], u))
 
 
 @case("RRS-1", check="vocabulary", vocab=[3, 127, 8193, 151936], reach=REACH)
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
-    op.agrees(random_arguments(rng_batch(seed, "ragged", "present", vocab)))
+    op.check_outputs(random_arguments(rng_batch(seed, "ragged", "present", vocab)))
 
 
 @case("RRS-2", counts=["one", "ragged", "gaps", "longest"], reach=REACH)
 def test_without_draft_probabilities(op: OpUnderTest, seed: int, counts: str) -> None:
-    op.agrees(random_arguments(rng_batch(seed, counts, "absent")))
+    op.check_outputs(random_arguments(rng_batch(seed, counts, "absent")))
 
 
 @case("RRS-3", draft=DRAFT, at=[0, 1, 4], reach=REACH)
@@ -77,7 +77,7 @@ def test_recovered_token_ends_the_request(op: OpUnderTest, seed: int, draft: str
     """Certain acceptance before position `at`, certain rejection there, certain acceptance after it."""
     batch = random_batch(np.random.default_rng(seed), (2, 5, 1), 11, draft=draft == "present")
     force(batch, np.arange(batch.tokens) != 2 + at)
-    op.agrees(random_arguments(batch))
+    op.check_outputs(random_arguments(batch))
 
 
 def force(batch: Batch, accepted: Any) -> None:
@@ -93,7 +93,7 @@ def force(batch: Batch, accepted: Any) -> None:
 def test_bonus_after_the_last_accepted_draft(op: OpUnderTest, seed: int, draft: str, counts: str) -> None:
     batch = rng_batch(seed, counts, draft)
     force(batch, True)
-    op.agrees(random_arguments(batch))
+    op.check_outputs(random_arguments(batch))
 
 
 @case("RRS-4", check="last rejected", draft=DRAFT, reach=REACH)
@@ -101,19 +101,19 @@ def test_no_bonus_when_the_last_draft_is_rejected(op: OpUnderTest, seed: int, dr
     batch = rng_batch(seed, "ragged", draft)
     last = np.isin(np.arange(batch.tokens), batch.cu - 1)
     force(batch, ~last)
-    op.agrees(random_arguments(batch))
+    op.check_outputs(random_arguments(batch))
 
 
 @case("RRS-5", counts=["gaps", "none"], reach=REACH)
 def test_a_request_without_drafts_receives_its_bonus(op: OpUnderTest, seed: int, counts: str) -> None:
-    op.agrees(random_arguments(rng_batch(seed, counts, "present")))
+    op.check_outputs(random_arguments(rng_batch(seed, counts, "present")))
 
 
 @case("RRS-6", draft=DRAFT, reach="greedy and sampled requests share batches")
 def test_greedy_rows_keep_what_was_there(op: OpUnderTest, seed: int, draft: str) -> None:
     batch = rng_batch(seed, "gaps", draft)
     batch.is_greedy[:] = [False, True, False, True, False, True, True]
-    op.agrees(random_arguments(batch))
+    op.check_outputs(random_arguments(batch))
 
 
 @case("RRS-7", draft=DRAFT, place=["first", "middle", "last", "first row"], reach=PLACEHOLDER_REACH)
@@ -125,7 +125,7 @@ def test_a_placeholder_is_rejected(op: OpUnderTest, seed: int, draft: str, place
     batch.draft_token_ids[position] = -1
     batch.target_probs[:, -1] = 1.0
     batch.uniform[position] = 1e-9
-    op.agrees(random_arguments(batch))
+    op.check_outputs(random_arguments(batch))
 
 
 @case("RRS-7", token=[-2, -(2**31)], draft=DRAFT, check="any negative id")
@@ -133,14 +133,14 @@ def test_any_negative_id_is_rejected(op: OpUnderTest, seed: int, draft: str, tok
     """Within the buffer for -2, so that an implementation that indexes reads instead of crashing."""
     batch = rng_batch(seed, "ragged", draft)
     batch.draft_token_ids[6] = token
-    op.agrees(random_arguments(batch))
+    op.check_outputs(random_arguments(batch))
 
 
 @case("RRS-7", mode="synthetic", reach=PLACEHOLDER_REACH)
 def test_a_placeholder_is_rejected_in_synthetic_mode(op: OpUnderTest, seed: int) -> None:
     batch = rng_batch(seed, "ragged", "present")
     batch.draft_token_ids[[0, 5, 10]] = -1
-    op.agrees(random_arguments(batch, rates=np.ones(batch.most)))
+    op.check_outputs(random_arguments(batch, rates=np.ones(batch.most)))
 
 
 @case("RRS-8", draft=DRAFT, beyond=[0, 1])
@@ -150,56 +150,56 @@ def test_an_id_beyond_the_vocabulary_is_rejected(op: OpUnderTest, seed: int, dra
     force(batch, True)
     batch.draft_token_ids[6] = batch.vocab + beyond
     batch.target_probs[:, : 1 + beyond] = 1.0
-    op.agrees(random_arguments(batch))
+    op.check_outputs(random_arguments(batch))
 
 
 @case("RRS-9", u=[0.0, 0.25])
 def test_a_draft_of_probability_zero_is_rejected(op: OpUnderTest, u: float) -> None:
-    op.agrees(one([0.5, 0.5, 0.0], [0.0, 0.5, 0.5], u))
+    op.check_outputs(one([0.5, 0.5, 0.0], [0.0, 0.5, 0.5], u))
 
 
 @case("RRS-9", u=[0.0], check="both zero")
 def test_zero_over_zero_is_rejected(op: OpUnderTest, u: float) -> None:
-    op.agrees(one([0.0, 0.5, 0.5], [0.0, 0.5, 0.5], u))
+    op.check_outputs(one([0.0, 0.5, 0.5], [0.0, 0.5, 0.5], u))
 
 
 @case("RRS-10", nan=["p", "q", "u"])
 def test_nan_rejects(op: OpUnderTest, nan: str) -> None:
     value = float("nan")
     p, q, u = (value if nan == name else 0.5 for name in "pqu")
-    op.agrees(one([p, 0.5, 0.0], [q, 0.25, 0.25], u))
+    op.check_outputs(one([p, 0.5, 0.0], [q, 0.25, 0.25], u))
 
 
 @case("RRS-11", above=["2^-30", "2^-50"])
 def test_u_is_compared_in_its_own_precision(op: OpUnderTest, above: str) -> None:
     """p/q is one half exactly; u is a little more, which float32 does not hold."""
-    op.agrees(one([0.25, 0.5, 0.25], [0.5, 0.25, 0.25], 0.5 + (2.0**-30 if above == "2^-30" else 2.0**-50)))
+    op.check_outputs(one([0.25, 0.5, 0.25], [0.5, 0.25, 0.25], 0.5 + (2.0**-30 if above == "2^-30" else 2.0**-50)))
 
 
 @case("RRS-12", counts=["one", "ragged", "gaps", "longest"], draft=DRAFT, reach=SYNTHETIC_REACH)
 def test_synthetic_mode_accepts_by_rate(op: OpUnderTest, seed: int, counts: str, draft: str) -> None:
     batch = rng_batch(seed, counts, draft)
     rates = np.linspace(0.9, 0.3, batch.most)
-    op.agrees(random_arguments(batch, rates=rates))
+    op.check_outputs(random_arguments(batch, rates=rates))
 
 
 @case("RRS-12", u=["equal", "below", "zero rate", "unit rate"], reach=SYNTHETIC_REACH)
 def test_synthetic_mode_is_strict(op: OpUnderTest, u: str) -> None:
     value, rate = {"equal": (0.5, 0.5), "below": (0.25, 0.5), "zero rate": (0.0, 0.0), "unit rate": (0.99, 1.0)}[u]
     arguments = one([0.0, 0.5, 0.5], [0.5, 0.25, 0.25], value)
-    op.agrees({**arguments, "synthetic_conditional_rates_ptr": [rate], "SYNTHETIC_MODE": True})
+    op.check_outputs({**arguments, "synthetic_conditional_rates_ptr": [rate], "SYNTHETIC_MODE": True})
 
 
 @case("RRS-13", draft=DRAFT)
 def test_row_strides(op: OpUnderTest, seed: int, draft: str) -> None:
     names = ("output_token_ids_ptr", "target_probs_ptr", "draft_probs_ptr")
-    op.agrees(random_arguments(rng_batch(seed, "gaps", draft)), layouts=dict.fromkeys(names, "padded"))
+    op.check_outputs(random_arguments(rng_batch(seed, "gaps", draft)), layouts=dict.fromkeys(names, "padded"))
 
 
 @case("RRS-14", layout=["gapped", "transposed"], draft=DRAFT)
 def test_inner_strides(op: OpUnderTest, seed: int, layout: str, draft: str) -> None:
     layouts = dict.fromkeys((t.name for t in CONTRACT.tensors), layout)
-    op.agrees(random_arguments(rng_batch(seed, "gaps", draft)), layouts=layouts)
+    op.check_outputs(random_arguments(rng_batch(seed, "gaps", draft)), layouts=layouts)
 
 
 @case("RRS-15", draft=DRAFT, size="large", reach="14,135 draft tokens over a vocabulary of 151,936 pass 2^31 elements")
@@ -238,12 +238,12 @@ def test_rows_past_2_to_the_31(op: OpUnderTest, draft: str) -> None:
     expected = np.full_like(rows_out, -1)
     expected[:, 0] = 3
     expected[-1] = [vocab - 1] * 8 + [7]
-    same("rows past 2^31 elements", expected, rows_out)
+    assert_same("rows past 2^31 elements", expected, rows_out)
 
 
 @case("RRS-16", counts=["none", "empty"], reach="the first step after a prefill has no drafts")
 def test_no_drafts_at_all(op: OpUnderTest, seed: int, counts: str) -> None:
-    op.agrees(random_arguments(rng_batch(seed, counts, "present")))
+    op.check_outputs(random_arguments(rng_batch(seed, counts, "present")))
 
 
 def width_reach(params: Mapping[str, Any]) -> str | None:
@@ -253,13 +253,13 @@ def width_reach(params: Mapping[str, Any]) -> str | None:
 @case("RRS-17", ids=["int32", "int64", "mixed", "swapped"], u=["float32", "float64"], reach=width_reach)
 def test_integer_widths(op: OpUnderTest, seed: int, ids: str, u: str) -> None:
     dtypes = {**integers(CONTRACT, ids), "uniform_probs_ptr": u}
-    op.agrees(random_arguments(rng_batch(seed, "gaps", "present")), dtypes=dtypes)
+    op.check_outputs(random_arguments(rng_batch(seed, "gaps", "present")), dtypes=dtypes)
 
 
 @case("RRS-18", dtype=["bfloat16", "float16"], draft=DRAFT)
 def test_narrow_probabilities(op: OpUnderTest, seed: int, dtype: str, draft: str) -> None:
     batch = rng_batch(seed, "ragged", draft, dtype=dtype)
-    op.agrees(random_arguments(batch), dtypes={"target_probs_ptr": dtype, "draft_probs_ptr": dtype})
+    op.check_outputs(random_arguments(batch), dtypes={"target_probs_ptr": dtype, "draft_probs_ptr": dtype})
 
 
 @case("RRS-1", mode="generated", draft=DRAFT, reach=REACH)
@@ -267,19 +267,21 @@ def test_generated_batches(op: OpUnderTest, seed: int, draft: str) -> None:
     """Any counts, vocabulary and mix of greedy and sampled requests, in production's dtypes."""
 
     @explore(structures(CONTRACT, layouts=False), 150, seed)
-    def check(drawn: Structure) -> None:
+    def check(drawn: DrawnCall) -> None:
         rng = np.random.default_rng(drawn.seed)
-        op.agrees(random_arguments(random_batch(rng, drawn.counts, drawn.vocab, draft=draft == "present", greedy=0.3)))
+        op.check_outputs(
+            random_arguments(random_batch(rng, drawn.counts, drawn.vocab, draft=draft == "present", greedy=0.3))
+        )
 
 
 @case("RRS-14", mode="generated", draft=DRAFT)
 def test_generated_dtypes_and_layouts(op: OpUnderTest, seed: int, draft: str) -> None:
     @explore(structures(CONTRACT, same=(("target_probs_ptr", "draft_probs_ptr"),)), 150, seed)
-    def check(drawn: Structure) -> None:
+    def check(drawn: DrawnCall) -> None:
         dtype = drawn.dtypes["target_probs_ptr"]
         rng = np.random.default_rng(drawn.seed)
         batch = random_batch(rng, drawn.counts, drawn.vocab, draft=draft == "present", greedy=0.3, dtype=dtype)
-        op.agrees(random_arguments(batch), dtypes=drawn.dtypes, layouts=drawn.layouts)
+        op.check_outputs(random_arguments(batch), dtypes=drawn.dtypes, layouts=drawn.layouts)
 
 
 @case("RRS-1", relation=["permuted", "split"], draft=DRAFT, reach=REACH)

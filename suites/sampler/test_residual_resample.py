@@ -12,7 +12,7 @@ import numpy as np
 
 from verispec.cases import case
 from verispec.cases.request_state import Array, RequestBatch
-from verispec.judge import OpUnderTest, same
+from verispec.judge import OpUnderTest, assert_same
 from verispec.reference.oracle._request_state import clean, logsumexp
 from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, layouts, widths
 
@@ -43,7 +43,7 @@ def arguments(op: OpUnderTest, requests: RequestBatch, step: str, ratio: float |
 
 
 def check(op: OpUnderTest, requests: RequestBatch, step: str, ratio: float | None = None, **options: Any) -> Array:
-    tokens: Array = op.agrees(arguments(op, requests, step, ratio), **options)["sampled"]
+    tokens: Array = op.check_outputs(arguments(op, requests, step, ratio), **options)["sampled"]
     return tokens
 
 
@@ -106,14 +106,14 @@ def test_what_the_draw_depends_on(op: OpUnderTest, seed: int) -> None:
     requests.pos[:] = 7
     requests.seed[:] = 3
     first = check(op, requests, "bonus")[:, 1]
-    same("one seed, position and step give one token", first * 0 + first[0], first)
+    assert_same("one seed, position and step give one token", first * 0 + first[0], first)
     requests.pos += np.arange(len(requests.pos))
     by_position = check(op, requests, "bonus")[:, 1]
-    same("33 positions give 33 draws", True, len(np.unique(by_position)) > 20)
+    assert_same("33 positions give 33 draws", True, len(np.unique(by_position)) > 20)
     requests.pos[:] = 7
     requests.seed[:] = np.arange(len(requests.seed)) * 2**33
     by_seed = check(op, requests, "bonus")[:, 1]
-    same("33 seeds that differ in their upper half give 33 draws", True, len(np.unique(by_seed)) > 20)
+    assert_same("33 seeds that differ in their upper half give 33 draws", True, len(np.unique(by_seed)) > 20)
 
 
 @case("RSR-10", row=["p equals q", "q larger", "nan q"], reach=lambda p: REACH if p["row"] == "p equals q" else None)
@@ -128,7 +128,7 @@ def test_a_residual_without_mass(op: OpUnderTest, seed: int, row: str) -> None:
     values = arguments(op, requests, "first")
     if row == "q larger":
         values["draft_logsumexp"] -= 1.0
-    op.agrees(values)
+    op.check_outputs(values)
 
 
 @case("RSR-10", row="one-hot target", reach=REACH)

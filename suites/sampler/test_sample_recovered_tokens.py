@@ -13,8 +13,8 @@ import numpy as np
 
 from verispec.cases import case
 from verispec.cases.batches import COUNTS, Batch, random_batch
-from verispec.cases.exploring import Structure, explore, structures
-from verispec.judge import OpUnderTest, same, sparse_zeros
+from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.judge import OpUnderTest, assert_same, sparse_zeros
 from verispec.reference import contracts
 from verispec.suites.sampler._rejection import REACH, integers, permuted, recovered_arguments
 
@@ -30,7 +30,7 @@ def rng_batch(seed: int, counts: str, draft: str, vocab: int = 37, **options: An
 
 def check(op: OpUnderTest, batch: Batch, dtypes: Mapping[str, str] | None = None, **options: Any) -> None:
     noise = (dtypes or {}).get("inv_q_ptr", "float32")
-    op.agrees(recovered_arguments(batch, USE_FP64_GUMBEL=noise == "float64"), dtypes=dtypes, **options)
+    op.check_outputs(recovered_arguments(batch, USE_FP64_GUMBEL=noise == "float64"), dtypes=dtypes, **options)
 
 
 def rows(batch: Batch, p: Any, q: Any) -> None:
@@ -108,7 +108,7 @@ def test_the_id_is_valid_whatever_the_rows_hold(
     batch.draft_token_ids[::2] = -1  # a draft of the vocabulary is left out with score 0, which would hide the tail
     values = recovered_arguments(batch, output_token_ids_ptr=np.full(batch.tokens, -7))
     got = op.call(values)[1]["output_token_ids_ptr"]
-    same("every id lies in [0, vocab_size)", np.clip(got, 0, vocab - 1), got)
+    assert_same("every id lies in [0, vocab_size)", np.clip(got, 0, vocab - 1), got)
 
 
 @case("SRT-6", draft=DRAFT)
@@ -204,7 +204,7 @@ def test_rows_past_2_to_the_31(op: OpUnderTest) -> None:
         "USE_FP64_GUMBEL": False,
     }
     got = op.run(values, target_probs_ptr=target, draft_probs_ptr=None)["output_token_ids_ptr"]
-    same("the row past 2^31 elements", vocab - 3, got[-1])
+    assert_same("the row past 2^31 elements", vocab - 3, got[-1])
 
 
 def width_reach(params: Mapping[str, Any]) -> str | None:
@@ -225,7 +225,7 @@ def test_narrow_probabilities(op: OpUnderTest, seed: int, dtype: str, draft: str
 @case("SRT-1", mode="generated", draft=DRAFT, reach=REACH)
 def test_generated_batches(op: OpUnderTest, seed: int, draft: str) -> None:
     @explore(structures(CONTRACT, layouts=False), 150, seed)
-    def check_drawn(drawn: Structure) -> None:
+    def check_drawn(drawn: DrawnCall) -> None:
         rng = np.random.default_rng(drawn.seed)
         check(op, random_batch(rng, drawn.counts, drawn.vocab, draft=draft == "present"))
 
@@ -233,7 +233,7 @@ def test_generated_batches(op: OpUnderTest, seed: int, draft: str) -> None:
 @case("SRT-12", mode="generated", draft=DRAFT)
 def test_generated_dtypes_and_layouts(op: OpUnderTest, seed: int, draft: str) -> None:
     @explore(structures(CONTRACT, same=(("target_probs_ptr", "draft_probs_ptr"),)), 150, seed)
-    def check_drawn(drawn: Structure) -> None:
+    def check_drawn(drawn: DrawnCall) -> None:
         rng = np.random.default_rng(drawn.seed)
         dtype = drawn.dtypes["target_probs_ptr"]
         batch = random_batch(rng, drawn.counts, drawn.vocab, draft=draft == "present", dtype=dtype)
@@ -247,7 +247,7 @@ def test_a_permuted_batch_gives_permuted_tokens(op: OpUnderTest, seed: int, draf
     order = np.random.default_rng(seed).permutation(batch.requests)
     tokens = op.call(arguments)[1]["output_token_ids_ptr"]
     moved = op.call(permuted(arguments, batch.counts, order))[1]["output_token_ids_ptr"]
-    same("a permuted batch gives permuted tokens", np.concatenate([tokens[batch.at(b)] for b in order]), moved)
+    assert_same("a permuted batch gives permuted tokens", np.concatenate([tokens[batch.at(b)] for b in order]), moved)
 
 
 @case("SRT-16", extra=[1, 100], reach=REACH)
@@ -261,4 +261,4 @@ def test_past_the_last_count_nothing_is_written(op: OpUnderTest, seed: int, extr
         target_probs_ptr=longer.target_probs,
         draft_probs_ptr=longer.draft_probs,
     )
-    op.agrees(values, shapes={"output_token_ids_ptr": (batch.tokens + extra,)})
+    op.check_outputs(values, shapes={"output_token_ids_ptr": (batch.tokens + extra,)})

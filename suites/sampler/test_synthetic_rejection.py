@@ -8,7 +8,7 @@ import numpy as np
 
 from verispec.cases import case
 from verispec.cases.request_state import Array, RequestBatch
-from verispec.judge import OpUnderTest, same
+from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
 
 REACH = "rejection_sample_method=synthetic"
@@ -17,7 +17,7 @@ REACH = "rejection_sample_method=synthetic"
 def check(op: OpUnderTest, requests: RequestBatch, rates: Any, **options: Any) -> dict[str, Array]:
     rows = len(requests.draft_sampled)
     values = requests.arguments(op.contract, target_sampled=np.arange(rows) + 100, acceptance_rates=rates)
-    return op.agrees(values, shapes={"sampled": (requests.requests, requests.columns)}, **options)
+    return op.check_outputs(values, shapes={"sampled": (requests.requests, requests.columns)}, **options)
 
 
 @case("SYN-1", counts=list(COUNTS), rate=["0.3", "0.8"], reach=REACH)
@@ -31,7 +31,7 @@ def test_rates_at_the_ends(op: OpUnderTest, seed: int, rate: str) -> None:
     requests = batch(seed, "ragged")
     got = check(op, requests, np.full(5, value))["num_sampled"]
     drafts = [requests.drafts(b) if rate == "one" else 0 for b in range(4)]
-    same("all or none are accepted", np.add(drafts, 1), got)
+    assert_same("all or none are accepted", np.add(drafts, 1), got)
 
 
 @case("SYN-2", counts=["ragged", "wide"], reach=REACH)
@@ -57,7 +57,7 @@ def test_later_positions_are_not_written(op: OpUnderTest, seed: int) -> None:
     values = requests.arguments(
         op.contract, target_sampled=np.arange(len(requests.pos)), acceptance_rates=np.full(5, 0.5)
     )
-    op.agrees(values, shapes={"sampled": (requests.requests, 9)})
+    op.check_outputs(values, shapes={"sampled": (requests.requests, 9)})
 
 
 @case("SYN-6", token=[-1, -9], reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None)

@@ -17,9 +17,9 @@ from verispec.cases.sampling import (
     target_law,
 )
 from verispec.engines import Engine, Unsupported, UnsupportedCall
-from verispec.engines.sampling import SamplerBatch
+from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest
-from verispec.judge.laws import follows, has_rate
+from verispec.judge.statistics import assert_distribution, assert_rate
 
 REACH = "any request with these parameters"
 MIXED = "a greedy and a sampled request share a batch"
@@ -27,7 +27,7 @@ DRAFT = ["present", "absent"]
 COUNTS = (3, 0, 2, 5, 1, 0, 4)
 GREEDY = (1, 3, 5)
 """Requests that are greedy in a mixed batch; the first request is not."""
-FAMILIES = [None, "request-state"]
+FAMILIES = [None, "request_state"]
 """The flat family, which every engine's default sampler is built on, and the request-state family."""
 
 
@@ -324,7 +324,7 @@ def test_the_first_token_follows_the_target(sampler: SamplerUnderTest, seed: int
     for _ in range(20):
         step, law, _q = law_batch(rng, DRAWS // 20, draft, limits)
         counts += np.bincount([tokens[0] for tokens in sampler(step)], minlength=6)
-    follows(counts.tolist(), law, "first token")
+    assert_distribution(counts.tolist(), law, "first token")
 
 
 @case("WS-10", family=FAMILIES, mode="law", place="bonus", limits=LIMITS, reach="every sampled request")
@@ -335,7 +335,7 @@ def test_the_bonus_token_follows_the_target(sampler: SamplerUnderTest, seed: int
     for _ in range(40):
         step, law, _q = law_batch(rng, DRAWS // 20, "present", limits)
         counts += np.bincount([tokens[1] for tokens in sampler(step) if len(tokens) == 2], minlength=6)
-    follows(counts.tolist(), law, "bonus token")
+    assert_distribution(counts.tolist(), law, "bonus token")
 
 
 @case("WS-11", family=FAMILIES, mode="law", limits=LIMITS, draft=DRAFT, reach="every sampled request")
@@ -347,4 +347,4 @@ def test_drafts_are_accepted_at_the_overlap(sampler: SamplerUnderTest, seed: int
         overlap = float(np.minimum(law, q).sum())
         accepted += sum(len(tokens) == 2 for tokens in sampler(step))
         trials += DRAWS // 20
-    has_rate(accepted, trials, overlap, "first draft accepted")
+    assert_rate(accepted, trials, overlap, "first draft accepted")

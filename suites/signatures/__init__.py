@@ -1,1 +1,1 @@
-"""Live signatures: an engine's callables bind to the contract by name, order, default and flag."""
+"""RuntimeSignature signatures: an engine's callables bind to the contract by name, order, default and flag."""

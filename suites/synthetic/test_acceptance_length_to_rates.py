@@ -10,14 +10,14 @@ REACH = "synthetic_acceptance_length is an accepted configuration"
 
 @case("ALR-1", length=[1.0, 1.25, 2.5, 4.0], n=[3, 5], reach=REACH)
 def test_the_rates_add_up(op: OpUnderTest, length: float, n: int) -> None:
-    op.returns({"length": length, "n": n})
+    op.check_return_value({"length": length, "n": n})
 
 
 @case("ALR-2", length=[2.0, 3.0, 3.75], reach=REACH)
 def test_whole_positions_come_first(op: OpUnderTest, length: float) -> None:
-    op.returns({"length": length, "n": 3})
+    op.check_return_value({"length": length, "n": 3})
 
 
 @case("ALR-3", length=[1.5, 2.125, 3.875], reach=REACH)
 def test_the_fraction_follows(op: OpUnderTest, length: float) -> None:
-    op.returns({"length": length, "n": 6})
+    op.check_return_value({"length": length, "n": 6})

@@ -17,34 +17,34 @@ def arguments(rates: Any = None, length: float | None = None, n: int = 3) -> dic
 
 @case("RSA-1", rates=[(0.9, 0.5, 0.5), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)], reach=REACH)
 def test_valid_rates_are_returned(op: OpUnderTest, rates: tuple[float, ...]) -> None:
-    op.returns(arguments(rates))
+    op.check_return_value(arguments(rates))
 
 
 @case("RSA-2", length=[1.0, 2.5, 4.0], reach=REACH)
 def test_a_valid_length_gives_rates(op: OpUnderTest, length: float) -> None:
-    op.returns(arguments(length=length))
+    op.check_return_value(arguments(length=length))
 
 
 @case("RSA-3", given=["both", "neither"], reach=REACH)
 def test_exactly_one_is_given(op: OpUnderTest, given: str) -> None:
-    op.refuses(arguments((0.5, 0.5, 0.5), 2.0) if given == "both" else arguments())
+    op.check_rejects(arguments((0.5, 0.5, 0.5), 2.0) if given == "both" else arguments())
 
 
 @case("RSA-4", rates=[(0.5, 0.5), (0.5,) * 4, ()], reach=REACH)
 def test_another_number_of_rates(op: OpUnderTest, rates: tuple[float, ...]) -> None:
-    op.refuses(arguments(rates))
+    op.check_rejects(arguments(rates))
 
 
 @case("RSA-5", rates=[(1.5, 0.5, 0.5), (0.5, 0.5, -0.1), (0.5, NAN, 0.1)], reach=REACH)
 def test_a_rate_out_of_range(op: OpUnderTest, rates: tuple[float, ...]) -> None:
-    op.refuses(arguments(rates))
+    op.check_rejects(arguments(rates))
 
 
 @case("RSA-6", rates=[(0.5, 0.6, 0.1), (0.1, 0.1, 0.2)], reach=REACH)
 def test_a_rising_rate(op: OpUnderTest, rates: tuple[float, ...]) -> None:
-    op.refuses(arguments(rates))
+    op.check_rejects(arguments(rates))
 
 
 @case("RSA-7", length=[0.99, 4.01, -1.0, NAN], reach=REACH)
 def test_a_length_out_of_range(op: OpUnderTest, length: float) -> None:
-    op.refuses(arguments(length=length))
+    op.check_rejects(arguments(length=length))

@@ -12,13 +12,13 @@ from verispec.cases import case
 from verispec.cases.sampling import random_sampler_batch
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest
-from verispec.judge.laws import has_rate
+from verispec.judge.statistics import assert_rate
 
 REACH = "rejection_sample_method=synthetic is an accepted configuration"
 BATCHES = ["all greedy", "all sampled", "mixed"]
 RATES = [0.8, 0.5, 0.2]
 """Unconditional: the chance that a position and all before it are accepted."""
-FAMILIES = [None, "request-state"]
+FAMILIES = [None, "request_state"]
 """The flat family, which every engine's default sampler is built on, and the request-state family."""
 
 
@@ -60,4 +60,4 @@ def test_each_position_is_accepted_at_its_rate(sampler: SamplerUnderTest, seed: 
         step = random_sampler_batch(rng, [3] * 2000, 8, temperature=heat, synthetic_rates=RATES)
         accepted += sum(len(tokens) > position + 1 for tokens in sampler(step))
         trials += 2000
-    has_rate(accepted, trials, RATES[position], f"position {position} accepted")
+    assert_rate(accepted, trials, RATES[position], f"position {position} accepted")

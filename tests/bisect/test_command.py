@@ -17,7 +17,7 @@ from toy_git import ToyRepository
 from toy_kernels import BAD_CALL, BAD_TREE, CALL, GOOD_TREE, KERNEL, OTHER_BAD_CALL
 
 from verispec import exits
-from verispec.bisect import CaseProbe, Verdict
+from verispec.bisect import CaseProbe, RevisionResult
 from verispec.cli import main
 from verispec.errors import VerispecError
 from verispec.static import Report, Tree
@@ -240,7 +240,7 @@ def test_good_and_bad_the_wrong_way_round(call: Call, toy: ToyRepository) -> Non
 
 def test_only_what_changed_is_read_again(call: Call, toy: ToyRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    from verispec.static import extraction
+    from verispec.static.readers import extraction
 
     facts = extraction.facts
 
@@ -342,7 +342,7 @@ def test_a_case_is_run_for_every_revision(call: Call, toy: ToyRepository) -> Non
     assert found["first_bad"]["name"] == names[6]
     assert found["sought"] == CASE
     probe = CaseProbe(CASE, lambda name: f"{toy.folder}#{name}", timeout=3)
-    expected = [Verdict(mode) if mode in {"good", "bad"} else Verdict.CANNOT_TELL for mode in modes]
+    expected = [RevisionResult(mode) if mode in {"good", "bad"} else RevisionResult.CANNOT_TELL for mode in modes]
     assert [probe(name) for name in names] == expected
 
 

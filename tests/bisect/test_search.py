@@ -12,7 +12,7 @@ from packaging.version import Version
 from toy_git import ToyRepository
 
 from verispec import exits
-from verispec.bisect import GitHistory, ReleaseHistory, Revision, Verdict, search
+from verispec.bisect import GitHistory, ReleaseHistory, Revision, RevisionResult, search
 from verispec.errors import VerispecError
 
 Workshop = Callable[[], ToyRepository]
@@ -57,12 +57,12 @@ def test_the_first_bad_commit_of_any_graph_is_found(
     untold = data.draw(st.sets(st.integers(1, len(graph) - 2)) if len(graph) > 2 else st.just(set()), "untold")
     asked: list[str] = []
 
-    def judge(name: str) -> Verdict:
+    def judge(name: str) -> RevisionResult:
         asked.append(name)
         number = names.index(name)
         if number in untold:
-            return Verdict.CANNOT_TELL
-        return Verdict.BAD if culprit in older[number] else Verdict.GOOD
+            return RevisionResult.CANNOT_TELL
+        return RevisionResult.BAD if culprit in older[number] else RevisionResult.GOOD
 
     result = search(GitHistory(toy.folder), names[0], names[-1], judge)
     assert names[culprit] in result.candidates
@@ -81,7 +81,7 @@ def test_a_thousand_commits_take_ten_verdicts(workshop: Workshop, culprit: int) 
         GitHistory(toy.folder),
         names[0],
         names[-1],
-        lambda name: Verdict.BAD if place[name] >= culprit else Verdict.GOOD,
+        lambda name: RevisionResult.BAD if place[name] >= culprit else RevisionResult.GOOD,
     )
     assert result.first_bad == names[culprit]
     assert len(result.verdicts) <= math.ceil(math.log2(999)) + 2
@@ -92,14 +92,14 @@ def test_a_run_of_commits_that_cannot_be_told_is_left_quickly(workshop: Workshop
     names = toy.graph([[], *([number] for number in range(299))])
     place = {name: number for number, name in enumerate(names)}
 
-    def judge(name: str) -> Verdict:
+    def judge(name: str) -> RevisionResult:
         if 100 <= place[name] < 200:
-            return Verdict.CANNOT_TELL
-        return Verdict.BAD if place[name] >= 250 else Verdict.GOOD
+            return RevisionResult.CANNOT_TELL
+        return RevisionResult.BAD if place[name] >= 250 else RevisionResult.GOOD
 
     result = search(GitHistory(toy.folder), names[0], names[-1], judge)
     assert result.first_bad == names[250]
-    assert list(result.verdicts.values()).count(Verdict.CANNOT_TELL) < 10
+    assert list(result.verdicts.values()).count(RevisionResult.CANNOT_TELL) < 10
 
 
 class Line:
@@ -131,13 +131,13 @@ class Line:
 )
 def test_ends_that_are_not_what_they_are_said_to_be(verdicts: dict[str, str], code: str, exit_code: int) -> None:
     with pytest.raises(VerispecError, match=code) as caught:
-        search(Line("abcd"), "a", "d", lambda name: Verdict(verdicts[name]))  # type: ignore[arg-type]
+        search(Line("abcd"), "a", "d", lambda name: RevisionResult(verdicts[name]))  # type: ignore[arg-type]
     assert caught.value.exit_code == exit_code
 
 
 def test_what_cannot_be_told_is_not_called_found() -> None:
     verdicts = {"a": "good", "b": "cannot tell", "c": "cannot tell", "d": "bad"}
-    result = search(Line("abcd"), "a", "d", lambda name: Verdict(verdicts[name]))  # type: ignore[arg-type]
+    result = search(Line("abcd"), "a", "d", lambda name: RevisionResult(verdicts[name]))  # type: ignore[arg-type]
     assert result.first_bad is None
     assert result.candidates == ("b", "c", "d")
 
@@ -147,8 +147,8 @@ def test_good_on_another_branch_is_judged_where_the_branches_parted(workshop: Wo
     toy = workshop()
     names = toy.graph([[], [0], [1], [2], [1]])
 
-    def judging(bad: set[int]) -> Callable[[str], Verdict]:
-        return lambda name: Verdict.BAD if names.index(name) in bad else Verdict.GOOD
+    def judging(bad: set[int]) -> Callable[[str], RevisionResult]:
+        return lambda name: RevisionResult.BAD if names.index(name) in bad else RevisionResult.GOOD
 
     history = GitHistory(toy.folder)
     assert search(history, names[4], names[3], judging({2, 3})).first_bad == names[2]
@@ -162,7 +162,7 @@ def test_histories_without_a_common_commit(workshop: Workshop) -> None:
     toy = workshop()
     names = toy.graph([[], [], [0], [2]])
     with pytest.raises(VerispecError, match="V-BIS-UNRELATED") as caught:
-        search(GitHistory(toy.folder), names[1], names[0], lambda name: Verdict.BAD)
+        search(GitHistory(toy.folder), names[1], names[0], lambda name: RevisionResult.BAD)
     assert "unshallow" not in str(caught.value)
 
 
@@ -184,7 +184,7 @@ def test_progress_names_what_is_judged() -> None:
         Line("abcd"),  # type: ignore[arg-type]
         "a",
         "d",
-        lambda name: Verdict.GOOD if name < "c" else Verdict.BAD,
+        lambda name: RevisionResult.GOOD if name < "c" else RevisionResult.BAD,
         lambda what, done, total: told.append(what),
     )
     assert told[:2] == ["judging d", "judging a"]
@@ -211,9 +211,9 @@ def test_releases_are_searched_in_the_order_of_versions(first_bad: str) -> None:
     history = ReleaseHistory("vllm", "0.18.1", "0.20.2")
     asked: list[str] = []
 
-    def judge(name: str) -> Verdict:
+    def judge(name: str) -> RevisionResult:
         asked.append(name)
-        return Verdict.BAD if Version(name) >= Version(first_bad) else Verdict.GOOD
+        return RevisionResult.BAD if Version(name) >= Version(first_bad) else RevisionResult.GOOD
 
     result = search(history, history.resolve("0.18.1"), history.resolve("0.20.2"), judge)
     assert result.first_bad == first_bad

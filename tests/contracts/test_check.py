@@ -13,7 +13,7 @@ import torch
 
 from verispec.reference.contracts import load
 from verispec.reference.contracts._check import ContractError, bind, check, signature
-from verispec.reference.contracts._plan import plan_of
+from verispec.reference.contracts._compiled import plan_of
 
 REQUESTS, TOKENS, VOCAB, MOST = 3, 5, 7, 4
 

@@ -16,7 +16,7 @@ FOLDERS = {
 }
 WANTED = {
     "flat": ("contract", "oracle", "csrc", "triton", "suite"),
-    "request-state": ("contract", "oracle", "csrc", "triton"),
+    "request_state": ("contract", "oracle", "csrc", "triton"),
     "shared": ("contract", "oracle"),
 }
 """What an op of each family has in a file of its name. The shared ops are plain functions or parts of

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from verispec.engines.generation import GenerationRequest, LoadOptions
-from verispec.engines.reference import Reference
+from verispec.engines.adapters.reference import Reference
+from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
 from verispec.reference.models import AuxiliaryStates, Eagle3Head
 from verispec.reference.models.kv_cache import PAD_SLOT
 from verispec.reference.runners.cpu import CPURunner

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from verispec.engines import _interpreter
+from verispec.engines import triton_interpreter
 
 
 @triton.jit
@@ -32,7 +32,7 @@ def kernel(out, values, flag, BLOCK: tl.constexpr):
 
 
 if __name__ == "__main__":
-    _interpreter.prepare("a test")
+    triton_interpreter.prepare("a test")
     values = torch.tensor([float("nan"), 2.0, 8.0, 4.0])
     answers = []
     for flag in (False, True):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from verispec.engines.vllm_source.extract import CannotExtract, Extractor
-from verispec.engines.vllm_source.tree import import_package
+from verispec.engines.adapters.vllm.source.extract import CannotExtract, Extractor
+from verispec.engines.adapters.vllm.source.tree import import_package
 
 TREE = {
     "vllm/a.py": """

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from verispec.engines import _interpreter
+from verispec.engines import triton_interpreter
 from verispec.errors import VerispecError
 
 
@@ -27,5 +27,5 @@ def test_an_interpreter_that_cannot_loop_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("triton.__version__", "3.6.0")
     monkeypatch.setattr("numpy.__version__", "2.4.0")
     with pytest.raises(VerispecError, match=r"Triton 3\.6\.0 cannot run loops beside NumPy 2\.4\.0") as error:
-        _interpreter.prepare("reference:triton")
+        triton_interpreter.prepare("reference:triton")
     assert error.value.diagnostic.code == "V-ENG-INTERPRETER"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from verispec.engines import UnsupportedCall
-from verispec.engines import _launch as launch
+from verispec.engines.adapters.vllm import launch
 from verispec.reference import contracts
 
 EXPAND = contracts.load("expand_batch_to_tokens")
@@ -25,13 +25,15 @@ RECOVERED = contracts.load("sample_recovered_tokens")
     ],
 )
 def test_names_are_matched_with_and_without_ptr_and_in_either_case(theirs: list[str]) -> None:
-    assert list(launch.ours(EXPAND, theirs).values()) == [p.name for p in EXPAND.params]
+    assert list(launch.map_parameters(EXPAND, theirs).values()) == [p.name for p in EXPAND.params]
 
 
 def test_a_renamed_parameter_is_found_but_our_own_name_comes_first() -> None:
-    assert launch.ours(SLOTS, ["block_size"]) == {"block_size": "KV_CACHE_BLOCK_SIZE"}
-    assert launch.ours(SLOTS, ["block_size", "KV_CACHE_BLOCK_SIZE"]) == {"KV_CACHE_BLOCK_SIZE": "KV_CACHE_BLOCK_SIZE"}
-    assert launch.ours(SLOTS, ["kv_cache_block_size"]) == {"kv_cache_block_size": "KV_CACHE_BLOCK_SIZE"}
+    assert launch.map_parameters(SLOTS, ["block_size"]) == {"block_size": "KV_CACHE_BLOCK_SIZE"}
+    assert launch.map_parameters(SLOTS, ["block_size", "KV_CACHE_BLOCK_SIZE"]) == {
+        "KV_CACHE_BLOCK_SIZE": "KV_CACHE_BLOCK_SIZE"
+    }
+    assert launch.map_parameters(SLOTS, ["kv_cache_block_size"]) == {"kv_cache_block_size": "KV_CACHE_BLOCK_SIZE"}
 
 
 def test_a_stride_parameter_receives_the_tensors_stride() -> None:
@@ -77,16 +79,16 @@ def test_only_a_value_that_changes_results_is_a_loss(
     passed: dict[str, Any], wanted: dict[str, Any], refused: str
 ) -> None:
     if not refused:
-        launch.refuse_what_is_lost(SLOTS, passed, wanted, "caller")
+        launch.reject_unsupported_arguments(SLOTS, passed, wanted, "caller")
         return
     with pytest.raises(UnsupportedCall, match=refused):
-        launch.refuse_what_is_lost(SLOTS, passed, wanted, "caller")
+        launch.reject_unsupported_arguments(SLOTS, passed, wanted, "caller")
 
 
 def test_a_flag_that_is_off_is_no_loss_and_one_that_is_on_is() -> None:
-    launch.refuse_what_is_lost(RECOVERED, {}, {"USE_FP64_GUMBEL": False}, "caller")
+    launch.reject_unsupported_arguments(RECOVERED, {}, {"USE_FP64_GUMBEL": False}, "caller")
     with pytest.raises(UnsupportedCall, match="USE_FP64_GUMBEL"):
-        launch.refuse_what_is_lost(RECOVERED, {}, {"USE_FP64_GUMBEL": True}, "caller")
+        launch.reject_unsupported_arguments(RECOVERED, {}, {"USE_FP64_GUMBEL": True}, "caller")
 
 
 def test_positional_and_keyword_arguments_are_bound_like_a_functions() -> None:

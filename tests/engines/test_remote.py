@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from verispec.engines import UnsupportedCall
-from verispec.engines.child import Parcel
-from verispec.engines.remote import Remote, RemoteDied, RemoteError
+from verispec.engines.process.proxy import Remote, RemoteDied, RemoteError
+from verispec.engines.process.subprocess_ops import TensorPayload
 from verispec.errors import VerispecError
 
 
@@ -133,7 +133,7 @@ def test_a_fork_ends_with_its_owner(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from verispec.engines.remote import Remote\n"
+        "from verispec.engines.process.proxy import Remote\n"
         "if __name__ == '__main__':\n"
         "    remote = Remote('test_remote:Subject', 1, preload='remote_preload')\n"
         "    print(remote.call('pid'), flush=True)\n"
@@ -161,8 +161,8 @@ def test_a_death_is_told_and_the_next_call_starts_anew(remote: Remote, method: s
     assert remote.call("add", 1) == 11
 
 
-def _travel(parcel: Parcel) -> Parcel:
-    there = Parcel({})
+def _travel(parcel: TensorPayload) -> TensorPayload:
+    there = TensorPayload({})
     there.__setstate__(parcel.__getstate__())
     return there
 
@@ -170,7 +170,7 @@ def _travel(parcel: Parcel) -> Parcel:
 def test_strides_gaps_and_aliases_survive_the_trip() -> None:
     memory = torch.arange(24, dtype=torch.float32)
     first, second = memory[2:20:3], memory[3:9]
-    there = _travel(Parcel({"a": first, "b": second, "n": 7, "none": None}))
+    there = _travel(TensorPayload({"a": first, "b": second, "n": 7, "none": None}))
     arguments = there.arguments()
     assert arguments["a"].stride() == (3,)
     assert torch.equal(arguments["a"], first)
@@ -181,7 +181,7 @@ def test_strides_gaps_and_aliases_survive_the_trip() -> None:
 
 def test_a_write_beside_a_tensor_comes_back() -> None:
     memory = torch.zeros(8)
-    parcel = Parcel({"a": memory[2:4]})
+    parcel = TensorPayload({"a": memory[2:4]})
     there = _travel(parcel)
     torch.as_strided(there.arguments()["a"], (8,), (1,), 0).fill_(5.0)
     parcel.take_back([storage.numpy().tobytes() for storage in there.storages])
@@ -189,10 +189,10 @@ def test_a_write_beside_a_tensor_comes_back() -> None:
 
 
 def test_an_empty_tensor_travels() -> None:
-    assert _travel(Parcel({"a": torch.empty(0, 3)})).arguments()["a"].shape == (0, 3)
+    assert _travel(TensorPayload({"a": torch.empty(0, 3)})).arguments()["a"].shape == (0, 3)
 
 
 def test_too_much_memory_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verispec.engines.child.LARGEST", 16)
+    monkeypatch.setattr("verispec.engines.process.subprocess_ops.LARGEST", 16)
     with pytest.raises(UnsupportedCall, match="too much for a child process"):
-        Parcel({"a": torch.zeros(5)})
+        TensorPayload({"a": torch.zeros(5)})

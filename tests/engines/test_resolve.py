@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from verispec.engines import Description, Unsupported, _resolve
-from verispec.engines._resolve import BUILT_IN, resolve
+from verispec.engines import Description, Unsupported, registry
+from verispec.engines.registry import BUILT_IN, resolve
 from verispec.errors import VerispecError
 
 
@@ -97,7 +97,7 @@ def test_an_unknown_revision_is_named() -> None:
 
 @pytest.mark.parametrize("engine", ["reference", "vllm-cpu@tree"])
 def test_engines_of_the_cpu_name_the_one_for_cuda(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
-    monkeypatch.setattr(_resolve, "require_cuda", lambda: None)
+    monkeypatch.setattr(registry, "require_cuda", lambda: None)
     assert code_of(engine, "cuda") == "V-ENG-DEVICE"
 
 
@@ -137,7 +137,9 @@ def test_cuda_without_a_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("name", ["reference:triton", "vllm@tree"])
 def test_triton_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    module = "verispec.engines.reference" if name == "reference:triton" else "verispec.engines.vllm_source"
+    module = (
+        "verispec.engines.adapters.reference" if name == "reference:triton" else "verispec.engines.adapters.vllm.source"
+    )
     monkeypatch.setattr(f"{module}.find_spec", lambda package: None if package == "triton" else object())
     with pytest.raises(VerispecError, match="triton not installed") as error:
         resolve(name)
@@ -148,16 +150,16 @@ def test_kernels_that_are_not_built_are_named(monkeypatch: pytest.MonkeyPatch) -
     def fail(*args: object) -> None:
         raise ImportError("no module _csrc")
 
-    monkeypatch.setattr("verispec.engines.reference.Reference", fail)
+    monkeypatch.setattr("verispec.engines.adapters.reference.Reference", fail)
     assert code_of("reference") == "V-ENG-BUILD"
 
 
 def test_a_third_party_registers_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("mine", "test_resolve:Complete", _resolve.GROUP)
+    entry = EntryPoint("mine", "test_resolve:Complete", registry.GROUP)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    monkeypatch.setattr(_resolve, "entry_points", lambda group, name=None: [entry] if name in (None, "mine") else [])
+    monkeypatch.setattr(registry, "entry_points", lambda group, name=None: [entry] if name in (None, "mine") else [])
     assert resolve("mine").describe().name == "complete"
-    assert "mine" in _resolve.names()
+    assert "mine" in registry.names()
 
 
 def test_every_built_in_engine_has_its_factory() -> None:

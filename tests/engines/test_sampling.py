@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from verispec.engines.sampling import SamplerBatch, replay
+from verispec.engines.protocol.sampling import SamplerBatch, replay
 
 GOOD: dict[str, Any] = {
     "logits": torch.zeros(5, 4),

@@ -11,9 +11,9 @@ import torch
 import toy_vllm
 
 from verispec.engines import Unsupported, UnsupportedCall
-from verispec.engines._launch import CallShape
-from verispec.engines._resolve import resolve
-from verispec.engines.vllm import _fallbacks
+from verispec.engines.adapters.vllm.installed import fallbacks
+from verispec.engines.adapters.vllm.launch import CallShape
+from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 
 Toy = Callable[..., Path]
@@ -133,17 +133,17 @@ def test_a_vllm_that_lacks_a_requirement_says_so(toy: Toy) -> None:
 
 def test_another_device_than_vllms_is_refused(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     toy("registry", toy_vllm.RIGHT)
-    monkeypatch.setattr("verispec.engines._resolve.require_cuda", lambda: None)
+    monkeypatch.setattr("verispec.engines.registry.require_cuda", lambda: None)
     with pytest.raises(VerispecError, match="this vLLM is for cpu"):
         resolve("vllm", "cuda")
 
 
 def test_what_vllm_prints_does_not_reach_our_stdout(capfd: pytest.CaptureFixture[str]) -> None:
-    with _fallbacks.quiet():
+    with fallbacks.quiet():
         print("noise")
     print("ours")
     assert capfd.readouterr().out == "ours\n"
 
 
 def test_methods_that_assign_fallbacks_are_found_in_a_runners_source() -> None:
-    assert _fallbacks.replacing_methods(toy_vllm.RUNNER) == [("CPUModelRunner", "_postprocess_triton")]
+    assert fallbacks.replacing_methods(toy_vllm.RUNNER) == [("CPUModelRunner", "_postprocess_triton")]

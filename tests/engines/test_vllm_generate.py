@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from verispec.engines.generation import FinishReason, GenerationRequest, GenerationResult, SpeculativeStep
-from verispec.engines.vllm.generate import _result
+from verispec.engines.adapters.vllm.installed.generate import _result
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult, SpeculativeStep
 
 
 def read(drafted: list[int], accepted: list[int], num_tokens: int, preemptions: int = 0) -> GenerationResult:

@@ -12,8 +12,8 @@ import torch
 
 from verispec import exits
 from verispec.engines import Unsupported, UnsupportedCall
-from verispec.engines._resolve import resolve
-from verispec.engines.sampling import SamplerBatch
+from verispec.engines.protocol.sampling import SamplerBatch
+from verispec.engines.registry import resolve
 from verispec.reference import contracts
 
 pytestmark = pytest.mark.vllm

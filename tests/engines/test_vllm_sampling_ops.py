@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from verispec.engines import Unsupported
-from verispec.engines.vllm import _sampling_ops
+from verispec.engines.adapters.vllm.installed import sampling_ops
 
 
 def below_zero(logits: torch.Tensor) -> torch.Tensor:
@@ -29,8 +29,8 @@ def test_the_logits_stay_and_the_output_is_written(
     monkeypatch: pytest.MonkeyPatch, function: object, columns: int
 ) -> None:
     caller = SimpleNamespace(apply_top_k_top_p=function)
-    monkeypatch.setattr(_sampling_ops, "import_if_there", {_sampling_ops.REJECTION_SAMPLER: caller}.get)
-    op = _sampling_ops.find("apply_top_k_top_p")
+    monkeypatch.setattr(sampling_ops, "import_if_there", {sampling_ops.REJECTION_SAMPLER: caller}.get)
+    op = sampling_ops.find("apply_top_k_top_p")
     assert callable(op)
     logits = torch.tensor([[-1.0, 2.0, -3.0, 4.0]])
     output = torch.zeros(1, 4 * columns)[:, ::columns]
@@ -44,8 +44,8 @@ def test_the_logits_stay_and_the_output_is_written(
 def test_limits_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     caller = SimpleNamespace(apply_top_k_top_p=lambda logits, k, p: seen.append((k, p)) or logits)
-    monkeypatch.setattr(_sampling_ops, "import_if_there", lambda name: caller)
-    op = _sampling_ops.find("apply_top_k_top_p")
+    monkeypatch.setattr(sampling_ops, "import_if_there", lambda name: caller)
+    op = sampling_ops.find("apply_top_k_top_p")
     assert callable(op)
     op(torch.zeros(1, 2), torch.ones(1, 2), "k", "p")
     assert seen == [("k", "p")]
@@ -53,11 +53,11 @@ def test_limits_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("module", [None, SimpleNamespace()])
 def test_a_vllm_without_the_function(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
-    monkeypatch.setattr(_sampling_ops, "import_if_there", lambda name: module)
-    assert _sampling_ops.find("apply_top_k_top_p") == Unsupported(
+    monkeypatch.setattr(sampling_ops, "import_if_there", lambda name: module)
+    assert sampling_ops.find("apply_top_k_top_p") == Unsupported(
         "this vLLM has no vllm.v1.sample.rejection_sampler.apply_top_k_top_p"
     )
 
 
 def test_kernels_are_not_looked_for_here() -> None:
-    assert _sampling_ops.find("rejection_greedy_sample") is None
+    assert sampling_ops.find("rejection_greedy_sample") is None

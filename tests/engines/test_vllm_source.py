@@ -12,15 +12,15 @@ import torch
 import toy_source
 
 from verispec.engines import Unsupported, UnsupportedCall
-from verispec.engines._launch import CallShape
-from verispec.engines._resolve import resolve
-from verispec.engines.vllm_source import installed
-from verispec.engines.vllm_source.compile import schemas
-from verispec.engines.vllm_source.extract import CannotExtract
-from verispec.engines.vllm_source.tree import Kernels
+from verispec.engines.adapters.vllm.launch import CallShape
+from verispec.engines.adapters.vllm.source import fallback_wiring
+from verispec.engines.adapters.vllm.source.compile import schemas
+from verispec.engines.adapters.vllm.source.extract import CannotExtract
+from verispec.engines.adapters.vllm.source.tree import Kernels
+from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 from verispec.reference import contracts
-from verispec.suites.signatures import test_live_signature
+from verispec.suites.signatures import test_runtime_signature
 
 EXPAND = "vllm.v1.sample.rejection_sampler.expand_kernel"
 EXPAND_PARAMETERS = (
@@ -133,9 +133,9 @@ def test_parameters_are_read_from_the_tree(tmp_path: Path) -> None:
 
 def test_where_a_fallback_is_put_is_read_from_the_tree(tmp_path: Path) -> None:
     here = Kernels("x", str(toy_source.write(tmp_path / "here"))).sources
-    assert installed.fault(here, EXPAND) == ""
+    assert fallback_wiring.fault(here, EXPAND) == ""
     elsewhere = Kernels("x", str(toy_source.write(tmp_path / "elsewhere", assigned="another_kernel"))).sources
-    assert "nothing installs a fallback" in installed.fault(elsewhere, EXPAND)
+    assert "nothing installs a fallback" in fallback_wiring.fault(elsewhere, EXPAND)
 
 
 def test_a_fallback_beside_the_dispatcher_is_a_fault(tmp_path: Path) -> None:
@@ -144,11 +144,11 @@ def test_a_fallback_beside_the_dispatcher_is_a_fault(tmp_path: Path) -> None:
     sampler = tree / "vllm/v1/sample/rejection_sampler.py"
     dispatcher = "\n\n@warm(kernel=expand_kernel)\ndef _expand(output, input):\n    return (1,), {}\n"
     sampler.write_text(sampler.read_text().replace(toy_source.CALLER, dispatcher))
-    fault = installed.fault(Kernels("x", str(tree)).sources, EXPAND)
+    fault = fallback_wiring.fault(Kernels("x", str(tree)).sources, EXPAND)
     assert "assigned to vllm.v1.sample.rejection_sampler.expand_kernel, but callers launch _expand.kernel" in fault
     runner = tree / "vllm/v1/worker/cpu_model_runner.py"
     runner.write_text(runner.read_text().replace(".expand_kernel =", "._expand.kernel ="))
-    assert installed.fault(Kernels("x", str(tree)).sources, EXPAND) == ""
+    assert fallback_wiring.fault(Kernels("x", str(tree)).sources, EXPAND) == ""
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,16 @@ def test_how_a_trees_callers_reach_a_fallback(
     if names == "the kernel's":
         text = fallbacks.read_text().replace("output, input_val, cu_num_tokens", ", ".join(EXPAND_PARAMETERS[:3]))
         fallbacks.write_text(text)
-    monkeypatch.setattr("verispec.engines.vllm_source.compile.load", lambda sources, engine: "toy")
-    monkeypatch.setattr("verispec.engines.vllm_source.cpu_engine.CpuFallbacks._compiled", lambda self, op: True)
+    monkeypatch.setattr("verispec.engines.adapters.vllm.source.compile.load", lambda sources, engine: "toy")
+    monkeypatch.setattr(
+        "verispec.engines.adapters.vllm.source.cpu_engine.CpuFallbacks._compiled", lambda self, op: True
+    )
     live = resolve(f"vllm-cpu@{tree}").definitions()["expand_batch_to_tokens"]
     assert live.shape == shape
     for judge in (
-        test_live_signature.test_what_callers_pass_binds,
-        test_live_signature.test_the_order_is_the_kernels,
-        test_live_signature.test_every_parameter_can_be_passed,
+        test_runtime_signature.test_what_callers_pass_binds,
+        test_runtime_signature.test_the_order_is_the_kernels,
+        test_runtime_signature.test_every_parameter_can_be_passed,
     ):
         judge(live, "expand_batch_to_tokens")
 

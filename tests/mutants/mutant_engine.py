@@ -11,7 +11,7 @@ import os
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 
-from verispec.engines.reference import Reference
+from verispec.engines.adapters.reference import Reference
 
 
 def engine() -> Reference:

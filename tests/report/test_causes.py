@@ -91,7 +91,7 @@ def test_one_exception_is_one_cause_over_all_ops() -> None:
 
 
 def test_what_several_callers_cannot_bind_for_one_reason_is_one_cause() -> None:
-    live = "signatures/live_signature"
+    live = "signatures/runtime_signature"
     keyword = "got an unexpected keyword argument 'SYNTHETIC_MODE'"
     records = [
         failing(f"{live}:SIG-1:op={op}", "binding", f"vllm.v1.sample.rejection_sampler.{op}_kernel: {keyword}")

@@ -16,7 +16,7 @@ from verispec.expectations import Expectation
 from verispec.report.junit import as_junit
 from verispec.report.markdown import as_markdown
 from verispec.report.text import print_verdict
-from verispec.report.verdict import Verdict, judge
+from verispec.report.verdict import RunSummary, summarise
 from verispec.run.record import Record
 from verispec.run.runfile import Run
 
@@ -134,7 +134,7 @@ class Xml(Extension):
     file_extension = "xml"
 
 
-def text_of(verdict: Verdict, **options: Any) -> str:
+def text_of(verdict: RunSummary, **options: Any) -> str:
     out = io.StringIO()
     print_verdict(verdict, Console(file=out, **options))
     return out.getvalue()
@@ -142,7 +142,7 @@ def text_of(verdict: Verdict, **options: Any) -> str:
 
 @RUNS
 def test_text(run: Run, snapshot: SnapshotAssertion) -> None:
-    text = text_of(judge(run))
+    text = text_of(summarise(run))
     assert text == snapshot(extension_class=Txt)
     assert max(map(len, text.splitlines())) <= 120
     assert not any(line.endswith(" ") for line in text.splitlines())
@@ -150,12 +150,12 @@ def test_text(run: Run, snapshot: SnapshotAssertion) -> None:
 
 @RUNS
 def test_markdown(run: Run, snapshot: SnapshotAssertion) -> None:
-    assert as_markdown(judge(run)) == snapshot(extension_class=Md)
+    assert as_markdown(summarise(run)) == snapshot(extension_class=Md)
 
 
 @RUNS
 def test_junit(run: Run, snapshot: SnapshotAssertion) -> None:
-    text = as_junit(judge(run))
+    text = as_junit(summarise(run))
     assert text == snapshot(extension_class=Xml)
     root = ElementTree.fromstring(text)
     assert sum(int(suite.get("tests", 0)) for suite in root) == len(run.records)
@@ -163,7 +163,7 @@ def test_junit(run: Run, snapshot: SnapshotAssertion) -> None:
 
 
 def test_a_narrow_terminal_gets_narrow_lines() -> None:
-    text = text_of(judge(everything()), force_terminal=True, width=60, color_system=None)
+    text = text_of(summarise(everything()), force_terminal=True, width=60, color_system=None)
     prose = [line for line in text.splitlines() if line.startswith("      ") and "verispec repro" not in line]
     assert max(map(len, prose)) <= 60
 
@@ -171,13 +171,15 @@ def test_a_narrow_terminal_gets_narrow_lines() -> None:
 def test_the_command_to_reproduce_is_never_broken() -> None:
     case = f"{RANDOM}:RRS-7:" + ";".join(f"parameter{n}=value" for n in range(20))
     record = Record(case, "fail", failure={"kind": "value", "message": "wrong"})
-    lines = text_of(judge(Run(HEADER, (record,), {"complete": True}))).splitlines()
+    lines = text_of(summarise(Run(HEADER, (record,), {"complete": True}))).splitlines()
     assert f"      verispec repro '{case}' --engine vllm" in lines
 
 
 def test_what_failed_on_a_gpu_is_reproduced_there() -> None:
     record = Record(f"{RANDOM}:RRS-7:place=last", "fail", failure={"kind": "value", "message": "wrong"})
-    verdict = judge(Run({**HEADER, "engine": {**HEADER["engine"], "device": "cuda"}}, (record,), {"complete": True}))
+    verdict = summarise(
+        Run({**HEADER, "engine": {**HEADER["engine"], "device": "cuda"}}, (record,), {"complete": True})
+    )
     assert f"      verispec repro {record.id} --engine vllm --device cuda" in text_of(verdict).splitlines()
     assert "$ verispec run --engine vllm --device cuda --seed 7 --suite sampler" in as_markdown(verdict).splitlines()
 
@@ -192,7 +194,7 @@ def test_generation_is_told_by_what_drafts() -> None:
         Record("e2e/sampled:GEN-5:draft=eagle3 k=3;limits=top_k", "pass"),
         Record(f"{RANDOM}:RRS-1:draft=absent", "pass"),
     )
-    lines = as_markdown(judge(Run(HEADER, records, {"complete": True}))).splitlines()
+    lines = as_markdown(summarise(Run(HEADER, records, {"complete": True}))).splitlines()
     start = lines.index("## Generation, by what drafts") + 2
     assert lines[start : start + 5] == [
         "| draft | greedy | sampled |",
@@ -206,4 +208,4 @@ def test_generation_is_told_by_what_drafts() -> None:
 def test_another_seed_is_part_of_the_command() -> None:
     run = everything()
     other = Run({**HEADER, "seed": 11}, run.records, run.footer)
-    assert "--engine vllm --seed 11" in text_of(judge(other))
+    assert "--engine vllm --seed 11" in text_of(summarise(other))

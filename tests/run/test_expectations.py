@@ -9,7 +9,7 @@ import pytest
 from verispec import exits
 from verispec.errors import VerispecError
 from verispec.expectations import Expectation, apply, load, unmatched
-from verispec.report.verdict import judge
+from verispec.report.verdict import summarise
 from verispec.run.record import Record
 from verispec.run.runfile import Run, without_expectations
 
@@ -127,12 +127,14 @@ def test_the_exit_code(outcomes: list[str], footer: dict[str, object], code: int
         Record(f"sampler/x:EXP-{n}", outcome, observed={"xfail": "fail", "xpass": "pass"}.get(outcome, ""))
         for n, outcome in enumerate(outcomes, 1)
     )
-    assert judge(Run({}, records, {"complete": True, **footer})).exit_code() == code
+    assert summarise(Run({}, records, {"complete": True, **footer})).exit_code() == code
 
 
 def test_notes_may_be_left_out_of_the_exit_code() -> None:
     note = Record("sampler/x:EXP-1", "fail", failure={"kind": "value", "message": ""})
     error = Record("sampler/x:EXP-2", "fail", failure={"kind": "raised", "message": "E"}, reach="always")
     whole = {"complete": True}
-    assert judge(Run({}, (note, Record("sampler/x:EXP-3", "pass")), whole)).exit_code(errors_only=True) == exits.GOOD
-    assert judge(Run({}, (note, error), whole)).exit_code(errors_only=True) == exits.BAD
+    assert (
+        summarise(Run({}, (note, Record("sampler/x:EXP-3", "pass")), whole)).exit_code(errors_only=True) == exits.GOOD
+    )
+    assert summarise(Run({}, (note, error), whole)).exit_code(errors_only=True) == exits.BAD

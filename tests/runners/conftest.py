@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from verispec.engines.generation import LoadOptions
+from verispec.engines.protocol.generation import LoadOptions
 from verispec.reference.models import Eagle3Config, Eagle3Head, load_target
 from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.cpu import CPURunner

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from verispec.engines.generation import GenerationRequest, LoadOptions
+from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
 from verispec.reference.models.attention import PagedBatch
 from verispec.reference.models.kv_cache import NULL_BLOCK
 from verispec.reference.proposers.chain import ChainProposer

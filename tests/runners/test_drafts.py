@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from verispec.engines.generation import GenerationRequest
+from verispec.engines.protocol.generation import GenerationRequest
 from verispec.reference.models import load_eagle3
 from verispec.reference.proposers.ngram import lookup
 from verispec.reference.runners.base import StepInputs

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from verispec.engines.generation import GenerationRequest, TokenKind
+from verispec.engines.protocol.generation import GenerationRequest, TokenKind
 
 if TYPE_CHECKING:
     from conftest import Models

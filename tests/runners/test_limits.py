@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from verispec.engines.generation import FinishReason, GenerationRequest, LoadOptions, TokenKind
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, LoadOptions, TokenKind
 from verispec.errors import VerispecError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.stats import chi2
 
-from verispec.engines.generation import SAMPLERS, GenerationRequest
+from verispec.engines.protocol.generation import SAMPLERS, GenerationRequest
 
 if TYPE_CHECKING:
     from conftest import Models

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.stats import chi2
 
-from verispec.engines.sampling import SamplerBatch
+from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.reference.sampler.drafting import sample_drafts
 from verispec.reference.sampler.flat import DraftBatch, FlatSampler, SamplingTensors
 from verispec.reference.sampler.whole import WholeFlatSampler

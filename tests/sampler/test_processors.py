@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from verispec.engines.generation import GenerationRequest
+from verispec.engines.protocol.generation import GenerationRequest
 from verispec.reference.sampler.processors import History, needs_processing, process_logits
 
 NEVER = float("-inf")

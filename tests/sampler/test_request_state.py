@@ -18,8 +18,8 @@ import torch
 from markov_chains import Chains, some_tokens, speak
 
 from verispec.cases.sampling import greedy_tokens, random_sampler_batch
-from verispec.engines.generation import GenerationRequest
-from verispec.judge.laws import follows
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.judge.statistics import assert_distribution
 from verispec.reference.oracle.philox import Draw, gumbel
 from verispec.reference.sampler import ops
 from verispec.reference.sampler.drafting import sample_drafts_by_seed
@@ -59,7 +59,7 @@ def test_whole_sequences_have_the_targets_law(rule: str) -> None:
     p = torch.softmax(chains.target.double() / 0.8, dim=1)
     law = torch.einsum("a,ab,bc->abc", p[0], p, p).flatten()
     seen = Counter(16 * a + 4 * b + c for a, b, c, *_ in sequences)
-    follows([seen[cell] for cell in range(64)], law.numpy(), f"sequences by the {rule} rule")
+    assert_distribution([seen[cell] for cell in range(64)], law.numpy(), f"sequences by the {rule} rule")
 
 
 def test_blocks_are_accepted_longer() -> None:
@@ -88,7 +88,7 @@ def test_after_a_placeholder_the_token_is_drawn_from_the_target(kept: str) -> No
     logits = torch.log(torch.from_numpy(p)).float().repeat(2 * count, 1)
     sampled = RequestStateSampler().sample(logits, rows, states)
     assert sampled.counts.tolist() == [1] * count
-    follows(np.bincount(sampled.token_ids[:, 0], minlength=3).tolist(), p, "tokens at a placeholder")
+    assert_distribution(np.bincount(sampled.token_ids[:, 0], minlength=3).tolist(), p, "tokens at a placeholder")
 
 
 @pytest.mark.parametrize(("rates", "accepted"), [([1.0, 0.0], 1), ([0.0, 1.0], 0), ([1.0, 1.0], 2)])
@@ -113,9 +113,9 @@ def test_synthetic_tokens_keep_the_targets_law_and_every_request_its_own_numbers
     sampled = sampler.sample(logits, rows, one_state(count, temperature=0.5))
     accepted = sampled.counts == 2
     assert set(sampled.token_ids[accepted, 0].tolist()) == {1}
-    follows([int(accepted.sum()), int((~accepted).sum())], [0.4, 0.6], "accepted by rate")
+    assert_distribution([int(accepted.sum()), int((~accepted).sum())], [0.4, 0.6], "accepted by rate")
     for emitted, what in ((sampled.token_ids[~accepted, 0], "recovered"), (sampled.token_ids[accepted, 1], "bonus")):
-        follows(np.bincount(emitted, minlength=3).tolist(), p, f"{what} tokens")
+        assert_distribution(np.bincount(emitted, minlength=3).tolist(), p, f"{what} tokens")
 
 
 # One answer

@@ -15,10 +15,10 @@ import pytest
 
 from verispec import exits, expectations, fixtures
 from verispec.cases import selects
-from verispec.engines.generation import FinishReason, GenerationRequest
-from verispec.engines.remote import RemoteDied
-from verispec.engines.vllm.generate import VllmGenerator
-from verispec.transplant import trial
+from verispec.engines.adapters.vllm.installed.generate import VllmGenerator
+from verispec.engines.process.proxy import RemoteDied
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest
+from verispec.kernel_swap import run_command
 
 pytestmark = pytest.mark.vllm
 
@@ -95,7 +95,7 @@ def test_what_the_two_kernels_hide_is_found_without_them(tmp_path: Path) -> None
     out = tmp_path / "run.jsonl"
     verispec(
         *("run", "--engine", "vllm", "--only", "e2e/sampled:GEN-12:draft=draft_model*", "--out", str(out)),
-        environment=trial.environment(PAIR),
+        environment=run_command.environment(PAIR),
     )
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert {line["id"]: line["outcome"] for line in lines if line["type"] == "case"} == {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from verispec.bisect.case_probe import CaseProbe
 from verispec.bisect.history import GitHistory, History, ReleaseHistory, Revision
-from verispec.bisect.search import Result, Verdict, search
+from verispec.bisect.search import RevisionResult, SearchResult, search
 from verispec.bisect.static_probe import StaticProbe
 
 __all__ = [
@@ -16,9 +16,9 @@ __all__ = [
     "GitHistory",
     "History",
     "ReleaseHistory",
-    "Result",
     "Revision",
+    "RevisionResult",
+    "SearchResult",
     "StaticProbe",
-    "Verdict",
     "search",
 ]

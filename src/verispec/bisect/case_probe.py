@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from verispec import exits
-from verispec.bisect.search import Verdict
+from verispec.bisect.search import RevisionResult
 from verispec.errors import VerispecError
 
-VERDICTS = {exits.GOOD: Verdict.GOOD, exits.BAD: Verdict.BAD}
+VERDICTS = {exits.GOOD: RevisionResult.GOOD, exits.BAD: RevisionResult.BAD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class CaseProbe:
     engine: str = "vllm"
     timeout: float = 600.0
 
-    def __call__(self, name: str) -> Verdict:
+    def __call__(self, name: str) -> RevisionResult:
         """Raises VerispecError (V-BIS-CASE) when the command line itself is wrong: it would be for every revision."""
         command = [
             sys.executable,
@@ -40,7 +40,7 @@ class CaseProbe:
         try:
             ended = subprocess.run(command, capture_output=True, text=True, timeout=self.timeout, check=False)
         except subprocess.TimeoutExpired:
-            return Verdict.CANNOT_TELL
+            return RevisionResult.CANNOT_TELL
         if ended.returncode == exits.USAGE:
             raise VerispecError(
                 "V-BIS-CASE",
@@ -49,4 +49,4 @@ class CaseProbe:
                 cause=ended.stderr.strip()[-2000:],
                 hint=f"try it alone: verispec repro {self.case!r} --engine {self.engine}@{self.source(name)}",
             )
-        return VERDICTS.get(ended.returncode, Verdict.CANNOT_TELL)
+        return VERDICTS.get(ended.returncode, RevisionResult.CANNOT_TELL)

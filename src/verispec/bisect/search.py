@@ -13,7 +13,7 @@ from verispec.errors import VerispecError
 GOLDEN = 0.6180339887498949
 
 
-class Verdict(StrEnum):
+class RevisionResult(StrEnum):
     """What a probe says of one revision. CANNOT_TELL is git's ``skip``."""
 
     GOOD = "good"
@@ -21,16 +21,16 @@ class Verdict(StrEnum):
     CANNOT_TELL = "cannot tell"
 
 
-Judge = Callable[[str], Verdict]
+Judge = Callable[[str], RevisionResult]
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SearchResult:
     """The end of a search: one `candidates` is the first bad revision; several could not be told apart."""
 
     candidates: tuple[str, ...]
-    verdicts: dict[str, Verdict] = field(hash=False)
+    verdicts: dict[str, RevisionResult] = field(hash=False)
     total: int
 
     @property
@@ -38,16 +38,16 @@ class Result:
         return self.candidates[0] if len(self.candidates) == 1 else None
 
 
-def search(history: History, good: str, bad: str, judge: Judge, progress: Progress | None = None) -> Result:
+def search(history: History, good: str, bad: str, judge: Judge, progress: Progress | None = None) -> SearchResult:
     """Find the first bad revision between `good` and `bad` (full names), judging as few as it takes.
 
     Raises VerispecError: V-BIS-BAD-IS-GOOD, V-BIS-GOOD-IS-BAD, V-BIS-END-UNKNOWN when the ends are not what they
     are said to be; V-BIS-FIXED when the fault is older than the fork that `good` lies on; V-BIS-SWAPPED,
     V-BIS-UNRELATED.
     """
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, RevisionResult] = {}
 
-    def ask(name: str, left: int) -> Verdict:
+    def ask(name: str, left: int) -> RevisionResult:
         if name not in verdicts:
             if progress is not None:
                 progress(f"judging {history.describe(name).short}", len(verdicts), len(verdicts) + left.bit_length())
@@ -59,7 +59,7 @@ def search(history: History, good: str, bad: str, judge: Judge, progress: Progre
     _require(history, "bad", bad, ask(bad, total))
     _require(history, "good", good, ask(good, total))
     for fork in forks:
-        if ask(fork, total) is Verdict.BAD:
+        if ask(fork, total) is RevisionResult.BAD:
             raise VerispecError(
                 "V-BIS-FIXED",
                 f"the fault is older than the fork of good and bad, {history.describe(fork).short} has it too",
@@ -73,13 +73,13 @@ def search(history: History, good: str, bad: str, judge: Judge, progress: Progre
         unknown = [name for name in candidates if name not in verdicts]
         if not unknown:
             # What is left and not bad itself could not be judged; each of them may be the first bad one.
-            return Result(tuple(candidates), verdicts, total)
+            return SearchResult(tuple(candidates), verdicts, total)
         skips = sum(name in verdicts for name in candidates) - 1
         name = unknown[_away(skips, len(unknown))]
         verdict = ask(name, len(unknown))
-        if verdict is Verdict.BAD:
+        if verdict is RevisionResult.BAD:
             bad = name
-        elif verdict is Verdict.GOOD:
+        elif verdict is RevisionResult.GOOD:
             known_good.append(name)
 
 
@@ -92,11 +92,11 @@ def _away(skips: int, size: int) -> int:
     return int(size * (skips * GOLDEN % 1) ** 1.5)
 
 
-def _require(history: History, expected: str, name: str, verdict: Verdict) -> None:
+def _require(history: History, expected: str, name: str, verdict: RevisionResult) -> None:
     if verdict.value == expected:
         return
     short = history.describe(name).short
-    if verdict is Verdict.CANNOT_TELL:
+    if verdict is RevisionResult.CANNOT_TELL:
         raise VerispecError(
             "V-BIS-END-UNKNOWN",
             f"the {expected} end cannot be judged",

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import PurePosixPath
 
 from verispec import exits
-from verispec.bisect.search import Verdict
+from verispec.bisect.search import RevisionResult
 from verispec.errors import VerispecError
 from verispec.report.signatures import likeness, new_since
-from verispec.static import Finding, Level, Location, Report, Tree, judge
-from verispec.static.reading import FactCache
+from verispec.static import Finding, Level, Location, Report, Tree, check_tree
+from verispec.static.cache import FactCache
 from verispec.static.sources import INCOMPLETE
 
 CUT_SHORT = INCOMPLETE - {"V-SRC-UNREADABLE"}
@@ -67,16 +67,16 @@ class StaticProbe:
             hint=f"verispec signatures shows what {bad} has, with fingerprints",
         )
 
-    def __call__(self, name: str) -> Verdict:
+    def __call__(self, name: str) -> RevisionResult:
         try:
             report = self.report(name)
         except VerispecError as error:
             if error.exit_code != exits.CANNOT_TELL:
                 raise
-            return Verdict.CANNOT_TELL
+            return RevisionResult.CANNOT_TELL
         if self._sought(report):
-            return Verdict.BAD
-        return Verdict.CANNOT_TELL if self._is_hidden(report) else Verdict.GOOD
+            return RevisionResult.BAD
+        return RevisionResult.CANNOT_TELL if self._is_hidden(report) else RevisionResult.GOOD
 
     def appeared(self, name: str) -> tuple[Finding, ...]:
         """What was looked for and is there at `name`, as it looks there."""
@@ -98,7 +98,7 @@ class StaticProbe:
                 content.update(f"{file.path}\0{file.blob}\0".encode())
             key = content.hexdigest()
             if key not in self.by_content:
-                self.by_content[key] = judge(tree, core=self.core, rules=self.rules or None, cache=self.facts)
+                self.by_content[key] = check_tree(tree, core=self.core, rules=self.rules or None, cache=self.facts)
             self.reports[name] = self.by_content[key]
         return self.reports[name]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from verispec.engines.sampling import SamplerBatch
+    from verispec.engines.protocol.sampling import SamplerBatch
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +29,7 @@ def random_sampler_batch(
     """
     import torch
 
-    from verispec.engines.sampling import SamplerBatch
+    from verispec.engines.protocol.sampling import SamplerBatch
 
     b, n = len(counts), int(np.sum(counts))
     logits = rng.normal(scale=spread, size=(n + b, vocab)).astype(np.float32)
@@ -68,7 +68,7 @@ def select(batch: SamplerBatch, order: Any) -> SamplerBatch:
     """The requests `order` of the batch, in that order, as a batch of their own."""
     import torch
 
-    from verispec.engines.sampling import SamplerBatch
+    from verispec.engines.protocol.sampling import SamplerBatch
 
     ends = np.cumsum(batch.counts)
     rows = np.concatenate([np.r_[rows_of(batch, b)] for b in order])

@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 
 from verispec.bisect import CaseProbe, GitHistory, History, ReleaseHistory, StaticProbe, search
-from verispec.bisect.outcome import Outcome, print_text
+from verispec.bisect.report import BisectReport, print_text
 from verispec.errors import VerispecError
 from verispec.static import Finding
-from verispec.static.reading import FactCache
+from verispec.static.cache import FactCache
 from verispec.static.sources import facts_file, open_tree
 from verispec.static.sources.progress import shown_progress
 
@@ -61,7 +61,7 @@ def bisect(
                 result = search(history, first, last, probe, progress)
                 appeared = probe.appeared(result.candidates[-1])
             later = len(probe.targets) - len(appeared)
-    outcome = Outcome(
+    outcome = BisectReport(
         history=package or str(repo or Path()),
         good=history.describe(first),
         bad=history.describe(last),

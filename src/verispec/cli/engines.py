@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from verispec.engines import Engine, Unsupported
-from verispec.engines._resolve import BUILT_IN, names, resolve
+from verispec.engines.registry import BUILT_IN, names, resolve
 from verispec.reference import contracts
 
 app = typer.Typer(add_completion=False)

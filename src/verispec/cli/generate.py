@@ -14,7 +14,7 @@ from rich.text import Text
 
 from verispec import exits
 from verispec.engines import Unsupported, UnsupportedCall
-from verispec.engines.generation import (
+from verispec.engines.protocol.generation import (
     METHODS,
     SAMPLERS,
     GenerationRequest,
@@ -70,7 +70,7 @@ def generate(
     Accepted, recovered and bonus tokens have colours of their own. Then come acceptance by position, tokens a
     step, tokens a second, and the speed-up over the same engine without speculation, measured in the same run.
     """
-    from verispec.engines.reference import require_packages
+    from verispec.engines.adapters.reference import require_packages
 
     require_packages("torch", "transformers", "tokenizers", "safetensors")
     from verispec.reference.models import load_tokenizer
@@ -145,7 +145,7 @@ class _Stream:
 def _load(engine: str, device: str | None, target: Path, options: dict[str, Any]) -> Generator:
     from transformers.utils import logging
 
-    from verispec.engines._resolve import resolve
+    from verispec.engines.registry import resolve
 
     logging.disable_progress_bar()
     try:

@@ -13,7 +13,7 @@ from rich.console import Console
 from verispec.report.junit import as_junit
 from verispec.report.markdown import as_markdown
 from verispec.report.text import print_verdict
-from verispec.report.verdict import judge
+from verispec.report.verdict import summarise
 from verispec.run import runfile
 
 app = typer.Typer(add_completion=False)
@@ -35,7 +35,7 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Render a run file; the exit code is that of the command, not of the run."""
-    verdict = judge(runfile.read(run))
+    verdict = summarise(runfile.read(run))
     match Format.JSON if as_json else to:
         case Format.TEXT:
             print_verdict(verdict, Console())

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from verispec import exits, expectations
 from verispec.report.text import print_verdict
-from verispec.report.verdict import judge
+from verispec.report.verdict import summarise
 from verispec.run.plan import SEED, TIMEOUT, Plan
 from verispec.run.progress import watcher
 from verispec.run.session import Files, command_line, execute
@@ -56,7 +56,7 @@ def run(
         raise typer.Exit(exits.GOOD if cases else exits.CANNOT_TELL)
     known = expectations.load(expect) if expect else ()
     done, path = execute(plan, Files(out, resume), known, command_line(), watcher())
-    verdict = judge(done)
+    verdict = summarise(done)
     if as_json:
         print(json.dumps(verdict.to_json(errors_only=errors_only), indent=2))
     else:

@@ -12,12 +12,12 @@ import typer
 from rich.console import Console
 
 from verispec.errors import VerispecError
-from verispec.report.signatures import Outcome, as_json, empty, new_since, ordered
+from verispec.report.signatures import SignatureReport, as_json, empty, new_since, ordered
 from verispec.report.signatures_ci import as_github, as_junit
 from verispec.report.signatures_sarif import as_sarif
 from verispec.report.signatures_text import print_text
-from verispec.static import Level, Tree, judge
-from verispec.static.reading import FactCache
+from verispec.static import Level, Tree, check_tree
+from verispec.static.cache import FactCache
 from verispec.static.sources import facts_file, open_tree
 from verispec.static.sources.progress import shown_progress
 
@@ -57,16 +57,16 @@ def signatures(
     raise typer.Exit(outcome.exit_code)
 
 
-def _judge(tree: str, core: str, since: str, rules: list[str] | None) -> Outcome:
+def _judge(tree: str, core: str, since: str, rules: list[str] | None) -> SignatureReport:
     facts = FactCache(facts_file(tree))
     with shown_progress() as progress:
         opened = open_tree(tree, progress=progress)
         around = open_tree(core, progress=progress) if core else None
-        report = judge(opened, core=around, rules=rules, cache=facts, progress=progress)
+        report = check_tree(opened, core=around, rules=rules, cache=facts, progress=progress)
         findings, known = report.findings, 0
         older = _older(tree, since) if since else None
         if older is not None:
-            before = judge(older, core=around, rules=rules, cache=facts, progress=progress)
+            before = check_tree(older, core=around, rules=rules, cache=facts, progress=progress)
             findings = new_since(findings, before.findings)
             known = len(report.findings) - len(findings)
     diagnostics = report.diagnostics
@@ -75,7 +75,7 @@ def _judge(tree: str, core: str, since: str, rules: list[str] | None) -> Outcome
     shown = ordered(findings)
     own = {file.path for file in opened.files()}
     places = {place.path for found in shown for place in (found.location, *(side.location for side in found.sides))}
-    return Outcome(
+    return SignatureReport(
         tree=opened.describe(),
         findings=shown,
         diagnostics=diagnostics,

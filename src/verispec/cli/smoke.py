@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from verispec.report.text import print_verdict
-from verispec.report.verdict import judge
+from verispec.report.verdict import summarise
 from verispec.run.plan import SEED, Plan
 from verispec.run.progress import watcher
 from verispec.run.session import Files, command_line, execute
@@ -34,7 +34,7 @@ def smoke(
     """
     plan = Plan(engine, device, seed=seed, timeout=timeout, smoke=True)
     done, _ = execute(plan, Files(), (), command_line(), watcher())
-    verdict = judge(done)
+    verdict = summarise(done)
     if as_json:
         print(json.dumps(verdict.to_json(), indent=2))
     else:

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 
 from verispec.errors import VerispecError
-from verispec.transplant import trial
-from verispec.transplant.graft import exchangeable
-from verispec.transplant.search import Answer, Result, Trial, search
+from verispec.kernel_swap import run_command
+from verispec.kernel_swap.patch_vllm import exchangeable
+from verispec.kernel_swap.search import Answer, SwapResult, Trial, search
 
 app = typer.Typer(add_completion=False)
 
@@ -50,12 +50,12 @@ def transplant(
             hint="--case 'sampler/...' judges a case; a program comes after --: -- python program.py",
         )
     candidates = _candidates(op or [])
-    trying = list(command or trial.command_of_case(case, engine, device))
-    trial.require(trying)
+    trying = list(command or run_command.command_of_case(case, engine, device))
+    run_command.require(trying)
     console = Console(stderr=True)
 
     def run(ops: tuple[str, ...]) -> Trial:
-        made = trial.run(trying, ops, timeout, quiet=bool(case))
+        made = run_command.run(trying, ops, timeout, quiet=bool(case))
         console.print(f"{_words(made)}: with {_named(ops)}", soft_wrap=True, highlight=False)
         return made
 
@@ -91,7 +91,7 @@ def _words(made: Trial) -> str:
     return "cannot tell" if made.good is None else "good" if made.good else "bad"
 
 
-def _sentence(result: Result) -> str:
+def _sentence(result: SwapResult) -> str:
     if result.answer in (Answer.GUILTY, Answer.TOGETHER):
         return f"{result.answer}: {', '.join(result.ops)} ({result.reason})"
     kernels = f" ({', '.join(result.ops)})" if result.ops else ""

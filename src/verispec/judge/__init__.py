@@ -9,10 +9,10 @@ from verispec.judge._failure import (
     Kind,
     Mismatch,
     Outcome,
+    assert_same,
     lost_device,
-    same,
 )
-from verispec.judge._memory import LAYOUTS, Guarded, sparse_zeros
+from verispec.judge._memory import LAYOUTS, GuardedTensor, sparse_zeros
 from verispec.judge._op import OpUnderTest
 from verispec.judge._sampler import SamplerUnderTest
 
@@ -22,15 +22,15 @@ __all__ = [
     "Compare",
     "DeviceLost",
     "Failure",
-    "Guarded",
+    "GuardedTensor",
     "Inconclusive",
     "Kind",
     "Mismatch",
     "OpUnderTest",
     "Outcome",
     "SamplerUnderTest",
+    "assert_same",
     "exact",
     "lost_device",
-    "same",
     "sparse_zeros",
 ]

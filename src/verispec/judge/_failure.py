@@ -97,7 +97,7 @@ def lost_device(error: BaseException) -> DeviceLost | None:
     return DeviceLost(text.partition("\n")[0]) if "CUDA error" in text or "Error [CUDA]" in text else None
 
 
-def judged(call: Callable[[], Answer]) -> Answer:
+def call_engine(call: Callable[[], Answer]) -> Answer:
     """What `call` of an engine returns; what it raises is a verdict on it.
 
     Raises `Mismatch`, `DeviceLost` where nothing can go on, and `UnsupportedCall` as the engine does.
@@ -118,7 +118,7 @@ class Inconclusive(Exception):
     """Raised when the evidence is not enough for a verdict; never a pass."""
 
 
-def same(relation: str, expected: Any, got: Any) -> None:
+def assert_same(relation: str, expected: Any, got: Any) -> None:
     """Two calls that must agree do: raises `Mismatch` with the first place where they do not.
 
     `relation` says what the calls have to do with each other, e.g. "a permuted batch".

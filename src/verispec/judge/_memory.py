@@ -79,7 +79,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 @dataclass(slots=True)
-class Guarded:
+class GuardedTensor:
     """A tensor (`view`) inside its guarded buffer."""
 
     view: torch.Tensor
@@ -90,7 +90,7 @@ class Guarded:
     @classmethod
     def make(
         cls, shape: Sequence[int], dtype: torch.dtype, *, layout: str = "dense", pattern: int = 0, device: str = "cpu"
-    ) -> Guarded:
+    ) -> GuardedTensor:
         if layout not in LAYOUTS:
             raise ValueError(f"layout {layout!r} is not one of {LAYOUTS}")
         strides = _strides(shape, layout)

@@ -11,8 +11,8 @@ import torch
 
 from verispec.engines import OpFunction
 from verispec.judge._compare import Array, Compare, exact
-from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, judged
-from verispec.judge._memory import Guarded, to_numpy
+from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
+from verispec.judge._memory import GuardedTensor, to_numpy
 from verispec.judge._shapes import axis_sizes, shape_of
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor
@@ -38,7 +38,7 @@ class OpUnderTest:
         self.last: tuple[dict[str, Any], dict[str, Array]] = ({}, {})
         """Arguments and outputs of the last call, both NumPy by name, for whoever wants to show them."""
 
-    def agrees(
+    def check_outputs(
         self,
         values: Mapping[str, Any],
         *,
@@ -92,17 +92,17 @@ class OpUnderTest:
             t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded
         }
 
-    def returns(self, values: Mapping[str, Any]) -> None:
+    def check_return_value(self, values: Mapping[str, Any]) -> None:
         """Call an op that returns numbers, and compare them exactly with the oracle; an argument must not change."""
         given = copy.deepcopy(dict(values))
-        got = judged(lambda: self.function(**given))
+        got = call_engine(lambda: self.function(**given))
         if given != values:
             raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the call changed its arguments to {given}"))
         expected = oracle.load(self.contract.name)(**values)["return"].tolist()
         if list(got) != expected:
             raise Mismatch(Failure(Kind.VALUE, f"got {list(got)}, expected {expected}", "return", total=len(expected)))
 
-    def refuses(self, values: Mapping[str, Any]) -> None:
+    def check_rejects(self, values: Mapping[str, Any]) -> None:
         """Call the op with arguments that its contract forbids; anything but a ValueError is a failure."""
         try:
             got = self.function(**values)
@@ -126,7 +126,7 @@ class OpUnderTest:
             if self.device != "cpu":
                 torch.cuda.synchronize()
 
-        judged(run)
+        call_engine(run)
 
     def _materialise(
         self,
@@ -136,7 +136,7 @@ class OpUnderTest:
         shapes: Mapping[str, Sequence[int]],
         pattern: int,
         given: Collection[str] = (),
-    ) -> tuple[dict[str, Guarded], dict[str, Any]]:
+    ) -> tuple[dict[str, GuardedTensor], dict[str, Any]]:
         arrays = {
             t.name: np.asarray(values[t.name])
             for t in self.contract.tensors
@@ -144,7 +144,7 @@ class OpUnderTest:
         }
         known = {**{n: a.shape for n, a in arrays.items()}, **shapes}
         sizes = axis_sizes(self.contract, known, values)
-        guarded: dict[str, Guarded] = {}
+        guarded: dict[str, GuardedTensor] = {}
         scalars: dict[str, Any] = {}
         for param in self.contract.params:
             if param.name in given:
@@ -166,7 +166,7 @@ class OpUnderTest:
                 continue
             dtype = getattr(torch, dtypes.get(param.name) or param.production or param.dtypes[0])
             layout = layouts.get(param.name, "dense")
-            tensor = Guarded.make(shape, dtype, layout=layout, pattern=pattern, device=self.device)
+            tensor = GuardedTensor.make(shape, dtype, layout=layout, pattern=pattern, device=self.device)
             if param.name in arrays:
                 tensor.fill(torch.as_tensor(arrays[param.name]).to(dtype))
             guarded[param.name] = tensor
@@ -175,7 +175,7 @@ class OpUnderTest:
                 scalars.setdefault(param.name, guarded[param.stride_of].view.stride(0))
         return guarded, scalars
 
-    def _nothing_else_changed(self, guarded: Mapping[str, Guarded]) -> None:
+    def _nothing_else_changed(self, guarded: Mapping[str, GuardedTensor]) -> None:
         for name, g in guarded.items():
             if count := g.changed_outside():
                 raise Mismatch(Failure(Kind.OUTSIDE, f"{count} elements beside {name} were written", name, wrong=count))

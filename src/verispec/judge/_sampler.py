@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from verispec.judge._failure import judged
+from verispec.judge._failure import call_engine
 
 if TYPE_CHECKING:
-    from verispec.engines.sampling import SamplerBatch, Trace, WholeSampler
+    from verispec.engines.protocol.sampling import SamplerBatch, Trace, WholeSampler
 
 
 class SamplerUnderTest:
-    """Answers `verispec.engines.sampling.WholeSampler`; anything raised but `UnsupportedCall` is a `Mismatch`."""
+    """A `WholeSampler` that turns every exception of the engine, except `UnsupportedCall`, into a `Mismatch`."""
 
     def __init__(self, sampler: WholeSampler) -> None:
         self._sampler = sampler
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
-        return judged(lambda: self._sampler(batch))
+        return call_engine(lambda: self._sampler(batch))
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        return judged(lambda: self._sampler.trace(batch))
+        return call_engine(lambda: self._sampler.trace(batch))

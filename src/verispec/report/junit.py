@@ -6,14 +6,14 @@ import re
 from itertools import groupby
 from xml.etree import ElementTree
 
-from verispec.report.verdict import Verdict
+from verispec.report.verdict import RunSummary
 from verispec.run.record import Record
 
 _CONTROL = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML has no way to write; an engine may print it."""
 
 
-def as_junit(verdict: Verdict) -> str:
+def as_junit(verdict: RunSummary) -> str:
     root = ElementTree.Element("testsuites", name=f"verispec {verdict.run.header['engine']['asked']}")
     by_subject = sorted(verdict.run.records, key=lambda r: (r.case.suite, r.case.subject))
     for (suite, subject), group in groupby(by_subject, key=lambda r: (r.case.suite, r.case.subject)):

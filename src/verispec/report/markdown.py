@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from verispec.report.case import clause_text
 from verispec.report.causes import Cause, Gap
 from verispec.report.text import cell_text, complaints, facts, gap_line, on, plural, repro, summary
-from verispec.report.verdict import Cell, Verdict
+from verispec.report.verdict import Cell, RunSummary
 from verispec.run.record import CATEGORIES
 
 
-def as_markdown(verdict: Verdict) -> str:
+def as_markdown(verdict: RunSummary) -> str:
     return "\n".join(_lines(verdict)) + "\n"
 
 
-def _lines(verdict: Verdict) -> Iterator[str]:
+def _lines(verdict: RunSummary) -> Iterator[str]:
     header = verdict.run.header
     engine = header["engine"]
     yield f"# Verdict on {engine['name']} {engine['version']} ({engine['device']})"
@@ -66,7 +66,7 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     yield "An **error** is a fault that production reaches, a **note** one that only breaks the contract."
 
 
-def _circumstances(verdict: Verdict) -> Iterator[str]:
+def _circumstances(verdict: RunSummary) -> Iterator[str]:
     header, here = verdict.run.header, verdict.run.header["platform"]
     yield "| | |"
     yield "| --- | --- |"
@@ -87,7 +87,7 @@ def _table(corner: str, rows: Mapping[str, Mapping[str, Cell]], columns: Sequenc
         yield f"| {name} | {' | '.join(cell_text(row[c]) if c in row else '' for c in columns)} |"
 
 
-def _cause(cause: Cause, level: str, verdict: Verdict) -> Iterator[str]:
+def _cause(cause: Cause, level: str, verdict: RunSummary) -> Iterator[str]:
     yield ""
     yield f"### {level}: {cause.clause}, {', '.join(cause.subjects)}"
     yield ""
@@ -109,7 +109,7 @@ def _gaps(gaps: Sequence[Gap]) -> Iterator[str]:
         yield f"- {_escaped(gap_line(gap))}"
 
 
-def _command(verdict: Verdict) -> Iterator[str]:
+def _command(verdict: RunSummary) -> Iterator[str]:
     """The run again, with what decides its outcome and nothing else."""
     header = verdict.run.header
     yield f"verispec run --engine {header['engine']['asked']}{on(header)} --seed {header['seed']}"

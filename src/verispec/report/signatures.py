@@ -21,7 +21,7 @@ WEIGHT: Mapping[Level, int] = {Level.NOTE: 0, Level.WARNING: 1, Level.ERROR: 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SignatureReport:
     """The findings of one tree. `since` names the older tree whose `known` findings were left out.
 
     `prefix` leads from where people read the output (the root of their repository) to the tree; `core_paths` are
@@ -125,7 +125,7 @@ def ordered(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: (-WEIGHT[finding.level], finding.location, finding.rule)))
 
 
-def as_json(outcome: Outcome) -> str:
+def as_json(outcome: SignatureReport) -> str:
     return json.dumps(outcome.to_json(), indent=2, ensure_ascii=True)
 
 

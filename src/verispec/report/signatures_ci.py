@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from verispec.report.signatures import Outcome, printable
+from verispec.report.signatures import SignatureReport, printable
 from verispec.static import rules
 from verispec.static.finding import Finding, Level
 
 COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"}
 
 
-def as_github(outcome: Outcome) -> str:
+def as_github(outcome: SignatureReport) -> str:
     """Workflow commands, one a line, that GitHub shows beside the changed lines."""
     return "\n".join(_annotation(finding) for finding in outcome.placed())
 
@@ -41,7 +41,7 @@ def _body(finding: Finding) -> str:
     return "\n".join(lines)
 
 
-def as_junit(outcome: Outcome) -> str:
+def as_junit(outcome: SignatureReport) -> str:
     """One test case a finding, failed when it counts for the exit code, and one passed case for every silent rule."""
     suite = ET.Element("testsuite", name="verispec signatures")
     silent = set(rules.names()) - {finding.rule for finding in outcome.findings}

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from verispec import __version__, exits
 from verispec.errors import Diagnostic
-from verispec.report.signatures import Outcome
+from verispec.report.signatures import SignatureReport
 from verispec.static import rules
 from verispec.static.finding import Finding, Location
 
@@ -17,7 +17,7 @@ ROOT = "%SRCROOT%"
 FINGERPRINT = "verispec/v1"
 
 
-def as_sarif(outcome: Outcome) -> str:
+def as_sarif(outcome: SignatureReport) -> str:
     known = rules.names()
     driver = {
         "name": "verispec",

@@ -10,13 +10,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from verispec.report.signatures import WEIGHT, Outcome, printable
+from verispec.report.signatures import WEIGHT, SignatureReport, printable
 from verispec.static.finding import Finding, Level
 
 COLOURS = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 
-def print_text(outcome: Outcome, console: Console, *, level: Level = Level.WARNING) -> None:
+def print_text(outcome: SignatureReport, console: Console, *, level: Level = Level.WARNING) -> None:
     """Print the findings from `level` upwards, and a summary of all."""
     wide = not console.is_terminal  # one line a fact, never broken, for logs and for grep
     for finding in outcome.placed():
@@ -81,7 +81,7 @@ def _by_rule(findings: tuple[Finding, ...]) -> Table:
     return table
 
 
-def _summary(outcome: Outcome, level: Level) -> Iterator[Text]:
+def _summary(outcome: SignatureReport, level: Level) -> Iterator[Text]:
     count = outcome.count()
     said = ", ".join(f"{count[level]} {level.value}{'' if count[level] == 1 else 's'}" for level in Level)
     against = f" against {outcome.core}" if outcome.core else ""

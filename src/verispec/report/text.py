@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from verispec.report.causes import Cause, Gap
-from verispec.report.verdict import Cell, Verdict
+from verispec.report.verdict import Cell, RunSummary
 from verispec.run.plan import SEED
 from verispec.run.record import CATEGORIES
 
@@ -20,14 +20,14 @@ WIDTH = 120
 _STYLE = {"error": "bold red", "note": "yellow", "known": "cyan"}
 
 
-def print_verdict(verdict: Verdict, console: Console, *, errors_only: bool = False) -> None:
+def print_verdict(verdict: RunSummary, console: Console, *, errors_only: bool = False) -> None:
     """Print `verdict`; on no terminal, as plain lines of `WIDTH` columns."""
     width = console.width if console.is_terminal else WIDTH
     for line in _lines(verdict, width, errors_only):
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def _lines(verdict: Verdict, width: int, errors_only: bool) -> Iterator[Text]:
+def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]:
     header = verdict.run.header
     yield Text(title(header), style="bold")
     yield Text(circumstances(header), style="dim")
@@ -53,7 +53,7 @@ def _lines(verdict: Verdict, width: int, errors_only: bool) -> Iterator[Text]:
     yield Text(f"exit {verdict.exit_code(errors_only=errors_only)}")
 
 
-def complaints(verdict: Verdict) -> Iterator[str]:
+def complaints(verdict: RunSummary) -> Iterator[str]:
     """What is wrong with the run itself: expectations that are out of date, an engine that ends badly."""
     for record in verdict.stale:
         yield f"stale: {record.id} is expected to fail ({record.issue}) and passes; take it off the expectations"
@@ -78,7 +78,7 @@ def circumstances(header: Mapping[str, Any]) -> str:
     )
 
 
-def summary(verdict: Verdict) -> str:
+def summary(verdict: RunSummary) -> str:
     """How many causes for how many failing cases of how many, and what kept the run from being whole."""
     total = len(verdict.run.records)
     if verdict.failures:
@@ -120,7 +120,7 @@ def extent(cause: Cause) -> str:
     return f"{own} of {', '.join(cause.subjects)}{also}"
 
 
-def _table(verdict: Verdict) -> Iterator[Text]:
+def _table(verdict: RunSummary) -> Iterator[Text]:
     rows = verdict.table()
     columns = [c for c in CATEGORIES if any(c in row for row in rows.values())]
     cells = {subject: [cell_text(row[c]) if c in row else "-" for c in columns] for subject, row in rows.items()}
@@ -151,7 +151,7 @@ def cell_text(cell: Cell) -> str:
     return f"{cell.passed:,} ok" + (f" ({', '.join(extra)})" if extra else "")
 
 
-def _cause(cause: Cause, verdict: Verdict, level: str, width: int) -> Iterator[Text]:
+def _cause(cause: Cause, verdict: RunSummary, level: str, width: int) -> Iterator[Text]:
     name = f"{level} {cause.clause}"
     head, *more = _wrapped(f"{name}  {cause.message}", width, first=2, rest=6)
     head.stylize(_STYLE[level], 2, 2 + len(name))

@@ -29,7 +29,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunSummary:
     """What a run comes to.
 
     `causes` are unexpected failures, `known` those that expectations name, `stale` cases that were expected
@@ -105,11 +105,11 @@ class Verdict:
         }
 
 
-def judge(run: Run) -> Verdict:
+def summarise(run: Run) -> RunSummary:
     """The verdict on `run`, from nothing but what its file holds."""
     unexpected = [r for r in run.records if r.outcome != "xfail"]
     expected = [r for r in run.records if r.outcome in ("xfail", "pass")]
-    return Verdict(
+    return RunSummary(
         run=run,
         counts=Counter(r.outcome for r in run.records),
         causes=fold(unexpected),

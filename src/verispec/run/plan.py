@@ -9,8 +9,8 @@ from importlib import resources
 from pathlib import Path
 
 from verispec.errors import VerispecError
+from verispec.kernel_swap import run_command
 from verispec.static.sources import cache_dir
-from verispec.transplant import trial
 
 SEED = 7
 TIMEOUT = 120.0
@@ -95,7 +95,7 @@ def suites() -> list[str]:
 
 def environment(plan: Plan) -> dict[str, str]:
     """The child's environment: what leaks into a pytest run from outside is kept out, caches go to the user's cache."""
-    around = trial.environment(plan.transplanted) if plan.transplanted else os.environ
+    around = run_command.environment(plan.transplanted) if plan.transplanted else os.environ
     kept = {k: v for k, v in around.items() if not k.startswith("PYTEST_")}
     if plan.processes > 1:  # threads of several processes that wait for each other cost more than they give
         kept.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // plan.processes, 1)))

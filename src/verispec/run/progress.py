@@ -17,10 +17,10 @@ EVERY = 10.0
 """Seconds between two plain lines: often enough to show life in a CI log, seldom enough to read it."""
 
 
-class Watcher(Protocol):
+class ProgressListener(Protocol):
     """Is told what happens; a context manager around the run."""
 
-    def __enter__(self) -> Watcher: ...
+    def __enter__(self) -> ProgressListener: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None: ...
@@ -119,6 +119,6 @@ class Bar:
         self._progress.update(self._task, description=f"{cases:,} again: reference's {op}", total=None)
 
 
-def watcher() -> Watcher:
+def watcher() -> ProgressListener:
     console = Console(stderr=True)
     return Bar(console) if console.is_terminal else Lines()

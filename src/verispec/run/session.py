@@ -19,9 +19,9 @@ from verispec.cases import selects
 from verispec.errors import VerispecError
 from verispec.expectations import Expectation, apply, unmatched
 from verispec.run import runfile
-from verispec.run.explaining import explain
+from verispec.run.attribution import explain
 from verispec.run.plan import Plan
-from verispec.run.progress import Watcher
+from verispec.run.progress import ProgressListener
 from verispec.run.record import Record
 from verispec.run.supervisor import Collected, Judged, Started, Supervisor, Warned
 from verispec.static.sources import cache_dir
@@ -47,7 +47,7 @@ class Files:
 
 
 def execute(
-    plan: Plan, files: Files, expectations: Sequence[Expectation], command: list[str], watcher: Watcher
+    plan: Plan, files: Files, expectations: Sequence[Expectation], command: list[str], watcher: ProgressListener
 ) -> tuple[runfile.Run, Path]:
     """Judge `plan` and return the run and the path of its file.
 
@@ -107,7 +107,7 @@ class _Session:
         self.warnings: list[str] = []
         self._writer: runfile.Writer | None = None
 
-    def judge(self, watcher: Watcher) -> None:
+    def judge(self, watcher: ProgressListener) -> None:
         for news in Supervisor(self.plan, set(self.records)):
             match news:
                 case Collected():

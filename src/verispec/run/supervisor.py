@@ -62,7 +62,7 @@ class Warned:
     text: str
 
 
-News = Collected | Started | Judged | Warned
+Update = Collected | Started | Judged | Warned
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Supervisor:
         self._judged = set(judged or ())
         self._running: dict[int, _Running] = {}
         self._waiting: set[str] | None = None
-        self._told: set[type[News]] = set()
+        self._told: set[type[Update]] = set()
         self._collected = self._started = False
         """What the child of the moment has done."""
 
@@ -96,7 +96,7 @@ class Supervisor:
                 return news
         raise AssertionError("a child that collects says so or fails")
 
-    def __iter__(self) -> Iterator[News]:
+    def __iter__(self) -> Iterator[Update]:
         while True:
             before = len(self._judged)
             yield from self._child()
@@ -105,7 +105,7 @@ class Supervisor:
             if len(self._judged) == before:
                 raise _broken("the child ended without judging a case", "")
 
-    def _child(self, *, collect_only: bool = False) -> Iterator[News]:
+    def _child(self, *, collect_only: bool = False) -> Iterator[Update]:
         with tempfile.TemporaryDirectory(prefix="verispec-") as name:
             scratch = Path(name)
             (scratch / "skip").write_text("".join(f"{case}\n" for case in sorted(self._judged)), encoding="utf-8")
@@ -126,7 +126,7 @@ class Supervisor:
                 tail.close()
                 self._running.clear()
 
-    def _watch(self, child: subprocess.Popen[bytes], tail: Tail, scratch: Path) -> Iterator[News]:
+    def _watch(self, child: subprocess.Popen[bytes], tail: Tail, scratch: Path) -> Iterator[Update]:
         began = time.monotonic()
         self._collected = self._started = False
         while True:
@@ -151,7 +151,7 @@ class Supervisor:
         for pid in list(self._running):
             yield self._crash(pid, child.returncode if pid == child.pid else None, scratch)
 
-    def _hear(self, event: Event, scratch: Path) -> Iterator[News]:
+    def _hear(self, event: Event, scratch: Path) -> Iterator[Update]:
         pid = event.get("pid", 0)
         match event["type"]:
             case "collected":

@@ -7,7 +7,7 @@ cached by content; `link` joins the facts of a tree into an index, and the rules
 from __future__ import annotations
 
 from verispec.static.finding import Finding, Level, Location, Side
-from verispec.static.judging import Progress, Report, judge
+from verispec.static.pipeline import Progress, Report, check_tree
 from verispec.static.tree import MemoryTree, SourceFile, Tree
 
 __all__ = [
@@ -20,5 +20,5 @@ __all__ = [
     "Side",
     "SourceFile",
     "Tree",
-    "judge",
+    "check_tree",
 ]

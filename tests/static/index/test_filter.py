@@ -2,9 +2,9 @@
 
 import pytest
 
-from verispec.static import MemoryTree, judge
-from verispec.static.python_filter import takes_part
-from verispec.static.python_outline import outline
+from verispec.static import MemoryTree, check_tree
+from verispec.static.readers.outline import outline
+from verispec.static.readers.prefilter import takes_part
 
 NEEDED = {
     "kernel": "import triton\n@triton.jit\ndef k(a): ...\n",
@@ -73,7 +73,7 @@ CALLERS = {
 @pytest.mark.parametrize("caller", sorted(CALLERS))
 def test_every_caller_is_found(caller):
     tree = {"p/__init__.py": "", "p/k.py": NEEDED["kernel"], "p/caller.py": caller}
-    assert [finding.rule for finding in judge(MemoryTree(tree)).findings] == ["SIG101"]
+    assert [finding.rule for finding in check_tree(MemoryTree(tree)).findings] == ["SIG101"]
     assert not takes_part(caller.encode())
 
 
@@ -83,4 +83,4 @@ def test_a_file_that_only_shares_a_name_with_a_kernel_is_not_parsed():
         "p/k.py": "import triton\n@triton.jit\ndef max(a): ...\n",
         "p/other.py": "import torch\ndef f(x):\n    return x[0](torch.max(x), torch.finfo(x.dtype).max)\n",
     }
-    assert judge(MemoryTree(tree)).stats["trees_parsed"] == 1
+    assert check_tree(MemoryTree(tree)).stats["trees_parsed"] == 1

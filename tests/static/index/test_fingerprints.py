@@ -1,6 +1,6 @@
 """A finding keeps its name when lines move and files are renamed, and only then."""
 
-from verispec.static import Finding, MemoryTree, judge
+from verispec.static import Finding, MemoryTree, check_tree
 
 SOURCE = """
 import triton
@@ -15,7 +15,7 @@ def run(a):
 
 
 def only(sources: dict[str, str | bytes]) -> Finding:
-    (finding,) = judge(MemoryTree(sources)).findings
+    (finding,) = check_tree(MemoryTree(sources)).findings
     return finding
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from verispec.static import MemoryTree, judge
-from verispec.static.index import module_name
+from verispec.static import MemoryTree, check_tree
+from verispec.static.linking.index import module_name
 
 KERNEL = "import triton\n\n@triton.jit\ndef k(a):\n    pass\n"
 LAUNCHERS = {
@@ -29,7 +29,7 @@ LAUNCHERS = {
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_launch_is_followed_to_its_kernel(name):
     sources = {"p/__init__.py": "", "p/sub/__init__.py": "from .kernels import k\n", "p/sub/kernels.py": KERNEL}
-    report = judge(MemoryTree({**sources, "p/launch.py": LAUNCHERS[name]}))
+    report = check_tree(MemoryTree({**sources, "p/launch.py": LAUNCHERS[name]}))
     assert [(f.rule, f.symbol) for f in report.findings] == [("SIG101", "p.sub.kernels.k")]
 
 
@@ -44,7 +44,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_name_that_may_be_anything_is_left_alone(name):
-    report = judge(MemoryTree({"p/__init__.py": "", "p/kernels.py": KERNEL, "p/launch.py": UNKNOWN[name]}))
+    report = check_tree(MemoryTree({"p/__init__.py": "", "p/kernels.py": KERNEL, "p/launch.py": UNKNOWN[name]}))
     assert report.findings == ()
 
 
@@ -54,7 +54,7 @@ def test_name_that_may_be_anything_is_left_alone(name):
 )
 def test_every_form_of_the_decorator(decorators):
     text = f"import triton\nfrom triton import jit\n\n{decorators}\ndef k(a): ...\ndef f(a):\n    k[(1,)](a, B=1)\n"
-    assert [f.rule for f in judge(MemoryTree({"p/a.py": text})).findings] == ["SIG101"]
+    assert [f.rule for f in check_tree(MemoryTree({"p/a.py": text})).findings] == ["SIG101"]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verispec.errors import VerispecError
-from verispec.static import MemoryTree, SourceFile, judge, python_reader
-from verispec.static.extraction import facts
+from verispec.static import MemoryTree, SourceFile, check_tree
+from verispec.static.cache import FactCache
 from verispec.static.facts import LARGEST, VERSION
-from verispec.static.reading import FactCache
+from verispec.static.readers import python
+from verispec.static.readers.extraction import facts
 
 GOOD = """
 import triton
@@ -40,7 +41,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_file_is_reported_and_the_rest_is_judged(name):
     source, code = BROKEN[name]
-    report = judge(MemoryTree({"engine/good.py": GOOD, "engine/bad.py": source}))
+    report = check_tree(MemoryTree({"engine/good.py": GOOD, "engine/bad.py": source}))
     (diagnostic,) = report.diagnostics
     assert (diagnostic.code, diagnostic.where) == (code, "engine/bad.py")
     assert diagnostic.cause and diagnostic.hint
@@ -53,7 +54,7 @@ def test_a_fault_of_a_reader_costs_one_file_and_is_not_remembered(monkeypatch, t
             for file in super().files():
                 yield SourceFile(file.path, file.path, file.read, file.size)
 
-    read = python_reader.read
+    read = python.read
 
     def faulty(tree, data):
         if b"odd" in data:
@@ -62,19 +63,19 @@ def test_a_fault_of_a_reader_costs_one_file_and_is_not_remembered(monkeypatch, t
 
     tree = Tree({"engine/good.py": GOOD, "engine/odd.py": "import triton\n@triton.jit\ndef odd(): ...\n"})
     cache = tmp_path / "facts"
-    monkeypatch.setattr(python_reader, "read", faulty)
-    report = judge(tree, cache=cache)
+    monkeypatch.setattr(python, "read", faulty)
+    report = check_tree(tree, cache=cache)
     (diagnostic,) = report.diagnostics
     assert (diagnostic.code, diagnostic.where) == ("V-SRC-CRASH", "engine/odd.py")
     assert "nobody thought of this" in diagnostic.cause and diagnostic.hint
     assert [finding.rule for finding in report.findings] == ["SIG101"]
-    monkeypatch.setattr(python_reader, "read", read)
-    assert judge(tree, cache=cache).diagnostics == ()
+    monkeypatch.setattr(python, "read", read)
+    assert check_tree(tree, cache=cache).diagnostics == ()
 
 
 def test_broken_cpp_is_read_as_far_as_it_goes():
     source = b'TORCH_LIBRARY(demo, m) { m.def("f(Tensor x) -> ()"); m.def("' + b"\xff" * 10 + b"(" * 20_000
-    report = judge(MemoryTree({"a.cpp": source, "a.py": "import torch\ntorch.ops.demo.f(1, 2)\n"}))
+    report = check_tree(MemoryTree({"a.cpp": source, "a.py": "import torch\ntorch.ops.demo.f(1, 2)\n"}))
     assert [finding.rule for finding in report.findings] == ["SIG302"]
 
 
@@ -87,20 +88,20 @@ def test_file_that_cannot_be_opened_is_reported():
             yield from super().files()
             yield SourceFile("engine/locked.py", "", fail, 10)
 
-    report = judge(Tree({"engine/good.py": GOOD}))
+    report = check_tree(Tree({"engine/good.py": GOOD}))
     assert [(d.code, d.where) for d in report.diagnostics] == [("V-SRC-UNREADABLE", "engine/locked.py")]
     assert len(report.findings) == 1
 
 
 def test_empty_tree():
-    report = judge(MemoryTree({}))
+    report = check_tree(MemoryTree({}))
     assert report.findings == report.diagnostics == ()
     assert report.stats["files"] == 0
 
 
 def test_unknown_rule():
     with pytest.raises(VerispecError) as caught:
-        judge(MemoryTree({}), rules=["SIG999"])
+        check_tree(MemoryTree({}), rules=["SIG999"])
     assert caught.value.diagnostic.code == "V-RULE-UNKNOWN"
     assert "SIG101" in caught.value.diagnostic.hint
 
@@ -156,7 +157,7 @@ PIECES = st.sampled_from([
 @given(st.lists(PIECES, max_size=30).map("".join))
 @settings(max_examples=300, deadline=None)
 def test_no_arrangement_of_what_is_looked_for_crashes(text):
-    judge(MemoryTree({"p/__init__.py": "", "p/a.py": text, "p/b.py": GOOD}))
+    check_tree(MemoryTree({"p/__init__.py": "", "p/a.py": text, "p/b.py": GOOD}))
 
 
 def blobs(sources: dict[str, str], reads: list[str]) -> MemoryTree:
@@ -178,10 +179,10 @@ def blobs(sources: dict[str, str], reads: list[str]) -> MemoryTree:
 def test_known_content_is_not_read_again(tmp_path: Path):
     cache = tmp_path / "deep" / "facts.cache"
     first: list[str] = []
-    before = judge(blobs({"a.py": GOOD, "b.py": "x = 1\n"}, first), cache=cache)
+    before = check_tree(blobs({"a.py": GOOD, "b.py": "x = 1\n"}, first), cache=cache)
     assert sorted(first) == ["a.py", "b.py"]
     again: list[str] = []
-    after = judge(blobs({"moved.py": GOOD, "b.py": "x = 2\n"}, again), cache=cache)
+    after = check_tree(blobs({"moved.py": GOOD, "b.py": "x = 2\n"}, again), cache=cache)
     assert again == ["b.py"]
     assert [f.rule for f in after.findings] == [f.rule for f in before.findings]
 
@@ -189,7 +190,7 @@ def test_known_content_is_not_read_again(tmp_path: Path):
 def test_one_cache_serves_many_trees_in_memory():
     cache, reads = FactCache(), []
     for _ in range(3):
-        judge(blobs({"a.py": GOOD}, reads), cache=cache)
+        check_tree(blobs({"a.py": GOOD}, reads), cache=cache)
     assert reads == ["a.py"]
 
 
@@ -197,21 +198,21 @@ def test_one_cache_serves_many_trees_in_memory():
 def test_damaged_or_foreign_cache_is_an_empty_one(tmp_path: Path, content: bytes):
     path = tmp_path / "facts.cache"
     path.write_bytes(content)
-    assert len(judge(blobs({"a.py": GOOD}, []), cache=path).findings) == 1
+    assert len(check_tree(blobs({"a.py": GOOD}, []), cache=path).findings) == 1
     assert pickle.loads(path.read_bytes())[0] == VERSION
 
 
 def test_facts_of_another_version_are_not_believed(tmp_path: Path):
     path = tmp_path / "facts.cache"
-    assert len(judge(blobs({"a.py": GOOD}, []), cache=path).findings) == 1
+    assert len(check_tree(blobs({"a.py": GOOD}, []), cache=path).findings) == 1
     version, stored = pickle.loads(path.read_bytes())
     path.write_bytes(pickle.dumps((version + 1, dict.fromkeys(stored, facts("a.py", b"")))))
-    assert len(judge(blobs({"a.py": GOOD}, []), cache=path).findings) == 1
+    assert len(check_tree(blobs({"a.py": GOOD}, []), cache=path).findings) == 1
 
 
 def test_many_processes_give_what_one_gives():
     filler = "\n".join(f"def f{n}(a, b):\n    return a.method_{n}(b)\n" for n in range(3000))
     sources = {f"engine/m{n}.py": GOOD.replace("B=1", f"B{n}=1") + filler for n in range(12)}
     assert sum(map(len, sources.values())) > 1 << 20
-    report = judge(MemoryTree(sources))
+    report = check_tree(MemoryTree(sources))
     assert sorted(f.location.path for f in report.findings) == sorted(sources)

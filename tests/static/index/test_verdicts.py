@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from verispec.errors import Diagnostic
-from verispec.static import MemoryTree, SourceFile, judge, verdicts
-from verispec.static.reading import FactCache
+from verispec.static import MemoryTree, SourceFile, check_tree
+from verispec.static import cache as report_cache
+from verispec.static.cache import FactCache
 
 KERNEL = "import triton\n@triton.jit\ndef k(a):\n    pass\n"
 GOOD = "from p.k import k\ndef run(a):\n    k[(1,)](a)\n"
@@ -26,7 +27,7 @@ class Tree(MemoryTree):
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "facts"
-    judge(Tree(SOURCES), cache=path)
+    check_tree(Tree(SOURCES), cache=path)
     return path
 
 
@@ -45,13 +46,13 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def rules(tree: MemoryTree, cache: Path, **more: object) -> list[str]:
-    return [finding.rule for finding in judge(tree, cache=cache, **more).findings]
+    return [finding.rule for finding in check_tree(tree, cache=cache, **more).findings]
 
 
 def test_an_unchanged_tree_is_not_judged_again(cache: Path, unread: list[str]):
-    fresh = judge(Tree(SOURCES))
+    fresh = check_tree(Tree(SOURCES))
     unread.clear()
-    known = judge(Tree(SOURCES), cache=cache)
+    known = check_tree(Tree(SOURCES), cache=cache)
     assert unread == []
     assert known.findings == fresh.findings != ()
     assert {name: n for name, n in known.stats.items() if "seconds" not in name} == {
@@ -64,7 +65,7 @@ def test_content_paths_rules_and_core_all_count(cache: Path, unread: list[str]):
     assert rules(Tree({**SOURCES, "p/other.py": BAD.replace("B=", "C=")}), cache) == ["SIG101"] * 2
     assert rules(Tree({"p/__init__.py": "", "q.py": KERNEL, "p/run.py": BAD}), cache) == []
     moved = {"p/__init__.py": "", "p/k.py": KERNEL, "p/sun.py": BAD}
-    (found,) = judge(Tree(moved), cache=cache).findings
+    (found,) = check_tree(Tree(moved), cache=cache).findings
     assert found.location.path == "p/sun.py"
     core = {path: text for path, text in SOURCES.items() if text}
     assert rules(Tree({"p/__init__.py": ""}), cache, core=Tree(core)) == []
@@ -76,22 +77,22 @@ def test_content_paths_rules_and_core_all_count(cache: Path, unread: list[str]):
 
 
 def test_the_code_that_judges_counts(cache: Path, unread: list[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(verdicts, "_code", lambda: "a rule has changed")
+    monkeypatch.setattr(report_cache, "_code", lambda: "a rule has changed")
     assert rules(Tree(SOURCES), cache) == ["SIG101"]
     assert len(unread) > 0
 
 
 def test_diagnostics_of_the_tree_are_those_of_now(cache: Path):
     seen = Diagnostic("V-SRC-LINK", "a link", "p/link.py")
-    assert judge(Tree(SOURCES, (seen,)), cache=cache).diagnostics == (seen,)
-    assert judge(Tree(SOURCES), cache=cache).diagnostics == ()
+    assert check_tree(Tree(SOURCES, (seen,)), cache=cache).diagnostics == (seen,)
+    assert check_tree(Tree(SOURCES), cache=cache).diagnostics == ()
 
 
 def test_diagnostics_of_the_files_are_remembered(cache: Path, unread: list[str]):
     broken = Tree({**SOURCES, "p/broken.py": "import triton.jit\ndef (\n"})
-    before = judge(broken, cache=cache)
+    before = check_tree(broken, cache=cache)
     unread.clear()
-    after = judge(broken, cache=cache)
+    after = check_tree(broken, cache=cache)
     assert [d.code for d in after.diagnostics] == [d.code for d in before.diagnostics] == ["V-SRC-UNPARSABLE"]
     assert unread == []
 
@@ -110,7 +111,7 @@ def test_a_file_that_could_not_be_read_is_tried_again(tmp_path: Path):
         return file.read()
 
     tree, path = Locked(SOURCES), tmp_path / "facts"
-    assert [d.code for d in judge(tree, cache=path).diagnostics] == ["V-SRC-UNREADABLE"]
+    assert [d.code for d in check_tree(tree, cache=path).diagnostics] == ["V-SRC-UNREADABLE"]
     locked = False
     assert rules(tree, path) == ["SIG101"]
 
@@ -131,10 +132,10 @@ def test_a_damaged_verdict_is_forgotten(cache: Path):
 
 def test_only_the_last_few_are_kept(cache: Path, unread: list[str]):
     for number in range(20):
-        judge(Tree({**SOURCES, "p/number.py": f"x = {number}\n"}), cache=cache)
+        check_tree(Tree({**SOURCES, "p/number.py": f"x = {number}\n"}), cache=cache)
     assert len(pickle.loads(cache.with_name("facts.verdicts").read_bytes())) == 8
     unread.clear()
-    judge(Tree({**SOURCES, "p/number.py": "x = 19\n"}), cache=cache)
+    check_tree(Tree({**SOURCES, "p/number.py": "x = 19\n"}), cache=cache)
     assert unread == []
 
 

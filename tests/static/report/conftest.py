@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from verispec.errors import Diagnostic
-from verispec.report.signatures import Outcome
+from verispec.report.signatures import SignatureReport
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 
 
@@ -25,10 +25,10 @@ def finding(
 
 
 @pytest.fixture
-def outcome() -> Outcome:
+def outcome() -> SignatureReport:
     """One finding of every level, text that tries to break out of every format, and a diagnostic."""
     nasty = "::error::x\n::error::y\n%0A]]></failure>\x1b[31m\x00\ud800,:\"'&<"
-    return Outcome(
+    return SignatureReport(
         tree="pkg at HEAD",
         findings=(
             finding(),

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from verispec import exits
 from verispec.errors import Diagnostic
-from verispec.report.signatures import SCHEMA, Outcome, as_json, empty, ordered
+from verispec.report.signatures import SCHEMA, SignatureReport, as_json, empty, ordered
 from verispec.report.signatures_ci import as_github, as_junit
 from verispec.report.signatures_sarif import as_sarif
 from verispec.report.signatures_text import print_text
@@ -40,7 +40,7 @@ def sarif_schema() -> Any:
     raise LookupError(f"no schema called {SARIF_TITLE!r} in {store}")
 
 
-def test_json_is_what_the_published_schema_says(outcome: Outcome) -> None:
+def test_json_is_what_the_published_schema_says(outcome: SignatureReport) -> None:
     schema = json.loads(SCHEMA.read_text())
     validator = jsonschema.Draft202012Validator(schema)
     validator.check_schema(schema)
@@ -62,13 +62,13 @@ def test_json_is_what_the_published_schema_says(outcome: Outcome) -> None:
         {"tree": None},
     ],
 )
-def test_the_schema_refuses_what_it_should(outcome: Outcome, change: dict[str, Any]) -> None:
+def test_the_schema_refuses_what_it_should(outcome: SignatureReport, change: dict[str, Any]) -> None:
     schema = json.loads(SCHEMA.read_text())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**json.loads(as_json(outcome)), **change}, schema)
 
 
-def test_sarif_is_what_the_official_schema_says(outcome: Outcome, sarif_schema: Any) -> None:
+def test_sarif_is_what_the_official_schema_says(outcome: SignatureReport, sarif_schema: Any) -> None:
     written = json.loads(as_sarif(outcome))
     jsonschema.Draft7Validator(sarif_schema).validate(written)
     with pytest.raises(jsonschema.ValidationError):  # the control: the schema is not one that takes anything
@@ -86,7 +86,7 @@ def test_sarif_is_what_the_official_schema_says(outcome: Outcome, sarif_schema: 
     assert run["invocations"][0]["toolExecutionNotifications"][0]["descriptor"]["id"] == "V-SRC-LINK"
 
 
-def test_each_annotation_is_one_command_that_nothing_can_end(outcome: Outcome) -> None:
+def test_each_annotation_is_one_command_that_nothing_can_end(outcome: SignatureReport) -> None:
     lines = as_github(outcome).split("\n")
     assert len(lines) == len(outcome.findings)
     for line, kind in zip(lines, ("error", "warning", "notice"), strict=True):
@@ -101,7 +101,7 @@ def test_each_annotation_is_one_command_that_nothing_can_end(outcome: Outcome) -
     assert "%250A" in lines[1]
 
 
-def test_junit_has_a_case_for_every_finding_and_every_silent_rule(outcome: Outcome) -> None:
+def test_junit_has_a_case_for_every_finding_and_every_silent_rule(outcome: SignatureReport) -> None:
     suite = ET.fromstring(as_junit(outcome)).find("testsuite")
     assert suite is not None
     silent = set(rules.names()) - {"SIG101", "SIG102"}
@@ -120,7 +120,7 @@ def test_junit_has_a_case_for_every_finding_and_every_silent_rule(outcome: Outco
     assert all_fail.get("failures") == "3"
 
 
-def text(outcome: Outcome, *, terminal: bool = False, level: Level = Level.WARNING) -> str:
+def text(outcome: SignatureReport, *, terminal: bool = False, level: Level = Level.WARNING) -> str:
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=terminal, width=80, markup=False, emoji=False, highlight=False)
     print_text(outcome, console, level=level)
@@ -128,7 +128,7 @@ def text(outcome: Outcome, *, terminal: bool = False, level: Level = Level.WARNI
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_people_see_both_sides_and_what_to_do(outcome: Outcome, terminal: bool) -> None:
+def test_people_see_both_sides_and_what_to_do(outcome: SignatureReport, terminal: bool) -> None:
     shown = text(outcome, terminal=terminal)
     for part in (
         "sub/pkg/a b.py:3",
@@ -147,14 +147,14 @@ def test_people_see_both_sides_and_what_to_do(outcome: Outcome, terminal: bool) 
     assert "--level note" not in text(outcome, terminal=terminal, level=Level.NOTE)
 
 
-def test_no_source_can_send_commands_to_the_terminal_or_to_a_workflow(outcome: Outcome) -> None:
+def test_no_source_can_send_commands_to_the_terminal_or_to_a_workflow(outcome: SignatureReport) -> None:
     shown = text(outcome, level=Level.NOTE)
     assert all(character.isprintable() or character == "\n" for character in shown)
     assert not [line for line in shown.splitlines() if line.strip().startswith("::")]
     assert "\\x1b[31m" in shown
 
 
-def test_logs_are_not_cut_at_the_width_of_a_terminal(outcome: Outcome) -> None:
+def test_logs_are_not_cut_at_the_width_of_a_terminal(outcome: SignatureReport) -> None:
     lines = [line.strip() for line in text(outcome, level=Level.NOTE).splitlines()]
     assert lines.count(outcome.findings[0].message) == len(outcome.findings)
     assert outcome.findings[0].message in " ".join(text(outcome, terminal=True).split())
@@ -174,12 +174,14 @@ def test_logs_are_not_cut_at_the_width_of_a_terminal(outcome: Outcome) -> None:
         ([], Level.ERROR, ["V-SRC-LINK", "V-SRC-UNPARSABLE"], exits.GOOD),
     ],
 )
-def test_exit_codes(outcome: Outcome, levels: list[Level], fail_on: Level, codes: list[str], expected: int) -> None:
+def test_exit_codes(
+    outcome: SignatureReport, levels: list[Level], fail_on: Level, codes: list[str], expected: int
+) -> None:
     findings = tuple(replace(outcome.findings[0], level=level) for level in levels)
     diagnostics = tuple(Diagnostic(code, "said") for code in codes)
-    judged = Outcome("tree", findings, diagnostics, fail_on=fail_on)
+    judged = SignatureReport("tree", findings, diagnostics, fail_on=fail_on)
     assert judged.exit_code == expected
 
 
-def test_errors_come_first(outcome: Outcome) -> None:
+def test_errors_come_first(outcome: SignatureReport) -> None:
     assert ordered(tuple(reversed(outcome.findings))) == outcome.findings

@@ -5,7 +5,7 @@ from textwrap import dedent
 
 import pytest
 
-from verispec.static import Finding, MemoryTree, judge
+from verispec.static import Finding, MemoryTree, check_tree
 
 Judged = Callable[..., tuple[Finding, ...]]
 
@@ -24,7 +24,7 @@ def judged() -> Judged:
     """The findings of one rule over `sources`; `core` is a second tree that the first plugs into."""
 
     def run(rule: str, sources: dict[str, str], core: dict[str, str] | None = None) -> tuple[Finding, ...]:
-        report = judge(tree(sources), core=tree(core) if core else None, rules=[rule])
+        report = check_tree(tree(sources), core=tree(core) if core else None, rules=[rule])
         assert not report.diagnostics
         return report.findings
 

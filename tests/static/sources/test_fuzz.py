@@ -19,9 +19,9 @@ from toy_git import ToyRepository
 from toy_kernels import BAD_TREE, CALL, KERNEL
 
 from verispec.errors import VerispecError
-from verispec.static import MemoryTree, judge
-from verispec.static.extraction import facts
+from verispec.static import MemoryTree, check_tree
 from verispec.static.facts import FileFacts
+from verispec.static.readers.extraction import facts
 from verispec.static.sources import _index, open_tree
 from verispec.static.sources._files import blob_id
 from verispec.static.sources._pip import IndexConfig
@@ -169,7 +169,7 @@ def test_any_cpp(data: bytes, deep: bool) -> None:
     )
 )
 def test_any_tree(sources: dict[str, bytes]) -> None:
-    report = judge(MemoryTree({**BAD_TREE, **sources}))
+    report = check_tree(MemoryTree({**BAD_TREE, **sources}))
     assert json.dumps(report.to_json())
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from verispec.static import rendering
-from verispec.static.binding import (
+from verispec.static.facts import Function
+from verispec.static.finding import Finding, Level, Location, Side, fingerprint
+from verispec.static.linking.binding import (
     LAUNCH_OPTIONS,
     MISSING,
     SURPLUS,
@@ -17,9 +19,7 @@ from verispec.static.binding import (
     dispatched,
     misplaced,
 )
-from verispec.static.facts import Function
-from verispec.static.finding import Finding, Level, Location, Side, fingerprint
-from verispec.static.launches import Dispatcher, Launch, Links, Replacement, place
+from verispec.static.linking.launches import Dispatcher, Launch, Links, Replacement, place
 from verispec.static.rules._model import Rule
 
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from verispec.static.finding import Finding, Level, Side, fingerprint
-from verispec.static.hierarchy import Hierarchy, Type
-from verispec.static.launches import Links
+from verispec.static.linking.classes import Hierarchy, Type
+from verispec.static.linking.launches import Links
 from verispec.static.rules._model import Rule
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from verispec.static.facts import Constant
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
-from verispec.static.index import Module
-from verispec.static.launches import Links
+from verispec.static.linking.index import Module
+from verispec.static.linking.launches import Links
 from verispec.static.rules._model import Rule
 
 _SENTINELS = (

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from verispec.static import rendering
-from verispec.static.binding import plain
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
-from verispec.static.index import Module
-from verispec.static.launches import Links, place
+from verispec.static.linking.binding import plain
+from verispec.static.linking.index import Module
+from verispec.static.linking.launches import Links, place
 from verispec.static.rules._model import Rule
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from verispec.static import rendering
-from verispec.static.binding import bind_call
 from verispec.static.facts import CppFunction, Function, Param, Schema
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
-from verispec.static.launches import Links
-from verispec.static.ops import Op, Ops, agrees, built_elsewhere, calls, collect
+from verispec.static.linking.binding import bind_call
+from verispec.static.linking.launches import Links
+from verispec.static.linking.ops import Op, Ops, agrees, built_elsewhere, calls, collect
 from verispec.static.rules._model import Rule
 
 

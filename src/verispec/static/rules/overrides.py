@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from verispec.static import rendering
 from verispec.static.finding import Finding, Level, Side, fingerprint
-from verispec.static.launches import Dispatcher, Launch, Links, Replacement
+from verispec.static.linking.launches import Dispatcher, Launch, Links, Replacement
 from verispec.static.rules._model import Rule
 
 

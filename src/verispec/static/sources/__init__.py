@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verispec.errors import VerispecError
-from verispec.static.judging import Progress
+from verispec.static.pipeline import Progress
 from verispec.static.sources._cache import cache_dir
 from verispec.static.sources._files import INCOMPLETE
 from verispec.static.tree import Tree

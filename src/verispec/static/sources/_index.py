@@ -29,7 +29,7 @@ from packaging.version import InvalidVersion, Version
 
 from verispec import exits
 from verispec.errors import VerispecError
-from verispec.static.judging import Progress
+from verispec.static.pipeline import Progress
 from verispec.static.sources._pip import IndexConfig
 
 JSON_API = "application/vnd.pypi.simple.v1+json"

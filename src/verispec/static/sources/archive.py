@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from verispec.errors import Diagnostic, VerispecError
-from verispec.static.judging import Progress
+from verispec.static.pipeline import Progress
 from verispec.static.sources._cache import cache_dir, read_json, write_json, writing
 from verispec.static.sources._files import (
     MAX_FILE,

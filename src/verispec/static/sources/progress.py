@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from verispec.static.judging import Progress as Report
+from verispec.static.pipeline import Progress as Report
 
 
 @contextmanager

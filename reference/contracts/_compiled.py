@@ -1,0 +1,130 @@
+"""Contracts compiled for checks: what is on a kernel's path looks nothing up in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from verispec.reference.contracts._model import REQUIRED, Contract, Scalar, Tensor
+
+MISSING: Final = object()
+
+
+class Axis(NamedTuple):
+    """One entry of a shape: the sum of `terms`, each a sign and factors that are axes or numbers."""
+
+    text: str
+    at_least: bool
+    terms: tuple[tuple[int, tuple[str | int, ...]], ...]
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        total = 0
+        for sign, factors in self.terms:
+            product = sign
+            for factor in factors:
+                product *= factor if isinstance(factor, int) else sizes[factor]
+            total += product
+        return total
+
+
+class Layout(NamedTuple):
+    """A call that fits, but for the values of its tensors and where in memory these lie.
+
+    Attributes:
+        scalars: as plain Python numbers.
+        sizes: of the axes.
+        device: of all tensors.
+        reach: of every tensor that is not empty, its name, and its first byte and the one after its last, seen from
+            its first element.
+    """
+
+    scalars: dict[str, Any]
+    sizes: dict[str, int]
+    device: str
+    reach: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledContract:
+    """A contract as checks need it.
+
+    Attributes:
+        names: of all parameters.
+        defaults: by name; `MISSING` for what only tunes.
+        related: scalars that depend on a tensor or on another scalar.
+        aliases: pairs of tensors that may be the same memory.
+        counted: tensors whose values are looked at.
+        solved: dimensions that are one axis and a constant: axis, tensor, dimension, constant.
+        bounded: all other dimensions: tensor, dimension, expression.
+        known: layouts that passed, by what they follow from.
+    """
+
+    contract: Contract
+    names: tuple[str, ...]
+    defaults: dict[str, Any]
+    scalars: tuple[Scalar, ...]
+    related: tuple[Scalar, ...]
+    tensors: tuple[Tensor, ...]
+    written: frozenset[str]
+    aliases: frozenset[tuple[str, str]]
+    counted: tuple[Tensor, ...]
+    axes: dict[str, tuple[Axis, ...]]
+    solved: tuple[tuple[str, str, int, int], ...]
+    bounded: tuple[tuple[str, int, Axis], ...]
+    like: tuple[Tensor, ...]
+    known: dict[tuple[Any, ...], Layout] = field(default_factory=dict)
+
+
+_plans: dict[int, CompiledContract] = {}
+
+
+def plan_of(contract: Contract) -> CompiledContract:
+    # By identity: hashing a contract would cost more than the check. The plan keeps its contract alive.
+    plan = _plans.get(id(contract))
+    if plan is None:
+        plan = _plans[id(contract)] = _compile(contract)
+    return plan
+
+
+def _compile(contract: Contract) -> CompiledContract:
+    scalars = tuple(p for p in contract.params if isinstance(p, Scalar))
+    axes = {t.name: tuple(_parse(str(axis)) for axis in t.shape) for t in contract.tensors}
+    solved: list[tuple[str, str, int, int]] = []
+    bounded: list[tuple[str, int, Axis]] = []
+    # Inputs come first, so that a wrong output is blamed and not the inputs that agree.
+    for tensor in sorted(contract.tensors, key=lambda t: t.written):
+        for dimension, axis in enumerate(axes[tensor.name]):
+            (_, first), *rest = axis.terms
+            constants = [sign * factors[0] for sign, factors in rest if isinstance(factors[0], int)]
+            if not axis.at_least and len(first) == 1 and isinstance(first[0], str) and len(constants) == len(rest):
+                solved.append((first[0], tensor.name, dimension, sum(constants)))
+            else:
+                bounded.append((tensor.name, dimension, axis))
+    return CompiledContract(
+        contract=contract,
+        names=tuple(p.name for p in contract.params),
+        defaults={
+            p.name: MISSING if isinstance(p, Scalar) and p.tuning and p.default is REQUIRED else p.default
+            for p in contract.params
+        },
+        scalars=scalars,
+        related=tuple(s for s in scalars if s.stride_of or s.like or isinstance(s.minimum, str)),
+        tensors=contract.tensors,
+        written=frozenset(t.name for t in contract.outputs),
+        aliases=frozenset((t.name, t.may_alias) for t in contract.tensors if t.may_alias),
+        counted=tuple(t for t in contract.tensors if t.cumulative or t.within),
+        axes=axes,
+        solved=tuple(solved),
+        bounded=tuple(bounded),
+        like=tuple(t for t in contract.tensors if t.like),
+    )
+
+
+def _parse(text: str) -> Axis:
+    terms = [
+        (-1 if sign == "-" else 1, tuple(int(f) if f.isdigit() else f for f in term.split("*")))
+        for sign, term in re.findall(r"([+-]?)([^+-]+)", text.removeprefix(">="))
+    ]
+    return Axis(text, text.startswith(">="), tuple(terms))

@@ -1,0 +1,89 @@
+"""What `verispec bisect` says, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from verispec import __version__, exits
+from verispec.bisect.history import Revision
+from verispec.bisect.search import RevisionResult, SearchResult
+from verispec.report.signatures import printable
+from verispec.report.signatures_text import print_finding
+from verispec.static import Finding
+
+FORMAT = "verispec/bisect/1"
+
+
+@dataclass(frozen=True, slots=True)
+class BisectReport:
+    """A search and what it was for. `candidates` describe `result.candidates`; `appeared` is empty for a case."""
+
+    history: str
+    good: Revision
+    bad: Revision
+    sought: str
+    result: SearchResult
+    candidates: tuple[Revision, ...]
+    appeared: tuple[Finding, ...]
+    later: int
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        return exits.GOOD if self.result.first_bad else exits.CANNOT_TELL
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "verispec": __version__,
+            "history": self.history,
+            "good": asdict(self.good),
+            "bad": asdict(self.bad),
+            "sought": self.sought,
+            "first_bad": asdict(self.candidates[0]) if self.result.first_bad else None,
+            "candidates": [asdict(revision) for revision in self.candidates],
+            "appeared": [finding.to_json() for finding in self.appeared],
+            "later": self.later,
+            "judged": len(self.result.verdicts),
+            "total": self.result.total,
+            "verdicts": {name: verdict.value for name, verdict in self.result.verdicts.items()},
+            "seconds": round(self.seconds, 3),
+            "exit_code": self.exit_code,
+        }
+
+
+def print_text(outcome: BisectReport, console: Console) -> None:
+    wide = not console.is_terminal
+    if outcome.result.first_bad:
+        first = outcome.candidates[0]
+        console.print(Text.assemble((printable(first.short), "bold red"), " is the first bad revision"))
+        _print_revision(first, console, wide)
+        if len(first.parents) > 1:
+            sides = ", ".join(parent[:12] for parent in first.parents)
+            console.print(f"  It is a merge of {sides}: each of them is good, the fault comes from joining them.")
+    else:
+        console.print("The first bad revision is one of these; all but the last could not be judged:")
+        for revision in outcome.candidates:
+            console.print(f"{revision.short}", style="bold")
+            _print_revision(revision, console, wide)
+    console.print()
+    for finding in outcome.appeared:
+        print_finding(finding, console, wide)
+    if outcome.later:
+        console.print(f"{outcome.later} more came later; --finding FINGERPRINT searches for one of them")
+    count = Counter(outcome.result.verdicts.values())
+    untold = f", {count[RevisionResult.CANNOT_TELL]} could not be told" if count[RevisionResult.CANNOT_TELL] else ""
+    judged = f"{len(outcome.result.verdicts)} revisions judged of {outcome.result.total + 1}"
+    good, bad = count[RevisionResult.GOOD], count[RevisionResult.BAD]
+    console.print(f"{judged}: {good} good, {bad} bad{untold} ({outcome.seconds:.1f} s)")
+
+
+def _print_revision(revision: Revision, console: Console, wide: bool) -> None:
+    for label, value in (("author", revision.author), ("date", revision.date), ("subject", revision.subject)):
+        if value:
+            console.print(Text(printable(f"  {label:8}{value}")), soft_wrap=wide)

@@ -1,0 +1,75 @@
+"""Hypothesis inside a case: structures drawn from a contract, the same examples in every run of a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from verispec.reference.contracts import Contract
+
+LAYOUT_CHOICES = ("dense", "dense", "gapped", "padded", "transposed")
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnCall:
+    """What Hypothesis decides and shrinks; the numbers themselves come from `seed`."""
+
+    counts: tuple[int, ...]
+    vocab: int
+    seed: int
+    dtypes: dict[str, str]
+    layouts: dict[str, str]
+
+
+def structures(
+    contract: Contract,
+    *,
+    most_requests: int = 5,
+    most_drafts: int = 6,
+    vocab: tuple[int, int] = (2, 40),
+    layouts: bool = True,
+    same: tuple[tuple[str, ...], ...] = (),
+) -> Any:
+    """A strategy of `DrawnCall`: any dtype that the contract accepts for each tensor, any layout.
+
+    `same` names groups of parameters that share one dtype.
+    """
+    from hypothesis import strategies as st
+
+    leader = {name: group[0] for group in same for name in group}
+
+    @st.composite
+    def draw_structure(draw: Any) -> DrawnCall:
+        counts = draw(st.lists(st.integers(0, most_drafts), min_size=0, max_size=most_requests))
+        dtypes: dict[str, str] = {}
+        for t in contract.tensors:
+            first = leader.get(t.name, t.name)
+            dtypes[t.name] = dtypes[first] if first in dtypes else draw(st.sampled_from(t.dtypes))
+        chosen = {t.name: draw(st.sampled_from(LAYOUT_CHOICES)) for t in contract.tensors} if layouts else {}
+        return DrawnCall(tuple(counts), draw(st.integers(*vocab)), draw(st.integers(0, 2**32 - 1)), dtypes, chosen)
+
+    return draw_structure()
+
+
+def explore(strategy: Any, examples: int, seed: int) -> Callable[[Callable[[Any], None]], None]:
+    """Run the decorated function on `examples` draws of `strategy`; a failure is shrunk, then raised."""
+    import hypothesis
+
+    def run(check: Callable[[Any], None]) -> None:
+        @hypothesis.seed(seed)
+        @hypothesis.settings(
+            max_examples=examples,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(hypothesis.HealthCheck),
+            report_multiple_bugs=False,
+            print_blob=False,
+        )
+        @hypothesis.given(strategy)
+        def explored(drawn: Any) -> None:
+            check(drawn)
+
+        explored()
+
+    return run

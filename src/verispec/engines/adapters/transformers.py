@@ -1,0 +1,176 @@
+"""Engine ``transformers``: its own generation, one request after the other, as an oracle of generation.
+
+It has no kernels and no whole sampler of flat batches; it generates with the methods none, ngram (prompt lookup)
+and draft_model (assisted generation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from verispec.engines import Description, Engine, OpFunction, Unsupported, UnsupportedCall
+from verispec.engines.protocol.generation import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    LoadOptions,
+    OnEmit,
+    SpeculationMetrics,
+    TokenLogprobs,
+)
+from verispec.errors import VerispecError
+from verispec.reference.models import load_target
+
+
+class Transformers:
+    """The transformers installed here, as an engine."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+
+    def describe(self) -> Description:
+        details = {"torch": torch.__version__}
+        return Description("transformers", transformers.__version__, self._device, self._device, details)
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        return Unsupported("transformers has no kernels of speculative decoding")
+
+    def sampler(self, family: str = "flat") -> Any | Unsupported:
+        return Unsupported("transformers has no sampler that takes a batch of drafts")
+
+    def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        wanted = LoadOptions(**options)
+        if wanted.method == "eagle3":
+            return Unsupported("transformers does not generate with an Eagle3 head")
+        if wanted.sampler != "flat":
+            return Unsupported("transformers draws from one generator; it has no random numbers counted by position")
+        return TransformersGenerator(target, wanted, self._device)
+
+    def definitions(self) -> Mapping[str, Any] | Unsupported:
+        return Unsupported("transformers has no kernels of speculative decoding")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class TransformersGenerator:
+    """`model.generate` behind the `Generator` protocol; batch size one, no paged cache, no preemption."""
+
+    def __init__(self, target: Path, options: LoadOptions, device: str) -> None:
+        dtype: torch.dtype = getattr(torch, options.dtype)
+        self._options = options
+        self._model = load_target(target, dtype, device)
+        self._assistant = load_target(options.draft, dtype, device) if options.draft else None
+        if self._assistant is not None:
+            self._assistant.generation_config.num_assistant_tokens = options.num_speculative_tokens
+            self._assistant.generation_config.num_assistant_tokens_schedule = "constant"
+            self._assistant.generation_config.assistant_confidence_threshold = 0.0
+
+    def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
+        """Run the requests one by one; see `Generator.generate`.
+
+        Raises:
+            UnsupportedCall: for presence and frequency penalties, which transformers does not have.
+            VerispecError: V-GEN-PROMPT for a prompt that leaves no room for a token.
+        """
+        results = []
+        for index, request in enumerate(requests):
+            results.append(self._one(index, request))
+            if on_emit is not None:
+                on_emit(index, results[-1].token_ids, ())
+        return results
+
+    def metrics(self) -> SpeculationMetrics:
+        """Nothing: transformers does not count."""
+        return SpeculationMetrics()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _one(self, index: int, request: GenerationRequest) -> GenerationResult:
+        if request.presence_penalty or request.frequency_penalty:
+            raise UnsupportedCall("transformers has no presence and no frequency penalty")
+        limit = self._options.max_model_len or self._model.config.max_position_embeddings
+        length = len(request.prompt_token_ids)
+        if length >= limit:
+            raise VerispecError(
+                "V-GEN-PROMPT", f"the prompt has {length} tokens; the limit is {limit}", where=f"request {index}"
+            )
+        torch.manual_seed(self._options.seed + index if request.seed is None else request.seed)
+        stop = self._stop_token_ids(request)
+        with torch.inference_mode():
+            output = self._model.generate(
+                torch.tensor([request.prompt_token_ids], device=self._model.device),
+                return_dict_in_generate=True,
+                output_logits=request.logprobs is not None and self._options.logprobs_mode == "raw",
+                output_scores=request.logprobs is not None and self._options.logprobs_mode == "processed",
+                max_new_tokens=min(request.max_tokens, limit - length),
+                eos_token_id=stop or None,
+                pad_token_id=0,
+                **self._speculation(),
+                **_sampling(request),
+            )
+        token_ids = tuple(output.sequences[0, length:].tolist())
+        stopped = bool(token_ids) and token_ids[-1] in stop
+        logits = output.logits if output.logits is not None else output.scores
+        return GenerationResult(
+            token_ids,
+            FinishReason.STOP if stopped else FinishReason.LENGTH,
+            logprobs=_logprobs(logits, token_ids, request.logprobs),
+        )
+
+    def _stop_token_ids(self, request: GenerationRequest) -> list[int]:
+        own = self._model.generation_config.eos_token_id
+        own_ids = [] if own is None or request.ignore_eos else own if isinstance(own, list) else [own]
+        return sorted({*own_ids, *request.stop_token_ids})
+
+    def _speculation(self) -> dict[str, Any]:
+        if self._options.method == "ngram":
+            return {
+                "prompt_lookup_num_tokens": self._options.num_speculative_tokens,
+                "max_matching_ngram_size": self._options.ngram_max,
+            }
+        return {} if self._assistant is None else {"assistant_model": self._assistant}
+
+
+def _sampling(request: GenerationRequest) -> dict[str, Any]:
+    """A request's parameters under transformers' names; what a request does not use is left away."""
+    wanted: dict[str, Any] = {"do_sample": not request.greedy}
+    if not request.greedy:
+        wanted |= {"temperature": request.temperature, "top_k": request.top_k, "top_p": request.top_p}
+        wanted |= {"min_p": request.min_p} if request.min_p else {}
+    if request.repetition_penalty != 1:
+        wanted["repetition_penalty"] = request.repetition_penalty
+    if request.bad_words:
+        wanted["bad_words_ids"] = [list(word) for word in request.bad_words]
+    if request.allowed_token_ids:
+        allowed = list(request.allowed_token_ids)
+        wanted["prefix_allowed_tokens_fn"] = lambda batch, ids: allowed
+    if request.logit_bias:
+        wanted["sequence_bias"] = [[[token], bias] for token, bias in request.logit_bias.items()]
+    if request.min_tokens:
+        wanted["min_new_tokens"] = request.min_tokens
+    return wanted
+
+
+def _logprobs(
+    logits: Sequence[torch.Tensor] | None, token_ids: Sequence[int], top: int | None
+) -> tuple[TokenLogprobs, ...]:
+    if logits is None or top is None:
+        return ()
+    rows = []
+    for row, token in zip(logits, token_ids, strict=True):
+        logprobs = torch.log_softmax(row[0].float(), dim=-1)
+        values, ids = logprobs.topk(min(top, len(logprobs)))
+        rows.append(TokenLogprobs(float(logprobs[token]), tuple(zip(ids.tolist(), values.tolist(), strict=True))))
+    return tuple(rows)
+
+
+def create(device: str | None = None) -> Engine:
+    """The transformers installed here, on `device` ("cpu" when None)."""
+    return Transformers(device or "cpu")

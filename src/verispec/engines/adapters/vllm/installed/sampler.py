@@ -1,0 +1,165 @@
+"""vLLM's whole `RejectionSampler`, driven as its model runner drives it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from verispec.engines import Unsupported, UnsupportedCall
+from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace, replay
+
+SAMPLER_MODULE = "vllm.v1.sample.rejection_sampler"
+
+
+class VllmSampler:
+    """`verispec.engines.protocol.sampling.WholeSampler` over vllm.v1.sample.rejection_sampler.RejectionSampler."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._module: Any = importlib.import_module(SAMPLER_MODULE)
+        self._sampler = importlib.import_module("vllm.v1.sample.sampler").Sampler
+
+    def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        return self._run(batch, _generators(batch, self._device))
+
+    def trace(self, batch: SamplerBatch) -> Trace:
+        """As a call; the draws are replayed from the generators as they stand when vLLM starts to verify."""
+        draws: list[Draws | None] = [None] * len(batch.draft_token_ids)
+        with self._watch(batch, draws):
+            tokens = self._run(batch, _generators(batch, self._device))
+        return Trace(tokens, draws)
+
+    def _run(self, batch: SamplerBatch, generators: Mapping[int, torch.Generator]) -> list[list[int]]:
+        sampler = self._make(batch)
+        draft_probs = None if batch.draft_probs is None else batch.draft_probs.clone()
+        try:
+            out = sampler(
+                _spec_metadata(batch, self._device),
+                draft_probs,
+                batch.logits.clone(),
+                _sampling_metadata(batch, generators, self._device),
+            )
+        except AssertionError as error:
+            if str(error):
+                raise UnsupportedCall(str(error)) from error
+            raise
+        parsed = sampler.parse_output(out.sampled_token_ids, batch.vocab_size)
+        tokens = parsed[0] if isinstance(parsed, tuple) else parsed
+        return [[int(token) for token in row] for row in tokens]
+
+    def _make(self, batch: SamplerBatch) -> Any:
+        """A sampler as the runner makes it; synthetic acceptance is a setting of the constructor."""
+        cls = self._module.RejectionSampler
+        if batch.synthetic_rates is None:
+            return cls(self._sampler())
+        if "spec_config" not in inspect.signature(cls.__init__).parameters:
+            raise UnsupportedCall(f"{cls.__name__} of this vLLM has no synthetic acceptance")
+        config = SimpleNamespace(
+            rejection_sample_method="synthetic", synthetic_acceptance_rates=list(batch.synthetic_rates)
+        )
+        return cls(self._sampler(), config, torch.device(self._device))
+
+    @contextmanager
+    def _watch(self, batch: SamplerBatch, draws: list[Draws | None]) -> Iterator[None]:
+        """Note the generators' states and the bonus tokens at the entry of `rejection_sample`; it runs unchanged."""
+        original = self._module.rejection_sample
+        signature = inspect.signature(original)
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = bound.arguments
+            dtype = torch.float64 if given.get("use_fp64_gumbel") else torch.float32
+            for i, generator in given["sampling_metadata"].generators.items():
+                if batch.counts[i]:
+                    bonus = int(given["bonus_token_ids"][i].item())
+                    draws[i] = replay(generator.clone_state(), batch.counts[i], batch.vocab_size, bonus, dtype)
+            return original(*args, **kwargs)
+
+        self._module.rejection_sample = noting
+        try:
+            yield
+        finally:
+            self._module.rejection_sample = original
+
+
+def make(device: str) -> VllmSampler | Unsupported:
+    """The sampler, or why this vLLM has none that can be driven alone."""
+    try:
+        return VllmSampler(device)
+    except ImportError as error:
+        return Unsupported(f"{SAMPLER_MODULE} cannot be imported: {error}")
+
+
+def _generators(batch: SamplerBatch, device: str) -> dict[int, torch.Generator]:
+    seeds = enumerate(batch.seeds or ())
+    return {i: torch.Generator(device).manual_seed(seed) for i, seed in seeds if seed is not None}
+
+
+def _spec_metadata(batch: SamplerBatch, device: str) -> Any:
+    """SpecDecodeMetadata in production's dtypes: int32 throughout."""
+    cls = importlib.import_module("vllm.v1.spec_decode.metadata").SpecDecodeMetadata
+    target: list[int] = []
+    bonus: list[int] = []
+    row = 0
+    for count in batch.counts:
+        target += range(row, row + count)
+        bonus.append(row + count)
+        row += count + 1
+
+    def int32(values: Any) -> torch.Tensor:
+        return torch.tensor(list(values), dtype=torch.int32, device=device)
+
+    counts = torch.tensor(batch.counts)
+    fields = {
+        "draft_token_ids": int32(token for ids in batch.draft_token_ids for token in ids),
+        "num_draft_tokens": batch.counts,
+        "cu_num_draft_tokens": counts.cumsum(0).to(device=device, dtype=torch.int32),
+        "cu_num_sampled_tokens": (counts + 1).cumsum(0).to(device=device, dtype=torch.int32),
+        "target_logits_indices": int32(target),
+        "bonus_logits_indices": int32(bonus),
+        "logits_indices": int32(range(row)),
+    }
+    return cls(**_known(cls, fields))
+
+
+def _sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Generator], device: str) -> Any:
+    """SamplingMetadata as the input batch makes it: no temperature when all are greedy, no penalties, no processors."""
+    cls = importlib.import_module("vllm.v1.sample.metadata").SamplingMetadata
+    processors = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessors()
+    temperature = batch.temperature.to(device=device, dtype=torch.float32)
+    all_greedy = bool((temperature == 0).all())
+    nothing = torch.empty(0, device=device)
+    fields = {
+        "temperature": None if all_greedy else temperature,
+        "all_greedy": all_greedy,
+        "all_random": bool((temperature != 0).all()),
+        "top_p": None if batch.top_p is None else batch.top_p.to(device=device, dtype=torch.float32),
+        "top_k": None if batch.top_k is None else batch.top_k.to(device=device, dtype=torch.int32),
+        "generators": dict(generators),
+        "max_num_logprobs": None,
+        "no_penalties": True,
+        "prompt_token_ids": None,
+        "frequency_penalties": nothing,
+        "presence_penalties": nothing,
+        "repetition_penalties": nothing,
+        "output_token_ids": [[] for _ in batch.counts],
+        "allowed_token_ids_mask": None,
+        "bad_words_token_ids": {},
+        "logitsprocs": processors,
+        "spec_token_ids": [list(ids) for ids in batch.draft_token_ids],
+    }
+    return cls(**_known(cls, fields))
+
+
+def _known(cls: type, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `fields` that this version's class has."""
+    names = {field.name for field in dataclasses.fields(cls)}
+    return {name: value for name, value in fields.items() if name in names}

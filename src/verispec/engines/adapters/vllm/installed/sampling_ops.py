@@ -1,0 +1,40 @@
+"""Ops that are functions of vLLM's sampler, not kernels: what its callers reach on this platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from verispec.engines import OpFunction, Unsupported
+from verispec.engines.adapters.vllm.installed.fallbacks import import_if_there
+
+REJECTION_SAMPLER = "vllm.v1.sample.rejection_sampler"
+
+
+def find(name: str) -> OpFunction | Unsupported | None:
+    """The op `name` as vLLM's rejection sampler calls it; None when it is no op of this kind."""
+    adapt = _ADAPTERS.get(name)
+    if adapt is None:
+        return None
+    # By the name in the caller's module: an override elsewhere is not what the caller reaches.
+    function = getattr(import_if_there(REJECTION_SAMPLER), name, None)
+    return Unsupported(f"this vLLM has no {REJECTION_SAMPLER}.{name}") if function is None else adapt(function)
+
+
+def _apply_top_k_top_p(function: Callable[..., torch.Tensor]) -> OpFunction:
+    """vLLM gives the function logits of its own, which it may change, and goes on with what it returns.
+
+    The output takes the place of those logits, with its strides and what surrounds it.
+    """
+
+    def apply_top_k_top_p(output: Any, logits: Any, k: Any, p: Any) -> None:
+        masked = function(output.copy_(logits), k, p)
+        if masked is not output:
+            output.copy_(masked)
+
+    return apply_top_k_top_p
+
+
+_ADAPTERS: dict[str, Callable[[Callable[..., torch.Tensor]], OpFunction]] = {"apply_top_k_top_p": _apply_top_k_top_p}

@@ -1,0 +1,1 @@
+"""Run an engine in a process of its own: the server side and its proxy."""

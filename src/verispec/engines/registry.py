@@ -1,0 +1,131 @@
+"""From a name on the command line to an engine."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from typing import Any
+
+from verispec.engines import Engine
+from verispec.errors import VerispecError
+
+GROUP = "verispec.engines"
+"""Entry-point group of third parties: the name of an entry is the engine's name, its value a class or function."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """An engine of our own: the module and factory that make it, what it is, and the packages that it needs."""
+
+    module: str
+    factory: str
+    summary: str
+    needs: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The needed packages that are not installed."""
+        return tuple(package for package in self.needs if find_spec(package) is None)
+
+
+_SOURCE = "verispec.engines.adapters.vllm.source"
+
+BUILT_IN: dict[str, BuiltIn] = {
+    "reference": BuiltIn(
+        "verispec.engines.adapters.reference", "cpu", "the reference engine on the CPU (C++)", ("torch",)
+    ),
+    "reference:triton": BuiltIn(
+        "verispec.engines.adapters.reference", "triton", "its GPU kernels, or Triton's interpreter", ("torch", "triton")
+    ),
+    "vllm": BuiltIn("verispec.engines.adapters.vllm.installed", "create", "the vLLM installed here", ("torch", "vllm")),
+    "vllm@SOURCE[#REV]": BuiltIn(
+        _SOURCE, "triton", "Triton kernels of any vLLM tree, nothing built", ("torch", "triton")
+    ),
+    "vllm-cpu@SOURCE[#REV]": BuiltIn(_SOURCE, "cpu", "CPU fallbacks of any vLLM tree, their C++ alone", ("torch",)),
+    "transformers": BuiltIn(
+        "verispec.engines.adapters.transformers", "create", "generation oracle", ("torch", "transformers")
+    ),
+}
+"""By the name that is shown to people. Modules are imported when an engine is asked for."""
+
+
+def resolve(name: str, device: str | None = None) -> Engine:
+    """The engine called `name`; `device` is "cpu", "cuda" or None for the engine's own choice.
+
+    Raises VerispecError: V-ENG-UNKNOWN, V-ENG-DEVICE, and what the engine's own module raises.
+    """
+    if device == "cuda":
+        require_cuda()
+    elif device not in (None, "cpu"):
+        raise VerispecError(
+            "V-ENG-DEVICE", f"unknown device {device!r}", where="--device", hint="devices are cpu and cuda"
+        )
+    kind, at, source = name.partition("@")
+    if at and source and f"{kind}@SOURCE[#REV]" in BUILT_IN:
+        return _make(BUILT_IN[f"{kind}@SOURCE[#REV]"], source, device=device)
+    if name in BUILT_IN:
+        return _make(BUILT_IN[name], device=device)
+    for entry in entry_points(group=GROUP, name=name):
+        engine: Engine = entry.load()()
+        return engine
+    if ":" in name:
+        from verispec.engines import import_path
+
+        return import_path.load(name)
+    raise VerispecError(
+        "V-ENG-UNKNOWN",
+        f"there is no engine {name!r}",
+        where="--engine",
+        hint=f"engines are {', '.join(names())}, or module:attr",
+    )
+
+
+def names() -> list[str]:
+    """The names of all engines, third parties' included; an installed name says nothing of whether it works here."""
+    return [*BUILT_IN, *sorted(entry.name for entry in entry_points(group=GROUP))]
+
+
+def require_cuda() -> None:
+    """Raises VerispecError V-ENG-DEVICE with the reason when no CUDA device can be used."""
+    hint = "leave --device away, or say --device cpu"
+    try:
+        import torch
+    except ImportError as error:
+        raise VerispecError(
+            "V-ENG-DEVICE", "CUDA needs torch, which is not installed", where="--device cuda", hint=hint
+        ) from error
+    if torch.version.cuda is None:
+        raise VerispecError(
+            "V-ENG-DEVICE",
+            f"torch {torch.__version__} is built without CUDA",
+            where="--device cuda",
+            hint=f"install a CUDA build of torch, or {hint}",
+        )
+    try:
+        torch.cuda.init()
+    except RuntimeError as error:
+        raise VerispecError(
+            "V-ENG-DEVICE",
+            _cuda_reason(str(error), torch.version.cuda),
+            where="--device cuda",
+            cause=str(error).splitlines()[0],
+            hint=hint,
+        ) from error
+    if torch.cuda.device_count() == 0:
+        raise VerispecError("V-ENG-DEVICE", "no CUDA device is visible", where="--device cuda", hint=hint)
+
+
+def _cuda_reason(message: str, built_for: str) -> str:
+    if "too old" in message:
+        return f"the NVIDIA driver is too old for torch's CUDA {built_for}"
+    if "no NVIDIA driver" in message:
+        return "there is no NVIDIA driver here"
+    return "CUDA cannot be started"
+
+
+def _make(built_in: BuiltIn, *args: Any, **options: Any) -> Engine:
+    factory = getattr(importlib.import_module(built_in.module), built_in.factory)
+    engine: Engine = factory(*args, **options)
+    return engine

@@ -1,0 +1,71 @@
+"""Tests of laws with one stated budget of false alarms, spent in equal parts over all of them in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from verispec.judge._failure import Failure, Inconclusive, Kind, Mismatch
+
+BUDGET = 1e-6
+"""Probability that a run of a correct engine fails on any law."""
+
+LAW_TESTS = 128
+"""Most tests of laws in a run; each may raise a false alarm with probability BUDGET / LAW_TESTS."""
+
+ALPHA = BUDGET / LAW_TESTS
+FEWEST_EXPECTED = 10
+"""Least expected count of a cell, below which the chi-square approximation of a G-test is not trusted."""
+
+
+def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
+    """Judge that `counts` are draws from `law` (exact probabilities) by a G-test at level `ALPHA`; returns p.
+
+    Cells that are too small are pooled. A token of probability zero that was seen fails at once.
+    Raises `Mismatch`, or `Inconclusive` when the sample is too small to judge.
+    """
+    from scipy.stats import power_divergence
+
+    seen, probabilities = np.asarray(counts, dtype=np.float64), np.asarray(law, dtype=np.float64)
+    impossible = np.flatnonzero((probabilities <= 0) & (seen > 0))
+    if len(impossible):
+        message = f"{what}: outcome {int(impossible[0])} has probability 0 and came {int(seen[impossible[0]])} times"
+        raise Mismatch(Failure(Kind.LAW, message, wrong=int(seen[impossible].sum()), total=int(seen.sum())))
+    expected = probabilities / probabilities.sum() * seen.sum()
+    large = expected >= FEWEST_EXPECTED
+    seen = np.append(seen[large], seen[~large].sum())
+    expected = np.append(expected[large], expected[~large].sum())
+    if expected[-1] < FEWEST_EXPECTED:
+        seen, expected = _merge_last(seen, expected)
+    if len(seen) < 2:
+        raise Inconclusive(f"{what}: {int(seen.sum())} draws are too few for a law of {len(probabilities)} outcomes")
+    statistic, p = power_divergence(seen, expected, lambda_="log-likelihood")
+    if not p >= ALPHA:
+        details = {"statistic": float(statistic), "degrees": len(seen) - 1, "p": float(p), "alpha": ALPHA}
+        message = f"{what}: G = {statistic:.1f} at {len(seen) - 1} degrees of freedom, p = {p:.2g} < {ALPHA:.2g}"
+        raise Mismatch(Failure(Kind.LAW, message, total=int(seen.sum()), details=details))
+    return float(p)
+
+
+def _merge_last(seen: Any, expected: Any) -> tuple[Any, Any]:
+    """Add the pooled rest to the smallest cell that stands alone."""
+    if len(seen) == 1:
+        return seen, expected
+    smallest = int(np.argmin(expected[:-1]))
+    seen[smallest] += seen[-1]
+    expected[smallest] += expected[-1]
+    return seen[:-1], expected[:-1]
+
+
+def assert_rate(successes: int, trials: int, rate: float, what: str) -> float:
+    """Judge that `successes` of `trials` have probability `rate` by an exact two-sided binomial test; returns p."""
+    from scipy.stats import binomtest
+
+    p = float(binomtest(successes, trials, min(max(rate, 0.0), 1.0)).pvalue)
+    if not p >= ALPHA:
+        seen = f"{successes} of {trials} = {successes / trials:.4f}"
+        message = f"{what}: {seen}, expected {rate:.4f}, p = {p:.2g} < {ALPHA:.2g}"
+        raise Mismatch(Failure(Kind.LAW, message, total=trials, details={"p": p, "alpha": ALPHA}))
+    return p

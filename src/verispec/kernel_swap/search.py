@@ -1,0 +1,106 @@
+"""Which kernels are guilty, found with as few runs as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from verispec import exits
+
+FORMAT = "verispec/transplant/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run with the kernels of `ops` exchanged: whether it was good, and which of them it really called.
+
+    `good` is None when the run could not be judged.
+    """
+
+    ops: tuple[str, ...]
+    good: bool | None
+    called: tuple[str, ...]
+    exit_code: int
+
+
+class Answer(StrEnum):
+    """What a search comes to."""
+
+    GUILTY = "guilty"
+    """The fault goes away with each of the named kernels alone."""
+    TOGETHER = "guilty together"
+    """The fault goes away with all of the named kernels, and with no fewer."""
+    STAYS = "stays"
+    """The fault is there with every candidate exchanged."""
+    NO_FAULT = "no fault"
+    """The run is good as it stands."""
+    CANNOT_TELL = "cannot tell"
+    """A run could not be judged, or called none of the kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwapResult:
+    """The answer, the kernels that it names, why, and every run that was made."""
+
+    answer: Answer
+    ops: tuple[str, ...] = ()
+    reason: str = ""
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """1 when kernels are guilty, 0 when they are not, 125 when there is nothing to say."""
+        if self.answer in (Answer.GUILTY, Answer.TOGETHER):
+            return exits.BAD
+        return exits.GOOD if self.answer is Answer.STAYS else exits.CANNOT_TELL
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "answer": self.answer.value,
+            "ops": list(self.ops),
+            "reason": self.reason,
+            "trials": [
+                {"ops": list(t.ops), "good": t.good, "called": list(t.called), "exit_code": t.exit_code}
+                for t in self.trials
+            ],
+        }
+
+
+def search(candidates: Sequence[str], run: Callable[[tuple[str, ...]], Trial]) -> SwapResult:
+    """Run with no kernel exchanged, with all, then with each alone that was called, then leave out one by one."""
+    trials: list[Trial] = []
+
+    def trial(ops: Sequence[str]) -> Trial:
+        trials.append(run(tuple(ops)))
+        return trials[-1]
+
+    plain = trial(())
+    if plain.good is None:
+        return SwapResult(Answer.CANNOT_TELL, reason="the run cannot be judged as it stands", trials=trials)
+    if plain.good:
+        return SwapResult(Answer.NO_FAULT, reason="the run is good with the engine's own kernels", trials=trials)
+    everything = trial(candidates)
+    called = [op for op in candidates if op in everything.called]
+    if not called:
+        reason = "the run called none of these kernels, or the engine has no place to put others"
+        return SwapResult(Answer.CANNOT_TELL, reason=reason, trials=trials)
+    if everything.good is None:
+        return SwapResult(Answer.CANNOT_TELL, reason="with reference kernels the run cannot be judged", trials=trials)
+    if not everything.good:
+        return SwapResult(
+            Answer.STAYS, tuple(called), "with reference kernels in their place, the fault is there", trials
+        )
+    if len(called) == 1:
+        return SwapResult(Answer.GUILTY, tuple(called), "it is the only kernel that the run called", trials)
+    alone = [op for op in called if trial((op,)).good]
+    if alone:
+        return SwapResult(Answer.GUILTY, tuple(alone), "the fault goes away with the reference kernel alone", trials)
+    needed = list(called)
+    for op in called:
+        fewer = [other for other in needed if other != op]
+        if fewer and trial(fewer).good:
+            needed = fewer
+    return SwapResult(Answer.TOGETHER, tuple(needed), "the fault goes away with all of them, and with no fewer", trials)

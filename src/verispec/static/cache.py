@@ -1,0 +1,145 @@
+"""Caches of the static checker: file summaries by content, and whole reports by everything that they depend on."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import pickle
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from verispec.static.facts import VERSION, FileFacts
+from verispec.static.tree import SourceFile
+
+_KEPT: Final = 8
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage collection meanwhile: millions of small objects are made and none of them is a cycle worth finding."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            # What is there now is not looked through again: it lives on, or goes when its last reference does.
+            gc.freeze()
+            gc.enable()
+
+
+class FactCache:
+    """Facts by content, kept in one file between calls and in memory between trees.
+
+    Pass one object to several calls of `judge` when many similar trees are judged, as in a bisection.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._changed = False
+        self._held = False
+
+    @cached_property
+    def _facts(self) -> dict[tuple[str, bool], FileFacts]:
+        """What the file holds, read when it is first asked for: many megabytes."""
+        if self.path is None or not self.path.is_file():
+            return {}
+        try:
+            with uncollected():
+                version, stored = pickle.loads(self.path.read_bytes())
+        except Exception:  # A damaged cache is an empty cache, whatever the damage.
+            return {}
+        return stored if version == VERSION and isinstance(stored, dict) else {}
+
+    def get(self, blob: str, deep: bool) -> FileFacts | None:
+        """What is known of the content `blob`, read at least as deeply as asked."""
+        if not blob:
+            return None
+        found = self._facts.get((blob, True))
+        return found if found is not None or deep else self._facts.get((blob, False))
+
+    def put(self, blob: str, deep: bool, found: FileFacts) -> None:
+        if blob:
+            self._facts[blob, deep] = found
+            if deep:
+                self._facts.pop((blob, False), None)
+            self._changed = True
+
+    def save(self) -> None:
+        """Write the file, if there is one and anything is new; a reader never sees half of it."""
+        if self.path is None or not self._changed or self._held:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        temporary.write_bytes(pickle.dumps((VERSION, self._facts), pickle.HIGHEST_PROTOCOL))
+        temporary.replace(self.path)
+        self._changed = False
+
+    @contextmanager
+    def saved_once(self) -> Iterator[None]:
+        """Write the file at the end of the block only, however many trees are judged in it."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            self.save()
+
+
+class ReportCache:
+    """The last few verdicts by key, in one file beside the facts; none are kept without a file."""
+
+    def __init__(self, facts: Path | None) -> None:
+        self._path = facts.with_name(f"{facts.name}.verdicts") if facts is not None else None
+
+    def get(self, key: str) -> Any | None:
+        """What was remembered under `key`, or None."""
+        known = self._load().get(key) if key else None
+        try:
+            return pickle.loads(known) if known is not None else None
+        except Exception:  # A damaged memory is no memory, whatever the damage.
+            return None
+
+    def put(self, key: str, verdict: object) -> None:
+        """Remember `verdict`; a reader never sees half of the file."""
+        if not key or self._path is None:
+            return
+        known = {name: data for name, data in self._load().items() if name != key}
+        known[key] = pickle.dumps(verdict, pickle.HIGHEST_PROTOCOL)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        temporary.write_bytes(pickle.dumps(dict(list(known.items())[-_KEPT:]), pickle.HIGHEST_PROTOCOL))
+        temporary.replace(self._path)
+
+    def _load(self) -> dict[str, bytes]:
+        if self._path is None or not self._path.is_file():
+            return {}
+        try:
+            known = pickle.loads(self._path.read_bytes())
+        except Exception:
+            return {}
+        return known if isinstance(known, dict) else {}
+
+
+def report_key(trees: Iterable[Iterable[SourceFile]], rules: Iterable[str]) -> str:
+    """One name for the content of these trees, the rules and the code that judges; "" where content is not known."""
+    digest = hashlib.blake2b(digest_size=20)
+    digest.update(f"{VERSION} {' '.join(rules)} {_code()}".encode())
+    for files in trees:
+        digest.update(b"\0\0")
+        for file in sorted(files, key=lambda file: file.path):
+            if not file.blob:
+                return ""
+            digest.update(f"{file.path}\0{file.blob}\0".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _code() -> str:
+    """The sizes and times of this package's own files: whoever changes a rule wants to see what it finds now."""
+    here = Path(__file__).parent
+    states = [(path.relative_to(here).as_posix(), path.stat()) for path in here.rglob("*.py")]
+    return repr(sorted((name, state.st_size, state.st_mtime_ns) for name, state in states))

@@ -1,0 +1,88 @@
+"""Classes of a tree and their bases, from the outlines of its files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from verispec.static.facts import OutlineClass, OutlineMethod
+from verispec.static.finding import Location
+from verispec.static.linking.index import Index, Module
+
+
+@dataclass(eq=False, slots=True)
+class Type:
+    """A class and where it stands; equal only to itself."""
+
+    module: Module
+    outline: OutlineClass
+    methods: dict[str, OutlineMethod]
+
+    @property
+    def name(self) -> str:
+        return f"{self.module.name}.{self.outline.name}"
+
+    @property
+    def location(self) -> Location:
+        return Location(self.module.path, self.outline.line)
+
+    def method(self, name: str) -> OutlineMethod | None:
+        return self.methods.get(name)
+
+    def at(self, method: OutlineMethod) -> Location:
+        return Location(self.module.path, method.line)
+
+
+class Hierarchy:
+    """All classes by simple name, and the bases of each that are in the tree."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._by_name: dict[str, list[Type]] = defaultdict(list)
+        self._by_key: dict[tuple[str, str], Type] = {}
+        for module in index.modules.values():
+            for outline in module.outline.classes:
+                entry = Type(module, outline, {method.name: method for method in outline.methods})
+                self._by_name[outline.name].append(entry)
+                self._by_key[module.name, outline.name] = entry
+        self._bases: dict[tuple[str, str], tuple[Type, ...]] = {}
+
+    def __iter__(self) -> Iterator[Type]:
+        return iter(self._by_key.values())
+
+    def bases(self, entry: Type) -> tuple[Type, ...]:
+        """The direct bases that are in the tree; a base that cannot be told from another of its name is left out."""
+        key = (entry.module.name, entry.outline.name)
+        if key not in self._bases:
+            found = (self._resolve(entry.module, base) for base in entry.outline.bases)
+            self._bases[key] = tuple(base for base in found if base is not None and base is not entry)
+        return self._bases[key]
+
+    def ancestors(self, entry: Type) -> list[Type]:
+        """All bases, nearest first."""
+        found: list[Type] = []
+        queue = list(self.bases(entry))
+        while queue:
+            base = queue.pop(0)
+            if base not in found:
+                found.append(base)
+                queue.extend(self.bases(base))
+        return found
+
+    def _resolve(self, module: Module, text: str) -> Type | None:
+        head, _, rest = text.partition(".")
+        last = text.rpartition(".")[2]
+        local = self._by_key.get((module.name, text))
+        if local is not None:
+            return local
+        imported = dict(module.outline.imports).get(head)
+        if imported is not None:
+            target = self._index.absolute(module, imported) + (f".{rest}" if rest else "")
+            home, name = self._index.split(target)
+            if home is not None and (home.name, name) in self._by_key:
+                return self._by_key[home.name, name]
+            if home is None:
+                return None
+        same = self._by_name.get(last, [])
+        return same[0] if len(same) == 1 and imported is not None else None

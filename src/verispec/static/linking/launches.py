@@ -1,0 +1,276 @@
+"""Kernels, everything that launches them, and everything that is put in their place, linked over a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from verispec.static.facts import Call, Function, LaunchSpec, Override
+from verispec.static.finding import Location
+from verispec.static.linking.index import Entity, Index, Module
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel: one name, and every definition of it (a module may choose between several)."""
+
+    name: str
+    module: Module
+    functions: tuple[Function, ...]
+
+    @property
+    def location(self) -> Location:
+        return place(self.module, self.functions[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """A launcher that was given a kernel when it was made, binds its own inputs to kernel arguments by name and adds
+    the keywords of its launch specification. `slots` are the places where the kernel can be replaced."""
+
+    name: str
+    module: Module
+    function: Function
+    kernel: Kernel
+    slots: tuple[str, ...]
+    specs: tuple[LaunchSpec, ...]
+
+    @property
+    def location(self) -> Location:
+        return place(self.module, self.function)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """``kernel[grid](...)``; `slot` is the place from which the kernel is read at that moment."""
+
+    module: Module
+    call: Call
+    kernel: Kernel
+    slot: str
+
+    @property
+    def location(self) -> Location:
+        return Location(self.module.path, self.call.line, end_line=self.call.end_line)
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherCall:
+    """A call of a dispatcher from host code."""
+
+    module: Module
+    call: Call
+    dispatcher: Dispatcher
+
+    @property
+    def location(self) -> Location:
+        return Location(self.module.path, self.call.line, end_line=self.call.end_line)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """An override of a kernel: `function` is called in its stead.
+
+    `forwarding` is ``direct`` (the launch's own arguments), ``ordered`` (by position in the kernel's order unless
+    all names agree) or empty (not understood). `everywhere` says that the registry rebinds every holder.
+    """
+
+    module: Module
+    override: Override
+    slot: str
+    kernel: Kernel | None
+    function: Function | None
+    function_module: Module | None
+    forwarding: str
+    everywhere: bool
+
+    @property
+    def location(self) -> Location:
+        return Location(self.module.path, self.override.line)
+
+
+@dataclass
+class Links:
+    """Everything that the rules read. `named` are the names by which files that use launchers are found."""
+
+    index: Index
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    launches: list[Launch] = field(default_factory=list)
+    dispatchers: dict[str, Dispatcher] = field(default_factory=dict)
+    dispatcher_calls: list[DispatcherCall] = field(default_factory=list)
+    replacements: list[Replacement] = field(default_factory=list)
+
+    _shared: dict[Callable[[Links], Any], Any] = field(default_factory=dict)
+
+    def shared(self, make: Callable[[Links], _Made]) -> _Made:
+        """What `make` gives for these links, made once however many rules ask."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        made: _Made = self._shared[make]
+        return made
+
+    def launches_of(self, kernel: Kernel) -> Iterator[Launch]:
+        return (launch for launch in self.launches if launch.kernel is kernel)
+
+    def dispatchers_of(self, kernel: Kernel) -> Iterator[Dispatcher]:
+        return (dispatcher for dispatcher in self.dispatchers.values() if dispatcher.kernel is kernel)
+
+
+def place(module: Module, function: Function) -> Location:
+    return Location(module.path, function.line, end_line=function.end_line)
+
+
+def link(index: Index) -> Links:
+    """Join launches, dispatchers and overrides to the kernels that they are about."""
+    links = Links(index)
+    for module in index.modules.values():
+        for name, functions in module.functions.items():
+            jit = tuple(function for function in functions if function.jit)
+            if jit:
+                links.kernels[f"{module.name}.{name}"] = Kernel(f"{module.name}.{name}", module, jit)
+    for module in index.modules.values():
+        _dispatchers(links, module)
+    names = {name.rpartition(".")[2] for name in links.dispatchers}
+    names.update(slot.split(".")[-2] for dispatcher in links.dispatchers.values() for slot in dispatcher.slots)
+    for module in index.modules.values():
+        _calls(links, module, names)
+        for override in module.facts.overrides:
+            replacement = _replacement(links, module, override)
+            if replacement is not None:
+                links.replacements.append(replacement)
+        # What the rules will follow later must be asked for now, so that it is read.
+        for reference in {use.module for use in module.facts.triton_uses} | {c.via for c in module.facts.conversions}:
+            index.resolve(module, reference)
+    return links
+
+
+def kernel_of(links: Links, entities: tuple[Entity, ...]) -> Kernel | None:
+    """The one kernel among `entities`; a launcher that wraps a kernel and gives it by index counts as the kernel."""
+    for entity in entities:
+        kernel = links.kernels.get(entity.dotted) if entity.kind == "function" else None
+        if kernel is not None:
+            return kernel
+        if entity.kind == "instance" and entity.callee is not None and entity.args:
+            inner = kernel_of(links, entity.args)
+            # triton.jit(f) and triton.autotune(...)(f) are calls too, but their callee is not in the tree.
+            klass = entity.callee.klass
+            if inner is not None and klass is not None and klass.item == "attribute":
+                return inner
+    return None
+
+
+def _dispatchers(links: Links, module: Module) -> None:
+    for function in module.facts.functions:
+        if not function.specs:
+            continue
+        owner = function.name.rpartition(".")[0]
+        if owner and owner in module.classes:
+            _class_dispatcher(links, module, owner, function)
+            continue
+        for decorator in function.decorators:
+            for keyword, reference in decorator.keywords:
+                kernel = kernel_of(links, links.index.resolve(module, reference))
+                if kernel is not None:
+                    dotted = f"{module.name}.{function.name}"
+                    links.dispatchers[dotted] = Dispatcher(
+                        dotted, module, function, kernel, (f"{dotted}.{keyword}",), function.specs
+                    )
+
+
+def _class_dispatcher(links: Links, module: Module, owner: str, function: Function) -> None:
+    """A class that holds one kernel and has a decorated method that returns launch specifications."""
+    if not function.decorators:
+        return
+    held: dict[str, Kernel] = {}
+    for name in (*module.functions, *module.bindings):
+        holder, _, attribute = name.rpartition(".")
+        if holder == owner:
+            kernel = kernel_of(links, links.index.resolve(module, f"@{name}"))
+            if kernel is not None:
+                held[attribute] = kernel
+    if len(held) != 1:
+        return
+    ((attribute, kernel),) = held.items()
+    slots = [f"{module.name}.{owner}.{attribute}"]
+    for name, bindings in module.bindings.items():
+        if any(binding.kind == "call" and binding.value == f"${owner}" for binding in bindings):
+            slots.append(f"{module.name}.{name}.{attribute}")
+    dotted = f"{module.name}.{owner}"
+    links.dispatchers[dotted] = Dispatcher(dotted, module, function, kernel, tuple(slots), function.specs)
+
+
+def _calls(links: Links, module: Module, names: set[str]) -> None:
+    """The launches and the dispatcher calls of a module; `names` are the names by which dispatchers are called."""
+    index = links.index
+    for call in module.facts.calls:
+        if call.grid:
+            for target in call.targets:
+                kernel = kernel_of(links, index.resolve(module, target))
+                if kernel is not None:
+                    links.launches.append(Launch(module, call, kernel, index.slot(module, target)))
+            continue
+        if len(call.targets) != 1 or "torch.ops." in call.targets[0]:
+            continue
+        target = call.targets[0]
+        if names.isdisjoint(_names_of(module, target)):
+            continue
+        for entity in index.resolve(module, target):
+            owner = entity.callee if entity.kind == "instance" else entity
+            dispatcher = links.dispatchers.get(owner.dotted) if owner is not None else None
+            called = entity.kind == "instance" or (owner is not None and owner.kind == "function")
+            if dispatcher is None or not called:
+                continue
+            if dispatcher.function.name.endswith(".__call__") or entity.kind == "function":
+                links.dispatcher_calls.append(DispatcherCall(module, call, dispatcher))
+
+
+def _of_class(index: Index, module: Module, target: str, slot: str) -> str:
+    """An attribute of an instance is read where its class reads it through self."""
+    holder, _, attribute = target.rpartition(".")
+    for entity in index.resolve(module, holder):
+        if entity.kind == "instance" and entity.callee is not None and entity.callee.kind == "class":
+            return f"{entity.callee.dotted}.{attribute}"
+    return slot
+
+
+def _names_of(module: Module, target: str) -> list[str]:
+    """The last name of a reference, and of what this module imports or makes under it."""
+    last = target.rpartition(".")[2].lstrip("$")
+    return [last, *[binding.value.rpartition(".")[2].lstrip("$") for binding in module.bindings.get(last, ())]]
+
+
+def _replacement(links: Links, module: Module, override: Override) -> Replacement | None:
+    index = links.index
+    slot = _of_class(index, module, override.target, index.slot(module, override.target))
+    if not slot:
+        return None
+    kernel = kernel_of(links, index.resolve(module, override.target))
+    if kernel is None:
+        holder, _, _ = slot.rpartition(".")
+        kernel = next((d.kernel for d in links.dispatchers.values() if slot in d.slots or d.name == holder), None)
+    function, home, forwarding = None, None, ""
+    entities = index.resolve(module, override.value)
+    for entity in entities:
+        if entity.kind == "function":
+            function, home = entity.function, entity.module
+        elif entity.kind == "instance" and entity.callee is not None and entity.args:
+            klass = entity.callee.klass
+            inner = entity.args[0]
+            if klass is not None and klass.item == "attribute" and inner.kind == "function":
+                function, home, forwarding = inner.function, inner.module, "direct"
+    if function is not None and function.jit:
+        forwarding = "direct"
+    everywhere = False
+    if override.via:
+        for entity in index.resolve(module, override.via):
+            if entity.kind == "function":
+                registry = entity.module
+                everywhere = any(f.scans for f in registry.facts.functions)
+                items = {klass.item for klass in registry.facts.classes} - {""}
+                forwarding = (
+                    {"ordered": "ordered", "attribute": "direct"}.get(next(iter(items)), "") if len(items) == 1 else ""
+                )
+    return Replacement(module, override, slot, kernel, function, home, forwarding, everywhere)

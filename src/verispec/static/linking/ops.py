@@ -1,0 +1,159 @@
+"""Op schemas, the C++ functions bound to them and the Python calls of them, joined over a tree."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from verispec.static.facts import UNKNOWN, Call, CppFunction, Schema
+from verispec.static.finding import Location
+from verispec.static.linking.index import Index, Module
+
+_ELSEWHERE: Final = ("xpu", "hpu", "tpu", "npu", "rocm", "hip", "aiter", "musa", "ascend", "neuron")
+_OPTIONAL: Final = re.compile(r"\boptional\s*<(.*)>", re.DOTALL)
+_LIST: Final = re.compile(
+    r"(?:\b(?:vector|ArrayRef|HeaderOnlyArrayRef|List|span)\s*<(.*)>)|\bIntArrayRef\b|\bTensorList\b",
+    re.DOTALL,
+)
+_KINDS: Final = {"SymInt": "int", "int": "int", "Tensor": "Tensor", "float": "float", "bool": "bool", "str": "str"}
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A schema, where it stands, the C++ definitions bound to it, and the namespaces by which it is called."""
+
+    path: str
+    schema: Schema
+    functions: tuple[tuple[str, CppFunction], ...]
+
+    namespaces: frozenset[str]
+
+    @property
+    def location(self) -> Location:
+        return Location(self.path, self.schema.line)
+
+    @property
+    def known(self) -> bool:
+        """Whether the schema's arguments could be read."""
+        return self.schema.returns != UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """A Python call ``torch.ops.<namespace>.<name>(...)`` and the ops that it may mean."""
+
+    module: Module
+    call: Call
+    ops: tuple[Op, ...]
+
+    @property
+    def location(self) -> Location:
+        return Location(self.module.path, self.call.line, end_line=self.call.end_line)
+
+
+@dataclass(slots=True)
+class Ops:
+    """All ops of a tree by name."""
+
+    by_name: dict[str, list[Op]] = field(default_factory=lambda: defaultdict(list))
+
+    def called(self, text: str) -> tuple[Op, ...]:
+        """The ops that ``torch.ops.ns.name`` (``.default`` allowed) may be."""
+        parts = text.lstrip("$").split(".")
+        if len(parts) < 4 or parts[:2] != ["torch", "ops"]:
+            return ()
+        return tuple(op for op in self.by_name.get(parts[3], ()) if parts[2] in op.namespaces)
+
+
+def collect(index: Index) -> Ops:
+    """Join what all C++ files of the tree say."""
+    functions: dict[str, list[tuple[str, CppFunction]]] = defaultdict(list)
+    bound: dict[str, set[str]] = defaultdict(set)
+    for path, facts in index.cpp.items():
+        for function in facts.functions:
+            functions[function.name].append((path, function))
+        for impl in facts.impls:
+            bound[impl.name].add(impl.function)
+    ops = Ops()
+    called = _called(index)
+    for path, facts in index.cpp.items():
+        libraries: dict[str, set[str]] = defaultdict(set)
+        for schema in facts.schemas:
+            libraries[schema.namespace].add(schema.name)
+        namespaces = {library: _namespaces(library, own, called) for library, own in libraries.items()}
+        for schema in facts.schemas:
+            names = {schema.function} if schema.function else bound[schema.name]
+            found = tuple(entry for name in sorted(names) for entry in functions.get(name, ()))
+            ops.by_name[schema.name].append(Op(path, schema, found, namespaces[schema.namespace]))
+    return ops
+
+
+def _called(index: Index) -> dict[str, set[str]]:
+    """The op names that Python files mention, by namespace."""
+    called: dict[str, set[str]] = defaultdict(set)
+    for module in index.modules.values():
+        for namespace, name in module.outline.ops:
+            called[namespace].add(name)
+    return called
+
+
+def _namespaces(text: str, names: set[str], called: dict[str, set[str]]) -> frozenset[str]:
+    """The namespaces that a library's name may stand for: itself, or for a macro the one by which most of its
+    ops are called."""
+    if re.fullmatch(r"\w*[a-z_]\w*", text) and not text.isupper():
+        return frozenset({text})
+    best = max(called, key=lambda namespace: len(called[namespace] & names), default="")
+    return frozenset({best}) if best and len(called[best] & names) > 1 else frozenset()
+
+
+def calls(index: Index, ops: Ops) -> Iterator[OpCall]:
+    """Every call of an op of the tree."""
+    for module in index.modules.values():
+        for call in module.facts.calls:
+            if len(call.targets) == 1 and not call.grid and "torch.ops." in call.targets[0]:
+                found = ops.called(call.targets[0])
+                if found:
+                    yield OpCall(module, call, found)
+
+
+def built_elsewhere(index: Index, path: str) -> bool:
+    """Whether a Python file is for a platform whose ops are not in this tree and may only share their names."""
+    return any(word in path and not any(word in source for source in index.cpp) for word in _ELSEWHERE)
+
+
+def schema_kind(text: str) -> tuple[str, bool, bool]:
+    """A schema type as (kind, listed, optional); kind is empty when it cannot be compared with C++."""
+    optional = text.endswith("?")
+    text = text.removesuffix("?")
+    listed = text.endswith("[]")
+    return _KINDS.get(text.removesuffix("[]"), ""), listed, optional
+
+
+def cpp_kind(text: str) -> tuple[str, bool, bool]:
+    """A C++ parameter type in the same terms."""
+    optional = _OPTIONAL.search(text)
+    if optional:
+        text = optional[1]
+    listed = _LIST.search(text)
+    if listed:
+        inner = listed[1] or ("Tensor" if "Tensor" in listed[0] else "int64_t")
+        return cpp_kind(inner)[0], True, bool(optional)
+    plain = re.sub(r"\bconst\b|[&*]", " ", text).split()
+    name = plain[-1].rpartition("::")[2] if plain else ""
+    kinds = {"Tensor": "Tensor", "int64_t": "int", "SymInt": "int", "double": "float", "bool": "bool", "string": "str",
+             "string_view": "str"}  # fmt: skip
+    return kinds.get(name, ""), False, bool(optional)
+
+
+def agrees(schema: Schema, function: CppFunction) -> bool:
+    """Whether a C++ function can stand behind a schema: as many parameters, and no kind that contradicts."""
+    if len(schema.args) != len(function.params):
+        return False
+    for argument, (text, _) in zip(schema.args, function.params, strict=True):
+        (kind, listed, optional), (other, other_listed, other_optional) = schema_kind(argument.type), cpp_kind(text)
+        if kind and other and ((kind, listed) != (other, other_listed) or (optional and not other_optional)):
+            return False
+    return True

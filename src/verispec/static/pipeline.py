@@ -1,0 +1,203 @@
+"""`check_tree`: facts of every file, linked into an index, read by every rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+from verispec.errors import Diagnostic, VerispecError
+from verispec.static import rules as all_rules
+from verispec.static.cache import FactCache, ReportCache, report_key
+from verispec.static.facts import CPP, CRASHED, UNREADABLE, FileFacts
+from verispec.static.finding import Finding, Level
+from verispec.static.linking.index import Index, build
+from verispec.static.linking.launches import Links, link
+from verispec.static.linking.ops import collect
+from verispec.static.readers.pool import read_all, relevant
+from verispec.static.tree import SourceFile, Tree
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done and how much there is (0 when unknown)."""
+
+_ROUNDS: Final = 4
+"""Files that turn out to matter are read and everything is linked again, at most so often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found in a tree. `stats` counts files, kernels, launches, ... and the seconds of each stage."""
+
+    findings: tuple[Finding, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    stats: dict[str, float] = field(hash=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "findings": [finding.to_json() for finding in self.findings],
+            "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics],
+            "stats": self.stats,
+        }
+
+
+def check_tree(
+    tree: Tree,
+    *,
+    core: Tree | None = None,
+    rules: Collection[str] | None = None,
+    cache: Path | FactCache | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Judge `tree` by the rules named in `rules` (all when None).
+
+    `core` is the tree that `tree` plugs into: its names are known and its overrides are judged, but findings
+    that lie in `core` alone are not repeated. `cache` is a file that keeps facts by content between calls, or a
+    `FactCache` that several calls share. Files that cannot be read are reported as diagnostics and the rest is
+    judged. Raises VerispecError (V-RULE-UNKNOWN) for a rule that does not exist.
+    """
+    chosen = (
+        [_rule(name) for name in sorted(rules)] if rules is not None else list(map(all_rules.load, all_rules.names()))
+    )
+    store = cache if isinstance(cache, FactCache) else FactCache(cache)
+    tell = progress or (lambda what, done, total: None)
+    started = perf_counter()
+    sources = [_Source(tree, False)] if core is None else [_Source(tree, False), _Source(core, True)]
+    reports = ReportCache(store.path)
+    key = report_key((source.files.values() for source in sources), [rule.id for rule in chosen])
+    report: Report | None = reports.get(key)
+    if report is not None:
+        spent = {"seconds_reading": round(perf_counter() - started, 3), "seconds_linking": 0.0, "seconds_rules": 0.0}
+        report = replace(report, stats={**report.stats, **spent})
+    else:
+        report = _check(sources, chosen, store, tell)
+        # What may be read the next time is not remembered as unreadable.
+        if not any(diagnostic.code in {UNREADABLE, CRASHED} for diagnostic in report.diagnostics):
+            reports.put(key, report)
+    diagnostics = (*tree.diagnostics, *(core.diagnostics if core else ()), *report.diagnostics)
+    return replace(report, diagnostics=tuple(dict.fromkeys(diagnostics)))
+
+
+def _check(sources: Sequence[_Source], chosen: Sequence[all_rules.Rule], store: FactCache, tell: Progress) -> Report:
+    started = perf_counter()
+    for source in sources:
+        tell(f"reading {source.tree.describe()}", 0, len(source.files))
+        source.read(source.files.values(), store)
+        tell(f"reading {source.tree.describe()}", len(source.files), len(source.files))
+    read = perf_counter()
+    tell("linking", 0, 0)
+    links = _link(sources, store)
+    store.save()
+    linked = perf_counter()
+    found: dict[tuple[str, str], Finding] = {}
+    own = set(sources[0].facts)
+    for number, rule in enumerate(chosen):
+        tell("judging", number, len(chosen))
+        for reported in rule.check(links):
+            finding = _settle(reported, links.index)
+            touches = finding.location.path in own or any(side.location.path in own for side in finding.sides)
+            known = found.get((finding.rule, finding.fingerprint))
+            if touches and (known is None or finding.location < known.location):
+                found[finding.rule, finding.fingerprint] = finding
+    tell("judging", len(chosen), len(chosen))
+    order = {Level.ERROR: 0, Level.WARNING: 1, Level.NOTE: 2}
+    findings = sorted(found.values(), key=lambda f: (order[f.level], f.rule, f.location, f.fingerprint))
+    stats = {
+        "files": len(sources[0].facts),
+        "modules": len(links.index.modules),
+        "trees_parsed": sum(m.exact for m in links.index.modules.values()) + len(links.index.cpp),
+        "kernels": len(links.kernels),
+        "launches": len(links.launches),
+        "dispatchers": len(links.dispatchers),
+        "dispatcher_calls": len(links.dispatcher_calls),
+        "overrides": len(links.replacements),
+        "schemas": sum(len(facts.schemas) for facts in links.index.cpp.values()),
+        "seconds_reading": round(read - started, 3),
+        "seconds_linking": round(linked - read, 3),
+        "seconds_rules": round(perf_counter() - linked, 3),
+    }
+    return Report(tuple(findings), tuple(d for source in sources for d in source.diagnostics), stats)
+
+
+def _rule(name: str) -> all_rules.Rule:
+    try:
+        return all_rules.load(name)
+    except KeyError:
+        raise VerispecError(
+            "V-RULE-UNKNOWN", f"there is no rule {name!r}", cause="a mistyped rule id",
+            hint=f"the rules are {', '.join(all_rules.names())}",
+        ) from None  # fmt: skip
+
+
+def _settle(finding: Finding, index: Index) -> Finding:
+    """A wrong call in a test may be meant, so it is a warning there."""
+    if finding.level is Level.ERROR and index.is_test(finding.location.path):
+        return replace(finding, level=Level.WARNING)
+    return finding
+
+
+class _Source:
+    """One tree, its files, and what is known of them so far."""
+
+    def __init__(self, tree: Tree, core: bool) -> None:
+        self.tree = tree
+        self.core = core
+        self.files = {file.path: file for file in tree.files() if relevant(file.path)}
+        self.facts: dict[str, FileFacts] = {}
+        self.diagnostics: list[Diagnostic] = []
+        self.deep: set[str] = set()
+
+    def read(self, files: Iterable[SourceFile], store: FactCache, *, deep: bool = False) -> None:
+        self.facts.update(read_all(list(files), store, self.diagnostics.append, deep=deep))
+
+    def deepen(self, paths: Iterable[str], store: FactCache) -> bool:
+        """Read the syntax trees of these files of this tree; False when there is nothing new to read."""
+        new = sorted({p for p in paths if p in self.facts and p not in self.deep and not self._read_already(p)})
+        self.deep.update(new)
+        self.read([self.files[path] for path in new], store, deep=True)
+        return bool(new)
+
+    def _read_already(self, path: str) -> bool:
+        facts = self.facts[path]
+        return facts.python is not None or facts.cpp is not None or facts.problem is not None
+
+
+def _link(sources: Sequence[_Source], store: FactCache) -> Links:
+    """Link, read what turned out to matter, and link again until nothing new matters."""
+    for _ in range(_ROUNDS):
+        links = link(build((source.facts, source.core) for source in sources))
+        wanted = links.index.wanted | _users(links, sources)
+        read = [source.deepen(wanted, store) for source in sources]
+        if not any(read):
+            break
+    return links
+
+
+def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
+    """Files without a syntax tree yet that use a kernel, a dispatcher or an op of the tree, told by their words."""
+    kernels = {name.rpartition(".")[2].encode() for name in links.kernels}
+    launchers = {name.rpartition(".")[2].encode() for name in links.dispatchers}
+    for dispatcher in links.dispatchers.values():
+        launchers.update(slot.split(".")[-2].encode() for slot in dispatcher.slots)
+    ops = collect(links.index)
+    bound = {schema.function.encode() for facts in links.index.cpp.values() for schema in facts.schemas}
+    bound.update(impl.function.encode() for facts in links.index.cpp.values() for impl in facts.impls)
+    bound.discard(b"")
+    paths: set[str] = set()
+    for source in sources:
+        for path, facts in source.facts.items():
+            if path in source.deep or facts.python is not None or facts.cpp is not None:
+                continue
+            if facts.outline is None:
+                if bound and path.endswith(CPP) and not bound.isdisjoint(facts.words.split()):
+                    paths.add(path)
+                continue
+            outline = facts.outline
+            if (
+                any(ops.called(f"torch.ops.{namespace}.{name}") for namespace, name in outline.ops)
+                or not kernels.isdisjoint(outline.launches.split())
+                or (launchers and not launchers.isdisjoint(outline.words.split()))
+            ):
+                paths.add(path)
+    return paths

@@ -1,0 +1,62 @@
+"""From the bytes of one file to its facts. Imported only where there is a file to read: parsers are slow to load."""
+
+from __future__ import annotations
+
+from verispec.static.facts import CPP, CRASHED, LARGEST, FileFacts, Outline
+from verispec.static.readers import cpp as cpp_reader
+from verispec.static.readers import outline as outline_reader
+from verispec.static.readers import prefilter
+from verispec.static.readers import python as python_reader
+
+
+def facts(path: str, data: bytes, *, deep: bool = False) -> FileFacts:
+    """The facts of one file, a pure function of its bytes and the ending of its name.
+
+    `deep` asks for the syntax tree of a file that would not need one by itself. Never raises, neither for bad
+    source nor for a fault of a reader: the problem is kept as (code, message, cause, hint).
+    """
+    if len(data) > LARGEST:
+        return FileFacts(
+            problem=("V-SRC-HUGE", f"{len(data):,} bytes; not read", "longer than any hand-written source",
+                     "exclude it, or report it if it is real source")
+        )  # fmt: skip
+    outline: Outline | None = None
+    try:
+        if path.endswith(CPP):
+            cpp = cpp_reader.read(data) if deep or cpp_reader.registers(data) else None
+            return FileFacts(cpp=cpp, words=outline_reader.words(data))
+        outline = outline_reader.outline(data)
+        return _with_tree(data, outline) if deep or prefilter.takes_part(data) else FileFacts(outline)
+    except Exception as error:  # A fault of ours in one file must not end the run.
+        return FileFacts(
+            outline,
+            problem=(CRASHED, "its reader failed", f"{type(error).__name__}: {error}",
+                     "a fault of verispec: report it with this file; the other files were judged")
+        )  # fmt: skip
+
+
+def _with_tree(data: bytes, outline: Outline) -> FileFacts:
+    try:
+        tree = python_reader.parse(data)
+    except (SyntaxError, ValueError) as error:
+        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        return FileFacts(
+            outline,
+            problem=("V-SRC-UNPARSABLE", f"not valid Python{line}", reason or type(error).__name__,
+                     "correct the file; its kernels and calls were not judged"),
+        )  # fmt: skip
+    except (RecursionError, MemoryError):
+        return _too_deep(outline)
+    try:
+        return FileFacts(outline, python_reader.read(tree, data))
+    except RecursionError:
+        return _too_deep(outline)
+
+
+def _too_deep(outline: Outline) -> FileFacts:
+    return FileFacts(
+        outline,
+        problem=("V-SRC-DEEP", "nested too deeply to be parsed", "expressions inside each other without end",
+                 "correct the file; its kernels and calls were not judged"),
+    )  # fmt: skip

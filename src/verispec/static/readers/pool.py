@@ -1,0 +1,112 @@
+"""From files to facts: which files are read how deeply, on how many processors, and what is remembered."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from verispec.errors import Diagnostic
+from verispec.static.cache import FactCache, uncollected
+from verispec.static.facts import CPP, CRASHED, LARGEST, PYTHON, UNREADABLE, FileFacts
+from verispec.static.tree import SourceFile
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+_PARALLEL_FROM: Final = 1 << 20
+_Work = tuple[str, bytes, bool]
+
+
+def relevant(path: str) -> bool:
+    """Whether a file of this name can hold anything that the rules read."""
+    return path.endswith((*PYTHON, *CPP))
+
+
+def read_all(
+    files: Sequence[SourceFile], cache: FactCache, report: Callable[[Diagnostic], None], *, deep: bool = False
+) -> dict[str, FileFacts]:
+    """The facts of `files` by path. A file that cannot be read is reported and left out."""
+    found: dict[str, FileFacts] = {}
+    work: list[_Work] = []
+    blobs: dict[str, str] = {}
+    for file in files:
+        key = f"{file.blob}{file.path.endswith(PYTHON)}" if file.blob else ""
+        known = cache.get(key, deep)
+        if known is not None:
+            found[file.path] = known
+            continue
+        try:
+            data = file.read() if file.size <= LARGEST else b" " * (LARGEST + 1)
+        except OSError as error:
+            report(Diagnostic(UNREADABLE, "the file could not be read", file.path, str(error), "check the tree"))
+            continue
+        work.append((file.path, data, deep))
+        blobs[file.path] = key
+    for path, facts_ in _run(work):
+        found[path] = facts_
+        if facts_.problem is None or facts_.problem[0] != CRASHED:
+            cache.put(blobs[path], deep, facts_)
+    for path, facts_ in found.items():
+        if facts_.problem is not None:
+            code, message, cause, hint = facts_.problem
+            report(Diagnostic(code, message, path, cause, hint))
+    return found
+
+
+def _run(work: list[_Work]) -> Iterable[tuple[str, FileFacts]]:
+    """`facts` of every item, on all processors when there is enough to do.
+
+    The children are forked, so they inherit the sources instead of being sent them.
+    """
+    if not work:
+        return []
+    import multiprocessing
+    import threading
+
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    total = sum(len(data) for _, data, _ in work)
+    can_fork = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
+    if total < _PARALLEL_FROM or processors < 2 or not can_fork:
+        return _read_share(work)
+    work = sorted(work, key=lambda item: len(item[1]))
+    shares = [work[start::processors] for start in range(processors)]
+    context = multiprocessing.get_context("fork")
+    children: list[tuple[BaseProcess, Connection]] = []
+    for share in shares[1:]:
+        receiver, sender = context.Pipe(duplex=False)
+        # A daemon is ended with its parent, also when the parent fails before it has listened.
+        child = context.Process(target=_child, args=(share, sender), daemon=True)
+        child.start()
+        sender.close()
+        children.append((child, receiver))
+    results = _read_share(shares[0])
+    for (process, receiver), part in zip(children, shares[1:], strict=True):
+        try:
+            results.extend(pickle.loads(receiver.recv_bytes()))
+        except EOFError:
+            # A file that kills its reader (a parser fault) must not take the others with it.
+            results.extend((path, _killed()) for path, _, _ in part)
+        process.join()
+    return results
+
+
+def _killed() -> FileFacts:
+    return FileFacts(
+        problem=(CRASHED, "its reader ended without an answer", "a fault of the parser, or no memory left",
+                 "judge this file alone to see whether it is the cause")
+    )  # fmt: skip
+
+
+def _read_share(share: list[_Work]) -> list[tuple[str, FileFacts]]:
+    from verispec.static.readers.extraction import facts
+
+    with uncollected():
+        return [(path, facts(path, data, deep=deep)) for path, data, deep in share]
+
+
+def _child(share: list[_Work], sender: Connection) -> None:
+    sender.send_bytes(pickle.dumps(_read_share(share), pickle.HIGHEST_PROTOCOL))
+    sender.close()

@@ -1,0 +1,373 @@
+"""The facts of a Python file that takes part in launching, replacing or binding kernels, read from its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from verispec.static.facts import (
+    Binding,
+    Call,
+    Class,
+    Conversion,
+    Decorator,
+    Function,
+    Overflow,
+    Override,
+    PythonFacts,
+    TritonUse,
+)
+from verispec.static.readers import functions, kernels
+from verispec.static.readers.scope import (
+    FunctionNode,
+    Nodes,
+    Scope,
+    bind_all,
+    dotted,
+    function_scope,
+    imported,
+    mapping_of,
+)
+
+
+def parse(data: bytes) -> ast.Module:
+    """The syntax tree of the source `data`. Raises SyntaxError, ValueError, RecursionError or MemoryError."""
+    return ast.parse(data)
+
+
+def read(tree: ast.Module, data: bytes) -> PythonFacts:
+    """The facts of the source `data` with this syntax tree. Raises RecursionError."""
+    return _Reader(tree, data).facts()
+
+
+class _Reader:
+    def __init__(self, tree: ast.Module, data: bytes) -> None:
+        self.has_placeholder = b"self.jit" in data
+        self.has_triton = b"triton" in data
+        self.has_ops = b"torch.ops" in data
+        self.module = Scope("")
+        self.tree = tree
+        self.functions: list[Function] = []
+        self.classes: list[Class] = []
+        self.bindings: list[Binding] = []
+        self.calls: list[Call] = []
+        self.overrides: list[Override] = []
+        self.conversions: list[Conversion] = []
+        self.overflows: list[Overflow] = []
+        self.promotes: list[str] = []
+        self.triton_uses: list[TritonUse] = []
+        self.placeholders: list[tuple[str, tuple[str, ...]]] = []
+        self.imports: dict[str, str] = {}
+        self.from_imports: set[str] = set()
+        self.instances: set[str] = set()
+
+    def facts(self) -> PythonFacts:
+        nodes = Nodes(self.tree.body)
+        self._bind_module(nodes)
+        self._body(nodes, self.module, "")
+        return PythonFacts(
+            tuple(self.functions),
+            tuple(self.classes),
+            tuple(self.bindings),
+            tuple(self.calls),
+            tuple(self.overrides),
+            tuple(self.conversions),
+            tuple(self.overflows),
+            tuple(self.promotes),
+            tuple(self.triton_uses),
+            tuple(self.placeholders),
+        )
+
+    # Names
+
+    def _bind_module(self, nodes: Nodes) -> None:
+        for statement in nodes.imports:
+            for name, target in imported(statement):
+                self._bind(name, "import", target, statement)
+                self.imports[name] = target
+                if isinstance(statement, ast.ImportFrom):
+                    self.from_imports.add(name)
+        for function in nodes.functions:
+            self._bind(function.name, "def", f"${function.name}", function)
+            if any(isinstance(decorator, ast.Call) for decorator in function.decorator_list):
+                self.instances.add(function.name)
+        for definition in nodes.of(ast.ClassDef):
+            self._bind(definition.name, "class", f"${definition.name}", definition)
+        for assignment in nodes.of(ast.Assign):
+            for goal in assignment.targets:
+                if isinstance(goal, ast.Name):
+                    self._bind_value(goal.id, assignment.value, assignment)
+        for annotated in nodes.of(ast.AnnAssign):
+            if isinstance(annotated.target, ast.Name) and annotated.value is not None:
+                self._bind_value(annotated.target.id, annotated.value, annotated)
+        bound = {binding.name for binding in self.bindings}
+        for name_node in nodes.stores:
+            if isinstance(name_node.ctx, ast.Store) and name_node.id not in bound:
+                self._bind(name_node.id, "other", "", name_node)
+        # Module-level mappings and sequences can be followed like local ones.
+        shadow = Scope("")
+        bind_all(shadow, nodes)
+        self.module.mappings, self.module.sequences = shadow.mappings, shadow.sequences
+
+    def _bind(self, name: str, kind: str, value: str, node: ast.stmt | ast.expr, args: tuple[str, ...] = ()) -> None:
+        self.bindings.append(Binding(name, kind, value, args, node.lineno))
+
+    def _bind_value(self, name: str, value: ast.expr, node: ast.stmt) -> None:
+        choices = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+        for choice in choices:
+            reference = dotted(choice)
+            if reference:
+                self._bind(name, "alias", f"${reference}", node)
+            elif isinstance(choice, ast.Call) and dotted(choice.func):
+                args = tuple(f"${dotted(a)}" if dotted(a) else "" for a in choice.args)
+                self._bind(name, "call", f"${dotted(choice.func)}", node, args)
+                self.instances.add(name)
+            else:
+                self._bind(name, "other", "", node)
+
+    def _absolute(self, text: str) -> str:
+        """`text` with its first name replaced by what the module imports under it."""
+        head, dot, rest = text.partition(".")
+        return f"{self.imports.get(head, head)}{dot}{rest}"
+
+    # Structure
+
+    def _body(self, nodes: Nodes, scope: Scope, owner: str) -> None:
+        prefix = f"{scope.name}." if scope.name else ""
+        kernel = bool(self.functions and self.functions[-1].name == scope.name and self.functions[-1].jit)
+        self._calls(nodes, scope)
+        for assignment in nodes.of(ast.Assign):
+            self._assign(assignment, scope)
+        if self.has_triton and not kernel:
+            self._triton_uses(nodes, scope)
+        for function in nodes.functions:
+            self._function(function, f"{prefix}{function.name}", scope, owner)
+        for definition in nodes.of(ast.ClassDef):
+            self._class(definition, f"{prefix}{definition.name}", scope)
+
+    def _class(self, node: ast.ClassDef, name: str, scope: Scope) -> None:
+        bases = tuple(
+            base
+            for expression in node.bases
+            for base in scope.resolve(dotted(expression.value if isinstance(expression, ast.Subscript) else expression))
+        )
+        self.classes.append(Class(name, node.lineno, bases, kernels.item_of(node)))
+        inner = Scope(name, scope, name)
+        nodes = Nodes(node.body)
+        bind_all(inner, nodes)
+        for assignment in nodes.of(ast.Assign):
+            target = assignment.targets[0]
+            reference = scope.one(dotted(assignment.value))
+            if isinstance(target, ast.Name) and reference:
+                self._bind(f"{name}.{target.id}", "alias", reference, assignment)
+        given = kernels.placeholder_attributes(node) if self.has_placeholder else ()
+        if given:
+            self.placeholders.append((name, given))
+        self._calls(nodes, inner)
+        # Methods do not see the names of their class, so the scope around is their parent.
+        for function in nodes.functions:
+            self._function(function, f"{name}.{function.name}", scope, name)
+        for definition in nodes.of(ast.ClassDef):
+            self._class(definition, f"{name}.{definition.name}", scope)
+
+    def _function(self, node: FunctionNode, name: str, parent: Scope, owner: str) -> None:
+        scope, nodes = function_scope(node, name, parent, owner)
+        decorators = tuple(self._decorator(decorator, parent) for decorator in node.decorator_list)
+        jit, given, opaque = self._kernel(node)
+        params = functions.params_of(node, drop_first=bool(scope.instance and owner))
+        names = {param.name for param in params}
+        function = Function(
+            name,
+            node.lineno,
+            node.end_lineno or node.lineno,
+            params,
+            decorators,
+            jit,
+            given,
+            opaque,
+            functions.unread(nodes, params),
+            kernels.tested(nodes, names) if jit else (),
+            functions.specs(nodes, scope),
+            functions.converts(node, nodes),
+            any(name == "sys" and attribute.attr == "modules" for name, attribute in nodes.attributes),
+        )
+        self.functions.append(function)
+        if jit:
+            found, promotes = kernels.overflows(node, nodes, name)
+            self.overflows.extend(found)
+            if promotes:
+                self.promotes.append(name)
+        elif names and self.has_ops:
+            self.conversions.extend(functions.conversions(name, nodes, names, scope))
+        self._body(nodes, scope, "")
+
+    def _decorator(self, node: ast.expr, scope: Scope) -> Decorator:
+        call = node if isinstance(node, ast.Call) else None
+        text = dotted(call.func if call else node)
+        keywords: list[tuple[str, str]] = []
+        for keyword in call.keywords if call else ():
+            reference = scope.one(dotted(keyword.value))
+            if keyword.arg and reference:
+                keywords.append((keyword.arg, reference))
+        return Decorator(scope.one(text), text, call is not None, tuple(keywords))
+
+    def _kernel(self, node: FunctionNode) -> tuple[str, tuple[str, ...] | None, bool]:
+        """A function's kernel dialect, the arguments that its decorators give, and whether one is not understood."""
+        jit, opaque = "", False
+        given: set[str] | None = set()
+        for decorator in node.decorator_list:
+            call = decorator if isinstance(decorator, ast.Call) else None
+            absolute = self._absolute(dotted(call.func if call else decorator))
+            kind = kernels.dialect(absolute)
+            if kind:
+                jit = kind
+            elif absolute.endswith(("triton.autotune", "triton.heuristics", "triton.runtime.autotune")) and call:
+                more = kernels.given_by(call, self.tree)
+                given = None if given is None or more is None else given | more
+            elif absolute != "staticmethod":
+                opaque = True
+        return jit, None if given is None else tuple(sorted(given)), opaque
+
+    # Uses
+
+    def _calls(self, nodes: Nodes, scope: Scope) -> None:
+        registers = bool(nodes.of(ast.Dict))
+        for call in nodes.of(ast.Call):
+            if registers:
+                self._registry(call, scope)
+            self._call(call, scope)
+
+    def _call(self, node: ast.Call, scope: Scope) -> None:
+        callee = node.func
+        grid = isinstance(callee, ast.Subscript)
+        text = dotted(callee.value if isinstance(callee, ast.Subscript) else callee)
+        if not text:
+            return
+        if text == "setattr" and len(node.args) == 3:
+            self._setattr(node, scope)
+            return
+        plain = not grid and not text.startswith("torch.ops.")
+        # Plain calls matter only when the callee may be a launcher: a decorated function, an instance, an import.
+        if plain and ("." in text or (text[:1].isupper() and not text.isupper())):
+            return
+        targets = scope.resolve(text)
+        if not targets:
+            return
+        if plain and not (text in scope.names and not targets[0].startswith("$")):
+            local = {t.partition(".")[0].lstrip("$") for t in targets if t.startswith("$")}
+            if local.isdisjoint(self.instances) and local.isdisjoint(self.from_imports):
+                return
+        self.calls.append(self._bound(node, targets, scope, grid))
+
+    def _bound(self, node: ast.Call, targets: tuple[str, ...], scope: Scope, grid: bool) -> Call:
+        positional: list[str] = []
+        keywords: list[str] = []
+        open_positional = open_keywords = False
+        for argument in node.args:
+            if not isinstance(argument, ast.Starred):
+                positional.append(functions.short(argument))
+                continue
+            length = _length(argument.value, scope)
+            if length is None:
+                open_positional = True
+            else:
+                positional.extend("..." for _ in range(length))
+        for keyword in node.keywords:
+            if keyword.arg:
+                keywords.append(keyword.arg)
+                continue
+            mapping = mapping_of(keyword.value) or _mapping(dotted(keyword.value), scope)
+            if mapping is None:
+                open_keywords = True
+            else:
+                keywords.extend(mapping[0])
+                open_keywords = open_keywords or mapping[1]
+        return Call(
+            targets,
+            scope.name,
+            node.lineno,
+            node.end_lineno or node.lineno,
+            grid,
+            tuple(positional),
+            tuple(keywords),
+            open_positional,
+            open_keywords,
+        )
+
+    def _setattr(self, node: ast.Call, scope: Scope) -> None:
+        key = node.args[1]
+        name = key.value if isinstance(key, ast.Constant) else scope.strings.get(dotted(key))
+        owner = self._owner(dotted(node.args[0]), scope)
+        if owner and isinstance(name, str):
+            value = scope.one(dotted(node.args[2]))
+            self.overrides.append(Override(f"{owner}.{name}", value, "", scope.name, node.lineno))
+
+    def _owner(self, text: str, scope: Scope) -> str:
+        """The import that `text` leads to, "" when its first name is anything else."""
+        reference = scope.one(text)
+        if not reference or reference.startswith("@"):
+            return ""
+        if reference.startswith("$"):
+            head, dot, rest = reference[1:].partition(".")
+            return f"{self.imports[head]}{dot}{rest}" if head in self.imports else ""
+        return reference
+
+    def _assign(self, node: ast.Assign, scope: Scope) -> None:
+        for target in node.targets:
+            if not isinstance(target, ast.Attribute):
+                continue
+            owner = self._owner(dotted(target.value), scope)
+            if owner:
+                value = scope.one(dotted(node.value))
+                self.overrides.append(Override(f"{owner}.{target.attr}", value, "", scope.name, node.lineno))
+
+    def _registry(self, node: ast.Call, scope: Scope) -> None:
+        text = dotted(node.func)
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)] if text else []
+        for argument in arguments:
+            if not isinstance(argument, ast.Dict):
+                continue
+            for key, value in zip(argument.keys, argument.values, strict=True):
+                name = key.value if isinstance(key, ast.Constant) else None
+                reference = scope.one(dotted(value))
+                if isinstance(name, str) and reference and re.fullmatch(r"[A-Za-z_]\w*(\.\w+){2,}", name):
+                    self.overrides.append(
+                        Override(name, reference, scope.one(text), scope.name, key.lineno if key else node.lineno)
+                    )
+
+    def _triton_uses(self, nodes: Nodes, scope: Scope) -> None:
+        targets: dict[str, str] = {}
+        for name, node in nodes.attributes:
+            target = targets.get(name)
+            if target is None:
+                reference = scope.one(name)
+                head = reference.removeprefix("$")
+                target = self.imports.get(head, "") if reference.startswith("$") else head
+                targets[name] = target
+            if target.rpartition(".")[2] == "triton" and isinstance(node.ctx, ast.Load):
+                self.triton_uses.append(TritonUse(scope.name, target, node.attr, node.lineno))
+
+
+def _mapping(name: str, scope: Scope) -> tuple[tuple[str, ...], bool] | None:
+    where: Scope | None = scope
+    while where is not None:
+        if name in where.mappings:
+            return where.mappings[name]
+        if name in where.names:
+            return None
+        where = where.parent
+    return None
+
+
+def _length(node: ast.expr, scope: Scope) -> int | None:
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return None if any(isinstance(e, ast.Starred) for e in node.elts) else len(node.elts)
+    name = dotted(node)
+    where: Scope | None = scope
+    while where is not None and name:
+        if name in where.sequences:
+            return where.sequences[name]
+        if name in where.names:
+            return None
+        where = where.parent
+    return None

@@ -1,0 +1,171 @@
+"""What counted random numbers decide: every draft, acceptance and token of a request, from its seed alone.
+
+The numbers are those of the contract philox and exact. Probabilities come from float64 teachers, and an engine's
+may lie within rounding of them; so each decision is judged by intervals: some probabilities that close must lead to
+it. A near-tie is therefore right either way, and engines that pass give the same tokens wherever nothing is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
+from verispec.judge import Failure, Kind, Mismatch
+from verispec.reference.oracle.philox import Draw, gumbel, uniform
+from verispec.suites.e2e._reference_model import Array, Teacher
+
+ARITHMETIC = 2.0**-16
+"""How far an op may move a score or a logarithm, times the largest of 1, |logit| and |logit / temperature| (clauses
+GUM-8, PRJ-11 and RSR-14)."""
+
+Known = Callable[[list[int]], list[int]]
+"""The drafts of a proposer that draws none, from the sequence so far."""
+
+
+@dataclass(frozen=True)
+class LogitRows:
+    """Log-probabilities [tokens, V] at every place of a text, and how far an engine's may be from them."""
+
+    log_p: Array
+    slack: float
+
+    @classmethod
+    def of(cls, teacher: Teacher, request: GenerationRequest, tokens: tuple[int, ...]) -> LogitRows:
+        logits = teacher.logits(request.prompt_token_ids, tokens)
+        warm = logits / request.temperature
+        largest = float(np.abs(logits[np.isfinite(logits)]).max())
+        rounding = teacher.rounding(request.prompt_token_ids, tokens) / request.temperature
+        top = warm.max(axis=1, keepdims=True)
+        log_p = warm - top - np.log(np.exp(warm - top).sum(axis=1, keepdims=True))
+        return cls(log_p, rounding + ARITHMETIC * max(1.0, largest, largest / request.temperature))
+
+
+class Definition:
+    """A sampled request without filters, as the numbers of its seed define it.
+
+    Args:
+        request: with a seed and a temperature.
+        tokens: what an engine emitted.
+        target: of the engine.
+        drafter: the model that draws its drafts; it must answer for every place, so of an Eagle3 head for first drafts.
+        known: the drafts of a proposer that draws none.
+        most: K.
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        tokens: tuple[int, ...],
+        target: Teacher,
+        drafter: Teacher | None = None,
+        known: Known | None = None,
+        most: int = 0,
+    ) -> None:
+        assert request.seed is not None
+        self._request, self._tokens, self._seed = request, tokens, request.seed
+        self._p = LogitRows.of(target, request, tokens)
+        self._q = LogitRows.of(drafter, request, tokens) if drafter else None
+        self._known = known
+        self._most = most
+
+    def judge(self, result: GenerationResult, what: str) -> int:
+        """Judge every step of `result`; returns how many drafts were verified. Raises `Mismatch` at the first fault."""
+        place = drafted = 0
+        for step in result.steps:
+            self._judge_step(place, step.drafted, step.accepted, f"{what}, token {place}")
+            place += step.accepted + 1
+            drafted += step.drafted
+        if place != len(self._tokens):
+            raise Mismatch(
+                Failure(Kind.VALUE, f"{what}: steps tell of {place} tokens, {len(self._tokens)} were emitted")
+            )
+        return drafted
+
+    def _judge_step(self, place: int, drafted: int, accepted: int, what: str) -> None:
+        known = self._proposed(place)
+        wanted = min(self._most, self._request.max_tokens - place - 1) if known is None else len(known)
+        _require(drafted == wanted, f"{what}: {drafted} drafts were verified, {wanted} follow from the text so far")
+        for step in range(accepted):
+            token = self._tokens[place + step]
+            _require(
+                token in self._drafts(known, place, step), f"{what}: draft {step + 1} is not {token} by its numbers"
+            )
+            possible = self._may_accept(place, step, token)
+            _require(possible, f"{what}: draft {step + 1}, {token}, is accepted against its number")
+        token = self._tokens[place + accepted]
+        if accepted == drafted:
+            right = self._wins(place, accepted, token, self._p.log_p[place + accepted], self._p.slack)
+            _require(right, f"{what}: {token} behind {drafted} accepted drafts is not the token of its numbers")
+            return
+        drafts = self._drafts(known, place, accepted)
+        rejected = [draft for draft in drafts if self._may_reject(place, accepted, draft)]
+        _require(bool(rejected), f"{what}: draft {accepted + 1}, one of {drafts[:4]}, is rejected against its number")
+        right = any(self._recovers(place, accepted, draft, token) for draft in rejected)
+        _require(right, f"{what}: {token} is not the token recovered by the numbers of a rejected draft {accepted + 1}")
+
+    def _proposed(self, place: int) -> list[int] | None:
+        """The drafts that need no drawing; None when a model draws them. The first token has none before it."""
+        if place == 0 or (self._known is None and self._q is None):
+            return []
+        if self._known is None:
+            return None
+        sequence = [*self._request.prompt_token_ids, *self._tokens[:place]]
+        return self._known(sequence)[: self._request.max_tokens - place - 1]
+
+    def _drafts(self, known: list[int] | None, place: int, step: int) -> list[int]:
+        """What the draft of a step may be: one token, or those of a near-tie."""
+        if known is not None:
+            return [known[step]]
+        assert self._q is not None
+        row = self._q.log_p[place + step]
+        return np.flatnonzero(self._leaders(place, step, Draw.DRAFT, row, self._q.slack)).tolist()
+
+    def _ratio(self, place: int, step: int, draft: int) -> tuple[float, float]:
+        """log p - log u - log q, which is above 0 for an accepted draft, and how far it may be off."""
+        log_u = float(np.log(uniform(self._seed, self._position(place, step), step, Draw.ACCEPT)))
+        ratio, slack = float(self._p.log_p[place + step, draft]) - log_u, self._p.slack
+        if self._q is not None:
+            ratio, slack = ratio - float(self._q.log_p[place + step, draft]), slack + self._q.slack
+        return ratio, slack
+
+    def _may_accept(self, place: int, step: int, draft: int) -> bool:
+        ratio, slack = self._ratio(place, step, draft)
+        return ratio > -slack
+
+    def _may_reject(self, place: int, step: int, draft: int) -> bool:
+        ratio, slack = self._ratio(place, step, draft)
+        return ratio <= slack
+
+    def _recovers(self, place: int, step: int, draft: int, token: int) -> bool:
+        p = np.exp(self._p.log_p[place + step])
+        if self._q is None:
+            return token != draft and self._wins(
+                place, step, token, np.where(np.arange(len(p)) == draft, -np.inf, np.log(p)), self._p.slack
+            )
+        q = np.exp(self._q.log_p[place + step])
+        moved = np.expm1(self._p.slack) * p + np.expm1(self._q.slack) * q
+        numbers = gumbel(self._seed, self._position(place, step), step, Draw.TARGET, len(p))
+        with np.errstate(divide="ignore"):
+            low, high = (np.log((p - q + change).clip(min=0)) + numbers for change in (-moved, moved))
+        return bool(high[token] >= low.max())
+
+    def _wins(self, place: int, step: int, token: int, log_p: Array, slack: float) -> bool:
+        return bool(self._leaders(place, step, Draw.TARGET, log_p, slack)[token])
+
+    def _leaders(self, place: int, step: int, draw: Draw, log_p: Array, slack: float) -> Array:
+        """Which tokens may have the highest score of a draw, [V]."""
+        score = log_p + gumbel(self._seed, self._position(place, step), step, draw, len(log_p))
+        leaders: Array = score >= score.max() - 2 * slack
+        return leaders
+
+    def _position(self, place: int, step: int) -> int:
+        """Of the input token of a row: the token at `place` is drawn in the row of the token before it."""
+        return len(self._request.prompt_token_ids) + place - 1 + step
+
+
+def _require(good: bool, message: str) -> None:
+    if not good:
+        raise Mismatch(Failure(Kind.VALUE, message))

@@ -1,0 +1,193 @@
+"""Teachers: a model in float64, fed with what an engine emitted, and how far rounding may lead away from it.
+
+transformers computes norms and rotary tables in float32 even for a float64 model; a teacher computes them in float64
+(`widen`), so that nothing in it is rounded to less. What float32 costs is then measured: the same text through
+the same model in plain float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.judge import Failure, Kind, Mismatch
+from verispec.reference.models import AuxiliaryStates, load_eagle3, load_target
+
+Array = np.ndarray[Any, Any]
+Tokens = Sequence[int]
+Forward = Callable[[tuple[int, ...], tuple[int, ...]], Array]
+"""Prompt and emitted tokens to [emitted, V]: row i is what token i is chosen from, given all before it."""
+
+SAFETY = 8.0
+"""How much further an engine's logits may be from float64 than those of a plain float32 forward pass. An argmax
+can change once the two logits are apart by twice the error; the other factor of 4 allows for the engine's own
+order of summation (paged attention, fused projections), which a plain forward pass does not share."""
+
+
+class Teacher:
+    """What a model says of every token of a text: in float64, and how far float32 may be from it."""
+
+    def __init__(self, exact: Forward, single: Forward) -> None:
+        self._exact = exact
+        self._single = single
+
+    @lru_cache(maxsize=256)  # noqa: B019 - a teacher lives as long as the process
+    def logits(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
+        """[len(tokens), V] in float64: row i is what token i is chosen from."""
+        return self._exact(prompt, tokens)
+
+    @lru_cache(maxsize=256)  # noqa: B019
+    def rounding(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> float:
+        """Largest distance of a float32 logit from its float64 one in this text, times `SAFETY`."""
+        exact, single = self.logits(prompt, tokens), self._single(prompt, tokens)
+        known = np.isfinite(exact)
+        return SAFETY * float(np.abs(single[known] - exact[known]).max())
+
+    def laws(self, request: GenerationRequest, tokens: Tokens) -> Array:
+        """[len(tokens), V]: the law of each token under the request's temperature, top-k and top-p."""
+        return np.stack([law(row, request) for row in self.logits(request.prompt_token_ids, tuple(tokens))])
+
+    def judge_greedy(self, prompt: Tokens, tokens: Tokens, what: str) -> None:
+        """Every token is the argmax or within rounding of it; raises `Mismatch` at the first that is not."""
+        if not tokens:
+            raise Mismatch(Failure(Kind.VALUE, f"{what} emitted nothing"))
+        rows = self.logits(tuple(prompt), tuple(tokens))
+        behind = rows.max(axis=1) - rows[np.arange(len(tokens)), list(tokens)]
+        if not behind.any():
+            return
+        bound = self.rounding(tuple(prompt), tuple(tokens))
+        for i in np.flatnonzero(behind > bound)[:1]:
+            best, margin = int(rows[i].argmax()), float(behind[i])
+            message = (
+                f"{what} emitted {tokens[i]} at position {i}; the target's token is {best}, "
+                f"ahead by {margin:.3g} where rounding explains {bound:.2g}"
+            )
+            details = {"position": int(i), "token": int(tokens[i]), "argmax": best, "margin": margin, "bound": bound}
+            wrong = int((behind > bound).sum())
+            raise Mismatch(Failure(Kind.VALUE, message, wrong=wrong, total=len(tokens), details=details))
+
+    def judge_equal(self, prompt: Tokens, expected: Tokens, got: Tokens, what: str) -> None:
+        """Two greedy outputs agree up to the first tie within rounding; raises `Mismatch` with the margin there."""
+        for i, (a, b) in enumerate(zip(expected, got, strict=False)):
+            if a == b:
+                continue
+            row = self.logits(tuple(prompt), tuple(expected))[i]
+            margin, bound = abs(float(row[a] - row[b])), self.rounding(tuple(prompt), tuple(expected))
+            if margin > bound:
+                message = f"{what}: token {i} is {b}, expected {a}; margin {margin:.3g}, rounding explains {bound:.2g}"
+                raise Mismatch(Failure(Kind.RELATION, message, details={"position": i, "margin": margin}))
+            return
+        if len(expected) != len(got):
+            raise Mismatch(Failure(Kind.RELATION, f"{what}: {len(got)} tokens, expected {len(expected)}"))
+
+
+@cache
+def teacher(folder: Path) -> Teacher:
+    """The teacher of a target or of a draft model."""
+    return Teacher(*(partial(_rows, model(folder, dtype)) for dtype in (torch.float64, torch.float32)))
+
+
+@cache
+def head_teacher(folder: Path, target: Path) -> Teacher:
+    """The teacher of an Eagle3 head's first draft: every row is drafted from the target's own hidden states."""
+    forwards = []
+    for dtype in (torch.float64, torch.float32):
+        reads = model(target, dtype)
+        head = load_eagle3(folder, reads)
+        forwards.append(partial(_head_rows, widen(head) if dtype == torch.float64 else head, reads))
+    return Teacher(*forwards)
+
+
+@lru_cache(maxsize=256)
+def greedy_text(folder: Path, prompt: tuple[int, ...], length: int) -> tuple[int, ...]:
+    """The float64 target's own greedy continuation, whatever tokens it has."""
+    with _quiet():
+        ids = torch.tensor([prompt])
+        options = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": length}
+        output = model(folder, torch.float64).generate(ids, attention_mask=torch.ones_like(ids), **options)
+    return tuple(output[0, len(prompt) :].tolist())
+
+
+@cache
+def model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """A checkpoint that never stops by itself; really in float64 when that is asked for."""
+    loaded = load_target(folder, dtype, "cpu")
+    # None among the arguments of `generate` would be filled in from here.
+    loaded.generation_config.eos_token_id = None
+    return widen(loaded) if dtype == torch.float64 else loaded
+
+
+def widen(loaded: Any) -> Any:
+    """Make the norms and the rotary tables of a model compute in its own dtype."""
+    for module in loaded.modules():
+        if hasattr(module, "variance_epsilon"):
+            module.forward = partial(_norm, module)
+        elif hasattr(module, "inv_freq"):
+            module.forward = partial(_rotary, module)
+    return loaded
+
+
+def _norm(module: Any, x: torch.Tensor) -> torch.Tensor:
+    normed: torch.Tensor = module.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + module.variance_epsilon)
+    return normed
+
+
+def _rotary(module: Any, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    angles = position_ids[..., None].to(x.dtype) * module.inv_freq.to(x.dtype)
+    both = torch.cat((angles, angles), dim=-1)
+    return both.cos() * module.attention_scaling, both.sin() * module.attention_scaling
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No gradients, one thread: small models gain nothing from a second one, and wait for it on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _rows(loaded: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
+    with _quiet():
+        output = loaded(torch.tensor([[*prompt, *tokens[:-1]]]), logits_to_keep=len(tokens), use_cache=False)
+        rows: Array = output.logits[0].double().numpy()
+    return rows
+
+
+def _head_rows(head: Any, target: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
+    """The head's row of position i reads token i + 1 and drafts token i + 2; -inf where it has no token."""
+    ids = torch.tensor([[*prompt, *tokens[:-1]]])
+    layers = head.config.aux_layers(target.config.num_hidden_layers)
+    with _quiet(), AuxiliaryStates(target, layers) as aux:
+        target(ids, logits_to_keep=1, use_cache=False)
+        hidden = head.combine(aux.take())
+        positions = torch.arange(ids.shape[1] - 1)[None]
+        normed, _ = head(ids[:, 1:], hidden[:, :-1], positions)
+        rows: Array = head.target_logits(head.logits(normed[0, len(prompt) - 2 :])).double().numpy()
+    return rows
+
+
+def law(logits: Array, request: GenerationRequest) -> Array:
+    """The distribution that a sampled token follows; top-k keeps ties, top-p the smallest set that reaches its mass."""
+    scaled = logits / request.temperature
+    if 0 < request.top_k < len(scaled):
+        scaled = np.where(scaled < np.sort(scaled)[-request.top_k], -np.inf, scaled)
+    weights = np.exp(scaled - scaled.max())
+    weights /= weights.sum()
+    if request.top_p < 1:
+        order = np.argsort(-weights, kind="stable")
+        before = np.cumsum(weights[order]) - weights[order]
+        weights[order[before >= request.top_p]] = 0.0
+        weights /= weights.sum()
+    return np.asarray(weights)

@@ -1,0 +1,88 @@
+"""Which kernels explain a failing case: no more of them than it needs, and none for what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from verispec.run import attribution
+from verispec.run.attribution import explain
+from verispec.run.plan import Plan
+from verispec.run.progress import Lines
+from verispec.run.record import Record
+from verispec.run.supervisor import Judged
+
+EXPAND, RANDOM, TOP = "expand_batch_to_tokens", "rejection_random_sample", "apply_top_k_top_p"
+NEEDS = {
+    "e2e/sampled:GEN-5:limits=none": {EXPAND},
+    "sampler/whole_sampler:WS-7:limits=top_k": {TOP},
+    "e2e/sampled:GEN-5:limits=top_k": {EXPAND, TOP},
+    "sampler/whole_sampler:WS-4:drafts=negative": {EXPAND, RANDOM, TOP},
+    "e2e/sampled:GEN-12:draft=draft_model k=3": {"no kernel"},
+}
+"""Cases, and the kernels that must be the reference's for each to pass."""
+
+
+def failing(case: str) -> Record:
+    return Record(case, "fail", reach="any request")
+
+
+KERNELS = [
+    *(failing(f"sampler/{EXPAND}:EXP-1:b={n}") for n in range(3)),
+    *(failing(f"sampler/{RANDOM}:RRS-7:b={n}") for n in range(2)),
+    failing(f"sampler/{TOP}:TKP-14:rule=k"),
+]
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], int]]:
+    """Every run that is made: what was exchanged, and how many cases were run again."""
+    made: list[tuple[set[str], int]] = []
+
+    def supervisor(plan: Plan) -> Iterator[Judged]:
+        made.append((set(plan.transplanted), len(plan.only)))
+        for case in plan.only:
+            yield Judged({"id": case, "outcome": "pass" if NEEDS[case] <= set(plan.transplanted) else "fail"})
+
+    monkeypatch.setattr(attribution, "Supervisor", supervisor)
+    return made
+
+
+def test_a_case_is_explained_by_what_it_needs(trials: list[tuple[set[str], int]]) -> None:
+    explained = explain(Plan("vllm"), [*map(failing, NEEDS), *KERNELS], Lines())
+    found = {record.id: set(record.explained_by.split(", ")) for record in explained}
+    assert found == {case: needed for case, needed in NEEDS.items() if "no kernel" not in needed}
+    assert trials[:4] == [({EXPAND}, 5), ({RANDOM}, 4), ({TOP}, 4), ({EXPAND, RANDOM, TOP}, 3)]
+    assert trials[4] == ({EXPAND, TOP}, 2), "the two that explained something alone come first"
+
+
+def test_many_suspects_cost_one_more_run_each(
+    trials: list[tuple[set[str], int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a release whose fallbacks are all lost: which kernels a case needs is found without trying every set."""
+    needed = {EXPAND, RANDOM, "sample_recovered_tokens", "rejection_greedy_sample"}
+    others = ["sample_recovered_tokens", "rejection_greedy_sample", "eagle_step_slot_mapping_metadata"]
+    case = "sampler/whole_sampler:WS-1:batch=mixed"
+    monkeypatch.setitem(NEEDS, case, needed)
+    records = [failing(case), *KERNELS, *(failing(f"sampler/{op}:EXP-1:b=0") for op in others)]
+    (record,) = explain(Plan("vllm"), records, Lines())
+    assert set(record.explained_by.split(", ")) == needed
+    assert len(trials) == 6 + 1 + 6
+
+
+def test_kernels_are_never_consequences(trials: list[tuple[set[str], int]]) -> None:
+    assert list(explain(Plan("vllm"), KERNELS, Lines())) == []
+    assert trials == []
+
+
+def test_one_suspect_is_tried_once(trials: list[tuple[set[str], int]]) -> None:
+    records = [failing("e2e/sampled:GEN-12:draft=draft_model k=3"), KERNELS[0]]
+    assert list(explain(Plan("vllm"), records, Lines())) == []
+    assert trials == [({EXPAND}, 1)]
+
+
+@pytest.mark.parametrize("plan", [Plan("reference"), Plan("vllm", transplanted=(EXPAND,))])
+def test_other_engines_and_transplants_are_left_alone(plan: Plan, trials: list[tuple[set[str], int]]) -> None:
+    assert list(explain(plan, [*map(failing, NEEDS), *KERNELS], Lines())) == []
+    assert trials == []

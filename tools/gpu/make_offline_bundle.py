@@ -1,0 +1,75 @@
+"""Gather what a GPU machine without a package index lacks: wheels, and the vLLM releases to judge.
+
+    python tools/gpu/make_offline_bundle.py build/gpu vllm==0.33.0 vllm==0.32.0 vllm==0.27.0
+
+Run it where pip reaches an index; take the folder and a checkout to the GPU machine and run
+``tools/gpu/run_offline.sh`` there. torch, triton, numpy, scipy, CMake and a C++ compiler are expected there.
+A release is brought as an entry of verispec's cache, less what has nothing to do with speculative decoding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from packaging.utils import canonicalize_version
+
+from verispec.static.sources import open_tree
+
+PYTHON = "3.12"
+PACKAGES = (
+    "tox",
+    "typer",
+    "rich",
+    "jinja2",
+    "tree-sitter",
+    "tree-sitter-cpp",
+    "pytest",
+    "pytest-xdist",
+    "pytest-timeout",
+    "hypothesis",
+    "scikit-build-core",
+    "nanobind",
+)
+PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+
+NEEDED = re.compile(
+    r"setup\.py|vllm/(v1|utils|platforms|triton_utils)/.*\.py|vllm/config/speculative\.py|csrc/cpu/[^/]+"
+)
+"""The files of a release that kernels of speculative decoding are taken out of; setup.py marks a project's archive."""
+
+
+def main(folder: Path, releases: list[str]) -> None:
+    wheels = folder / "wheels"
+    platforms = [argument for platform in PLATFORMS for argument in ("--platform", platform)]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", PYTHON]
+    subprocess.run([*command, *platforms, "--dest", str(wheels), *PACKAGES], check=True)
+    for release in releases:
+        bring(release, folder / "cache" / "releases")
+
+
+def bring(release: str, releases: Path) -> None:
+    """Put the needed files of ``name==version`` where `verispec.static.sources` looks for that release."""
+    name, _, version = release.partition("==")
+    archive = releases / name / canonicalize_version(version) / f"{name}-{version}.tar.gz"
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive, "w:gz") as packed:
+        for file in open_tree(release).files():
+            if NEEDED.fullmatch(file.path):
+                data = file.read()
+                entry = tarfile.TarInfo(f"{name}-{version}/{file.path}")
+                entry.size = len(data)
+                packed.addfile(entry, io.BytesIO(data))
+    known = {"name": archive.name, "sha256": hashlib.sha256(archive.read_bytes()).hexdigest()}
+    (archive.parent / "file.json").write_text(json.dumps(known))
+    print(f"{archive}: {archive.stat().st_size >> 10} KiB")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
