@@ -1,4 +1,4 @@
-"""Running the zoo: the suite of one op, in a child that can import the broken engines."""
+"""Run the suite of one op on a faulty engine."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from verispec.expectations import Expectation
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run.plan import Plan
 from verispec.run.progress import Lines
-from verispec.run.session import Files, execute
+from verispec.run.session import Files, Options, execute
 
 ZOO = Path(__file__).parent
 SUITE = "sampler/expand_batch_to_tokens"
@@ -22,15 +21,21 @@ PATIENCE = 20.0
 
 
 def verdict_on(
-    engine: str, out: Path, *, expectations: tuple[Expectation, ...] = (), resume: Path | None = None, **plan: Any
+    engine: str,
+    out: Path,
+    *,
+    resume: Path | None = None,
+    options: dict[str, Any] | None = None,
+    **plan: Any,
 ) -> RunSummary:
-    """The verdict on ``module:attr`` after a run that is written to `out`."""
-    options = {"only": (SUITE,), "timeout": PATIENCE, **plan}
+    """Return the summary of a run on ``module:attr`` that is written to `out`; `options` are fields of `Options`."""
+    planned = Plan(engine, **{"only": (SUITE,), "timeout": PATIENCE, **plan})
+    about = Options(Files(out, resume), command=["verispec", "run"], **(options or {}))
     with importable():
-        run, _ = execute(Plan(engine, **options), Files(out, resume), expectations, ["verispec", "run"], Lines())
+        run, _ = execute(planned, about, Lines())
     return summarise(run)
 
 
 def importable() -> Any:
-    """Children can import what lies in this folder."""
+    """Let child processes import the modules of this folder."""
     return patch.dict(os.environ, PYTHONPATH=str(ZOO))

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from verispec import exits
 from verispec.errors import VerispecError
 from verispec.judge import Outcome
 from verispec.run import runfile
-from verispec.run.journal import to_line
+from verispec.run.json_lines import to_line
 from verispec.run.plan import Plan
 from verispec.run.record import FAILING, UNDECIDED, Record, category_of, is_quick
 
@@ -23,12 +24,19 @@ def header(**plan: Any) -> dict[str, Any]:
     return runfile.make_header(Plan("vllm", **plan), ENGINE, 2, (), ["verispec", "run"])
 
 
+def write(path: Path, *records: Record) -> runfile.Writer:
+    """Return a writer that has written a header and these records, by default `CASES`, and still holds its lock."""
+    writer = runfile.Writer(path)
+    writer.begin(header())
+    for record in records or CASES:
+        writer.add(record)
+    return writer
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "run.jsonl"
-    writer = runfile.Writer(path, header())
-    for record in CASES:
-        writer.add(record)
+    write(path)
     return path
 
 
@@ -41,7 +49,8 @@ def test_what_is_written_is_read(path: Path) -> None:
 
 def test_every_line_is_there_as_soon_as_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    writer = runfile.Writer(path, header())
+    writer = runfile.Writer(path)
+    writer.begin(header())
     for number, record in enumerate(CASES, 1):
         writer.add(record)
         assert len(path.read_text().splitlines()) == 1 + number
@@ -77,8 +86,9 @@ def test_what_is_no_run_file_is_said(tmp_path: Path, text: str, code: str) -> No
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(VerispecError) as caught:
-        runfile.Writer(tmp_path / "file" / "run.jsonl", header())
+        runfile.Writer(tmp_path / "file" / "run.jsonl")
     assert caught.value.diagnostic.code == "V-RUN-WRITE"
+    assert caught.value.exit_code == exits.CANNOT_TELL
 
 
 def test_the_same_run_can_be_resumed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from verispec.engines import UnsupportedCall
+from verispec.engines import Unsupported, UnsupportedCall
 
 Answer = TypeVar("Answer")
 
@@ -112,6 +112,20 @@ def call_engine(call: Callable[[], Answer]) -> Answer:
             text = text.rpartition("\n")[2]  # Triton's: before its last line stands the kernel's source
         verdict = lost_device(error) or Mismatch(Failure(Kind.RAISED, f"{name}: {text}".strip()))
         raise verdict from error
+
+
+class NotOffered(UnsupportedCall):
+    """The engine does not have this part at all, so nothing is missing when no case of it is tested."""
+
+
+Part = TypeVar("Part")
+
+
+def offered(part: Part | Unsupported) -> Part:
+    """Return a part of an engine. Raises `NotOffered` when the engine answered `Unsupported` instead."""
+    if isinstance(part, Unsupported):
+        raise NotOffered(part.reason)
+    return part
 
 
 class Inconclusive(Exception):

@@ -6,6 +6,7 @@ mix, and whatever a process wrote before it crashed can be read after the crash.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from verispec.run.json_lines import to_line
 
 CANNOT_WRITE = 74
 """Exit status of a process that cannot write its events (EX_IOERR), for instance because the disk is full."""
+LOG_CLOSED = 73
+"""Exit status of a process whose engine has closed the event log with other files of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +194,7 @@ def _end(error: OSError) -> None:
     try:
         os.write(2, message.encode())
     finally:
-        os._exit(CANNOT_WRITE)
+        os._exit(LOG_CLOSED if error.errno == errno.EBADF else CANNOT_WRITE)
 
 
 class EventReader:
@@ -201,10 +204,13 @@ class EventReader:
         path.touch()
         self._file = path.open("rb")
         self._rest = b""
+        self.position = 0
+        """Bytes of the log that were read."""
 
     def new(self) -> Iterator[WorkerEvent]:
         """Yield every whole new event."""
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
+        self.position = self._file.tell()
         for line in lines:
             yield _from_json(json.loads(line))
 
