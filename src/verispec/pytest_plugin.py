@@ -21,7 +21,7 @@ from verispec import exits
 from verispec.cases import CaseId, CaseSpec, selects
 from verispec.engines import Description, Engine, UnsupportedCall
 from verispec.engines.registry import resolve
-from verispec.errors import VerispecError
+from verispec.errors import VerispecError, describe_exception
 from verispec.judge import (
     DeviceLost,
     Failure,
@@ -204,6 +204,7 @@ def _work(session: pytest.Session, events: EventWriter, cases: Iterator[str]) ->
     """Run `cases` on an engine of this worker's own."""
     config = session.config
     config.stash[EVENTS] = events
+    config.pluginmanager.unregister(name="terminalreporter")  # nobody reads it, and an engine may close stdout
     try:
         _start_engine(config)
     except VerispecError as error:
@@ -223,7 +224,7 @@ def _work(session: pytest.Session, events: EventWriter, cases: Iterator[str]) ->
     try:
         config.stash[ENGINE].close()
     except BaseException as error:  # sys.exit() in close() is as much a fault as any other exception
-        events.write(CloseFailed(os.getpid(), _bounded(_described(error))))
+        events.write(CloseFailed(os.getpid(), _bounded(describe_exception(error))))
 
 
 def _start_engine(config: pytest.Config) -> None:
@@ -240,7 +241,7 @@ def _start_engine(config: pytest.Config) -> None:
             "V-ENG-START",
             f"the engine {name!r} cannot be started",
             where="--engine",
-            cause=f"{_bounded(_described(error))} ({Path(frames[-1].filename).name}:{frames[-1].lineno})",
+            cause=f"{_bounded(describe_exception(error))} ({Path(frames[-1].filename).name}:{frames[-1].lineno})",
             hint="start it in Python alone to see the whole traceback",
         ) from error
 
@@ -278,36 +279,55 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     reach = spec.reach_of(params, item.config.stash[DESCRIPTION].platform)
     item.stash[RECORD] = {"id": _id(item), "test": item.nodeid.partition("[")[0], "reach": reach}
     if events := item.config.stash[EVENTS]:
-        events.write(CaseStarted(os.getpid(), os.lseek(2, 0, os.SEEK_END), item.stash[RECORD]))
-    with _interrupts_are_failures(item):
+        events.write(CaseStarted(os.getpid(), _log_size(), item.stash[RECORD]))
+    with _interrupts_are_failures(item.config):
         return (yield)
+
+
+def _log_size() -> int:
+    try:
+        return os.lseek(2, 0, os.SEEK_END)
+    except OSError:  # an engine may have closed it
+        return 0
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    with _interrupts_are_failures(item):
+    with _interrupts_are_failures(item.config):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    with _interrupts_are_failures(item):
+    with _interrupts_are_failures(item.config):
         return (yield)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[Any]:
+    try:
+        with _interrupts_are_failures(request.config):
+            return (yield)
+    except Mismatch as failure:
+        # pytest caches an Exception by itself, without which it cannot finish the fixture.
+        fixturedef.cached_result = (None, fixturedef.cache_key(request), (failure, failure.__traceback__))  # type: ignore[arg-type]
+        raise
+
+
 @contextlib.contextmanager
-def _interrupts_are_failures(item: pytest.Item) -> Iterator[None]:
-    """Turn exceptions that would end pytest into failures: in a worker, only the engine can have raised them."""
+def _interrupts_are_failures(config: pytest.Config) -> Iterator[None]:
+    """Turn exceptions that pytest does not survive into failures: in a worker, only the engine can have raised them."""
     try:
         yield
-    except (KeyboardInterrupt, pytest.exit.Exception) as error:
-        if item.config.stash[SERVER] is None:
+    except BaseException as error:
+        survived = isinstance(error, Exception) and not isinstance(error, pytest.exit.Exception)
+        if survived or config.stash[SERVER] is None:
             raise
         raise Mismatch(_ends_the_process(error)) from error
 
 
 def _ends_the_process(error: BaseException) -> Failure:
-    return Failure(Kind.RAISED, f"{_described(error)}: the engine tried to end the process")
+    return Failure(Kind.RAISED, f"{describe_exception(error)}: the engine tried to end the process")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -350,17 +370,9 @@ def _judge(call: pytest.CallInfo[None]) -> dict[str, Any]:
     last = traceback.extract_tb(error.__traceback__)[-1]
     return {
         "outcome": Outcome.ERROR,
-        "reason": _bounded(_described(error)),
+        "reason": _bounded(describe_exception(error)),
         "at": f"{Path(last.filename).name}:{last.lineno}",
     }
-
-
-def _described(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception:  # an engine's exception may not even have a text
-        text = "(its text cannot be read)"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _bounded(value: Any) -> Any:

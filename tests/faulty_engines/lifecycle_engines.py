@@ -183,6 +183,15 @@ class ClosesEverything(Broken):
         correct(**arguments)
 
 
+class ClosesItsOutput(Broken):
+    """Closes stdin, stdout and stderr in one case, and is right."""
+
+    def expand(self, **arguments: Any) -> None:
+        if is_the_one(arguments):
+            os.closerange(0, 3)
+        correct(**arguments)
+
+
 class BeginsToReject(Broken):
     """Rejects every call after the fifth of its process."""
 

@@ -114,6 +114,11 @@ def test_what_an_engine_raises_costs_one_case(engine: str, kind: str, message: s
     assert len(found[1]) < 10_000
 
 
+def test_closed_streams_harm_nothing(tmp_path: Path) -> None:
+    summary = result_of("ClosesItsOutput", tmp_path, only=(f"{SUITE}:EXP-1",))
+    assert (set(summary.counts), summary.run.footer["warnings"]) == ({"pass"}, [])
+
+
 def test_an_interrupt_while_an_op_is_asked_for_fails_its_cases(tmp_path: Path) -> None:
     summary = result_of("InterruptsInOp", tmp_path)
     assert {(record.outcome, record.kind) for record in summary.run.records} == {("fail", "raised")}
@@ -146,8 +151,8 @@ def test_output_without_end_is_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ["BeginsToReject", "BeginsToLackTheOp"])
 def test_an_engine_that_begins_to_reject_is_not_good(engine: str, tmp_path: Path) -> None:
     summary = result_of(engine, tmp_path, only=(f"{SUITE}:EXP-1", f"{SUITE}:EXP-2"))
-    assert summary.counts["pass"] == 5
-    assert not summary.causes
+    assert summary.counts["pass"] > 0
+    assert set(summary.counts) == {"pass", "unsupported"}
     assert summary.exit_code() == exits.CANNOT_TELL
     (said,) = summary.shortfalls
     assert "answers in a fresh process" in said

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from verispec.engines import Unsupported, UnsupportedCall
+from verispec.errors import describe_exception
 
 Answer = TypeVar("Answer")
 
@@ -93,7 +94,7 @@ def lost_device(error: BaseException) -> DeviceLost | None:
     """`DeviceLost` when an exception of torch or Triton says so; CUDA reports it at whatever call comes next."""
     if isinstance(error, DeviceLost):
         return error
-    text = f"{type(error).__name__}: {error}"
+    text = describe_exception(error)
     return DeviceLost(text.partition("\n")[0]) if "CUDA error" in text or "Error [CUDA]" in text else None
 
 
@@ -107,10 +108,10 @@ def call_engine(call: Callable[[], Answer]) -> Answer:
     except UnsupportedCall:
         raise
     except Exception as error:
-        name, text = type(error).__name__, str(error).strip()
-        if name == "CompilationError":
-            text = text.rpartition("\n")[2]  # Triton's: before its last line stands the kernel's source
-        verdict = lost_device(error) or Mismatch(Failure(Kind.RAISED, f"{name}: {text}".strip()))
+        text = describe_exception(error)
+        if type(error).__name__ == "CompilationError":  # Triton's: the kernel's source stands before its last line
+            text = f"CompilationError: {text.rpartition(chr(10))[2]}"
+        verdict = lost_device(error) or Mismatch(Failure(Kind.RAISED, text))
         raise verdict from error
 
 

@@ -7,6 +7,7 @@ never runs a kernel: a fork is safe while the process has one thread and no devi
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import select
@@ -66,10 +67,11 @@ class ForkServer:
                 work(events, self._take(events))
                 status = 0
             except BaseException as error:  # a fault of the harness or of a suite: engines are guarded further in
-                traceback.print_exc()
                 events.write(SuiteFailed("the worker", f"{type(error).__name__}: {error}"))
-            sys.stdout.flush()
-            sys.stderr.flush()
+                traceback.print_exc()
+            with contextlib.suppress(OSError, ValueError):  # an engine may have closed them
+                sys.stdout.flush()
+                sys.stderr.flush()
         finally:
             os._exit(status)
 
