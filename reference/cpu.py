@@ -1,10 +1,10 @@
-"""The reference's CPU kernels: `op(name)` is the op's function, checked by its contract.
+"""The reference's CPU kernels: `op(name)` returns the op's function, with arguments checked by its contract.
 
     >>> from verispec.reference import cpu
     >>> cpu.op("expand_batch_to_tokens")(output, values, counts, 0, 1, MAX_NUM_TOKENS=128)
 
-Arguments are the contract's, by position or by keyword; tensors are torch's or NumPy's, on the CPU,
-and outputs are written in place. A call that breaks the contract raises `ContractError`.
+Arguments are the contract's, by position or by keyword. Tensors are torch's or NumPy's, on the CPU, and outputs are
+written in place. A call that breaks the contract raises `ContractError`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["ContractError", "kernel", "op"]
 
 
 def _load_kernels() -> ModuleType:
-    """The extension module. Its OpenMP threads must not spin while they wait, where torch has threads of its own.
+    """Import the extension module, with OpenMP threads that sleep while they wait if torch has threads of its own.
 
-    An OpenMP runtime reads its settings when it is loaded. If torch has brought one of the same name,
-    the module shares it and nothing happens here; if of another name, a second one is loaded now, and
-    waits asleep. Without torch, the settings are left alone: torch may come to share the runtime later.
+    An OpenMP runtime reads its settings when it is loaded. If torch loaded a runtime of the same name, the module
+    shares it and the setting has no effect. Otherwise a second runtime is loaded now, with the setting. Without torch
+    the setting stays unchanged, since torch may share the runtime later.
     """
     policy = {"OMP_WAIT_POLICY": "passive"} if "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ else {}
     os.environ.update(policy)
@@ -44,13 +44,17 @@ _kernels = _load_kernels()
 
 @cache
 def kernel(name: str) -> Any:
-    """A kernel without its checks, for callers in this package that make all of its arguments."""
+    """Return a kernel without its checks, for callers in this package that construct all of its arguments."""
     return getattr(_kernels, name)
 
 
 @cache
 def op(name: str) -> Callable[..., None]:
-    """The CPU kernel of the op `name`; KeyError when there is no such op, or none for the CPU."""
+    """Return the CPU kernel of the op `name`, with arguments checked by its contract.
+
+    Raises:
+        KeyError: there is no such op, or it has no CPU kernel.
+    """
     contract = contracts.load(name)
     kernel = getattr(_kernels, name, None)
     if kernel is None:

@@ -1,7 +1,7 @@
-"""Binding and validation of a call by its contract, for every kernel of the reference.
+"""Argument binding and validation by contract, for every kernel of the reference.
 
-Tensors may be torch's or NumPy's; neither is imported here before a tensor of it was passed. The
-values of counts are looked at on the CPU only: elsewhere that would wait for the device.
+Tensors may be torch's or NumPy's. This module imports neither. It reads the values of counts on the CPU only, because
+reading them from another device would wait for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TENSOR: Final = "a strided torch tensor or an aligned NumPy array of native byt
 
 
 class ContractError(TypeError, ValueError):
-    """A call that breaks its op's contract; both a TypeError and a ValueError, since a caller may expect either."""
+    """Raised for a call that breaks its op's contract; a TypeError and a ValueError, as callers may expect either."""
 
     def __init__(self, op: str, parameter: str, expected: str, got: str) -> None:
         self.op, self.parameter, self.expected, self.got = op, parameter, expected, got
@@ -33,9 +33,15 @@ class ContractError(TypeError, ValueError):
 
 
 def bind(contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by parameter name, with defaults. Parameters that only tune may be left out.
+    """Return the arguments by parameter name, defaults included. Callers may omit tuning parameters.
 
-    Raises ContractError for a parameter that is missing, unknown or given twice.
+    Args:
+        contract: contract of the op.
+        args: positional arguments, in the contract's order.
+        kwargs: keyword arguments.
+
+    Raises:
+        ContractError: a parameter is missing, unknown or given twice.
     """
     plan = plan_of(contract)
     if len(args) > len(plan.names):
@@ -51,13 +57,13 @@ def bind(contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         for name, default in plan.defaults.items():
             if name not in bound and default is not MISSING:
                 if default is REQUIRED:
-                    raise ContractError(contract.name, name, "a value", "none: the argument is missing")
+                    raise ContractError(contract.name, name, "a value", "no value: the argument is missing")
                 bound[name] = default
     return bound
 
 
 def signature(contract: Contract) -> inspect.Signature:
-    """The contract's parameters as a Python signature, for whoever inspects a kernel."""
+    """Return the contract's parameters as a Python signature, for callers that inspect a kernel."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Signature(
         [
@@ -68,13 +74,25 @@ def signature(contract: Contract) -> inspect.Signature:
 
 
 def check(contract: Contract, bound: Mapping[str, Any], device: str = "") -> dict[str, Any]:
-    """Raise ContractError unless `bound` fits the contract: types, dtypes, shapes, devices, counts and overlap.
+    """Validate a call: types, dtypes, shapes, devices, counts and overlap.
 
-    `device` is the kind of device that the kernel runs on (``"cpu"``, ``"cuda"``); without it, all
-    tensors must only agree. Returns the scalars as plain Python numbers and the tensors as `View`.
+    Args:
+        contract: contract of the op.
+        bound: arguments by parameter name, from `bind`.
+        device: type of device that the kernel runs on ("cpu", "cuda"). If empty, all tensors must be on the same one.
+
+    Returns:
+        Scalars as plain Python numbers and tensors as `View`, by parameter name.
+
+    Raises:
+        ContractError: the call breaks the contract.
     """
     plan = plan_of(contract)
     views = {tensor.name: view_of(bound.get(tensor.name)) for tensor in plan.tensors}
+    for name in plan.columns:
+        view = views[name]
+        if view is not None and len(view.shape) == 2 and view.shape[1] == 1:
+            views[name] = view._replace(shape=view.shape[:1], strides=view.strides[:1])
     signature = _signature(plan, bound, views, device)
     layout = None if signature is None else plan.known.get(signature)
     if layout is None:
@@ -99,9 +117,9 @@ def check(contract: Contract, bound: Mapping[str, Any], device: str = "") -> dic
 def _signature(
     plan: CompiledContract, bound: Mapping[str, Any], views: Mapping[str, View | None], device: str
 ) -> tuple[Any, ...] | None:
-    """What decides whether a call fits, but for values and addresses; None if it has parts that are not compared."""
+    """Return all that decides if a call fits except values and addresses; None for types that are not compared."""
     values = [bound.get(scalar.name, MISSING) for scalar in plan.scalars]
-    kinds = tuple(map(type, values))  # For True, 1 and 1.0 are equal.
+    kinds = tuple(map(type, values))  # True, 1 and 1.0 are equal
     if not _COMPARED.issuperset(kinds):
         return None
     layouts = []
@@ -113,7 +131,7 @@ def _signature(
 
 
 def _layout(plan: CompiledContract, bound: Mapping[str, Any], views: Mapping[str, View | None], device: str) -> Layout:
-    """Check all that does not depend on values and addresses."""
+    """Check everything that does not depend on values and addresses."""
     contract = plan.contract
     sizes: dict[str, int] = {}
     scalars: dict[str, Any] = {}
@@ -144,18 +162,18 @@ def _layout(plan: CompiledContract, bound: Mapping[str, Any], views: Mapping[str
             reach.append((name, low - view.pointer, high - view.pointer))
             if not view.dense and name in plan.written and not injective(view):
                 got = f"shape {_shape(view.shape)} with strides {_shape(view.strides)}"
-                raise ContractError(contract.name, name, "memory of its own for every element", got)
+                raise ContractError(contract.name, name, "separate memory for every element", got)
     return Layout(scalars, sizes, device, tuple(reach))
 
 
 def _scalar(contract: Contract, scalar: Scalar, value: Any) -> Any:
-    """`value` as a plain Python number of the scalar's type."""
+    """Return `value` as a plain Python number of the scalar's type."""
     if value is None and scalar.optional:
         return None
     kind = scalar.type
     plain = value
     if type(value) is not kind:
-        # bool is an int to Python and a mistake to us, and the other way round.
+        # Python takes bool for int; here mixing them up is an error.
         is_bool = isinstance(value, bool) or type(value).__name__ == "bool"
         try:
             if kind is bool:
@@ -239,7 +257,7 @@ def _check_shapes(contract: Contract, plan: CompiledContract, views: Mapping[str
 
 
 def _odd_one_out(plan: CompiledContract, axis: str, views: Mapping[str, View], sizes: dict[str, int]) -> ContractError:
-    """Tensors disagree on a size: a scalar is right, else most tensors are."""
+    """Return the error for tensors that disagree on a size: a scalar wins, else the majority."""
     votes = {name: views[name].shape[i] - offset for a, name, i, offset in plan.solved if a == axis and name in views}
     if not any(scalar.axis == axis for scalar in plan.scalars):
         sizes[axis] = Counter(votes.values()).most_common(1)[0][0]
@@ -285,7 +303,7 @@ def _check_cumulative(
     limit = sizes[rule.limit] if rule.limit else last
     step = sizes[rule.step] if rule.step else 2 ** (8 * counts.itemsize - 1) - 1
     steps = counts[1:] - counts[:-1]
-    # As unsigned numbers falls are larger than any step, so one maximum finds both.
+    # Seen as unsigned, a decrease is larger than any step. One maximum therefore finds both errors.
     if 0 <= first <= step and last <= limit and int(steps.view(f"u{counts.itemsize}").max(initial=0)) <= step:
         return
     expected = f"steps of at most {step}, the {contract.axes.get(rule.step, rule.step)}"
@@ -294,7 +312,7 @@ def _check_cumulative(
         expected, got = "counts from 0 up", f"{first} at [0]"
     elif (steps < 0).any():
         at = int(steps.argmin()) + 1
-        expected, got = "sums that never fall", f"{int(counts[at])} after {int(counts[at - 1])} at [{at}]"
+        expected, got = "sums that never decrease", f"{int(counts[at])} after {int(counts[at - 1])} at [{at}]"
     elif last > limit:
         expected = f"sums of at most {limit}, the {contract.axes.get(rule.limit, rule.limit)}"
         got = f"{last} at [{len(counts) - 1}]"
@@ -310,7 +328,7 @@ def _check_within(contract: Contract, tensor: Tensor, values: Any, starts: Any) 
 
 
 def _check_overlap(plan: CompiledContract, views: Mapping[str, Any], layout: Layout) -> None:
-    """No output shares memory with another tensor."""
+    """Raise ContractError if an output shares memory with another tensor."""
     end = 0
     for low, high in sorted([(views[n][0] + low, views[n][0] + high) for n, low, high in layout.reach]):
         if low < end:
@@ -320,7 +338,7 @@ def _check_overlap(plan: CompiledContract, views: Mapping[str, Any], layout: Lay
 
 
 def _check_pairs(contract: Contract, plan: CompiledContract, views: Mapping[str, View]) -> None:
-    """Every output against every other tensor, exactly: interleaved views of one buffer are fine."""
+    """Compare every output with every other tensor exactly; interleaved views of one buffer are fine."""
     for name in plan.written & views.keys():
         for other, view in views.items():
             if other == name or not share_memory(views[name], view):
@@ -328,4 +346,4 @@ def _check_pairs(contract: Contract, plan: CompiledContract, views: Mapping[str,
             same = views[name][:4] == view[:4]
             if not (same and ((name, other) in plan.aliases or (other, name) in plan.aliases)):
                 got = "the same memory" if same else "memory that both share"
-                raise ContractError(contract.name, name, f"memory of its own, apart from {other}", got)
+                raise ContractError(contract.name, name, f"separate memory from {other}", got)

@@ -1,4 +1,4 @@
-"""Contracts compiled for checks: what is on a kernel's path looks nothing up in them."""
+"""Precompile contracts, so that per-call checks need no lookups."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Axis(NamedTuple):
     terms: tuple[tuple[int, tuple[str | int, ...]], ...]
 
     def value(self, sizes: Mapping[str, int]) -> int:
+        """Return the entry's value under `sizes`."""
         total = 0
         for sign, factors in self.terms:
             product = sign
@@ -30,14 +31,13 @@ class Axis(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A call that fits, but for the values of its tensors and where in memory these lie.
+    """Result of a passed check, without tensor values and addresses.
 
     Attributes:
-        scalars: as plain Python numbers.
-        sizes: of the axes.
-        device: of all tensors.
-        reach: of every tensor that is not empty, its name, and its first byte and the one after its last, seen from
-            its first element.
+        scalars: values as plain Python numbers.
+        sizes: sizes of the axes.
+        device: device of all tensors.
+        reach: name, first byte and end of every tensor that is not empty, relative to its first element.
     """
 
     scalars: dict[str, Any]
@@ -48,17 +48,18 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompiledContract:
-    """A contract as checks need it.
+    """A contract with the lookups of a check done in advance.
 
     Attributes:
-        names: of all parameters.
-        defaults: by name; `MISSING` for what only tunes.
+        names: names of all parameters.
+        defaults: defaults by name; `MISSING` for tuning parameters.
         related: scalars that depend on a tensor or on another scalar.
-        aliases: pairs of tensors that may be the same memory.
-        counted: tensors whose values are looked at.
+        aliases: pairs of tensors that may share memory.
+        counted: tensors whose values the check reads.
         solved: dimensions that are one axis and a constant: axis, tensor, dimension, constant.
         bounded: all other dimensions: tensor, dimension, expression.
-        known: layouts that passed, by what they follow from.
+        columns: tensors that may have a trailing axis of 1.
+        known: layouts that passed, by call signature.
     """
 
     contract: Contract
@@ -74,6 +75,7 @@ class CompiledContract:
     solved: tuple[tuple[str, str, int, int], ...]
     bounded: tuple[tuple[str, int, Axis], ...]
     like: tuple[Tensor, ...]
+    columns: tuple[str, ...]
     known: dict[tuple[Any, ...], Layout] = field(default_factory=dict)
 
 
@@ -81,7 +83,8 @@ _plans: dict[int, CompiledContract] = {}
 
 
 def plan_of(contract: Contract) -> CompiledContract:
-    # By identity: hashing a contract would cost more than the check. The plan keeps its contract alive.
+    # Look up by identity, since hashing a contract would cost more than the check. The entry keeps its contract alive.
+    """Return the compiled form of `contract`, built at the first call."""
     plan = _plans.get(id(contract))
     if plan is None:
         plan = _plans[id(contract)] = _compile(contract)
@@ -93,7 +96,7 @@ def _compile(contract: Contract) -> CompiledContract:
     axes = {t.name: tuple(_parse(str(axis)) for axis in t.shape) for t in contract.tensors}
     solved: list[tuple[str, str, int, int]] = []
     bounded: list[tuple[str, int, Axis]] = []
-    # Inputs come first, so that a wrong output is blamed and not the inputs that agree.
+    # Inputs come first, so that an error blames the output if the inputs agree.
     for tensor in sorted(contract.tensors, key=lambda t: t.written):
         for dimension, axis in enumerate(axes[tensor.name]):
             (_, first), *rest = axis.terms
@@ -119,6 +122,7 @@ def _compile(contract: Contract) -> CompiledContract:
         solved=tuple(solved),
         bounded=tuple(bounded),
         like=tuple(t for t in contract.tensors if t.like),
+        columns=tuple(t.name for t in contract.tensors if t.column),
     )
 
 

@@ -1,13 +1,12 @@
-"""What a contract is made of. Pure data: this module imports nothing but the standard library.
+"""The data model of a contract. This module imports nothing but the standard library.
 
-A `Contract` says for one op what goes in, what comes out, which rules hold (clauses) and what
-engines call it. The signature gate, the Hypothesis strategies, the poison of outputs, the oracle
-check, ``verispec explain`` and the docs are all made from this one object.
+A `Contract` states an op's inputs, outputs and rules (clauses), and its names in real engines. The static checker,
+Hypothesis strategies, output poison, oracle checks, ``verispec explain`` and the docs all derive from it.
 
-Shapes are written in axis names. An entry is an integer, an axis (``"B"``), an axis plus a constant
-(``"K+1"``), a sum of products of axes (``"N+B*P"``), or one of these behind ``">="`` for a buffer that
-may be longer than what is used. A lower-case name is a scalar parameter used as a size. A last axis
-of 1 may be missing: engines pass one bonus token a request as ``[B, 1]`` and as ``[B]``.
+Shapes consist of axis names. An entry is an integer, an axis (``"B"``), an axis plus a constant (``"K+1"``), or a sum
+of products of axes (``"N+B*P"``). A leading ``">="`` marks a buffer that may be longer. A lower-case name is a scalar
+parameter used as a size. A last axis of 1 may be missing, since engines pass one bonus token per request as ``[B, 1]``
+and as ``[B]``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 REQUIRED: Final = object()
-"""The default of a parameter that has none."""
+"""Default of a parameter that callers must pass."""
 
 INTS: Final = ("int32", "int64")
 FLOATS: Final = ("float32", "float64")
@@ -30,7 +29,7 @@ _CLAUSE_ID: Final = re.compile(r"[A-Z][A-Z0-9]{1,4}-\d+")
 
 
 class Role(StrEnum):
-    """How an op uses a tensor."""
+    """Direction of a tensor parameter."""
 
     IN = "in"
     OUT = "out"
@@ -39,10 +38,11 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cumulative:
-    """The values of a tensor never fall and start at zero or above: an inclusive cumulative sum, or row starts.
+    """A tensor of inclusive cumulative sums or row starts: its values never decrease and start at zero or above.
 
-    `limit` is an axis that no value may exceed, `step` an axis or scalar that no increment may exceed;
-    empty where the op does not index by them.
+    Attributes:
+        limit: axis that no value may exceed, or empty if the op does not index by the values.
+        step: axis or scalar that no increment may exceed, or empty likewise.
     """
 
     limit: str = ""
@@ -53,11 +53,22 @@ class Cumulative:
 class Tensor:
     """A tensor parameter.
 
-    `dtypes` is what the op must accept, `production` what the engines' own callers pass (`also` what
-    other callers of theirs pass). `optional` means that None is allowed; with `required_if`, not
-    while that flag holds (``"SYNTHETIC_MODE"``, ``"not NO_DRAFT_PROBS"``). `like` names a tensor of
-    the same dtype, `may_alias` one that may be the very same memory, and `within` one of row starts
-    between which the values lie: starts[b] <= value[b] < starts[b + 1].
+    Attributes:
+        name: parameter name.
+        shape: integers and axis expressions.
+        dtypes: dtypes that the op must accept.
+        doc: meaning and unit.
+        role: input, output or both.
+        production: dtype that the engines' main caller passes.
+        also: dtypes that their other callers pass.
+        optional: True if None is allowed.
+        required_if: flag that forbids None, such as "SYNTHETIC_MODE" or "not NO_DRAFT_PROBS".
+        default: default value, or `REQUIRED`.
+        like: tensor of the same dtype.
+        may_alias: tensor that may be the same memory.
+        cumulative: set for cumulative sums and row starts.
+        within: tensor of row starts around the values: starts[b] <= value[b] < starts[b + 1].
+        column: accept a trailing axis of 1 too ([N, 1] for [N]), which a kernel that takes pointers does not see.
     """
 
     name: str
@@ -74,6 +85,7 @@ class Tensor:
     may_alias: str = ""
     cumulative: Cumulative | None = None
     within: str = ""
+    column: bool = False
 
     def __post_init__(self) -> None:
         unknown = set(self.dtypes) - _DTYPES
@@ -84,23 +96,34 @@ class Tensor:
                 raise ValueError(f"{self.name}: production dtype {dtype} is not among {self.dtypes}")
         if self.required_if and not self.optional:
             raise ValueError(f"{self.name}: required_if is for optional tensors")
+        if self.column and (len(self.shape) != 1 or self.cumulative or self.within):
+            raise ValueError(f"{self.name}: column is for tensors of one axis that hold no counts")
         for axis in self.shape:
             if isinstance(axis, str) and not _AXIS.fullmatch(axis):
                 raise ValueError(f"{self.name}: {axis!r} is not an axis expression")
 
     @property
     def written(self) -> bool:
+        """True if the op writes the tensor."""
         return self.role is not Role.IN
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A scalar parameter. `axis` ties its value to a size; `flag` marks a compile-time parameter.
+    """A scalar parameter.
 
-    `tuning` marks a parameter that may change speed but never a result (a block size). `minimum` is a
-    number or an axis. `like` names a tensor in whose dtype the value must be exact if that is an
-    integer type; `stride_of` a tensor whose first stride, in elements, the value is. `optional`
-    means that None is allowed.
+    Attributes:
+        name: parameter name.
+        type: Python type.
+        doc: meaning and unit.
+        axis: axis whose size the value is.
+        flag: True for a compile-time parameter.
+        tuning: True if the value changes speed but never a result, such as a block size.
+        minimum: minimum value, a number or an axis.
+        optional: True if None is allowed.
+        like: tensor in whose dtype the value must be exact, if that is an integer type.
+        stride_of: tensor whose first stride, in elements, the value is.
+        default: default value, or `REQUIRED`.
     """
 
     name: str
@@ -121,11 +144,15 @@ Param = Tensor | Scalar
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One rule: `text` is one sentence of norm, `source` a paper and equation, or an engine's symbol and version.
+    """One requirement of an op.
 
-    `unreachable` says why no caller of a real engine gets there, where that is so: breaking the clause
-    is then a note and no error. `forbids` is the kind of failure that the clause speaks of, where it
-    speaks of one (``"unwritten"``): such a failure is reported under this clause, whichever case shows it.
+    Attributes:
+        id: prefix of the op and a number, such as "EXP-2".
+        text: the requirement, one sentence.
+        source: paper and equation, or an engine's symbol and version.
+        unreachable: reason why no caller of a real engine gets here. If set, breaking the clause is an info.
+        forbids: kind of failure that the clause forbids, such as "unwritten". Reports show this clause for such a
+            failure in any case.
     """
 
     id: str
@@ -143,10 +170,15 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """What an engine calls the op: a dotted name, and the versions that have it under that name.
+    """Name of the op in an engine.
 
-    `rename` maps our parameter names to theirs where they differ; `since` and `until` are inclusive
-    and exclusive, and `since` is at least the oldest release that was read.
+    Attributes:
+        engine: name of the engine.
+        name: dotted name of the function or kernel.
+        since: first version with this name, at the earliest the oldest release that was read.
+        until: first version without it, or empty.
+        platform: the only platform that has it, or empty.
+        rename: engine parameter by contract parameter, where they differ.
     """
 
     engine: str
@@ -159,10 +191,18 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """One op: its name (the stem of all its files), family, axes, parameters in call order and clauses.
+    """One op.
 
-    `returns` describes the result of an op that has one; kernels have none, they write their outputs
-    in place.
+    Attributes:
+        name: op name, also the name of all its files.
+        family: group of ops that share their tensors.
+        summary: one sentence.
+        axes: meaning of each axis.
+        params: parameters in call order.
+        clauses: requirements.
+        symbols: names in real engines.
+        law: exact distribution of a random op.
+        returns: description of the return value. Kernels have none: they write their outputs in place.
     """
 
     name: str
@@ -178,7 +218,7 @@ class Contract:
     def __post_init__(self) -> None:
         names = [p.name for p in self.params]
         if len(names) != len(set(names)):
-            raise ValueError(f"{self.name}: a parameter is listed twice")
+            raise ValueError(f"{self.name}: two parameters have the same name")
         ids = [c.id for c in self.clauses]
         if len(ids) != len(set(ids)) or len({i.partition("-")[0] for i in ids}) > 1:
             raise ValueError(f"{self.name}: clause ids must be unique and share one prefix, got {ids}")
@@ -199,7 +239,7 @@ class Contract:
                 if not any(other == t.name for t in self.tensors):
                     raise ValueError(f"{self.name}: {p.name} refers to the unknown tensor {other!r}")
         if not self.outputs and not self.returns:
-            raise ValueError(f"{self.name}: an op writes a tensor or returns something")
+            raise ValueError(f"{self.name}: an op writes a tensor or returns something; this one does neither")
 
     @property
     def prefix(self) -> str:
@@ -208,6 +248,7 @@ class Contract:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
+        """The tensor parameters, in call order."""
         return tuple(p for p in self.params if isinstance(p, Tensor))
 
     @property
@@ -216,12 +257,22 @@ class Contract:
         return tuple(t for t in self.tensors if t.written)
 
     def param(self, name: str) -> Param:
+        """Return the parameter `name`.
+
+        Raises:
+            KeyError: there is no such parameter.
+        """
         for p in self.params:
             if p.name == name:
                 return p
         raise KeyError(f"{self.name} has no parameter {name!r}; it has {[p.name for p in self.params]}")
 
     def clause(self, clause_id: str) -> Clause:
+        """Return the clause `clause_id`.
+
+        Raises:
+            KeyError: there is no such clause.
+        """
         for c in self.clauses:
             if c.id == clause_id:
                 return c

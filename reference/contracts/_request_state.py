@@ -1,23 +1,22 @@
-"""What the contracts of the request-state family share: axes and parameters.
+"""Axes and parameters shared by the contracts of the slot-indexed family.
 
-The family verifies drafts from logits. Requests live in slots ("states"); a batch names the slot of
-each of its requests, and every target row belongs to one request. The rows of request b are
-``cu_num_logits[b]`` to ``cu_num_logits[b + 1] - 1``: row i of a request is the target's distribution
-after its first i drafts, so the last row, the bonus row, has no draft of its own. The draft that row
-r verifies is the input token of the next row, ``draft_sampled[r + 1]``.
+This family verifies draft tokens from logits. Requests occupy slots ("states"). A batch names the slot of each of its
+requests, and every target row belongs to one request. Request b has the rows ``cu_num_logits[b]`` to ``cu_num_logits[b
++ 1] - 1``. Row i of a request is the target's distribution after its first i draft tokens. The last row, the bonus row,
+therefore verifies no draft token. Row r verifies the input token of the next row, ``draft_sampled[r + 1]``.
 
-Target logits carry the request's temperature already; draft logits are kept as the drafter's model
-gave them and are divided by the temperature where they are read.
+Target logits are already divided by the request's temperature. Draft logits are stored as the drafter's model returned
+them, and the reader divides them by the temperature.
 """
 
 from verispec.reference.contracts._model import INTS, PROBS, Cumulative, Role, Tensor
 
 AXES = {
     "B": "requests of the batch, padding included",
-    "L": "target rows: for each request one a draft and the bonus row, and padding",
+    "L": "target rows: per request one per draft token and the bonus row; then padding",
     "R": "request states",
-    "K": "draft steps that a state holds",
-    "S": "columns of the sampled tokens: at least most drafts of a request plus one",
+    "K": "draft steps per state",
+    "S": "columns of the sampled tokens: at least the maximum number of draft tokens per request, plus one",
     "V": "vocabulary of the target",
     "W": "vocabulary of the draft",
 }
@@ -31,7 +30,7 @@ ACCEPTED = Tensor(
     "num_accepted",
     ("B",),
     INTS,
-    "accepted drafts, which is the step of the rejected or bonus row",
+    "accepted draft tokens, which is the step of the rejected or bonus row",
     role=Role.OUT,
     production="int32",
 )
@@ -42,19 +41,19 @@ DRAFT_LOGITS = Tensor(
     "draft_logits",
     ("R", "K", "W"),
     PROBS,
-    "the draft's logits before temperature; None when drafts are one-hot",
+    "the draft's logits before temperature; None if drafts are one-hot",
     production="float32",
     also=("bfloat16",),
     optional=True,
 )
 DRAFT_SAMPLED = Tensor(
-    "draft_sampled", ("L",), INTS, "input token of each row; -1 is a placeholder draft", production="int32"
+    "draft_sampled", ("L",), INTS, "input token of each row; -1 is a padding token", production="int32"
 )
 CU_NUM_LOGITS = Tensor(
     "cu_num_logits",
     ("B+1",),
     INTS,
-    "first row of each request, and the end of the last",
+    "first row of each request, and the end of the last one",
     production="int32",
     cumulative=Cumulative("L", "S"),
 )
@@ -67,21 +66,21 @@ EXPANDED_LOCAL_POS = Tensor(
     "expanded_local_pos", ("L",), INTS, "step of each target row in its request", production="int32"
 )
 TEMPERATURE = Tensor("temperature", ("R",), ("float32",), "temperature; 0 is greedy", production="float32")
-SEED = Tensor("seed", ("R",), ("int64",), "seed of the request's random numbers", production="int64")
+SEED = Tensor("seed", ("R",), ("int64",), "seed of the request's random samples", production="int64")
 
 
 def logsumexp(name: str, role: Role) -> Tensor:
-    """The parameter that hands the normaliser of the rejected row from verification to resampling."""
+    """Return the parameter that passes the normaliser of the rejected row from verification to resampling."""
     return Tensor(name, ("B",), ("float32",), "log of the row's normaliser", role=role, production="float32")
 
 
 VERDICT = (SAMPLED, ACCEPTED, logsumexp("target_logsumexp", Role.OUT), logsumexp("draft_logsumexp", Role.OUT))
-"""What every verification hands to resampling,"""
+"""Outputs of every verification, which resampling reads."""
 LOGITS = (TARGET_LOGITS, DRAFT_LOGITS)
-"""what it reads,"""
+"""The logits of both models."""
 REQUESTS = (DRAFT_SAMPLED, CU_NUM_LOGITS, POS, IDX_MAPPING)
-"""how that belongs to requests,"""
+"""Mapping from rows to requests and their positions."""
 EXPANDED = (EXPANDED_IDX_MAPPING, EXPANDED_LOCAL_POS)
-"""the same by row,"""
+"""The same mapping, per row."""
 DRAW = (TEMPERATURE, SEED)
-"""and what a request draws with."""
+"""Sampling parameters per state."""

@@ -1,6 +1,6 @@
-"""Tensors as addresses: what a kernel needs of one, and whether two of them share memory.
+"""Tensors as addresses: all that a kernel needs of one, and overlap tests.
 
-Works on torch's and NumPy's, on any device, and imports torch for neither.
+Works for torch and NumPy on any device, and does not import torch.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 
 class View(NamedTuple):
-    """What a kernel needs of a tensor; strides are in elements and may be zero or negative.
+    """Address, shape and strides of a tensor. Strides are in elements and may be zero or negative.
 
-    `dense` is whether its elements lie one after the other, in order.
+    Attributes:
+        dense: True if the elements are contiguous and in order.
     """
 
     pointer: int
@@ -27,7 +28,7 @@ class View(NamedTuple):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """The addresses for NumPy's overlap solver, which reads no element."""
+        """The addresses, for NumPy's overlap solver, which reads no element."""
         return {
             "version": 3,
             "typestr": f"|V{self.itemsize}",
@@ -41,7 +42,7 @@ _torch_types: dict[Any, tuple[str, int]] = {}
 
 
 def view_of(value: Any) -> View | None:
-    """What a kernel needs of a torch tensor or a NumPy array; None for anything else."""
+    """Return the view of a torch tensor or a NumPy array; None for anything else."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         dtype = value.dtype
@@ -66,7 +67,7 @@ def view_of(value: Any) -> View | None:
 
 
 def span(view: View) -> tuple[int, int]:
-    """The first address of a view that is not empty, and the one after its last."""
+    """Return the first address of a view that is not empty, and the address after its last byte."""
     if view.dense:
         return view.pointer, view.pointer + math.prod(view.shape) * view.itemsize
     reaches = [(n - 1) * stride * view.itemsize for n, stride in zip(view.shape, view.strides, strict=True)]
@@ -75,7 +76,7 @@ def span(view: View) -> tuple[int, int]:
 
 
 def injective(view: View) -> bool:
-    """Whether no two elements share memory; in doubt (strides that interleave) their offsets are compared."""
+    """Return True if no two elements share memory; compares offsets where strides interleave."""
     reach = 0
     for stride, size in sorted((abs(s), n) for s, n in zip(view.strides, view.shape, strict=True) if n > 1):
         if stride <= reach:
@@ -90,7 +91,7 @@ def injective(view: View) -> bool:
 
 
 def share_memory(one: View, other: View) -> bool:
-    """Whether an element of one lies where an element of the other does, exactly."""
+    """Return True if an element of one view overlaps an element of the other; the answer is exact."""
     import numpy as np
 
     return np.shares_memory(np.asarray(one), np.asarray(other))

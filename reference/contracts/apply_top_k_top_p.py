@@ -1,4 +1,4 @@
-"""apply_top_k_top_p: keep the most likely tokens of each row, set all others to minus infinity."""
+"""apply_top_k_top_p: keep the most likely tokens of each row, set all other logits to minus infinity."""
 
 from verispec.reference.contracts._model import INTS, PROBS, Clause, Contract, Role, Tensor
 
@@ -15,7 +15,7 @@ CONTRACT = Contract(
             "output",
             ("B", "V"),
             PROBS,
-            "masked logits; may be the memory of logits",
+            "masked logits; may share the memory of logits",
             role=Role.OUT,
             production="float32",
             like="logits",
@@ -23,13 +23,18 @@ CONTRACT = Contract(
         ),
         Tensor("logits", ("B", "V"), PROBS, "logits", production="float32"),
         Tensor(
-            "k", ("B",), INTS, "tokens to keep; None, below 1 or at least V keep all", production="int32", optional=True
+            "k",
+            ("B",),
+            INTS,
+            "tokens to keep; None, values below 1 and values of at least V keep all",
+            production="int32",
+            optional=True,
         ),
         Tensor(
             "p",
             ("B",),
             ("float32",),
-            "probability to keep; None, 1 and above keep all",
+            "probability to keep; None and values of at least 1 keep all",
             production="float32",
             optional=True,
         ),
@@ -37,54 +42,52 @@ CONTRACT = Contract(
     clauses=(
         Clause(
             "TKP-1",
-            "Tokens are in order by logit, the larger first, and of equal logits by id, the lower first.",
+            "Tokens are ordered by decreasing logit, and equal logits by increasing id.",
             "contract: one rule for ties; vllm#50979",
         ),
         Clause(
             "TKP-2",
-            "Exactly the first k tokens of the order are kept, whatever the ties, alone or in any batch.",
+            "Exactly the first k tokens of the order are kept, whatever the ties, alone and in any batch.",
             "vllm#50979",
         ),
         Clause(
             "TKP-3",
-            "Of these a token is kept if the probability of the tokens before it, normalised over the k, is "
-            "below p: the smallest set that holds p.",
+            "Of these, a token is kept if the probability of the tokens before it, normalised over the k, is below p: "
+            "the smallest set with probability p.",
             f"{_HOLTZMAN}; {_VLLM}",
         ),
-        Clause("TKP-4", "The first token is always kept, with p = 0 and below it alone.", _VLLM),
+        Clause("TKP-4", "The first token is always kept; with p <= 0 it is the only one.", _VLLM),
         Clause(
             "TKP-5",
-            "A row whose k is at least V or below 1, or that has no k, has no top-k; a row whose p is 1 or above, "
-            "or that has no p, has no top-p; rows of a batch are independent.",
+            "A k below 1 or of at least V, or a missing k, disables top-k; a p of 1 and above, or a missing p, "
+            "disables top-p; rows of a batch are independent.",
             _VLLM,
         ),
         Clause("TKP-6", "Kept logits keep their value bit for bit, all others become minus infinity.", _VLLM),
         Clause(
             "TKP-7",
-            "Minus infinity comes last in the order and stays; a row of nothing else is unchanged.",
+            "Minus infinity comes last in the order and stays; a row of minus infinity alone is unchanged.",
             "vllm 0.19.0: grammar masks",
         ),
         Clause(
             "TKP-8",
-            "NaN comes last in the order and becomes minus infinity; as p it keeps the first token alone.",
-            "contract: NaN wins nothing",
+            "NaN comes last in the order and becomes minus infinity; a p of NaN keeps the first token alone.",
+            "contract: NaN never wins",
         ),
         Clause(
             "TKP-9",
-            "Where the float64 probability of the tokens before a token is within 2^-18 of p, either answer for "
-            "it is right; the kept tokens still are the first of the order.",
+            "If the float64 probability of the tokens before a token is within 2^-18 of p, either decision is correct; "
+            "the kept tokens are still the first of the order.",
             "contract: rounding of float32 exponentials and their sums",
         ),
         Clause(
             "TKP-10",
-            "In place and out of place give the same; out of place leaves the logits as they are.",
+            "In place and out of place give the same result; out of place leaves the logits unchanged.",
             "vllm#30846",
         ),
-        Clause("TKP-11", "Strides are honoured and rows past 2^31 elements are found.", "vllm#42779"),
-        Clause("TKP-12", "A peaked row is as exact as a flat one.", "vllm#48927"),
-        Clause(
-            "TKP-13", "Positive infinity shares the whole probability among those that have it.", "limit of the softmax"
-        ),
-        Clause("TKP-14", "A batch of no rows is an empty batch, with limits or without.", "contract: nothing to mask"),
+        Clause("TKP-11", "Strides are honoured, and rows past 2^31 elements are read correctly.", "vllm#42779"),
+        Clause("TKP-12", "The tolerance is the same for rows of low and of high entropy.", "vllm#48927"),
+        Clause("TKP-13", "Tokens with positive infinity share the whole probability.", "limit of the softmax"),
+        Clause("TKP-14", "A batch without rows is valid, with limits or without.", "contract: nothing to mask"),
     ),
 )

@@ -11,12 +11,12 @@ CONTRACT = Contract(
     axes={"B": "requests", "T": "scheduled tokens", "W": "columns of the block table"},
     params=(
         Scalar("num_tokens", int, "scheduled tokens", axis="T", minimum=0),
-        Scalar("max_num_tokens", int, "tokens of the slot mapping that are in use, padding included", minimum="T"),
+        Scalar("max_num_tokens", int, "used entries of the slot mapping, padding included", minimum="T"),
         Tensor(
             "query_start_loc_ptr",
             ("B+1",),
             INTS,
-            "first token of each request, and the end of the last",
+            "first token of each request, and the end of the last one",
             production="int32",
             cumulative=Cumulative("T"),
         ),
@@ -25,18 +25,18 @@ CONTRACT = Contract(
             "block_table_ptr",
             (">=B", "W"),
             INTS,
-            "KV block of each stretch of positions, one row a request",
+            "KV block per table column, one row per request",
             production="int32",
         ),
         Scalar("block_table_stride", int, "first stride of the block table, in elements", stride_of="block_table_ptr"),
         Tensor(
             "slot_mapping_ptr", (">=max_num_tokens",), INTS, "KV slot of each token", role=Role.OUT, production="int64"
         ),
-        Scalar("KV_CACHE_BLOCK_SIZE", int, "positions a KV block", flag=True, minimum=1),
+        Scalar("KV_CACHE_BLOCK_SIZE", int, "positions per KV block", flag=True, minimum=1),
         Scalar("TOTAL_CP_WORLD_SIZE", int, "ranks of the context-parallel group", flag=True, minimum=1),
         Scalar("TOTAL_CP_RANK", int, "this rank", flag=True, minimum=0),
-        Scalar("CP_KV_CACHE_INTERLEAVE_SIZE", int, "positions in a row on one rank", flag=True, minimum=1),
-        Scalar("PAD_ID", int, "the slot of nothing", flag=True),
+        Scalar("CP_KV_CACHE_INTERLEAVE_SIZE", int, "consecutive positions on one rank", flag=True, minimum=1),
+        Scalar("PAD_ID", int, "slot of a padding token", flag=True),
         Scalar("BLOCK_SIZE", int, "tile of the tokens of a request", flag=True, tuning=True, minimum=1),
     ),
     clauses=(
@@ -47,8 +47,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "CSM-2",
-            "With R ranks a table entry stands for R * block positions, dealt to the ranks in turn by runs of the "
-            "interleave size; the slot is the block's first slot plus the position's number among this rank's.",
+            "With R ranks a table entry covers R * block positions, dealt to the ranks in runs of the interleave size; "
+            "the slot adds the position's index within its rank.",
             _VLLM,
         ),
         Clause("CSM-3", "A token of another rank receives PAD_ID.", _VLLM),
@@ -59,7 +59,7 @@ CONTRACT = Contract(
         ),
         Clause(
             "CSM-5",
-            "Slots of no request below num_tokens, and slots of max_num_tokens and above, keep what was there.",
+            "Slots below num_tokens that belong to no request, and slots from max_num_tokens, keep their value.",
             _VLLM,
         ),
         Clause(
@@ -69,16 +69,17 @@ CONTRACT = Contract(
         ),
         Clause(
             "CSM-7",
-            "A request reads its own row of the block table, by the table's row stride; one without tokens reads none.",
+            "A request reads its own row of the block table, by the table's row stride; a request without tokens "
+            "reads none.",
             _VLLM,
         ),
         Clause(
             "CSM-8",
-            "A position below 0 or beyond the table's last column receives PAD_ID and never indexes.",
-            "contract: no number that was not checked is an index",
+            "A position below 0 or past the table's last column receives PAD_ID and is never used as an index.",
+            "contract: no unchecked number is an index",
             unreachable="the scheduler allocates blocks for every position that it schedules",
         ),
-        Clause("CSM-9", "No batch still pads the tail; no tokens and no tail is a no-op.", _VLLM),
+        Clause("CSM-9", "A batch without requests still pads the tail; without tokens and tail it is a no-op.", _VLLM),
         Clause(
             "CSM-10",
             "Strides of inner dimensions and of one-dimensional tensors are honoured.",

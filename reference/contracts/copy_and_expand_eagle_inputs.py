@@ -1,4 +1,4 @@
-"""copy_and_expand_eagle_inputs: the target's tokens become the drafter's, with room for new ones."""
+"""copy_and_expand_eagle_inputs: turn the target's tokens into the drafter's, with slots for new tokens."""
 
 from verispec.reference.contracts._model import INTS, Clause, Contract, Cumulative, Role, Scalar, Symbol, Tensor
 
@@ -8,8 +8,12 @@ _SLOTS = ">=N+B*P-B*shift_input_ids"
 CONTRACT = Contract(
     name="copy_and_expand_eagle_inputs",
     family="flat",
-    summary="Copy each request's valid tokens, then its bonus token, mask tokens to draft in parallel, and padding.",
-    axes={"B": "requests", "N": "target tokens of all requests", "P": "new slots a request: the bonus and the masks"},
+    summary="Copy each request's valid tokens, then its bonus token, mask tokens for parallel drafting, and padding.",
+    axes={
+        "B": "requests",
+        "N": "target tokens of all requests",
+        "P": "new slots per request: the bonus token and the mask tokens",
+    },
     params=(
         Tensor("target_token_ids_ptr", ("N",), INTS, "the target's input tokens", production="int32"),
         Tensor("target_positions_ptr", ("N",), INTS, "their positions", production="int64"),
@@ -20,7 +24,7 @@ CONTRACT = Contract(
             "out_is_rejected_token_mask_ptr",
             (_SLOTS,),
             ("bool",),
-            "slots that only pad",
+            "mask of the padding slots",
             role=Role.OUT,
             production="bool",
         ),
@@ -28,7 +32,7 @@ CONTRACT = Contract(
             "out_is_masked_token_mask_ptr",
             (_SLOTS,),
             ("bool",),
-            "slots that hold the mask token of parallel drafting",
+            "mask of the slots that hold the mask token of parallel drafting",
             role=Role.OUT,
             production="bool",
         ),
@@ -36,7 +40,7 @@ CONTRACT = Contract(
             "out_new_token_indices_ptr",
             ("B*P",),
             INTS,
-            "slots of the bonus and the mask tokens, P a request",
+            "slots of the bonus and mask tokens, P per request",
             role=Role.OUT,
             production="int32",
         ),
@@ -52,7 +56,7 @@ CONTRACT = Contract(
             "query_start_loc_ptr",
             ("B+1",),
             INTS,
-            "first target token of each request, and the end of the last",
+            "first target token of each request, and the end of the last one",
             production="int32",
             cumulative=Cumulative("N"),
         ),
@@ -60,54 +64,55 @@ CONTRACT = Contract(
             "query_end_loc_ptr",
             ("B",),
             INTS,
-            "last valid target token of each request: from its first to its last token",
+            "last valid target token of each request, between its first and last token",
             production="int32",
             within="query_start_loc_ptr",
         ),
-        Scalar("padding_token_id", int, "the token of a slot that only pads"),
+        Scalar("padding_token_id", int, "token of a padding slot"),
         Scalar("parallel_drafting_token_id", int, "the mask token"),
         Scalar("total_input_tokens", int, "target tokens of all requests", axis="N", minimum=0),
-        Scalar("num_padding_slots_per_request", int, "new slots a request", axis="P", minimum=1),
+        Scalar("num_padding_slots_per_request", int, "new slots per request", axis="P", minimum=1),
         Scalar("shift_input_ids", bool, "drop the first token of each request (EAGLE)"),
         Scalar("BLOCK_SIZE_TOKENS", int, "tile of the tokens of a request", flag=True, tuning=True, minimum=1),
     ),
     clauses=(
         Clause(
             "CEE-1",
-            "Request b's slots begin at query_start_loc[b] + b * P, or + b * (P - 1) with shift_input_ids, and are its "
-            "target tokens, less one with shift_input_ids, and P more.",
+            "Request b starts at query_start_loc[b] + b * P, or + b * (P - 1) with shift_input_ids; it has P slots "
+            "more than target tokens, one fewer with shift_input_ids.",
             _VLLM,
         ),
         Clause(
             "CEE-2",
-            "The first slots hold the target tokens up to query_end_loc[b], without the first if shift_input_ids.",
+            "The first slots hold the target tokens up to query_end_loc[b], without the first one with "
+            "shift_input_ids.",
             _VLLM,
         ),
         Clause("CEE-3", "The next slot holds the request's bonus token.", _VLLM),
-        Clause("CEE-4", "P - 1 slots with the mask token follow, and the mask marks these and no others.", _VLLM),
+        Clause("CEE-4", "The next P - 1 slots hold the mask token, and the mask marks exactly these slots.", _VLLM),
         Clause(
             "CEE-5",
-            "The rest, one a rejected token, holds the padding token and position 0, and the mask of rejected slots "
-            "marks these and no others.",
+            "One slot per rejected token follows, with the padding token and position 0; the rejected mask marks "
+            "exactly these slots.",
             _VLLM,
         ),
         Clause(
             "CEE-6",
-            "Positions count up from the request's first target position, shifted or not.",
+            "Positions increase by 1 from the request's first target position, shifted or not.",
             _VLLM,
         ),
         Clause(
             "CEE-7",
-            "new_token_indices holds, P a request, the slots of its bonus and mask tokens in order.",
+            "new_token_indices holds the slots of each request's bonus and mask tokens in order, P per request.",
             _VLLM,
         ),
         Clause(
             "CEE-8",
-            "With shift_input_ids the hidden-state mapping gives target token j of a request the j-th slot of the "
-            "request, rejected tokens included; without, it keeps what was there.",
+            "With shift_input_ids the hidden-state mapping maps target token j of a request to its j-th slot, rejected "
+            "tokens included; otherwise it keeps its value.",
             _VLLM,
         ),
-        Clause("CEE-9", "Slots past the last request keep what was there; no batch is a no-op.", _VLLM),
+        Clause("CEE-9", "Slots past the last request keep their value; an empty batch is a no-op.", _VLLM),
         Clause("CEE-10", "A request may have any number of tokens, whatever the tile.", f"{_VLLM}; vllm-ascend#4441"),
         Clause("CEE-11", "Ids, positions and indices of int32 and of int64 give the same numbers, in any mix.", _VLLM),
         Clause(

@@ -1,4 +1,4 @@
-"""eagle_prepare_inputs_padded: where the drafter samples from after a verification step."""
+"""eagle_prepare_inputs_padded: the row that the drafter samples from after a verification step."""
 
 from verispec.reference.contracts._model import INTS, Clause, Contract, Cumulative, Role, Scalar, Symbol, Tensor
 
@@ -7,7 +7,7 @@ _VLLM = "vllm 0.33.0 vllm.v1.spec_decode.utils.eagle_prepare_inputs_padded_kerne
 CONTRACT = Contract(
     name="eagle_prepare_inputs_padded",
     family="flat",
-    summary="The index of the last valid token of each request, and how many of its tokens were rejected.",
+    summary="Compute the index of each request's last valid token and the number of its rejected tokens.",
     axes={"B": "requests"},
     params=(
         Tensor(
@@ -22,14 +22,14 @@ CONTRACT = Contract(
             "valid_sampled_tokens_count_ptr",
             (">=B",),
             INTS,
-            "tokens emitted by each request: accepted drafts and one more",
+            "tokens emitted by each request: accepted draft tokens and one more",
             production="int32",
         ),
         Tensor(
             "query_start_loc_gpu_ptr",
             (">=B+1",),
             INTS,
-            "first token of each request, and the end of the last",
+            "first token of each request, and the end of the last one",
             production="int32",
             cumulative=Cumulative(),
         ),
@@ -45,26 +45,26 @@ CONTRACT = Contract(
             "num_rejected_tokens_gpu_ptr",
             (">=B",),
             INTS,
-            "rejected drafts of each request",
+            "rejected draft tokens of each request",
             role=Role.OUT,
             production="int32",
         ),
         Scalar("num_reqs", int, "requests", axis="B", minimum=0),
     ),
     clauses=(
-        Clause("EPI-1", "A request with n > 0 drafts has n + 1 - valid rejected tokens.", _VLLM),
-        Clause("EPI-2", "A request without drafts has no rejected token, whatever its valid count.", _VLLM),
+        Clause("EPI-1", "A request with n > 0 draft tokens has n + 1 - valid rejected tokens.", _VLLM),
+        Clause("EPI-2", "A request without draft tokens has no rejected token, whatever its valid count.", _VLLM),
         Clause(
             "EPI-3",
-            "The index to sample from is query_start_loc[b + 1] - 1 less the number of rejected tokens.",
+            "The index to sample from is query_start_loc[b + 1] - 1 minus the number of rejected tokens.",
             _VLLM,
         ),
         Clause(
             "EPI-4",
-            "The first request's drafts are counted from zero, every other's from the count before it.",
+            "The first request's count starts at zero, every other count at the previous cumulative sum.",
             _VLLM,
         ),
-        Clause("EPI-5", "Rows of num_reqs and above are neither read nor written; no requests is a no-op.", _VLLM),
+        Clause("EPI-5", "Rows from num_reqs are neither read nor written; num_reqs = 0 is a no-op.", _VLLM),
         Clause("EPI-6", "Counts and indices of int32 and of int64 give the same numbers, in any mix.", _VLLM),
         Clause(
             "EPI-7",

@@ -1,4 +1,4 @@
-"""eagle_prepare_next_token_padded: the token that the drafter goes on from, and how many tokens were valid."""
+"""eagle_prepare_next_token_padded: the drafter's next input token and the number of valid tokens per request."""
 
 from verispec.reference.contracts._model import INTS, Clause, Contract, Role, Scalar, Symbol, Tensor
 
@@ -7,8 +7,8 @@ _VLLM = "vllm 0.33.0 vllm.v1.spec_decode.utils.eagle_prepare_next_token_padded_k
 CONTRACT = Contract(
     name="eagle_prepare_next_token_padded",
     family="flat",
-    summary="The last valid token of each sampled row and the number of valid ones; a backup token if there is none.",
-    axes={"B": "requests", "T": "sampled tokens a request"},
+    summary="Return each row's last valid token and its number of valid tokens; without one, return a backup token.",
+    axes={"B": "requests", "T": "sampled tokens per request"},
     params=(
         Tensor(
             "sampled_token_ids_ptr",
@@ -21,11 +21,13 @@ CONTRACT = Contract(
             "discard_request_mask_ptr",
             (">=B",),
             ("bool",),
-            "requests whose sampled tokens do not count",
+            "requests whose sampled tokens are discarded",
             production="bool",
         ),
-        Tensor("backup_next_token_ids_ptr", (">=B",), INTS, "the token to fall back on", production="int32"),
-        Tensor("next_token_ids_ptr", (">=B",), INTS, "the token to go on from", role=Role.OUT, production="int32"),
+        Tensor("backup_next_token_ids_ptr", (">=B",), INTS, "backup token of each request", production="int32"),
+        Tensor(
+            "next_token_ids_ptr", (">=B",), INTS, "next input token of the drafter", role=Role.OUT, production="int32"
+        ),
         Tensor(
             "valid_sampled_tokens_count_ptr",
             (">=B",),
@@ -35,7 +37,7 @@ CONTRACT = Contract(
             production="int32",
         ),
         Scalar("vocab_size", int, "size of the vocabulary", minimum=1),
-        Scalar("num_sampled_tokens_per_req", int, "sampled tokens a request", axis="T", minimum=0),
+        Scalar("num_sampled_tokens_per_req", int, "sampled tokens per request", axis="T", minimum=0),
         Scalar("num_reqs", int, "requests", axis="B", minimum=0),
         Scalar(
             "stride_sampled_token_ids",
@@ -43,12 +45,12 @@ CONTRACT = Contract(
             "first stride of the sampled tokens, in elements",
             stride_of="sampled_token_ids_ptr",
         ),
-        Scalar("BLOCK_SIZE_TOKENS", int, "power of two, at least the row's length", flag=True, tuning=True, minimum=1),
+        Scalar("BLOCK_SIZE_TOKENS", int, "power of two, at least the row length", flag=True, tuning=True, minimum=1),
     ),
     clauses=(
         Clause(
             "ENT-1",
-            "The count is the number of entries of the row that are valid tokens: not -1, and below vocab_size.",
+            "The count is the number of valid entries of the row: entries other than -1 and below vocab_size.",
             _VLLM,
         ),
         Clause("ENT-2", "The next token is the last valid entry of the row.", _VLLM),
@@ -57,11 +59,11 @@ CONTRACT = Contract(
         Clause("ENT-5", "An entry of vocab_size or above is not valid.", _VLLM),
         Clause(
             "ENT-6",
-            "A negative entry other than -1 is not valid either.",
+            "A negative entry other than -1 is not valid.",
             "vllm#45237",
             unreachable="verification writes no other negative token",
         ),
-        Clause("ENT-7", "Rows of num_reqs and above are neither read nor written; no requests is a no-op.", _VLLM),
+        Clause("ENT-7", "Rows from num_reqs are neither read nor written; num_reqs = 0 is a no-op.", _VLLM),
         Clause(
             "ENT-8",
             "The row stride is honoured, and columns past num_sampled_tokens_per_req do not count.",

@@ -1,4 +1,4 @@
-"""eagle_step_slot_mapping_metadata: advance every request by one drafted token."""
+"""eagle_step_slot_mapping_metadata: advance every request by one draft token."""
 
 from verispec.reference.contracts._model import INTS, Clause, Contract, Role, Scalar, Symbol, Tensor
 
@@ -7,7 +7,9 @@ _VLLM = "vllm 0.33.0 vllm.v1.spec_decode.utils.eagle_step_slot_mapping_metadata_
 CONTRACT = Contract(
     name="eagle_step_slot_mapping_metadata",
     family="flat",
-    summary="Position + 1 with the length limit, its KV slot from the block table, and the sequence length + 1.",
+    summary=(
+        "Compute position + 1 with the length limit, its KV slot from the block table, and the sequence length + 1."
+    ),
     axes={"B": "requests"},
     params=(
         Tensor("positions_ptr", (">=B",), INTS, "position of the last token of each request", production="int64"),
@@ -15,7 +17,7 @@ CONTRACT = Contract(
             "block_table_ptr",
             (">=B", ">=n_blocks_per_req"),
             INTS,
-            "KV block of each stretch of block_size positions",
+            "KV block per block_size positions",
             production="int32",
         ),
         Scalar("block_table_stride", int, "first stride of the block table, in elements", stride_of="block_table_ptr"),
@@ -26,7 +28,7 @@ CONTRACT = Contract(
             "out_clamped_positions_ptr",
             (">=B",),
             INTS,
-            "the next position; may be the memory of positions_ptr",
+            "the next position; may share the memory of positions_ptr",
             role=Role.OUT,
             production="int64",
             may_alias="positions_ptr",
@@ -35,14 +37,14 @@ CONTRACT = Contract(
             "out_slot_mapping_ptr",
             (">=B",),
             INTS,
-            "KV slot of the next position; its rows past the batch are padding",
+            "KV slot of the next position; rows past the batch are padding",
             role=Role.OUT,
             production="int64",
         ),
-        Scalar("block_size", int, "positions a KV block", flag=True, minimum=1),
-        Scalar("max_model_len", int, "positions a request may have", flag=True, minimum=1),
+        Scalar("block_size", int, "positions per KV block", flag=True, minimum=1),
+        Scalar("max_model_len", int, "maximum number of positions per request", flag=True, minimum=1),
         Scalar("n_blocks_per_req", int, "columns of the block table", flag=True, minimum=1),
-        Scalar("PAD_ID", int, "the slot of nothing", flag=True),
+        Scalar("PAD_ID", int, "slot of a padding token", flag=True),
         Scalar("batch_size", int, "requests", axis="B", minimum=0),
     ),
     clauses=(
@@ -65,25 +67,25 @@ CONTRACT = Contract(
         ),
         Clause(
             "ESM-6",
-            "A block number past the table's columns is taken as the last column, never as an index beyond the row.",
+            "A block index past the table's columns reads the last column, never memory beyond the row.",
             _VLLM,
             unreachable="the block table covers max_model_len",
         ),
         Clause(
             "ESM-7",
-            "The positions may be advanced in place: out_clamped_positions may be the memory of positions.",
+            "The positions may be advanced in place: out_clamped_positions may share the memory of positions.",
             "vllm 0.33.0 vllm.v1.spec_decode.llm_base_proposer, every draft step after the first",
         ),
         Clause(
             "ESM-8",
-            "A negative next position is treated as one past the limit and never indexes.",
-            "contract: no number that was not checked is an index",
+            "A negative next position is treated as past the limit and is never used as an index.",
+            "contract: no unchecked number is an index",
             unreachable="positions count from 0",
         ),
         Clause(
             "ESM-9",
             "Slots past 2^31 are exact.",
-            "contract: slots are 64 bits wide where the output is",
+            "contract: slots are as wide as the output, 64 bits",
             unreachable="no KV cache has 2^31 slots yet",
         ),
         Clause("ESM-10", "The row stride of the block table is honoured.", _VLLM),

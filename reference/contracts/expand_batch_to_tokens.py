@@ -1,4 +1,4 @@
-"""expand_batch_to_tokens: one value a request becomes one value a draft token."""
+"""expand_batch_to_tokens: repeat one value per request for each of its draft tokens."""
 
 from verispec.reference.contracts._model import INTS, Clause, Contract, Cumulative, Role, Scalar, Symbol, Tensor
 
@@ -14,7 +14,7 @@ CONTRACT = Contract(
             "output_ptr",
             ("N",),
             ("float32", "int32", "int64", "bool"),
-            "one value a draft token",
+            "one value per draft token",
             role=Role.OUT,
             production="float32",
             also=("int32",),
@@ -23,7 +23,7 @@ CONTRACT = Contract(
             "input_ptr",
             ("B",),
             ("float32", "int32", "int64", "bool"),
-            "one value a request, of the output's dtype",
+            "one value per request, of the output's dtype",
             production="float32",
             also=("int32",),
             like="output_ptr",
@@ -36,15 +36,15 @@ CONTRACT = Contract(
             production="int32",
             cumulative=Cumulative("N", "MAX_NUM_TOKENS"),
         ),
-        Scalar("replace_from", float, "the value to be replaced; compared in the input's dtype"),
-        Scalar("replace_to", float, "what replaces it", like="output_ptr"),
-        Scalar("MAX_NUM_TOKENS", int, "most draft tokens a request", flag=True, minimum=1),
+        Scalar("replace_from", float, "value to replace; compared in the input's dtype"),
+        Scalar("replace_to", float, "replacement value", like="output_ptr"),
+        Scalar("MAX_NUM_TOKENS", int, "maximum number of draft tokens per request", flag=True, minimum=1),
     ),
     clauses=(
         Clause("EXP-1", "Token i of request b receives input[b], for every token from cu[b-1] to cu[b]-1.", _VLLM),
         Clause(
             "EXP-2",
-            "The output buffer itself is written, whatever its dtype; no write goes to a converted copy.",
+            "The op writes the output buffer itself, whatever its dtype, never a converted copy.",
             "vllm#55005",
             forbids="unwritten",
         ),
@@ -58,14 +58,14 @@ CONTRACT = Contract(
             "Values keep their dtype: 0.7 is never truncated to 0, and integers above 2^24 stay exact.",
             "vllm#55005",
         ),
-        Clause("EXP-5", "A request with no draft token writes nothing, and no batch and no tokens is a no-op.", _VLLM),
+        Clause("EXP-5", "A request without draft tokens writes nothing; an empty batch is a no-op.", _VLLM),
         Clause(
             "EXP-6",
             "Strides of input, counts and output are honoured.",
             "contract: tensors, not pointers",
             unreachable="callers allocate these tensors themselves, contiguous",
         ),
-        Clause("EXP-7", "Elements of the output past the last count keep what was there.", _VLLM),
+        Clause("EXP-7", "Elements of the output past the last count keep their value.", _VLLM),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.expand_kernel", since="0.18.1"),),
 )

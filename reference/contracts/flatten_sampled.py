@@ -1,4 +1,4 @@
-"""flatten_sampled: the ragged rows of sampled tokens, one after the other in the order of the target's rows."""
+"""flatten_sampled: concatenate the ragged rows of sampled tokens, in the order of the target's rows."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ CONTRACT = Contract(
     summary="Copy the valid tokens of each request to its target rows.",
     axes={name: AXES[name] for name in ("B", "L", "S")},
     params=(
-        Tensor("flat_sampled", ("L",), INTS, "one token a target row", role=Role.OUT, production="int64"),
+        Tensor("flat_sampled", ("L",), INTS, "one token per target row", role=Role.OUT, production="int64"),
         replace(SAMPLED, role=Role.IN),
         Tensor("num_sampled", ("B",), INTS, "emitted tokens", production="int32"),
         CU_NUM_LOGITS,
@@ -28,9 +28,9 @@ CONTRACT = Contract(
         Clause(
             "FLS-3",
             "A request never writes beyond its own rows, nor reads beyond the columns of sampled.",
-            "contract: no number that was not checked is an index",
+            "contract: no unchecked number is an index",
         ),
-        Clause("FLS-4", "Strides are honoured; no batch is a no-op.", "contract: tensors, not pointers"),
+        Clause("FLS-4", "Strides are honoured; an empty batch is a no-op.", "contract: tensors, not pointers"),
         Clause(
             "FLS-5", "Ids and counts of int32 and of int64 give the same tokens, in any mix.", f"vllm 0.33.0 {_SYMBOL}"
         ),

@@ -1,4 +1,4 @@
-"""gather_draft_logits_and_target_argmax: what verification reads, brought into the order of the target's rows."""
+"""gather_draft_logits_and_target_argmax: collect what verification reads, in the order of the target's rows."""
 
 from verispec.reference.contracts._model import INTS, PROBS, Clause, Contract, Role, Scalar, Tensor
 from verispec.reference.contracts._request_state import (
@@ -16,7 +16,9 @@ _STATS = f"{VLLM}._compute_local_logits_stats_kernel"
 CONTRACT = Contract(
     name="gather_draft_logits_and_target_argmax",
     family="request_state",
-    summary="Block maxima and argmaxes of the target's greedy rows, and the draft logits of the sampled ones.",
+    summary=(
+        "Compute block maxima and argmaxes of the target's greedy rows, and gather draft logits of the sampled rows."
+    ),
     axes={name: AXES[name] for name in ("L", "R", "K", "V", "W")}
     | {"G": "columns of the block statistics", "D": "columns of the gathered logits"},
     params=(
@@ -38,33 +40,32 @@ CONTRACT = Contract(
         EXPANDED_IDX_MAPPING,
         EXPANDED_LOCAL_POS,
         TEMPERATURE,
-        Scalar("BLOCK_SIZE", int, "vocabulary entries a block", flag=True, minimum=1),
+        Scalar("BLOCK_SIZE", int, "vocabulary entries per block", flag=True, minimum=1),
     ),
     clauses=(
         Clause(
             "GDL-1",
-            "In a row of temperature 0 entry g of local_max and local_argmax is the maximum of ids g * BLOCK_SIZE to "
-            "(g + 1) * BLOCK_SIZE - 1 and the lowest id that has it, for every block of the vocabulary that has a "
-            "column.",
+            "At temperature 0, entry g of local_max and local_argmax is the maximum of block g, ids g * BLOCK_SIZE to "
+            "(g + 1) * BLOCK_SIZE - 1, and its lowest id, for every block with a column.",
             _STATS,
         ),
         Clause(
             "GDL-2",
-            "In a row of another temperature gathered_draft_logits receives draft_logits[state, step], as far as its "
-            "columns reach.",
+            "At any other temperature, gathered_draft_logits receives draft_logits[state, step], up to its number of "
+            "columns.",
             _STATS,
         ),
         Clause(
             "GDL-3",
-            "A bonus row receives nothing; a row is the bonus row if the next one starts a request, is padding or does "
-            "not exist, however many steps it has.",
+            "A bonus row receives nothing; it is the row before the start of a request, before padding, or before "
+            "the end, whatever its number of steps.",
             f"{_STATS}; vllm 0.32.0 compared the step with the configured number",
         ),
         Clause("GDL-4", "A padding row, state -1, receives nothing and reads no state.", "vllm#47066"),
         Clause(
             "GDL-5",
-            "The blocks cover the ids that target and draft share: a target vocabulary that is padded wider than the "
-            "draft's is read to the draft's width.",
+            "The blocks cover the ids that target and draft share: a wider, padded target vocabulary is read up to the "
+            "draft's width.",
             "vllm 0.27.0: MiMo v2.5 Pro with DFlash",
         ),
         Clause(
@@ -72,7 +73,7 @@ CONTRACT = Contract(
             "NaN counts as minus infinity, and an argmax is always an id of its block.",
             "vllm 0.32.0 test_all_nan_target_logits_in_range",
         ),
-        Clause("GDL-7", "Strides are honoured and rows past 2^31 elements are found.", "vllm#47383"),
-        Clause("GDL-8", "The values are copied, not rounded, when both buffers have one dtype.", "vllm#55005"),
+        Clause("GDL-7", "Strides are honoured, and rows past 2^31 elements are read correctly.", "vllm#47383"),
+        Clause("GDL-8", "Values are copied without rounding if both buffers have the same dtype.", "vllm#55005"),
     ),
 )

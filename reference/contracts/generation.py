@@ -1,4 +1,4 @@
-"""generation: prompts in, tokens out, the same text whatever is drafted."""
+"""generation: prompts in, tokens out, with the same text whatever is drafted."""
 
 from verispec.reference.contracts._model import Clause, Contract
 
@@ -7,14 +7,14 @@ _PAPER = "Leviathan et al. 2023 (arXiv 2211.17192)"
 CONTRACT = Contract(
     name="generation",
     family="generation",
-    summary="Speculation changes the speed alone: greedy text is the target's own, sampled text follows its law.",
+    summary="Speculation changes only speed: greedy text is the target's own, sampled text follows its distribution.",
     axes={},
     params=(),
     clauses=(
         Clause(
             "GEN-1",
-            "Every token of a greedy output is the target's most likely one after what was emitted before, or "
-            "lies within the measured rounding of it.",
+            "Every token of a greedy output is the target's most likely one after the tokens before it, or within the "
+            "measured rounding of it.",
             "vllm#24771, vllm#35204: no share of matching outputs is good enough",
         ),
         Clause(
@@ -34,31 +34,31 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-5",
-            "Each sampled token follows the target's law after what was emitted before, with temperature, "
-            "top-k and top-p, and independently of the tokens before it.",
+            "Each sampled token follows the target's distribution after the tokens before it, under temperature, "
+            "top-k and top-p, independently of earlier tokens.",
             f"{_PAPER}, theorem 1; probability integral transform",
         ),
-        Clause("GEN-6", "Whole sequences follow the product of the target's laws.", f"{_PAPER}, theorem 1"),
+        Clause("GEN-6", "Whole sequences follow the product of the target's distributions.", f"{_PAPER}, theorem 1"),
         Clause(
             "GEN-7",
-            "A first draft of a sampled request is accepted with probability sum(min(p, q)), p and q being the laws of "
-            "target and draft at that place.",
+            "A sampled request's first draft token is accepted with probability sum(min(p, q)), where p and q are the "
+            "distributions of target and draft at that position.",
             f"{_PAPER}, corollary 3.6; vllm#40269",
         ),
         Clause(
             "GEN-8",
-            "A configured proposer drafts: drafts are counted, accepted ones are no more than drafted, and "
-            "both add up to the tokens.",
+            "A configured proposer drafts: draft tokens are counted, accepted ones never exceed drafted ones, and "
+            "the counts add up to the emitted tokens.",
             "vllm#30319, vllm#44056, llama.cpp#25345",
         ),
         Clause(
             "GEN-9",
-            "A trained drafter is accepted as often as when it was trained, at every position of its drafts.",
-            "vllm#50170: collapsed acceptance leaves text right",
+            "A trained drafter has the acceptance rate of its training, at every draft position.",
+            "vllm#50170: collapsed acceptance leaves text correct",
         ),
         Clause(
             "GEN-10",
-            "Output ends at the first stop token, accepted drafts included, or at exactly max_tokens.",
+            "Output ends at the first stop token, accepted draft tokens included, or at exactly max_tokens.",
             "transformers#31301",
         ),
         Clause(
@@ -69,33 +69,69 @@ CONTRACT = Contract(
         Clause("GEN-12", "The same seed gives the same tokens, alone and in any batch.", "vllm#6034"),
         Clause(
             "GEN-13",
-            "After a rejection the sequence goes on behind the last accepted token: the next positions follow it, and "
-            "keys and values of rejected drafts are never read.",
-            "vllm#9730, transformers#30042: caches and positions that went on from somewhere else",
+            "After a rejection the sequence continues after the last accepted token: positions follow it, and keys "
+            "and values of rejected draft tokens are never read.",
+            "vllm#9730, transformers#30042: caches and positions that continued from a wrong place",
         ),
         Clause(
             "GEN-14",
-            "Greedy drafts are the drafter's own most likely tokens after the text so far; an Eagle3 head reads the "
-            "target's layers that its configuration names, and its ids are mapped to the target's by d2t.",
+            "Greedy drafting emits the drafter's most likely tokens; an Eagle3 head reads the configured target "
+            "layers and maps its ids to the target's by d2t.",
             "Li et al. 2025 (arXiv 2503.01840); sglang#32226, vllm#50170, NVIDIA-NeMo/Automodel#2447",
         ),
         Clause(
             "GEN-15",
-            "A request that was preempted drafts anew when it resumes: drafts from before are not verified.",
+            "A preempted request drafts again when it resumes and never verifies its old draft tokens.",
             "vllm 0.33.0, Scheduler._preempt_request",
         ),
         Clause(
             "GEN-16",
-            "Every step emits its accepted drafts and one token of the target: the recovered token at a rejection, the "
-            "bonus token when all drafts are accepted.",
+            "Every step emits its accepted draft tokens and one target token: the recovered token at a rejection, "
+            "else the bonus token.",
             f"{_PAPER}, algorithm 1",
         ),
         Clause(
             "GEN-17",
-            "With counted random numbers a request's seed decides its text: every draft, acceptance and token is that "
-            "of the numbers of its seed, position and step, on every platform, and neither the batch nor memory nor "
-            "preemption changes what is drafted.",
+            "With a counter-based RNG, the seed, position and step alone determine each draft, acceptance and token, "
+            "on every platform and regardless of batching, cache layout or preemption.",
             "contract philox; vllm#54282, vllm-ascend#16370",
+        ),
+        Clause(
+            "GEN-18",
+            "Only a request's allowed token ids are emitted: as accepted, as recovered and as bonus tokens.",
+            "vllm 0.33.0 vllm.v1.sample.sampler; RBLN-SW/vllm-rbln#1031",
+        ),
+        Clause(
+            "GEN-19",
+            "No bad word is completed, wherever its tokens meet a draft boundary, and no other token is forbidden.",
+            "vllm#52311, vllm#31908",
+        ),
+        Clause(
+            "GEN-20",
+            "No stop token is emitted before min_tokens tokens; after that one ends the output at once.",
+            "vllm 0.33.0 MinTokensLogitsProcessor: the limit may lie inside of a block of drafts",
+        ),
+        Clause(
+            "GEN-21",
+            "A logit bias is added to the logits of every token of its request, and of no other request.",
+            "vllm 0.33.0 vllm.v1.sample.logits_processor",
+        ),
+        Clause(
+            "GEN-22",
+            "Repetition penalties count prompt and output, presence and frequency penalties the output; the drafts "
+            "before a token count as output.",
+            "Keskar et al. 2019 (arXiv 1909.05858); sglang#22049",
+        ),
+        Clause(
+            "GEN-23",
+            "Temperature, min-p, top-k and top-p of a request limit every token: accepted, recovered or bonus.",
+            "vllm#9834; Nguyen et al. 2024 (arXiv 2407.01082)",
+        ),
+        Clause(
+            "GEN-24",
+            "Parameters combine in one order: allowed ids, bad words, min tokens, logit bias, penalties, temperature, "
+            "min-p, top-k, top-p.",
+            "vllm 0.33.0 vllm.v1.sample.sampler.Sampler",
         ),
     ),
     returns="the tokens of each request",

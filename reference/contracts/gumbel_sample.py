@@ -1,4 +1,4 @@
-"""gumbel_sample: one token a row from its logits, by the Gumbel-max rule and the request's random numbers."""
+"""gumbel_sample: sample one token per row from its logits, by the Gumbel-max rule and a counter-based RNG."""
 
 from dataclasses import replace
 
@@ -10,27 +10,27 @@ _VLLM = "vllm 0.33.0 vllm.v1.worker.gpu.sample.gumbel.gumbel_sample"
 CONTRACT = Contract(
     name="gumbel_sample",
     family="shared",
-    summary="Draw a token from each row of logits, and keep a drafter's logits for verification.",
+    summary="Sample a token from each row of logits, and store a drafter's logits for verification.",
     axes={
         "T": "rows",
         "R": "request states",
-        "C": "draft steps that the cache holds",
+        "C": "draft steps per state of the cache",
         "V": "vocabulary",
     },
     params=(
-        Tensor("sampled", ("T",), INTS, "the token of each row", role=Role.OUT, production="int64"),
+        Tensor("sampled", ("T",), INTS, "sampled token of each row", role=Role.OUT, production="int64"),
         Tensor("logits", ("T", "V"), PROBS, "logits", production="float32", also=("bfloat16",)),
         replace(EXPANDED_IDX_MAPPING, shape=("T",), doc="state of each row; -1 is a padding row"),
         TEMPERATURE,
         SEED,
         replace(POS, shape=("T",)),
         Scalar("apply_temperature", bool, "divide the logits by the temperature first", flag=True),
-        Scalar("is_drafting", bool, "the token is a draft", flag=True),
+        Scalar("is_drafting", bool, "True for draft tokens", flag=True),
         Tensor(
             "logits_cache",
             ("R", "C", ">=V"),
             PROBS,
-            "where a drafter's logits are kept, before temperature",
+            "cache of a drafter's logits, before temperature",
             role=Role.INOUT,
             production="float32",
             also=("bfloat16",),
@@ -41,7 +41,7 @@ CONTRACT = Contract(
             "logits_cache_col",
             ("T",),
             INTS,
-            "the draft step of each row; required with the cache",
+            "draft step of each row; required with the cache",
             production="int32",
             optional=True,
             default=None,
@@ -50,38 +50,37 @@ CONTRACT = Contract(
     clauses=(
         Clause(
             "GUM-1",
-            "The token is the argmax of logits / temperature + g with one Gumbel number g a vocabulary entry, of the "
-            "row's seed, position and step.",
+            "The token is the argmax of logits / temperature + g, with one Gumbel sample g per vocabulary entry from "
+            "the row's seed, position and step.",
             f"Gumbel-max trick; {_VLLM}",
         ),
         Clause("GUM-2", "At temperature 0 the token is the argmax of the logits.", _VLLM),
         Clause("GUM-3", "Of equal scores the lowest id wins.", "contract: one rule for ties"),
         Clause(
             "GUM-4",
-            "A draft is drawn with draw 1 and the row's draft step, every other token with draw 0 and step 0.",
+            "A draft token uses draw 1 and the row's draft step, every other token draw 0 and step 0.",
             "vllm#54282; PHX-4",
         ),
         Clause(
             "GUM-5",
-            "The cache receives the logits before temperature at [state, step, 0 to V - 1], and the token is drawn "
-            "from "
-            "what the cache can hold: logits are rounded to its dtype first.",
+            "The cache receives the logits before temperature at [state, step, 0 to V - 1], and the token is sampled "
+            "from the logits rounded to the cache's dtype.",
             f"{_VLLM}; deepseek-ai/DeepSpec#48",
         ),
         Clause("GUM-6", "A padding row writes neither a token nor logits.", "vllm#47066"),
         Clause(
             "GUM-7",
-            "The token is below V whatever the vocabulary's size; NaN counts as minus infinity, and a row without any "
-            "probability gives token 0.",
+            "The token is below V for every V; NaN counts as minus infinity, and a row without any probability gives "
+            "token 0.",
             "vllm#44744",
         ),
         Clause(
             "GUM-8",
-            "Scores are computed in float32 or better; where two float64 scores differ by less than 2^-16 times the "
-            "largest of 1, |logit| and |logit / temperature| either token is right.",
+            "Scores are computed in float32 or better; if two float64 scores differ by less than 2^-16 times the "
+            "largest of 1, |logit| and |logit / temperature|, either token is correct.",
             "contract: rounding of two logarithms and a division",
         ),
-        Clause("GUM-9", "Strides are honoured and rows past 2^31 elements are found.", "vllm#47383"),
+        Clause("GUM-9", "Strides are honoured, and rows past 2^31 elements are read correctly.", "vllm#47383"),
         Clause(
             "GUM-10", "The same seed, position and step give the same token on every platform, in any batch.", _VLLM
         ),

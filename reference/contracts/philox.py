@@ -1,22 +1,19 @@
-"""philox: the counter-based random numbers of every platform.
+"""philox: the counter-based RNG of every platform.
 
-This is the one place that says which number belongs to which draw.
+This contract alone defines which random word belongs to which draw.
 
-Philox4x32-10 (Salmon et al. 2011) maps a counter of four 32-bit words, under a key of two, to four
-random words.
+Philox4x32-10 (Salmon et al. 2011) maps a counter of four 32-bit words, under a key of two, to four random words.
 
     key     = (seed & 0xffffffff, seed >> 32)                         the request's 64-bit seed
     counter = (lane // 4, step << 8 | draw, pos & 0xffffffff, pos >> 32)
-    number  = word lane % 4 of the result
+    sample  = word lane % 4 of the result
 
-``pos`` is the position of the row's input token, ``step`` the row's step in its request's block of
-drafts, and ``draw`` what the number is for: 0 a token from the target or from the residual, 1 a
-draft token, 2 an acceptance test. A draw of a token takes one lane a vocabulary entry, an acceptance
-test takes lane 0.
+``pos`` is the position of the row's input token and ``step`` the row's step in its request's block of draft tokens.
+``draw`` is the purpose: 0 a token from the target or the residual, 1 a draft token, 2 an acceptance test. Sampling a
+token uses one lane per vocabulary entry, an acceptance test uses lane 0.
 
-A word w stands for the uniform number (w + 1/2) * 2^-32, which is never 0 and never 1. A token is
-drawn by Gumbel-max: the argmax of log p + g with g = -log(-log(1 - u)), whose upper tail comes from
-small u and so keeps the full resolution of 32 bits.
+A word w represents the uniform sample (w + 1/2) * 2^-32, which is never 0 and never 1. A token is the Gumbel-max argmax
+of log p + g with g = -log(-log(1 - u)). Its upper tail comes from small u and so keeps the full resolution of 32 bits.
 """
 
 from verispec.reference.contracts._model import Clause, Contract, Role, Tensor
@@ -26,7 +23,7 @@ _PAPER = "Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3"
 CONTRACT = Contract(
     name="philox",
     family="shared",
-    summary="Philox4x32-10: four random 32-bit words of a counter and a key.",
+    summary="Compute four random 32-bit words from a counter and a key, by Philox4x32-10.",
     axes={"N": "counters"},
     params=(
         Tensor("words", ("N", 4), ("int64",), "random words, from 0 to 2^32 - 1", role=Role.OUT, production="int64"),
@@ -42,8 +39,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "PHX-3",
-            "The counter of a draw is (lane // 4, step << 8 | draw, pos low, pos high), the key is the seed's low and "
-            "high half, and its number is word lane % 4.",
+            "A draw's counter is (lane // 4, step << 8 | draw, pos low, pos high), its key the seed's low and high "
+            "half, and its sample word lane % 4.",
             "contract: one layout everywhere",
         ),
         Clause(
@@ -51,7 +48,9 @@ CONTRACT = Contract(
             "Draft tokens, acceptance tests and target tokens never share a counter, and neither do two steps.",
             "vllm#54282; vllm-ascend#16370; vllm 0.33.0 vllm.v1.worker.gpu.sample.gumbel.spec_step_seed",
         ),
-        Clause("PHX-5", "A word w is the uniform number (w + 1/2) * 2^-32, above 0 and below 1.", "sglang#35771"),
-        Clause("PHX-6", "Strides are honoured; no counters is a no-op.", "contract: tensors, not pointers"),
+        Clause(
+            "PHX-5", "A word w represents the uniform sample (w + 1/2) * 2^-32, above 0 and below 1.", "sglang#35771"
+        ),
+        Clause("PHX-6", "Strides are honoured; an empty batch is a no-op.", "contract: tensors, not pointers"),
     ),
 )

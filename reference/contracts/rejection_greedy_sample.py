@@ -1,4 +1,4 @@
-"""rejection_greedy_sample: verify the drafts of greedy requests by the target's argmax."""
+"""rejection_greedy_sample: verify the draft tokens of greedy requests by the target's argmax."""
 
 from verispec.reference.contracts._model import FLOATS, INTS, Clause, Contract, Cumulative, Role, Scalar, Symbol, Tensor
 
@@ -7,11 +7,13 @@ _VLLM = "vllm 0.33.0 vllm.v1.sample.rejection_sampler.rejection_greedy_sample_ke
 CONTRACT = Contract(
     name="rejection_greedy_sample",
     family="flat",
-    summary="Accept drafts while they equal the target's argmax, emit the argmax, and the bonus token after the last.",
+    summary=(
+        "Accept draft tokens while they equal the target's argmax, emit the argmax, and the bonus token after the last."
+    ),
     axes={
         "B": "requests",
         "N": "draft tokens of all requests",
-        "K": "most draft tokens a request",
+        "K": "maximum number of draft tokens per request",
     },
     params=(
         Tensor(
@@ -30,9 +32,9 @@ CONTRACT = Contract(
             production="int32",
             cumulative=Cumulative("N", "K"),
         ),
-        Tensor("draft_token_ids_ptr", ("N",), INTS, "draft tokens; -1 is a placeholder", production="int32"),
+        Tensor("draft_token_ids_ptr", ("N",), INTS, "draft tokens; -1 is a padding token", production="int32"),
         Tensor("target_argmax_ptr", ("N",), INTS, "the target's most likely token", production="int64"),
-        Tensor("bonus_token_ids_ptr", ("B", 1), INTS, "the token after the last draft", production="int32"),
+        Tensor("bonus_token_ids_ptr", ("B", 1), INTS, "the token after the last draft token", production="int32"),
         Tensor(
             "is_greedy_ptr",
             ("B",),
@@ -41,12 +43,12 @@ CONTRACT = Contract(
             production="bool",
             optional=True,
         ),
-        Scalar("max_spec_len", int, "most draft tokens a request", axis="K", minimum=0),
+        Scalar("max_spec_len", int, "maximum number of draft tokens per request", axis="K", minimum=0),
         Tensor(
             "uniform_probs_ptr",
             ("N",),
             FLOATS,
-            "uniform numbers in [0, 1), read in synthetic mode only",
+            "uniform samples in [0, 1), read in synthetic mode only",
             production="float64",
             optional=True,
             required_if="SYNTHETIC_MODE",
@@ -55,7 +57,7 @@ CONTRACT = Contract(
             "synthetic_conditional_rates_ptr",
             (">=K",),
             FLOATS,
-            "acceptance rate of each position given that the one before was accepted",
+            "acceptance rate of each position, given that the position before was accepted",
             production="float32",
             optional=True,
             required_if="SYNTHETIC_MODE",
@@ -63,29 +65,35 @@ CONTRACT = Contract(
         Scalar("SYNTHETIC_MODE", bool, "accept by rate instead of by equality", flag=True),
     ),
     clauses=(
-        Clause("RGS-1", "While all drafts before it were accepted, a position receives the target's argmax.", _VLLM),
+        Clause(
+            "RGS-1", "While all earlier draft tokens were accepted, a position receives the target's argmax.", _VLLM
+        ),
         Clause(
             "RGS-2",
-            "The first draft that differs from the argmax ends the request: the argmax stands in its place, and "
-            "every later position keeps what was there.",
+            "The first draft token that differs from the argmax ends the request: its position receives the argmax, "
+            "and later positions keep their value.",
             _VLLM,
         ),
-        Clause("RGS-3", "The bonus token follows the last draft if and only if all drafts were accepted.", _VLLM),
-        Clause("RGS-4", "A request without drafts receives its bonus token alone, at position 0.", _VLLM),
-        Clause("RGS-5", "The row of a request that is not greedy keeps what was there.", _VLLM),
+        Clause(
+            "RGS-3",
+            "The bonus token follows the last draft token if and only if all draft tokens were accepted.",
+            _VLLM,
+        ),
+        Clause("RGS-4", "A request without draft tokens receives its bonus token alone, at position 0.", _VLLM),
+        Clause("RGS-5", "The row of a request that is not greedy keeps its value.", _VLLM),
         Clause("RGS-6", "When is_greedy is None, every request is greedy.", _VLLM),
         Clause(
             "RGS-7",
-            "A placeholder draft, -1, is rejected like any other mismatch, and the argmax is emitted.",
+            "A padding token, -1, is rejected like any other mismatch, and the argmax is emitted.",
             "vllm#46533",
         ),
         Clause(
             "RGS-8",
-            "In synthetic mode a draft is accepted exactly when u < rates[position], strictly and whatever the "
-            "argmax; an accepted position receives the draft, a rejected one the argmax.",
+            "In synthetic mode a draft token is accepted exactly if u < rates[position], whatever the argmax; an "
+            "accepted position receives the draft token, a rejected one the argmax.",
             f"{_VLLM}; vllm#41035",
         ),
-        Clause("RGS-9", "In synthetic mode a negative draft is rejected and never emitted.", "vllm#46533"),
+        Clause("RGS-9", "In synthetic mode a negative draft token is rejected and never emitted.", "vllm#46533"),
         Clause(
             "RGS-10",
             "In synthetic mode u is compared in its own precision, never narrowed.",
@@ -105,7 +113,9 @@ CONTRACT = Contract(
             unreachable="callers allocate these tensors themselves, contiguous",
         ),
         Clause(
-            "RGS-13", "No draft tokens at all gives every greedy request its bonus token; no batch is a no-op.", _VLLM
+            "RGS-13",
+            "Without any draft token every greedy request receives its bonus token; an empty batch is a no-op.",
+            _VLLM,
         ),
         Clause("RGS-14", "Ids and counts of int32 and of int64 give the same tokens, in any mix.", _VLLM),
     ),

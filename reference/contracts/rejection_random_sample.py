@@ -1,4 +1,4 @@
-"""rejection_random_sample: verify the drafts of sampled requests by the ratio of target to draft probability."""
+"""rejection_random_sample: verify draft tokens of sampled requests by the ratio of target to draft probability."""
 
 from verispec.reference.contracts._model import (
     FLOATS,
@@ -19,11 +19,13 @@ _VLLM = "vllm 0.33.0 vllm.v1.sample.rejection_sampler.rejection_random_sample_ke
 CONTRACT = Contract(
     name="rejection_random_sample",
     family="flat",
-    summary="Accept drafts while p/q >= u, else emit the recovered token and stop; the bonus token after the last.",
+    summary=(
+        "Accept draft tokens while p/q >= u, else emit the recovered token and stop; the bonus token after the last."
+    ),
     axes={
         "B": "requests",
         "N": "draft tokens of all requests",
-        "K": "most draft tokens a request",
+        "K": "maximum number of draft tokens per request",
         "V": "vocabulary",
     },
     params=(
@@ -43,7 +45,7 @@ CONTRACT = Contract(
             production="int32",
             cumulative=Cumulative("N", "K"),
         ),
-        Tensor("draft_token_ids_ptr", ("N",), INTS, "draft tokens; -1 is a placeholder", production="int32"),
+        Tensor("draft_token_ids_ptr", ("N",), INTS, "draft tokens; -1 is a padding token", production="int32"),
         Tensor(
             "draft_probs_ptr",
             ("N", "V"),
@@ -54,17 +56,17 @@ CONTRACT = Contract(
             required_if="not NO_DRAFT_PROBS",
         ),
         Tensor("target_probs_ptr", ("N", "V"), PROBS, "p: the target's probabilities", production="float32"),
-        Tensor("bonus_token_ids_ptr", ("B", 1), INTS, "the token after the last draft", production="int32"),
-        Tensor("recovered_token_ids_ptr", ("N",), INTS, "the token in place of a rejected draft", production="int32"),
-        Tensor("uniform_probs_ptr", ("N",), FLOATS, "u: uniform numbers in [0, 1)", production="float64"),
+        Tensor("bonus_token_ids_ptr", ("B", 1), INTS, "the token after the last draft token", production="int32"),
+        Tensor("recovered_token_ids_ptr", ("N",), INTS, "replacement of a rejected draft token", production="int32"),
+        Tensor("uniform_probs_ptr", ("N",), FLOATS, "u: uniform samples in [0, 1)", production="float64"),
         Tensor("is_greedy_ptr", ("B",), ("bool",), "which requests are greedy", production="bool"),
-        Scalar("max_spec_len", int, "most draft tokens a request", axis="K", minimum=0),
+        Scalar("max_spec_len", int, "maximum number of draft tokens per request", axis="K", minimum=0),
         Scalar("vocab_size", int, "size of the vocabulary", axis="V", minimum=1),
         Tensor(
             "synthetic_conditional_rates_ptr",
             (">=K",),
             FLOATS,
-            "acceptance rate of each position given that the one before was accepted",
+            "acceptance rate of each position, given that the position before was accepted",
             production="float32",
             optional=True,
             required_if="SYNTHETIC_MODE",
@@ -75,36 +77,40 @@ CONTRACT = Contract(
     clauses=(
         Clause(
             "RRS-1",
-            "A draft token is accepted exactly when q > 0 and p/q >= u, equality included, with p and q of its own "
-            "row; the quotient may be rounded to float32, but no coarser.",
+            "A draft token is accepted exactly if q > 0 and p/q >= u, equality included, with p and q of its own "
+            "row; the quotient is rounded to float32 at most.",
             f"{_PAPER}; {_VLLM}",
         ),
         Clause("RRS-2", "Without draft probabilities q is 1 at the draft token.", f"{_PAPER}, one-hot q; {_VLLM}"),
         Clause(
             "RRS-3",
-            "The first rejected position receives the recovered token of that position and ends the request; every "
-            "later position keeps what was there.",
+            "The first rejected position receives its recovered token and ends the request; later positions keep "
+            "their value.",
             _PAPER,
         ),
-        Clause("RRS-4", "The bonus token follows the last draft if and only if all drafts were accepted.", _PAPER),
-        Clause("RRS-5", "A request without drafts receives its bonus token alone, at position 0.", _VLLM),
-        Clause("RRS-6", "The row of a greedy request keeps what was there.", _VLLM),
+        Clause(
+            "RRS-4",
+            "The bonus token follows the last draft token if and only if all draft tokens were accepted.",
+            _PAPER,
+        ),
+        Clause("RRS-5", "A request without draft tokens receives its bonus token alone, at position 0.", _VLLM),
+        Clause("RRS-6", "The row of a greedy request keeps its value.", _VLLM),
         Clause(
             "RRS-7",
-            "A negative draft token is rejected in every mode and never indexes.",
+            "A negative draft token is rejected in every mode and is never used as an index.",
             "vllm#46533; the scheduler pads drafts with -1",
         ),
         Clause(
             "RRS-8",
-            "A draft token of vocab_size or above is rejected in every mode and never indexes.",
-            "contract: no id that was not checked is an index",
+            "A draft token of vocab_size or above is rejected in every mode and is never used as an index.",
+            "contract: no unchecked id is an index",
             unreachable="drafters share the target's vocabulary, or map their own into it",
         ),
         Clause(
             "RRS-9",
             "A draft token with q = 0 is rejected, even at u = 0.",
             _VLLM,
-            unreachable="a drafter does not draw a token of probability 0",
+            unreachable="a drafter never samples a token of probability 0",
         ),
         Clause(
             "RRS-10",
@@ -120,8 +126,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "RRS-12",
-            "In synthetic mode a draft is accepted exactly when u < rates[position], strictly and whatever its "
-            "probabilities; NaN rejects.",
+            "In synthetic mode a draft token is accepted exactly if u < rates[position], whatever its probabilities; "
+            "NaN rejects.",
             f"{_VLLM}; vllm#41035",
         ),
         Clause(
@@ -137,11 +143,13 @@ CONTRACT = Contract(
             unreachable="callers assert that probabilities are contiguous",
         ),
         Clause(
-            "RRS-15", "Rows past 2^31 elements of the probabilities are found: offsets are 64 bits wide.", "vllm#47383"
+            "RRS-15",
+            "Rows past 2^31 elements of the probabilities are read correctly: offsets have 64 bits.",
+            "vllm#47383",
         ),
         Clause(
             "RRS-16",
-            "No draft tokens at all gives every sampled request its bonus token; no batch is a no-op.",
+            "Without any draft token every sampled request receives its bonus token; an empty batch is a no-op.",
             _VLLM,
         ),
         Clause("RRS-17", "Ids and counts of int32 and of int64 give the same tokens, in any mix.", _VLLM),

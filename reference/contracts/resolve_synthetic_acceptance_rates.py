@@ -1,4 +1,4 @@
-"""resolve_synthetic_acceptance_rates: the acceptance rates that a configuration of synthetic mode asks for."""
+"""resolve_synthetic_acceptance_rates: the acceptance rates of a synthetic-mode configuration."""
 
 from verispec.reference.contracts._model import Clause, Contract, Scalar, Symbol
 
@@ -7,7 +7,7 @@ _VLLM = "vllm 0.33.0 vllm.config.speculative.SpeculativeConfig._resolve_syntheti
 CONTRACT = Contract(
     name="resolve_synthetic_acceptance_rates",
     family="shared",
-    summary="Unconditional acceptance rates from a list of them or from a mean acceptance length, validated.",
+    summary="Return unconditional acceptance rates from a list or from a mean acceptance length, validated.",
     axes={"K": "drafted positions"},
     params=(
         Scalar("n", int, "drafted positions", axis="K", minimum=1),
@@ -16,13 +16,13 @@ CONTRACT = Contract(
     ),
     returns="n unconditional rates, list of float",
     clauses=(
-        Clause("RSA-1", "Valid rates are returned as they are, in a list of their own.", _VLLM),
+        Clause("RSA-1", "Valid rates are returned unchanged, in a new list.", _VLLM),
         Clause("RSA-2", "A valid length gives the rates of acceptance_length_to_rates.", _VLLM),
-        Clause("RSA-3", "Both of rates and length, or neither, is a ValueError.", _VLLM),
-        Clause("RSA-4", "Rates of another number than n are a ValueError.", _VLLM),
-        Clause("RSA-5", "A rate outside [0, 1], or NaN, is a ValueError.", _VLLM),
-        Clause("RSA-6", "A rate above the one before it is a ValueError.", _VLLM),
-        Clause("RSA-7", "A length outside [1, n + 1], or NaN, is a ValueError.", _VLLM),
+        Clause("RSA-3", "Passing both rates and length, or neither, raises ValueError.", _VLLM),
+        Clause("RSA-4", "A number of rates other than n raises ValueError.", _VLLM),
+        Clause("RSA-5", "A rate outside [0, 1], or NaN, raises ValueError.", _VLLM),
+        Clause("RSA-6", "A rate above the one before it raises ValueError.", _VLLM),
+        Clause("RSA-7", "A length outside [1, n + 1], or NaN, raises ValueError.", _VLLM),
     ),
     symbols=(
         Symbol("vllm", "vllm.config.speculative.SpeculativeConfig._resolve_synthetic_acceptance_rates", since="0.20.0"),

@@ -1,4 +1,4 @@
-"""sample_recovered_tokens: the token that stands in for a draft if it is rejected, for every draft position."""
+"""sample_recovered_tokens: sample the replacement of each draft token, for the case that it is rejected."""
 
 from verispec.reference.contracts._model import (
     FLOATS,
@@ -19,10 +19,18 @@ _VLLM = "vllm 0.33.0 vllm.v1.sample.rejection_sampler.sample_recovered_tokens_ke
 CONTRACT = Contract(
     name="sample_recovered_tokens",
     family="flat",
-    summary="Draw from norm(max(p - q, 0)) at every draft position, by the largest residual over exponential noise.",
+    summary="Sample from norm(max(p - q, 0)) at every draft position, by the largest residual over exponential noise.",
     axes={"B": "requests", "N": "draft tokens of all requests", "V": "vocabulary"},
     params=(
-        Tensor("output_token_ids_ptr", ("N",), INTS, "recovered tokens", role=Role.OUT, production="int32"),
+        Tensor(
+            "output_token_ids_ptr",
+            ("N",),
+            INTS,
+            "recovered tokens",
+            role=Role.OUT,
+            production="int32",
+            column=True,
+        ),
         Tensor(
             "cu_num_draft_tokens_ptr",
             ("B",),
@@ -31,7 +39,14 @@ CONTRACT = Contract(
             production="int32",
             cumulative=Cumulative("N"),
         ),
-        Tensor("draft_token_ids_ptr", ("N",), INTS, "draft tokens; -1 is a placeholder", production="int32"),
+        Tensor(
+            "draft_token_ids_ptr",
+            ("N",),
+            INTS,
+            "draft tokens; -1 is a padding token",
+            production="int32",
+            column=True,  # vLLM's own tests pass [N, 1]
+        ),
         Tensor(
             "draft_probs_ptr",
             ("N", "V"),
@@ -43,7 +58,11 @@ CONTRACT = Contract(
         ),
         Tensor("target_probs_ptr", ("N", "V"), PROBS, "p: the target's probabilities", production="float32"),
         Tensor(
-            "inv_q_ptr", ("B", "V"), FLOATS, "reciprocal of exponential noise, one row a request", production="float32"
+            "inv_q_ptr",
+            ("B", "V"),
+            FLOATS,
+            "reciprocal of exponential noise, one row per request",
+            production="float32",
         ),
         Scalar("vocab_size", int, "size of the vocabulary", axis="V", minimum=1),
         Scalar("BLOCK_SIZE", int, "tile of the vocabulary", flag=True, tuning=True, minimum=1),
@@ -63,11 +82,10 @@ CONTRACT = Contract(
             f"{_PAPER}, one-hot q; {_VLLM}",
         ),
         Clause("SRT-3", "Of equal scores the lowest id wins.", _VLLM),
-        Clause("SRT-4", "All positions of a request share its one row of noise, row b for request b.", _VLLM),
+        Clause("SRT-4", "All positions of a request share one row of noise, row b for request b.", _VLLM),
         Clause(
             "SRT-5",
-            "The token is always at least 0 and below vocab_size, whatever the vocabulary's size and whatever the rows "
-            "hold.",
+            "The token is at least 0 and below vocab_size, for every vocab_size and all contents of the rows.",
             "vllm#44744",
         ),
         Clause(
@@ -78,24 +96,24 @@ CONTRACT = Contract(
         ),
         Clause(
             "SRT-7",
-            "Without draft probabilities a draft token outside the vocabulary, such as -1, leaves nothing out and "
-            "never indexes.",
+            "Without draft probabilities a draft token outside the vocabulary, such as -1, excludes nothing and is "
+            "never used as an index.",
             f"vllm#46533; {_VLLM}",
         ),
         Clause(
             "SRT-8",
-            "An entry whose p or q is NaN never wins over a finite positive score, wherever it stands.",
+            "An entry whose p or q is NaN never wins over a finite positive score, at any position.",
             "vllm#41834",
             unreachable="probabilities come from a softmax of finite logits",
         ),
         Clause(
             "SRT-9",
-            "If no residual is positive, the token is the argmax of p * inv_q over the whole vocabulary, and 0 if no p "
-            "is positive either: rejected mass that rounding has lost must not become a token of probability 0.",
+            "If no residual is positive, the token is the argmax of p * inv_q over the whole vocabulary, and 0 if no "
+            "p is positive: rounding must not produce a token of probability 0.",
             "vllm#41834; sglang#22643",
             unreachable="p <= q everywhere and a rejection in one row is a matter of float32 rounding",
         ),
-        Clause("SRT-10", "A request without drafts writes nothing; no batch and no tokens is a no-op.", _VLLM),
+        Clause("SRT-10", "A request without draft tokens writes nothing; an empty batch is a no-op.", _VLLM),
         Clause(
             "SRT-11",
             "Row strides of probabilities and noise are honoured.",
@@ -108,7 +126,7 @@ CONTRACT = Contract(
             "contract: tensors, not pointers",
             unreachable="callers assert that probabilities are contiguous and allocate the noise",
         ),
-        Clause("SRT-13", "Rows past 2^31 elements are found: offsets are 64 bits wide.", "vllm#47383"),
+        Clause("SRT-13", "Rows past 2^31 elements are read correctly: offsets have 64 bits.", "vllm#47383"),
         Clause("SRT-14", "Ids and counts of int32 and of int64 give the same tokens, in any mix.", _VLLM),
         Clause(
             "SRT-15",
@@ -116,7 +134,7 @@ CONTRACT = Contract(
             "contract: no rounding beyond the input's",
             unreachable="callers compute probabilities in float32",
         ),
-        Clause("SRT-16", "Elements of the output past the last count keep what was there.", _VLLM),
+        Clause("SRT-16", "Elements of the output past the last count keep their value.", _VLLM),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.sample_recovered_tokens_kernel", since="0.18.1"),),
     law="With inv_q the reciprocal of unit exponential noise the token follows norm(max(p - q, 0)).",

@@ -1,4 +1,4 @@
-"""synthetic_rejection: accept drafts at a prescribed rate, whatever the models say."""
+"""synthetic_rejection: accept draft tokens at a prescribed rate, whatever the models compute."""
 
 from verispec.reference.contracts._model import FLOATS, INTS, Clause, Contract, Role, Symbol, Tensor
 from verispec.reference.contracts._request_state import AXES, REQUESTS, SAMPLED, SEED
@@ -9,7 +9,7 @@ _SYMBOL = "vllm.v1.worker.gpu.spec_decode.synthetic_rejection_sampler_utils._syn
 CONTRACT = Contract(
     name="synthetic_rejection",
     family="request_state",
-    summary="Accept drafts while u is below the step's rate; then the token that the target sampled there.",
+    summary="Accept draft tokens while u is below the step's rate; then emit the token that the target sampled there.",
     axes={name: AXES[name] for name in ("B", "L", "R", "K", "S")},
     params=(
         SAMPLED,
@@ -21,35 +21,36 @@ CONTRACT = Contract(
             "acceptance_rates",
             ("K",),
             FLOATS,
-            "acceptance rate of each step given that the one before was accepted",
+            "acceptance rate of each step, given that the step before was accepted",
             production="float32",
         ),
     ),
     clauses=(
         Clause(
             "SYN-1",
-            "A draft is accepted exactly when u < acceptance_rates[step], strictly, with u the acceptance number of "
-            "the "
-            "request's seed, the row's position and step; NaN rejects.",
+            "A draft token is accepted exactly if u < acceptance_rates[step], with u the acceptance sample of the "
+            "request's seed, position and step; NaN rejects.",
             f"{_KERNEL}; vllm#41035",
         ),
-        Clause("SYN-2", "The rates are conditional: the step before was accepted.", "vllm#40662"),
-        Clause("SYN-3", "The target's token stands at the first rejected position and ends the request.", _KERNEL),
-        Clause("SYN-4", "The bonus row's token follows the last draft if and only if all were accepted.", _KERNEL),
+        Clause("SYN-2", "The rates are conditional: given that the step before was accepted.", "vllm#40662"),
+        Clause("SYN-3", "The first rejected position receives the target's token and ends the request.", _KERNEL),
+        Clause(
+            "SYN-4", "The bonus row's token follows the last draft token if and only if all were accepted.", _KERNEL
+        ),
         Clause(
             "SYN-5",
-            "num_sampled counts the accepted drafts and one more; later positions keep what was there.",
+            "num_sampled is the number of accepted draft tokens plus one; later positions keep their value.",
             _KERNEL,
         ),
-        Clause("SYN-6", "A placeholder draft, below 0, is rejected and never emitted.", "vllm#46533"),
+        Clause("SYN-6", "A padding token, below 0, is rejected and never emitted.", "vllm#46533"),
         Clause(
             "SYN-7",
-            "A draft at a step that has no rate is rejected.",
-            "contract: no step that was not checked is an index",
+            "A draft token at a step without a rate is rejected.",
+            "contract: no unchecked step is an index",
         ),
         Clause("SYN-8", "A padding request, state -1, reads no state and writes nothing.", "vllm#47066"),
         Clause("SYN-9", "Strides are honoured.", "contract: tensors, not pointers"),
     ),
     symbols=(Symbol("vllm", _SYMBOL, since="0.19.1", until="0.22.0", rename={"draft_sampled": "input_ids"}),),
-    law="The number of accepted drafts exceeds i with probability rates[0] * ... * rates[i].",
+    law="The number of accepted draft tokens exceeds i with probability rates[0] * ... * rates[i].",
 )

@@ -1,4 +1,4 @@
-"""whole_sampler: logits and drafts of a batch in, the tokens of every request out."""
+"""whole_sampler: logits and draft tokens of a batch in, the tokens of every request out."""
 
 from verispec.reference.contracts._model import Clause, Contract, Symbol
 
@@ -8,71 +8,70 @@ _VLLM = "vllm 0.33.0 vllm.v1.sample.rejection_sampler.RejectionSampler"
 CONTRACT = Contract(
     name="whole_sampler",
     family="sampler",
-    summary="Verify the drafts of a mixed batch by each request's own sampling parameters, and emit its tokens.",
+    summary="Verify the draft tokens of a mixed batch by each request's own sampling parameters, and emit its tokens.",
     axes={"B": "requests", "N": "draft tokens of all requests", "V": "vocabulary"},
     params=(),
     clauses=(
         Clause(
             "WS-1",
-            "A greedy request emits the argmax of its own rows: drafts while they equal it, the argmax at the "
-            "first that does not, and the bonus row's argmax after the last.",
+            "A greedy request emits the argmax of its own rows: draft tokens while they match, the argmax at the first "
+            "mismatch, else the bonus row's argmax.",
             _VLLM,
         ),
         Clause(
             "WS-2",
-            "The tokens of a greedy or seeded request do not depend on what else is in the batch, nor on its "
-            "place in it.",
+            "The tokens of a greedy or seeded request do not depend on the rest of the batch, nor on its place in it.",
             "vllm#46533; design: requests are independent",
         ),
         Clause(
-            "WS-3", "The same seed gives the same tokens, and each request draws from its own generator.", "vllm#6034"
+            "WS-3", "The same seed gives the same tokens, and each request samples from its own generator.", "vllm#6034"
         ),
         Clause(
             "WS-4",
-            "Logits are divided by the request's own temperature, and a greedy request's by nothing.",
+            "Logits are divided by the request's own temperature; a greedy request's logits are not divided.",
             f"{_VLLM}; vllm#55005",
         ),
-        Clause("WS-5", "With top-k of 1 a sampled request emits what a greedy one would.", f"{_VLLM}; vllm#55005"),
+        Clause("WS-5", "With a top-k of 1 a sampled request emits the greedy tokens.", f"{_VLLM}; vllm#55005"),
         Clause(
             "WS-6",
-            "No token is emitted that the request's own top-k or top-p excludes; with draft probabilities and without.",
+            "No token is emitted that the request's own top-k or top-p excludes, with draft probabilities and without.",
             f"{_VLLM}; vllm#9834",
         ),
-        Clause("WS-7", "A request without drafts emits exactly one token.", _VLLM),
+        Clause("WS-7", "A request without draft tokens emits exactly one token.", _VLLM),
         Clause(
             "WS-8",
-            "A placeholder draft of -1 is rejected and never emitted; every token is a valid id.",
+            "A padding token of -1 is rejected and never emitted; every emitted token is a valid id.",
             "vllm#46533, vllm#44744",
         ),
         Clause(
             "WS-9",
-            "Given the random numbers that were drawn, the tokens are those of the rule: accept while p/q >= "
-            "u, else the argmax of the residual over the noise.",
+            "Given the random samples, the tokens follow the rule: accept while p/q >= u, else the argmax of the "
+            "residual over the noise.",
             _PAPER,
         ),
         Clause(
             "WS-10",
-            "Every emitted token follows the target's law under the request's temperature, top-k and top-p.",
+            "Every emitted token follows the target's distribution under the request's temperature, top-k and top-p.",
             f"{_PAPER}, theorem 1",
         ),
         Clause(
             "WS-11",
-            "A first draft drawn from q is accepted with probability sum(min(p, q)).",
+            "A first draft token sampled from q is accepted with probability sum(min(p, q)).",
             f"{_PAPER}, corollary 3.6",
         ),
         Clause(
             "WS-12",
-            "In synthetic mode position j is accepted, together with all before it, at the configured rate of "
-            "position j, for greedy and for sampled requests.",
+            "In synthetic mode position j and all before it are accepted at the configured rate of position j, for "
+            "greedy and sampled requests.",
             "vllm#41035",
         ),
         Clause(
             "WS-13",
-            "In synthetic mode rates of one accept every draft, and rates of zero accept none.",
+            "In synthetic mode rates of one accept every draft token, and rates of zero accept none.",
             f"{_VLLM}; vllm#41035",
         ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.RejectionSampler", since="0.8.0"),),
-    returns="the tokens of each request: accepted drafts, then one recovered or bonus token",
+    returns="tokens of each request: accepted draft tokens, then one recovered or bonus token",
     law="Every emitted token follows the target's distribution, whatever the draft's.",
 )

@@ -1,7 +1,7 @@
-// apply_top_k_top_p: keep the first k tokens of a row, then the first that hold p. Clauses TKP-*.
+// apply_top_k_top_p: keep the first k tokens of a row, then the first with probability p. Clauses TKP-*.
 //
-// Only as much of the order is made as the rules look at: the k first by selection, and of these, or of
-// the row, ever longer beginnings until they hold p. Masses are sums of doubles.
+// Sort only the part of the row that the limits need: select the first k, then sort growing prefixes of
+// them, or of the row, until they reach p. Probabilities are sums of doubles.
 
 #include <cmath>
 #include <limits>
@@ -47,7 +47,7 @@ class Row {
         select(i, ordered, kept_);
         std::sort(ids_.begin() + i, ids_.begin() + ordered, Order{*this});
       }
-      // Written so that a p of NaN keeps the first token alone.
+      // The comparison is false for NaN, so that a p of NaN keeps the first token alone.
       if (i > 0 && !(before < p * total)) {
         kept_ = i;
         return;
@@ -56,7 +56,7 @@ class Row {
     }
   }
 
-  // Whether each token is kept; minus infinity and NaN are not.
+  // Flags of the kept tokens; minus infinity and NaN are never kept.
   void write(std::vector<char>& is_kept) const {
     std::fill(is_kept.begin(), is_kept.end(), 0);
     for (int64_t i = 0; i < kept_; ++i) is_kept[ids_[i]] = logits_[ids_[i]] > kMinusInfinity;
@@ -70,7 +70,7 @@ class Row {
     }
   };
 
-  // Puts those of ids [begin, end) that come first in the order into [begin, middle).
+  // Move the ids of [begin, end) that come first in the order into [begin, middle).
   void select(int64_t begin, int64_t middle, int64_t end) {
     if (middle < end) std::nth_element(ids_.begin() + begin, ids_.begin() + middle, ids_.begin() + end, Order{*this});
   }

@@ -1,4 +1,4 @@
-// block_verification: accept the longest prefix of drafts that passes its test. Clauses BLK-*.
+// block_verification: accept the longest prefix of draft tokens that passes its test. Clauses BLK-*.
 
 #include "ops.h"
 #include "request_state.h"
@@ -6,7 +6,7 @@
 namespace verispec {
 namespace {
 
-// One draft row: its normalisers, and the joint ratio of the prefix that ends with its draft.
+// One draft row: its normalisers, and the joint ratio of the prefix that ends with its draft token.
 struct Step {
   double target_lse, draft_lse, log_ratio;
 };
@@ -35,7 +35,7 @@ void block_verification(const Tensor& sampled, const Tensor& num_accepted, const
         accepted.set(b, batch.accept_while_argmax(b, out, target));
         continue;
       }
-      // The prefix that ends before step i is judged when row i is read: its mass is a sum over that row.
+      // Test the prefix that ends before step i when row i is read, since its mass is a sum over that row.
       steps.clear();
       int64_t longest = 0;
       double ratio = 1, log_ratio = 0, u = 1;
@@ -57,7 +57,7 @@ void block_verification(const Tensor& sampled, const Tensor& num_accepted, const
         }
         const double rest = mass + 1 - ratio;
         if (i > 0 && u <= (rest > 0 ? mass / rest : 1.0)) longest = i;
-        // Zero stays zero, also where q is zero.
+        // Zero stays zero, even if q is zero.
         const bool is_zero = log_p == kLowest || log_ratio == kLowest;
         log_ratio = is_zero ? kLowest : std::min(log_ratio + log_p - log_q, 0.0);
         ratio = std::exp(log_ratio);

@@ -1,4 +1,4 @@
-// One body, compiled for several vector widths; the loader takes the widest that the processor has.
+// Compile one body for several vector widths; the loader selects the widest that the processor supports.
 
 #pragma once
 

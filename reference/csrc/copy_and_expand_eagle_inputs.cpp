@@ -1,4 +1,4 @@
-// copy_and_expand_eagle_inputs: the target's tokens become the drafter's. Clauses CEE-*.
+// copy_and_expand_eagle_inputs: turn the target's tokens into the drafter's. Clauses CEE-*.
 
 #include "ops.h"
 #include "tensor.h"
@@ -24,7 +24,7 @@ void copy_and_expand_eagle_inputs(const Tensor& target_token_ids, const Tensor& 
 
 #pragma omp parallel for schedule(static) if (total_input_tokens >= kParallelWork)
   for (int64_t b = 0; b < ends.size(); ++b) {
-    // 0 <= begin <= last < end <= total_input_tokens by the check; clamped all the same, since they index.
+    // The check ensures 0 <= begin <= last < end <= total_input_tokens. Clamp them anyway, since they are indices.
     const int64_t begin = std::clamp<int64_t>(starts.get(b), 0, total_input_tokens);
     const int64_t end = std::clamp<int64_t>(starts.get(b + 1), begin, total_input_tokens);
     if (begin == end) continue;

@@ -1,6 +1,6 @@
-// A decoder layer as Llama and its like have it (Touvron et al. 2023):
+// A decoder layer of the Llama architecture (Touvron et al. 2023):
 //
-//     h = residual + out(attention(qkv(norm(x))))        x is the residual, unless the caller made x of several inputs
+//     h = residual + out(attention(qkv(norm(x))))        x is the residual, unless the caller combined several inputs into x
 //     y = h + down(silu(gate(norm(h))) * up(norm(h)))
 
 #include <nanobind/nanobind.h>
@@ -19,7 +19,7 @@ using Scratch = std::unique_ptr<float[]>;
 Scratch make_scratch(int64_t rows, int64_t width) { return Scratch(new float[rows * width]); }
 
 struct DecoderLayer {
-  std::optional<RMSNorm> input_norm;  // none if the caller norms
+  std::optional<RMSNorm> input_norm;  // none if the caller normalises
   Linear qkv;
   std::optional<RMSNorm> query_norm, key_norm;  // of each head, where the model has them
   PagedAttention attention;

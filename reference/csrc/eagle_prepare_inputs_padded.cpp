@@ -1,4 +1,4 @@
-// eagle_prepare_inputs_padded: where the drafter samples from after a verification step. Clauses EPI-*.
+// eagle_prepare_inputs_padded: the row that the drafter samples from after verification. Clauses EPI-*.
 
 #include <limits>
 
@@ -13,7 +13,7 @@ void eagle_prepare_inputs_padded(const Tensor& cu_num_draft_tokens, const Tensor
                                  const Tensor& num_rejected_tokens, int64_t num_reqs) {
   const Integers valid(valid_sampled_tokens_count), starts(query_start_loc);
   const Integers indices(token_indices_to_sample), rejected(num_rejected_tokens);
-  // The sums are not indices here.
+  // The sums are not used as indices here.
   const Segments drafts(cu_num_draft_tokens, std::numeric_limits<int64_t>::max());
 
 #pragma omp parallel for schedule(static) if (num_reqs >= kParallelWork)

@@ -1,4 +1,4 @@
-// eagle_prepare_next_token_padded: the token that the drafter goes on from. Clauses ENT-*.
+// eagle_prepare_next_token_padded: the drafter's next input token. Clauses ENT-*.
 
 #include "ops.h"
 #include "tensor.h"

@@ -1,4 +1,4 @@
-// eagle_step_slot_mapping_metadata: advance every request by one drafted token. Clauses ESM-*.
+// eagle_step_slot_mapping_metadata: advance every request by one draft token. Clauses ESM-*.
 
 #include "ops.h"
 #include "tensor.h"
@@ -11,7 +11,7 @@ void eagle_step_slot_mapping_metadata(const Tensor& positions, const Tensor& blo
                                       const Tensor& out_clamped_positions, const Tensor& out_slot_mapping,
                                       int64_t block_size, int64_t max_model_len, int64_t n_blocks_per_req,
                                       int64_t pad_id, int64_t batch_size) {
-  // `clamped` may be the memory of `position`: each row is read before it is written.
+  // `clamped` may share the memory of `position`: read each row before writing it.
   const Integers position(positions), blocks(block_table), lengths(seq_lens);
   const Integers clamped(out_clamped_positions), slots(out_slot_mapping);
 

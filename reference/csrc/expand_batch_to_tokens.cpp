@@ -1,4 +1,4 @@
-// expand_batch_to_tokens: one value a request becomes one value a draft token. Clauses EXP-*.
+// expand_batch_to_tokens: repeat one value per request for each of its draft tokens. Clauses EXP-*.
 
 #include <cmath>
 #include <type_traits>
@@ -9,14 +9,14 @@
 namespace verispec {
 namespace {
 
-// Whether `value` is `wanted`, compared in the value's own type: a number that an integer type cannot
-// hold, such as 0.5, equals none of its values.
+// Return true if `value` equals `wanted` in the value's own type. A number that an integer type cannot
+// represent, such as 0.5, equals none of its values.
 template <class T>
 bool equals(T value, double wanted) {
   if constexpr (std::is_floating_point_v<T>) {
     return value == static_cast<T>(wanted);
   } else {
-    // The casts are defined: below 2^63 in magnitude, and whole.
+    // The casts are defined: `wanted` is whole and below 2^63 in magnitude.
     if (!(std::abs(wanted) < 0x1p63) || std::trunc(wanted) != wanted) return false;
     return static_cast<int64_t>(value) == static_cast<int64_t>(wanted);
   }

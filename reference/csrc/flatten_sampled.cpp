@@ -1,4 +1,4 @@
-// flatten_sampled: ragged rows of tokens, one after the other. Clauses FLS-*.
+// flatten_sampled: concatenate ragged rows of tokens. Clauses FLS-*.
 
 #include "ops.h"
 #include "tensor.h"

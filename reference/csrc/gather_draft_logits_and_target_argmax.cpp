@@ -1,4 +1,4 @@
-// gather_draft_logits_and_target_argmax: what verification reads, by target row. Clauses GDL-*.
+// gather_draft_logits_and_target_argmax: collect what verification reads, by target row. Clauses GDL-*.
 
 #include "ops.h"
 #include "request_state.h"

@@ -1,4 +1,4 @@
-// gumbel_sample: one token a row, and a drafter's logits kept for verification. Clauses GUM-*.
+// gumbel_sample: sample one token per row, and store a drafter's logits for verification. Clauses GUM-*.
 
 #include "ops.h"
 #include "request_state.h"
@@ -6,7 +6,7 @@
 namespace verispec {
 namespace {
 
-// To the nearest value, of two equally near ones to the even one; NaN stays NaN.
+// Round to nearest, ties to even; NaN stays NaN.
 uint16_t round_to_bfloat16(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -28,7 +28,7 @@ uint16_t round_to_float16(float value) {
   return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13));
 }
 
-// Stores a logit and returns what was stored.
+// Store a logit and return the stored value.
 double store(const Tensor& cache, int64_t state, int64_t step, int64_t token, double logit) {
   const float value = static_cast<float>(logit);
   if (cache.type == Type::float32) {

@@ -1,5 +1,5 @@
-// The parts of a decoder layer. No ops with contracts: models/compact.py calls them, for dense float32 tensors on the
-// CPU by their addresses, and keeps weights alive. Rows are tokens, one after the other.
+// Parts of a decoder layer, without contracts. Only models/fused_cpu.py calls them, with addresses of dense float32
+// CPU tensors, and it keeps the weights alive. Rows are tokens, in order.
 
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace verispec {
 
-// Each row divided by its root mean square, times a weight (Zhang and Sennrich 2019).
+// Divide each row by its root mean square and multiply by a weight (Zhang and Sennrich 2019).
 class RMSNorm {
  public:
   RMSNorm(uintptr_t weight, int64_t width, double epsilon);
 
-  // `out` may be `x`. Rows of `out` begin `stride` numbers apart.
+  // `out` may be `x`. Rows of `out` start `stride` floats apart.
   void operator()(float* out, const float* x, int64_t rows, int64_t stride) const;
   void operator()(float* out, const float* x, int64_t rows) const { (*this)(out, x, rows, width_); }
 
@@ -30,10 +30,10 @@ class RMSNorm {
 
 // x W^T + b, for all projections that read one input at once.
 //
-// Output columns are cut into panels of kPanel. A panel has the weights of its columns for the first input, then those
-// for the second, and so on, so that they are read in order; where columns end inside the last one, it is padded. If
-// gated, a panel's first half are columns of the gate and its second the same ones of the other projection, and there
-// is one output for both: silu(gate) * other (Shazeer 2020).
+// Output columns are cut into panels of kPanel. A panel stores the weights of its columns for the first input, then
+// for the second, and so on, so that they are read in order. The last panel is padded. If gated, a panel's first half
+// are columns of the gate and its second half the same columns of the other projection. Both give one output:
+// silu(gate) * other (Shazeer 2020).
 class Linear {
  public:
   static constexpr int64_t kPanel = 32;
@@ -53,10 +53,10 @@ class Linear {
   bool gated_;
 };
 
-// What a forward pass knows of its batch: the same for every layer.
+// The batch of a forward pass, the same for every layer.
 struct PagedBatch {
-  // `position` and `slot_mapping` are of each token; `query_start_loc`, with the end of the last, `seq_len` and the rows
-  // of `block_table` are of each request. Caches have `num_slots` slots; no other is touched, whatever the table says.
+  // `position` and `slot_mapping` have one entry per token. `query_start_loc` (with the end of the last request),
+  // `seq_len` and the rows of `block_table` have one per request. No slot outside `num_slots` is accessed.
   PagedBatch(uintptr_t position, uintptr_t slot_mapping, int64_t rows, uintptr_t query_start_loc, uintptr_t seq_len,
              int64_t requests, uintptr_t block_table, int64_t blocks, int64_t block_size, int64_t num_slots);
 
@@ -64,9 +64,9 @@ struct PagedBatch {
   int64_t requests() const { return static_cast<int64_t>(first_slot.size()) - 1; }
 
   std::vector<int64_t> positions;   // of each token
-  std::vector<int64_t> new_slots;   // where each token's keys and values go; nowhere if negative
-  std::vector<int64_t> first_row;   // of each request, and the end of the last
-  std::vector<int64_t> first_slot;  // in `slots`, of each request, and the end of the last
+  std::vector<int64_t> new_slots;   // slot of each token's keys and values; none if negative
+  std::vector<int64_t> first_row;   // per request, and the end of the last one
+  std::vector<int64_t> first_slot;  // in `slots`, per request, and the end of the last one
   std::vector<int64_t> slots;       // of every position of every sequence
 };
 
@@ -77,12 +77,12 @@ struct PagedAttention {
   const float *cosine, *sine;  // [num_positions, head_dim] of the rotary embedding
   int64_t num_positions;
 
-  // `qkv` has a token's query heads, key heads and value heads; `cache` a slot's key heads, then its value heads.
+  // A row of `qkv` is a token's query, key and value heads; a row of `cache` is a slot's key and value heads.
   void operator()(float* out, const float* qkv, const PagedBatch& batch, float* cache) const;
 };
 
-// e^x for x <= 0 within 2 units in the last place, in operations that become vector instructions: x = n ln 2 + r,
-// and e^r by its Taylor series. Below -87 the result would be subnormal; it stays at e^-87, which is as good as zero.
+// e^x for x <= 0 within 2 units in the last place, in operations that vectorise: x = n ln 2 + r, and e^r by its Taylor
+// series. Below -87 the result would be subnormal; return e^-87 instead, which is negligible.
 inline float exponential(float x) {
   constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   x = std::max(x, -87.0f);

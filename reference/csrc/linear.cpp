@@ -9,10 +9,10 @@ namespace verispec {
 namespace {
 
 constexpr int64_t kPanel = Linear::kPanel;
-constexpr int64_t kTile = 6;    // rows whose sums fit in registers beside each other
-constexpr int64_t kChunk = 48;  // rows that stay in a fast cache while a panel goes over them
+constexpr int64_t kTile = 6;    // rows whose sums fit in registers together
+constexpr int64_t kChunk = 48;  // rows that stay in a fast cache while a panel is applied to them
 
-// Multiply-adds are quick: of these there must be more before another thread pays.
+// Minimum multiply-adds per thread; they are cheap, so fewer do not pay for waking one.
 constexpr int64_t kParallelProducts = 32 * kParallelWork;
 
 // sums[row] = x[row] times the panel. The number of rows is known to the compiler, so that all sums stay in registers.
@@ -73,7 +73,7 @@ void Linear::operator()(float* out, const float* x, int64_t rows, const float* r
       const int64_t end = std::min(rows, (chunk + 1) * kChunk), columns = std::min(width, outputs_ - panel * width);
       float sums[kTile * kPanel];
       for (int64_t row = chunk * kChunk; row < end;) {
-        // Tiles of like size: seven rows are four and three, not six and one.
+        // Use tiles of similar size: seven rows are four and three, not six and one.
         const int64_t left = end - row, tiles = (left + kTile - 1) / kTile, tile = (left + tiles - 1) / tiles;
         multiply(sums, x + row * inputs_, panels_ + panel * kPanel * inputs_, inputs_, tile);
         for (const float* sum = sums; sum < sums + tile * kPanel; sum += kPanel, ++row) {

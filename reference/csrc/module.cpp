@@ -1,10 +1,10 @@
-// The extension module verispec.reference._csrc. Private: verispec.reference.cpu validates every call
-// and passes addresses, so nothing else may call these functions.
+// The extension module verispec.reference._csrc. It is private: verispec.reference.cpu validates every call
+// and passes addresses.
 
 #include "ops.h"
 
 NB_MODULE(_csrc, m) {
-  // Callables that live as long as the process are no leaks worth a report at every exit.
+  // The callables live as long as the process; do not report them as leaks at exit.
   nanobind::set_leak_warnings(false);
   m.doc() = "CPU kernels of the reference engine; call them through verispec.reference.cpu.";
   verispec::bind_apply_top_k_top_p(m);

@@ -1,5 +1,5 @@
-// One function an op, defined in the file of its name. Parameters are the contract's, in its order,
-// without those that only tune; each function is called without the GIL.
+// One function per op, defined in the file of its name. Parameters are the contract's, in its order,
+// without tuning parameters; each function is called without the GIL.
 
 #pragma once
 

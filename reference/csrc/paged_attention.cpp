@@ -12,7 +12,7 @@
 namespace verispec {
 namespace {
 
-// out = in, rotated: element d turns with element d + head_dim / 2.
+// out = in, rotated: elements d and d + head_dim / 2 rotate together.
 VERISPEC_CLONES void rotate(float* out, const float* in, const float* cosine, const float* sine, int64_t head_dim,
                             float scale) {
   const int64_t half = head_dim / 2;
@@ -24,10 +24,10 @@ VERISPEC_CLONES void rotate(float* out, const float* in, const float* cosine, co
   }
 }
 
-constexpr int64_t kKeys = 16;   // a block of keys or values that stays in a fast cache while queries go over it
-constexpr int64_t kTokens = 4;  // whose queries go over a block together
+constexpr int64_t kKeys = 16;   // block of keys or values that stays in a fast cache while queries read it
+constexpr int64_t kTokens = 4;  // tokens whose queries read a block together
 
-// The sum of 16 numbers by halves: one after the other they would wait for each other.
+// Sum 16 floats pairwise: a sequential sum would serialise the additions.
 [[gnu::always_inline]] inline float sum(const float (&lanes)[16]) {
   float eight[8], four[4];
 #pragma omp simd
@@ -37,7 +37,7 @@ constexpr int64_t kTokens = 4;  // whose queries go over a block together
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// scores[j] = query times key j; keys are `width` apart, in slots.
+// scores[j] = query times key j; keys are `width` floats apart, at the given slots.
 [[gnu::always_inline]] inline void score_body(float* scores, const float* query, const float* keys, int64_t width,
                                               const int64_t* slots, int64_t count, int64_t head_dim) {
   for (int64_t j = 0; j < count; ++j) {
@@ -53,7 +53,7 @@ constexpr int64_t kTokens = 4;  // whose queries go over a block together
   }
 }
 
-// The usual head sizes are known to the compiler, so that lanes stay in registers.
+// The compiler knows the usual head sizes, so that lanes stay in registers.
 VERISPEC_CLONES void score(float* scores, const float* query, const float* keys, int64_t width, const int64_t* slots,
                            int64_t count, int64_t head_dim) {
   switch (head_dim) {
@@ -66,7 +66,7 @@ VERISPEC_CLONES void score(float* scores, const float* query, const float* keys,
   }
 }
 
-// out += weights[j] * value j, for `vectors` times 16 columns, so few that their sums stay in registers.
+// out += weights[j] * value j for `vectors` times 16 columns, few enough that their sums stay in registers.
 template <int vectors>
 [[gnu::always_inline]] inline void mix_columns(float* out, const float* weights, const float* values, int64_t width,
                                                const int64_t* slots, int64_t count) {

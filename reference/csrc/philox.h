@@ -1,5 +1,5 @@
-// Philox4x32-10 (Salmon et al. 2011), and the numbers of draws made of it. The layout of key and
-// counter is the contract's: contracts/philox.py.
+// Philox4x32-10 (Salmon et al. 2011), and the random samples of draws. contracts/philox.py defines the layout
+// of key and counter.
 
 #pragma once
 
@@ -25,7 +25,7 @@ inline Words philox4x32(Words c, uint32_t k0, uint32_t k1) {
   return c;
 }
 
-// The numbers of one draw: of a request's seed, a position, a step and what they are for.
+// The random samples of one draw, given a request's seed, a position, a step and their purpose.
 class Numbers {
  public:
   Numbers(int64_t seed, int64_t pos, int64_t step, Draw draw)
@@ -35,12 +35,12 @@ class Numbers {
         pos0_(static_cast<uint32_t>(pos)),
         pos1_(static_cast<uint32_t>(static_cast<uint64_t>(pos) >> 32)) {}
 
-  // The words of lanes 4 * block to 4 * block + 3.
+  // Return the words of lanes 4 * block to 4 * block + 3.
   Words words(int64_t block) const {
     return philox4x32({static_cast<uint32_t>(block), tag_, pos0_, pos1_}, key0_, key1_);
   }
 
-  // The uniform number of lane 0, exact.
+  // Return the uniform sample of lane 0, exact.
   double uniform() const { return to_uniform(words(0)[0]); }
 
   static double to_uniform(uint32_t word) { return (word + 0.5) * 0x1p-32; }

@@ -1,4 +1,4 @@
-// probabilistic_rejection: accept drafts while log p > log u + log q. Clauses PRJ-*.
+// probabilistic_rejection: accept draft tokens while log p > log u + log q. Clauses PRJ-*.
 
 #include "ops.h"
 #include "request_state.h"

@@ -1,4 +1,4 @@
-// rejection_greedy_sample: verify the drafts of greedy requests by the target's argmax. Clauses RGS-*.
+// rejection_greedy_sample: verify draft tokens of greedy requests by the target's argmax. Clauses RGS-*.
 
 #include "ops.h"
 #include "tensor.h"
@@ -14,7 +14,7 @@ void rejection_greedy_sample(const Tensor& output_token_ids, const Tensor& cu_nu
   const Integers output(output_token_ids), drafts(draft_token_ids), argmax(target_argmax), bonus(bonus_token_ids);
   const Segments tokens(cu_num_draft_tokens, drafts.size());
 
-  // The comparison is made in double, which holds float32 exactly, and is false for NaN.
+  // Compare in double, which represents float32 exactly; the comparison is false for NaN.
   const auto accepts = [&](int64_t token, int64_t position) {
     const int64_t draft = drafts.get(token);
     if (!synthetic_mode) return draft == argmax.get(token);

@@ -1,4 +1,4 @@
-// rejection_random_sample: verify the drafts of sampled requests by the ratio p/q. Clauses RRS-*.
+// rejection_random_sample: verify draft tokens of sampled requests by the ratio p/q. Clauses RRS-*.
 
 #include "ops.h"
 #include "tensor.h"
@@ -19,7 +19,7 @@ void rejection_random_sample(const Tensor& output_token_ids, const Tensor& cu_nu
   const Flags greedy(is_greedy);
   const Segments tokens(cu_num_draft_tokens, drafts.size());
 
-  // Everything is widened to double, exactly, so that u keeps its precision. Every comparison with
+  // Widen everything to double, which is exact, so that u keeps its precision. Every comparison with
   // NaN is false and rejects.
   const auto accepts = [&](int64_t token, int64_t position) {
     const int64_t draft = drafts.get(token);

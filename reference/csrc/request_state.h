@@ -1,8 +1,8 @@
-// What the kernels of the request-state family share: rows of logits, their normalisers, the race.
+// Helpers shared by the kernels of the slot-indexed family: rows of logits, normalisers, the Gumbel-max argmax.
 //
-// All arithmetic is in double. NaN counts as minus infinity, so no maximum and no argmax depends on it.
-// States, steps and tokens are compared with the bounds before they index; a state that does not
-// exist is treated like padding.
+// All arithmetic is in double. NaN counts as minus infinity, so that no maximum and no argmax depends on it.
+// States, steps and tokens are compared with their bounds before they are used as indices. A missing state is
+// treated like padding.
 
 #pragma once
 
@@ -50,11 +50,11 @@ inline double logsumexp(const std::vector<double>& row) {
   return top + std::log(sum);
 }
 
-// log p; minus infinity in a row without any probability.
+// Return log p; minus infinity in a row without any probability.
 inline double log_prob(double logit, double normaliser) { return normaliser == kLowest ? kLowest : logit - normaliser; }
 
-// The argmax of weights + g over the tokens with weight, -1 when there is none. A token's Gumbel
-// number is computed only if it could win: the largest that there is, -log(-log(1 - 2^-33)), is 22.88.
+// Return the argmax of weights + g over the tokens with weight, -1 if there are none. Compute a token's Gumbel
+// sample only if the token can win: the largest possible sample, -log(-log(1 - 2^-33)), is 22.88.
 inline int64_t race(const std::vector<double>& weights, const Numbers& numbers) {
   constexpr double kLargestGumbel = 22.9;
   const int64_t size = static_cast<int64_t>(weights.size());
@@ -77,7 +77,7 @@ inline int64_t race(const std::vector<double>& weights, const Numbers& numbers) 
   return winner;
 }
 
-// The inputs of a batch, and what follows from them.
+// The inputs of a batch and values derived from them.
 struct Batch {
   const Tensor& target_logits;
   const std::optional<Tensor>& draft_logits;
@@ -91,7 +91,7 @@ struct Batch {
   int64_t size() const { return idx_mapping.size(); }
   int64_t first(int64_t b) const { return cu_num_logits.get(b); }
   int64_t drafts(int64_t b) const { return cu_num_logits.get(b + 1) - first(b) - 1; }
-  // The state of request b; -1 for padding and for a request without rows.
+  // Return the state of request b; -1 for padding and for a request without rows.
   int64_t state(int64_t b) const {
     const int64_t state = idx_mapping.get(b);
     return state >= 0 && state < states && drafts(b) >= 0 ? state : -1;
@@ -103,7 +103,7 @@ struct Batch {
     return Numbers(seed.get(state), pos.get(row), step, Draw::accept).uniform();
   }
 
-  // The rule at temperature 0: writes the drafts, or the argmax at the first rejection; the number accepted.
+  // Store draft tokens while they are the argmax, else the argmax at the first rejection; return the number accepted.
   int64_t accept_while_argmax(int64_t b, const Integers& sampled, std::vector<double>& row) const {
     for (int64_t step = 0; step < drafts(b); ++step) {
       read_row(target_logits, first(b) + step, -1, vocabulary(), 1, row);

@@ -1,4 +1,4 @@
-// residual_resample: the token after the accepted drafts. Clauses RSR-*.
+// residual_resample: sample the token after the accepted draft tokens. Clauses RSR-*.
 
 #include "ops.h"
 #include "request_state.h"
@@ -6,7 +6,7 @@
 namespace verispec {
 namespace {
 
-// log(max(p - q, 0)) without cancellation where q is small; minus infinity where q >= p.
+// Return log(max(p - q, 0)) without cancellation for small q; minus infinity where q >= p.
 double log_residual(double log_p, double log_q) {
   return log_p > log_q ? log_p + std::log1p(-std::exp(log_q - log_p)) : kLowest;
 }

@@ -1,7 +1,7 @@
-// sample_recovered_tokens: the token that stands in for a rejected draft. Clauses SRT-*.
+// sample_recovered_tokens: sample the replacement of each draft token. Clauses SRT-*.
 //
-// One pass over the vocabulary, a tile at a time: the tile's largest score first, in a loop that the
-// compiler turns into vector instructions, and its place only if the score beats all tiles before.
+// One pass over the vocabulary, tile by tile. A loop that the compiler vectorises finds the tile's largest
+// score; only if it beats all earlier tiles does a second loop find its place.
 
 #include <limits>
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kTile = 1024;
 
-// Elements [begin, begin + count) of a row, as they lie if they are of type T and adjacent, else
-// widened into `buffer`.
+// Return elements [begin, begin + count) of a row: the row itself if they are of type T and adjacent, else
+// a widened copy in `buffer`.
 template <class T>
 const T* load(const Tensor& tensor, int64_t row, int64_t begin, int64_t count, T* buffer) {
   constexpr Type own = sizeof(T) == 8 ? Type::float64 : Type::float32;
@@ -24,8 +24,8 @@ const T* load(const Tensor& tensor, int64_t row, int64_t begin, int64_t count, T
   return buffer;
 }
 
-// Mass times noise, in the noise's precision; below every real score where there is no mass. The
-// test is false for NaN, which is therefore no mass.
+// Return mass times noise in the noise's precision, and a score below every real one without mass. The
+// test is false for NaN, so that NaN counts as no mass.
 template <class Noise>
 Noise score(float mass, Noise noise) {
   const Noise product = static_cast<Noise>(mass) * noise;
@@ -35,10 +35,10 @@ Noise score(float mass, Noise noise) {
 template <class Noise>
 struct Best {
   Noise score = -std::numeric_limits<Noise>::infinity();
-  int64_t token = -1;  // none has mass
+  int64_t token = -1;  // no token has mass
 };
 
-// Improves `best` by the tokens of [begin, end) in ascending order; of equal scores the first stays.
+// Update `best` with the tokens of [begin, end) in ascending order; the first of equal scores stays.
 // The mass of a token is p - q, or p without `draft`.
 template <class Noise>
 void search(const Tensor& target, const Tensor* draft, const Tensor& noise, int64_t row, int64_t request, int64_t begin,
@@ -74,7 +74,7 @@ int64_t recover(const Tensor& target, const Tensor* draft, const Tensor& noise, 
   if (draft) {
     search(target, draft, noise, row, request, 0, vocab_size, best);
   } else {
-    // Around the draft token; one that is no token is left out nowhere.
+    // Skip the draft token; a padding token skips nothing.
     const int64_t without = token >= 0 && token < vocab_size ? token : vocab_size;
     search<Noise>(target, nullptr, noise, row, request, 0, without, best);
     search<Noise>(target, nullptr, noise, row, request, without + 1, vocab_size, best);

@@ -1,4 +1,4 @@
-// synthetic_rejection: accept drafts by rate. Clauses SYN-*.
+// synthetic_rejection: accept draft tokens by rate. Clauses SYN-*.
 
 #include "ops.h"
 #include "philox.h"

@@ -1,9 +1,8 @@
-// Tensors as the kernels see them.
+// Tensor views of the kernels.
 //
-// The Python side (contracts/_check.py) has validated every call: types, ranks, shapes, that counts
-// rise from zero and stay in range, and that no output shares memory. Kernels rely on it. What it
-// cannot promise, since it does not look at every value, is that a token id, a position or a block
-// number is an index: no kernel uses one before it has compared it with the bounds.
+// The Python side (contracts/_check.py) validates every call: types, ranks, shapes, cumulative counts and
+// their range, and that no output shares memory. Kernels rely on it. It does not read every value: a kernel
+// compares each token id, position and block number with its bounds before using it as an index.
 
 #pragma once
 
@@ -24,7 +23,7 @@ namespace nb = nanobind;
 enum class Type : uint8_t { boolean, int32, int64, float32, float64, bfloat16, float16 };
 
 // A view of rank 1 to 3: address of the first element, sizes, and strides in elements, which may be
-// zero or negative. A rank of 1 is a single column. All offsets are 64 bits wide.
+// zero or negative. A rank of 1 is a single column. All offsets have 64 bits.
 struct Tensor {
   char* data = nullptr;
   Type type = Type::int32;
@@ -60,7 +59,7 @@ inline float widen_float16(uint16_t bits) {
   return value;
 }
 
-// Integers of either width, one at a time. The branch on the width is the same for a whole call.
+// Integers of either width, one at a time. The branch on the width never changes during a call.
 class Integers {
  public:
   explicit Integers(const Tensor& tensor) : t_(tensor) {}
@@ -119,8 +118,8 @@ class Flags {
   Tensor t_;
 };
 
-// The tokens of each request by an inclusive cumulative sum without a leading zero. Clamped to
-// [0, limit], so that counts changed by another thread after the check cannot lead outside.
+// The tokens of each request, from an inclusive cumulative sum without a leading zero. Clamp them to [0, limit],
+// so that counts that another thread changes after the check cannot lead outside.
 class Segments {
  public:
   Segments(const Tensor& cumulative, int64_t limit) : sums_(cumulative), limit_(limit) {}
@@ -136,7 +135,7 @@ class Segments {
   int64_t limit_;
 };
 
-// Elements of work below which waking other threads costs more than it gives.
+// Minimum elements of work for which waking other threads pays.
 constexpr int64_t kParallelWork = 1 << 16;
 
 }  // namespace verispec

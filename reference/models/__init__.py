@@ -1,8 +1,8 @@
 """Models of the reference engine: any causal model that transformers loads, and the Eagle3 head.
 
-Nothing here is written by hand but the head (`eagle3`): targets and draft models come from
-transformers' own classes, and what the head needs of a target's inner states is read by hooks (`auxiliary`). On the CPU
-their weights run in kernels of the reference where these compute the same (`compact`).
+Only the head (`eagle3`) is implemented here. Targets and draft models are transformers' own classes, and hooks read the
+target's inner states for the head (`auxiliary`). On the CPU, kernels of the reference run the weights of models that
+they reproduce (`fused_cpu`).
 """
 
 from .auxiliary import AuxiliaryStates, default_layers

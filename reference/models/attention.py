@@ -1,15 +1,15 @@
 """Paged attention for models of transformers: the attention function ``verispec_paged``.
 
-A model loaded with ``attn_implementation="verispec_paged"`` runs on the flattened tokens of a ragged
-batch, [1, T]: prefill chunks, single decode tokens and tokens with drafts behind them in any mixture.
-Pass ``paged=PagedBatch(...)`` to its forward call, and ``use_cache=False``; the function writes the new keys and
-values through the slot mapping, gathers those of each sequence through its block table, and
-lets every query see its own sequence up to its own position. transformers' masks are not used.
+A model loaded with ``attn_implementation="verispec_paged"`` runs on the flattened tokens of a ragged batch, [1, T]. The
+batch may mix prefill chunks, single decode tokens, and tokens with draft tokens. Pass ``paged=PagedBatch(...)`` and
+``use_cache=False`` to its forward call. The function writes new keys and values through the slot mapping and gathers
+those of each sequence through its block table. Every query sees its own sequence up to its own position. transformers'
+masks are not used.
 
-Requests with equally many queries form a group and are attended together, so no query is ever padding.
+Requests with the same number of queries form a group and are attended together, so that no query is padding.
 
-`PagedBatch.kernel` is the batch for the C++ kernel that does the same, for float32 models on the CPU that run without
-transformers' forward methods (`compact`).
+`PagedBatch.kernel` is the batch for the equivalent C++ kernel, which runs float32 models on the CPU without
+transformers' forward methods (`fused_cpu`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Group:
         self._masks: dict[tuple[int, int | None], torch.Tensor] = {}
 
     def mask(self, heads_per_kv: int, window: int | None, dtype: torch.dtype) -> torch.Tensor:
-        """Additive mask, [batch, 1, heads a key-value head * queries, keys]; made once, used by every layer."""
+        """Return the additive mask [batch, 1, heads per key-value head * queries, keys]; all layers share it."""
         made = self._masks.get((heads_per_kv, window))
         if made is None:
             keys = torch.arange(self.num_keys, device=self.slots.device)
@@ -60,18 +60,18 @@ class _Group:
 
 
 class PagedBatch:
-    """What one forward pass needs to know of its batch: where new keys go and which old ones each query sees.
+    """The batch of one forward pass: slots of the new keys, and the old keys that each query sees.
 
     Args:
-        cache: of the model that runs.
+        cache: KV cache of the model.
         slot_mapping: [T] int64 slot of each token; negative for padding.
         positions: [T] int64 position of each token in its sequence.
         block_table: [B, blocks] int32 blocks of each sequence.
         query_lens: tokens of each request in this pass.
-        query_start_loc: [B + 1] int32 first token of each request, and the end of the last.
-        seq_lens: [B] int32 tokens of each sequence after this pass; nothing behind them is read.
-        max_seq_lens: the same or an upper bound of it, known without asking the device.
-        block_size: tokens a block.
+        query_start_loc: [B + 1] int32 first token of each request, and the end of the last one.
+        seq_lens: [B] int32 tokens of each sequence after this pass; no later token is read.
+        max_seq_lens: `seq_lens` or upper bounds that the host knows without asking the device.
+        block_size: tokens per block.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class PagedBatch:
 
     @cached_property
     def write_slots(self) -> torch.Tensor:
-        """[T] slot of each token, padding in the null block."""
+        """[T] slot of each token; padding gets the null block."""
         return self._slot_mapping.clamp(min=0)
 
     @cached_property
     def groups(self) -> list[_Group]:
-        """The requests by number of queries."""
+        """The requests, grouped by number of queries."""
         starts = np.cumsum(self._query_lens) - self._query_lens
         groups = []
         for num_queries in np.unique(self._query_lens).tolist():
@@ -122,7 +122,7 @@ class PagedBatch:
 
     @cached_property
     def kernel(self) -> Any:
-        """The batch as C++ kernels know it; all of its tensors are contiguous and on the CPU."""
+        """The batch for C++ kernels; all its tensors are contiguous and on the CPU."""
         rows, (requests, blocks) = self._positions.shape[0], self._block_table.shape
         return kernel("PagedBatch")(
             _address(self._positions, torch.int64),
@@ -145,7 +145,7 @@ def _address(tensor: torch.Tensor, dtype: torch.dtype) -> int:
 
 
 def _visible_slots(block_table: torch.Tensor, seq_lens: torch.Tensor, num_keys: int, block_size: int) -> torch.Tensor:
-    """Return the slots of positions 0 to `num_keys` - 1, [batch * keys]; behind a sequence's end, the null block's."""
+    """Return the slots of positions 0 to `num_keys` - 1, [batch * keys]; past a sequence's end, the null block's."""
     positions = torch.arange(num_keys, device=block_table.device)
     slots = block_table[:, positions // block_size] * block_size + positions % block_size
     return torch.where(positions < seq_lens[:, None], slots, 0).view(-1)
@@ -165,7 +165,7 @@ def paged_attention(
     """Attend [1, heads, T, head size] queries to the paged cache; see the module docstring.
 
     Raises:
-        VerispecError: V-RUN-ATTENTION without `paged`, or for a variant of attention that is not softmax(q k^T) v.
+        VerispecError: V-RUN-ATTENTION without `paged`, or for an attention variant other than softmax(q k^T) v.
     """
     unknown = [name for name in _UNSUPPORTED if kwargs.get(name) is not None]
     if paged is None or unknown:
@@ -191,7 +191,7 @@ def paged_attention(
     for group in paged.groups:
         seen = stored.index_select(0, group.slots).view(group.batch, group.num_keys, 2, kv_heads, head_dim)
         seen_keys, seen_values = seen.permute(2, 0, 3, 1, 4)
-        # The query heads of one key-value head become queries of it, so that nothing is repeated.
+        # Treat the query heads of one key-value head as further queries, so that no key is repeated.
         rows = tokens if group.rows is None else tokens.index_select(0, group.rows)
         rows = rows.reshape(group.batch, group.num_queries, kv_heads, per_kv, head_dim).permute(0, 2, 3, 1, 4)
         mixed = scaled_dot_product_attention(

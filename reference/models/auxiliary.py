@@ -1,10 +1,10 @@
-"""Auxiliary hidden states: what an Eagle3 head reads from inside its target.
+"""Auxiliary hidden states: the inner states of a target that an Eagle3 head reads.
 
-Layer id i names the residual stream where it enters decoder layer i; id L, one past the last layer, names the
-stream that leaves the last layer, before the final norm. So id i is the output of layer i - 1, and id 0 the
-embeddings. (vLLM 0.33.0: ``eagle_aux_hidden_state_layer_ids``.)
+Layer id i names the residual stream at the entry of decoder layer i. Id L, one past the last layer, names the stream
+after the last layer, before the final norm. Id i is therefore the output of layer i - 1, and id 0 the embeddings. (vLLM
+0.33.0: ``eagle_aux_hidden_state_layer_ids``.)
 
-The states are caught by forward hooks, so a forward pass costs what it cost before and keeps nothing but these tensors.
+Forward hooks capture the states, so that a forward pass costs nothing extra and keeps only these tensors.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
     """Return the decoder layers of a Llama-like model (``model.model.layers``).
 
     Raises:
-        VerispecError: V-MODEL-AUX if the model has no such list: its inner states cannot be named.
+        VerispecError: V-MODEL-AUX if the model has no such list, so that its inner states have no names.
     """
     layers = getattr(getattr(model, "model", None), "layers", None)
     if not isinstance(layers, nn.ModuleList) or not len(layers):
         raise VerispecError(
             "V-MODEL-AUX",
-            f"{type(model).__name__} gives no auxiliary hidden states: expected decoder layers at model.layers",
+            f"{type(model).__name__} has no auxiliary hidden states: expected decoder layers at model.layers",
             cause="an Eagle3 head reads hidden states of inner layers of its target",
             hint="use a Llama-like or Qwen-like target, or another drafting method",
         )
@@ -37,7 +37,7 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 
 
 def default_layers(num_layers: int) -> tuple[int, int, int]:
-    """Return the layer ids of a head that names none: (2, n // 2, n - 3) (vLLM 0.33.0, ``LlamaForCausalLM``).
+    """Return the layer ids of a head whose configuration names none: (2, n // 2, n - 3) (vLLM 0.33.0, Llama).
 
     Raises:
         VerispecError: V-MODEL-AUX if the target is too shallow for three increasing ids.
@@ -53,13 +53,13 @@ def default_layers(num_layers: int) -> tuple[int, int, int]:
 
 
 class AuxiliaryStates:
-    """Catches the auxiliary hidden states of every forward pass of `model` until closed.
+    """Captures the auxiliary hidden states of every forward pass of `model` until closed.
 
-    Use it as a context manager or call `close`; `take` hands over the states of the latest pass.
+    Use it as a context manager or call `close`. `take` returns the states of the latest pass.
 
     Args:
         model: a Llama-like or Qwen-like model of transformers, or its `CompactModel`.
-        layers: layer ids in [0, L]; the states come back in this order.
+        layers: layer ids in [0, L]; the states are returned in this order.
 
     Raises:
         VerispecError: V-MODEL-AUX if the model has no decoder layers, or an id is outside [0, L].
@@ -72,7 +72,7 @@ class AuxiliaryStates:
             raise VerispecError(
                 "V-MODEL-AUX",
                 f"auxiliary layer ids {list(layers)} for a target of {len(decoder)} layers",
-                cause=f"outside [0, {len(decoder)}]: {outside}" if outside else "at least one id is needed",
+                cause=f"outside [0, {len(decoder)}]: {outside}" if outside else "give at least one id",
             )
         self.layers = tuple(layers)
         self._states: dict[int, torch.Tensor] = {}
@@ -92,19 +92,19 @@ class AuxiliaryStates:
         self._states[layer] = states
 
     def take(self) -> torch.Tensor:
-        """Return the states of the latest forward pass, [batch, tokens, len(layers) * H], and forget them.
+        """Return the states of the latest forward pass, [batch, tokens, len(layers) * H], and drop them.
 
         Raises:
             VerispecError: V-MODEL-AUX if the model did not run since the last call.
         """
         if not self._states:
-            raise VerispecError("V-MODEL-AUX", "no forward pass since the auxiliary states were last taken")
+            raise VerispecError("V-MODEL-AUX", "no forward pass since the last call of take")
         states = torch.cat([self._states[layer] for layer in self.layers], dim=-1)
         self._states.clear()
         return states
 
     def close(self) -> None:
-        """Remove the hooks; the model is as it was."""
+        """Remove the hooks from the model."""
         for handle in self._handles:
             handle.remove()
         self._states.clear()

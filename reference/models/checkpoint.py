@@ -1,4 +1,4 @@
-"""What a checkpoint folder holds, read with errors that say which file is at fault."""
+"""Files of a checkpoint folder, read with errors that name the wrong file."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from safetensors.torch import load_file
 from verispec.errors import VerispecError
 
 EAGLE3_ARCHITECTURES = frozenset({"LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "Eagle3Speculator"})
-"""Names under which Eagle3 heads are published; none of them is a model that can run alone."""
+"""Architecture names of published Eagle3 heads; none of them can run alone."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Return a checkpoint folder's ``config.json``.
 
     Raises:
-        VerispecError: V-MODEL-FOLDER if it is no checkpoint folder, V-MODEL-CONFIG if the file is no JSON object.
+        VerispecError: V-MODEL-FOLDER if it is not a checkpoint folder, V-MODEL-CONFIG if the file is not a JSON object.
     """
     path = folder / "config.json"
     if not path.is_file():
         raise VerispecError(
             "V-MODEL-FOLDER",
-            "no checkpoint folder: there is no config.json in it" if folder.is_dir() else "no such folder",
+            "not a checkpoint folder: it has no config.json" if folder.is_dir() else "no such folder",
             where=str(folder),
             hint="give a local folder in Hugging Face layout: config.json, *.safetensors, tokenizer.json",
         )
@@ -36,13 +36,13 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise VerispecError("V-MODEL-CONFIG", "config.json is not JSON", where=str(path), cause=str(error)) from error
     if not isinstance(config, dict):
         raise VerispecError(
-            "V-MODEL-CONFIG", f"config.json holds a {type(config).__name__}, not an object", where=str(path)
+            "V-MODEL-CONFIG", f"config.json contains a {type(config).__name__}, expected an object", where=str(path)
         )
     return config
 
 
 def is_eagle3(config: dict[str, Any]) -> bool:
-    """Whether a ``config.json`` describes an Eagle3 head, in either published format."""
+    """Return True if a ``config.json`` describes an Eagle3 head, in either published format."""
     architectures = set(config.get("architectures") or ())
     return config.get("speculators_model_type") == "eagle3" or bool(architectures & EAGLE3_ARCHITECTURES)
 

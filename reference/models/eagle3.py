@@ -1,18 +1,18 @@
 """The Eagle3 head: one decoder layer that drafts from its target's hidden states.
 
 Source: Li et al. 2025, "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",
-section 3; tensor names and config keys as in the SafeAILab checkpoints and vLLM 0.33.0's ``Eagle3LlamaForCausalLM``.
+section 3. Tensor names and config keys follow the SafeAILab checkpoints and vLLM 0.33.0's ``Eagle3LlamaForCausalLM``.
 
-One row of the head stands for one target position i. It gets the embedding e of token i + 1 and a hidden state h (at
-first `combine` of the target's auxiliary states of position i, then the head's own output for the row before) and
-predicts token i + 2:
+One row of the head stands for one target position i. It reads the embedding e of token i + 1 and a hidden state h, and
+predicts token i + 2. At first h is `combine` of the target's auxiliary states of position i, then the head's own output
+for the previous row:
 
-    x = h + attention([norm(e), norm(h)])          queries, keys and values are read from 2H numbers
+    x = h + attention([norm(e), norm(h)])          queries, keys and values read 2H numbers
     g = x + mlp(norm(x))                           g is the next row's h
     logits = lm_head(norm(g))                      over the draft vocabulary; target id = d + d2t[d]
 
-Attention goes through transformers' `ALL_ATTENTION_FUNCTIONS`, chosen by ``head.set_attn_implementation(name)``: the
-function registered there serves a paged cache to the target and to the head alike (`layer_idx` tells them apart).
+Attention uses transformers' `ALL_ATTENTION_FUNCTIONS`, selected by ``head.set_attn_implementation(name)``. The function
+registered there serves a paged cache to both target and head; `layer_idx` tells them apart.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ from .checkpoint import is_eagle3, read_config, read_tensors
 
 
 class Eagle3Config(LlamaConfig):
-    """The Llama configuration of the head's one layer, and what an Eagle3 head has besides.
+    """The Llama configuration of the head's one layer, plus the options of an Eagle3 head.
 
     Attributes:
         draft_vocab_size: size Vd of the vocabulary that the head predicts; `vocab_size` is the target's.
         target_hidden_size: width of the target's hidden states; the head's own is `hidden_size`.
-        eagle_aux_hidden_state_layer_ids: which target states it reads (see `auxiliary`); None means the default three.
-        norm_before_residual: whether the residual is h after its norm (speculators' default) or before (SafeAILab).
+        eagle_aux_hidden_state_layer_ids: target states that it reads (see `auxiliary`); None means the default three.
+        norm_before_residual: True if the residual is h after its norm (speculators' default), False if before
+            (SafeAILab).
     """
 
     draft_vocab_size: int | None = None
@@ -54,18 +55,22 @@ class Eagle3Config(LlamaConfig):
 
     @property
     def num_aux_states(self) -> int:
-        """How many target states `fc` reads."""
+        """The number of target states that `fc` reads."""
         return len(self.eagle_aux_hidden_state_layer_ids or (0, 0, 0))
 
     def aux_layers(self, num_target_layers: int) -> tuple[int, ...]:
-        """Return the layer ids that the head reads, for `AuxiliaryStates`; errors as `default_layers` says."""
+        """Return the layer ids that the head reads, for `AuxiliaryStates`.
+
+        Raises:
+            VerispecError: see `default_layers`.
+        """
         return tuple(self.eagle_aux_hidden_state_layer_ids or default_layers(num_target_layers))
 
 
 class Eagle3Attention(nn.Module):
-    """Llama attention whose queries, keys and values are read from 2H numbers.
+    """Llama attention whose queries, keys and values read 2H numbers.
 
-    Its attributes are those that transformers' attention functions expect of the module that calls them.
+    Transformers' attention functions read its attributes.
     """
 
     def __init__(self, config: Eagle3Config, layer_idx: int) -> None:
@@ -90,7 +95,7 @@ class Eagle3Attention(nn.Module):
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        """Map [B, S, 2H] to [B, S, H]; `kwargs` go to the attention function as they are."""
+        """Map [B, S, 2H] to [B, S, H]; `kwargs` are passed to the attention function."""
         batch, tokens, _ = x.shape
         query, key, value = (
             projection(x).view(batch, tokens, -1, self.head_dim).transpose(1, 2)
@@ -130,13 +135,13 @@ class Eagle3Layer(nn.Module):
 
 
 class Eagle3Head(nn.Module):
-    """The head as the module docstring describes it; shapes are [B, S, ...] with B sequences of S rows.
+    """The head of the module docstring; shapes are [B, S, ...] with B sequences of S rows.
 
     Args:
         config: see `Eagle3Config`.
         embed_tokens: the target's embedding, which the head shares; it sets the head's dtype and device.
-        layer_idx: by which a KV cache knows this layer; 0 suits a cache of the head's own, a cache shared with a
-            target of L layers wants L.
+        layer_idx: index of this layer in a KV cache: 0 for a cache of its own, L for the cache of a target with L
+            layers.
     """
 
     d2t: torch.Tensor
@@ -159,11 +164,11 @@ class Eagle3Head(nn.Module):
         self.set_attn_implementation("sdpa")
 
     def set_attn_implementation(self, name: str) -> None:
-        """Choose the attention function by its name in transformers' `ALL_ATTENTION_FUNCTIONS`."""
+        """Select the attention function by its name in transformers' `ALL_ATTENTION_FUNCTIONS`."""
         self.config._attn_implementation = name
 
     def combine(self, aux: torch.Tensor) -> torch.Tensor:
-        """Map auxiliary states, [B, S, 3H] as `AuxiliaryStates.take` gives them, to hidden states, [B, S, H]."""
+        """Map auxiliary states of `AuxiliaryStates.take`, [B, S, 3H], to hidden states, [B, S, H]."""
         hidden: torch.Tensor = self.fc(aux)
         return hidden
 
@@ -174,19 +179,19 @@ class Eagle3Head(nn.Module):
 
         Args:
             input_ids: [B, S] token ids of the target; the row of position i has token i + 1.
-            hidden: [B, S, H] from `combine`, or this method's second result for the row before.
+            hidden: [B, S, H] from `combine`, or this method's second result for the previous row.
             position_ids: [B, S] position i of each row.
-            **kwargs: `attention_mask`, `past_key_values`, and whatever else the attention function takes.
+            **kwargs: `attention_mask`, `past_key_values`, and further arguments of the attention function.
 
         Returns:
-            Normed hidden states for `logits`, and hidden states for the next row; each [B, S, H].
+            Normalised hidden states for `logits`, and hidden states for the next row; each [B, S, H].
         """
         embeds = self.embed_tokens(input_ids)
         hidden = self.midlayer(embeds, hidden, self.rotary_emb(embeds, position_ids), **kwargs)
         return self.norm(hidden), hidden
 
     def logits(self, normed: torch.Tensor) -> torch.Tensor:
-        """Map normed hidden states [..., H] to logits over the draft vocabulary, [..., Vd]."""
+        """Map normalised hidden states [..., H] to logits over the draft vocabulary, [..., Vd]."""
         logits: torch.Tensor = self.lm_head(normed)
         return logits
 
@@ -195,7 +200,7 @@ class Eagle3Head(nn.Module):
         return draft_ids + self.d2t[draft_ids]
 
     def target_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        """Spread draft logits [..., Vd] over the target's vocabulary, [..., V]; -inf for what cannot be drafted."""
+        """Map draft logits [..., Vd] to the target's vocabulary, [..., V]; tokens that cannot be drafted get -inf."""
         spread = logits.new_full((*logits.shape[:-1], self.config.vocab_size), float("-inf"))
         spread[..., self.t2d] = logits
         return spread
@@ -204,13 +209,13 @@ class Eagle3Head(nn.Module):
 def load_eagle3(folder: str | Path, target: PreTrainedModel, layer_idx: int = 0) -> Eagle3Head:
     """Load a head for `target`, in its dtype and on its device, in eval mode, without gradients.
 
-    Both published formats are read: SafeAILab's (flat config, ``midlayer.*``) and speculators'
+    Both published formats work: SafeAILab's (flat config, ``midlayer.*``) and speculators'
     (``transformer_layer_config``, ``layers.0.*``). Embeddings come from the target unless the checkpoint has its own.
 
     Raises:
-        VerispecError: V-MODEL-FOLDER, V-MODEL-CONFIG, V-MODEL-KIND if `folder` is no Eagle3 checkpoint; V-EAGLE3-OPTION
-            if it wants what this head has not; V-EAGLE3-TARGET if it was made for another target; V-EAGLE3-VOCAB if
-            d2t and t2d contradict; V-MODEL-WEIGHTS if tensors are missing, unknown or of another shape.
+        VerispecError: V-MODEL-FOLDER, V-MODEL-CONFIG or V-MODEL-KIND if `folder` is not an Eagle3 checkpoint;
+            V-EAGLE3-OPTION for an unsupported option; V-EAGLE3-TARGET if it belongs to another target; V-EAGLE3-VOCAB
+            if d2t and t2d contradict each other; V-MODEL-WEIGHTS if tensors are missing, unknown or of another shape.
     """
     folder = Path(folder)
     config = read_head_config(folder)
@@ -245,7 +250,7 @@ def load_eagle3(folder: str | Path, target: PreTrainedModel, layer_idx: int = 0)
     if absent or unknown:
         raise VerispecError(
             "V-MODEL-WEIGHTS",
-            f"tensors missing: {', '.join(absent) or 'none'}; not known: {', '.join(sorted(unknown)) or 'none'}",
+            f"tensors missing: {', '.join(absent) or 'none'}; unknown: {', '.join(sorted(unknown)) or 'none'}",
             where=str(folder),
         )
     _check_vocabulary(head, folder)
@@ -254,7 +259,11 @@ def load_eagle3(folder: str | Path, target: PreTrainedModel, layer_idx: int = 0)
 
 
 def read_head_config(folder: Path) -> Eagle3Config:
-    """Read a head's ``config.json`` in either format; errors as `load_eagle3` says."""
+    """Read a head's ``config.json`` in either format.
+
+    Raises:
+        VerispecError: see `load_eagle3`.
+    """
     raw = read_config(folder)
     if not is_eagle3(raw):
         raise VerispecError(
@@ -280,7 +289,7 @@ def read_head_config(folder: Path) -> Eagle3Config:
     if wanted:
         raise VerispecError(
             "V-EAGLE3-OPTION",
-            f"the head wants {wanted}",
+            f"the head needs {wanted}",
             where=str(folder / "config.json"),
             hint="only heads of one Llama layer without norms around fc are supported",
         )
@@ -293,7 +302,7 @@ _UNSUPPORTED = ("norm_before_fc", "fc_norm", "norm_output")
 
 
 def _t2d_of(d2t: torch.Tensor, vocab_size: int) -> torch.Tensor:
-    """Mark the target ids that a draft vocabulary has; ids outside are left to `_check_vocabulary`."""
+    """Mark the target ids of a draft vocabulary; `_check_vocabulary` reports ids outside."""
     ids = torch.arange(len(d2t)) + d2t
     t2d = torch.zeros(vocab_size, dtype=torch.bool)
     t2d[ids[(ids >= 0) & (ids < vocab_size)]] = True

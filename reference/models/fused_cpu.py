@@ -1,8 +1,8 @@
-"""A loaded model in few calls, on the CPU: small models spend their time between the matrix products.
+"""Fused CPU models: a loaded model in few C++ calls.
 
-`compact` takes the weights out of transformers' modules, whatever Llama-like or Qwen-like model these make up, and
-runs each decoder layer as one C++ kernel (``csrc/decoder_layer.cpp``). Nothing is taken on trust: the result is
-compared with the model's own forward call, and a model that computes anything else runs as transformers runs it.
+Small models spend their time between the matrix products. `compact` takes the weights from transformers' modules, for
+any Llama-like or Qwen-like model, and runs each decoder layer as one C++ kernel (``csrc/decoder_layer.cpp``). It then
+compares the result with the model's own forward call. If they differ, transformers runs the model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROBE_TOKENS = 12
 
 
 class CompactOutput(NamedTuple):
-    """What `CompactModel` returns: [1, rows, V] logits."""
+    """Output of `CompactModel`: [1, rows, V] logits."""
 
     logits: torch.Tensor
 
@@ -54,7 +54,7 @@ class _Linear:
 
 
 def _in_panels(stacks: list[torch.Tensor]) -> torch.Tensor:
-    """Cut equally long tensors into panels that have equally many rows of each, padded with zeros at the end."""
+    """Cut tensors of the same length into panels with the same number of rows of each, padded with zeros at the end."""
     height = _PANEL // len(stacks)
     padding = [0, 0] * (stacks[0].ndim - 1) + [0, -len(stacks[0]) % height]
     return torch.cat([nn.functional.pad(stack, padding).unflatten(0, (-1, height)) for stack in stacks], dim=1)
@@ -69,7 +69,7 @@ class _Norm:
         self.kernel = kernel("RMSNorm")(self._weight.data_ptr(), len(self._weight), epsilon)
 
     def __call__(self, x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Norm `x`; `out`, if given, is where to, and may be a part of longer rows."""
+        """Return the norm of `x`, written to `out` if given, which may be part of longer rows."""
         x, width = x.contiguous(), x.shape[-1]
         out = torch.empty_like(x) if out is None else out
         self.kernel(out.data_ptr(), x.data_ptr(), x.numel() // width, out.stride(-2))
@@ -77,7 +77,7 @@ class _Norm:
 
 
 class _Rotation:
-    """Cosines and sines of the rotary embedding at all positions, as the model's own module makes them."""
+    """Cosines and sines of the rotary embedding at all positions, computed by the model's own module."""
 
     def __init__(self, rotary: Any, positions: int) -> None:
         cosine, sine = rotary(torch.empty(0), torch.arange(positions)[None])
@@ -90,12 +90,12 @@ class _Rotation:
 
 
 class CompactLayer(nn.Module):
-    """A decoder layer; a module, so that auxiliary states can be watched here as in transformers' own layers.
+    """A decoder layer; it is a module, so that `AuxiliaryStates` can hook it like transformers' own layers.
 
-    `input_norm` belongs to the layer if what comes in is normed by it, and not by the caller.
+    `input_norm` is the norm of the layer's input, None if the caller normalises it.
 
     Raises:
-        AttributeError: for a layer that is not made up of the parts of a Llama-like one.
+        AttributeError: the layer lacks a part of a Llama-like layer.
     """
 
     def __init__(self, layer: Any, input_norm: Any, rotation: _Rotation) -> None:
@@ -116,7 +116,7 @@ class CompactLayer(nn.Module):
             "gate_up": _Linear(mlp.gate_proj, mlp.up_proj, gated=True),
             "down": _Linear(mlp.down_proj),
         }
-        self._alive = (norms, output_norm, parts, rotation)  # The kernel has their addresses.
+        self._alive = (norms, output_norm, parts, rotation)  # keep them alive: the kernel has their addresses
         self._kernel = kernel("DecoderLayer")(
             **dict(
                 zip(
@@ -135,7 +135,7 @@ class CompactLayer(nn.Module):
         )
 
     def forward(self, hidden: torch.Tensor, paged: PagedBatch, x: torch.Tensor | None = None) -> torch.Tensor:
-        """Map [1, T, H] to the same; attention reads `x` instead of `hidden` if it is given."""
+        """Map [1, T, H] to the same shape; attention reads `x` instead of `hidden` if it is given."""
         out = torch.empty_like(hidden)
         x = hidden if x is None else x
         cache = paged.cache.addresses[self._index]
@@ -144,10 +144,10 @@ class CompactLayer(nn.Module):
 
 
 class CompactModel(nn.Module):
-    """Stands for a causal model of transformers where a runner calls it: flattened tokens, [1, T], over paged caches.
+    """Replacement of a transformers causal model for runners: flattened tokens, [1, T], over paged caches.
 
     Raises:
-        AttributeError: for a model that is not made up of the parts of a Llama-like one.
+        AttributeError: the model lacks a part of a Llama-like model.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -166,6 +166,7 @@ class CompactModel(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, *, paged: PagedBatch, logits_to_keep: int | torch.Tensor = 0, **_: Any
     ) -> CompactOutput:
+        """Return the logits of the rows `logits_to_keep`, or of all rows for 0."""
         hidden = embedding(input_ids, self._embedding)
         for layer in self._layers:
             hidden = layer(hidden, paged)
@@ -175,7 +176,7 @@ class CompactModel(nn.Module):
 
 
 class CompactHead:
-    """Stands for an `Eagle3Head` where a proposer calls it; methods as there."""
+    """Replacement of an `Eagle3Head` for proposers, with the same methods."""
 
     def __init__(self, head: Eagle3Head) -> None:
         midlayer = head.midlayer
@@ -204,10 +205,10 @@ class CompactHead:
 
 
 def compact(model: PreTrainedModel) -> nn.Module:
-    """Return what to call instead of `model`, which must be set to paged attention; `model` itself where nothing can.
+    """Return the fused form of `model`, which must use paged attention, or `model` itself if there is none.
 
     Raises:
-        VerispecError: V-RUN-ATTENTION if the model's attention is none that the paged cache serves.
+        VerispecError: V-RUN-ATTENTION if the paged cache does not support the model's attention.
     """
     if model.dtype != torch.float32 or not _is_plain(model):
         return model
@@ -219,7 +220,7 @@ def compact(model: PreTrainedModel) -> nn.Module:
 
 
 def compact_head(head: Eagle3Head) -> CompactHead | Eagle3Head:
-    """Return what to call instead of `head`, which must be set to paged attention; `head` itself where nothing can."""
+    """Return the fused form of `head`, which must use paged attention, or `head` itself if there is none."""
     if head.fc.weight.dtype != torch.float32:
         return head
     try:
@@ -230,7 +231,10 @@ def compact_head(head: Eagle3Head) -> CompactHead | Eagle3Head:
 
 
 def _is_plain(model: PreTrainedModel) -> bool:
-    """Whether every query sees all earlier keys, and rotations depend on positions alone: no short probe can tell."""
+    """Return True if every query sees all earlier keys and rotations depend on positions alone.
+
+    A short probe cannot test either.
+    """
     windows = {getattr(module, "sliding_window", None) for module in (model.config, *model.modules())}
     kinds = set(getattr(model.config, "layer_types", None) or ())
     rope: Any = getattr(getattr(model, "model", None), "rotary_emb", None)
@@ -242,14 +246,17 @@ def _is_plain(model: PreTrainedModel) -> bool:
 
 
 def _same(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> bool:
-    """Other orders of summation differ by some 1e-6 of the largest number, other computations by more than 1e-3."""
+    """Return True if the results agree within 1e-5 of the largest number.
+
+    Another order of summation changes about 1e-6 of it, another computation more than 1e-3.
+    """
     return all(
         bool((one - other).abs().max() <= 1e-3 * other.abs().max()) for one, other in zip(ours, theirs, strict=True)
     )
 
 
 def _probe(forward: nn.Module, config: PretrainedConfig) -> tuple[torch.Tensor]:
-    """Logits of a few tokens."""
+    """Return the logits of a few tokens."""
     positions, paged = _probe_batch(config, config.num_hidden_layers)
     token_ids = _probe_tokens(config)
     with torch.inference_mode():
@@ -260,7 +267,7 @@ def _probe(forward: nn.Module, config: PretrainedConfig) -> tuple[torch.Tensor]:
 
 
 def _probe_head(forward: CompactHead | Eagle3Head, head: Eagle3Head) -> tuple[torch.Tensor, ...]:
-    """Combined states, logits and the hidden states for the next rows, of a few rows."""
+    """Return combined states, logits and the next rows' hidden states, of a few rows."""
     positions, paged = _probe_batch(head.config, 1 + head.midlayer.self_attn.layer_idx)
     aux = torch.linspace(-3, 3, _PROBE_TOKENS * head.fc.in_features).sin().view(1, _PROBE_TOKENS, -1)
     with torch.inference_mode():
@@ -274,7 +281,7 @@ def _probe_tokens(config: PretrainedConfig) -> torch.Tensor:
 
 
 def _probe_batch(config: PretrainedConfig, layers: int) -> tuple[torch.Tensor, PagedBatch]:
-    """The positions of the probe's tokens, and the batch of one request that they are."""
+    """Return the positions of the probe's tokens and their batch of one request."""
     cache = KVCache(config, layers, 2 * _PROBE_TOKENS, torch.float32, torch.device("cpu"))
     positions = torch.arange(_PROBE_TOKENS)
     starts = torch.tensor([0, _PROBE_TOKENS], dtype=torch.int32)

@@ -1,8 +1,8 @@
 """The paged KV cache of one model.
 
-A slot holds keys and values of one token; slot = block * block size + offset. Which block belongs to which sequence
-is said by block tables and decided elsewhere. Block 0 is the null block: it belongs to nobody, padding is written to it
-and masked reads land in it, so that no sequence's slots are ever touched on behalf of another.
+A slot stores keys and values of one token; slot = block * block size + offset. Block tables assign blocks to sequences.
+Block 0 is the null block: no sequence owns it. Padding is written to it and masked reads go to it, so that no
+sequence's slots are accessed for another.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ PAD_SLOT = -1
 class KVCache:
     """Keys and values of one model, by layer and slot.
 
-    Several models (a target and its drafter) have caches of their own under the same block tables.
+    A target and its drafter have separate caches under the same block tables.
 
     Args:
-        config: of the model, for its key-value heads and head size.
-        num_layers: layers with attention, known by their `layer_idx`.
+        config: configuration of the model, for its key-value heads and head size.
+        num_layers: layers with attention, numbered by their `layer_idx`.
         num_slots: blocks times block size.
 
     Attributes:
-        layers: one [slots, 2 * key-value heads * head size] tensor a layer: a token's keys, then its values.
-        addresses: of the first element of each, for kernels.
+        layers: one [slots, 2 * key-value heads * head size] tensor per layer: a token's keys, then its values.
+        addresses: address of the first element of each layer, for kernels.
         num_slots: slots of every layer.
     """
 
@@ -41,6 +41,6 @@ class KVCache:
         self.num_slots = num_slots
 
     def poison(self, slots: torch.Tensor) -> None:
-        """Fill `slots` with NaN, so that whoever reads them is found out."""
+        """Fill `slots` with NaN, so that a read of them shows."""
         for layer in self.layers:
             layer[slots] = float("nan")

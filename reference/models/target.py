@@ -18,12 +18,11 @@ def load_target(
 ) -> PreTrainedModel:
     """Load a causal language model for inference: on `device`, in `dtype`, in eval mode, without gradients.
 
-    Draft models are loaded by the same call; a checkpoint does not know which of the two it is.
+    It also loads draft models. Transformers alone would fill a missing weight with random numbers and continue.
 
     Raises:
-        VerispecError: V-MODEL-FOLDER, V-MODEL-CONFIG if `folder` is no checkpoint; V-MODEL-KIND if it is an Eagle3 head
-            or no causal model; V-MODEL-WEIGHTS if a weight is missing, has another shape, or cannot be read.
-            (transformers alone would fill a missing weight with random numbers and go on.)
+        VerispecError: V-MODEL-FOLDER or V-MODEL-CONFIG if `folder` is not a checkpoint; V-MODEL-KIND if it is an Eagle3
+            head or not a causal model; V-MODEL-WEIGHTS if a weight is missing, has another shape, or cannot be read.
     """
     folder = Path(folder)
     if is_eagle3(read_config(folder)):
@@ -41,7 +40,7 @@ def load_target(
         raise VerispecError("V-MODEL-WEIGHTS", "weights cannot be read", where=str(folder), cause=str(error)) from error
     except (ValueError, KeyError) as error:
         raise VerispecError(
-            "V-MODEL-KIND", "transformers knows no causal model for it", where=str(folder), cause=str(error)
+            "V-MODEL-KIND", "transformers has no causal model for it", where=str(folder), cause=str(error)
         ) from error
     absent = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
     if absent:
@@ -59,7 +58,7 @@ def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a checkpoint folder.
 
     Raises:
-        VerispecError: V-MODEL-FOLDER if `folder` is no checkpoint, V-MODEL-TOKENIZER if it has no tokenizer.
+        VerispecError: V-MODEL-FOLDER if `folder` is not a checkpoint, V-MODEL-TOKENIZER if it has no tokenizer.
     """
     folder = Path(folder)
     read_config(folder)

@@ -1,4 +1,4 @@
-"""What the oracles of the request-state family share."""
+"""Helpers shared by the oracles of the slot-indexed family."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Array = np.ndarray[Any, Any]
 
 
 def clean(logits: Array) -> Array:
-    """Logits in float64, NaN as minus infinity."""
+    """Return the logits in float64, with NaN replaced by minus infinity."""
     wide = np.asarray(logits, dtype=np.float64)
     return np.where(np.isnan(wide), -np.inf, wide)
 
 
 def logsumexp(logits: Array) -> float:
-    """log(sum(exp(logits))), minus infinity for a row without any probability."""
+    """Return log(sum(exp(logits))), minus infinity for a row without any probability."""
     top = logits.max()
     if top == -np.inf:
         return -np.inf
@@ -28,7 +28,7 @@ def logsumexp(logits: Array) -> float:
 
 
 def log_prob(logits: Array, normaliser: float) -> Array:
-    """log p of every entry; minus infinity everywhere in a row without any probability."""
+    """Return log p of every entry, minus infinity everywhere in a row without any probability."""
     if normaliser == -np.inf:
         return np.full(len(logits), -np.inf)
     return logits - normaliser
@@ -36,7 +36,7 @@ def log_prob(logits: Array, normaliser: float) -> Array:
 
 @dataclass
 class Step:
-    """One draft row of a request: the draft and the two distributions, over the shared vocabulary."""
+    """One draft row of a request: the draft token and both distributions over the shared vocabulary."""
 
     draft: int
     is_valid: bool
@@ -49,17 +49,19 @@ class Step:
 
     @property
     def p_draft(self) -> float:
+        """log p of the draft token."""
         return float(self.log_p[self.draft]) if self.is_valid else -np.inf
 
     @property
     def q_draft(self) -> float:
+        """log q of the draft token."""
         if self.log_q is None:
             return 0.0
         return float(self.log_q[self.draft]) if self.is_valid else -np.inf
 
 
 def request_rows(cu_num_logits: Array, idx_mapping: Array) -> list[tuple[int, int, int, int]]:
-    """(request, state, first row, drafts) of every request that is not padding."""
+    """Return (request, state, first row, number of draft tokens) of every request that is not padding."""
     rows = []
     for b, state in enumerate(idx_mapping):
         if state >= 0:
@@ -69,7 +71,7 @@ def request_rows(cu_num_logits: Array, idx_mapping: Array) -> list[tuple[int, in
 
 
 def shared_vocabulary(target_logits: Array, draft_logits: Array | None) -> int:
-    """How many ids target and draft share."""
+    """Return the number of ids that target and draft share."""
     shared = target_logits.shape[1] if draft_logits is None else min(target_logits.shape[1], draft_logits.shape[2])
     return int(shared)
 
@@ -84,7 +86,7 @@ def verified_requests(
     temperature: Array,
     seed: Array,
 ) -> Iterator[tuple[int, int, list[Step]]]:
-    """(request, state, draft rows) of every request that is not padding, read as the contracts say."""
+    """Yield (request, state, draft rows) of every request that is not padding."""
     vocabulary = shared_vocabulary(target_logits, draft_logits)
     for b, state, first, drafts in request_rows(cu_num_logits, idx_mapping):
         scale = float(temperature[state])
@@ -115,7 +117,7 @@ def verified_requests(
 
 
 def accept_while_argmax(steps: list[Step], sampled_row: Array) -> int:
-    """The rule at temperature 0: writes the drafts, or the argmax at the first rejection; the number accepted."""
+    """Store draft tokens while they equal the argmax, else the argmax once; return the number accepted."""
     for i, step in enumerate(steps):
         sampled_row[i] = step.argmax
         if step.draft != step.argmax:

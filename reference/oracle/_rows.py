@@ -1,4 +1,4 @@
-"""What several oracles say in the same words."""
+"""Helpers shared by several oracles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Array = np.ndarray[Any, Any]
 
 
 def draft_rows(cu_num_draft_tokens: Array) -> Iterator[tuple[int, int, int]]:
-    """Request, its first draft token and the end of its draft tokens, from an inclusive cumulative sum."""
+    """Yield (request, first draft token, end of its draft tokens) from an inclusive cumulative sum."""
     start = 0
     for b, end in enumerate(cu_num_draft_tokens):
         yield b, start, int(end)

@@ -12,12 +12,12 @@ Array = np.ndarray[Any, Any]
 
 
 def order(row: Array) -> Array:
-    """The ids of a row, the larger logit first, of equal logits the lower id first."""
+    """Return the ids of a row by decreasing logit, and by increasing id for equal logits."""
     return np.argsort(-clean(row), kind="stable")
 
 
 def probabilities_before(ordered: Array) -> Array:
-    """For each logit of an ordered row the probability of those before it."""
+    """Return, for each logit of an ordered row, the probability of the logits before it."""
     if ordered[0] == np.inf:
         weights = (ordered == np.inf).astype(np.float64)
     elif ordered[0] == -np.inf:

@@ -12,12 +12,12 @@ Array = np.ndarray[Any, Any]
 
 
 def log_joint_ratios(steps: list[Step]) -> list[float]:
-    """log r[i] after each draft up to the first placeholder (Sun et al. 2024, equation 4)."""
+    """Return log r[i] after each draft token up to the first padding token (Sun et al. 2024, equation 4)."""
     ratios, log_r = [], 0.0
     for step in steps:
         if not step.is_valid:
             break
-        # Zero stays zero, also where q is zero.
+        # Zero stays zero, even if q is zero.
         is_zero = -np.inf in (log_r, step.p_draft)
         log_r = -np.inf if is_zero else min(log_r + step.p_draft - step.q_draft, 0.0)
         ratios.append(log_r)
@@ -25,7 +25,7 @@ def log_joint_ratios(steps: list[Step]) -> list[float]:
 
 
 def threshold(ratio: float, following: Step | None) -> float:
-    """h of a prefix with joint ratio `ratio`, followed by the row `following` or by nothing."""
+    """Return h of a prefix with joint ratio `ratio`; `following` is the next row, None at the end of the block."""
     if following is None:
         return ratio
     p = np.exp(following.log_p)

@@ -31,7 +31,7 @@ def copy_and_expand_eagle_inputs(
     dropped = 1 if shift_input_ids else 0
     for b in range(len(query_end_loc_ptr)):
         start, end, last = int(query_start_loc_ptr[b]), int(query_start_loc_ptr[b + 1]), int(query_end_loc_ptr[b])
-        # What the request's slots hold, in order: (token, is it a new token, mask, rejected).
+        # The request's slots in order: (token, is new token, is mask token, is rejected).
         slots = [(target_token_ids_ptr[i], False, False, False) for i in range(start + dropped, last + 1)]
         slots += [(next_token_ids_ptr[b], True, False, False)]
         slots += [(parallel_drafting_token_id, True, True, False)] * (num_padding_slots_per_request - 1)

@@ -15,7 +15,7 @@ def expand_batch_to_tokens(
     MAX_NUM_TOKENS: int,
 ) -> dict[str, Array]:
     output = output_ptr.copy()
-    # Floats compare in their dtype; integers exactly, so 0.5 or NaN equals none of them.
+    # Floats compare in their dtype, integers exactly. 0.5 and NaN therefore equal no integer.
     wanted = output.dtype.type(replace_from) if output.dtype.kind == "f" else replace_from
     for b, start, end in draft_rows(cu_num_tokens_ptr):
         value = input_ptr[b].item()

@@ -25,7 +25,7 @@ def scores(
     logits_cache: Array | None = None,
     logits_cache_col: Array | None = None,
 ) -> Array:
-    """The float64 score of every token of row `t`; the token is the argmax."""
+    """Return the float64 score of every token of row `t`; the sampled token is the argmax."""
     state = int(expanded_idx_mapping[t])
     scale = float(temperature[state])
     row = logits[t] if logits_cache is None else logits[t].astype(logits_cache.dtype)

@@ -1,4 +1,4 @@
-"""Oracle of philox: Philox4x32-10, and which number belongs to which draw (see the contract)."""
+"""Oracle of philox: Philox4x32-10, and the words of each draw (see the contract)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORD = 0xFFFFFFFF
 
 
 class Draw(IntEnum):
-    """What a random number is for."""
+    """Purpose of a random sample."""
 
     TARGET = 0
     DRAFT = 1
@@ -24,7 +24,7 @@ class Draw(IntEnum):
 
 
 def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Four random words of a counter and a key (Salmon et al. 2011, figure 2)."""
+    """Return four random words from a counter and a key (Salmon et al. 2011, figure 2)."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
@@ -37,18 +37,18 @@ def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tupl
 
 
 def word(seed: int, pos: int, step: int, draw: Draw, lane: int = 0) -> int:
-    """The random word of one lane of a draw."""
+    """Return the random word of one lane of a draw."""
     counter = (lane // 4, (step << 8 | draw) & WORD, pos & WORD, (pos >> 32) & WORD)
     return philox4x32(counter, (seed & WORD, (seed >> 32) & WORD))[lane % 4]
 
 
 def uniform(seed: int, pos: int, step: int, draw: Draw, lane: int = 0) -> float:
-    """The uniform number of one lane of a draw, exact: above 0, below 1."""
+    """Return the uniform sample of one lane of a draw, exact, above 0 and below 1."""
     return (word(seed, pos, step, draw, lane) + 0.5) * 2.0**-32
 
 
 def gumbel(seed: int, pos: int, step: int, draw: Draw, lanes: int) -> Array:
-    """One Gumbel number a lane: g = -log(-log(1 - u))."""
+    """Return one Gumbel sample per lane: g = -log(-log(1 - u))."""
     words = np.empty(4 * -(-lanes // 4), dtype=np.float64)
     key = (seed & WORD, (seed >> 32) & WORD)
     for block in range(len(words) // 4):

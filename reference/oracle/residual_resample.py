@@ -60,7 +60,7 @@ def residual_resample(
 
 
 def log_residual(log_p: Array, log_q: Array) -> Array:
-    """log(max(p - q, 0)) as log p + log1p(-q/p), minus infinity where q >= p."""
+    """Return log(max(p - q, 0)) as log p + log1p(-q/p), minus infinity where q >= p."""
     out = np.full(len(log_p), -np.inf)
     for x in range(len(log_p)):
         if log_p[x] > log_q[x]:

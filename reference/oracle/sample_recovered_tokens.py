@@ -1,7 +1,7 @@
 """Oracle of sample_recovered_tokens: the contract's clauses, executed.
 
-Difference and product are rounded as the contract says (float32, then the precision of the noise),
-because the choice between near-equal scores is part of it.
+The contract states the rounding of difference and product (float32, then the noise's precision), since it decides
+between near-equal scores.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def sample_recovered_tokens(
 
 
 def largest(mass: Array, inv_q: Array) -> int | None:
-    """The lowest id with the largest mass * inv_q among those of positive mass; None when there is none."""
+    """Return the lowest id with the largest mass * inv_q among entries of positive mass, None if there is none."""
     with np.errstate(over="ignore", invalid="ignore"):
         scores = np.where(mass > 0, mass.astype(inv_q.dtype) * inv_q, -np.inf)
     winner = int(np.argmax(np.nan_to_num(scores, nan=-np.inf, posinf=np.inf, neginf=-np.inf)))

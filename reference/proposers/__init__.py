@@ -1,1 +1,1 @@
-"""Proposers: where drafts come from. Each answers the small protocol in `protocol`."""
+"""Proposers: sources of draft tokens. Each implements the protocol in `protocol`."""

@@ -1,9 +1,9 @@
-"""Drafting by a model, one token after the other, for a whole padded batch.
+"""Autoregressive drafting by a model, one token at a time, for a whole padded batch.
 
-The first pass of a step feeds the drafter everything that the target just computed, rejected drafts included,
-so that the batch keeps its shape and nothing waits for the number of accepted tokens: rejected places are masked, their
-keys go to the null block. It ends at the token that the target sampled and yields the first draft. Every further
-pass adds one token a request.
+The first pass of a step reads all tokens that the target just computed, rejected ones included. The batch keeps its
+shape, and nothing waits for the number of accepted tokens. Rejected tokens are masked, and their keys go to the null
+block. The pass ends at the token that the target sampled and yields the first draft token. Every further pass adds one
+token per request.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .protocol import Drafts, VerifiedStep
 
 
 class ChainProposer(ABC):
-    """What drafting by a model has in common, whatever the model.
+    """Base class of autoregressive drafters.
 
     Args:
         cache: the drafter's own KV cache, under the target's block tables.
-        num_drafts: K.
-        block_size: tokens a block.
-        max_model_len: most tokens of a sequence.
-        vocab_size: of the target.
-        shift: whether the row of position i reads token i + 1 (a head on top of the target) or token i (a model of its
-            own, which gets one row more).
+        num_drafts: K, draft tokens per step.
+        block_size: tokens per block.
+        max_model_len: maximum number of tokens per sequence.
+        vocab_size: vocabulary size of the target.
+        shift: True if the row of position i reads token i + 1, as a head on top of the target does. False if it reads
+            token i, as a separate model does, which gets one more row.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class ChainProposer(ABC):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Run the drafter over [T] tokens.
 
-        `hidden` [T, H] and the second result, [B, H], are for drafters that read what they computed one token before.
+        `hidden` [T, H] and the second result, [B, H], are for drafters that read their output for the previous token.
 
         Returns:
             Logits of `rows` (None: of all tokens) over the drafter's own vocabulary, [B, Vd], and their hidden states.
         """
 
     def _first_hidden(self, step: VerifiedStep) -> torch.Tensor | None:
-        """Hidden states that the first pass reads, [T, H]."""
+        """Return the hidden states that the first pass reads, [T, H]."""
         return None
 
     def _to_target(self, draft_ids: torch.Tensor) -> torch.Tensor:
@@ -78,10 +78,11 @@ class ChainProposer(ABC):
         return draft_ids
 
     def _target_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        """Spread logits over the drafter's vocabulary to the target's, [B, V]."""
+        """Map logits over the drafter's vocabulary to the target's, [B, V]."""
         return logits
 
     def propose(self, step: VerifiedStep) -> Drafts:
+        """Return K draft tokens per request."""
         token_ids, positions, is_rejected, sample_rows = self._expand(step)
         batch_size = len(step.query_lens)
         device = token_ids.device
@@ -128,7 +129,7 @@ class ChainProposer(ABC):
         return Drafts(torch.stack(drafts, dim=1).tolist(), torch.stack(known, dim=1) if known else None)
 
     def _expand(self, step: VerifiedStep) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Turn the target's rows into the drafter's: token ids, positions, rejected mask, and rows to sample from."""
+        """Return the drafter's token ids, positions, rejected mask and rows to sample from, given the target's rows."""
         device = step.token_ids.device
         batch_size, width = step.sampled_token_ids.shape
         num_tokens = step.token_ids.shape[0]
@@ -216,7 +217,7 @@ class ChainProposer(ABC):
     def _draw(
         self, logits: torch.Tensor, step: VerifiedStep, followed: torch.Tensor, ahead: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Draw the draft number `ahead` of each request; `followed` [B] is the position that the first one follows."""
+        """Sample draft token number `ahead` of each request; `followed` [B] is the position before the first one."""
         if step.draw is None:
             return self._to_target(logits.argmax(dim=-1)), None
         return step.draw(self._target_logits(logits), followed + ahead, ahead)

@@ -1,4 +1,4 @@
-"""A smaller model of the target's vocabulary drafts (Leviathan et al. 2023; Chen et al. 2023)."""
+"""Drafting by a smaller model with the target's vocabulary (Leviathan et al. 2023; Chen et al. 2023)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .chain import ChainProposer
 
 
 class DraftModelProposer(ChainProposer):
-    """Drafts by a causal model loaded with ``verispec_paged`` attention; `options` as `ChainProposer` has them."""
+    """Drafts by a causal model loaded with ``verispec_paged`` attention; see `ChainProposer` for `options`."""
 
     def __init__(self, model: nn.Module, cache: KVCache, **options: Any) -> None:
         super().__init__(cache, shift=False, **options)

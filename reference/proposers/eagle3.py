@@ -1,4 +1,4 @@
-"""An Eagle3 head drafts from the target's hidden states (Li et al. 2025), as a chain."""
+"""Autoregressive drafting by an Eagle3 head from the target's hidden states (Li et al. 2025)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .protocol import VerifiedStep
 
 
 class Head(Protocol):
-    """What a proposer calls of a head; `Eagle3Head` says what each method does."""
+    """The methods of a head that a proposer calls; see `Eagle3Head`."""
 
     def combine(self, aux: torch.Tensor, /) -> torch.Tensor: ...
 
@@ -30,7 +30,7 @@ class Head(Protocol):
 
 
 class Eagle3Proposer(ChainProposer):
-    """Drafts by a head set to ``verispec_paged`` attention; `options` as `ChainProposer` has them."""
+    """Drafts by a head set to ``verispec_paged`` attention; see `ChainProposer` for `options`."""
 
     def __init__(self, head: Head, cache: KVCache, **options: Any) -> None:
         super().__init__(cache, shift=True, **options)

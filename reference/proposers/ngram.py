@@ -1,6 +1,6 @@
-"""Prompt lookup: what followed the last time that the sequence ended like this.
+"""Prompt lookup: the tokens that followed the latest earlier occurrence of the sequence's suffix.
 
-Source: Saxena 2023, "Prompt Lookup Decoding"; the longest suffix wins, and of its earlier places the latest.
+Source: Saxena 2023, "Prompt Lookup Decoding". The longest suffix wins, and of its earlier occurrences the latest.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from .protocol import Drafts, VerifiedStep
 
 
 def lookup(sequence: np.ndarray, shortest: int, longest: int, num_drafts: int) -> list[int]:
-    """Return the up to `num_drafts` tokens behind the latest earlier place of the longest matching suffix.
+    """Return up to `num_drafts` tokens after the latest earlier occurrence of the longest matching suffix.
 
-    Suffixes of `longest` down to `shortest` tokens are tried; no match, or too short a sequence, gives [].
+    Args:
+        sequence: token ids.
+        shortest: minimum suffix length in tokens.
+        longest: maximum suffix length in tokens.
+        num_drafts: maximum number of tokens to return.
+
+    Returns:
+        Token ids; empty if no suffix occurs earlier.
     """
     for length in range(min(longest, len(sequence) - 1), shortest - 1, -1):
         windows = np.lib.stride_tricks.sliding_window_view(sequence[:-1], length)
@@ -36,6 +43,7 @@ class NgramProposer:
         self._longest = longest
 
     def propose(self, step: VerifiedStep) -> Drafts:
+        """Return draft tokens for the requests that can use them."""
         return Drafts(
             [
                 lookup(sequence, self._shortest, self._longest, self._num_drafts) if wanted else []

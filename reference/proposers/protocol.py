@@ -1,4 +1,4 @@
-"""What a proposer is given after a step, and what it gives back."""
+"""The protocol of a proposer: its input after a verified step, and its output."""
 
 from __future__ import annotations
 
@@ -10,28 +10,32 @@ import numpy as np
 import torch
 
 DrawDrafts = Callable[[torch.Tensor, torch.Tensor, int], tuple[torch.Tensor, torch.Tensor | None]]
-"""Draws one draft a request: from logits [B, V] over the target's vocabulary, the position [B] int64 of the token that
-each draft follows, and how many drafts come before it. Returns the ids [B] and, where the verification must be told,
-the probabilities that they were drawn from, [B, V]."""
+"""Samples one draft token per request.
+
+Takes logits [B, V] over the target's vocabulary, the position [B] int64 of the token before each draft token, and
+the number of draft tokens before it. Returns ids [B] and, if verification needs them, the probabilities [B, V].
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedStep:
-    """A step of the target that was just verified: B requests, T tokens, rejected drafts still among them.
+    """A step that the target just verified: B requests, T tokens, rejected draft tokens included.
 
     Attributes:
-        token_ids: [T] int32 input of the target, and `positions` [T] int64 of it.
-        query_lens: tokens of each request, and `query_start_loc` [B + 1] int32 their exclusive cumulative sum.
+        token_ids: [T] int32 input of the target.
+        positions: [T] int64 position of each token.
+        query_lens: tokens of each request.
+        query_start_loc: [B + 1] int32 exclusive cumulative sum of `query_lens`.
         block_table: [B, blocks] int32.
         aux_hidden_states: [T, .] auxiliary states of the target; None unless the proposer asked for them.
-        cu_num_draft_tokens: [B] int32 inclusive cumulative sum of the drafts that were verified.
-        sampled_token_ids: [B, most drafts + 1] int32 as the sampler gave them, -1 behind the last.
-        discarded: [B] bool, requests whose prompt goes on in the next step: nothing was sampled for them.
-        backup_token_ids: [B] int32 next token of the prompt of these.
+        cu_num_draft_tokens: [B] int32 inclusive cumulative sum of the verified draft tokens.
+        sampled_token_ids: [B, maximum draft tokens + 1] int32 output of the sampler, -1 after the last token.
+        discarded: [B] bool, requests whose prompt continues in the next step, so that nothing was sampled for them.
+        backup_token_ids: [B] int32 next prompt token of these requests.
         sequences: prompt and output of each request, the sampled tokens included.
-        context_lens: tokens of each sequence that are known for the positions computed so far, the next one included.
-        wants_drafts: which requests can use drafts in the next step.
-        draw: draws the drafts of a model; None when all that are wanted are its most likely tokens.
+        context_lens: known tokens of each sequence for the positions computed so far, the next one included.
+        wants_drafts: requests that can use draft tokens in the next step.
+        draw: samples the draft tokens of a model; None if every request wants the most likely token.
     """
 
     token_ids: torch.Tensor
@@ -52,9 +56,10 @@ class VerifiedStep:
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """Drafts of every request, empty where none could be found.
+    """Draft tokens of every request, empty if none were found.
 
-    `probs` [B, K, V] is what the drafts were drawn from, and None when they were not drawn (argmax, prompt lookup).
+    Attributes:
+        probs: [B, K, V] distributions that the draft tokens were sampled from; None for argmax and prompt lookup.
     """
 
     token_ids: list[list[int]]
@@ -62,10 +67,10 @@ class Drafts:
 
 
 class Proposer(Protocol):
-    """Proposes drafts for the requests of a step.
+    """Proposes draft tokens for the requests of a step.
 
     Attributes:
-        lookahead: KV slots that it writes behind the last token of a step.
+        lookahead: KV slots that it writes after the last token of a step.
     """
 
     lookahead: int

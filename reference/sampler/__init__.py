@@ -1,6 +1,6 @@
-"""Whole samplers: logits and drafts in, tokens out.
+"""End-to-end samplers: logits and draft tokens in, tokens out.
 
-`flat` is the flat, request-major family: probabilities and random numbers are tensors. `request_state` is the
-request-state family: it reads logits, counts its random numbers and never waits for the device. Logits processors,
-draft sampling and log-probabilities have modules of their own. Kernels are reached through `ops` alone.
+`flat` serves packed batches: probabilities and random samples are tensors. `request_state` serves slot-indexed batches:
+it reads logits, uses a counter-based RNG and never waits for the device. Logits processors, draft sampling and
+log-probabilities have their own modules. All of them reach kernels through `ops`.
 """

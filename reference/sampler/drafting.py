@@ -1,7 +1,7 @@
-"""How a drafter draws: greedy requests take the argmax, others draw from the drafter's own distribution.
+"""Sampling of draft tokens: greedy requests take the argmax, others sample the drafter's distribution.
 
-`sample_drafts` is for the flat family, whose requests have generators; `sample_drafts_by_seed` for the request-state
-family, whose random numbers are counted.
+`sample_drafts` serves packed batches with generators, `sample_drafts_by_seed` slot-indexed batches with a counter-based
+RNG.
 """
 
 from __future__ import annotations
@@ -12,38 +12,48 @@ import torch
 
 from . import ops
 
-_TINY = torch.finfo(torch.float32).tiny
+
+def noise_dtype(device: torch.device) -> torch.dtype:
+    """Return the type that exponential noise is drawn in: float64 on CUDA, float32 on the CPU.
+
+    On CUDA torch draws float32 noise from 24-bit numbers: none is below 2^-24, so that tokens less likely than 1e-8 are
+    never drawn (vllm#43150). On the CPU float32 noise comes from 53-bit numbers and has no such floor.
+    """
+    return torch.float64 if device.type == "cuda" else torch.float32
 
 
 def exponential_noise(size: int, generator: torch.Generator, device: torch.device) -> torch.Tensor:
-    """Draw [size] float32 numbers from Exp(1), above 0: argmax of p / noise is a draw from p."""
-    return torch.empty(size, device=device).exponential_(generator=generator).clamp_(min=_TINY)
+    """Return [size] samples of Exp(1) in `noise_dtype`, above 0; argmax of p / noise is a sample from p."""
+    dtype = noise_dtype(device)
+    noise = torch.empty(size, dtype=dtype, device=device)
+    return noise.exponential_(generator=generator).clamp_(min=torch.finfo(dtype).tiny)
 
 
 def sample_drafts(
     logits: torch.Tensor, temperatures: Sequence[float], generators: Sequence[torch.Generator]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one draft token a request.
+    """Sample one draft token per request.
 
-    The draft distribution is softmax(logits / temperature); top-k and the like shape the target alone, which is
+    The draft distribution is softmax(logits / temperature). Top-k and similar limits shape only the target, which is
     lossless for any draft distribution (Leviathan et al. 2023, theorem 3.5).
 
     Args:
         logits: [B, V] over the target's vocabulary.
-        temperatures: one a request; 0 takes the argmax.
-        generators: one a request; only those of sampled requests advance, by V draws.
+        temperatures: one per request; 0 takes the argmax.
+        generators: one per request; those of sampled requests advance by V samples.
 
     Returns:
-        Token ids [B] int64, and the probabilities that they were drawn from, [B, V] float32. A greedy request's row is
-        of no use to anyone.
+        Token ids [B] int64, and the probabilities that they were sampled from, [B, V] float32. Rows of greedy requests
+        are undefined.
     """
     scale = torch.tensor([temperature or 1.0 for temperature in temperatures], device=logits.device)
     probs = torch.softmax(logits.float() / scale[:, None], dim=-1)
-    scores = probs.clone()
+    token_ids = probs.argmax(dim=-1)
     for row, temperature in enumerate(temperatures):
         if temperature:
-            scores[row] /= exponential_noise(scores.shape[1], generators[row], scores.device)
-    return scores.argmax(dim=-1), probs
+            noise = exponential_noise(probs.shape[1], generators[row], probs.device)
+            token_ids[row] = (probs[row] / noise).argmax()
+    return token_ids, probs
 
 
 def sample_drafts_by_seed(
@@ -56,21 +66,21 @@ def sample_drafts_by_seed(
     step: int,
     draft_logits: torch.Tensor,
 ) -> torch.Tensor:
-    """Draw the draft of one step for every request, and keep what it was drawn from for verification.
+    """Sample the draft token of one step for every request, and store its logits for verification.
 
-    The random numbers are those of drafts: a verification at the same position and step has others.
+    The random samples differ from those of a verification at the same position and step.
 
     Args:
         logits: [B, V] over the target's vocabulary, before temperature.
-        idx_mapping: [B] int32 state of each request; -1 only pads and draws nothing.
+        idx_mapping: [B] int32 state of each request; -1 is padding.
         temperature: [R] float32; 0 takes the argmax.
         seed: [R] int64.
-        pos: [B] int64 position of the token that the draft follows.
-        step: how many drafts of the block come before it.
+        pos: [B] int64 position of the token before the draft token.
+        step: number of draft tokens of the block before this one.
         draft_logits: [R, K, V] float32; [state, step] receives the request's logits.
 
     Returns:
-        Token ids [B] int64; 0 where a request only pads.
+        Token ids [B] int64; 0 for padding.
     """
     token_ids = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)
     ops.run(

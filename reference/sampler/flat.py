@@ -1,9 +1,9 @@
-"""The whole sampler of the flat family: logits and drafts of a mixed batch in, the tokens of each request out.
+"""The end-to-end sampler of packed batches: logits and draft tokens of a mixed batch in, tokens per request out.
 
-Probabilities are made by softmax, random numbers are drawn from each request's own generator, and the flat ops
-decide. A request draws, in this order: V exponentials for its bonus token, then, if it has drafts, one uniform a draft
-and V exponentials for its recovered token; a greedy request draws nothing. So what a request gets depends on its own
-generator, logits and drafts, never on its neighbours in the batch.
+Softmax gives probabilities, each request's own generator gives random samples, and the packed ops decide. A request
+consumes V exponentials for its bonus token. If it has draft tokens, it then consumes one uniform per draft token and V
+exponentials for its recovered token. A greedy request consumes none. The tokens of a request therefore depend on its
+own generator, logits and draft tokens only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from . import ops
-from .drafting import exponential_noise
+from .drafting import exponential_noise, noise_dtype
 from .min_p import mask_below_min_p
 from .ops import PLACEHOLDER
 from .top_k_top_p import apply_top_k_top_p
@@ -24,10 +24,13 @@ _TILE = 8192
 
 @dataclass(frozen=True, slots=True)
 class SamplingTensors:
-    """Sampling parameters of a batch, one entry a request.
+    """Sampling parameters of a batch, one entry per request; optional ones are None if no request uses them.
 
-    `temperature` is float32, 0 for a greedy request; the others are None when no request uses them: `top_k` int32 (V
-    keeps all), `top_p` float32 (1 keeps all), `min_p` float32 (0 keeps all).
+    Attributes:
+        temperature: [B] float32; 0 is greedy.
+        top_k: [B] int32; V keeps all tokens.
+        top_p: [B] float32; 1 keeps all tokens.
+        min_p: [B] float32; 0 keeps all tokens.
     """
 
     temperature: torch.Tensor
@@ -38,13 +41,13 @@ class SamplingTensors:
 
 @dataclass(frozen=True, slots=True)
 class DraftBatch:
-    """The drafts of a batch.
+    """The draft tokens of a batch.
 
     Attributes:
-        counts: drafts of each request, k_i; N is their sum.
-        token_ids: [N] int32; -1 is a placeholder and always rejected.
+        counts: number of draft tokens of each request, k_i; N is their sum.
+        token_ids: [N] int32; -1 is a padding token and always rejected.
         cumulative: [B] int32 inclusive cumulative sum of `counts`.
-        probs: [N, V] float32 that the drafts were drawn from; None when they are certain (argmax, prompt lookup).
+        probs: [N, V] float32 distributions of the draft tokens; None for argmax and prompt lookup.
     """
 
     counts: Sequence[int]
@@ -53,7 +56,7 @@ class DraftBatch:
     probs: torch.Tensor | None = None
 
     def rows(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return which logits rows belong to drafts, [N], and which to bonus tokens, [B]."""
+        """Return the logits rows of draft tokens, [N], and of bonus tokens, [B]."""
         batch = torch.arange(len(self.counts), device=device)
         bonus = self.cumulative + batch
         keep = torch.ones(self.token_ids.shape[0] + len(self.counts), dtype=torch.bool, device=device)
@@ -62,18 +65,17 @@ class DraftBatch:
 
 
 class FlatSampler:
-    """Verifies drafts and samples by the flat ops.
+    """Verifies draft tokens and samples by the packed ops.
 
     Args:
-        synthetic_rates: [K] float32 conditional acceptance rates; drafts are then accepted by rate, whatever the models
-            say. None is ordinary verification.
+        synthetic_rates: [K] float32 conditional acceptance rates of synthetic mode; None verifies by the models.
     """
 
     def __init__(self, synthetic_rates: torch.Tensor | None = None) -> None:
         self._synthetic_rates = synthetic_rates
 
     def greedy(self, logits: torch.Tensor, drafts: DraftBatch) -> torch.Tensor:
-        """Verify a batch of greedy requests, not in synthetic mode; arguments and result as in `sample`."""
+        """Verify a batch of greedy requests, not in synthetic mode; see `sample` for arguments and result."""
         argmax = logits.argmax(dim=-1)
         if not drafts.token_ids.shape[0]:
             return argmax.to(torch.int32)[:, None]
@@ -91,17 +93,17 @@ class FlatSampler:
         params: SamplingTensors,
         generators: Sequence[torch.Generator],
     ) -> torch.Tensor:
-        """Verify and sample a batch in which greedy and sampled requests are mixed.
+        """Verify and sample a batch that mixes greedy and sampled requests.
 
         Args:
-            logits: [N + B, V] float32, for each request in turn the rows of its drafts, then its bonus row. They are
-                tempered and masked in place.
-            drafts: what was proposed.
-            params: temperatures and filters.
-            generators: one a request, on the logits' device.
+            logits: [N + B, V] float32, per request the rows of its draft tokens, then its bonus row. They are divided
+                by the temperature and masked in place.
+            drafts: the proposed draft tokens.
+            params: temperatures and limits.
+            generators: one per request, on the logits' device.
 
         Returns:
-            [B, largest k + 1] int32: accepted drafts, then the recovered or the bonus token, then -1.
+            [B, largest k + 1] int32: accepted draft tokens, then the recovered or bonus token, then -1.
         """
         self._constrain(logits, drafts, params)
         is_greedy = params.temperature == 0
@@ -110,7 +112,7 @@ class FlatSampler:
         vocab_size = logits.shape[1]
         target_rows, bonus_rows = drafts.rows(device)
         probs = torch.softmax(logits, dim=-1)
-        noise = torch.ones(len(sampled), vocab_size, device=device)
+        noise = torch.ones(len(sampled), vocab_size, dtype=noise_dtype(device), device=device)
         recovery_noise = torch.ones_like(noise)
         uniform = torch.zeros(drafts.token_ids.shape[0], dtype=torch.float64, device=device)
         start = 0
@@ -122,7 +124,7 @@ class FlatSampler:
             if count and draws:
                 recovery_noise[row] = exponential_noise(vocab_size, generators[row], device)
             start += count
-        # Greedy tokens come from logits: two logits may round to one probability, and the choice would change with it.
+        # Take greedy tokens from logits: two logits may round to the same probability, which would change the argmax.
         argmax = logits.argmax(dim=-1)
         bonus = torch.where(is_greedy, argmax[bonus_rows], (probs[bonus_rows] / noise).argmax(dim=-1))
         bonus = bonus.to(torch.int32)[:, None]
@@ -147,7 +149,7 @@ class FlatSampler:
             output_token_ids_ptr=recovered,
             inv_q_ptr=recovery_noise.reciprocal_(),
             BLOCK_SIZE=_TILE,
-            USE_FP64_GUMBEL=False,
+            USE_FP64_GUMBEL=recovery_noise.dtype == torch.float64,
             **shared,
         )
         ops.run(
@@ -166,7 +168,7 @@ class FlatSampler:
         return output
 
     def _constrain(self, logits: torch.Tensor, drafts: DraftBatch, params: SamplingTensors) -> None:
-        """Temperature, min-p, top-k and top-p, in place; each request's value serves all of its rows."""
+        """Apply temperature, min-p, top-k and top-p in place; a request's value applies to all of its rows."""
         rows_of = torch.tensor([count + 1 for count in drafts.counts], device=logits.device)
         ends = rows_of.cumsum(0, dtype=torch.int32)
         longest = max(drafts.counts) + 1

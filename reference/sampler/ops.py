@@ -1,8 +1,7 @@
-"""The ops by name, for the device that their tensors live on.
+"""The ops by name, for the device of their tensors.
 
-This is the only place where the reference engine decides which implementation runs: C++ kernels for
-CPU tensors, Triton kernels for CUDA tensors and where Triton's interpreter is switched on. Samplers, proposers and
-runners just call.
+Only this module selects implementations: C++ kernels for CPU tensors, Triton kernels for CUDA tensors and in Triton's
+interpreter. Samplers, proposers and runners call `run`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 
 PLACEHOLDER = -1
-"""Stands behind the last token of a request, and for a draft that is none."""
+"""Follows the last token of a request, and marks a padded draft."""
 
 
 @cache
@@ -28,5 +27,11 @@ def _implementation(name: str, device_type: str) -> Callable[..., Any]:
 
 
 def run(name: str, device: torch.device, **arguments: Any) -> None:
-    """Run the op `name` on `device`; parameters as its contract names them, outputs written in place."""
+    """Run the op `name` on `device`.
+
+    Args:
+        name: name of the op.
+        device: device of all tensors.
+        **arguments: the contract's parameters; outputs are written in place.
+    """
     _implementation(name, device.type)(**arguments)

@@ -1,11 +1,11 @@
-"""The whole sampler of the request-state family: logits and drafts of a batch in, the tokens of each request out.
+"""The end-to-end sampler of slot-indexed batches: logits and draft tokens of a batch in, tokens per request out.
 
-Requests live in states, rows of tables that stay on the device; a batch names the state of each of its requests, and
--1 where a captured graph's batch is only padded. Random numbers are Philox words of the state's seed and of the row's
-position, so that no generator is kept and no number depends on the batch or on the platform. Nothing here reads a
-device's memory from the host: shapes are all that decides what is launched, so a step can be captured as a graph.
+Requests occupy states, rows of tables on the device. A batch names the state of each request, and -1 for padding of a
+captured graph. Random samples are Philox words of the state's seed and the row's position, so that no sample depends on
+the batch or the platform. No code here reads device memory from the host. Shapes alone determine the launches, so that
+a step can be captured as a graph.
 
-Terms are those of `verispec.reference.contracts._request_state`.
+`verispec.reference.contracts._request_state` defines the terms.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .top_k_top_p import apply_top_k_top_p
 
 @dataclass(frozen=True, slots=True)
 class RequestStates:
-    """What the sampler knows of every request, one row a state; R is the most requests that the engine holds.
+    """Sampling parameters per state; R is the engine's maximum number of requests.
 
     Attributes:
         temperature: [R] float32; 0 is greedy.
-        seed: [R] int64, of the request's random numbers; unseeded requests need one too.
-        top_k: [R] int32, 0 or V keeps all; None when no request uses it, as are the next two.
-        top_p: [R] float32, 1 keeps all.
-        min_p: [R] float32, 0 keeps all.
-        draft_logits: [R, K, V] float32, what the drafts of each step were drawn from, before temperature; the drafter
-            writes it (`drafting.sample_drafts_by_seed`). None when drafts are certain (argmax, prompt lookup).
+        seed: [R] int64 seed of the request's random samples; unseeded requests need one too.
+        top_k: [R] int32, 0 or V keeps all tokens; None if no request uses it.
+        top_p: [R] float32, 1 keeps all tokens; None if no request uses it.
+        min_p: [R] float32, 0 keeps all tokens; None if no request uses it.
+        draft_logits: [R, K, V] float32 logits of each step's draft token, before temperature, written by
+            `drafting.sample_drafts_by_seed`. None for argmax and prompt lookup.
     """
 
     temperature: torch.Tensor
@@ -49,13 +49,14 @@ class RequestRows:
     """The rows of a batch: B requests, L target rows, padding included.
 
     Attributes:
-        draft_sampled: [L] int32 input token of each row, so the draft of a row stands in the next; -1 is a placeholder.
-        cu_num_logits: [B + 1] int32 first row of each request, and the end of the last.
+        draft_sampled: [L] int32 input token of each row, so that the next row's entry is the draft token of a row; -1
+            is padding.
+        cu_num_logits: [B + 1] int32 first row of each request, and the end of the last one.
         pos: [L] int64 position of each row's input token.
-        idx_mapping: [B] int32 state of each request; -1 only pads.
-        expanded_idx_mapping: [L] int32 state of each row; -1 only pads.
+        idx_mapping: [B] int32 state of each request; -1 is padding.
+        expanded_idx_mapping: [L] int32 state of each row; -1 is padding.
         expanded_local_pos: [L] int32 step of each row in its request.
-        max_rows: most rows of a request, which is the columns of the result.
+        max_rows: maximum number of rows per request, the number of columns of the result.
     """
 
     draft_sampled: torch.Tensor
@@ -74,13 +75,13 @@ class RequestRows:
         states: Sequence[int],
         device: torch.device,
     ) -> RequestRows:
-        """Lay out the rows of a batch that the host knows.
+        """Build the rows of a batch that the host knows.
 
         Args:
-            inputs: per request its last token, then its drafts.
+            inputs: per request its last token, then its draft tokens.
             starts: position of each request's last token.
             states: state of each request.
-            device: where the tensors shall be.
+            device: device of the tensors.
         """
         counts = [len(tokens) for tokens in inputs]
         steps = [step for count in counts for step in range(count)]
@@ -104,9 +105,11 @@ class RequestRows:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What a step emitted: `token_ids` [B, max_rows] int64, -1 behind the last, and `counts` [B] int32 of them.
+    """The emitted tokens of a step; a padding request has none.
 
-    A request that only pads has no token.
+    Attributes:
+        token_ids: [B, max_rows] int64, -1 after the last token.
+        counts: [B] int32 number of tokens.
     """
 
     token_ids: torch.Tensor
@@ -114,12 +117,12 @@ class Sampled:
 
 
 class RequestStateSampler:
-    """Verifies drafts and samples by the request-state ops.
+    """Verifies draft tokens and samples by the slot-indexed ops.
 
     Args:
-        block_verification: verify the drafts of a request as one block (Sun et al. 2024) instead of one by one.
-        synthetic_rates: [K] float32 conditional acceptance rates; drafts are then accepted by rate, whatever the models
-            say, and `block_verification` has no meaning. None is ordinary verification.
+        block_verification: verify the draft tokens of a request as one block (Sun et al. 2024) instead of one by one.
+        synthetic_rates: [K] float32 conditional acceptance rates of synthetic mode, which overrides
+            `block_verification`; None verifies by the models.
     """
 
     def __init__(self, *, block_verification: bool = False, synthetic_rates: torch.Tensor | None = None) -> None:
@@ -127,12 +130,12 @@ class RequestStateSampler:
         self._synthetic_rates = synthetic_rates
 
     def sample(self, logits: torch.Tensor, rows: RequestRows, states: RequestStates) -> Sampled:
-        """Verify and sample a batch in which greedy, sampled and padding requests are mixed.
+        """Verify and sample a batch that mixes greedy, sampled and padding requests.
 
         Args:
-            logits: [L, V] float32 of the target, before temperature. They are tempered and masked in place.
-            rows: whose they are and what was drafted.
-            states: of all requests.
+            logits: [L, V] float32 of the target, before temperature. They are divided by it and masked in place.
+            rows: owners of the logits and draft tokens.
+            states: sampling parameters of all states.
         """
         constrain(logits, rows, states)
         device, batch_size = logits.device, rows.idx_mapping.shape[0]
@@ -142,7 +145,7 @@ class RequestStateSampler:
             self._verify(token_ids, counts, logits, rows, states)
         else:
             self._accept_by_rate(token_ids, counts, logits, rows, states, self._synthetic_rates)
-        # A verification may leave drafts behind the token that it ended with.
+        # Mask the draft tokens that a verification may leave after the last emitted token.
         step = torch.arange(rows.max_rows, device=device)
         return Sampled(token_ids.masked_fill_(step >= counts[:, None], PLACEHOLDER), counts)
 
@@ -230,8 +233,8 @@ class RequestStateSampler:
 
 
 def constrain(logits: torch.Tensor, rows: RequestRows, states: RequestStates) -> None:
-    """Temperature, min-p, top-k and top-p, in place; each state's values serve all of its rows."""
-    # A padding row takes what state 0 has: nobody reads the row.
+    """Apply temperature, min-p, top-k and top-p in place; a state's value applies to all of its rows."""
+    # A padding row uses state 0, since no op reads the row.
     owners = rows.expanded_idx_mapping.clamp(min=0)
 
     def expand(values: torch.Tensor | None) -> torch.Tensor | None:
@@ -247,7 +250,7 @@ def constrain(logits: torch.Tensor, rows: RequestRows, states: RequestStates) ->
 
 
 def flatten(sampled: Sampled, rows: RequestRows) -> torch.Tensor:
-    """The emitted tokens in the order of the target's rows, [L] int64; 0 in a row whose token was not emitted."""
+    """Return the emitted tokens in the order of the target's rows, [L] int64; 0 in a row without an emitted token."""
     device = sampled.token_ids.device
     flat = torch.zeros(rows.draft_sampled.shape[0], dtype=torch.int64, device=device)
     ops.run(

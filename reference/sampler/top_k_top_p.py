@@ -1,7 +1,7 @@
 """Top-k and top-p filtering of logits, one function for every platform.
 
-The op is apply_top_k_top_p: a Triton kernel for CUDA tensors, C++ for CPU tensors. Its clauses say what
-ties, masked rows and rows without a limit mean, the same on both.
+The op is apply_top_k_top_p: a Triton kernel for CUDA tensors, C++ for CPU tensors. Its clauses define ties, masked rows
+and rows without a limit alike for both.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from verispec.reference.sampler import ops
 def apply_top_k_top_p(
     logits: torch.Tensor, k: torch.Tensor | None, p: torch.Tensor | None, *, inplace: bool = False
 ) -> torch.Tensor:
-    """The logits with minus infinity for every token that is not kept.
+    """Return the logits with minus infinity for every token that is not kept.
 
-    `logits` is [B, V] in float32, bfloat16 or float16, with any strides. `k` is [B] integers, `p` [B] float32;
-    None, a k below 1 or of at least V, and a p of 1 or above keep every token. Top-p is over what top-k
-    leaves. With `inplace` the logits are overwritten and returned, else they stay as they are.
+    Args:
+        logits: [B, V] float32, bfloat16 or float16, with any strides.
+        k: [B] integers; None, values below 1 and values of at least V keep every token.
+        p: [B] float32, applied to the tokens that top-k keeps; None and values of at least 1 keep every token.
+        inplace: overwrite and return `logits`.
 
-    Raises ContractError for another dtype, shape or device.
+    Raises:
+        ContractError: unsupported dtype, shape or device.
     """
     output = logits if inplace else torch.empty_like(logits)
     ops.run("apply_top_k_top_p", logits.device, output=output, logits=logits, k=k, p=p)

@@ -1,4 +1,4 @@
-"""The flat sampler behind the harness's whole-sampler protocol (`verispec.engines.protocol.sampling`)."""
+"""The packed sampler behind the harness's end-to-end sampler protocol (`verispec.engines.protocol.sampling`)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import torch
 
 from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace, replay
 
-from .drafting import exponential_noise
+from .drafting import exponential_noise, noise_dtype
 from .flat import DraftBatch, FlatSampler, SamplingTensors
 from .synthetic_rates import unconditional_to_conditional_rates
 
 
 class WholeFlatSampler:
-    """Answers one `SamplerBatch` at a time; a request without a seed draws from a fresh generator.
+    """Samples one `SamplerBatch` at a time; a request without a seed takes one from torch's default generator.
 
     Args:
-        device: where the sampler runs; batches and answers are on the CPU.
+        device: device of the sampler; batches and results are on the CPU.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -27,7 +27,7 @@ class WholeFlatSampler:
         return self.trace(batch).tokens
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        """The tokens of each request, and the random numbers of those that are seeded, sampled and have drafts."""
+        """Return the tokens of each request, and the random samples of seeded, sampled requests with draft tokens."""
         device = self._device
         seeds = batch.seeds or [None] * len(batch.draft_token_ids)
         generators = [_generator(seed, device) for seed in seeds]
@@ -46,9 +46,9 @@ class WholeFlatSampler:
         for row, (seed, count) in enumerate(zip(seeds, batch.counts, strict=True)):
             if seed is not None and count and float(batch.temperature[row]) > 0:
                 generator = _generator(seed, device)
-                exponential_noise(batch.vocab_size, generator, device)  # The bonus token is drawn first.
+                exponential_noise(batch.vocab_size, generator, device)  # the bonus token consumes the first samples
                 bonus = tokens[row][-1] if len(tokens[row]) == count + 1 else -1
-                drawn = replay(generator, count, batch.vocab_size, bonus)
+                drawn = replay(generator, count, batch.vocab_size, bonus, noise_dtype(device))
                 draws[row] = Draws(drawn.uniform.cpu(), drawn.noise.cpu(), bonus)
         return Trace(tokens, draws)
 
@@ -59,11 +59,7 @@ def _moved(tensor: torch.Tensor | None, device: torch.device) -> torch.Tensor | 
 
 def _generator(seed: int | None, device: torch.device) -> torch.Generator:
     generator = torch.Generator(device)
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(seed)
-    return generator
+    return generator.manual_seed(int(torch.randint(2**63 - 1, ())) if seed is None else seed)
 
 
 def _sampler(batch: SamplerBatch, device: torch.device) -> FlatSampler:

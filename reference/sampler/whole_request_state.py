@@ -1,4 +1,4 @@
-"""The request-state sampler behind the harness's whole-sampler protocol (`verispec.engines.protocol.sampling`)."""
+"""The slot-indexed sampler behind the harness's end-to-end sampler protocol (`verispec.engines.protocol.sampling`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .synthetic_rates import unconditional_to_conditional_rates
 
 
 class WholeRequestStateSampler:
-    """Answers one `SamplerBatch` at a time; a request without a seed gets one from torch's default generator.
+    """Samples one `SamplerBatch` at a time; a request without a seed gets one from torch's default generator.
 
-    Every block is taken to stand at the start of its sequence, so that row i has position i. States are handed out in
-    reverse order: a batch whose states are its places would not show which of the two an op reads.
+    Every block starts its sequence, so that row i has position i. States are assigned in reverse order, since otherwise
+    an op could mistake the batch index for the state unnoticed.
 
     Args:
-        device: where the sampler runs; batches and answers are on the CPU.
+        device: device of the sampler; batches and results are on the CPU.
         block_verification: verify blocks instead of tokens.
     """
 
@@ -31,10 +31,10 @@ class WholeRequestStateSampler:
         return self._sample(batch, self._seeds(batch))
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        """The tokens of each request, and the random numbers that the contract counts for its position and steps.
+        """Return the tokens of each request, and the random samples of its position and steps.
 
-        They are known of every sampled request with drafts; the noise is that of the row in which its last token was
-        drawn. After block verification the rule of `Draws` does not hold, so none are told.
+        The contract defines the samples. Every sampled request with draft tokens has them; the noise is that of the row
+        of its last token. Block verification does not follow the rule of `Draws`, so that it returns none.
         """
         seeds = self._seeds(batch)
         tokens = self._sample(batch, seeds)
@@ -85,7 +85,7 @@ class WholeRequestStateSampler:
 
 
 def _draft_logits(batch: SamplerBatch, states: list[int], temperature: torch.Tensor) -> torch.Tensor:
-    """Logits [R, K, V] whose softmax over the temperature is the batch's draft distribution."""
+    """Return logits [R, K, V] whose softmax over the temperature is the batch's draft distribution."""
     assert batch.draft_probs is not None
     logits = torch.zeros(len(states), max([1, *batch.counts]), batch.vocab_size)
     start = 0

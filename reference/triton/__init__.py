@@ -1,12 +1,11 @@
-"""GPU kernels of the ops, one file an op: for CUDA, and for Triton's interpreter where there is no GPU.
+"""GPU kernels, one file per op, for CUDA and for Triton's interpreter on machines without a GPU.
 
-Module X holds the kernels of op X and a function X, which takes the contract's parameters by name and
-launches them: the grid is the host's business. No launcher waits for the device, reads a tensor's
-value or allocates more than scratch, so every op can be captured in a CUDA graph.
+Module X contains the kernels of op X and a function X that launches them. It takes the contract's parameters by name
+and computes the grid. No launcher waits for the device or reads a tensor's value. Launchers allocate scratch only, so
+that every op can be captured in a CUDA graph.
 
-`op` gives an op as its callers see it: arguments by position or by name, checked by the contract.
-Triton is imported with the first op, never with this package. To run without a GPU set
-``TRITON_INTERPRET=1`` before triton is imported, in a process of its own.
+`op` returns an op as callers see it, with arguments checked by the contract. The first op imports Triton. To run
+without a GPU, set ``TRITON_INTERPRET=1`` before Triton is imported, in a separate process.
 """
 
 from __future__ import annotations
@@ -24,7 +23,12 @@ __all__ = ["op"]
 
 @cache
 def op(name: str) -> Callable[..., None]:
-    """The op `name`; KeyError when there is none, ImportError without triton, ContractError on a bad call."""
+    """Return the Triton implementation of the op `name`, with arguments checked by the contract.
+
+    Raises:
+        KeyError: there is no such op.
+        ImportError: Triton is not installed.
+    """
     contract = load(name)
     launch = getattr(importlib.import_module(f"{__name__}.{name}"), name)
     return partial(_call, contract, launch)

@@ -1,4 +1,4 @@
-"""Rows of logits for top-k and top-p: their rules, how a logit is read, its place in the order, its weight."""
+"""Rows of logits for top-k and top-p: limits, loads, sort keys and weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._logits import exp, load_logits, nan_as_lowest
 
 
 class KeyRows(NamedTuple):
-    """Logits [rows, vocabulary], and k and p of each row or None."""
+    """Logits [rows, vocabulary] with k and p per row, each a tensor or None."""
 
     logits: Any
     row_stride: Any
@@ -20,12 +20,12 @@ class KeyRows(NamedTuple):
     p: Any
     vocabulary: Any
     chunks: Any
-    """In how many parts the programs read a row."""
+    """Number of chunks per row, one program each."""
 
 
 @triton.jit
-def rules(rows, row):
-    """k and p of a row; the vocabulary and 1 where it has no such rule."""
+def limits(rows, row):
+    """Return k and p of a row; the vocabulary size and 1 stand for no limit."""
     k = rows.vocabulary + tl.zeros((), tl.int32)
     p = tl.full((), 1.0, tl.float32)
     if rows.k is not None:
@@ -33,33 +33,33 @@ def rules(rows, row):
         k = tl.where((given_k < 1) | (given_k > rows.vocabulary), rows.vocabulary, given_k).to(tl.int32)
     if rows.p is not None:
         given_p = tl.load(rows.p + row)
-        # NaN is zero.
+        # A p of NaN counts as zero.
         p = tl.where(given_p > 0.0, given_p, 0.0)
     return k, p
 
 
 @triton.jit
 def load_ordered(rows, row, ids, mask):
-    """Logits as float32 for comparisons: NaN and masked lanes as minus infinity, minus zero as zero."""
-    # Minus zero and zero are zero; every other number stays what it is.
+    """Load logits as float32 for comparison: NaN and masked lanes as minus infinity, minus zero as zero."""
+    # Adding zero turns minus zero into zero and changes no other number.
     return load_logits(rows.logits + row * rows.row_stride, rows.id_stride, ids, mask) + 0.0
 
 
 @triton.jit
 def key_of(x):
-    """The unsigned number that stands where the float stands."""
+    """Return an unsigned key with the order of the floats."""
     bits = x.to(tl.uint32, bitcast=True)
     return bits ^ tl.where(bits >= 0x80000000, 0xFFFFFFFF, 0x80000000).to(tl.uint32)
 
 
 @triton.jit
 def value_of(key):
-    """The float of a key; minus infinity for a key below every float's."""
+    """Return the float of a key; minus infinity for a key below every float's."""
     bits = key ^ tl.where(key >= 0x80000000, 0x80000000, 0xFFFFFFFF).to(tl.uint32)
     return nan_as_lowest(bits.to(tl.float32, bitcast=True))
 
 
 @triton.jit
 def weight(x, top):
-    """exp(x - top), also where both are infinite."""
+    """Return exp(x - top), also if both are infinite."""
     return tl.where(x == top, 1.0, exp(x - top))

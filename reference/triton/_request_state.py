@@ -1,7 +1,7 @@
-"""What the kernels of the request-state family share: their arguments in groups, row statistics and their scratch.
+"""Helpers shared by the kernels of the slot-indexed family: grouped arguments, row statistics, scratch.
 
-A row of logits is reduced in blocks, one program each, to a maximum and a sum of exponentials (or an
-argmax where the request is greedy); the program of a request combines the blocks.
+One program per block reduces a row of logits to a maximum and a sum of exponentials, or to an argmax for a greedy
+request. The program of a request combines the blocks.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Draft(NamedTuple):
     step_stride: Any
     id_stride: Any
     steps: Any
-    """How many a state holds; any number for one-hot drafts."""
+    """Steps per state; any number for one-hot drafts."""
 
 
 class Batch(NamedTuple):
-    """The requests of a step, and of the states that they map to temperature and seed."""
+    """The requests of a step, and temperature and seed of their states."""
 
     draft_sampled: Any
     cu_num_logits: Any
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The state and the step that each row of the target verifies."""
+    """State and step that each target row verifies."""
 
     idx_mapping: Any
     local_pos: Any
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """Of every draft row and block: [rows, blocks]."""
+    """Statistics of every draft row and block: [rows, blocks]."""
 
     target_max: Any
     target_sum: Any
@@ -67,7 +67,7 @@ class Stats(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """What a verification says of each request; the normalisers only where a draft is rejected."""
+    """Result of a verification per request; the normalisers are set only after a rejection."""
 
     sampled: Any
     sampled_stride_0: Any
@@ -81,10 +81,12 @@ class Verification(NamedTuple):
 
 
 def target_of(logits: Any) -> Target:
+    """Return the target logits with their strides."""
     return Target(logits, *logits.stride())
 
 
 def draft_of(logits: Any) -> Draft:
+    """Return the draft logits with their strides; None means one-hot drafts."""
     if logits is None:
         return Draft(None, 0, 0, 0, 2**31 - 1)
     state_stride, step_stride, id_stride = logits.stride()
@@ -92,41 +94,44 @@ def draft_of(logits: Any) -> Draft:
 
 
 def shared_vocabulary(target_logits: Any, draft_logits: Any) -> int:
-    """How many ids target and draft share."""
+    """Return the number of ids that target and draft share."""
     width: int = target_logits.shape[1]
     return width if draft_logits is None else min(width, draft_logits.shape[2])
 
 
 def batch_of(*tensors: Any) -> Batch:
+    """Return the batch, with every tensor contiguous."""
     return Batch(*(tensor.contiguous() for tensor in tensors))
 
 
 def rows_of(expanded_idx_mapping: Any, expanded_local_pos: Any) -> Rows:
+    """Return the rows, with every tensor contiguous."""
     return Rows(expanded_idx_mapping.contiguous(), expanded_local_pos.contiguous(), expanded_idx_mapping.shape[0])
 
 
 def verdict_of(sampled: Any, num_accepted: Any, target_logsumexp: Any, draft_logsumexp: Any) -> Verification:
+    """Return the outputs of a verification with their strides."""
     per_request = (num_accepted, target_logsumexp, draft_logsumexp)
     return Verification(sampled, *sampled.stride(), *(part for t in per_request for part in (t, t.stride(0))))
 
 
 @triton.jit
 def load_target(target, row, ids, mask):
-    """Logits of a row of the target."""
+    """Load logits of a target row."""
     return load_logits(target.logits + row * target.row_stride, target.id_stride, ids, mask)
 
 
 @triton.jit
 def load_draft(draft, state, step, ids, mask, temperature):
-    """Logits of a draft step after temperature; one division, then multiplications."""
+    """Load logits of a draft step, divided by the temperature: one division, then multiplications."""
     row = draft.logits + state * draft.state_stride + step * draft.step_stride
     return load_logits(row, draft.id_stride, ids, mask) * (1.0 / temperature)
 
 
 @triton.jit
 def is_draft_row(rows, row):
-    """Whether the row verifies a draft: the next row exists, is not padding and does not start a request."""
-    # Nothing here waits for another load.
+    """Return True if the row verifies a draft token: the next row exists, is not padding and starts no request."""
+    # These loads do not depend on each other.
     has_next = row + 1 < rows.count
     next_pos = tl.load(rows.local_pos + row + 1, mask=has_next, other=0)
     next_state = tl.load(rows.idx_mapping + row + 1, mask=has_next, other=-1)
@@ -135,7 +140,7 @@ def is_draft_row(rows, row):
 
 @triton.jit
 def block_sum(logits):
-    """Maximum of a block, and the sum of the exponentials relative to it."""
+    """Return the maximum of a block and the sum of exponentials relative to it."""
     top = tl.max(logits, axis=0)
     return top, tl.sum(exp(logits - tl.where(top == float("-inf"), 0.0, top)), axis=0)
 
@@ -169,7 +174,7 @@ def _stats_kernel(stats, target, draft, rows, temperature, vocabulary, BLOCK: tl
 
 
 def row_stats(target: Target, draft: Draft, rows: Rows, temperature: Any, vocabulary: int) -> Stats:
-    """The statistics of every draft row's blocks, as scratch on the device of the logits."""
+    """Compute the block statistics of every draft row, as scratch on the device of the logits."""
     device, blocks = target.logits.device, triton.cdiv(vocabulary, STATS_BLOCK)
     target_max, target_sum, draft_max, draft_sum = torch.empty((4, rows.count, blocks), device=device).unbind()
     target_argmax = torch.empty((rows.count, blocks), dtype=torch.int32, device=device)
@@ -183,7 +188,7 @@ def row_stats(target: Target, draft: Draft, rows: Rows, temperature: Any, vocabu
 
 @triton.jit
 def row_logsumexp(maxima, sums, row, blocks, PADDED: tl.constexpr):
-    """log(sum(exp(row))) from its blocks; minus infinity for a row without any probability."""
+    """Return log(sum(exp(row))) from its blocks; minus infinity for a row without any probability."""
     offsets = tl.arange(0, PADDED)
     mask = offsets < blocks
     tops = tl.load(maxima + row * blocks + offsets, mask=mask, other=float("-inf"))
@@ -195,13 +200,13 @@ def row_logsumexp(maxima, sums, row, blocks, PADDED: tl.constexpr):
 
 @triton.jit
 def log_prob(logit, logsumexp):
-    """log p; minus infinity in a row without any probability."""
+    """Return log p; minus infinity in a row without any probability."""
     return tl.where(logsumexp == float("-inf"), float("-inf"), logit - logsumexp)
 
 
 @triton.jit
 def draft_log_probs(stats, target, draft, state, step, row, token, mask, temperature, PADDED: tl.constexpr):
-    """log p and log q of a draft token, and the normalisers of both rows; 0 and 0 for q where drafts are one-hot."""
+    """Return log p and log q of a draft token and both normalisers; q counts as 1 for one-hot drafts."""
     target_lse = row_logsumexp(stats.target_max, stats.target_sum, row, stats.blocks, PADDED)
     log_p = log_prob(load_target(target, row, token, True), target_lse)
     draft_lse = tl.zeros((), tl.float32)
@@ -214,7 +219,7 @@ def draft_log_probs(stats, target, draft, state, step, row, token, mask, tempera
 
 @triton.jit
 def row_argmax(stats, row, PADDED: tl.constexpr):
-    """The argmax of a row from its blocks; of equal maxima the lowest id."""
+    """Return the argmax of a row from its blocks, the lowest id for equal maxima."""
     offsets = tl.arange(0, PADDED)
     tops = tl.load(stats.target_max + row * stats.blocks + offsets, mask=offsets < stats.blocks, other=float("-inf"))
     return tl.load(stats.target_argmax + row * stats.blocks + tl.argmax(tops, axis=0)).to(tl.int64)
@@ -222,7 +227,7 @@ def row_argmax(stats, row, PADDED: tl.constexpr):
 
 @triton.jit
 def accept_while_argmax(verdict, stats, batch, request, first, drafts, PADDED: tl.constexpr):
-    """The rule at temperature 0: stores the drafts, or the argmax at the first rejection, and the number accepted."""
+    """Store draft tokens while they equal the argmax, else the argmax once, and the number accepted."""
     sampled = verdict.sampled + request * verdict.sampled_stride_0
     step = tl.zeros((), tl.int64)
     verifying = drafts > 0
@@ -238,6 +243,6 @@ def accept_while_argmax(verdict, stats, batch, request, first, drafts, PADDED: t
 
 @triton.jit
 def store_normalisers(verdict, request, target_lse, draft_lse):
-    """Leave what resampling after a rejected draft needs."""
+    """Store the normalisers that resampling needs after a rejection."""
     tl.store(verdict.target_logsumexp + request * verdict.target_logsumexp_stride, target_lse)
     tl.store(verdict.draft_logsumexp + request * verdict.draft_logsumexp_stride, draft_lse)

@@ -1,16 +1,16 @@
-"""For each row an interval (low, high] of logits that holds the answer of top-k or top-p, and few tokens.
+"""Threshold search: for each row, a small interval (low, high] of logits that contains the top-k or top-p threshold.
 
-The measure of a set of tokens is their number where a row has a top-k, else their probability mass; the
-answer is the largest logit such that the tokens from it on measure at least k, or p of the whole. KeyRows are
-cut into chunks, a program each, so that few rows still fill the device:
+The threshold is the largest logit t such that the tokens with logits >= t number at least k, or have at least the
+probability p. Both are a weight: 1 per token under top-k, exp(logit - max) under top-p. Rows are split into chunks, one
+program each, so that few rows still fill the device.
 
-1. sample: a first guess of three pivots around the answer, from a part of the row.
-2. measure: what lies above each pivot, chunk by chunk. The first time also the maximum of each group of 64
-   tokens: whoever reads the row later leaves out the groups that cannot matter.
-3. decide: the two pivots between which the answer lies, and the next pivots between these.
+1. sample: guess three pivots around the threshold from 4096 logits of the row.
+2. measure: add up the weight above each pivot, chunk by chunk. The first round also stores the maximum of each group of
+64 tokens, so that later passes skip groups below the interval.
+3. decide: keep the two pivots around the threshold, and place the next pivots between them.
 
-Measure and decide run three times; a row that is done lets its programs return at once. Pivots only decide
-how fast a row is: any pivots give an interval that is right.
+Measure and decide run three times; the programs of a finished row return at once. Pivots only affect speed: for any
+pivots the interval contains the threshold, because it starts as (-inf, max] and only measured weights shrink it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ._logit_keys import KeyRows, load_ordered, rules, weight
+from ._logit_keys import KeyRows, limits, load_ordered, weight
 from ._logits import nan_as_lowest
 
 CHUNK: tl.constexpr = tl.constexpr(4096)
@@ -29,15 +29,15 @@ GROUP: tl.constexpr = tl.constexpr(64)
 GROUPS: tl.constexpr = tl.constexpr(CHUNK.value // GROUP.value)
 ROUNDS = 3
 PIVOTS: tl.constexpr = tl.constexpr(4)
-"""Pivot 0 is the lower bound known so far."""
+"""Pivots per round; pivot 0 is the current lower bound."""
 FEW: tl.constexpr = tl.constexpr(4096)
-"""Tokens that are not worth another round."""
+"""An interval with at most this many tokens needs no further round."""
 REACH: tl.constexpr = tl.constexpr(32.0)
-"""The next pivots are at most this far below the upper bound: what lies lower holds no mass to speak of."""
+"""Maximum distance of the next pivots below the upper bound; lower logits have a weight below e^-32."""
 SAMPLE: tl.constexpr = tl.constexpr(4096)
 
 FIELDS: tl.constexpr = tl.constexpr(8)
-"""A row's state: its maximum and measure, the interval, what lies above it, and whether the search is over."""
+"""State of a row: maximum, total weight, interval, weight above it, and a flag that ends its search."""
 TOP: tl.constexpr = tl.constexpr(0)
 TOTAL: tl.constexpr = tl.constexpr(1)
 LOW: tl.constexpr = tl.constexpr(2)
@@ -47,34 +47,34 @@ DONE: tl.constexpr = tl.constexpr(5)
 
 
 class Search(NamedTuple):
-    """What the rounds leave of each row, as scratch on the device of the logits."""
+    """Scratch for the state of every row between rounds, on the device of the logits."""
 
     state: Any
     pivots: Any
     tops: Any
-    """The maxima of its chunks,"""
+    """Maximum of each chunk."""
     maxima: Any
-    """of its groups,"""
+    """Maximum of each group."""
     measures: Any
-    """and what lies in a chunk above each pivot."""
+    """Weight above each pivot, per chunk."""
 
 
 @triton.jit
 def load_groups(maxima, at):
-    """The maxima of the groups of a chunk, which is chunk `at` of all rows', as a column."""
+    """Return the maxima of the groups of chunk `at` as a column; chunks are numbered across rows."""
     return tl.load(maxima + at * GROUPS + tl.arange(0, GROUPS)[:, None])
 
 
 @triton.jit
 def chunk_ids(chunk):
-    """The ids of a chunk, a row for each group."""
+    """Return the ids of a chunk, one row per group."""
     return chunk * CHUNK + tl.arange(0, GROUPS)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
 
 
 @triton.jit
 def _sample_kernel(search, rows):
     row = tl.program_id(0).to(tl.int64)
-    k, p = rules(rows, row)
+    k, p = limits(rows, row)
     has_k = k < rows.vocabulary
     fields = search.state + row * FIELDS
     tl.store(fields + DONE, tl.where(has_k | (p < 1.0), 0.0, 1.0))
@@ -83,7 +83,7 @@ def _sample_kernel(search, rows):
     tl.store(fields + HIGH, float("inf"))
     tl.store(fields + ABOVE, 0.0)
 
-    # Runs of 32 neighbours, evenly spread.
+    # Sample runs of 32 adjacent logits, evenly spread over the row.
     lane = tl.arange(0, SAMPLE)
     ids = lane // 32 * (tl.maximum(rows.vocabulary // SAMPLE, 1) * 32) + lane % 32
     mask = ids < rows.vocabulary
@@ -92,13 +92,14 @@ def _sample_kernel(search, rows):
     w = tl.where(x > float("-inf"), tl.where(has_k, 1.0, weight(x, top)), 0.0)
     whole = tl.where(has_k, tl.sum(mask.to(tl.float32), axis=0), tl.sum(w, axis=0))
     share = tl.where(has_k, k.to(tl.float32) / rows.vocabulary, p)
-    # Three standard deviations to each side, and two tokens for the smallest shares.
+    # Bracket the expected weight by three standard deviations; two more tokens cover the smallest shares.
     spread = 3.0 * tl.sqrt(share * (1.0 - share) * tl.sum(w * w, axis=0)) + 2.0
     least = tl.maximum(share * whole - spread, 1e-30)
     most = tl.minimum(share * whole + spread, (1.0 - (1.0 - share) * 0.125) * whole)
-    # What logits lack to the maximum, so that an offset of all changes nothing: the less, the larger the key.
+    # Sort key: bits of the distance to the row maximum (shift-invariant). A larger key is a larger logit.
     key = 0x7F800000 - tl.where(x == top, 0.0, top - x).to(tl.int32, bitcast=True)
-    # Four columns look for either end of the guess: a digit of two bits a pass, exponent and six bits more.
+    # Radix search for both ends of the guess, four columns each. Every pass fixes two bits of the key, the exponent and
+    # six more bits in total.
     column = tl.arange(0, 8)
     is_high = column < 4
     digit = column % 4
@@ -109,7 +110,7 @@ def _sample_kernel(search, rows):
         measure = tl.sum(tl.where(key[:, None] >= trial[None, :], w[:, None], 0.0), axis=0)
         held = tl.where((measure >= need) | (digit == 0), trial, 0)
         found = tl.where(is_high, tl.max(tl.where(is_high, held, 0)), tl.max(tl.where(is_high, 0, held)))
-    # Infinity less infinity stands for a logit of minus infinity.
+    # Infinity minus infinity is NaN here and means a logit of minus infinity.
     guess = nan_as_lowest(top - (0x7F800000 - found).to(tl.float32, bitcast=True))
     high = tl.max(tl.where(is_high, guess, float("-inf")), axis=0)
     low = tl.max(tl.where(is_high, float("-inf"), guess), axis=0)
@@ -118,10 +119,10 @@ def _sample_kernel(search, rows):
 
 @triton.jit
 def store_pivots(pivots, bound, low, high, parts):
-    """Pivot 0 is the bound; the others cut the range from `low` on into parts."""
+    """Store the bound as pivot 0, and pivots that divide the range from `low` to `high` into parts."""
     i = tl.arange(0, PIVOTS)
     share = (i - 1).to(tl.float32) / parts
-    # Without a difference, which may overflow.
+    # Interpolate without the difference, which may overflow.
     pivot = low * (1.0 - share) + tl.minimum(high, 3.0e38) * share
     pivot = tl.where(low > float("-inf"), pivot, float("-inf"))
     tl.store(pivots + i, tl.where(i == 0, bound, pivot))
@@ -149,7 +150,7 @@ def _measure_kernel(search, rows, FIRST: tl.constexpr):
         top = tl.load(search.tops + at)
     w = tl.full(x.shape, 1.0, tl.float32)
     if rows.p is not None:
-        k, _p = rules(rows, row)
+        k, _p = limits(rows, row)
         w = tl.where(k < rows.vocabulary, w, weight(x, top))
     for i in tl.static_range(PIVOTS):
         is_above = x > tl.load(pivots + i)
@@ -162,7 +163,7 @@ def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
     fields = search.state + row * FIELDS
     if tl.load(fields + DONE) != 0.0:
         return
-    k, p = rules(rows, row)
+    k, p = limits(rows, row)
     has_k = k < rows.vocabulary
     lane = tl.arange(0, PADDED)
     is_chunk = lane < rows.chunks
@@ -171,7 +172,7 @@ def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
     measure = tl.load(search.measures + at, mask=is_chunk[:, None], other=0.0)
     chunk_tops = tl.load(search.tops + row * rows.chunks + lane, mask=is_chunk, other=float("-inf"))
     top = tl.max(chunk_tops, axis=0)
-    # A chunk's mass is relative to its own maximum.
+    # Rescale each chunk's weight from its own maximum to the row's.
     measure = tl.sum(measure * tl.where(has_k, 1.0, weight(chunk_tops, top))[:, None], axis=0)
     if FIRST:
         total = tl.sum(tl.where(i == 0, measure, 0.0), axis=0)
@@ -179,7 +180,7 @@ def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
         tl.store(fields + TOP, top)
     else:
         total = tl.load(fields + TOTAL)
-    # The smallest number stands for zero: the first token is always part of the answer.
+    # A minimum above zero keeps the first token for every p.
     need = tl.where(has_k, k.to(tl.float32), tl.maximum(p * total, 1e-30))
     pivot = tl.load(search.pivots + row * PIVOTS + i)
     best = tl.max(tl.where(measure >= need, i, 0), axis=0)
@@ -192,7 +193,7 @@ def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
     tl.store(fields + LOW, low)
     tl.store(fields + HIGH, high)
     tl.store(fields + ABOVE, above)
-    # No token of the interval measures less than one at its lower bound.
+    # No token in the interval weighs less than one at its lower bound, so that this bounds their number.
     least = tl.where(has_k, 1.0, weight(low, top))
     is_few = tl.sum(tl.where(i == best, measure, 0.0), axis=0) - above <= least * FEW
     tl.store(fields + DONE, (is_few | (low >= high)).to(tl.float32))
@@ -202,7 +203,7 @@ def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
 
 
 def find_intervals(rows: KeyRows) -> Search:
-    """Search every row; the state of a row without a rule holds nothing."""
+    """Search every row. The state of a row without limits is undefined."""
     count = rows.logits.shape[0]
 
     def scratch(*shape: int) -> Any:

@@ -1,15 +1,15 @@
-"""apply_top_k_top_p: keep the first k tokens of a row, then the first ones that hold the probability p.
+"""apply_top_k_top_p: keep the first k tokens of a row, then the first tokens with probability p.
 
-A logit's bits, reordered, are an unsigned number with the same order, its key. The answer for a row is the
-lowest key that stays and the last id that stays with it:
+A logit's bits, reordered, are an unsigned key with the same order. The result for a row is the lowest key that stays,
+and the last id that stays among equal keys:
 
-1. interval: an interval of logits that holds the answer and few tokens (``_interval``).
-2. gather: the places of its tokens, chunk by chunk.
-3. select: the answer among them, two bits a pass: counts for top-k, sums of exponentials for top-p.
+1. interval: find an interval of logits that contains the threshold and few tokens (``_threshold_search``).
+2. gather: store the places of its tokens, chunk by chunk.
+3. select: find the threshold among them by radix search, two bits per pass.
 4. mask.
 
-Nothing is sorted, and a row has one answer, whatever the batch. An interval that ties keep large is slower
-to search, and nothing else.
+Nothing is sorted, and a row's result does not depend on the batch. Ties may keep an interval large, which makes it
+slower to search but changes no result.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from verispec.reference.triton._threshold_search import (
     load_groups,
 )
 
-from ._logit_keys import KeyRows, key_of, load_ordered, rules, value_of, weight
+from ._logit_keys import KeyRows, key_of, limits, load_ordered, value_of, weight
 
 ALL: tl.constexpr = tl.constexpr(2**30)
 WINDOW = 4096
-"""Gathered tokens that a program holds at once, those of all chunks together."""
+"""Gathered tokens that a program holds at once, over all chunks."""
 
 
 @triton.jit
 def bounds(search, row, has_both):
-    """The interval of a row. With both rules top-p is over the first k, which all lie above its lower bound."""
+    """Return the interval of a row. With both limits top-p applies to the first k tokens, all above the lower bound."""
     fields = search.state + row * FIELDS
     top = tl.load(fields + TOP)
     return tl.load(fields + LOW), tl.where(has_both, top, tl.minimum(tl.load(fields + HIGH), top))
@@ -52,7 +52,7 @@ def bounds(search, row, has_both):
 def _gather_kernel(places, lengths, search, rows):
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
-    k, p = rules(rows, row)
+    k, p = limits(rows, row)
     if (k >= rows.vocabulary) & (p >= 1.0):
         return
     low, high = bounds(search, row, (k < rows.vocabulary) & (p < 1.0))
@@ -70,7 +70,7 @@ def _gather_kernel(places, lengths, search, rows):
 
 @triton.jit
 def load_gathered(gathered, start, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """`COLUMNS` gathered logits of every chunk and their ids; past a chunk's end minus infinity, which is never one."""
+    """Load `COLUMNS` gathered logits of every chunk and their ids; minus infinity past a chunk's end."""
     rows, row, places, length, _longest, _origin = gathered
     chunk = tl.arange(0, PADDED)[:, None]
     column = start + tl.arange(0, COLUMNS)[None, :]
@@ -82,22 +82,22 @@ def load_gathered(gathered, start, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
 
 @triton.jit
 def rank_of(x, origin):
-    """A token's place in the order of the interval, whose lower bound has the key `origin`; 0 for no token."""
+    """Return the rank of a token in the interval whose lower bound has the key `origin`; 0 for a masked lane."""
     return tl.where(x > float("-inf"), key_of(x) - origin, 0)
 
 
 @triton.jit
 def measured(x, origin, top, BY_COUNT: tl.constexpr):
-    """Ranks and measures of tokens, in one column."""
+    """Return ranks and weights of tokens, in one column."""
     x = tl.reshape(x, (x.shape[0] * x.shape[1], 1))
     return rank_of(x, origin), tl.where(x > float("-inf"), 1.0 if BY_COUNT else weight(x, top), 0.0)
 
 
 @triton.jit
 def measure_from(first, gathered, trial, top, BY_COUNT: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """What the gathered tokens from each rank of `trial` on measure.
+    """Return the weight of the gathered tokens with at least each rank of `trial`.
 
-    `first` are ranks and measures of the first columns, which nearly always are all: they stay in registers.
+    `first` is ranks and weights of the first columns, which stay in registers. Usually there are no others.
     """
     rank, measure = first
     total = tl.sum(tl.where(rank >= trial[None, :], measure, 0.0), axis=0)
@@ -112,9 +112,9 @@ def measure_from(first, gathered, trial, top, BY_COUNT: tl.constexpr, COLUMNS: t
 def largest_rank(
     first, gathered, most, floor, need, top, BY_COUNT: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr
 ):
-    """The largest rank from which on the tokens measure `need`, or `floor`, and the measure above it.
+    """Return the largest rank, at least `floor`, whose tokens and later ones weigh `need`, and the weight above it.
 
-    0 if all measure less. No token has a rank above `most`.
+    Return rank 0 if all tokens weigh less. No token has a rank above `most`.
     """
     digit = tl.arange(0, 4).to(tl.uint32)
     shift = tl.full((), 30, tl.int32)
@@ -127,7 +127,7 @@ def largest_rank(
         total = measure_from(first, gathered, trial, top, BY_COUNT, COLUMNS, PADDED)
         holds = (trial <= floor) | (total >= need)
         found = tl.max(tl.where(holds, trial, found), axis=0)
-        # The lowest of the ranks that measure too little will be the next one.
+        # The smallest of the ranks that weigh too little becomes the next one above.
         above = tl.maximum(above, tl.max(tl.where(holds, 0.0, total), axis=0))
         shift -= 2
     return found, above
@@ -135,9 +135,9 @@ def largest_rank(
 
 @triton.jit
 def last_tie(x, gathered, rank, kept, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """The id of the last of the `kept` first tokens that have a rank, or a larger one: they stand in order.
+    """Return the id of the last of the `kept` first tokens of a rank, or a larger id if all are kept.
 
-    `x` are the first columns.
+    `x` is the first columns. Ids increase along the columns.
     """
     origin = gathered[5]
     ties = tl.sum((rank_of(x, origin) == rank).to(tl.int32), axis=1)
@@ -160,7 +160,7 @@ def last_tie(x, gathered, rank, kept, COLUMNS: tl.constexpr, PADDED: tl.constexp
 @triton.jit
 def _select_kernel(nth_logits, last_ids, places, lengths, search, rows, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
-    k, p = rules(rows, row)
+    k, p = limits(rows, row)
     has_k = k < rows.vocabulary
     if (not has_k) & (p >= 1.0):
         tl.store(nth_logits + row, float("-inf"))
@@ -177,7 +177,7 @@ def _select_kernel(nth_logits, last_ids, places, lengths, search, rows, COLUMNS:
     gathered = (rows, row, places, length, tl.max(length, axis=0), origin)
     x, _ids = load_gathered(gathered, 0, COLUMNS, PADDED)
 
-    # Rank 0 is below every token's: it keeps them all, also those that fall short of the mass by rounding.
+    # Rank 0 is below every token's rank. It keeps all tokens, even if rounding leaves their weight below the target.
     nth = tl.zeros((), tl.uint32)
     kept = tl.full((), ALL, tl.int32)
     above = tl.where(has_both, 0.0, tl.load(fields + ABOVE))
@@ -199,7 +199,7 @@ def _select_kernel(nth_logits, last_ids, places, lengths, search, rows, COLUMNS:
                     if kth > 0:
                         mass += kept.to(tl.float32) * weight(value_of(origin + kth), top)
                     target = p * mass
-            # The smallest number stands for zero, so that the first token stays.
+            # A minimum above zero keeps the first token.
             target = tl.maximum(target, 1e-30)
             nth, more = largest_rank(first, gathered, most, kth, target, top, False, COLUMNS, PADDED)
             if nth > 0:
@@ -208,7 +208,7 @@ def _select_kernel(nth_logits, last_ids, places, lengths, search, rows, COLUMNS:
                 kept = tl.where(nth == kth, tl.minimum(ties, kept), ties)
     tl.store(nth_logits + row, value_of(origin + nth))
     last_id = last_tie(x, gathered, nth, kept, COLUMNS, PADDED)
-    # Of rank 0 there is no token: whoever is as low as the bound is out.
+    # Rank 0 means no token: drop logits at or below the lower bound.
     tl.store(last_ids + row, tl.where(nth > 0, last_id, -1))
 
 
@@ -219,12 +219,12 @@ def _mask_kernel(output, output_stride_0, output_stride_1, nth_logits, last_ids,
     ids = chunk_ids(chunk)
     mask = ids < rows.vocabulary
     nth = tl.load(nth_logits + row)
-    # A group of which nothing stays need not be read. KeyRows without a rule have no maxima: nothing is less than -inf.
+    # Skip groups that no token survives. Rows without limits have no group maxima, but nothing is less than -inf.
     is_out = load_groups(maxima, row * rows.chunks + chunk) < nth
     row_logits = rows.logits + row * rows.row_stride + ids.to(tl.int64) * rows.id_stride
-    # Exact both ways: no logit is wider than float32.
+    # Exact both ways, since no logit is wider than float32.
     x = tl.load(row_logits, mask=mask & ~is_out, other=float("-inf")).to(tl.float32)
-    # False for NaN.
+    # The comparison is false for NaN.
     stays = (x > nth) | ((x == nth) & (ids <= tl.load(last_ids + row)))
     out = output + row * output_stride_0 + ids.to(tl.int64) * output_stride_1
     tl.store(out, tl.where(stays, x, float("-inf")).to(output.dtype.element_ty), mask=mask)

@@ -1,14 +1,17 @@
-"""block_verification: accept the longest prefix of drafts whose u is at most its threshold,
+"""block_verification: accept the longest prefix of draft tokens whose u is at most its threshold,
 
-    r[0] = 1,  r[i] = min(r[i - 1] p[i] / q[i], 1)                 at the drafts
-    m[i] = sum over x of max(r[i] p(x) - q(x), 0)                  at the row after draft i
+    r[0] = 1,  r[i] = min(r[i - 1] p[i] / q[i], 1)                 at the draft tokens
+    m[i] = sum over x of max(r[i] p(x) - q(x), 0)                  at the row after draft token i
     h[i] = m[i] / (m[i] + 1 - r[i]),  and r[i] for the whole block
 
-Four launches, each needing all of the one before: block statistics of the draft rows; the ratios, a
-program a request; the masses, in blocks of the vocabulary; the acceptance, a program a request.
+Four launches, each of which needs all results of the previous one:
 
-Source: Sun et al. 2024, Block verification accelerates speculative decoding (arXiv 2403.10444),
-algorithm 2.
+- block statistics of the draft rows;
+- the ratios, with one program per request;
+- the masses, with one program per block of the vocabulary;
+- the acceptance, with one program per request.
+
+Source: Sun et al. 2024, Block verification accelerates speculative decoding (arXiv 2403.10444), algorithm 2.
 """
 
 from __future__ import annotations
@@ -40,11 +43,11 @@ from ._request_state import (
 from .philox import acceptance_number
 
 PAST: tl.constexpr = tl.constexpr(1.0)
-"""Stands for the log ratio of a row past the end of its block; real ones are at most 0."""
+"""Marks the log ratio of a row past the end of its block; real log ratios are at most 0."""
 
 
 class Ratios(NamedTuple):
-    """Of every row: log r and log p at its draft, and the normalisers."""
+    """Per row: log r and log p at its draft token, and both normalisers."""
 
     log_ratio: Any
     log_p_draft: Any
@@ -54,7 +57,7 @@ class Ratios(NamedTuple):
 
 @triton.jit
 def _ratio_kernel(ratios, stats, target, draft, batch, vocabulary, PADDED: tl.constexpr):
-    """The ratios from a placeholder on are PAST."""
+    """Compute the ratios of a request; from a padding token on they are PAST."""
     request = tl.program_id(0).to(tl.int64)
     state = tl.load(batch.idx_mapping + request).to(tl.int64)
     if state < 0:
@@ -77,7 +80,7 @@ def _ratio_kernel(ratios, stats, target, draft, batch, vocabulary, PADDED: tl.co
         tl.store(ratios.target_lse + row, target_lse)
         tl.store(ratios.draft_lse + row, draft_lse)
         tl.store(ratios.log_p_draft + row, log_p)
-        # Zero stays zero, also where q is zero.
+        # Zero stays zero, even if q is zero.
         is_zero = (log_p == float("-inf")) | (log_r == float("-inf"))
         log_r = tl.where(is_zero, float("-inf"), tl.minimum(log_r + log_p - log_q, 0.0))
         in_block = in_block & is_valid
@@ -87,7 +90,7 @@ def _ratio_kernel(ratios, stats, target, draft, batch, vocabulary, PADDED: tl.co
 
 @triton.jit
 def _mass_kernel(mass, ratios, target, draft, rows, temperature, vocabulary, BLOCK: tl.constexpr):
-    """A block's part of the mass of max(r p - q, 0), at every draft row after a request's first."""
+    """Compute a block's part of the mass of max(r p - q, 0), at every draft row after a request's first."""
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     state = tl.load(rows.idx_mapping + row).to(tl.int64)

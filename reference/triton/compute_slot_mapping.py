@@ -1,9 +1,9 @@
 """compute_slot_mapping: slot = block_table[b, position // block] * block + position % block; PAD_ID for the tail.
 
-With W ranks a table entry stands for W * block positions, dealt to the ranks in runs of the interleave
-size; a token of another rank gets PAD_ID.
+With W ranks a table entry covers W * block positions, dealt to the ranks in runs of the interleave size. A token of
+another rank gets PAD_ID.
 
-One launch, a program a request and one for the tail.
+One launch, with one program per request and one for the tail.
 
 Source: vLLM 0.33.0, ComputeSlotMappingKernel.kernel.
 """

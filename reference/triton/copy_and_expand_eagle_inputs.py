@@ -1,6 +1,6 @@
 """copy_and_expand_eagle_inputs: each request's target tokens, its bonus token, P - 1 mask tokens, padding.
 
-One launch, some programs a request, which share its slots.
+One launch; several programs share the slots of a request.
 
 Source: vLLM 0.33.0, copy_and_expand_eagle_inputs_kernel.
 """
@@ -43,7 +43,7 @@ def _copy_kernel(
     SHIFT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    # Slots and tokens of a batch are counted in 32 bits, addresses in 64.
+    # Slots and tokens of a batch fit in 32 bits, addresses need 64.
     request = tl.program_id(0)
     start = tl.load(query_start_loc + request.to(tl.int64) * start_stride).to(tl.int32)
     end = tl.load(query_start_loc + (request + 1).to(tl.int64) * start_stride).to(tl.int32)
@@ -54,13 +54,13 @@ def _copy_kernel(
     slots = end - start - dropped + new_slots
     position = tl.load(target_positions + start.to(tl.int64) * target_positions_stride, mask=end > start, other=0)
     offset = tl.program_id(1) * BLOCK
-    # The first block waits for no comparison with the end: the loads above are on their way at once.
+    # The first block does not wait for the comparison with the end, so that all loads above start at once.
     is_unfinished = True
     while is_unfinished:
         slot = offset + tl.arange(0, BLOCK)
         mask = slot < slots
         source = (start + dropped + slot).to(tl.int64) * target_ids_stride
-        # Rejected tokens too: so nothing waits for the load of `last`.
+        # Load rejected tokens too, so that this load does not wait for `last`.
         token = tl.load(target_token_ids + source, mask=slot < end - start - dropped, other=0).to(tl.int64)
         is_new = (slot >= copied) & (slot < copied + new_slots)
         is_masked = is_new & (slot > copied)
@@ -105,7 +105,7 @@ def copy_and_expand_eagle_inputs(
     if requests == 0:
         return
     block = 128
-    # The host knows only the mean length: programs for twice of it, which go on where a request is longer.
+    # The host knows only the mean length. It launches programs for twice the mean; they loop over longer requests.
     shares = min(triton.cdiv(2 * total_input_tokens // requests + num_padding_slots_per_request, block), 16)
     _copy_kernel[(requests, shares)](
         target_token_ids_ptr,

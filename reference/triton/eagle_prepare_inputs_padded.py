@@ -1,6 +1,6 @@
 """eagle_prepare_inputs_padded: rejected = drafts + 1 - valid (0 without drafts), index = end - 1 - rejected.
 
-One launch, a lane a request.
+One launch, with one lane per request.
 
 Source: vLLM 0.33.0, eagle_prepare_inputs_padded_kernel.
 """

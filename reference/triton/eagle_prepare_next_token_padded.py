@@ -1,8 +1,8 @@
-"""eagle_prepare_next_token_padded: the last valid token of a row and how many are valid, or the backup token.
+"""eagle_prepare_next_token_padded: the last valid token of a row and the number of valid ones, or the backup token.
 
-Valid is 0 <= token < vocab_size; a discarded request has no valid token.
+A token is valid if 0 <= token < vocab_size. A discarded request has no valid token.
 
-One launch, a program a request.
+One launch, with one program per request.
 
 Source: vLLM 0.33.0, eagle_prepare_next_token_padded_kernel.
 """

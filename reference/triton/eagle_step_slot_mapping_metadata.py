@@ -4,7 +4,7 @@
 
 Past max_model_len the position is 0, the slot PAD_ID and the length 1. Rows past the batch get PAD_ID.
 
-One launch, a lane a row of the slot mapping.
+One launch, with one lane per row of the slot mapping.
 
 Source: vLLM 0.33.0, eagle_step_slot_mapping_metadata_kernel.
 """

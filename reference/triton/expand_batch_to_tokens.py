@@ -1,6 +1,6 @@
 """expand_batch_to_tokens: output[i] = input[b] for the draft tokens i of request b, one value replaced.
 
-One launch, a program for a request and a block of its tokens.
+One launch, with one program per request and block of its tokens.
 
 Source: vLLM 0.33.0, expand_kernel.
 """
@@ -46,7 +46,7 @@ def expand_batch_to_tokens(
     requests = input_ptr.shape[0]
     if requests == 0:
         return
-    # A float argument is a float32; integers are compared as integers, so that those above 2^24 stay exact.
+    # A float argument is a float32. Integers compare as integers, so that values above 2^24 stay exact.
     number = float if input_ptr.is_floating_point() else int
     block = min(triton.next_power_of_2(MAX_NUM_TOKENS), 1024)
     _expand_kernel[(requests, triton.cdiv(MAX_NUM_TOKENS, block))](

@@ -1,11 +1,11 @@
-"""gather_draft_logits_and_target_argmax: what verification reads, in the order of the target's rows.
+"""gather_draft_logits_and_target_argmax: collect what verification reads, in the order of the target's rows.
 
     greedy row:   (max, argmax) of target_logits[row, block]
     sampled row:  draft_logits[state, step, block]
 
-One launch, a program for a row and a block of the vocabulary.
+One launch, with one program per row and block of the vocabulary.
 
-Source: vLLM 0.33.0, _compute_local_logits_stats_kernel, whose per-block maxima and gathering these are.
+Source: vLLM 0.33.0, _compute_local_logits_stats_kernel, which defines the block maxima and the gathering.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import triton.language as tl
 from ._request_state import draft_of, is_draft_row, rows_of, shared_vocabulary, target_of
 
 _TILE: tl.constexpr = tl.constexpr(2048)
-"""As many logits as the lanes of a program hold at once."""
+"""Logits that the lanes of a program hold at once."""
 
 
 @triton.jit
 def _tiled_argmax(target, row, first, vocabulary, BLOCK_SIZE: tl.constexpr, PADDED: tl.constexpr):
-    """The maximum of a block of logits, and its offset in it, of equal maxima the lowest.
+    """Return the maximum of a block of logits and its offset, the lowest for equal maxima.
 
-    Every lane keeps the best of its column of the tiles, so that the lanes meet once, however long the block.
-    A NaN is never better.
+    Every lane keeps the best value of its column of the tiles, so that one reduction suffices for any block length. NaN
+    never wins.
     """
     TILE: tl.constexpr = min(PADDED, _TILE)
     lanes = tl.arange(0, TILE)

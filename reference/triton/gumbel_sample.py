@@ -2,8 +2,8 @@
 
     argmax(logits / temperature + g)           or, at temperature 0, argmax(logits)
 
-Two launches: the race in blocks of the vocabulary, which also keeps a drafter's logits, then one
-program a row that settles it.
+Two launches: one program per block of the vocabulary finds the block's winner and stores a drafter's logits; one
+program per row then picks the best block.
 
 Source: the Gumbel-max trick (Maddison et al. 2014, arXiv 1411.0030).
 """
@@ -15,14 +15,14 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from verispec.reference.triton._gumbel_argmax import RACE_BLOCK, Race, noisy, row_winner, store_block_winner
+from verispec.reference.triton._gumbel_argmax import WINNER_BLOCK, BlockWinners, noisy, row_winner, store_block_winner
 
 from ._logits import nan_as_lowest
 from .philox import DRAFT, TARGET
 
 
 @triton.jit
-def _race_kernel(
+def _block_winner_kernel(
     best_score,
     best_id,
     logits,
@@ -99,11 +99,11 @@ def gumbel_sample(
     rows, vocabulary = logits.shape
     if rows == 0:
         return
-    race = Race(rows, vocabulary, logits.device)
+    winners = BlockWinners(rows, vocabulary, logits.device)
     expanded_idx_mapping = expanded_idx_mapping.contiguous()
-    _race_kernel[(rows, race.blocks)](
-        race.best_score,
-        race.best_id,
+    _block_winner_kernel[(rows, winners.blocks)](
+        winners.best_score,
+        winners.best_id,
         logits,
         *logits.stride(),
         expanded_idx_mapping,
@@ -118,15 +118,15 @@ def gumbel_sample(
         IS_DRAFTING=is_drafting,
         HAS_CACHE=logits_cache is not None,
         HAS_COL=logits_cache_col is not None,
-        BLOCK=RACE_BLOCK,
+        BLOCK=WINNER_BLOCK,
     )
     _settle_kernel[(rows,)](
         sampled,
         sampled.stride(0),
-        race.best_score,
-        race.best_id,
+        winners.best_score,
+        winners.best_id,
         expanded_idx_mapping,
-        race.blocks,
-        PADDED=race.padded,
+        winners.blocks,
+        PADDED=winners.padded,
         num_warps=1,
     )

@@ -1,9 +1,9 @@
-"""Philox4x32-10, and the random numbers of draws made of it.
+"""Philox4x32-10, and the random samples of draws.
 
     (c0, c1, c2, c3) -> (hi(M1 c2) ^ c1 ^ k0, lo(M1 c2), hi(M0 c0) ^ c3 ^ k1, lo(M0 c0)), ten times
 
-Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3. The counter's layout is the
-contract's (``verispec.reference.contracts.philox``).
+Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3. The contract defines the counter's layout
+(``verispec.reference.contracts.philox``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ACCEPT: tl.constexpr = tl.constexpr(2)
 
 @triton.jit
 def philox4x32(c0, c1, c2, c3, k0, k1):
-    """Four random words (uint32) of counters and a key (uint32)."""
+    """Return four random words (uint32) from counters and a key (uint32)."""
     for _ in tl.static_range(10):
         product0 = c0.to(tl.uint64) * 0xD2511F53
         product1 = c2.to(tl.uint64) * 0xCD9E8D57
@@ -35,7 +35,7 @@ def philox4x32(c0, c1, c2, c3, k0, k1):
 
 @triton.jit
 def draw_words(seed, pos, step, draw: tl.constexpr, blocks):
-    """The words of lanes 4 * blocks to 4 * blocks + 3 of a draw."""
+    """Return the words of lanes 4 * blocks to 4 * blocks + 3 of a draw."""
     seed = seed.to(tl.int64)
     pos = pos.to(tl.int64)
     return philox4x32(
@@ -50,16 +50,16 @@ def draw_words(seed, pos, step, draw: tl.constexpr, blocks):
 
 @triton.jit
 def acceptance_number(seed, pos, step):
-    """u of an acceptance test as float64, exact: (word + 1/2) * 2^-32."""
+    """Return u of an acceptance test as float64, exact: (word + 1/2) * 2^-32."""
     word, _, _, _ = draw_words(seed, pos, step, ACCEPT, step * 0)
     return (word.to(tl.float64) + 0.5) * 2.3283064365386963e-10
 
 
 @triton.jit
 def log1p_reduced(f):
-    """log(1 + f) for f from sqrt(1/2) - 1 to sqrt(2) - 1, to a relative 1.1 * 2^-23.
+    """Return log(1 + f) for f from sqrt(1/2) - 1 to sqrt(2) - 1, with a relative error of at most 1.1 * 2^-23.
 
-    f - f^2 / 2 + f^3 Q(f), where Q is the polynomial of degree 6 with the least largest relative error.
+    The formula is f - f^2 / 2 + f^3 Q(f), where Q is the degree-6 polynomial of minimum relative error.
     """
     q = 0.08700430393218994
     q = q * f - 0.14267486333847046
@@ -73,22 +73,22 @@ def log1p_reduced(f):
 
 @triton.jit
 def reduced(x):
-    """Exponent e and f of a positive normal number x = 2^e (1 + f), f as `log1p_reduced` takes it."""
+    """Return exponent e and f of a positive normal number x = 2^e (1 + f), with f in the range of `log1p_reduced`."""
     bits = x.to(tl.int32, bitcast=True)
-    exponent = (bits - 0x3F3504F3) >> 23  # the bits of sqrt(1/2)
+    exponent = (bits - 0x3F3504F3) >> 23  # 0x3F3504F3 is sqrt(1/2)
     return exponent, (bits - (exponent << 23)).to(tl.float32, bitcast=True) - 1.0
 
 
 @triton.jit
 def log_of(x):
-    """log of a positive normal number, without the cases that the library's must look for."""
+    """Return log x of a positive normal number, without the special cases of the library function."""
     exponent, f = reduced(x)
     return exponent.to(tl.float32) * 0.6931471805599453 + log1p_reduced(f)
 
 
 @triton.jit
 def log1m(u, rest):
-    """log(1 - u) for u in [0, 1) and `rest` = 1 - u rounded and not 0: exact where 1 - u rounds u away."""
+    """Return log(1 - u) for u in [0, 1); `rest` is 1 - u rounded, not 0. Exact even if 1 - u rounds to 1."""
     exponent, f = reduced(rest)
     f = tl.where(exponent == 0, -u, f)
     return exponent.to(tl.float32) * 0.6931471805599453 + log1p_reduced(f)
@@ -96,9 +96,9 @@ def log1m(u, rest):
 
 @triton.jit
 def gumbel_of_word(word):
-    """g = -log(-log(1 - u)) with u = (word + 1/2) * 2^-32, to float32 precision over the whole range.
+    """Return g = -log(-log(1 - u)) with u = (word + 1/2) * 2^-32, to float32 precision over the whole range.
 
-    1 - u comes from the word's complement, so neither tail is rounded.
+    The word's complement gives 1 - u, so that neither tail is rounded.
     """
     u = (word.to(tl.float32) + 0.5) * 2.3283064365386963e-10
     rest = ((word ^ 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10
@@ -107,7 +107,7 @@ def gumbel_of_word(word):
 
 @triton.jit
 def gumbel_block(seed, pos, step, draw: tl.constexpr, first_lane, LANES: tl.constexpr):
-    """The Gumbel numbers of lanes first_lane to first_lane + LANES - 1; both are multiples of 4."""
+    """Return the Gumbel samples of lanes first_lane to first_lane + LANES - 1; both are multiples of 4."""
     blocks = first_lane // 4 + tl.arange(0, LANES // 4)
     w0, w1, w2, w3 = draw_words(seed, pos, step, draw, blocks)
     words = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (LANES,))

@@ -1,9 +1,9 @@
-"""probabilistic_rejection: accept a draft x of row i while
+"""probabilistic_rejection: accept a draft token x of row i while
 
     log p_i(x) > log u_i + log q_i(x)          or, at temperature 0, while x = argmax p_i
 
-Two launches: block statistics of the draft rows, then one program a request that walks its drafts and
-stops at the first rejection.
+Two launches: block statistics of the draft rows, then one program per request that walks its draft tokens and stops at
+the first rejection.
 
 Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1.
 """

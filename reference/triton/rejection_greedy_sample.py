@@ -1,8 +1,8 @@
-"""rejection_greedy_sample: emit the target's argmax while the drafts before it matched, then the bonus token.
+"""rejection_greedy_sample: emit the target's argmax while the draft tokens match, then the bonus token.
 
     accepted_i = (draft_i = argmax_i)          or, in synthetic mode, u_i < rates[i]
 
-One launch, a program a request.
+One launch, with one program per request.
 
 Source: vLLM 0.33.0, rejection_greedy_sample_kernel.
 """

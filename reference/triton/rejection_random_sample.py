@@ -1,8 +1,8 @@
-"""rejection_random_sample: accept drafts while q > 0 and p / q >= u, then the recovered or the bonus token.
+"""rejection_random_sample: accept draft tokens while q > 0 and p / q >= u, then the recovered or bonus token.
 
-Without draft probabilities q is 1; in synthetic mode a draft is accepted while u < rates[step].
+Without draft probabilities q is 1. In synthetic mode a draft token is accepted while u < rates[step].
 
-One launch, a program a request.
+One launch, with one program per request.
 
 Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; vLLM 0.33.0, rejection_random_sample_kernel.
 """

@@ -1,14 +1,13 @@
-"""residual_resample: the token after the accepted drafts,
+"""residual_resample: the token after the accepted draft tokens,
 
     rejected draft:     argmax(log(p - q) + g),   log(p - q) = log p + log1p(-q / p)
-    rejected one-hot:   argmax(log p + g) without the draft
-    bonus, placeholder: argmax(log p + g)
+    rejected one-hot:   argmax(log p + g) without the draft token
+    bonus, padding:     argmax(log p + g)
 
-Two launches: the race in blocks of the vocabulary, then one program a request that settles it. Only if
-no token of the residual has mass does that program run the race of p itself.
+Two launches: block winners over the vocabulary, then one program per request that picks the best block. Only if no
+token of the residual has mass does that program sample from p itself.
 
-Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; Sun et al. 2024 (arXiv 2403.10444) for
-the prefix ratio.
+Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; Sun et al. 2024 (arXiv 2403.10444) for the prefix ratio.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from verispec.reference.triton._gumbel_argmax import RACE_BLOCK, Race, noisy, row_winner, store_block_winner
+from verispec.reference.triton._gumbel_argmax import WINNER_BLOCK, BlockWinners, noisy, row_winner, store_block_winner
 
 from ._logits import block_argmax, exp
 from ._request_state import (
@@ -35,7 +34,7 @@ from .philox import TARGET, log1m
 
 @triton.jit
 def log_residual(log_p, log_q):
-    """log(max(p - q, 0)), minus infinity where q >= p."""
+    """Return log(max(p - q, 0)), minus infinity where q >= p."""
     ratio = exp(tl.minimum(log_q - log_p, 0.0))
     has_mass = (log_p > log_q) & (ratio < 1.0)
     ratio = tl.where(has_mass, ratio, 0.0)
@@ -44,8 +43,11 @@ def log_residual(log_p, log_q):
 
 @triton.jit
 def drawn_row(batch, num_accepted, num_accepted_stride, request, state):
-    """Where a request's token is drawn: its step and row, whether that is the bonus row, the temperature,
-    and whether there is a draw: a greedy request has its argmax from the verification, but for the bonus."""
+    """Return the row that a request's token is sampled from.
+
+    The result is its step, its row, a flag for the bonus row, the temperature, and a flag for sampling. A greedy
+    request already has its argmax from verification, unless its token is the bonus token.
+    """
     step = tl.load(num_accepted + request * num_accepted_stride).to(tl.int64)
     row = tl.load(batch.cu_num_logits + request).to(tl.int64) + step
     is_bonus = row == tl.load(batch.cu_num_logits + request + 1).to(tl.int64) - 1
@@ -54,7 +56,7 @@ def drawn_row(batch, num_accepted, num_accepted_stride, request, state):
 
 
 @triton.jit
-def _race_kernel(
+def _block_winner_kernel(
     best_score,
     best_id,
     num_accepted,
@@ -161,10 +163,10 @@ def residual_resample(
     target, draft = target_of(target_logits), draft_of(draft_logits)
     batch = batch_of(draft_sampled, cu_num_logits, pos, idx_mapping, temperature, seed)
     vocabulary = shared_vocabulary(target_logits, draft_logits)
-    race = Race(requests, vocabulary, target_logits.device)
-    _race_kernel[(requests, race.blocks)](
-        race.best_score,
-        race.best_id,
+    winners = BlockWinners(requests, vocabulary, target_logits.device)
+    _block_winner_kernel[(requests, winners.blocks)](
+        winners.best_score,
+        winners.best_id,
         num_accepted,
         num_accepted.stride(0),
         target_logsumexp.contiguous(),
@@ -174,21 +176,21 @@ def residual_resample(
         draft,
         batch,
         vocabulary,
-        BLOCK=RACE_BLOCK,
+        BLOCK=WINNER_BLOCK,
     )
     _settle_kernel[(requests,)](
         sampled,
         *sampled.stride(),
         num_sampled,
         num_sampled.stride(0),
-        race.best_score,
-        race.best_id,
+        winners.best_score,
+        winners.best_id,
         num_accepted,
         num_accepted.stride(0),
         target,
         batch,
-        race.blocks,
+        winners.blocks,
         vocabulary,
-        BLOCK=RACE_BLOCK,
-        PADDED=race.padded,
+        BLOCK=WINNER_BLOCK,
+        PADDED=winners.padded,
     )

@@ -1,11 +1,14 @@
 """sample_recovered_tokens: argmax over the vocabulary of max(p - q, 0) * inv_q, for every draft token.
 
-Without draft probabilities the score is p * inv_q without the draft token. If no residual is positive it
-is p * inv_q, and 0 if that is not positive either.
+An exponential variable with rate w is E / w for a unit exponential E, and the smallest of several belongs to token i
+with probability w_i / sum(w). The argmax of w_i * inv_q_i, with inv_q = 1 / E, therefore samples from w without a
+normalisation or a cumulative sum.
 
-Many tokens fill the device with a program each. Of few tokens several programs share the vocabulary, and a
-second launch takes the best of their winners. A masked lane scores minus infinity, and so does a NaN:
-neither can win.
+Without draft probabilities w is p without the draft token. If no residual is positive w is p, and the token is 0 if no
+p is positive either.
+
+Many draft tokens fill the device with one program each. For few draft tokens several programs share the vocabulary, and
+a second launch picks the best of their winners. Masked lanes and NaN score minus infinity, so that neither wins.
 
 Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; vLLM 0.33.0, sample_recovered_tokens_kernel.
 """
@@ -20,12 +23,12 @@ import triton.language as tl
 
 _BLOCK = 2048
 _PROGRAMS = 512
-"""With so many the device is full."""
+"""Number of programs that fills the device."""
 
 
 @triton.jit
 def request_of(cu_num_draft_tokens, requests, token, PADDED_REQUESTS: tl.constexpr):
-    """The request of a token; `requests` for a token past the last count."""
+    """Return the request of a token; `requests` for a token past the last count."""
     lanes = tl.arange(0, PADDED_REQUESTS)
     ends = tl.load(cu_num_draft_tokens + lanes, mask=lanes < requests, other=0).to(tl.int64)
     return tl.sum(((ends <= token) & (lanes < requests)).to(tl.int64), axis=0)
@@ -33,7 +36,7 @@ def request_of(cu_num_draft_tokens, requests, token, PADDED_REQUESTS: tl.constex
 
 @triton.jit
 def load_probs(probs, stride, ids, mask):
-    # Each is read once: they leave the cache first, for the noise that all tokens of a request share.
+    # Probabilities are read once and evicted first, so that the noise of a request stays in the cache for its tokens.
     x = tl.load(probs + ids.to(tl.int64) * stride, mask=mask, other=0.0, eviction_policy="evict_first")
     return x.to(tl.float32)
 
@@ -53,9 +56,9 @@ def winner(
     SHARES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The best score in every `SHARES`-th block from `share` on, and its id, of equal scores the lowest.
+    """Return the best score in every `SHARES`-th block from `share` on and its id, the lowest for equal scores.
 
-    Without `RESIDUAL` p takes the place of the residual.
+    Without `RESIDUAL` the weight is p.
     """
     lane = tl.arange(0, BLOCK)
     best = tl.full((BLOCK,), float("-inf"), noise.dtype.element_ty)
@@ -79,7 +82,7 @@ def winner(
 
 
 @triton.jit
-def _race_kernel(
+def _block_winner_kernel(
     output,
     output_stride,
     best_score,
@@ -101,7 +104,7 @@ def _race_kernel(
     SHARES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A program's share of the race; alone it settles it."""
+    """Find the winner of a program's share of the vocabulary; a single program stores the token itself."""
     token = tl.program_id(0).to(tl.int64)
     share = tl.program_id(1)
     request = request_of(cu_num_draft_tokens, requests, token, PADDED_REQUESTS)
@@ -192,7 +195,7 @@ def sample_recovered_tokens(
     tokens, requests = output_token_ids_ptr.shape[0], cu_num_draft_tokens_ptr.shape[0]
     if tokens == 0 or requests == 0:
         return
-    # A power of two, so that few kernels are compiled.
+    # A power of two limits the number of compiled variants.
     shares = triton.next_power_of_2(min(max(_PROGRAMS // tokens, 1), triton.cdiv(vocab_size, _BLOCK)))
     device = output_token_ids_ptr.device
     best_score = torch.empty((tokens, shares), dtype=inv_q_ptr.dtype, device=device)
@@ -201,7 +204,7 @@ def sample_recovered_tokens(
     cu_num_draft_tokens = cu_num_draft_tokens_ptr.contiguous()
     weights = (target_probs_ptr, *target_probs_ptr.stride(), inv_q_ptr, *inv_q_ptr.stride(), requests, vocab_size)
     padded_requests = triton.next_power_of_2(requests)
-    _race_kernel[(tokens, shares)](
+    _block_winner_kernel[(tokens, shares)](
         *found,
         cu_num_draft_tokens,
         draft_token_ids_ptr.contiguous(),

@@ -1,4 +1,4 @@
-"""synthetic_rejection: accept the draft of step i while u_i < rates[i], then the target's token.
+"""synthetic_rejection: accept the draft token of step i while u_i < rates[i], then emit the target's token.
 
 Source: vLLM 0.21.0, _synthetic_rejection_sample_kernel.
 """

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
+from verispec.cases.request_parameters import processed, slack_after
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.reference.oracle.philox import Draw, gumbel, uniform
 from verispec.suites.e2e._reference_model import Array, Teacher
@@ -33,18 +34,26 @@ class LogitRows:
     slack: float
 
     @classmethod
-    def of(cls, teacher: Teacher, request: GenerationRequest, tokens: tuple[int, ...]) -> LogitRows:
+    def of(
+        cls, teacher: Teacher, request: GenerationRequest, tokens: tuple[int, ...], *, drafter: bool = False
+    ) -> LogitRows:
+        """Return the rows of the target, under the request's parameters, or those of its drafter, which has none."""
         logits = teacher.logits(request.prompt_token_ids, tokens)
+        rounding = teacher.rounding(request.prompt_token_ids, tokens)
+        if not drafter:
+            stops = request.stop_token_ids
+            logits = np.stack([processed(row, request, tokens[:i], stops) for i, row in enumerate(logits)])
+            rounding = slack_after(rounding, request)
         warm = logits / request.temperature
         largest = float(np.abs(logits[np.isfinite(logits)]).max())
-        rounding = teacher.rounding(request.prompt_token_ids, tokens) / request.temperature
+        rounding /= request.temperature
         top = warm.max(axis=1, keepdims=True)
         log_p = warm - top - np.log(np.exp(warm - top).sum(axis=1, keepdims=True))
         return cls(log_p, rounding + ARITHMETIC * max(1.0, largest, largest / request.temperature))
 
 
 class Definition:
-    """A sampled request without filters, as the numbers of its seed define it.
+    """A sampled request without min-p, top-k and top-p, as the numbers of its seed define it.
 
     Args:
         request: with a seed and a temperature.
@@ -67,7 +76,7 @@ class Definition:
         assert request.seed is not None
         self._request, self._tokens, self._seed = request, tokens, request.seed
         self._p = LogitRows.of(target, request, tokens)
-        self._q = LogitRows.of(drafter, request, tokens) if drafter else None
+        self._q = LogitRows.of(drafter, request, tokens, drafter=True) if drafter else None
         self._known = known
         self._most = most
 
@@ -78,6 +87,8 @@ class Definition:
             self._judge_step(place, step.drafted, step.accepted, f"{what}, token {place}")
             place += step.accepted + 1
             drafted += step.drafted
+        if result.finish_reason is FinishReason.STOP:
+            place = min(place, len(self._tokens))
         if place != len(self._tokens):
             raise Mismatch(
                 Failure(Kind.VALUE, f"{what}: steps tell of {place} tokens, {len(self._tokens)} were emitted")
@@ -88,13 +99,15 @@ class Definition:
         known = self._proposed(place)
         wanted = min(self._most, self._request.max_tokens - place - 1) if known is None else len(known)
         _require(drafted == wanted, f"{what}: {drafted} drafts were verified, {wanted} follow from the text so far")
-        for step in range(accepted):
+        for step in range(min(accepted, len(self._tokens) - place)):
             token = self._tokens[place + step]
             _require(
                 token in self._drafts(known, place, step), f"{what}: draft {step + 1} is not {token} by its numbers"
             )
             possible = self._may_accept(place, step, token)
             _require(possible, f"{what}: draft {step + 1}, {token}, is accepted against its number")
+        if place + accepted >= len(self._tokens):
+            return  # A stop token among the drafts ended the output.
         token = self._tokens[place + accepted]
         if accepted == drafted:
             right = self._wins(place, accepted, token, self._p.log_p[place + accepted], self._p.slack)
@@ -143,7 +156,11 @@ class Definition:
         p = np.exp(self._p.log_p[place + step])
         if self._q is None:
             return token != draft and self._wins(
-                place, step, token, np.where(np.arange(len(p)) == draft, -np.inf, np.log(p)), self._p.slack
+                place,
+                step,
+                token,
+                np.where(np.arange(len(p)) == draft, -np.inf, self._p.log_p[place + step]),
+                self._p.slack,
             )
         q = np.exp(self._q.log_p[place + step])
         moved = np.expm1(self._p.slack) * p + np.expm1(self._q.slack) * q

@@ -268,13 +268,13 @@ def test_revisions_with_the_same_sources_are_judged_once(
     judged: list[object] = []
     from verispec.bisect import static_probe
 
-    judge = static_probe.judge
+    check_tree = static_probe.check_tree
 
     def judging(tree: Tree, **options: Any) -> Report:
         judged.append(tree)
-        return judge(tree, **options)
+        return check_tree(tree, **options)
 
-    monkeypatch.setattr(static_probe, "judge", judging)
+    monkeypatch.setattr(static_probe, "check_tree", judging)
     good = toy.commit(GOOD_TREE)
     for number in range(9):
         toy.commit({"README.md": f"words {number}"})

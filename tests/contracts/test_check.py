@@ -93,7 +93,7 @@ def test_what_is_allowed_passes(changes: dict[str, Any]) -> None:
         ("max_spec_len", True, "an int", "True"),
         ("NO_DRAFT_PROBS", 0, "a bool", "0"),
         ("cu_num_draft_tokens_ptr", torch.tensor([-1, 2, TOKENS]), "counts from 0 up", "-1 at [0]"),
-        ("cu_num_draft_tokens_ptr", torch.tensor([2, 1, TOKENS]), "never fall", "1 after 2 at [1]"),
+        ("cu_num_draft_tokens_ptr", torch.tensor([2, 1, TOKENS]), "never decrease", "1 after 2 at [1]"),
         ("cu_num_draft_tokens_ptr", torch.tensor([2, 2, TOKENS + 1]), "at most 5, the draft tokens", "6 at [2]"),
         ("cu_num_draft_tokens_ptr", torch.tensor([0, 0, TOKENS]), "steps of at most 4", "one of 5"),
         ("cu_num_draft_tokens_ptr", torch.tensor([TOKENS] * 3), "steps of at most 4", "one of 5"),
@@ -108,6 +108,45 @@ def test_a_broken_call_is_explained(parameter: str, value: Any, expected: str, g
     assert expected in error.expected
     assert got in error.got
     assert str(error) == f"{error.op}: {parameter}: expected {error.expected}, got {error.got}"
+
+
+@pytest.mark.parametrize("shape", [(TOKENS,), (TOKENS, 1)])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_column_is_seen_as_its_one_axis(shape: tuple[int, ...], rows: int) -> None:
+    """vLLM's own tests pass draft ids as [N, 1]; `rows` > 1 makes the column a strided one."""
+    memory = torch.zeros(shape[0], rows, dtype=torch.int32)[:, :1]
+    ids = memory if len(shape) == 2 else memory[:, 0]
+    seen = checked(
+        "sample_recovered_tokens",
+        output_token_ids_ptr=torch.zeros(shape, dtype=torch.int32),
+        cu_num_draft_tokens_ptr=torch.tensor([2, 2, TOKENS], dtype=torch.int32),
+        draft_token_ids_ptr=ids,
+        draft_probs_ptr=torch.rand(TOKENS, VOCAB),
+        target_probs_ptr=torch.rand(TOKENS, VOCAB),
+        inv_q_ptr=torch.rand(REQUESTS, VOCAB),
+        vocab_size=VOCAB,
+        NO_DRAFT_PROBS=False,
+        USE_FP64_GUMBEL=False,
+    )
+    for name, stride in (("output_token_ids_ptr", 1), ("draft_token_ids_ptr", rows)):
+        assert (tuple(seen[name].shape), tuple(seen[name].strides)) == ((TOKENS,), (stride,))
+
+
+@pytest.mark.parametrize("shape", [(TOKENS, 2), (TOKENS, 1, 1), (1, TOKENS), (TOKENS + 1, 1)])
+def test_a_column_has_one_column_and_as_many_rows(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ContractError, match=r"draft_token_ids_ptr: expected shape \[N\]"):
+        checked(
+            "sample_recovered_tokens",
+            output_token_ids_ptr=torch.zeros(TOKENS, dtype=torch.int32),
+            cu_num_draft_tokens_ptr=torch.tensor([2, 2, TOKENS], dtype=torch.int32),
+            draft_token_ids_ptr=torch.zeros(shape, dtype=torch.int32),
+            draft_probs_ptr=torch.rand(TOKENS, VOCAB),
+            target_probs_ptr=torch.rand(TOKENS, VOCAB),
+            inv_q_ptr=torch.rand(REQUESTS, VOCAB),
+            vocab_size=VOCAB,
+            NO_DRAFT_PROBS=False,
+            USE_FP64_GUMBEL=False,
+        )
 
 
 def test_synthetic_mode_needs_its_rates() -> None:
@@ -164,11 +203,11 @@ def expand(output: Any, values: Any, counts: Any = None, **changes: Any) -> dict
 
 def test_an_output_may_share_no_memory() -> None:
     buffer = torch.zeros(8)
-    with pytest.raises(ContractError, match=r"output_ptr: expected memory of its own, apart from input_ptr"):
+    with pytest.raises(ContractError, match=r"output_ptr: expected separate memory from input_ptr"):
         checked("expand_batch_to_tokens", **expand(buffer[:3], buffer[2:4]))
-    with pytest.raises(ContractError, match=r"apart from input_ptr"):
+    with pytest.raises(ContractError, match=r"separate memory from input_ptr"):
         checked("expand_batch_to_tokens", **expand(buffer.numpy()[4:1:-1], buffer.numpy()[1:3]))
-    with pytest.raises(ContractError, match=r"apart from input_ptr, got the same memory"):
+    with pytest.raises(ContractError, match=r"separate memory from input_ptr, got the same memory"):
         checked("expand_batch_to_tokens", **expand(buffer[:2], buffer[:2], torch.tensor([1, 2])))
 
 
@@ -186,10 +225,10 @@ def test_inputs_may_share_memory() -> None:
 
 def test_an_output_with_two_names_for_one_element_is_refused() -> None:
     one = torch.zeros(1, dtype=torch.int32).expand(REQUESTS, MOST + 1)
-    with pytest.raises(ContractError, match="memory of its own for every element"):
+    with pytest.raises(ContractError, match="separate memory for every element"):
         checked(**arguments(output_token_ids_ptr=one))
     windows = torch.zeros(64, dtype=torch.int32).as_strided((REQUESTS, MOST + 1), (2, 1))
-    with pytest.raises(ContractError, match="memory of its own for every element"):
+    with pytest.raises(ContractError, match="separate memory for every element"):
         checked(**arguments(output_token_ids_ptr=windows))
     crossed = torch.zeros(64, dtype=torch.int32).as_strided((REQUESTS, MOST + 1), (5, 3))
     checked(**arguments(output_token_ids_ptr=crossed))
@@ -243,7 +282,7 @@ def test_positions_may_be_advanced_in_place_but_not_beside() -> None:
     checked("eagle_step_slot_mapping_metadata", **step())
     buffer = torch.arange(4)
     beside = step(positions_ptr=buffer[:3], out_clamped_positions_ptr=buffer[1:])
-    with pytest.raises(ContractError, match=r"apart from positions_ptr, got memory that both share"):
+    with pytest.raises(ContractError, match=r"separate memory from positions_ptr, got memory that both share"):
         checked("eagle_step_slot_mapping_metadata", **beside)
 
 
@@ -343,13 +382,13 @@ class TestLayoutsThatAreKnown:
 
     def test_values_are_looked_at_each_time(self) -> None:
         self.call()
-        with pytest.raises(ContractError, match="cu_num_tokens_ptr: expected sums that never fall"):
+        with pytest.raises(ContractError, match="cu_num_tokens_ptr: expected sums that never decrease"):
             self.call(cu_num_tokens_ptr=np.array([2, 1], dtype=np.int32))
 
     def test_addresses_are_looked_at_each_time(self) -> None:
         self.call()
         buffer = np.zeros(6, np.int32)
-        with pytest.raises(ContractError, match="output_ptr: expected memory of its own"):
+        with pytest.raises(ContractError, match="output_ptr: expected separate memory"):
             self.call(output_ptr=buffer[:5], input_ptr=buffer[4:])
 
     def test_a_read_only_array_is_not_one_that_may_be_written(self) -> None:

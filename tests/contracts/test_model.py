@@ -27,7 +27,7 @@ def test_a_sound_contract_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("params", "says"),
     [
-        ((OUT, OUT), "listed twice"),
+        ((OUT, OUT), "have the same name"),
         ((OUT, Tensor("x", ("Q",), ("int32",), "")), "unknown axis 'Q'"),
         ((OUT, Scalar("n", int, "", axis="Q")), "unknown axis 'Q'"),
         ((OUT, Tensor("x", ("B",), ("int32",), "", like="y")), "unknown tensor 'y'"),

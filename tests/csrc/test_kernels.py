@@ -45,6 +45,20 @@ def test_recovered_tokens_past_2_to_the_31(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(far, near)
 
 
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_recovered_tokens_of_columns(rng: np.random.Generator, one_hot: bool) -> None:
+    """vLLM's own tests pass draft ids, and so the output, as [N, 1]."""
+    p, q = rng.random((2, 3, 9), np.float32)
+    noise, counts, drafts = rng.exponential(size=(2, 9)), np.array([1, 3]), np.array([4, 0, 8], np.int32)
+    flat, column = np.full(3, -1, np.int32), np.full((3, 1), -1, np.int32)
+    op = cpu.op("sample_recovered_tokens")
+    q = None if one_hot else q
+    op(flat, counts, drafts, q, p, noise, 9, 64, one_hot, True)
+    op(column, counts, drafts[:, None], q, p, noise, 9, 64, one_hot, True)
+    np.testing.assert_array_equal(column[:, 0], flat)
+    assert (flat >= 0).all()
+
+
 def test_acceptance_past_2_to_the_31(rng: np.random.Generator) -> None:
     """Each row accepts a token that the rows before it would reject."""
     p = np.eye(3, 9, dtype=np.float32)

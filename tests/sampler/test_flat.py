@@ -10,7 +10,8 @@ import torch
 from scipy.stats import chi2
 
 from verispec.engines.protocol.sampling import SamplerBatch
-from verispec.reference.sampler.drafting import sample_drafts
+from verispec.reference.sampler import drafting, flat, whole
+from verispec.reference.sampler.drafting import noise_dtype, sample_drafts
 from verispec.reference.sampler.flat import DraftBatch, FlatSampler, SamplingTensors
 from verispec.reference.sampler.whole import WholeFlatSampler
 
@@ -22,6 +23,38 @@ def batch(seeds: list[int | None], temperature: list[float], drafts: list[list[i
     rows = len(seeds) + sum(map(len, drafts))
     logits = 2 * torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(3))
     return SamplerBatch(logits, drafts, torch.tensor(temperature), seeds=seeds, **fields)
+
+
+def test_noise_on_cuda_is_not_float32() -> None:
+    """Float32 noise of CUDA has a floor of 2^-24 (vllm#43150); on the CPU it comes from 53-bit numbers."""
+    assert noise_dtype(torch.device("cuda")) == torch.float64
+    assert noise_dtype(torch.device("cpu")) == torch.float32
+
+
+def test_float64_noise_decides_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code path of CUDA, on the CPU: bonus, recovered and draft tokens keep a probability of 1e-9."""
+    monkeypatch.setattr(drafting, "noise_dtype", lambda device: torch.float64)
+    monkeypatch.setattr(flat, "noise_dtype", lambda device: torch.float64)
+    monkeypatch.setattr(whole, "noise_dtype", lambda device: torch.float64)
+    step = batch([1, 2, None], [0.8, 1.0, 1.0], [[1, 2], [], [3]])
+    torch.manual_seed(5)
+    trace = WholeFlatSampler().trace(step)
+    assert [draws.noise.dtype for draws in trace.draws if draws] == [torch.float64]
+    generator = torch.Generator().manual_seed(3)
+    ids, _probs = sample_drafts(torch.zeros(1, VOCAB), [1.0], [generator])
+    noise = drafting.exponential_noise(VOCAB, torch.Generator().manual_seed(3), torch.device("cpu"))
+    assert noise.dtype == torch.float64
+    assert int(ids[0]) == int(noise.argmin())
+
+
+def test_unseeded_requests_follow_torchs_seed() -> None:
+    """`verispec repro` sets torch's seed, so that unseeded requests repeat too; without it they differ."""
+    step = batch([None] * 40, [1.0] * 40, [[1, 2]] * 40)
+    answers = []
+    for seed in (5, 5, 6):
+        torch.manual_seed(seed)
+        answers.append(WholeFlatSampler()(step))
+    assert answers[0] == answers[1] != answers[2]
 
 
 def chi_square_passes(seen: Counter[int], law: list[float], tests: int = 1) -> bool:

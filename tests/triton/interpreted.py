@@ -10,14 +10,14 @@ from collections.abc import Iterator
 os.environ["TRITON_INTERPRET"] = "1"
 
 from op_cases import Case, small_cases, verdict
-from op_running import cache_holds_what_was_drawn_from, run
+from op_running import cache_holds_what_was_drawn_from, columns, run
 
 from verispec.reference.triton import op
 
 
 def results() -> Iterator[dict[str, str]]:
     for case in small_cases():
-        for layout in ("dense", "strided"):
+        for layout in ("dense", "strided", *(["column"] if columns(case.op) else [])):
             yield {"op": case.op, "case": f"{case.name};{layout}", "problem": problem(case, layout)}
     rounded = cache_holds_what_was_drawn_from(op("gumbel_sample"))
     yield {"op": "gumbel_sample", "case": "narrow_cache", "problem": "" if rounded else "drawn from unrounded logits"}

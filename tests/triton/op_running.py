@@ -17,8 +17,8 @@ GUARD = 99
 def run(case: Case, op: Callable[..., None], device: str, *, layout: str = "dense") -> tuple[dict[str, Array], str]:
     """The outputs, and what else the op did that it must not: inputs changed, memory between elements written.
 
-    `layout` is "dense", "strided" (no stride is that of a contiguous tensor) or "far" (the last row of every
-    large matrix lies more than 2^31 elements behind the first).
+    `layout` is "dense", "strided" (no stride is that of a contiguous tensor), "column" (a trailing axis of 1 wherever
+    the contract takes one) or "far" (the last row of every large matrix lies more than 2^31 elements behind the first).
     """
     tensors: dict[str, Any] = {}
     buffers: dict[str, Any] = {}
@@ -34,6 +34,9 @@ def run(case: Case, op: Callable[..., None], device: str, *, layout: str = "dens
     for p in load(case.op).params:
         if isinstance(p, Scalar) and p.stride_of:
             tensors[p.name] = tensors[p.stride_of].stride(0)
+    if layout == "column":
+        for name in columns(case.op):
+            tensors[name] = tensors[name].unsqueeze(1)
     before = {name: buffer.clone() for name, buffer in buffers.items() if buffer is not None}
     op(**tensors)
     outputs = set(case.outputs())
@@ -46,7 +49,13 @@ def run(case: Case, op: Callable[..., None], device: str, *, layout: str = "dens
                 problems.append(f"{name}: memory between its elements was written")
         elif not torch.equal(_bits(buffer), _bits(saved)):
             problems.append(f"{name}: an input was changed")
-    return {name: _array(tensors[name]) for name in outputs}, "; ".join(problems)
+    found = {name: _array(tensors[name]) for name in outputs}
+    return {name: a.reshape(case.arguments[name].shape) for name, a in found.items()}, "; ".join(problems)
+
+
+def columns(op: str) -> list[str]:
+    """Return the op's tensors that may have a trailing axis of 1."""
+    return [tensor.name for tensor in load(op).tensors if tensor.column]
 
 
 def _tensor(value: Array, narrow: bool, device: str, layout: str) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from op_cases import Size, make, ops, small_cases, variants, verdict
-from op_running import cache_holds_what_was_drawn_from, run
+from op_running import cache_holds_what_was_drawn_from, columns, run
 
 from verispec.reference import contracts, cpu, oracle
 
@@ -24,6 +24,7 @@ def test_there_is_a_kernel_for_every_op_that_has_outputs() -> None:
 @pytest.mark.parametrize("op", ops())
 def test_triton_in_the_interpreter(op: str, interpreted: dict[str, dict[str, str]]) -> None:
     results = interpreted[op]
+    assert any(case.endswith(";column") for case in results) == bool(columns(op))
     assert len(results) >= 2 * (len(variants(op)) + 3)
     assert not {case: problem for case, problem in results.items() if problem}
 

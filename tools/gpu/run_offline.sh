@@ -19,7 +19,7 @@ pack() {
 trap pack EXIT
 
 python3 -m pip install -q --no-index --find-links "$bring/wheels" tox
-export VERISPEC_WHEELS=$bring/wheels VERISPEC_OUT=$runs VERISPEC_PROCESSES=8
+export VERISPEC_BUNDLE=$bring/wheels VERISPEC_OUT=$runs VERISPEC_PROCESSES=8
 (cd "$project" && timeout "$limit" python3 -m tox -e gpu) 2>&1 | tee "$runs/reference-triton.txt" || true
 
 cp -r "$bring/cache" "$runs/cache"

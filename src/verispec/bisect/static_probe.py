@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 from verispec import exits
 from verispec.bisect.search import RevisionResult
 from verispec.errors import VerispecError
-from verispec.report.signatures import likeness, new_since
 from verispec.static import Finding, Level, Location, Report, Tree, check_tree
 from verispec.static.cache import FactCache
+from verispec.static.changes import likeness, new_since
 from verispec.static.sources import INCOMPLETE
 
 CUT_SHORT = INCOMPLETE - {"V-SRC-UNREADABLE"}
@@ -40,15 +40,15 @@ class StaticProbe:
         self.finding = finding
         self.core = core
         self.targets: tuple[Finding, ...] = ()
-        self.before: tuple[Finding, ...] = ()
+        self.before = Report((), (), {})
         self.reports: dict[str, Report] = {}
         self.by_content: dict[str, Report] = {}
 
     def aim(self, good: str, bad: str) -> None:
         """Choose what to look for. Raises VerispecError when `bad` has nothing that `good` has not."""
-        self.before = self.report(good).findings
+        self.before = self.report(good)
         in_bad = self._wanted(self.report(bad).findings)
-        self.targets = self._wanted(new_since(self.report(bad).findings, self.before))
+        self.targets = self._wanted(new_since(self.report(bad), self.before))
         if self.targets:
             return
         what = f"finding {self.finding}" if self.finding else f"rule {', '.join(self.rules)}" if self.rules else "error"
@@ -86,7 +86,7 @@ class StaticProbe:
         """Those of the report's findings that are targets, or were before their package moved."""
         names = {target.fingerprint for target in self.targets}
         likes = set(map(likeness, self.targets))
-        new = new_since(report.findings, self.before)
+        new = new_since(report, self.before)
         return tuple(found for found in new if found.fingerprint in names or likeness(found) in likes)
 
     def report(self, name: str) -> Report:

@@ -1,4 +1,4 @@
-"""Cases: their ids, and the decorator with which suites declare them."""
+"""Cases: their ids and the decorator that declares them."""
 
 from verispec.cases._decorator import CaseSpec, case
 from verispec.cases._id import CaseId, selects

@@ -15,7 +15,15 @@ Reach = str | Callable[[Mapping[str, Any]], str | None] | None
 
 @dataclass(frozen=True, slots=True)
 class CaseSpec:
-    """What `case` attached to a test function."""
+    """Declaration that `case` attaches to a test function.
+
+    Attributes:
+        clause: id of the clause that the cases check.
+        params: values by parameter name, one case per combination.
+        fixed: parameters that only appear in the id.
+        reach: how production reaches a case, a function of its parameters, or None.
+        on: the only platform on which production reaches it, or empty for every platform.
+    """
 
     clause: str
     params: Mapping[str, Sequence[Any]]
@@ -24,14 +32,18 @@ class CaseSpec:
     on: str = ""
 
     def combinations(self) -> Iterator[dict[str, Any]]:
-        """Every combination of the listed parameters, in the order in which they were written."""
+        """Yield every combination of the listed parameters, in the order of their declaration."""
         for values in itertools.product(*self.params.values()):
             yield dict(zip(self.params, values, strict=True))
 
     def reach_of(self, params: Mapping[str, Any], platform: str) -> str:
-        """How production on `platform` gets to a case with these parameters; empty when only the contract is at stake.
+        """Return how production on `platform` reaches a case, or an empty string if only the contract is broken.
 
-        A clause that no caller of a real engine can break is contract only, whatever the case says.
+        A clause that no caller of a real engine can break is never production-reachable.
+
+        Args:
+            params: parameters of the case.
+            platform: "cpu" or "cuda".
         """
         contract = contracts.by_clause(self.clause)
         if contract.clause(self.clause).unreachable or (self.on and self.on != platform):
@@ -41,14 +53,16 @@ class CaseSpec:
 
 
 def case(clause: str, *, reach: Reach = None, on: str = "", **params: Any) -> Callable[[Test], Test]:
-    """Declare the cases of a test: the clause that they judge and their parameters.
+    """Declare the cases of a test: the clause that they check and their parameters.
 
-    A list gives one case a value and is passed to the test, or to a fixture of it, by name; None
-    stays out of the id. Any other value is fixed and only part of the id, which keeps ids apart
-    when several tests judge one clause. `reach` says how
-    production gets there (a failure is then graded as an error), or is None when no known caller
-    does (a note); it may be a function of the parameters. `on` names the one platform ("cuda") on
-    which production gets there.
+    Args:
+        clause: id of the clause, such as "RRS-3".
+        reach: how production reaches the case, or a function of the parameters that returns it. A failure of such a
+            case is an error. None means that no known caller reaches it, and a failure is an info.
+        on: the only platform ("cuda") on which production reaches the case.
+        **params: a list makes one case per value and is passed to the test, or to its fixture, by name. None stays out
+            of the id. Any other value is fixed and only appears in the id, which keeps ids unique when several tests
+            check one clause.
     """
     varied = {k: v for k, v in params.items() if isinstance(v, list)}
     fixed = {k: v for k, v in params.items() if not isinstance(v, list)}

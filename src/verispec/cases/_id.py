@@ -1,10 +1,9 @@
-"""Case ids: one line that names a case everywhere (``--only``, expectations, repro, bisect, reports).
+"""Case ids: one line that names a case everywhere (``--only``, known failures, repro, bisect, reports).
 
     sampler/rejection_random_sample:RRS-3:vocab=8;k=3;draft=present
-    suite  /subject                :clause:parameters
+    suite  /op under test          :clause:parameters
 
-The form is the query string of a conformance suite: readable, typeable, and a pattern for
-selecting many cases as soon as it holds a ``*``.
+The form is that of a query string: readable, easy to type, and a pattern as soon as it contains ``*``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ID = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class CaseId:
-    """A parsed case id; `params` keeps the order in which the suite wrote them."""
+    """A parsed case id; `params` keeps the order of their declaration."""
 
     suite: str
     subject: str
@@ -31,6 +30,11 @@ class CaseId:
 
     @classmethod
     def parse(cls, text: str) -> CaseId:
+        """Parse a case id.
+
+        Raises:
+            VerispecError: `text` is not a case id.
+        """
         match = _ID.fullmatch(text)
         if match is None:
             raise VerispecError(
@@ -53,7 +57,7 @@ class CaseId:
 
 
 def selects(pattern: str, case_id: str) -> bool:
-    """Whether `pattern` selects `case_id`: equal, a glob, or a prefix that ends where a part ends."""
+    """Return True if `pattern` equals `case_id`, is a glob that matches it, or a prefix of whole parts."""
     if "*" in pattern or "?" in pattern:
         return fnmatchcase(case_id, pattern) or fnmatchcase(case_id, pattern + "*")
     if not pattern or case_id == pattern:

@@ -1,8 +1,8 @@
-"""Batches of drafts for the flat family, in the shapes that break kernels.
+"""Packed batches of draft tokens in the shapes that break kernels.
 
-A batch has B requests with counts[b] draft tokens each, N in all, over a vocabulary of V tokens. The
-counts are named, so that a case id says what was run: requests without drafts first, last and
-between, requests of different length, and the longest that engines allow.
+A batch has B requests with counts[b] draft tokens each, N in total, over a vocabulary of V tokens. The counts have
+names, so that a case id says which batch ran. They put requests without drafts first, last and in the middle, mix
+lengths, and include the longest request that engines allow.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ COUNTS: dict[str, tuple[int, ...]] = {
 """Draft tokens of each request, by name."""
 
 MARGIN = 1e-4
-"""Least relative distance of u from p/q in random batches: far above float32's rounding of p/q
-(2^-23), so that no correctly rounded implementation can decide otherwise."""
+"""Minimum relative distance of u from p/q in random batches. float32 rounds p/q by 2^-23, far less than this, so that
+every correctly rounded implementation decides alike.
+"""
 
 
 @dataclass(slots=True)
 class Batch:
-    """A batch in float64 and int64; `at(b)` are the flat indices of request b's drafts."""
+    """A packed batch in float64 and int64."""
 
     counts: Array
     vocab: int
@@ -49,15 +50,17 @@ class Batch:
 
     @property
     def requests(self) -> int:
+        """The number of requests, B."""
         return int(self.counts.shape[0])
 
     @property
     def tokens(self) -> int:
+        """The total number of draft tokens, N."""
         return int(self.counts.sum())
 
     @property
     def most(self) -> int:
-        """The largest count, at least 1, as engines size their output by it."""
+        """The largest count, at least 1; engines size their output by it."""
         return int(max([1, *self.counts.tolist()]))
 
     @property
@@ -66,12 +69,13 @@ class Batch:
         return np.cumsum(self.counts)
 
     def at(self, b: int) -> slice:
+        """Return the rows of the packed tensors that belong to request b."""
         end = int(self.cu[b])
         return slice(end - int(self.counts[b]), end)
 
 
 def rounded(values: Array, dtype: str) -> Array:
-    """`values` as `dtype` holds them, in float64."""
+    """Return `values` rounded to `dtype`, as float64."""
     import torch
 
     held: Array = torch.from_numpy(np.asarray(values, dtype=np.float64)).to(getattr(torch, dtype)).double().numpy()
@@ -81,7 +85,7 @@ def rounded(values: Array, dtype: str) -> Array:
 def probabilities(
     rng: np.random.Generator, rows: int, vocab: int, dtype: str = "float32", spread: float = 2.0
 ) -> Array:
-    """Rows of a softmax over normal logits, as `dtype` holds them; a larger `spread` gives peaked rows."""
+    """Return softmax rows of normal logits, [rows, vocab], rounded to `dtype`; a larger `spread` lowers entropy."""
     logits = rng.normal(scale=spread, size=(rows, vocab))
     weights = np.exp(logits - logits.max(axis=1, keepdims=True)) if rows else logits
     return rounded(weights / weights.sum(axis=1, keepdims=True) if rows else weights, dtype)
@@ -96,11 +100,18 @@ def random_batch(
     greedy: float = 0.0,
     dtype: str = "float32",
 ) -> Batch:
-    """A batch that production could produce: valid ids, probabilities that sum to one, u in (0, 1).
+    """Return a batch that production could produce: valid ids, probabilities that sum to one, u in (0, 1).
 
-    `draft` False leaves draft probabilities away (n-gram drafts), `greedy` is the share of greedy
-    requests; u keeps `MARGIN` from p/q. Recovered and bonus tokens differ from the draft token where
+    Every u keeps a relative distance of `MARGIN` from p/q. Recovered and bonus tokens differ from the draft token where
     the vocabulary allows it, so that taking the wrong one shows.
+
+    Args:
+        rng: source of all values.
+        counts: draft tokens of each request.
+        vocab: vocabulary size V.
+        draft: False omits draft probabilities (n-gram drafts).
+        greedy: expected share of greedy requests.
+        dtype: dtype that the probabilities are rounded to.
     """
     counts = np.asarray(counts, dtype=np.int64)
     n, b = int(counts.sum()), len(counts)

@@ -1,8 +1,8 @@
-"""Batches of logits for the request-state family, in the shapes that break kernels.
+"""Slot-indexed batches of logits in the shapes that break kernels.
 
-A batch has requests with counts[b] drafts each, of which some are padding; its requests are spread over
-more states than it has requests, in no order, so that an index of the wrong kind finds another request's
-numbers. The terms are those of ``verispec.reference.contracts._request_state``.
+Request b has counts[b] draft tokens, or is padding. The requests occupy random slots among more slots than requests, so
+that an index of the wrong kind reads another request's values. ``verispec.reference.contracts._request_state`` defines
+the terms.
 """
 
 from __future__ import annotations
@@ -38,22 +38,24 @@ class RequestBatch:
 
     @property
     def requests(self) -> int:
+        """The number of requests, padding included."""
         return len(self.idx_mapping)
 
     @property
     def columns(self) -> int:
-        """Sampled tokens a request at most: its drafts and one more."""
+        """The maximum number of tokens per request: its draft tokens and one more."""
         return max([1, *map(int, np.diff(self.cu_num_logits))])
 
     def drafts(self, b: int) -> int:
-        """Drafts of request b; -1 for padding."""
+        """Return the number of draft tokens of request b; -1 for padding."""
         return int(self.cu_num_logits[b + 1] - self.cu_num_logits[b]) - 1
 
     def row(self, b: int, step: int) -> int:
+        """Return the target row of request b at `step`."""
         return int(self.cu_num_logits[b]) + step
 
     def arguments(self, contract: Contract, **more: Any) -> dict[str, Any]:
-        """What `contract` has a parameter for, and `more`."""
+        """Return the arguments for which `contract` has a parameter, and `more`."""
         names = {p.name for p in contract.params}
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name in names} | more
 
@@ -68,8 +70,17 @@ def random_requests(
     draft_vocab: int | None = None,
     padding: Sequence[int] = (),
 ) -> RequestBatch:
-    """A random batch. `temperature` is that of every request, None for a mix with greedy ones; `padding` lists
-    the requests that only pad. Drafts are near the target: about half of them pass."""
+    """Return a random batch whose draft distribution is close to the target's: about half of the drafts pass.
+
+    Args:
+        rng: source of all values.
+        counts: draft tokens of each request.
+        vocab: vocabulary size of the target.
+        draft: False omits the draft logits (one-hot drafts).
+        temperature: temperature of every request, None for a mix that includes greedy requests.
+        draft_vocab: vocabulary size of the draft, None for the target's.
+        padding: requests that are padding.
+    """
     requests, width = len(counts), draft_vocab or vocab
     shared, states = min(vocab, width), requests + SPARE_STATES
     idx_mapping = rng.permutation(states)[:requests]
@@ -111,5 +122,5 @@ def random_requests(
 
 
 def normal(rng: np.random.Generator, *shape: int) -> Array:
-    """Logits in float32 with a spread like that of a model's."""
+    """Return float32 logits with a standard deviation of 3, similar to a model's."""
     return (rng.standard_normal(shape) * 3).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Batches for whole samplers, and what the rule makes of them in float64."""
+"""Batches for end-to-end samplers, and their exact result in float64."""
 
 from __future__ import annotations
 
@@ -22,10 +22,18 @@ def random_sampler_batch(
     spread: float = 3.0,
     **options: Any,
 ) -> SamplerBatch:
-    """A batch with normal logits; about half the drafts equal the target's argmax.
+    """Return a batch with normal logits; about half of the draft tokens equal the target's argmax.
 
-    `temperature`, `top_k` and `top_p` are a number for all requests or one a request; `spread` is the
-    logits' standard deviation. Draft rows with probabilities give their draft token a fair share.
+    With draft probabilities, each row gives its draft token a weight of five.
+
+    Args:
+        rng: source of all values.
+        counts: draft tokens of each request.
+        vocab: vocabulary size V.
+        temperature: one number for all requests, or one per request.
+        draft: False omits the draft probabilities.
+        spread: standard deviation of the logits.
+        **options: further fields of `SamplerBatch`; top_k and top_p may be one number or one per request.
     """
     import torch
 
@@ -51,7 +59,7 @@ def random_sampler_batch(
 
 
 def target_rows(counts: Any) -> Array:
-    """Rows of the logits that verify a draft, request by request."""
+    """Return the rows of the logits that verify a draft token, request by request."""
     starts = np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64) + 1)])
     return np.concatenate(
         [np.arange(s, s + c) for s, c in zip(starts, counts, strict=False)] + [np.zeros(0, dtype=np.int64)]
@@ -59,13 +67,13 @@ def target_rows(counts: Any) -> Array:
 
 
 def rows_of(batch: SamplerBatch, b: int) -> slice:
-    """Rows of request b: its draft rows, then its bonus row."""
+    """Return the rows of request b: its draft rows, then its bonus row."""
     start = sum(batch.counts[:b]) + b
     return slice(start, start + batch.counts[b] + 1)
 
 
 def select(batch: SamplerBatch, order: Any) -> SamplerBatch:
-    """The requests `order` of the batch, in that order, as a batch of their own."""
+    """Return a batch of the requests `order`, in that order."""
     import torch
 
     from verispec.engines.protocol.sampling import SamplerBatch
@@ -88,7 +96,7 @@ def select(batch: SamplerBatch, order: Any) -> SamplerBatch:
 
 
 def greedy_tokens(batch: SamplerBatch, b: int) -> list[int]:
-    """What request b emits when it is greedy."""
+    """Return the tokens that request b emits when it is greedy."""
     best = batch.logits[rows_of(batch, b)].double().argmax(dim=1).tolist()
     emitted: list[int] = []
     for draft, token in zip(batch.draft_token_ids[b], best, strict=False):
@@ -99,10 +107,10 @@ def greedy_tokens(batch: SamplerBatch, b: int) -> list[int]:
 
 
 def target_law(batch: SamplerBatch, b: int, row: int) -> Array:
-    """The target's distribution of request b at its row `row`, in float64, with temperature, top-k and top-p.
+    """Return the target's distribution at row `row` of request b, float64, under temperature, top-k and top-p.
 
-    Top-k comes first and keeps ties with the k-th logit; top-p keeps the smallest set of the most
-    likely tokens whose mass reaches p.
+    Top-k comes first and keeps ties with the k-th logit. Top-p keeps the smallest set of most likely tokens whose
+    probability reaches p.
     """
     logits = batch.logits[rows_of(batch, b)][row].double().numpy() / max(float(batch.temperature[b]), 1e-300)
     if batch.top_k is not None and 0 < int(batch.top_k[b]) < len(logits):

@@ -1,4 +1,4 @@
-"""Hypothesis inside a case: structures drawn from a contract, the same examples in every run of a seed."""
+"""Hypothesis inside a case: calls drawn from a contract, with the same examples in every run of a seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LAYOUT_CHOICES = ("dense", "dense", "gapped", "padded", "transposed")
 
 @dataclass(frozen=True, slots=True)
 class DrawnCall:
-    """What Hypothesis decides and shrinks; the numbers themselves come from `seed`."""
+    """The part of a call that Hypothesis draws and shrinks; `seed` determines the values."""
 
     counts: tuple[int, ...]
     vocab: int
@@ -31,9 +31,15 @@ def structures(
     layouts: bool = True,
     same: tuple[tuple[str, ...], ...] = (),
 ) -> Any:
-    """A strategy of `DrawnCall`: any dtype that the contract accepts for each tensor, any layout.
+    """Return a strategy of `DrawnCall`: any dtype that the contract accepts for each tensor, any layout.
 
-    `same` names groups of parameters that share one dtype.
+    Args:
+        contract: contract of the op under test.
+        most_requests: maximum number of requests.
+        most_drafts: maximum number of draft tokens per request.
+        vocab: minimum and maximum vocabulary size.
+        layouts: False leaves every tensor contiguous.
+        same: groups of parameters that share one dtype.
     """
     from hypothesis import strategies as st
 
@@ -53,7 +59,7 @@ def structures(
 
 
 def explore(strategy: Any, examples: int, seed: int) -> Callable[[Callable[[Any], None]], None]:
-    """Run the decorated function on `examples` draws of `strategy`; a failure is shrunk, then raised."""
+    """Return a decorator that runs a check on `examples` draws of `strategy`; it shrinks a failure, then raises it."""
     import hypothesis
 
     def run(check: Callable[[Any], None]) -> None:

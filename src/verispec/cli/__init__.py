@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "explain": "Explain an op, a clause or a rule.",
     "repro": "Run one case again, alone, and show everything about it.",
     "report": "Render a run file as text, Markdown or JSON.",
+    "diff": "Compare two runs: new, fixed, known, changed and lost results.",
     "signatures": "Check that every caller binds to every implementation, in any tree, revision or release.",
     "bisect": "Find the first bad revision or release.",
     "transplant": "Put reference kernels in an engine's place and see whether the fault goes away.",

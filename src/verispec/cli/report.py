@@ -1,8 +1,11 @@
-"""``verispec report``: render a run file."""
+"""``verispec report``: render results files."""
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +13,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from verispec.errors import VerispecError
 from verispec.report.junit import as_junit
 from verispec.report.markdown import as_markdown
 from verispec.report.text import print_verdict
-from verispec.report.verdict import summarise
+from verispec.report.verdict import RunSummary, summarise
 from verispec.run import runfile
 
 app = typer.Typer(add_completion=False)
@@ -26,22 +30,89 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
     JSON = "json"
     JUNIT = "junit"
+    HTML = "html"
+    SVG = "svg"
 
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(help="A run file, as 'verispec run --out' writes it.")],
-    to: Annotated[Format, typer.Option("--format", help="How to render it.")] = Format.TEXT,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Results files of 'verispec run --out'; for HTML also 'verispec signatures --json' output."
+        ),
+    ],
+    to: Annotated[Format, typer.Option("--format", help="How to render them; only HTML takes several.")] = Format.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    out: Annotated[Path | None, typer.Option(help="File to write instead of standard output.")] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Show the HTML page on this machine and follow the run.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port for --serve; 0 chooses a free one.")] = 0,
 ) -> None:
-    """Render a run file; the exit code is that of the command, not of the run."""
-    verdict = summarise(runfile.read(run))
-    match Format.JSON if as_json else to:
+    """Render results files. The exit code is that of the command, not of the run.
+
+    Examples:
+
+        verispec report run.jsonl
+
+        verispec report run.jsonl --format html --out report.html
+
+        verispec report vllm-0.32.jsonl vllm-0.33.jsonl signatures.json --format html --out matrix.html
+
+        verispec report run.jsonl --serve
+    """
+    if serve:
+        from verispec.report.html import serve as live
+
+        live.serve(files, port)
+        return
+    text = _rendered(files, Format.JSON if as_json else to)
+    if out is None:
+        sys.stdout.write(text)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise VerispecError(
+            "V-REPORT-WRITE", "the report cannot be written", where=str(out), cause=error.strerror or str(error)
+        ) from error
+    print(f"written to {out}")
+
+
+def _rendered(files: Sequence[Path], to: Format) -> str:
+    if to is Format.HTML:
+        from verispec.report.html import as_html
+        from verispec.report.html.inputs import read_all
+
+        runs, findings = read_all(files)
+        return as_html(runs, findings=findings)
+    if len(files) > 1:
+        raise VerispecError(
+            "V-REPORT-SEVERAL",
+            f"{len(files)} files given; the format {to} shows one run",
+            where="--format",
+            hint="use --format html, or compare two runs with: verispec diff BASE HEAD",
+        )
+    verdict = summarise(runfile.read(files[0]))
+    match to:
         case Format.TEXT:
-            print_verdict(verdict, Console())
+            return _printed(verdict, Console(file=io.StringIO(), force_terminal=sys.stdout.isatty()))
         case Format.MARKDOWN:
-            print(as_markdown(verdict), end="")
+            return as_markdown(verdict)
         case Format.JSON:
-            print(json.dumps(verdict.to_json(), indent=2))
+            return json.dumps(verdict.to_json(), indent=2) + "\n"
         case Format.JUNIT:
-            print(as_junit(verdict), end="")
+            return as_junit(verdict)
+        case Format.SVG:
+            console = Console(record=True, file=io.StringIO(), force_terminal=True, width=120)
+            print_verdict(verdict, console)
+            return console.export_svg(title=f"verispec run --engine {verdict.run.header['engine']['asked']}")
+    raise AssertionError(to)
+
+
+def _printed(verdict: RunSummary, console: Console) -> str:
+    print_verdict(verdict, console)
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()

@@ -1,4 +1,7 @@
-"""The judge: hostile calls, exact comparisons, stated bounds. It never imports an engine."""
+"""Checks of an op under test: adversarial calls, exact comparisons, stated bounds.
+
+This package never imports an engine. It raises `Mismatch` with a `Failure` when an engine is wrong.
+"""
 
 from verispec.judge._compare import Compare, exact
 from verispec.judge._failure import (

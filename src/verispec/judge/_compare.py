@@ -1,4 +1,4 @@
-"""Comparisons of an output with the oracle: which elements are wrong."""
+"""Comparisons of an output with the oracle."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Compare = Callable[[Array, Array, Mapping[str, Any]], Array]
-"""Takes expected, got and the case's inputs (NumPy, by parameter name); returns a mask of wrong elements."""
+"""Function of (expected, got, inputs by parameter name), all NumPy, that returns a boolean mask of the wrong elements.
+"""
 
 
 def exact(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
-    """Every element equal; NaN equals NaN."""
+    """Return a mask of the elements that are not equal; NaN equals NaN.
+
+    Args:
+        expected: the oracle's output, of any shape and dtype.
+        got: the engine's output, of the same shape.
+        inputs: the arguments of the call by parameter name; not used.
+
+    Returns:
+        A boolean array of the outputs' shape, True where an element is wrong.
+    """
     if np.issubdtype(expected.dtype, np.floating):
         wrong: Array = (expected != got) & ~(np.isnan(expected) & np.isnan(got))
         return wrong

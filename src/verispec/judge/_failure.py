@@ -1,4 +1,4 @@
-"""What a judged case ends with."""
+"""Results of a case and the exceptions that carry them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 class Outcome(StrEnum):
-    """The result of a case. XFAIL and XPASS come from expectations, CRASH and TIMEOUT from the supervisor."""
+    """Result of a case. XFAIL and XPASS come from the known failures, CRASH and TIMEOUT from the supervisor."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -30,7 +30,7 @@ class Outcome(StrEnum):
 
 
 class Kind(StrEnum):
-    """The class of a failure; with the op it is what failures are folded by."""
+    """Class of a failure. Reports group failures by op and kind."""
 
     UNWRITTEN = "unwritten"
     OVERWRITTEN = "overwritten"
@@ -47,24 +47,34 @@ class Kind(StrEnum):
 
 
 EXPLANATION: dict[Kind, str] = {
-    Kind.UNWRITTEN: "elements that the op must write still hold what was there before the call",
-    Kind.OVERWRITTEN: "elements that the op must leave alone were changed",
+    Kind.UNWRITTEN: "elements that the op must write still hold their value from before the call",
+    Kind.OVERWRITTEN: "elements that the op must not write were changed",
     Kind.VALUE: "elements differ from the oracle",
-    Kind.IMPRECISE: "the answer is right up to an inexactness that is larger than the contract's bound",
+    Kind.IMPRECISE: "the output is close, but its error exceeds the contract's bound",
     Kind.OUTSIDE: "memory outside the tensors was written",
     Kind.INPUT_CHANGED: "an input tensor was changed",
-    Kind.STALE: "the result depends on memory that is not an input: what an output held, or what surrounds a tensor",
+    Kind.STALE: "the result depends on memory that is not an input: an output's old content, or the guard bands",
     Kind.RAISED: "the call raised",
-    Kind.ACCEPTED: "input that the contract forbids was accepted without an error",
-    Kind.RELATION: "two calls that must agree do not",
-    Kind.LAW: "observed frequencies contradict the exact law",
+    Kind.ACCEPTED: "an input that the contract forbids was accepted without an error",
+    Kind.RELATION: "two calls that must give the same result do not",
+    Kind.LAW: "observed frequencies contradict the exact distribution",
     Kind.BINDING: "a caller cannot bind to the implementation",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a case failed: the class, one sentence, and the first few places where it shows."""
+    """Reason why a case failed.
+
+    Attributes:
+        kind: class of the failure.
+        message: one sentence with the first wrong element or the engine's exception.
+        output: name of the wrong output, or empty.
+        wrong: number of wrong elements.
+        total: number of compared elements.
+        examples: first wrong elements, each with index, expected and got.
+        details: further values for the report.
+    """
 
     kind: Kind
     message: str
@@ -75,11 +85,12 @@ class Failure:
     details: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the failure as a JSON-serialisable dictionary."""
         return asdict(self)
 
 
 class Mismatch(AssertionError):
-    """Raised by the judge; carries the `Failure` into the run file."""
+    """Raised when the op under test is wrong; carries the `Failure` to the results file."""
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
@@ -87,11 +98,14 @@ class Mismatch(AssertionError):
 
 
 class DeviceLost(Exception):
-    """A kernel has broken the process's CUDA context: whatever runs after it in this process fails too."""
+    """Raised when a kernel broke the process's CUDA context, so that every later call in this process fails too."""
 
 
 def lost_device(error: BaseException) -> DeviceLost | None:
-    """`DeviceLost` when an exception of torch or Triton says so; CUDA reports it at whatever call comes next."""
+    """Return `DeviceLost` if `error` is a CUDA error of torch or Triton, else None.
+
+    CUDA reports a broken context at the next call, whatever that is.
+    """
     if isinstance(error, DeviceLost):
         return error
     text = describe_exception(error)
@@ -99,9 +113,18 @@ def lost_device(error: BaseException) -> DeviceLost | None:
 
 
 def call_engine(call: Callable[[], Answer]) -> Answer:
-    """What `call` of an engine returns; what it raises is a verdict on it.
+    """Call an engine and turn any exception into a failure.
 
-    Raises `Mismatch`, `DeviceLost` where nothing can go on, and `UnsupportedCall` as the engine does.
+    Args:
+        call: function without arguments that calls the engine.
+
+    Returns:
+        The value that `call` returns.
+
+    Raises:
+        Mismatch: `call` raised an ordinary exception.
+        DeviceLost: the process's CUDA context is broken.
+        UnsupportedCall: the engine does not support this call.
     """
     try:
         return call()
@@ -109,7 +132,7 @@ def call_engine(call: Callable[[], Answer]) -> Answer:
         raise
     except Exception as error:
         text = describe_exception(error)
-        if type(error).__name__ == "CompilationError":  # Triton's: the kernel's source stands before its last line
+        if type(error).__name__ == "CompilationError":  # drop the kernel's source, which Triton prints before the error
             text = f"CompilationError: {text.rpartition(chr(10))[2]}"
         verdict = lost_device(error) or Mismatch(Failure(Kind.RAISED, text))
         raise verdict from error
@@ -130,13 +153,19 @@ def offered(part: Part | Unsupported) -> Part:
 
 
 class Inconclusive(Exception):
-    """Raised when the evidence is not enough for a verdict; never a pass."""
+    """Raised when the evidence is too weak for a result; never counts as a pass."""
 
 
 def assert_same(relation: str, expected: Any, got: Any) -> None:
-    """Two calls that must agree do: raises `Mismatch` with the first place where they do not.
+    """Raise `Mismatch` unless two calls that must agree gave the same values.
 
-    `relation` says what the calls have to do with each other, e.g. "a permuted batch".
+    Args:
+        relation: metamorphic relation between the calls, such as "a permuted batch".
+        expected: values of the plain call.
+        got: values of the transformed call, of the same shape.
+
+    Raises:
+        Mismatch: some elements differ; the message shows the first one.
     """
     wrong = np.flatnonzero(np.asarray(expected).ravel() != np.asarray(got).ravel())
     if len(wrong):

@@ -1,9 +1,8 @@
-"""Tensors as the judge hands them out: poisoned, between guard bands, in the layout that a case wants.
+"""Tensors with poisoned contents, guard bands on both sides, and the layout that a case asks for.
 
-Every tensor is a view into a larger buffer. Whatever of the buffer is not the view (bands on both
-sides, gaps between strided elements) is the guard: it must be the same after the call. The two
-patterns differ in everything that a kernel could read there, so a result that depends on the guard,
-or on what an output held before, differs between a call under pattern 0 and one under pattern 1.
+Every tensor is a view into a larger buffer. The rest of the buffer, bands on both sides and gaps between strided
+elements, is the guard. No call may change it. Two patterns fill the guard and the outputs with different values. A
+result that depends on either therefore differs between pattern 0 and pattern 1.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 
 BAND = 64
-"""Elements in front of and behind each tensor; a kernel's typical miss is one element or one short row."""
+"""Guard elements before and after each tensor. A kernel typically misses by one element or one short row."""
 
 LAYOUTS = ("dense", "gapped", "padded", "transposed")
 """dense: contiguous; gapped: a gap after each element; padded: a gap after each row; transposed: column major."""
@@ -35,7 +34,7 @@ def _pattern(dtype: torch.dtype, pattern: int) -> float | int | bool:
 
 
 def _strides(shape: Sequence[int], layout: str) -> list[int]:
-    """Strides in elements; a layout never lets two elements share memory."""
+    """Return strides in elements under which no two elements share memory."""
     order = list(range(len(shape)))
     if layout != "transposed":
         order.reverse()
@@ -50,9 +49,15 @@ def _strides(shape: Sequence[int], layout: str) -> list[int]:
 
 
 def sparse_zeros(rows: int, columns: int, dtype: torch.dtype, device: str = "cpu") -> torch.Tensor:
-    """Zeros of [rows, columns] that take memory only where they are written, for offsets past 2^31.
+    """Return zeros of shape [rows, columns] for tests of offsets past 2^31.
 
-    On the CPU the pages are anonymous and not reserved; on a GPU they are plain zeros.
+    The CPU reserves no memory for pages that are never written. A GPU allocates the whole tensor.
+
+    Args:
+        rows: number of rows.
+        columns: number of columns.
+        dtype: element type.
+        device: "cpu" or a CUDA device.
     """
     if device != "cpu":
         return torch.zeros((rows, columns), dtype=dtype, device=device)
@@ -62,7 +67,7 @@ def sparse_zeros(rows: int, columns: int, dtype: torch.dtype, device: str = "cpu
 
 
 def bits(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The tensor's elements as integers, so that comparing them is exact and NaN equals NaN."""
+    """Return the elements as integers of the same width, so that comparison is exact and NaN equals NaN."""
     dense = tensor.detach().cpu().contiguous()
     width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dense.element_size()]
     integers: np.ndarray[Any, Any] = dense.view(width).numpy()
@@ -70,7 +75,7 @@ def bits(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """A copy for the oracle; bfloat16 becomes float32, which holds it exactly."""
+    """Return a copy for the oracle. bfloat16 becomes float32, which represents it exactly."""
     host = tensor.detach().cpu()
     if host.dtype == torch.bfloat16:
         host = host.float()
@@ -80,7 +85,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 @dataclass(slots=True)
 class GuardedTensor:
-    """A tensor (`view`) inside its guarded buffer."""
+    """A tensor (`view`) inside a guarded buffer."""
 
     view: torch.Tensor
     buffer: torch.Tensor
@@ -91,6 +96,18 @@ class GuardedTensor:
     def make(
         cls, shape: Sequence[int], dtype: torch.dtype, *, layout: str = "dense", pattern: int = 0, device: str = "cpu"
     ) -> GuardedTensor:
+        """Allocate a tensor of `shape` between guard bands, filled with a poison pattern.
+
+        Args:
+            shape: shape of the tensor.
+            dtype: element type of the tensor and its guard.
+            layout: one of `LAYOUTS`.
+            pattern: 0 or 1, selects the poison value.
+            device: "cpu" or a CUDA device.
+
+        Raises:
+            ValueError: `layout` is unknown.
+        """
         if layout not in LAYOUTS:
             raise ValueError(f"layout {layout!r} is not one of {LAYOUTS}")
         strides = _strides(shape, layout)
@@ -102,22 +119,23 @@ class GuardedTensor:
         return cls(view, buffer, outside, torch.empty(0))
 
     def fill(self, values: torch.Tensor) -> None:
+        """Copy `values` into the tensor."""
         self.view.copy_(values)
 
     def seal(self) -> None:
-        """Remember everything, just before the call."""
+        """Save the whole buffer, just before the call."""
         self._before = self.buffer.clone()
 
     def changed_outside(self) -> int:
-        """How many guard elements the call changed."""
+        """Return the number of guard elements that the call changed."""
         before, after = bits(self._before), bits(self.buffer)
         return int(np.count_nonzero((before != after) & self._outside.cpu().numpy()))
 
     def changed_inside(self) -> bool:
-        """Whether the call changed the tensor itself."""
+        """Return True if the call changed the tensor itself."""
         before = torch.as_strided(self._before, self.view.shape, self.view.stride(), self.view.storage_offset())
         return bool(np.any(bits(before) != bits(self.view)))
 
     def before(self) -> torch.Tensor:
-        """The tensor as it was just before the call."""
+        """Return a copy of the tensor as it was just before the call."""
         return torch.as_strided(self._before, self.view.shape, self.view.stride(), self.view.storage_offset()).clone()

@@ -1,4 +1,4 @@
-"""One op of one engine under judgement: poison, guards, hashes, oracle."""
+"""One op of one engine under test: poisoned outputs, guard bands, input snapshots, oracle comparison."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor
 
 EXAMPLES = 5
-"""Places of a mismatch that are kept; the rest is counted."""
+"""Number of wrong elements that a failure lists; it counts the others."""
 
 TILE = 1024
-"""A power of two for tuning parameters that a case leaves open."""
+"""Value of required tuning parameters that a case does not set; a power of two."""
 
 
 class OpUnderTest:
-    """Calls an engine's op the way a hostile caller would, and compares what comes out.
+    """Call an engine's op with adversarial inputs and compare its outputs with the oracle.
 
-    Values are given by parameter name as anything NumPy takes; output tensors need not be given,
-    they are made from the contract. The production dtype is used where `dtypes` says nothing.
+    Cases pass values by parameter name as anything that NumPy converts. The contract shapes the outputs, so that cases
+    need not pass them. A tensor has the production dtype unless `dtypes` names another one.
     """
 
     def __init__(self, contract: Contract, function: OpFunction, device: str = "cpu") -> None:
@@ -36,7 +36,7 @@ class OpUnderTest:
         self.function = function
         self.device = device
         self.last: tuple[dict[str, Any], dict[str, Array]] = ({}, {})
-        """Arguments and outputs of the last call, both NumPy by name, for whoever wants to show them."""
+        """Arguments and outputs of the last call as NumPy arrays by name, for reports."""
 
     def check_outputs(
         self,
@@ -49,9 +49,19 @@ class OpUnderTest:
     ) -> dict[str, Array]:
         """Call the op under both poison patterns and compare every output, whole, with the oracle.
 
-        `shapes` gives shapes of outputs that the contract's axes do not settle, `layouts` a layout
-        by parameter (`verispec.judge.LAYOUTS`), `compare` a comparison by output where `exact` is
-        not the norm. Returns the outputs of the first call. Raises `Mismatch`.
+        Args:
+            values: arguments by parameter name.
+            dtypes: dtype by parameter name, instead of the production dtype.
+            layouts: layout by parameter name, one of `verispec.judge.LAYOUTS`.
+            shapes: shapes of outputs that the contract's axes do not determine.
+            compare: comparison by output name, instead of `exact`.
+
+        Returns:
+            The outputs of the first call by parameter name.
+
+        Raises:
+            Mismatch: an output is wrong, a guard or an input changed, or the engine raised.
+            UnsupportedCall: the engine does not support this call.
         """
         calls = [self.call(values, dtypes=dtypes, layouts=layouts, shapes=shapes, pattern=p) for p in (0, 1)]
         for inputs, outputs in calls:
@@ -71,9 +81,20 @@ class OpUnderTest:
         shapes: Mapping[str, Sequence[int]] | None = None,
         pattern: int = 0,
     ) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Call the op once; returns (arguments as the oracle wants them, outputs), both NumPy by name.
+        """Call the op once.
 
-        Raises `Mismatch` when the call raises, writes outside its tensors or changes an input.
+        Args:
+            values: arguments by parameter name.
+            dtypes: dtype by parameter name.
+            layouts: layout by parameter name.
+            shapes: shapes of outputs that the contract's axes do not determine.
+            pattern: 0 or 1, selects the poison value.
+
+        Returns:
+            The arguments for the oracle and the outputs of the op, both as NumPy arrays by parameter name.
+
+        Raises:
+            Mismatch: the call raised, wrote outside its tensors or changed an input.
         """
         guarded, scalars = self._materialise(values, dtypes or {}, layouts or {}, shapes or {}, pattern)
         before = {name: to_numpy(g.view) for name, g in guarded.items()}
@@ -93,7 +114,11 @@ class OpUnderTest:
         }
 
     def check_return_value(self, values: Mapping[str, Any]) -> None:
-        """Call an op that returns numbers, and compare them exactly with the oracle; an argument must not change."""
+        """Call an op that returns numbers and compare them exactly with the oracle.
+
+        Raises:
+            Mismatch: the numbers differ, the call raised, or it changed an argument.
+        """
         given = copy.deepcopy(dict(values))
         got = call_engine(lambda: self.function(**given))
         if given != values:
@@ -103,7 +128,7 @@ class OpUnderTest:
             raise Mismatch(Failure(Kind.VALUE, f"got {list(got)}, expected {expected}", "return", total=len(expected)))
 
     def check_rejects(self, values: Mapping[str, Any]) -> None:
-        """Call the op with arguments that its contract forbids; anything but a ValueError is a failure."""
+        """Raise `Mismatch` unless the op raises ValueError for arguments that its contract forbids."""
         try:
             got = self.function(**values)
         except ValueError:
@@ -113,13 +138,13 @@ class OpUnderTest:
         raise Mismatch(Failure(Kind.ACCEPTED, f"{EXPLANATION[Kind.ACCEPTED]}: {dict(values)} gave {got}"))
 
     def run(self, values: Mapping[str, Any], **tensors: torch.Tensor | None) -> dict[str, Array]:
-        """Call the op once with some tensors passed as they are, for tensors too large to be copied or guarded."""
+        """Call the op once with some tensors passed unmodified, because they are too large to copy or guard."""
         guarded, scalars = self._materialise(values, {}, {}, {}, 0, given=tensors)
         self._run({**scalars, **{name: g.view for name, g in guarded.items()}, **tensors})
         return {t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded}
 
     def _run(self, arguments: Mapping[str, Any]) -> None:
-        """Call the op and wait for it; what it raises, then or later on the device, is a verdict on it."""
+        """Call the op and wait for the device; turn an exception of either into a failure."""
 
         def run() -> None:
             self.function(**arguments)
@@ -178,7 +203,9 @@ class OpUnderTest:
     def _nothing_else_changed(self, guarded: Mapping[str, GuardedTensor]) -> None:
         for name, g in guarded.items():
             if count := g.changed_outside():
-                raise Mismatch(Failure(Kind.OUTSIDE, f"{count} elements beside {name} were written", name, wrong=count))
+                raise Mismatch(
+                    Failure(Kind.OUTSIDE, f"the call wrote {count} elements outside {name}", name, wrong=count)
+                )
             param = self.contract.param(name)
             if isinstance(param, Tensor) and not param.written and g.changed_inside():
                 raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the call changed its input {name}", name))
@@ -216,7 +243,7 @@ class OpUnderTest:
     def _independent_of_stale_memory(
         self, first: tuple[dict[str, Any], dict[str, Array]], second: tuple[dict[str, Any], dict[str, Array]]
     ) -> None:
-        """Where both calls wrote, they must have written the same."""
+        """Raise `Mismatch` where both calls wrote an element but wrote different values."""
         for name, got in first[1].items():
             other = second[1][name]
             param = self.contract.param(name)
@@ -237,6 +264,6 @@ def _copy(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A JSON value; NaN and infinities as text."""
+    """Return a JSON value; NaN and infinities become text."""
     item = value.item() if hasattr(value, "item") else value
     return item if not isinstance(item, float) or np.isfinite(item) else str(item)

@@ -1,4 +1,4 @@
-"""A whole sampler under judgement: what it raises is a verdict, not an accident of the suite."""
+"""An end-to-end sampler under test."""
 
 from __future__ import annotations
 
@@ -20,4 +20,5 @@ class SamplerUnderTest:
         return call_engine(lambda: self._sampler(batch))
 
     def trace(self, batch: SamplerBatch) -> Trace:
+        """Return the tokens of `batch` and the random numbers that produced them."""
         return call_engine(lambda: self._sampler.trace(batch))

@@ -1,4 +1,4 @@
-"""Axis arithmetic: sizes of axes from tensors that are there, shapes of tensors that are not."""
+"""Axis arithmetic: axis sizes from the tensors at hand, shapes of the tensors that are missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ _SINGLE = re.compile(r"([A-Za-z_]\w*)(?:\+(\d+))?")
 def axis_sizes(
     contract: Contract, shapes: Mapping[str, Sequence[int]], scalars: Mapping[str, object]
 ) -> dict[str, int]:
-    """What the given tensors and scalars say about the sizes of the contract's axes."""
+    """Return the sizes of the contract's axes that the given tensors and scalars determine.
+
+    Args:
+        contract: contract of the op.
+        shapes: shapes of the known tensors by parameter name.
+        scalars: values of the known scalars by parameter name.
+    """
     sizes: dict[str, int] = {}
     for param in contract.params:
         if isinstance(param, Scalar):
@@ -30,9 +36,10 @@ def axis_sizes(
 
 
 def shape_of(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape that `tensor` has under `sizes`; a ``>=`` buffer is as long as its least size.
+    """Return the shape of `tensor` under `sizes`; a ``>=`` buffer gets its minimum length.
 
-    Raises KeyError with the axis that nothing gives a size to.
+    Raises:
+        KeyError: an axis has no known size; the error names it.
     """
     return tuple(_evaluate(str(axis).removeprefix(">="), sizes) for axis in tensor.shape)
 

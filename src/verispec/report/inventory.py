@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module, resources
-from pathlib import Path
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from verispec.reference import contracts
@@ -75,8 +75,9 @@ def has_cpu_kernel(name: str) -> bool:
         return False
 
 
-def _file(folder: str, name: str) -> Path:
-    return Path(str(resources.files("verispec.reference"))) / folder / name
+def _file(folder: str, name: str) -> Traversable:
+    """Return a file of the reference; an editable installation spreads it over several folders."""
+    return resources.files("verispec.reference") / folder / name
 
 
 @cache

@@ -24,7 +24,7 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     yield f"{_capital(summary(verdict))}."
     for line in complaints(verdict):
         yield ""
-        yield f"**{_escaped(line)}**"
+        yield f"**{escaped(line)}**"
     yield ""
     yield from _circumstances(verdict)
     yield ""
@@ -71,7 +71,7 @@ def _circumstances(verdict: RunSummary) -> Iterator[str]:
     yield "| | |"
     yield "| --- | --- |"
     for name, value in header["engine"]["details"].items():
-        yield f"| {name} | {_escaped(str(value))} |"
+        yield f"| {name} | {escaped(str(value))} |"
     yield f"| verispec | {header['verispec']} |"
     yield f"| packages | {', '.join(f'{name} {version}' for name, version in here['packages'].items())} |"
     yield f"| platform | Python {here['python']}, {here['system']} {here['machine']}, {plural(here['cpus'], 'core')} |"
@@ -92,12 +92,12 @@ def _cause(cause: Cause, level: str, verdict: RunSummary) -> Iterator[str]:
     yield f"### {level}: {cause.clause}, {', '.join(cause.subjects)}"
     yield ""
     if text := clause_text(cause.clause):
-        yield f"> {_escaped(text)}"
+        yield f"> {escaped(text)}"
         yield ""
-    yield f"{_escaped(cause.message)}."
+    yield f"{escaped(cause.message)}."
     yield ""
     for fact in facts(cause):
-        yield f"- {_escaped(fact)}"
+        yield f"- {escaped(fact)}"
     yield ""
     yield "```console"
     yield f"$ {repro(cause.case, verdict.run.header)}"
@@ -106,7 +106,7 @@ def _cause(cause: Cause, level: str, verdict: RunSummary) -> Iterator[str]:
 
 def _gaps(gaps: Sequence[Gap]) -> Iterator[str]:
     for gap in gaps:
-        yield f"- {_escaped(gap_line(gap))}"
+        yield f"- {escaped(gap_line(gap))}"
 
 
 def _command(verdict: RunSummary) -> Iterator[str]:
@@ -121,6 +121,6 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """On one line, with what Markdown would take for its own kept as it is; an underscore inside a name is not."""
     return re.sub(r"[\\`*|<>]|\b_|_\b|(?<=_)_", r"\\\g<0>", " ".join(text.split()))

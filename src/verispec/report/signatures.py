@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from verispec import __version__, exits
 from verispec.errors import Diagnostic
 from verispec.static.finding import Finding, Level, Location
-from verispec.static.sources import INCOMPLETE
+from verispec.static.sources import is_incomplete
 
 FORMAT = "verispec/signatures/1"
 SCHEMA = Path(__file__).with_name("schemas") / "signatures.schema.json"
@@ -47,7 +47,7 @@ class SignatureReport:
         """BAD for a finding of the level `fail_on`; a tree that could not be read whole is good only if it has one."""
         if any(map(self.fails, self.findings)):
             return exits.BAD
-        unread = any(diagnostic.code in INCOMPLETE or diagnostic.code == EMPTY for diagnostic in self.diagnostics)
+        unread = any(is_incomplete(diagnostic) or diagnostic.code == EMPTY for diagnostic in self.diagnostics)
         return exits.CANNOT_TELL if unread else exits.GOOD
 
     def placed(self) -> tuple[Finding, ...]:
@@ -97,26 +97,6 @@ def empty(tree: str) -> Diagnostic:
         tree,
         cause="no Python, C++ or CUDA file was found in it",
         hint="name the folder that holds the package, or an other revision",
-    )
-
-
-def likeness(finding: Finding) -> tuple[str, str, str]:
-    """What stays of a finding when its package moves, which changes the dotted names in its fingerprint."""
-    return finding.rule, finding.symbol.rpartition(".")[2], finding.message
-
-
-def new_since(findings: Iterable[Finding], before: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The `findings` that are not among those `before`: neither as they are, nor moved elsewhere.
-
-    A finding counts as moved when `before` has as many that are like it.
-    """
-    findings, before = tuple(findings), tuple(before)
-    known = {finding.fingerprint for finding in before}
-    had, has = Counter(map(likeness, before)), Counter(map(likeness, findings))
-    return tuple(
-        finding
-        for finding in findings
-        if finding.fingerprint not in known and has[likeness(finding)] > had[likeness(finding)]
     )
 
 

@@ -61,7 +61,7 @@ class Plan:
         """Return the command of the fork server, which shares the folder `scratch` with the supervisor."""
         root = suites_folder()
         command = [sys.executable, "-P", "-m", "pytest", "-c", str(root / "pytest.ini"), f"--rootdir={root}"]
-        command += [str(path) for path in self._paths(root)]
+        command += [str(path) for path in self._paths()]
         command += [f"--engine={self.engine}", f"--seed={self.seed}", f"--scratch={scratch}"]
         command.append(f"--processes={self.processes}")
         command += ["--capture=no", "--assert=plain", "-p", "no:faulthandler"]
@@ -73,31 +73,43 @@ class Plan:
             command.append("--collect-only")
         return command
 
-    def _paths(self, root: Path) -> list[Path]:
+    def _paths(self) -> list[Path]:
         """Return the files that can hold matching cases; a pattern that begins with suite/op: needs one file only."""
-        folders = [root / suite for suite in self.suites or suites()]
-        for folder in folders:
-            if not folder.is_dir():
-                raise VerispecError(
-                    "V-RUN-SUITE",
-                    f"there is no suite {folder.name!r}",
-                    where="--suite",
-                    hint=f"suites are {', '.join(suites())}",
-                )
+        folders = [suite_folder(suite) for suite in self.suites or suites()]
         files = []
         for pattern in self.only:
             subject, colon, _ = pattern.partition(":")
             suite, slash, op = subject.partition("/")
-            file = root / suite / f"test_{op}.py"
-            if not (colon and slash and file.is_file() and file.parent in folders):
+            found = [folder / f"test_{op}.py" for folder in folders if folder.name == suite]
+            if not (colon and slash and found and found[0].is_file()):
                 return folders
-            files.append(file)
+            files.append(found[0])
         return list(dict.fromkeys(files)) or folders
 
 
 def suites_folder() -> Path:
     """Return the folder of the installed suites."""
     return Path(str(resources.files("verispec.suites")))
+
+
+def suite_folder(suite: str) -> Path:
+    """Return the folder of a suite: one of verispec's by its name, or any other by its path.
+
+    Raises:
+        VerispecError: V-RUN-SUITE, neither a suite of verispec nor a folder with a ``test_*.py``.
+    """
+    own = suites_folder() / suite
+    if suite in suites():
+        return own
+    folder = Path(suite).absolute()
+    if folder.is_dir() and any(folder.glob("test_*.py")):
+        return folder
+    raise VerispecError(
+        "V-RUN-SUITE",
+        f"there is no suite {suite!r}",
+        where="--suite",
+        hint=f"suites are {', '.join(suites())}, or the path of a folder that holds test_*.py",
+    )
 
 
 def suites() -> list[str]:

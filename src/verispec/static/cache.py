@@ -125,10 +125,11 @@ class ReportCache:
         return known if isinstance(known, dict) else {}
 
 
-def report_key(trees: Iterable[Iterable[SourceFile]], rules: Iterable[str]) -> str:
-    """One name for the content of these trees, the rules and the code that judges; "" where content is not known."""
+def report_key(trees: Iterable[Iterable[SourceFile]], rules: Iterable[str], options: Iterable[str] = ()) -> str:
+    """Return one name for trees, rules, options and the code of the checker; "" if some content has no name."""
     digest = hashlib.blake2b(digest_size=20)
     digest.update(f"{VERSION} {' '.join(rules)} {_code()}".encode())
+    digest.update("\0".join(options).encode("utf-8", "surrogateescape"))
     for files in trees:
         digest.update(b"\0\0")
         for file in sorted(files, key=lambda file: file.path):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Raised whenever the facts of an unchanged file change, so that old caches are not believed."""
 
 PYTHON: Final = (".py",)
@@ -265,11 +265,20 @@ class CppFacts(NamedTuple):
     functions: tuple[CppFunction, ...] = ()
 
 
+class Ignore(NamedTuple):
+    """A comment ``# verispec: ignore[RULE, ...] reason``."""
+
+    line: int
+    rules: tuple[str, ...]
+    reason: str
+
+
 class FileFacts(NamedTuple):
-    """The facts of one file. `words` are those of a C++ file; `problem` says why its syntax tree is missing."""
+    """The summary of one file. `words` are those of a C++ file; `problem` is why it was not parsed, if it was not."""
 
     outline: Outline | None = None
     python: PythonFacts | None = None
     cpp: CppFacts | None = None
     words: bytes = b""
     problem: tuple[str, str, str, str] | None = None
+    ignores: tuple[Ignore, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -47,9 +47,15 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One disagreement. `symbol` is the dotted name it is about, `fix` one sentence that says what to change.
+    """One disagreement between two places of a tree.
 
-    `fingerprint` stays the same when lines move or files are renamed, so that two trees can be compared.
+    Attributes:
+        symbol: The dotted name that it is about, a kernel for example.
+        fix: One sentence that says what to change.
+        fingerprint: A name that stays the same when lines move.
+        scope: The dotted name of the code that is at fault, the caller for example.
+        cause: Findings with the same cause are shown as one; empty for a cause of its own.
+        also: Fingerprints of the findings that are shown with this one.
     """
 
     rule: str
@@ -60,6 +66,9 @@ class Finding:
     sides: tuple[Side, ...] = ()
     fix: str = ""
     fingerprint: str = ""
+    scope: str = ""
+    cause: str = field(default="", compare=False)
+    also: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -71,6 +80,8 @@ class Finding:
             "sides": [side.to_json() for side in self.sides],
             "fix": self.fix,
             "fingerprint": self.fingerprint,
+            "scope": self.scope,
+            "also": list(self.also),
         }
 
     @classmethod
@@ -86,6 +97,8 @@ class Finding:
             sides,
             data["fix"],
             data["fingerprint"],
+            data.get("scope", ""),
+            also=tuple(data.get("also", ())),
         )
 
 

@@ -12,12 +12,13 @@ from verispec.errors import Diagnostic, VerispecError
 from verispec.static import rules as all_rules
 from verispec.static.cache import FactCache, ReportCache, report_key
 from verispec.static.facts import CPP, CRASHED, UNREADABLE, FileFacts
-from verispec.static.finding import Finding, Level
+from verispec.static.finding import Finding, Level, Location, fingerprint
+from verispec.static.ignores import apply_ignores
 from verispec.static.linking.index import Index, build
 from verispec.static.linking.launches import Links, link
 from verispec.static.linking.ops import collect
 from verispec.static.readers.pool import read_all, relevant
-from verispec.static.tree import SourceFile, Tree
+from verispec.static.tree import SourceFile, Tree, is_test
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done and how much there is (0 when unknown)."""
@@ -28,11 +29,19 @@ _ROUNDS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found in a tree. `stats` counts files, kernels, launches, ... and the seconds of each stage."""
+    """What was found in a tree.
+
+    Attributes:
+        stats: Counts of files, kernels, launches, ... and the seconds of each stage.
+        places: Dotted names of the modules, functions and classes that were seen.
+        participants: Paths of the files that define, launch or replace a kernel or an op.
+    """
 
     findings: tuple[Finding, ...]
     diagnostics: tuple[Diagnostic, ...]
     stats: dict[str, float] = field(hash=False)
+    places: frozenset[str] = frozenset()
+    participants: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -49,13 +58,23 @@ def check_tree(
     rules: Collection[str] | None = None,
     cache: Path | FactCache | None = None,
     progress: Progress | None = None,
+    parse: Collection[str] = (),
 ) -> Report:
-    """Judge `tree` by the rules named in `rules` (all when None).
+    """Check `tree` by the rules named in `rules` (all when None).
 
-    `core` is the tree that `tree` plugs into: its names are known and its overrides are judged, but findings
-    that lie in `core` alone are not repeated. `cache` is a file that keeps facts by content between calls, or a
-    `FactCache` that several calls share. Files that cannot be read are reported as diagnostics and the rest is
-    judged. Raises VerispecError (V-RULE-UNKNOWN) for a rule that does not exist.
+    Args:
+        tree: The tree under test.
+        core: The host tree that `tree` plugs into. Findings that concern `core` alone are left out.
+        rules: Ids of the rules to apply.
+        cache: A file that keeps file summaries by content between calls, or a `FactCache` shared by several calls.
+        progress: Called with the current stage.
+        parse: Paths to parse even if nothing in them seems to matter, such as participants of an older revision.
+
+    Returns:
+        The findings; files that cannot be read are diagnostics, and the others are checked.
+
+    Raises:
+        VerispecError: V-RULE-UNKNOWN for a rule that does not exist.
     """
     chosen = (
         [_rule(name) for name in sorted(rules)] if rules is not None else list(map(all_rules.load, all_rules.names()))
@@ -65,13 +84,13 @@ def check_tree(
     started = perf_counter()
     sources = [_Source(tree, False)] if core is None else [_Source(tree, False), _Source(core, True)]
     reports = ReportCache(store.path)
-    key = report_key((source.files.values() for source in sources), [rule.id for rule in chosen])
+    key = report_key((source.files.values() for source in sources), [rule.id for rule in chosen], sorted(parse))
     report: Report | None = reports.get(key)
     if report is not None:
         spent = {"seconds_reading": round(perf_counter() - started, 3), "seconds_linking": 0.0, "seconds_rules": 0.0}
         report = replace(report, stats={**report.stats, **spent})
     else:
-        report = _check(sources, chosen, store, tell)
+        report = _check(sources, chosen, store, tell, parse)
         # What may be read the next time is not remembered as unreadable.
         if not any(diagnostic.code in {UNREADABLE, CRASHED} for diagnostic in report.diagnostics):
             reports.put(key, report)
@@ -79,32 +98,38 @@ def check_tree(
     return replace(report, diagnostics=tuple(dict.fromkeys(diagnostics)))
 
 
-def _check(sources: Sequence[_Source], chosen: Sequence[all_rules.Rule], store: FactCache, tell: Progress) -> Report:
+def _check(
+    sources: Sequence[_Source],
+    chosen: Sequence[all_rules.Rule],
+    store: FactCache,
+    tell: Progress,
+    parse: Collection[str],
+) -> Report:
     started = perf_counter()
     for source in sources:
         tell(f"reading {source.tree.describe()}", 0, len(source.files))
         source.read(source.files.values(), store)
         tell(f"reading {source.tree.describe()}", len(source.files), len(source.files))
+    sources[0].deepen(parse, store)
     read = perf_counter()
     tell("linking", 0, 0)
     links = _link(sources, store)
     store.save()
     linked = perf_counter()
-    found: dict[tuple[str, str], Finding] = {}
-    own = set(sources[0].facts)
+    own = sources[0].facts
+    reported: list[Finding] = []
     for number, rule in enumerate(chosen):
-        tell("judging", number, len(chosen))
-        for reported in rule.check(links):
-            finding = _settle(reported, links.index)
-            touches = finding.location.path in own or any(side.location.path in own for side in finding.sides)
-            known = found.get((finding.rule, finding.fingerprint))
-            if touches and (known is None or finding.location < known.location):
-                found[finding.rule, finding.fingerprint] = finding
-    tell("judging", len(chosen), len(chosen))
-    order = {Level.ERROR: 0, Level.WARNING: 1, Level.NOTE: 2}
-    findings = sorted(found.values(), key=lambda f: (order[f.level], f.rule, f.location, f.fingerprint))
+        tell("checking", number, len(chosen))
+        reported += (
+            _settled(finding)
+            for finding in rule.check(links)
+            if finding.location.path in own or any(side.location.path in own for side in finding.sides)
+        )
+    tell("checking", len(chosen), len(chosen))
+    summaries = {path: facts for source in reversed(sources) for path, facts in source.facts.items()}
+    findings, ignored, problems = apply_ignores(_distinct(reported), summaries, own, {rule.id for rule in chosen})
     stats = {
-        "files": len(sources[0].facts),
+        "files": len(own),
         "modules": len(links.index.modules),
         "trees_parsed": sum(m.exact for m in links.index.modules.values()) + len(links.index.cpp),
         "kernels": len(links.kernels),
@@ -113,11 +138,54 @@ def _check(sources: Sequence[_Source], chosen: Sequence[all_rules.Rule], store: 
         "dispatcher_calls": len(links.dispatcher_calls),
         "overrides": len(links.replacements),
         "schemas": sum(len(facts.schemas) for facts in links.index.cpp.values()),
+        "ignored": ignored,
         "seconds_reading": round(read - started, 3),
         "seconds_linking": round(linked - read, 3),
         "seconds_rules": round(perf_counter() - linked, 3),
     }
-    return Report(tuple(findings), tuple(d for source in sources for d in source.diagnostics), stats)
+    diagnostics = (*(d for source in sources for d in source.diagnostics), *problems)
+    return Report(tuple(findings), diagnostics, stats, _places(links.index), _participants(links) & own.keys())
+
+
+def _distinct(reported: Iterable[Finding]) -> list[Finding]:
+    """Return one finding for each fingerprint, sorted.
+
+    Several calls in one function may have the same fault; each gets a fingerprint of its own, in order of lines.
+    """
+    order = {Level.ERROR: 0, Level.WARNING: 1, Level.NOTE: 2}
+    found: dict[tuple[str, str], dict[Location, Finding]] = {}
+    for finding in sorted(reported, key=lambda finding: (finding.location, order[finding.level])):
+        same = found.setdefault((finding.rule, finding.fingerprint), {})
+        if not same or finding.scope:
+            same.setdefault(finding.location, finding)
+    numbered = [
+        finding
+        if number == 1
+        else replace(finding, fingerprint=fingerprint(finding.rule, finding.fingerprint, str(number)))
+        for same in found.values()
+        for number, finding in enumerate(same.values(), start=1)
+    ]
+    return sorted(numbered, key=lambda f: (order[f.level], f.rule, f.location, f.fingerprint))
+
+
+def _places(index: Index) -> frozenset[str]:
+    """Return the dotted names of all modules, and of the functions and classes of those that were parsed."""
+    places: set[str] = set(index.modules)
+    for module in index.modules.values():
+        places.update(f"{module.name}.{name}" for name in (*module.functions, *module.classes))
+        for outline in module.outline.classes:
+            places.add(f"{module.name}.{outline.name}")
+            places.update(f"{module.name}.{outline.name}.{method.name}" for method in outline.methods)
+    return frozenset(places)
+
+
+def _participants(links: Links) -> frozenset[str]:
+    found = {kernel.module.path for kernel in links.kernels.values()}
+    found.update(launch.module.path for launch in links.launches)
+    found.update(called.module.path for called in links.dispatcher_calls)
+    found.update(replacement.module.path for replacement in links.replacements)
+    found.update(path for path, facts in links.index.cpp.items() if facts.schemas or facts.impls)
+    return frozenset(found)
 
 
 def _rule(name: str) -> all_rules.Rule:
@@ -130,9 +198,9 @@ def _rule(name: str) -> all_rules.Rule:
         ) from None  # fmt: skip
 
 
-def _settle(finding: Finding, index: Index) -> Finding:
-    """A wrong call in a test may be meant, so it is a warning there."""
-    if finding.level is Level.ERROR and index.is_test(finding.location.path):
+def _settled(finding: Finding) -> Finding:
+    """Return `finding`, at most a warning if it is in a test: a wrong call may be intended there."""
+    if finding.level is Level.ERROR and is_test(finding.location.path):
         return replace(finding, level=Level.WARNING)
     return finding
 

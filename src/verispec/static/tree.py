@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from verispec.errors import Diagnostic
+
+_TESTS: Final = frozenset({"test", "tests", "testing", "benchmark", "benchmarks", "example", "examples", "docs"})
+
+
+def is_test(path: str) -> bool:
+    """Return whether the file is a test, a benchmark or an example, where a wrong call may be intended."""
+    parts = path.split("/")
+    return not _TESTS.isdisjoint(parts[:-1]) or parts[-1].startswith("test_") or parts[-1] == "conftest.py"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A finding keeps its name when lines move and files are renamed, and only then."""
 
 from verispec.static import Finding, MemoryTree, check_tree
+from verispec.static.folding import fold
 
 SOURCE = """
 import triton
@@ -34,5 +35,18 @@ def test_json_round_trip():
     assert Finding.from_json(finding.to_json()) == finding
 
 
-def test_same_disagreement_twice_is_one_finding_at_its_first_place():
-    assert only({"p/a.py": SOURCE + "\ndef again(a):\n    k[(1,)](a, B=2)\n"}).location.line == 9
+def test_every_faulty_call_is_a_finding_of_its_own_with_one_cause():
+    again = "\ndef again(a):\n    k[(1,)](a, B=2)\n    k[(1,)](a, B=3)\n"
+    findings = check_tree(MemoryTree({"p/a.py": SOURCE + again})).findings
+    assert [finding.location.line for finding in findings] == [9, 12, 13]
+    assert len({finding.fingerprint for finding in findings}) == 3
+    (folded,) = fold(findings)
+    assert folded.location.line == 9
+    assert set(folded.also) == {finding.fingerprint for finding in findings[1:]}
+
+
+def test_other_fingerprints_stay_when_an_earlier_function_gains_a_fault():
+    """A second fault elsewhere must not rename the first, or both would look new."""
+    before = only({"p/a.py": SOURCE})
+    earlier = SOURCE.replace("def run", "def early(a):\n    k[(1,)](a, B=1)\n\ndef run")
+    assert before.fingerprint in {f.fingerprint for f in check_tree(MemoryTree({"p/a.py": earlier})).findings}

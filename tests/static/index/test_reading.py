@@ -34,7 +34,7 @@ BROKEN = {
     "attributes": (b"import triton.jit\nx = a" + b".b" * 100_000, "V-SRC-DEEP"),
     "minus signs": (b"import triton.jit\nx = " + b"-" * 100_000 + b"1", "V-SRC-DEEP"),
     "sums": (b"import triton.jit\nx = 1" + b"+1" * 100_000, "V-SRC-DEEP"),
-    "too long": (b"# .jit\n" * (LARGEST // 7 + 1), "V-SRC-HUGE"),
+    "too long": (b"import triton.jit\n" * (LARGEST // 18 + 1), "V-SRC-HUGE"),
 }
 
 

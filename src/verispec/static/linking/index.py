@@ -12,7 +12,6 @@ from typing import Final
 from verispec.static.facts import Binding, Class, CppFacts, FileFacts, Function, Outline, PythonFacts
 
 _EMPTY: Final = PythonFacts()
-_TESTS: Final = frozenset({"test", "tests", "testing", "benchmark", "benchmarks", "example", "examples", "docs"})
 
 
 @dataclass(slots=True)
@@ -59,11 +58,6 @@ class Index:
     cpp: dict[str, CppFacts]
     wanted: set[str] = field(default_factory=set)
     _entities: dict[tuple[str, str], tuple[Entity, ...]] = field(default_factory=dict)
-
-    def is_test(self, path: str) -> bool:
-        """Whether the file is a test, a benchmark or an example, where a wrong call may be meant."""
-        parts = path.split("/")
-        return not _TESTS.isdisjoint(parts[:-1]) or parts[-1].startswith("test_") or parts[-1] == "conftest.py"
 
     def absolute(self, module: Module, reference: str) -> str:
         """A reference that starts with dots, made absolute; others as they are."""
@@ -189,7 +183,7 @@ def build(files: Iterable[tuple[dict[str, FileFacts], bool]]) -> Index:
         packages = {path.rpartition("/")[0] for path in facts if path.endswith("/__init__.py")}
         for path, found in facts.items():
             if found.cpp is not None:
-                cpp[path] = found.cpp
+                cpp.setdefault(path, found.cpp)
             if found.outline is None:
                 continue
             name = module_name(path, packages)

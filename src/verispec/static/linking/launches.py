@@ -56,6 +56,11 @@ class Launch:
     def location(self) -> Location:
         return Location(self.module.path, self.call.line, end_line=self.call.end_line)
 
+    @property
+    def scope(self) -> str:
+        """The dotted name of the function that contains the call, or of the module."""
+        return f"{self.module.name}.{self.call.scope}".rstrip(".")
+
 
 @dataclass(frozen=True, slots=True)
 class DispatcherCall:
@@ -68,6 +73,11 @@ class DispatcherCall:
     @property
     def location(self) -> Location:
         return Location(self.module.path, self.call.line, end_line=self.call.end_line)
+
+    @property
+    def scope(self) -> str:
+        """The dotted name of the function that contains the call, or of the module."""
+        return f"{self.module.name}.{self.call.scope}".rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)

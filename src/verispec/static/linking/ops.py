@@ -53,6 +53,11 @@ class OpCall:
     def location(self) -> Location:
         return Location(self.module.path, self.call.line, end_line=self.call.end_line)
 
+    @property
+    def scope(self) -> str:
+        """The dotted name of the function that contains the call, or of the module."""
+        return f"{self.module.name}.{self.call.scope}".rstrip(".")
+
 
 @dataclass(slots=True)
 class Ops:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verispec.static.facts import CPP, CRASHED, LARGEST, FileFacts, Outline
+from verispec.static.ignores import read_ignores
 from verispec.static.readers import cpp as cpp_reader
 from verispec.static.readers import outline as outline_reader
 from verispec.static.readers import prefilter
@@ -15,24 +16,40 @@ def facts(path: str, data: bytes, *, deep: bool = False) -> FileFacts:
     `deep` asks for the syntax tree of a file that would not need one by itself. Never raises, neither for bad
     source nor for a fault of a reader: the problem is kept as (code, message, cause, hint).
     """
-    if len(data) > LARGEST:
-        return FileFacts(
-            problem=("V-SRC-HUGE", f"{len(data):,} bytes; not read", "longer than any hand-written source",
-                     "exclude it, or report it if it is real source")
-        )  # fmt: skip
+    found = _read(path, data, deep=deep)
+    ignores = read_ignores(data)
+    return found._replace(ignores=ignores) if ignores else found
+
+
+def _read(path: str, data: bytes, *, deep: bool) -> FileFacts:
     outline: Outline | None = None
     try:
         if path.endswith(CPP):
-            cpp = cpp_reader.read(data) if deep or cpp_reader.registers(data) else None
-            return FileFacts(cpp=cpp, words=outline_reader.words(data))
+            words = outline_reader.words(data)
+            if not deep and not cpp_reader.registers(data):
+                return FileFacts(words=words)
+            if len(data) > LARGEST:
+                return _too_long(data, words=words)
+            return FileFacts(cpp=cpp_reader.read(data), words=words)
         outline = outline_reader.outline(data)
-        return _with_tree(data, outline) if deep or prefilter.takes_part(data) else FileFacts(outline)
+        if not deep and not prefilter.takes_part(data):
+            return FileFacts(outline)
+        return _too_long(data, outline) if len(data) > LARGEST else _with_tree(data, outline)
     except Exception as error:  # A fault of ours in one file must not end the run.
         return FileFacts(
             outline,
             problem=(CRASHED, "its reader failed", f"{type(error).__name__}: {error}",
                      "a fault of verispec: report it with this file; the other files were judged")
         )  # fmt: skip
+
+
+def _too_long(data: bytes, outline: Outline | None = None, words: bytes = b"") -> FileFacts:
+    return FileFacts(
+        outline,
+        words=words,
+        problem=("V-SRC-HUGE", f"{len(data):,} bytes exceed the limit of {LARGEST:,}; the file was not parsed",
+                 "generated source", "leave it out with --exclude, or split it"),
+    )  # fmt: skip
 
 
 def _with_tree(data: bytes, outline: Outline) -> FileFacts:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from verispec.errors import Diagnostic
 from verispec.static.cache import FactCache, uncollected
-from verispec.static.facts import CPP, CRASHED, LARGEST, PYTHON, UNREADABLE, FileFacts
+from verispec.static.facts import CPP, CRASHED, PYTHON, UNREADABLE, FileFacts
 from verispec.static.tree import SourceFile
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def read_all(
             found[file.path] = known
             continue
         try:
-            data = file.read() if file.size <= LARGEST else b" " * (LARGEST + 1)
+            data = file.read()
         except OSError as error:
             report(Diagnostic(UNREADABLE, "the file could not be read", file.path, str(error), "check the tree"))
             continue

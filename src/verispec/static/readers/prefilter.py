@@ -13,7 +13,7 @@ _ALIASED: Final = (
     rb"|(?!(?:self|cls)\.)[A-Za-z_][\w.]*[ \t]*(?:[#;)\r\n]|if\b))"
 )
 _DOTTED_KEY: Final = re.compile(rb"\.\w++\.\w++[\"']\s*+:\s*+\(?\s*+[A-Za-z_][\w.]*+\s*+[,)}]")
-_PATCH: Final = re.compile(rb"\.\w+[ \t]*=[ \t]*(?:\([ \t]*\n|[A-Za-z_][\w.]*[ \t]*(?:#.*)?\n)")
+_PATCH: Final = re.compile(rb"\.\w+[ \t]*=[ \t]*(?:\([ \t]*\n|[A-Za-z_][\w.]*[ \t]*(?:\(|(?:#.*)?\n))")
 _DOTTED_NAME: Final = re.compile(rb"[ \t]*([A-Za-z_]\w*)[\w.]*")
 _IMPORTED: Final = re.compile(
     rb"\n[ \t]*+(?:import[ \t]+[\w.]+[ \t]+as[ \t]+(\w+)|import[ \t]+(\w+)"

@@ -299,8 +299,17 @@ class _Reader:
         name = key.value if isinstance(key, ast.Constant) else scope.strings.get(dotted(key))
         owner = self._owner(dotted(node.args[0]), scope)
         if owner and isinstance(name, str):
-            value = scope.one(dotted(node.args[2]))
+            value = self._reference(node.args[2], scope)
             self.overrides.append(Override(f"{owner}.{name}", value, "", scope.name, node.lineno))
+
+    def _reference(self, value: ast.expr, scope: Scope) -> str:
+        """Return what `value` refers to. The result of a call gets a name that no source can use."""
+        if not isinstance(value, ast.Call) or not dotted(value.func):
+            return scope.one(dotted(value))
+        name = f"<{value.lineno}:{value.col_offset}>"
+        arguments = tuple(scope.one(dotted(argument)) for argument in value.args)
+        self._bind(name, "call", scope.one(dotted(value.func)), value, arguments)
+        return f"${name}"
 
     def _owner(self, text: str, scope: Scope) -> str:
         """The import that `text` leads to, "" when its first name is anything else."""
@@ -318,7 +327,7 @@ class _Reader:
                 continue
             owner = self._owner(dotted(target.value), scope)
             if owner:
-                value = scope.one(dotted(node.value))
+                value = self._reference(node.value, scope)
                 self.overrides.append(Override(f"{owner}.{target.attr}", value, "", scope.name, node.lineno))
 
     def _registry(self, node: ast.Call, scope: Scope) -> None:
@@ -329,7 +338,7 @@ class _Reader:
                 continue
             for key, value in zip(argument.keys, argument.values, strict=True):
                 name = key.value if isinstance(key, ast.Constant) else None
-                reference = scope.one(dotted(value))
+                reference = self._reference(value, scope)
                 if isinstance(name, str) and reference and re.fullmatch(r"[A-Za-z_]\w*(\.\w+){2,}", name):
                     self.overrides.append(
                         Override(name, reference, scope.one(text), scope.name, key.lineno if key else node.lineno)

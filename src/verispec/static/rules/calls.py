@@ -31,6 +31,7 @@ class _Disagreement:
     symbol: str
     location: Location
     sides: tuple[Side, ...]
+    scope: str
     certain: bool = True
 
 
@@ -53,7 +54,7 @@ def _all_disagreements(links: Links) -> Iterator[_Disagreement]:
                 Side("call", called.location, rendering.call(called.call)),
                 Side("dispatcher", called.dispatcher.location, rendering.signature(function)),
             )
-            yield _Disagreement(problem, called.dispatcher.name, called.location, sides)
+            yield _Disagreement(problem, called.dispatcher.name, called.location, sides, called.scope)
     for replacement in links.replacements:
         if replacement.kernel is not None and replacement.function is not None and replacement.forwarding:
             yield from _replacement(links, replacement)
@@ -72,7 +73,7 @@ def _launch_and_kernel(launch: Launch) -> Iterator[_Disagreement]:
         certain = not function.opaque and len(results) == 1 and len(launch.call.targets) == 1
         # A back end may take options that nobody else knows; they are spelled like options, not like flags.
         certain = certain and (problem.kind != UNEXPECTED or any(name != name.lower() for name in problem.names))
-        yield _Disagreement(problem, launch.kernel.name, launch.location, sides, certain)
+        yield _Disagreement(problem, launch.kernel.name, launch.location, sides, launch.scope, certain)
 
 
 def _spec_problems(dispatcher: Dispatcher, function: Function, *, options: bool) -> list[Problem]:
@@ -98,7 +99,7 @@ def _dispatcher_and_kernel(dispatcher: Dispatcher) -> Iterator[_Disagreement]:
             Side("kernel", place(dispatcher.kernel.module, function), rendering.signature(function)),
         )
         certain = not function.opaque and len(results) == 1
-        yield _Disagreement(problem, dispatcher.kernel.name, dispatcher.location, sides, certain)
+        yield _Disagreement(problem, dispatcher.kernel.name, dispatcher.location, sides, dispatcher.name, certain)
 
 
 def _render_dispatcher(dispatcher: Dispatcher) -> str:
@@ -121,10 +122,12 @@ def _replacement(links: Links, replacement: Replacement) -> Iterator[_Disagreeme
         if problems and replacement.forwarding == "ordered" and not launch.call.positional:
             problems = []
         for problem in problems:
-            yield _Disagreement(problem, kernel.name, launch.location, sides, len(launch.call.targets) == 1)
+            yield _Disagreement(
+                problem, kernel.name, launch.location, sides, launch.scope, len(launch.call.targets) == 1
+            )
         passed = [p.name for p in original.params][: len(launch.call.positional)]
         for problem in _order_problems(passed, function):
-            yield _Disagreement(problem, kernel.name, launch.location, sides)
+            yield _Disagreement(problem, kernel.name, launch.location, sides, launch.scope)
     for dispatcher in links.dispatchers_of(kernel):
         if not replacement.everywhere and replacement.slot not in dispatcher.slots:
             continue
@@ -140,7 +143,7 @@ def _replacement(links: Links, replacement: Replacement) -> Iterator[_Disagreeme
         else:
             problems = _spec_problems(dispatcher, function, options=bool(function.jit))
         for problem in problems:
-            yield _Disagreement(problem, kernel.name, dispatcher.location, sides)
+            yield _Disagreement(problem, kernel.name, dispatcher.location, sides, dispatcher.name)
 
 
 def _ordered_problems(dispatcher: Dispatcher, kernel: Function, function: Function) -> list[Problem]:
@@ -186,7 +189,9 @@ def _check(kind: str, rule: str) -> Callable[[Links], Iterator[Finding]]:
                 found.symbol,
                 found.sides,
                 _FIXES[kind].format(names=names, target=target.label, place=target.location),
-                fingerprint(rule, found.symbol, target.label, target.text.partition("(")[0], kind, names),
+                fingerprint(rule, found.symbol, found.scope, target.label, target.text.partition("(")[0], kind, names),
+                found.scope,
+                f"{target.location} {names}",
             )
 
     return check

@@ -9,6 +9,7 @@ from verispec.static.finding import Finding, Level, Side, fingerprint
 from verispec.static.linking.classes import Hierarchy, Type
 from verispec.static.linking.launches import Links
 from verispec.static.rules._model import Rule
+from verispec.static.tree import is_test
 
 
 def _hierarchy(links: Links) -> Hierarchy:
@@ -23,7 +24,7 @@ def _missed(links: Links) -> Iterator[Finding]:
         if "Protocol" in entry.outline.bases or any(base.outline.name == "Protocol" for base in types.bases(entry)):
             hooks.update((method.name, entry) for method in entry.outline.methods if "_" in method.name.strip("_"))
     for entry in types:
-        if links.index.is_test(entry.module.path):
+        if is_test(entry.module.path):
             continue
         ancestors = types.ancestors(entry)
         for method in entry.outline.methods:
@@ -90,7 +91,7 @@ def _misspelled(links: Links) -> Iterator[Finding]:
     types = links.shared(_hierarchy)
     suspects: list[tuple[Type, str, Type, str]] = []
     for entry in types:
-        if links.index.is_test(entry.module.path):
+        if is_test(entry.module.path):
             continue
         ancestors = types.ancestors(entry)
         inherited = {m.name: a for a in reversed(ancestors) for m in a.outline.methods}

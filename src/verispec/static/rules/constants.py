@@ -10,6 +10,7 @@ from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.linking.index import Module
 from verispec.static.linking.launches import Links
 from verispec.static.rules._model import Rule
+from verispec.static.tree import is_test
 
 _SENTINELS = (
     "TEMPERATURE",
@@ -28,7 +29,7 @@ _SENTINELS = (
 def _disagree(links: Links) -> Iterator[Finding]:
     places: dict[str, list[tuple[Module, Constant]]] = defaultdict(list)
     for module in links.index.modules.values():
-        if links.index.is_test(module.path):
+        if is_test(module.path):
             continue
         for constant in module.outline.constants:
             # Sizes and versions may well differ from file to file; sentinels and limits of one meaning may not.

@@ -11,6 +11,7 @@ from verispec.static.linking.binding import plain
 from verispec.static.linking.index import Module
 from verispec.static.linking.launches import Links, place
 from verispec.static.rules._model import Rule
+from verispec.static.tree import is_test
 
 
 def _unread(links: Links) -> Iterator[Finding]:
@@ -42,7 +43,7 @@ def _unread(links: Links) -> Iterator[Finding]:
 
 def _narrow_rows(links: Links) -> Iterator[Finding]:
     for module in links.index.modules.values():
-        if links.index.is_test(module.path):
+        if is_test(module.path):
             continue
         promoting = module.facts.promotes
         grouped: dict[str, list[tuple[str, int]]] = defaultdict(list)
@@ -79,7 +80,7 @@ def _needs_triton(links: Links) -> Iterator[Finding]:
         if dispatcher.kernel.name in fallbacks:
             reached.setdefault((dispatcher.module.name, dispatcher.function.name), dispatcher.location)
     for module in index.modules.values():
-        if index.is_test(module.path):
+        if is_test(module.path):
             continue
         for use in module.facts.triton_uses:
             launch_location = reached.get((module.name, use.scope))

@@ -69,7 +69,9 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
                 op.schema.name,
                 sides,
                 "bring the call and the schema to the same parameters",
-                fingerprint("SIG302", op.schema.name, str(problem)),
+                fingerprint("SIG302", op.schema.name, call.scope, str(problem)),
+                call.scope,
+                f"{op.location} {', '.join(problem.names)}",
             )
 
 

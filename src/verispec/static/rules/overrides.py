@@ -9,6 +9,7 @@ from verispec.static import rendering
 from verispec.static.finding import Finding, Level, Side, fingerprint
 from verispec.static.linking.launches import Dispatcher, Launch, Links, Replacement
 from verispec.static.rules._model import Rule
+from verispec.static.tree import is_test
 
 
 def _unseen(links: Links) -> Iterator[Finding]:
@@ -65,7 +66,7 @@ def _missing(links: Links) -> Iterator[Finding]:
     """Kernels without an override in a module where a platform overrides others, launched beside those."""
     groups: dict[tuple[str, str], list[Replacement]] = defaultdict(list)
     for replacement in links.replacements:
-        if replacement.kernel is not None and not links.index.is_test(replacement.module.path):
+        if replacement.kernel is not None and not is_test(replacement.module.path):
             groups[replacement.module.name, replacement.override.scope].append(replacement)
     for (module_name, _), replacements in groups.items():
         # A platform's table of fallbacks, not a single patch.
@@ -75,7 +76,7 @@ def _missing(links: Links) -> Iterator[Finding]:
         for launch in links.launches:
             kernel = launch.kernel
             beside = {other.kernel.name for other in _in_module(links, launch.module.name)} & replaced
-            if kernel.name in replaced or not beside or links.index.is_test(launch.module.path):
+            if kernel.name in replaced or not beside or is_test(launch.module.path):
                 continue
             sides = (
                 Side("call", launch.location, rendering.call(launch.call)),
@@ -108,7 +109,7 @@ def _absent(links: Links) -> Iterator[Finding]:
             continue
         if rest in home.bindings or f"{home.name}.{rest}" in index.modules or "*" in home.bindings:
             continue
-        if index.is_test(replacement.module.path) or "__getattr__" in home.functions:
+        if is_test(replacement.module.path) or "__getattr__" in home.functions:
             continue
         sides = (
             Side("override", replacement.location, f"{replacement.slot} = {replacement.override.value.lstrip('$')}"),
@@ -131,7 +132,7 @@ def _signatures(links: Links) -> Iterator[Finding]:
     index = links.index
     for replacement in links.replacements:
         function, override = replacement.function, replacement.override
-        if replacement.kernel is not None or function is None or override.via or index.is_test(replacement.module.path):
+        if replacement.kernel is not None or function is None or override.via or is_test(replacement.module.path):
             continue
         if function.decorators:
             continue

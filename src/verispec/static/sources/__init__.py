@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from verispec.errors import VerispecError
 from verispec.static.pipeline import Progress
-from verispec.static.sources._cache import cache_dir
-from verispec.static.sources._files import INCOMPLETE
+from verispec.static.sources._cache import cache_dir, writable_cache
+from verispec.static.sources._files import INCOMPLETE, is_incomplete
 from verispec.static.tree import Tree
 
 if TYPE_CHECKING:
     from verispec.static.sources.releases import Release
 
-__all__ = ["INCOMPLETE", "cache_dir", "facts_file", "open_release", "open_tree"]
+__all__ = ["INCOMPLETE", "cache_dir", "facts_file", "is_incomplete", "open_release", "open_tree", "writable_cache"]
 
 # Each kind of tree imports its reader where it is opened: a folder needs neither HTTP nor archives.
 

@@ -29,6 +29,30 @@ def cache_dir() -> Path:
 
 
 @contextlib.contextmanager
+def writable_cache() -> Iterator[VerispecError | None]:
+    """Use a temporary cache inside the block if `cache_dir` cannot be written, and yield the reason."""
+    before = os.environ.get("VERISPEC_CACHE_DIR")
+    try:
+        cache_dir().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache_dir()):
+            reason = None
+    except OSError as error:
+        reason = cannot_write(error)
+    if reason is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="verispec-") as folder:
+        os.environ["VERISPEC_CACHE_DIR"] = folder
+        try:
+            yield reason
+        finally:
+            if before is None:
+                del os.environ["VERISPEC_CACHE_DIR"]
+            else:
+                os.environ["VERISPEC_CACHE_DIR"] = before
+
+
+@contextlib.contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `path` when the block ends well, and leaves nothing when it does not.
 

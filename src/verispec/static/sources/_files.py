@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 
 from verispec.errors import Diagnostic
+from verispec.static.facts import CPP, PYTHON
+from verispec.static.tree import is_test
 
 SUFFIXES = (".py", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".hip", ".inl", ".mm")
 """Files that the gate reads: Python, and the languages that a TORCH_LIBRARY block is written in."""
@@ -19,6 +21,21 @@ MAX_FILES = 200_000
 
 INCOMPLETE = frozenset({"V-SRC-BOMB", "V-SRC-BROKEN-ARCHIVE", "V-SRC-TOO-MANY", "V-SRC-UNREADABLE", "V-SRC-CRASH"})
 """Diagnostics after which a tree without findings is not known to be good."""
+
+UNCHECKED = frozenset({"V-SRC-UNPARSABLE", "V-SRC-DEEP", "V-SRC-HUGE", "V-SRC-TOO-LARGE", "V-SRC-OUTSIDE"})
+"""Diagnostics of files that were not checked; readers report the first three only for files that take part."""
+
+_MORE = re.compile(r" and \d+ more$")
+
+
+def is_incomplete(diagnostic: Diagnostic) -> bool:
+    """Return whether a finding may be missing because of `diagnostic`. Tests never decide the exit code."""
+    if diagnostic.code not in UNCHECKED:
+        return diagnostic.code in INCOMPLETE
+    listed = _MORE.sub("", diagnostic.where)
+    return listed != diagnostic.where or any(
+        path.endswith((*PYTHON, *CPP)) and not is_test(path) for path in listed.split(", ")
+    )
 
 
 _ELSEWHERE = re.compile(r"(?:\A|/)(?:\.(?!\.?/)[^/]*|__pycache__|node_modules|site-packages)/")

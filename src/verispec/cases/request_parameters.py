@@ -1,0 +1,98 @@
+"""Apply a request's parameters to one row of logits in float64: the executable form of their clauses.
+
+The order is the one that `GenerationRequest` documents: allowed ids, bad words, min tokens, logit bias, repetition
+penalty, presence and frequency penalties, temperature, min-p, top-k, top-p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from verispec.engines.protocol.generation import GenerationRequest
+
+Array = np.ndarray[Any, Any]
+_NEVER = -np.inf
+
+
+def processed(
+    logits: Array, request: GenerationRequest, output: Sequence[int], stop_token_ids: Collection[int] = ()
+) -> Array:
+    """Return the row [V] in float64 after every parameter that comes before temperature.
+
+    Args:
+        logits: [V], the model's own.
+        request: whose parameters apply.
+        output: tokens emitted before this row's token; the drafts before it count as emitted.
+        stop_token_ids: tokens that `min_tokens` forbids.
+    """
+    row = np.array(logits, dtype=np.float64)
+    if request.allowed_token_ids:
+        allowed = np.isin(np.arange(len(row)), request.allowed_token_ids)
+        row[~allowed] = _NEVER
+    for *prefix, last in request.bad_words:
+        if list(output[len(output) - len(prefix) :]) == prefix and len(prefix) <= len(output):
+            row[last] = _NEVER
+    if len(output) < request.min_tokens:
+        row[list(stop_token_ids)] = _NEVER
+    for token, bias in request.logit_bias.items():
+        row[token] += bias
+    for token in {*request.prompt_token_ids, *output}:
+        row[token] *= 1 / request.repetition_penalty if row[token] > 0 else request.repetition_penalty
+    for token in set(output):
+        row[token] -= request.presence_penalty + request.frequency_penalty * list(output).count(token)
+    return row
+
+
+def slack_after(slack: float, request: GenerationRequest) -> float:
+    """Return how far a processed logit may be off when the model's own logits are off by at most `slack`."""
+    return slack * max(request.repetition_penalty, 1 / request.repetition_penalty, 1.0)
+
+
+def distribution(row: Array, request: GenerationRequest) -> Array:
+    """Return the distribution [V] of a sampled token, from a processed row.
+
+    Top-k keeps every token that ties with the k-th; top-p keeps the smallest set of most likely tokens with the mass.
+    """
+    scaled = row / request.temperature
+    scaled = scaled - scaled.max()
+    if request.min_p:
+        scaled[scaled < np.log(request.min_p)] = _NEVER
+    if 0 < request.top_k < len(scaled):
+        scaled[scaled < np.sort(scaled)[-request.top_k]] = _NEVER
+    weights: Array = np.exp(scaled)
+    weights /= weights.sum()
+    if request.top_p < 1:
+        order = np.argsort(-weights, kind="stable")
+        before = np.cumsum(weights[order]) - weights[order]
+        weights[order[before >= request.top_p]] = 0.0
+        weights /= weights.sum()
+    return weights
+
+
+def possible(row: Array, request: GenerationRequest, slack: float = 0.0) -> Array:
+    """Return which tokens [V] may be sampled when every logit of the processed row is off by at most `slack`.
+
+    A token is excluded only if it falls outside a limit for every row that close.
+    """
+    scaled = row / request.temperature
+    margin = 2 * slack / request.temperature
+    kept: Array = np.isfinite(scaled)
+    if request.min_p:
+        kept &= scaled >= scaled.max() + np.log(request.min_p) - margin
+    if 0 < request.top_k < len(scaled):
+        kept &= scaled >= np.sort(scaled)[-request.top_k] - margin
+    if request.top_p < 1:
+        weights = np.where(kept, np.exp(scaled - scaled.max()), 0.0)
+        order = np.argsort(-weights, kind="stable")
+        sure = np.searchsorted(-scaled[order], -(scaled + margin), side="left")
+        before = np.concatenate(([0.0], np.cumsum(weights[order])))[sure]
+        kept &= before * np.exp(-margin) < request.top_p * weights.sum() * np.exp(margin) * (1 + _MASS)
+    return kept
+
+
+_MASS = 1e-5
+"""Relative error of a float32 sum of up to 2^18 probabilities, which top-p compares with its limit."""

@@ -1,0 +1,58 @@
+"""``verispec diff``: compare two runs."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verispec.report.diff import compare, markdown_lines, text_lines
+from verispec.run import runfile
+
+app = typer.Typer(add_completion=False)
+
+
+class Format(StrEnum):
+    """How a difference is rendered."""
+
+    TEXT = "text"
+    MARKDOWN = "markdown"
+    JSON = "json"
+    HTML = "html"
+
+
+@app.command()
+def diff(
+    base: Annotated[Path, typer.Argument(help="The older results file.")],
+    head: Annotated[Path, typer.Argument(help="The newer results file.")],
+    to: Annotated[Format, typer.Option("--format", help="How to render the difference.")] = Format.TEXT,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Compare two runs case by case.
+
+    Exit codes: 1 for cases that fail now and did not fail before. 125 when cases lost their result or the newer run is
+    not complete. 0 otherwise, however many known failures there are.
+
+    Examples:
+
+        verispec diff main.jsonl branch.jsonl
+
+        verispec diff main.jsonl branch.jsonl --format markdown
+    """
+    found = compare(runfile.read(base), runfile.read(head))
+    match Format.JSON if as_json else to:
+        case Format.TEXT:
+            print("\n".join(text_lines(found)))
+        case Format.MARKDOWN:
+            print("\n".join(markdown_lines(found)))
+        case Format.JSON:
+            print(json.dumps(found.to_json(), indent=2))
+        case Format.HTML:
+            from verispec.report.html import as_html
+            from verispec.report.verdict import summarise
+
+            print(as_html([summarise(found.base), summarise(found.head)], diff=found))
+    raise typer.Exit(found.exit_code)

@@ -1,0 +1,136 @@
+"""Log-likelihood ratios of bets: log f(outcome) - log p(outcome), a row per bet and a column per outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verispec.judge.statistics.faults import FAULTS, bets
+from verispec.judge.statistics.rows import FLOOR, Rows
+
+Array = np.ndarray[Any, Any]
+
+RUIN = -40.0
+"""Least log ratio of an outcome, so that one outcome never turns a capital into minus infinity."""
+CERTAIN = 0.99
+"""Share of bets on thresholds: a tail that is lost may still be drawn now and then."""
+GAINS = {1e-3: 0.03, 1e-4: 0.01, 1e-5: 0.003, 1e-6: 0.001, 1e-7: 0.0003, 3e-8: 0.0003}
+"""Share of tokens that a bet moves into the tail below each limit."""
+
+
+def log_mixtures(sizes: Sequence[float], ratio: Array) -> list[Array]:
+    """Return log((1 - s) + s ratio) for every share s, each [n]."""
+    return [np.log(np.maximum(1.0 - s + s * ratio, np.exp(RUIN))) for s in sizes]
+
+
+class TokenBets:
+    """Bets on a token that is drawn from known rows.
+
+    Args:
+        where: the kind of token, e.g. "bonus token".
+        rows: the distributions p.
+        extra: faults whose density the caller gives with each outcome, see `log_ratios`.
+    """
+
+    OWN = ("greedy", "temperature", "tail lost", "tail gained")
+
+    def __init__(self, where: str, rows: Rows, extra: tuple[str, ...] = ()) -> None:
+        self.rows, self.extra = rows, extra
+        self.bets = bets(where, self.OWN + extra)
+
+    def log_ratios(self, r: Array, t: Array, extra: Mapping[str, Array]) -> Array:
+        """Return log(f/p) [bets, n] of tokens `t` [n] drawn in rows `r` [n].
+
+        Args:
+            r: row of each token.
+            t: the tokens.
+            extra: density f(t) [n] of each fault in `extra`; NaN where the fault says nothing of an outcome.
+        """
+        rows = self.rows
+        p = np.maximum(rows.p[r, t], FLOOR)
+        out = log_mixtures(FAULTS["greedy"].sizes, np.where(t == rows.top[r], 1.0 / rows.top_p[r], 0.0))
+        log_p = np.log(p)
+        for factor in FAULTS["temperature"].sizes:
+            out.append((1.0 / factor - 1.0) * log_p - np.log(rows.norm(1.0 / factor)[r]))
+        for limit in FAULTS["tail lost"].sizes:
+            mass = rows.tail(limit)[r]
+            kept = np.where((mass > 0) & (mass < 1), np.where(p >= limit, 1.0 / np.maximum(1 - mass, FLOOR), 0.0), 1.0)
+            out += log_mixtures((CERTAIN,), kept)
+        for limit in FAULTS["tail gained"].sizes:
+            mass = rows.tail(limit)[r]
+            more = np.where((mass > 0) & (mass < 1), np.where(p < limit, 1.0 / np.maximum(mass, FLOOR), 0.0), 1.0)
+            out += log_mixtures((GAINS[limit],), more)
+        for key in self.extra:
+            density = extra[key]
+            out += log_mixtures(FAULTS[key].sizes, np.where(np.isnan(density), 1.0, density / p))
+        return np.array(out)
+
+
+class TextBets(TokenBets):
+    """Bets on tokens of a text alone: where a token was drafted, accepted or recovered is not known.
+
+    `rows.q` holds the drafts' distribution at every place.
+    """
+
+    DRAFTED = ("target", "kept", "ratio", "draft noise")
+
+    def __init__(self, rows: Rows, extra: tuple[str, ...] = ()) -> None:
+        super().__init__("token", rows, extra)
+        if rows.q is not None:
+            self.bets += bets("token", self.DRAFTED)
+
+    def log_ratios(self, r: Array, t: Array, extra: Mapping[str, Array]) -> Array:
+        own = super().log_ratios(r, t, extra)
+        rows = self.rows
+        if rows.q is None:
+            return own
+        p, q = np.maximum(rows.p[r, t], FLOOR), rows.q[r, t]
+        overlap = rows.overlap[r]
+        out = log_mixtures(FAULTS["target"].sizes, np.minimum(1.0, q / p) + 1.0 - overlap)
+        out += log_mixtures(FAULTS["kept"].sizes, q / p)
+        rest = np.maximum(1.0 - q / p, 0.0)
+        for factor in FAULTS["ratio"].sizes:
+            lost = np.where(overlap < 1, (1.0 - rows.scaled_overlap(factor)[r]) / np.maximum(1.0 - overlap, FLOOR), 0.0)
+            out.append(np.log(np.maximum(np.minimum(q / p, factor) + lost * rest, np.exp(RUIN))))
+        recovered = rows.shared_noise[r, t]
+        out += log_mixtures(FAULTS["draft noise"].sizes, np.minimum(1.0, q / p) + (1.0 - overlap) * recovered / p)
+        return np.concatenate([own, np.array(out)])
+
+
+class AcceptanceBets:
+    """Bets on the decision about one draft, which is accepted with probability a = min(1, p/q).
+
+    `extra` names faults whose own acceptance probability the caller gives with each decision.
+    """
+
+    OWN = ("ratio", "kept", "dropped", "few bits")
+
+    def __init__(self, extra: tuple[str, ...]) -> None:
+        self.extra = extra
+        self.bets = bets("acceptance", self.OWN + extra)
+
+    def log_ratios(self, a: Array, accepted: Array, extra: Mapping[str, Array]) -> Array:
+        """Return log(f/p) [bets, n].
+
+        Args:
+            a: [n] probabilities of acceptance.
+            accepted: [n] bool.
+            extra: [n] acceptance probability under each fault in `extra`; NaN where it says nothing.
+        """
+        size = {key: FAULTS[key].sizes for key in (*self.OWN, *self.extra)}
+        under = [CERTAIN * np.minimum(1.0, factor * a) + (1 - CERTAIN) * a for factor in size["ratio"]]
+        under += [a + share * (1.0 - a) for share in size["kept"]]
+        under += [np.where(a < 1, a * (1.0 - share), a) for share in size["dropped"]]
+        under += [CERTAIN * np.ceil(a * 2.0**bits) / 2.0**bits + (1 - CERTAIN) * a for bits in size["few bits"]]
+        for key in self.extra:
+            other = np.where(np.isnan(extra[key]), a, extra[key])
+            under += [share * other + (1.0 - share) * a for share in size[key]]
+        return np.array([_bernoulli(f, a, accepted) for f in under])
+
+
+def _bernoulli(f: Array, a: Array, accepted: Array) -> Array:
+    yes = np.log(np.maximum(f, FLOOR)) - np.log(np.maximum(a, FLOOR))
+    no = np.log(np.maximum(1.0 - f, FLOOR)) - np.log(np.maximum(1.0 - a, FLOOR))
+    return np.maximum(np.where(accepted, yes, no), RUIN)

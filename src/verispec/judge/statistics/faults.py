@@ -1,0 +1,153 @@
+"""The catalogue of named faults: what a sampler does wrong, and the bet that finds it.
+
+A bet is a distribution f that the fault would follow. Its capital is the product of f/p over the outcomes seen, p being
+the distribution that losslessness states. Under p the capital has expectation at most 1 at any time, so it exceeds 1e6
+with a probability of at most 1e-6 (Ville's inequality).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SHARES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
+"""Of how many draws a fault spoils, for bets (1 - s) + s f/p."""
+ALMOST = (0.95, 0.3, 0.1)
+"""Shares for faults whose f is 0 where p is not: a single exception must not ruin the bet."""
+TEMPERATURES = (0.8, 0.9, 0.95, 0.98, 0.99, 1.01, 1.02, 1.05, 1.1, 1.25)
+TAILS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 3e-8)
+FACTORS = (0.7, 0.9, 0.95, 0.98, 0.99, 1.01, 1.02, 1.05, 1.1, 1.3)
+BITS = (4.0, 8.0, 12.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A way in which a sampler is not lossless.
+
+    Attributes:
+        name: what the sampler does, as a phrase.
+        ratio: the formula of f/p, or of f.
+        unit: what a size means: "share", "factor", "below" or "bits".
+        sizes: the sizes that are bet on.
+        issues: where the fault was reported.
+        witness: rows that show the fault with few tokens.
+    """
+
+    name: str
+    ratio: str
+    unit: str = "share"
+    sizes: tuple[float, ...] = SHARES
+    issues: tuple[str, ...] = ()
+    witness: str = "any"
+
+    def describe(self, size: float) -> str:
+        """Return the fault at one size, as a phrase."""
+        if self.unit == "factor":
+            return f"{self.name} x{size:g}"
+        if self.unit == "below":
+            return self.name.replace("{}", f"{size:g}")
+        if self.unit == "bits":
+            return f"{self.name} of {size:g} bits"
+        return self.name if size >= min(ALMOST[0], 0.9) else f"{self.name} ({size:.2g} of draws)"
+
+
+FAULTS: dict[str, Fault] = {
+    "target": Fault(
+        "recovered from the target instead of the residual",
+        "p / residual; on text min(1, q/p) + 1 - overlap",
+        sizes=SHARES[:5],
+        issues=("vllm#7240", "DeepSpec#31"),
+        witness="overlap near 1/2",
+    ),
+    "other residual": Fault(
+        "recovered from the residual of the row before", "residual of row i - 1", sizes=ALMOST, witness="K at least 2"
+    ),
+    "first residual": Fault("recovered from the residual of the first row", "residual of row 0", sizes=ALMOST),
+    "next residual": Fault("recovered from the residual of the row after", "residual of row i + 1", sizes=ALMOST),
+    "draft noise": Fault(
+        "draft and recovery share their noise",
+        "residual(t) times the integral of (1 + H)^-2 from q/residual on",
+        sizes=ALMOST,
+        issues=("vllm#54282",),
+        witness="p = (.10, .55, .35), q = (.60, .35, .05)",
+    ),
+    "reused u": Fault(
+        "the acceptance number is reused as the quantile of the residual",
+        "part of the token's interval of the residual's CDF in (p/q, 1), over 1 - p/q",
+        sizes=ALMOST,
+        issues=("vllm-ascend#16370",),
+    ),
+    "neighbour noise": Fault(
+        "neighbours in a batch share their noise", "[t = the neighbour's token]", sizes=(0.9, 0.5, 0.1, 0.03)
+    ),
+    "far noise": Fault("requests 64 apart share their noise", "[t = that request's token]", sizes=(0.9, 0.5, 0.1)),
+    "step noise": Fault(
+        "noise is reused from step to step",
+        "[t = the same place's token in the step before]",
+        sizes=(0.9, 0.5, 0.1),
+        issues=("vllm#47386", "sglang#33395"),
+    ),
+    "neighbour row": Fault("the rows of the neighbouring request are read", "p of the neighbour", sizes=ALMOST),
+    "unsigned": Fault("the residual is |p - q|", "|p - q| over its sum", sizes=ALMOST),
+    "draft row": Fault("the token is drawn from the draft's distribution", "q", sizes=ALMOST),
+    "greedy": Fault(
+        "the most likely token is taken", "[t = argmax p] / max p", sizes=(0.95, *SHARES[1:]), witness="flat rows"
+    ),
+    "temperature": Fault("temperature", "p^(1/c - 1) / sum p^(1/c)", "factor", TEMPERATURES, ("vllm#55005",)),
+    "tail lost": Fault(
+        "tokens below {} are lost",
+        "[p >= tau] / (1 - mass of the tail)",
+        "below",
+        TAILS,
+        ("vllm#43150", "vllm#34854", "Megatron-LM#7182"),
+        "one likely token, the rest at 1e-8",
+    ),
+    "tail gained": Fault("tokens below {} are drawn too often", "[p < tau] / mass of the tail", "below", TAILS),
+    "last row": Fault(
+        "the bonus token is drawn from the last draft's row", "p of row k - 1 at the bonus", sizes=ALMOST
+    ),
+    "first row": Fault("the bonus token is drawn from the first row", "p of row 0 at the bonus", sizes=ALMOST),
+    "bonus residual": Fault(
+        "the bonus token is drawn from a residual", "max(p - q of the last draft, 0)", sizes=ALMOST
+    ),
+    "ratio": Fault("acceptance ratio", "min(1, c p/q)", "factor", FACTORS, ("vllm#40269",)),
+    "kept": Fault("drafts are kept whatever the target says", "a + s (1 - a); on text q/p", sizes=SHARES[1:]),
+    "dropped": Fault("drafts are rejected whatever the target says", "(1 - s) a", sizes=SHARES[1:]),
+    "one u": Fault(
+        "one acceptance number serves all positions of a request", "min(1, a_i / least a accepted before)", sizes=ALMOST
+    ),
+    "neighbour u": Fault(
+        "neighbours in a batch share their acceptance numbers", "P(u < a | the neighbour's decision)", sizes=ALMOST
+    ),
+    "few bits": Fault(
+        "acceptance numbers", "ceil(a 2^b) / 2^b", "bits", BITS, ("sglang#35771",), "drafts with p/q near 1e-3"
+    ),
+    "other q": Fault("q is read from the row before", "min(1, p_i / q of row i - 1)", sizes=ALMOST, witness="K >= 2"),
+    "next q": Fault("q is read from the row after", "min(1, p_i / q of row i + 1)", sizes=ALMOST, witness="K >= 2"),
+    "other p": Fault("p is read from the row before", "min(1, p of row i - 1 / q_i)", sizes=ALMOST, witness="K >= 2"),
+    "next p": Fault("p is read from the row after", "min(1, p of row i + 1 / q_i)", sizes=ALMOST),
+    "argmax rule": Fault("drafts are accepted by argmax", "[draft = argmax p]", sizes=ALMOST),
+    "no ratio": Fault("drafts are accepted with probability p", "p in place of p/q", sizes=ALMOST),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bet:
+    """One fault at one size, at one kind of outcome ("acceptance", "recovered token", "bonus token", "token")."""
+
+    where: str
+    key: str
+    size: float
+
+    @property
+    def fault(self) -> Fault:
+        return FAULTS[self.key]
+
+    @property
+    def label(self) -> str:
+        """The bet as a phrase, for reports."""
+        return f"{self.where}: {self.fault.describe(self.size)}"
+
+
+def bets(where: str, keys: tuple[str, ...]) -> list[Bet]:
+    """Return all sizes of the faults `keys`, in order."""
+    return [Bet(where, key, size) for key in keys for size in FAULTS[key].sizes]

@@ -1,0 +1,316 @@
+"""Evidence from a sampler's steps when their drafts are known.
+
+Given the drafts, each decision has an exact distribution: draft d of row i is accepted with probability min(1, p/q),
+the token at the first rejection follows max(p - q, 0) over its sum, the bonus token follows p. All are judged in one
+pass over one stream of requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from verispec.judge.statistics.bets import AcceptanceBets, TokenBets
+from verispec.judge.statistics.evidence import Evidence
+from verispec.judge.statistics.places import View, cells_of
+from verispec.judge.statistics.rows import FLOOR, Rows
+
+Array = np.ndarray[Any, Any]
+
+FAR = 64
+"""Distance of requests at which tiles and warps repeat."""
+CLEARLY = 1e-4
+"""Relative distance below which p and q count as equal when an outcome is called impossible."""
+RELIABILITY_BINS = 10
+
+RECOVERED = (
+    "target",
+    "other residual",
+    "first residual",
+    "next residual",
+    "draft noise",
+    "reused u",
+    "neighbour noise",
+    "far noise",
+    "step noise",
+    "neighbour row",
+    "unsigned",
+    "draft row",
+)
+BONUS = ("last row", "first row", "bonus residual", "neighbour noise", "far noise", "step noise", "neighbour row")
+ACCEPTANCE = (
+    "one u",
+    "neighbour u",
+    "other q",
+    "next q",
+    "other p",
+    "next p",
+    "neighbour row",
+    "argmax rule",
+    "no ratio",
+)
+
+
+@dataclass(frozen=True)
+class RowSets:
+    """M sets of K draft rows and a bonus row each, with what every set's distributions need.
+
+    Attributes:
+        p: [M, K + 1, V] target probabilities under the set's temperature and limits.
+        q: [M, K, V] probabilities that the drafts are drawn from; one-hot rows for certain drafts.
+        slack: [M] log of how far rounding may move a probability of the engine.
+    """
+
+    p: Array
+    q: Array
+    slack: Array
+
+    @property
+    def drafts(self) -> int:
+        return int(self.q.shape[1])
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests of one batch and what they emitted.
+
+    Attributes:
+        sets: [B] row set of each request.
+        lengths: [B] drafts of each request, at most K; its bonus row is row `lengths`.
+        drafts: [B, K] draft tokens; columns past a request's length are not read.
+        accepted: [B] drafts that were emitted.
+        last: [B] the recovered or bonus token.
+    """
+
+    sets: Array
+    lengths: Array
+    drafts: Array
+    accepted: Array
+    last: Array
+
+
+class GivenDrafts:
+    """Turns batches of steps into evidence.
+
+    Args:
+        rows: the row sets that requests choose from.
+        weight: part of the run's budget.
+        seed: of the randomised places.
+    """
+
+    def __init__(self, rows: RowSets, weight: float, seed: int) -> None:
+        self.rows = rows
+        drafts, vocabulary = rows.q.shape[1:]
+        self._p = Rows(np.ascontiguousarray(rows.p.reshape(-1, vocabulary)))
+        draft_rows = Rows(rows.p[:, :drafts].reshape(-1, vocabulary), rows.q.reshape(-1, vocabulary))
+        self._draft_rows = draft_rows
+        self._residual = Rows(draft_rows.residual, draft_rows.q)
+        self._rejected = np.maximum(draft_rows.p - rows.q.reshape(-1, vocabulary), 0.0).sum(1)
+        self._above = np.where(draft_rows.p > rows.q.reshape(-1, vocabulary), draft_rows.p, 0.0).sum(1)
+        unsigned = np.abs(draft_rows.p - rows.q.reshape(-1, vocabulary))
+        self._unsigned = unsigned / np.maximum(unsigned.sum(1, keepdims=True), FLOOR)
+        self._acceptance = AcceptanceBets(ACCEPTANCE)
+        self._recovered = TokenBets("recovered token", self._residual, RECOVERED)
+        self._bonus = TokenBets("bonus token", self._p, BONUS)
+        names = ("recovered, likely first", "recovered, drafted last", "recovered, by id")
+        self._views = [View(name) for name in names]
+        self._bonus_views = [View("bonus, likely first"), View("bonus, by id")]
+        self._pairs = [View("recovered, after the neighbour's", paired=True), View("acceptance")]
+        bets = [*self._acceptance.bets, *self._recovered.bets, *self._bonus.bets]
+        self.evidence = Evidence(bets, [*self._views, *self._bonus_views, *self._pairs], weight, unit="requests")
+        self._random = np.random.default_rng(seed)
+        self._predicted = np.zeros((3, RELIABILITY_BINS))
+        self._before: Requests | None = None
+
+    def add(self, requests: Requests) -> None:
+        """Judge one batch; requests stand in the order of the batch."""
+        count = len(requests.sets)
+        spans = np.cumsum([0, *(len(group.bets) for group in (self._acceptance, self._recovered, self._bonus))])
+        ratios = np.zeros((spans[-1], count))
+        slack = np.zeros(count)
+        self._add_acceptance(requests, ratios[: spans[1]], slack)
+        self._add_recovered(requests, ratios[spans[1] : spans[2]], slack)
+        self._add_bonus(requests, ratios[spans[2] :], slack)
+        self.evidence.add(ratios, count, slack)
+        self.evidence.notes["reliability"] = self._predicted.tolist()
+        self.evidence.checkpoint()
+        self._before = requests
+
+    def _impossible(self, where: Array, b: Array, text: str) -> None:
+        for n in np.flatnonzero(where)[:1]:
+            self.evidence.impossible.append(f"{text}; request {int(b[n]) + self.evidence.count}")
+
+    def _add_acceptance(self, requests: Requests, out: Array, slack: Array) -> None:
+        rows, drafts = self.rows, self.rows.drafts
+        least = np.ones(len(requests.sets))
+        for i in range(drafts):
+            b = np.flatnonzero((requests.accepted >= i) & (requests.lengths > i))
+            if not len(b):
+                break
+            m, d = requests.sets[b], requests.drafts[b, i]
+            yes = requests.accepted[b] > i
+            p, q = rows.p[m, i, d], np.maximum(rows.q[m, i, d], FLOOR)
+            a = np.minimum(1.0, p / q)
+            d_slack = rows.slack[m]
+            self._impossible(yes & (p <= 0), b, f"a draft of probability 0 was accepted at position {i}")
+            clearly = np.maximum(d_slack, CLEARLY)
+            self._impossible(~yes & (p > q * (1 + clearly)), b, f"a draft with p > q was rejected at position {i}")
+            a, paid = _with_rounding(a, yes, d_slack)
+            slack[b] += paid
+            out[:, b] += self._acceptance.log_ratios(a, yes, self._other_rules(requests, i, b, a, least))
+            self._count_reliability(a, yes)
+            place = np.where(yes, self._random.random(len(b)) * a, a + self._random.random(len(b)) * (1 - a))
+            self._pairs[1].add(cells_of(place, np.zeros(len(b)), np.zeros(len(b))))
+            least[b] = np.where(yes, np.minimum(least[b], a), least[b])
+
+    def _other_rules(self, requests: Requests, i: int, b: Array, a: Array, least: Array) -> dict[str, Array]:
+        """Acceptance probability of draft i of requests b under each fault of `ACCEPTANCE`."""
+        rows, drafts = self.rows, self.rows.drafts
+        m, d = requests.sets[b], requests.drafts[b, i]
+        p, q = rows.p[m, i, d], np.maximum(rows.q[m, i, d], FLOOR)
+        nothing = np.full(len(b), np.nan)
+
+        def ratio(numerator: Array, denominator: Array) -> Array:
+            return np.minimum(1.0, numerator / np.maximum(denominator, FLOOR))
+
+        neighbour = np.maximum(b - 1, 0)
+        has_neighbour = b > 0
+        other = requests.sets[neighbour]
+        # The neighbour's number is below its own a when it accepted draft i, else above; b itself when it got that far.
+        reached = has_neighbour & (requests.accepted[neighbour] >= i) & (requests.lengths[neighbour] > i)
+        beside = requests.drafts[neighbour, i]
+        theirs = ratio(rows.p[other, i, beside], rows.q[other, i, beside])
+        took = requests.accepted[neighbour] > i
+        below = np.minimum(1.0, a / np.maximum(theirs, FLOOR))
+        above = np.maximum(0.0, a - theirs) / np.maximum(1.0 - theirs, FLOOR)
+        return {
+            "one u": np.minimum(1.0, a / least[b]) if i else nothing,
+            "neighbour u": np.where(reached, np.where(took, below, above), np.nan),
+            "other q": ratio(p, rows.q[m, i - 1, d]) if i else nothing,
+            "next q": ratio(p, rows.q[m, i + 1, d]) if i + 1 < drafts else nothing,
+            "other p": ratio(rows.p[m, i - 1, d], q) if i else nothing,
+            "next p": ratio(rows.p[m, i + 1, d], q),
+            "neighbour row": np.where(has_neighbour, ratio(rows.p[other, i, d], q), np.nan),
+            "argmax rule": (d == self._p.top[m * (drafts + 1) + i]).astype(np.float64),
+            "no ratio": p,
+        }
+
+    def _count_reliability(self, a: Array, yes: Array) -> None:
+        bins = np.minimum((a * RELIABILITY_BINS).astype(np.int64), RELIABILITY_BINS - 1)
+        for k, weight in enumerate((np.ones(len(a)), yes.astype(np.float64), a)):
+            self._predicted[k] += np.bincount(bins, weight, RELIABILITY_BINS)
+
+    def _add_recovered(self, requests: Requests, out: Array, slack: Array) -> None:
+        rows, drafts = self.rows, self.rows.drafts
+        b = np.flatnonzero(requests.accepted < requests.lengths)
+        if not len(b):
+            return
+        m, i, t = requests.sets[b], requests.accepted[b], requests.last[b]
+        r = m * drafts + i
+        p, q, d_slack = rows.p[m, i, t], rows.q[m, i, t], rows.slack[m]
+        impossible = (p <= 0) | (p < q * (1 - np.maximum(d_slack, CLEARLY)))
+        for n in np.flatnonzero(impossible)[:1]:
+            text = f"token {t[n]}: p {p[n]:.3g}, q {q[n]:.3g}: impossible as a recovered token"
+            self._impossible(np.arange(len(b)) == n, b, text)
+        # Rounding moves p by a factor e^slack at most, and so the residual and its sum.
+        most = np.maximum(p * np.exp(d_slack) - q, 0.0)
+        least = np.maximum(self._rejected[r] - d_slack * self._above[r], FLOOR)
+        null = np.maximum(self._residual.p[r, t], FLOOR)
+        paid = np.where(impossible, 0.0, np.maximum(np.log(np.maximum(most / least, FLOOR) / null), 0.0))
+        slack[b] += np.minimum(paid, 1.0)
+        density = {
+            "target": self._draft_rows.p[r, t],
+            "other residual": np.where(i > 0, self._residual.p[np.maximum(r - 1, 0), t], np.nan),
+            "first residual": np.where(i > 0, self._residual.p[m * drafts, t], np.nan),
+            "next residual": np.where(
+                i + 1 < drafts, self._residual.p[np.minimum(r + 1, len(self._residual.p) - 1), t], np.nan
+            ),
+            "draft noise": self._residual.shared_noise[r, t],
+            "reused u": self._quantile_of_u(requests, b, r, t),
+            "unsigned": self._unsigned[r, t],
+            "draft row": q,
+            "neighbour row": self._neighbours(requests, b, self._residual.p, drafts, i, t),
+            **self._same_token(requests, b, t),
+        }
+        out[:, b] = self._recovered.log_ratios(r, t, density)
+        uniform = self._random.random(len(b))
+        residual = self._residual
+        for view, before in zip(
+            self._views, (residual.likely_first, residual.drafted_last, residual.by_id), strict=True
+        ):
+            cells = cells_of(before[r, t], residual.p[r, t], uniform)
+            view.add(cells)
+            if view is self._views[0]:
+                neighbours = np.diff(b) == 1
+                self._pairs[0].add(cells[1:][neighbours], cells[:-1][neighbours])
+
+    def _add_bonus(self, requests: Requests, out: Array, slack: Array) -> None:
+        rows, drafts = self.rows, self.rows.drafts
+        b = np.flatnonzero(requests.accepted == requests.lengths)
+        if not len(b):
+            return
+        m, i, t = requests.sets[b], requests.lengths[b], requests.last[b]
+        r = m * (drafts + 1) + i
+        p = rows.p[m, i, t]
+        self._impossible(p <= 0, b, "a bonus token of probability 0")
+        slack[b] += rows.slack[m]
+        last = np.maximum(i - 1, 0)
+        density = {
+            "last row": np.where(i > 0, rows.p[m, last, t], np.nan),
+            "first row": np.where(i > 0, rows.p[m, 0, t], np.nan),
+            "bonus residual": np.where(i > 0, self._residual.p[m * drafts + last, t], np.nan),
+            "neighbour row": self._neighbours(requests, b, self._p.p, drafts + 1, i, t),
+            **self._same_token(requests, b, t),
+        }
+        out[:, b] = self._bonus.log_ratios(r, t, density)
+        uniform = self._random.random(len(b))
+        for view, before in zip(self._bonus_views, (self._p.likely_first, self._p.by_id), strict=True):
+            view.add(cells_of(before[r, t], p, uniform))
+
+    def _quantile_of_u(self, requests: Requests, b: Array, r: Array, t: Array) -> Array:
+        """Density of the residual's quantile at u, which is uniform above a once the draft was rejected."""
+        m, i = requests.sets[b], requests.accepted[b]
+        d = requests.drafts[b, i]
+        a = np.minimum(1.0, self.rows.p[m, i, d] / np.maximum(self.rows.q[m, i, d], FLOOR))
+        start = self._residual.by_id[r, t]
+        end = start + self._residual.p[r, t]
+        return np.maximum(end - np.maximum(start, a), 0.0) / np.maximum(1.0 - a, FLOOR)
+
+    @staticmethod
+    def _neighbours(requests: Requests, b: Array, rows: Array, stride: int, i: Array, t: Array) -> Array:
+        other = requests.sets[np.maximum(b - 1, 0)]
+        return np.where(b > 0, rows[other * stride + i, t], np.nan)
+
+    def _same_token(self, requests: Requests, b: Array, t: Array) -> dict[str, Array]:
+        """1 where an earlier request with the same row emitted the same token, 0 where another, NaN without one."""
+
+        def against(earlier: Requests, at: Array) -> Array:
+            valid = (at >= 0) & (at < len(earlier.sets))
+            at = np.clip(at, 0, len(earlier.sets) - 1)
+            same_row = (
+                valid
+                & (earlier.sets[at] == requests.sets[b])
+                & (earlier.accepted[at] == requests.accepted[b])
+                & ((earlier.accepted[at] == earlier.lengths[at]) == (requests.accepted[b] == requests.lengths[b]))
+            )
+            return np.where(same_row, (earlier.last[at] == t).astype(np.float64), np.nan)
+
+        before = self._before
+        return {
+            "neighbour noise": against(requests, b - 1),
+            "far noise": against(requests, b - FAR),
+            "step noise": np.full(len(b), np.nan) if before is None else against(before, b),
+        }
+
+
+def _with_rounding(a: Array, yes: Array, slack: Array) -> tuple[Array, Array]:
+    """Return the probability of acceptance to judge by, and how much rounding may raise the decision's, as a log.
+
+    A rejection has probability 1 - a, which may be as large as 1 - a e^-slack; where a is 1 that bound is taken itself.
+    """
+    most = 1.0 - a * np.exp(-slack)
+    rejected = np.where(a < 1, np.log(np.maximum(most, FLOOR)) - np.log(np.maximum(1.0 - a, FLOOR)), 0.0)
+    paid = np.where(yes, np.minimum(slack, -np.log(np.maximum(a, FLOOR))), rejected)
+    return np.where(~yes & (a >= 1), 1.0 - np.maximum(most, FLOOR), a), paid

@@ -1,0 +1,126 @@
+"""Rows of exact probabilities, with the constants that bets need, computed once per row."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from verispec.judge.statistics.places import cumulative_before
+
+Array = np.ndarray[Any, Any]
+
+FLOOR = 1e-12
+"""Probability at which an impossible token counts when explanations are ranked; it fails on its own."""
+
+
+class Rows:
+    """Distributions p [R, V] in float64 and, where drafts are drawn, q [R, V].
+
+    Args:
+        p: probabilities that tokens are drawn from; each row sums to 1.
+        q: probabilities that the drafts of these rows are drawn from.
+    """
+
+    def __init__(self, p: Array, q: Array | None = None) -> None:
+        self.p, self.q = p, q
+        self._norms: dict[float, Array] = {}
+        self._tails: dict[float, Array] = {}
+
+    @cached_property
+    def top(self) -> Array:
+        """[R] most likely token."""
+        top: Array = self.p.argmax(1)
+        return top
+
+    @cached_property
+    def top_p(self) -> Array:
+        """[R] its probability."""
+        largest: Array = self.p.max(1)
+        return largest
+
+    def norm(self, power: float) -> Array:
+        """[R] sum of p^power over the possible tokens."""
+        if power not in self._norms:
+            with np.errstate(divide="ignore"):
+                logs = np.log(self.p)
+            self._norms[power] = np.where(self.p > 0, np.exp(power * np.maximum(logs, -1e4)), 0.0).sum(1)
+        return self._norms[power]
+
+    def tail(self, below: float) -> Array:
+        """[R] mass of the tokens less likely than `below`."""
+        if below not in self._tails:
+            self._tails[below] = np.where(self.p < below, self.p, 0.0).sum(1)
+        return self._tails[below]
+
+    @cached_property
+    def overlap(self) -> Array:
+        """[R] sum of min(p, q): how often a draft is accepted."""
+        assert self.q is not None
+        shared: Array = np.minimum(self.p, self.q).sum(1)
+        return shared
+
+    def scaled_overlap(self, factor: float) -> Array:
+        """[R] sum of min(q, factor p)."""
+        assert self.q is not None
+        shared: Array = np.minimum(self.q, factor * self.p).sum(1)
+        return shared
+
+    @cached_property
+    def residual(self) -> Array:
+        """[R, V] max(p - q, 0) over its sum; p where the drafts' distribution is p itself."""
+        assert self.q is not None
+        rest = np.maximum(self.p - self.q, 0.0)
+        mass = rest.sum(1, keepdims=True)
+        return np.where(mass > 0, rest / np.maximum(mass, 1e-300), self.p)
+
+    @cached_property
+    def likely_first(self) -> Array:
+        """[R, V] mass before each token, the most likely first."""
+        return cumulative_before(self.p, -self.p)
+
+    @cached_property
+    def drafted_last(self) -> Array:
+        """[R, V] mass before each token in order of rising q/p."""
+        assert self.q is not None
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return cumulative_before(self.p, np.where(self.p > 0, self.q / self.p, np.inf))
+
+    @cached_property
+    def by_id(self) -> Array:
+        """[R, V] mass before each token in order of its id."""
+        before: Array = np.cumsum(self.p, 1) - self.p
+        return before
+
+    @cached_property
+    def shared_noise(self) -> Array:
+        """[R, V] distribution of the recovered token when draft and recovery share their exponential noise."""
+        assert self.q is not None
+        return np.stack([shared_noise_row(r, q) for r, q in zip(self.residual, self.q, strict=True)])
+
+
+def shared_noise_row(second: Array, first: Array) -> Array:
+    """Return the distribution of argmin E/second given argmin E/first, for a first token with second = 0.
+
+    E are exponentials, one per token. Given the smallest M = E/first, the others are M first + fresh exponentials. With
+    c = first/second and H(s) = sum second (s - c)+, averaging over M gives f(t) = second(t) times the integral of
+    (1 + H)^-2 from c(t) on. H is linear between the sorted c, so each piece of the integral is elementary.
+
+    Args:
+        second: [V] weights of the later draw.
+        first: [V] weights of the earlier draw.
+    """
+    at = np.flatnonzero(second > 0)
+    weight = second[at] / second[at].sum()
+    c = first[at] / weight
+    order = np.argsort(c, kind="stable")
+    c, weight = c[order], weight[order]
+    slope = np.cumsum(weight)
+    rise = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(c))])
+    inverse = 1.0 / (1.0 + rise)
+    piece = (inverse - np.append(inverse[1:], 0.0)) / slope
+    beyond = np.cumsum(piece[::-1])[::-1]
+    out = np.zeros(len(second))
+    out[at[order]] = weight * beyond
+    return out

@@ -1,0 +1,149 @@
+"""Compare two runs case by case: what is new, fixed, known, changed, and what lost its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from verispec import exits
+from verispec.report.causes import Cause, fold, normalised
+from verispec.report.markdown import escaped
+from verispec.report.text import extent, plural, repro, title
+from verispec.run.record import Record
+from verispec.run.runfile import Run
+
+FORMAT = "verispec/diff/1"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDiff:
+    """The difference between two runs, by case id.
+
+    Attributes:
+        base, head: the older and the newer run.
+        new: cases that fail in `head` and did not fail in `base`.
+        fixed: cases that failed in `base` and pass in `head`.
+        known: cases that fail in both in the same way.
+        changed: cases that fail in both in different ways.
+        lost: cases that passed or failed in `base` and have neither result in `head`.
+    """
+
+    base: Run
+    head: Run
+    new: tuple[Record, ...]
+    fixed: tuple[Record, ...]
+    known: tuple[Record, ...]
+    changed: tuple[Record, ...]
+    lost: tuple[Record, ...]
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The new failures, folded by cause."""
+        return self._folded(self.new)
+
+    def _folded(self, failing: Sequence[Record]) -> tuple[Cause, ...]:
+        return fold([*failing, *(record for record in self.head.records if record.seen == "pass")])
+
+    @property
+    def exit_code(self) -> int:
+        """Return BAD for new failures, CANNOT_TELL when results were lost or `head` is not complete, else GOOD."""
+        if self.new:
+            return exits.BAD
+        return exits.CANNOT_TELL if self.lost or not self.head.footer.get("complete") else exits.GOOD
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the difference as JSON values; the cases of each class by id."""
+        return {
+            "format": FORMAT,
+            "base": dict(self.base.header),
+            "head": dict(self.head.header),
+            **{name: [record.id for record in getattr(self, name)] for name in CLASSES},
+            "causes": [cause.to_json() for cause in self.causes],
+            "exit": self.exit_code,
+        }
+
+
+CLASSES: Mapping[str, str] = {
+    "new": "fail now and did not fail before",
+    "changed": "failed before and fail now in another way",
+    "lost": "had a result before and have none now",
+    "fixed": "failed before and pass now",
+    "known": "fail as before",
+}
+"""The classes of cases in the order in which they are shown, each with its meaning."""
+
+
+def compare(base: Run, head: Run) -> RunDiff:
+    """Return what is different in `head`. A case that `base` does not have is new when it fails."""
+    before = {record.id: record for record in base.records}
+    now = {record.id: record for record in head.records}
+    found: dict[str, list[Record]] = {name: [] for name in CLASSES}
+    for record in head.records:
+        old = before.get(record.id)
+        if record.failed:
+            if old is None or not old.failed:
+                found["new"].append(record)
+            else:
+                found["known" if _alike(old, record) else "changed"].append(record)
+        elif record.seen == "pass" and old is not None and old.failed:
+            found["fixed"].append(record)
+    for old in base.records:
+        head_record = now.get(old.id)
+        if _decided(old) and not (head_record and _decided(head_record)):
+            found["lost"].append(head_record or old)
+    return RunDiff(base, head, **{name: tuple(records) for name, records in found.items()})
+
+
+def _decided(record: Record) -> bool:
+    return record.failed or record.seen == "pass"
+
+
+def _alike(old: Record, new: Record) -> bool:
+    """Return whether two failures say the same, numbers aside."""
+    return (old.kind, normalised(old.message)) == (new.kind, normalised(new.message))
+
+
+def text_lines(diff: RunDiff) -> Iterator[str]:
+    """Yield the difference as people read it on a terminal."""
+    yield f"base  {title(diff.base.header)}"
+    yield f"head  {title(diff.head.header)}"
+    yield ""
+    for name, meaning in CLASSES.items():
+        yield f"  {len(getattr(diff, name)):6,} {name:8} {meaning}"
+    for cause in diff.causes:
+        yield ""
+        yield f"  {cause.level} {cause.clause}  {cause.message}"
+        yield f"      {extent(cause)}"
+        if cause.reach:
+            yield f"      reached: {cause.reach}"
+        yield f"      {repro(cause.case, diff.head.header)}"
+    for name in ("changed", "lost"):
+        records = getattr(diff, name)
+        if records:
+            yield ""
+            yield f"  {name}: {', '.join(record.id for record in records[:3])}" + (
+                f" and {len(records) - 3:,} more" if len(records) > 3 else ""
+            )
+    yield ""
+    yield f"exit {diff.exit_code}"
+
+
+def markdown_lines(diff: RunDiff) -> Iterator[str]:
+    """Yield the difference as Markdown for the summary of a CI job."""
+    yield f"### verispec: {plural(len(diff.new), 'new failing case')}, {len(diff.fixed):,} fixed"
+    yield ""
+    yield f"`{title(diff.base.header)}` to `{title(diff.head.header)}`"
+    yield ""
+    yield "| cases | class | meaning |"
+    yield "| ---: | --- | --- |"
+    for name, meaning in CLASSES.items():
+        yield f"| {len(getattr(diff, name)):,} | {name} | {meaning} |"
+    for cause in diff.causes:
+        yield ""
+        yield f"**{cause.level} {cause.clause}** {escaped(cause.message)}"
+        yield ""
+        yield f"- {escaped(extent(cause))}"
+        if cause.reach:
+            yield f"- reached: {escaped(cause.reach)}"
+        yield f"- `{repro(cause.case, diff.head.header)}`"

@@ -1,0 +1,175 @@
+"""Arrange runs for the page: plain values, in the order and in the words that the template shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from verispec import exits
+from verispec.report.case import clause_text
+from verispec.report.causes import Cause
+from verispec.report.diff import CLASSES, RunDiff
+from verispec.report.text import circumstances, complaints, facts, gap_line, plural, repro, summary, title
+from verispec.report.verdict import RunSummary, summarise
+from verispec.run.record import Record
+
+RESULT = {exits.GOOD: "good", exits.BAD: "bad", exits.CANNOT_TELL: "cannot tell"}
+EXAMPLES = 5
+"""Wrong elements that a cause shows; `verispec repro` shows all."""
+MESSAGE = 400
+"""Characters of a message in the list of all cases, which must stay small for 10,000 of them."""
+
+
+def page_of(
+    summaries: Sequence[RunSummary], findings: Sequence[Mapping[str, Any]], diff: RunDiff | None = None
+) -> dict[str, Any]:
+    """Return everything that the template shows."""
+    runs = [_run(summary) for summary in summaries]
+    return {
+        "title": runs[0]["title"] if len(runs) == 1 else f"{len(runs)} runs",
+        "runs": runs,
+        "matrix": list(_matrix(summaries)),
+        "cases": [_case_row(number, record) for number, s in enumerate(summaries) for record in s.run.records],
+        "static": [_static(report) for report in findings],
+        "diff": _diff(diff) if diff else None,
+    }
+
+
+def _diff(diff: RunDiff) -> dict[str, Any]:
+    head = summarise(diff.head)
+    return {
+        "classes": [(name, meaning, [r.id for r in getattr(diff, name)]) for name, meaning in CLASSES.items()],
+        "causes": [_cause(cause, cause.level, head) for cause in diff.causes],
+        "exit": diff.exit_code,
+    }
+
+
+def _run(run: RunSummary) -> dict[str, Any]:
+    header, footer = run.run.header, run.run.footer
+    engine, here = header["engine"], header["platform"]
+    environment = {
+        **{str(name): str(value) for name, value in engine["details"].items()},
+        "verispec": header["verispec"],
+        "packages": ", ".join(f"{name} {version}" for name, version in here["packages"].items()),
+        "platform": f"Python {here['python']}, {here['system']} {here['machine']}, {plural(here['cpus'], 'core')}",
+        "seed": str(header["seed"]),
+        "started": header["started"],
+        "command": " ".join(header["command"]),
+    }
+    return {
+        "title": f"{engine['name']} {engine['version']} ({engine['device']})",
+        "long_title": title(header),
+        "circumstances": circumstances(header),
+        "result": RESULT[run.exit_code()],
+        "exit": run.exit_code(),
+        "summary": summary(run),
+        "complaints": list(complaints(run)),
+        "counts": sorted(run.counts.items(), key=lambda item: (-item[1], item[0])),
+        "total": len(run.run.records),
+        "complete": run.complete,
+        "expected": int(header.get("cases", 0)),
+        "causes": [_cause(cause, cause.level, run) for cause in run.causes],
+        "known": [_cause(cause, "known", run) for cause in run.known],
+        "gaps": [gap_line(gap) for gap in run.gaps],
+        "environment": environment,
+        "seconds": footer.get("seconds"),
+    }
+
+
+def _cause(cause: Cause, level: str, run: RunSummary) -> dict[str, Any]:
+    headline = next(r for r in run.run.records if r.id == cause.case)
+    return {
+        "level": level,
+        "clause": cause.clause,
+        "ops": ", ".join(cause.subjects),
+        "norm": clause_text(cause.clause),
+        "message": cause.message,
+        "facts": list(facts(cause)),
+        "case": cause.case,
+        "command": repro(cause.case, run.run.header),
+        "examples": [
+            {name: str(example.get(name, "")) for name in ("index", "expected", "got")}
+            for example in headline.failure.get("examples", ())[:EXAMPLES]
+        ],
+        "details": {name: str(text) for name, text in headline.failure.get("details", {}).items()},
+        "extent": plural(len(cause.cases), "failing case")
+        + (f", {plural(len(cause.consequences), 'consequence')}" if cause.consequences else ""),
+        "cases": list(cause.cases),
+        "consequences": list(cause.consequences),
+    }
+
+
+def _matrix(summaries: Sequence[RunSummary]) -> Iterator[dict[str, Any]]:
+    """Yield one row per op: its suite, a cell per run, and its clauses with a cell per run."""
+    tallies = [_tally(summary.run.records) for summary in summaries]
+    ops = sorted({op for tally in tallies for op in tally})
+    for suite, op in ops:
+        clauses = sorted({c for tally in tallies for c in tally.get((suite, op), {})}, key=_clause_order)
+        yield {
+            "suite": suite,
+            "op": op,
+            "cells": [_cell(sum(tally.get((suite, op), {}).values(), Counter())) for tally in tallies],
+            "clauses": [
+                {
+                    "clause": clause,
+                    "text": clause_text(clause),
+                    "cells": [_cell(tally.get((suite, op), {}).get(clause, Counter())) for tally in tallies],
+                }
+                for clause in clauses
+            ],
+        }
+
+
+def _tally(records: Sequence[Record]) -> dict[tuple[str, str], dict[str, Counter[str]]]:
+    found: dict[tuple[str, str], dict[str, Counter[str]]] = {}
+    for record in records:
+        case = record.case
+        of_op = found.setdefault((case.suite, case.subject), {})
+        of_op.setdefault(case.clause, Counter())[_state(record)] += 1
+    return found
+
+
+def _state(record: Record) -> str:
+    if record.outcome == "xfail":
+        return "known"
+    if record.failed:
+        return "fail"
+    return "pass" if record.seen == "pass" else "open"
+
+
+def _cell(counts: Counter[str]) -> dict[str, Any]:
+    """Return what a cell of the matrix shows: a state, its text, and the share of each outcome for its bar."""
+    total = sum(counts.values())
+    if not total:
+        return {"state": "none", "text": "not run", "shares": []}
+    if counts["fail"]:
+        state, text = "fail", f"{counts['fail']:,} of {total:,} fail"
+    elif counts["pass"]:
+        rest = f", {total - counts['pass']:,} other" if counts["pass"] < total else ""
+        state, text = "pass", f"{counts['pass']:,} pass{rest}"
+    else:
+        state = "known" if counts["known"] else "open"
+        text = f"{counts['known']:,} known" if counts["known"] else f"{total:,} not tested"
+    shares = [(name, round(100 * counts[name] / total, 2)) for name in ("fail", "known", "open", "pass")]
+    return {"state": state, "text": text, "shares": [(name, share) for name, share in shares if share]}
+
+
+def _clause_order(clause: str) -> tuple[str, int]:
+    prefix, _, number = clause.partition("-")
+    return prefix, int(number)
+
+
+def _case_row(number: int, record: Record) -> list[Any]:
+    """Return one row of the list of all cases, as compact as it can be: run, id, outcome, seconds, message, reach."""
+    return [number, record.id, record.outcome, round(record.seconds, 3), record.message[:MESSAGE], record.reach]
+
+
+def _static(report: Mapping[str, Any]) -> dict[str, Any]:
+    findings = report.get("findings", [])
+    return {
+        "tree": str(report.get("tree", "")),
+        "counts": Counter(str(finding.get("level", "")) for finding in findings),
+        "findings": [finding for finding in findings if finding.get("level") != "note"],
+        "notes": sum(finding.get("level") == "note" for finding in findings),
+    }

@@ -1,0 +1,228 @@
+"""Request parameters under speculation: what is asked, and how an output is checked against them in float64."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verispec import fixtures
+from verispec.cases.request_parameters import distribution, possible, processed, slack_after
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch
+from verispec.judge.statistics import assert_distribution
+from verispec.suites.e2e._reference_model import Array, Teacher, greedy_text, teacher
+from verispec.suites.e2e._setups import Load, require
+from verispec.suites.e2e._tiny import EOS, VOCAB
+
+LENGTH = 24
+"""Tokens of a text whose every token is checked."""
+
+TINY_PROMPTS = [(first, second, third) for first, second, third in itertools.product((1, 3, 6), (2, 5, 7), (4, 7))]
+"""Prompts of the models over eight tokens."""
+
+
+def fields(parameter: str, text: Sequence[int]) -> dict[str, Any]:
+    """Return request fields that change `text`, the target's own greedy continuation, in many places.
+
+    Values lie within what every engine accepts, e.g. penalties up to 2.
+    """
+    own = list(dict.fromkeys(text))
+    pairs, triples = list(zip(text[::2], text[1::2], strict=False)), list(zip(text, text[1:], text[2:], strict=False))
+    table: dict[str, dict[str, Any]] = {
+        "allowed ids": {"allowed_token_ids": tuple(range(own[0] % 2, VOCAB if max(text) < VOCAB else 2048, 2))},
+        "bad words": {"bad_words": tuple(dict.fromkeys([*pairs, *triples[1::3]]))},
+        "min tokens": {"min_tokens": 6, "stop_token_ids": tuple(own[1:4])},
+        "logit bias": {"logit_bias": {own[0]: -4.0, own[1 % len(own)]: -4.0, (own[0] + 3) % VOCAB: 1.5}},
+        "presence penalty": {"presence_penalty": 2.0},
+        "negative presence penalty": {"presence_penalty": -1.5},
+        "frequency penalty": {"frequency_penalty": 0.75},
+        "repetition penalty": {"repetition_penalty": 1.75},
+        "repetition reward": {"repetition_penalty": 0.6},
+        "min-p": {"min_p": 0.3},
+        "top-k": {"top_k": 3},
+        "top-p": {"top_p": 0.7},
+        "temperature": {},
+    }
+    table["penalties"] = {"presence_penalty": 0.5, "frequency_penalty": 0.4, "repetition_penalty": 1.4}
+    table["penalties and limits"] = table["penalties"] | {"top_k": 5, "top_p": 0.85}
+    table["ids, bias and penalties"] = table["allowed ids"] | table["logit bias"] | table["penalties"]
+    table["everything"] = {**table["ids, bias and penalties"], **table["bad words"], "top_k": 3, "top_p": 0.9}
+    table["min-p and top-p"] = {"min_p": 0.15, "top_p": 0.8}
+    return table[parameter]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A target and its drafter, and what is asked of them.
+
+    Attributes:
+        draft: one of `_setups.DRAFTS` or `ARGMAX`.
+        target: folder of the target.
+        drafter: folder of the draft model; None for the fixture that `draft` names.
+        prompts: token ids.
+    """
+
+    draft: str
+    target: Path
+    drafter: Path | None
+    prompts: Sequence[tuple[int, ...]]
+
+    @classmethod
+    def of(cls, draft: str, tiny: Mapping[str, Path], prompts: Sequence[tuple[int, ...]]) -> Setting:
+        """Models over eight tokens, whose texts repeat within a few tokens; the fixtures where a head drafts.
+
+        The small target drafts for itself: what a parameter changes is then what is rejected.
+        """
+        if draft.startswith("eagle3"):
+            return cls(draft, fixtures.model("target"), None, [prompt[:20] for prompt in prompts[:6]])
+        return cls(draft, tiny["target"], tiny["target"] if draft.startswith("draft_model") else None, TINY_PROMPTS)
+
+    @cached_property
+    def reference(self) -> Teacher:
+        return teacher(self.target)
+
+    def requests(self, parameter: str, **common: Any) -> list[GenerationRequest]:
+        """One request a prompt, with the parameter's fields made from the prompt's own greedy text."""
+        return [
+            GenerationRequest(
+                prompt, **{"max_tokens": LENGTH, "ignore_eos": True, **common, **self._fields(prompt, parameter)}
+            )
+            for prompt in self.prompts
+        ]
+
+    def _fields(self, prompt: tuple[int, ...], parameter: str) -> dict[str, Any]:
+        return fields(parameter, greedy_text(self.target, prompt, LENGTH))
+
+
+def check_greedy(
+    load: Load, setting: Setting, parameter: str, memory: str = "", neighbours: Sequence[GenerationRequest] = ()
+) -> None:
+    """Check every token of greedy requests that stand among others, none of them first.
+
+    Raises `Mismatch` at the first token that is not the processed argmax, and `Inconclusive` when the parameter
+    changed no token, or none behind an accepted draft of its step.
+    """
+    asked = setting.requests(parameter)
+    plain = [GenerationRequest(p, max_tokens=5 + 3 * n % 9, ignore_eos=True) for n, p in enumerate(setting.prompts)]
+    others = [request if n % 2 else replace(request, temperature=0.8, seed=n) for n, request in enumerate(plain)]
+    batch = [request for pair in zip(others, asked, strict=True) for request in pair]
+    results = load(setting.draft, memory, target=setting.target, drafter=setting.drafter).generate(batch)[1::2]
+    changed = inside = steps = 0
+    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
+        places = check_tokens(setting.reference, request, result, f"request {2 * n + 1} with {parameter}")
+        after_draft = offsets(result)
+        changed += len(places)
+        inside += sum(after_draft[place] > 0 for place in places) if after_draft else 0
+        steps += len(result.steps)
+    if not changed:
+        raise Inconclusive(f"{parameter} changed no token")
+    if setting.draft != "none" and steps and not inside:
+        raise Inconclusive(f"{parameter} changed no token after an accepted draft")
+
+
+def offsets(result: GenerationResult) -> list[int]:
+    """For each token, how many tokens its step emitted before it; empty when the engine does not report steps."""
+    places = [offset for step in result.steps for offset in range(step.accepted + 1)]
+    return places[: len(result.token_ids)]
+
+
+def check_tokens(model: Teacher, request: GenerationRequest, result: GenerationResult, what: str) -> list[int]:
+    """Check every token of a result against the processed rows; return where processing changed the argmax.
+
+    A greedy token must be the argmax or within rounding of it; a sampled one must be within every limit. A stop token
+    ends the output once `min_tokens` allows it.
+    """
+    tokens = result.token_ids
+    require(len(tokens) > 0, f"{what} emitted nothing")
+    stops = set(request.stop_token_ids)
+    rows = model.logits(request.prompt_token_ids, tokens)
+    slack = slack_after(model.rounding(request.prompt_token_ids, tokens), request)
+    changed = []
+    for i, token in enumerate(tokens):
+        row = processed(rows[i], request, tokens[:i], stops)
+        best = int(row.argmax())
+        origin = f" ({result.kinds[i]})" if result.kinds else ""
+        where = f"{what} emitted {token}{origin} at position {i}"
+        require(bool(np.isfinite(row[token])), f"{where}, which its parameters forbid; expected {best}")
+        if request.greedy:
+            margin = float(row[best] - row[token])
+            if margin > slack:
+                message = f"{where}; expected {best}, ahead by {margin:.3g} where rounding explains {slack:.2g}"
+                raise Mismatch(Failure(Kind.VALUE, message, total=len(tokens), details={"position": i, "argmax": best}))
+        else:
+            require(bool(possible(row, request, slack)[token]), f"{where}, outside of its min-p, top-k or top-p")
+        if best != rows[i].argmax() or not request.greedy:
+            changed.append(i)
+    _check_end(request, result, stops, what)
+    return changed
+
+
+def _check_end(request: GenerationRequest, result: GenerationResult, stops: set[int], what: str) -> None:
+    """The output ends at its first stop token, which min_tokens may delay, or at max_tokens."""
+    first = next((i for i, token in enumerate(result.token_ids) if token in stops), None)
+    wanted = request.max_tokens if first is None else first + 1
+    require(
+        len(result.token_ids) == wanted,
+        f"{what} has {len(result.token_ids)} tokens, expected {wanted}: max_tokens is {request.max_tokens}, "
+        f"the first stop token {'absent' if first is None else f'at position {first}'}",
+    )
+    reason = FinishReason.LENGTH if first is None else FinishReason.STOP
+    require(result.finish_reason is reason, f"{what} finished by {result.finish_reason}, expected {reason}")
+
+
+SEQUENCES = 3000
+JUDGED = 3
+"""Tokens whose distribution is enumerated. Three more are asked for, so that blocks of drafts are full."""
+
+
+def check_distribution(load: Load, tiny: Mapping[str, Path], draft: str, parameter: str, seed: int) -> None:
+    """Compare sequences of three tokens with their exact probabilities: 512 outcomes over eight tokens.
+
+    Every ninth request has no parameter, the first of them. At `SEQUENCES` = 3,000 a total
+    variation distance of 0.12 from the distribution of the parameter is found at ALPHA with a chance above 0.99.
+    """
+    drafter = tiny["draft"] if draft.startswith("draft_model") else None
+    prompt = (1, 5, 2)
+    common: dict[str, Any] = {"max_tokens": JUDGED + 3, "ignore_eos": True, "temperature": 1.2}
+    if parameter == "temperature":
+        common["temperature"] = 0.6
+    wanted = fields(parameter, greedy_text(tiny["target"], prompt, LENGTH))
+    if parameter == "min tokens":
+        wanted = {"min_tokens": 2, "stop_token_ids": (3, 6)}
+    asked = [GenerationRequest(prompt, **common, **wanted, seed=seed % 2**31 + n) for n in range(SEQUENCES)]
+    batch: list[GenerationRequest] = []
+    for n, request in enumerate(asked):
+        if n % 8 == 0:
+            batch.append(GenerationRequest((4, 4), max_tokens=3, ignore_eos=True, temperature=0.9 * (n // 8 % 2)))
+        batch.append(request)
+    results = load(draft, target=tiny["target"], drafter=drafter).generate(batch)
+    own = [result for request, result in zip(batch, results, strict=True) if request.prompt_token_ids == prompt]
+    counts = np.zeros((VOCAB,) * JUDGED, dtype=np.int64)
+    for result in own:
+        counts[tuple((*result.token_ids, EOS, EOS, EOS)[:JUDGED])] += 1
+    exact = sequence_distribution(teacher(tiny["target"]), asked[0])
+    assert_distribution(counts.ravel().tolist(), exact.ravel(), f"sequences of three tokens with {parameter}")
+
+
+def sequence_distribution(model: Teacher, request: GenerationRequest) -> Array:
+    """[V, V, V]: the exact probability of every start of three tokens; what follows a stop token counts as 0."""
+    exact = np.zeros((VOCAB,) * JUDGED)
+    stops = set(request.stop_token_ids)
+    for a, b in itertools.product(range(VOCAB), repeat=2):
+        rows = model.logits(request.prompt_token_ids, (a, b, 0))
+        first, second, third = (
+            distribution(processed(row, request, (a, b)[:i], stops), request) for i, row in enumerate(rows)
+        )
+        if a in stops or not first[a]:
+            exact[a, EOS, EOS] = first[a]
+        elif b in stops or not second[b]:
+            exact[a, b, EOS] = first[a] * second[b]
+        else:
+            exact[a, b] = first[a] * second[b] * third
+    return exact

@@ -1,0 +1,153 @@
+"""Request parameters under speculation: each applies to every token, accepted, recovered or bonus (contract GEN)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verispec import fixtures
+from verispec.cases import case
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.judge import Inconclusive
+from verispec.reference.proposers.ngram import lookup
+from verispec.suites.e2e._counter_rng import Definition
+from verispec.suites.e2e._parameters import Setting, check_distribution, check_greedy, check_tokens
+from verispec.suites.e2e._reference_model import teacher
+from verispec.suites.e2e._setups import ARGMAX, METHODS, Load, options_of, with_steps
+
+Test = Callable[..., None]
+TARGET = fixtures.model("target")
+LIMITS = ["temperature", "min-p", "top-k", "top-p"]
+ORDER = ["penalties and limits", "min-p and top-p", "everything"]
+
+
+def greedy_cases(clause: str, parameters: list[str]) -> Test:
+    """Every token of greedy requests, among sampled and greedy requests without the parameter."""
+
+    @case(clause, sampling="greedy", parameter=parameters, draft=METHODS, reach="a greedy request with this parameter")
+    def check(load: Load, tiny: dict[str, Path], prompts: Any, parameter: str, draft: str) -> None:
+        check_greedy(load, Setting.of(draft, tiny, prompts), parameter)
+
+    return check
+
+
+def drawn_cases(clause: str, parameters: list[str]) -> Test:
+    """Sequences of sampled tokens against their exact probabilities, with certain drafts and with drawn ones."""
+    drafts = [*METHODS[1:3], ARGMAX]
+
+    @case(
+        clause,
+        target="tiny",
+        sampling="drawn",
+        parameter=parameters,
+        draft=drafts,
+        reach="a sampled request with this parameter",
+    )
+    def check(load: Load, tiny: dict[str, Path], seed: int, parameter: str, draft: str) -> None:
+        check_distribution(load, tiny, draft, parameter, seed)
+
+    return check
+
+
+def seeded_cases(clause: str, parameters: list[str]) -> Test:
+    """Every draft, acceptance and token from the numbers of the request's seed."""
+
+    @case(
+        clause,
+        target="tiny",
+        sampler="request_state",
+        parameter=parameters,
+        draft=METHODS[:3],
+        reach="a request with a seed and this parameter",
+    )
+    def check(load: Load, tiny: dict[str, Path], seed: int, parameter: str, draft: str) -> None:
+        check_seeded(load, tiny, parameter, draft, seed)
+
+    return check
+
+
+def check_seeded(load: Load, tiny: dict[str, Path], parameter: str, draft: str, seed: int) -> None:
+    setting = Setting.of(draft, tiny, ())
+    asked = [
+        (request, plain)
+        for n, heat in enumerate((0.7, 1.0, 1.6))
+        for request, plain in zip(
+            setting.requests(parameter, temperature=heat, seed=seed % 2**31 + n),
+            setting.requests("temperature", temperature=heat * (n % 2), seed=n),
+            strict=True,
+        )
+    ]
+    generator = load(draft, target=setting.target, drafter=setting.drafter, sampler="request_state")
+    results = generator.generate([request for requests in asked for request in reversed(requests)])[1::2]
+    most = options_of(draft).get("num_speculative_tokens", 0)
+    proposer: dict[str, Any] = {"most": most}
+    if setting.drafter is not None:
+        proposer["drafter"] = teacher(setting.drafter)
+    elif draft != "none":
+        proposer["known"] = lambda sequence: lookup(np.array(sequence), 2, 4, most)
+    judged = 0
+    for n, ((request, _), result) in enumerate(zip(asked, with_steps(results), strict=True)):
+        definition = Definition(request, result.token_ids, setting.reference, **proposer)
+        judged += definition.judge(result, f"request {2 * n + 1} with {parameter}")
+    if draft != "none" and not judged:
+        raise Inconclusive("no draft was verified")
+
+
+test_greedy_texts_keep_to_allowed_ids = greedy_cases("GEN-18", ["allowed ids"])
+test_sampled_texts_keep_to_allowed_ids = drawn_cases("GEN-18", ["allowed ids"])
+test_seeds_keep_to_allowed_ids = seeded_cases("GEN-18", ["allowed ids"])
+
+test_greedy_texts_complete_no_bad_word = greedy_cases("GEN-19", ["bad words"])
+test_sampled_texts_complete_no_bad_word = drawn_cases("GEN-19", ["bad words"])
+test_seeds_complete_no_bad_word = seeded_cases("GEN-19", ["bad words"])
+
+test_greedy_texts_have_min_tokens = greedy_cases("GEN-20", ["min tokens"])
+test_sampled_texts_have_min_tokens = drawn_cases("GEN-20", ["min tokens"])
+test_seeds_have_min_tokens = seeded_cases("GEN-20", ["min tokens"])
+
+test_greedy_texts_are_biased = greedy_cases("GEN-21", ["logit bias"])
+test_sampled_texts_are_biased = drawn_cases("GEN-21", ["logit bias"])
+test_seeds_are_biased = seeded_cases("GEN-21", ["logit bias"])
+
+PENALTIES = [
+    "presence penalty",
+    "negative presence penalty",
+    "frequency penalty",
+    "repetition penalty",
+    "repetition reward",
+]
+test_greedy_texts_are_penalised = greedy_cases("GEN-22", [*PENALTIES, "penalties"])
+test_sampled_texts_are_penalised = drawn_cases("GEN-22", ["repetition reward", "presence penalty"])
+test_seeds_are_penalised = seeded_cases("GEN-22", [*PENALTIES, "penalties"])
+
+test_sampled_texts_keep_to_limits = drawn_cases("GEN-23", LIMITS)
+
+test_greedy_texts_combine_parameters = greedy_cases("GEN-24", ["ids, bias and penalties", "everything"])
+test_sampled_texts_combine_parameters = drawn_cases("GEN-24", ORDER)
+test_seeds_combine_parameters = seeded_cases("GEN-24", ["ids, bias and penalties"])
+
+
+@case("GEN-23", parameter=LIMITS[1:], draft=[*METHODS[1:], ARGMAX], reach="a sampled request with this parameter")
+def test_no_token_lies_outside_of_its_limits(load: Load, prompts: Any, seed: int, parameter: str, draft: str) -> None:
+    """Texts over 2,048 tokens: requests have the limit at different strengths, and every second request has none."""
+    strengths: dict[str, list[dict[str, Any]]] = {
+        "min-p": [{"min_p": value} for value in (0.05, 0.2, 0.5, 0.9)],
+        "top-k": [{"top_k": value} for value in (1, 2, 5, 40)],
+        "top-p": [{"top_p": value} for value in (0.1, 0.3, 0.6, 0.9)],
+    }
+    asked = [
+        GenerationRequest(
+            prompt[:16],
+            max_tokens=48,
+            ignore_eos=True,
+            temperature=1.0,
+            seed=seed % 2**31 + n,
+            **(strengths[parameter][n // 2 % 4] if n % 2 else {}),
+        )
+        for n, prompt in enumerate(prompts[:16])
+    ]
+    for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
+        check_tokens(teacher(TARGET), request, result, f"request {n} with {parameter}")

@@ -1,0 +1,114 @@
+"""The HTML page in a real browser: nothing is fetched, nothing overflows, and keyboard and screen reader can use it.
+
+Needs Chromium (Debian: ``apt-get install chromium``); `tox -e browser` runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verispec.report.html import as_html
+from verispec.report.verdict import summarise
+from verispec.run.record import Record
+from verispec.run.runfile import Run
+
+pytestmark = pytest.mark.browser
+CHROMIUM = os.environ.get("VERISPEC_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+OP = "sampler/expand_batch_to_tokens"
+HEADER: dict[str, Any] = {
+    "engine": {"asked": "vllm", "name": "vllm", "version": "0.32.0", "platform": "cpu", "device": "cpu", "details": {}},
+    "platform": {"python": "3.11", "system": "Linux", "machine": "x86_64", "cpus": 2, "packages": {"torch": "2.13.0"}},
+    "verispec": "0.1.0",
+    "seed": 7,
+    "command": ["verispec", "run", "--engine", "vllm"],
+    "started": "2026-01-02T03:04:05+00:00",
+    "selection": {"only": [], "suites": [], "smoke": False},
+    "cases": 10_000,
+}
+
+
+def record(number: int) -> Record:
+    """Return one of 10,000 cases, of which every fiftieth fails, with a long message."""
+    case = f"{OP}:EXP-{number % 7 + 1}:n={number};dtype=float32"
+    if number % 50:
+        return Record(case, "pass", 0.01)
+    message = f"output_ptr[{number}] is 3, expected 4: " + "a_long_name_without_any_blank_" * 6
+    examples = [{"index": [number], "expected": 4, "got": 3}]
+    return Record(case, "fail", failure={"kind": "value", "message": message, "examples": examples}, reach="every step")
+
+
+@pytest.fixture(scope="session")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = Run(HEADER, tuple(map(record, range(10_000))), {"complete": True})
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(as_html([summarise(run), summarise(Run(HEADER, (record(1),), {"complete": True}))]))
+    return path
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    assert CHROMIUM, "no Chromium found; install it or name one in VERISPEC_CHROMIUM"
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=quiet)
+        yield started
+        started.close()
+
+
+@pytest.fixture(params=[(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")], ids=str)
+def page(request: pytest.FixtureRequest, browser: Any, page_file: Path) -> Iterator[Any]:
+    width, scheme = request.param
+    opened = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    opened.problems = []
+    opened.on("pageerror", lambda error: opened.problems.append(str(error)))
+    opened.on("request", lambda asked: opened.problems.append(asked.url) if "file:" not in asked.url[:5] else None)
+    opened.goto(page_file.as_uri())
+    yield opened
+    opened.close()
+
+
+def test_nothing_is_fetched_and_nothing_overflows(page: Any) -> None:
+    assert [problem for problem in page.problems if not problem.startswith("data:")] == []
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+
+
+def test_axe_finds_no_violation(page: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true; })")
+    page.click(".op button")
+    found = Axe().run(page).response["violations"]
+    assert [(violation["id"], violation["nodes"][0]["html"]) for violation in found] == []
+
+
+def test_ten_thousand_cases_are_drawn_a_hundred_at_a_time(page: Any) -> None:
+    rows = "document.querySelectorAll('#rows tr').length"
+    assert page.evaluate(rows) == 100
+    assert page.text_content("#shown") == "100 of 10001 cases"
+    page.click("#more")
+    assert page.evaluate(rows) == 200
+
+
+def test_the_filter_finds_failing_cases(page: Any) -> None:
+    page.select_option("#outcome", "fail")
+    page.fill("#text", "EXP-2 n=50;")
+    page.wait_for_function("document.getElementById('shown').textContent === '1 of 1 cases'")
+    assert f"{OP}:EXP-2:n=50;dtype=float32" in page.text_content("#rows")
+    assert "reached: every step" in page.text_content("#rows")
+
+
+def test_the_keyboard_opens_an_op(page: Any) -> None:
+    page.focus(".op button")
+    assert page.get_attribute(".op button", "aria-expanded") == "false"
+    assert not page.is_visible(".clause")
+    page.keyboard.press("Enter")
+    assert page.get_attribute(".op button", "aria-expanded") == "true"
+    assert page.is_visible(".clause")

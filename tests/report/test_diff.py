@@ -1,0 +1,92 @@
+"""The difference between two runs, case by case, and the exit code that it comes to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from verispec import exits
+from verispec.report.diff import CLASSES, compare, markdown_lines, text_lines
+from verispec.report.html import as_html
+from verispec.report.verdict import summarise
+from verispec.run.record import Record
+from verispec.run.runfile import Run
+
+CASE = "sampler/expand_batch_to_tokens:EXP-2:dtype=float32"
+HEADER: dict[str, Any] = {
+    "engine": {"asked": "mine", "name": "mine", "version": "1", "platform": "cpu", "device": "cpu", "details": {}},
+    "platform": {"python": "3.11", "system": "Linux", "machine": "x86_64", "cpus": 2, "packages": {}},
+    "verispec": "0.1.0",
+    "seed": 7,
+    "command": ["verispec", "run"],
+    "started": "2026-01-02T03:04:05+00:00",
+    "selection": {"only": [], "suites": [], "smoke": False},
+}
+
+
+def record(outcome: str, message: str = "output_ptr[3] is 1, expected 2", observed: str = "") -> Record:
+    failing = "fail" in (outcome, observed)
+    return Record(CASE, outcome, observed=observed, failure={"kind": "value", "message": message} if failing else {})
+
+
+def run(*records: Record, complete: bool = True) -> Run:
+    return Run(HEADER, records, {"complete": complete})
+
+
+PASS, FAIL = record("pass"), record("fail")
+UNSUPPORTED = Record(CASE, "unsupported", reason="not yet")
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "expected", "code"),
+    [
+        (PASS, PASS, "", exits.GOOD),
+        (PASS, FAIL, "new", exits.BAD),
+        (None, FAIL, "new", exits.BAD),
+        (UNSUPPORTED, FAIL, "new", exits.BAD),
+        (FAIL, PASS, "fixed", exits.GOOD),
+        (FAIL, FAIL, "known", exits.GOOD),
+        (FAIL, record("fail", "output_ptr[7] is 3, expected 9"), "known", exits.GOOD),
+        (FAIL, record("fail", "the call raised ValueError"), "changed", exits.GOOD),
+        (FAIL, record("xfail", observed="fail"), "known", exits.GOOD),
+        (record("xfail", observed="fail"), PASS, "fixed", exits.GOOD),
+        (PASS, UNSUPPORTED, "lost", exits.CANNOT_TELL),
+        (FAIL, UNSUPPORTED, "lost", exits.CANNOT_TELL),
+        (PASS, None, "lost", exits.CANNOT_TELL),
+        (PASS, Record(CASE, "inconclusive", reason="too few"), "lost", exits.CANNOT_TELL),
+        (PASS, Record(CASE, "error", reason="KeyError"), "lost", exits.CANNOT_TELL),
+        (UNSUPPORTED, UNSUPPORTED, "", exits.GOOD),
+        (UNSUPPORTED, None, "", exits.GOOD),
+        (None, PASS, "", exits.GOOD),
+    ],
+)
+def test_each_case_is_in_one_class(base: Record | None, head: Record | None, expected: str, code: int) -> None:
+    found = compare(run(*filter(None, [base])), run(*filter(None, [head])))
+    assert [name for name in CLASSES if getattr(found, name)] == [expected][: bool(expected)]
+    assert found.exit_code == code
+
+
+def test_a_run_that_is_not_complete_cannot_be_good() -> None:
+    assert compare(run(PASS), run(PASS, complete=False)).exit_code == exits.CANNOT_TELL
+    assert compare(run(PASS), run(FAIL, complete=False)).exit_code == exits.BAD
+
+
+def test_new_failures_are_folded_by_cause() -> None:
+    others = [replace(FAIL, id=f"{CASE};n={n}") for n in range(5)]
+    found = compare(run(replace(others[0], outcome="pass", failure={})), run(*others))
+    (cause,) = found.causes
+    assert len(cause.cases) == 5
+    text = "\n".join(text_lines(found))
+    assert "     5 new" in text
+    assert f"verispec repro '{CASE};n=0' --engine mine" in text
+    assert text.endswith("exit 1")
+    assert "### verispec: 5 new failing cases, 0 fixed" in "\n".join(markdown_lines(found))
+
+
+def test_the_page_shows_the_difference_first() -> None:
+    found = compare(run(PASS), run(FAIL))
+    page = as_html([summarise(found.base), summarise(found.head)], diff=found)
+    assert page.index('id="difference"') < page.index('id="causes"')
+    assert "1 new: fail now and did not fail before" in page

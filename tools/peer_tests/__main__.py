@@ -1,0 +1,5 @@
+"""``python -m peer_tests``."""
+
+from peer_tests import main
+
+main()
