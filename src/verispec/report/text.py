@@ -88,7 +88,7 @@ def summary(verdict: RunSummary) -> str:
     total = len(verdict.run.records)
     decided = total - verdict.undecided
     if verdict.failures:
-        text = f"{plural(len(verdict.causes), 'cause')} for {plural(verdict.failures, 'failing case')} of {decided:,}"
+        text = f"{plural(len(verdict.causes), 'cause')} for {plural(verdict.failures, 'failing case')} of {total:,}"
     else:
         text = f"no unexpected failure in {plural(decided, 'case')}"
     if verdict.undecided:

@@ -43,9 +43,8 @@ def restored_plan(given: Mapping[str, Any], header: Mapping[str, Any], path: Pat
         "suites": tuple(selection["suites"]),
         "seed": header["seed"],
         "smoke": selection["smoke"],
-        "processes": header["processes"],
-        "timeout": header["timeout"],
     }
+    fields |= {name: header[name] for name in CHANGEABLE if name in header}
     for name, option in DECIDING.items():
         if name in given and given[name] != fields[name]:
             raise VerispecError(

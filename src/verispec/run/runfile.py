@@ -272,17 +272,13 @@ def read(path: Path) -> Run:
 _NUMBER = (int, float)
 _ENGINE = {"asked": str, "name": str, "version": str, "device": str, "details": dict}
 _PLATFORM = {"python": str, "system": str, "machine": str, "cpus": int, "packages": dict}
-_HEADER: dict[str, Any] = {
+_HEADER: dict[str, Any] = {  # what reports and a resumed run need
     "verispec": str,
     "engine": _ENGINE,
     "platform": _PLATFORM,
     "seed": int,
     "selection": {"only": list, "suites": list, "smoke": bool},
-    "processes": int,
-    "timeout": _NUMBER,
-    "command": list,
     "expectations": list,
-    "cases": int,
     "started": str,
 }
 _CASE: dict[str, Any] = {"id": str, "outcome": str, "seconds": _NUMBER}
