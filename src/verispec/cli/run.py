@@ -82,7 +82,7 @@ def run(
         resume = named(resume)
         header = runfile.read(resume).header
         plan = restored_plan(given, header, resume)
-        known = tuple(Expectation(**entry) for entry in header["expectations"]) if known is None else known
+        known = tuple(Expectation(**entry) for entry in header.get("expectations", ())) if known is None else known
         min_judged = min_judged or header.get("min_judged") or CLAIMED
     else:
         plan = Plan(**{"engine": "reference", **given})

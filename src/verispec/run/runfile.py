@@ -278,7 +278,6 @@ _HEADER: dict[str, Any] = {  # what reports and a resumed run need
     "platform": _PLATFORM,
     "seed": int,
     "selection": {"only": list, "suites": list, "smoke": bool},
-    "expectations": list,
     "started": str,
 }
 _CASE: dict[str, Any] = {"id": str, "outcome": str, "seconds": _NUMBER}
