@@ -20,6 +20,7 @@ import pytest
 from verispec import exits
 from verispec.cases import CaseId, CaseSpec, selects
 from verispec.engines import Description, Engine, UnsupportedCall
+from verispec.engines.protocol.check import check_subjects
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError, describe_exception
 from verispec.judge import (
@@ -59,6 +60,8 @@ ENGINE = pytest.StashKey[Engine]()
 DESCRIPTION = pytest.StashKey[Description]()
 SERVER = pytest.StashKey[ForkServer | None]()
 EVENTS = pytest.StashKey[EventWriter | None]()
+SUBJECTS = pytest.StashKey[frozenset[str]]()
+"""What the selected cases test: names of ops, or of parts such as ``whole_sampler``."""
 
 LONGEST = 4000
 """Characters of a text that a record keeps; an engine may raise with a message of any length."""
@@ -155,6 +158,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             first_of |= {key} if wanted else set()
         (kept if wanted else dropped).append(item)
     items[:] = kept
+    config.stash[SUBJECTS] = frozenset(item.stash[CASE].subject for item in kept)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
     if events := config.stash[EVENTS]:
@@ -232,7 +236,7 @@ def _start_engine(config: pytest.Config) -> None:
     name = config.option.engine
     try:
         config.stash[ENGINE] = resolve(name, config.option.device)
-        config.stash[DESCRIPTION] = config.stash[ENGINE].describe()
+        config.stash[DESCRIPTION] = check_subjects(config.stash[ENGINE], name, config.stash[SUBJECTS])
     except VerispecError:
         raise
     except BaseException as error:

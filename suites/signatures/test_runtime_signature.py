@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from verispec.cases import case
-from verispec.engines import Engine, UnsupportedCall
-from verispec.engines.adapters.vllm.launch import CallShape
+from verispec.engines import CallShape, Engine, UnsupportedCall
 from verispec.engines.protocol.runtime_signature import RuntimeSignature
 from verispec.judge import Failure, Kind, Mismatch, NotOffered, offered
 from verispec.reference import contracts

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
-from verispec.engines.adapters.vllm.launch import CallShape
-from verispec.engines.protocol.runtime_signature import RuntimeSignature, forwarded, kernels_part
+from verispec.engines import CallShape
+from verispec.engines.adapters.vllm.launch import (
+    forwarded,
+    kernels_part,
+)
+from verispec.engines.protocol.runtime_signature import RuntimeSignature
 from verispec.judge import Mismatch
 from verispec.suites.signatures import test_runtime_signature as suite
 

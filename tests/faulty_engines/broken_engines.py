@@ -146,6 +146,20 @@ class AnotherKeyword(Broken):
         return expand if name == OP else super().op(name)
 
 
+class DescribesInADict(Broken):
+    """Answers a dict where a Description is due."""
+
+    def describe(self) -> Any:
+        return {"name": "mine", "version": "1", "platform": "cpu"}
+
+
+class HasNoOpAtAll(Broken):
+    """Answers None instead of Unsupported for an op that it lacks."""
+
+    def op(self, name: str) -> Any:
+        return None if name == OP else super().op(name)
+
+
 class LacksTheOp(Broken):
     """Says that it does not have the op."""
 

@@ -19,6 +19,7 @@ from verispec.cli._guard import guarded
 COMMANDS: dict[str, str] = {
     "run": "Judge an engine by the suites.",
     "smoke": "Judge an engine by one quick case of every kind.",
+    "doctor": "Say what works here, what is missing, and how to get it.",
     "engines": "List the engines that can be judged here.",
     "ops": "List the ops, and which implementations and tests each has.",
     "explain": "Explain an op, a clause or a rule.",

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from verispec.engines import OpFunction
+from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
 from verispec.judge._memory import GuardedTensor, to_numpy
@@ -120,12 +121,12 @@ class OpUnderTest:
             Mismatch: the numbers differ, the call raised, or it changed an argument.
         """
         given = copy.deepcopy(dict(values))
-        got = call_engine(lambda: self.function(**given))
+        got = require_sequence(call_engine(lambda: self.function(**given)), f"op({self.contract.name!r})")
         if given != values:
             raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the call changed its arguments to {given}"))
         expected = oracle.load(self.contract.name)(**values)["return"].tolist()
-        if list(got) != expected:
-            raise Mismatch(Failure(Kind.VALUE, f"got {list(got)}, expected {expected}", "return", total=len(expected)))
+        if got != expected:
+            raise Mismatch(Failure(Kind.VALUE, f"got {got}, expected {expected}", "return", total=len(expected)))
 
     def check_rejects(self, values: Mapping[str, Any]) -> None:
         """Raise `Mismatch` unless the op raises ValueError for arguments that its contract forbids."""

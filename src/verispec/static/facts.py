@@ -10,7 +10,7 @@ References are strings, resolved as far as one file allows:
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 VERSION: Final = 3
 """Raised whenever the facts of an unchanged file change, so that old caches are not believed."""
@@ -95,7 +95,10 @@ class Class(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call. `targets` are the references that the callee may be; `grid` marks ``target[grid](...)``."""
+    """A call. `targets` are the references that the callee may be; `grid` marks ``target[grid](...)``.
+
+    `constants` are the keywords whose values are literals.
+    """
 
     targets: tuple[str, ...]
     scope: str
@@ -106,6 +109,7 @@ class Call(NamedTuple):
     keywords: tuple[str, ...]
     open_positional: bool
     open_keywords: bool
+    constants: tuple[str, ...] = ()
 
 
 class Override(NamedTuple):
@@ -119,7 +123,10 @@ class Override(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """What a module-level name is bound to: ``def``, ``class``, ``import``, ``alias``, ``call`` or ``other``."""
+    """What a module-level name is bound to.
+
+    `kind` is ``def``, ``class``, ``import``, ``alias``, ``call``, ``literal`` or ``other``.
+    """
 
     name: str
     kind: str
@@ -158,6 +165,27 @@ class TritonUse(NamedTuple):
     line: int
 
 
+class Guard(NamedTuple):
+    """Lines that run under a condition.
+
+    `test` is a version test of the host as nested tuples: ``(op, version)``, ``("not", test)``, ``("and", test, ...)``,
+    ``("or", test, ...)``, or ``()`` if it cannot be read. `kind` is ``version``, or ``try`` for lines whose TypeError
+    is caught.
+    """
+
+    first: int
+    last: int
+    kind: str
+    test: tuple[Any, ...] = ()
+
+
+class Import(NamedTuple):
+    """An import statement anywhere in a file, relative names as written."""
+
+    target: str
+    line: int
+
+
 class PythonFacts(NamedTuple):
     """Everything that the rules need to know of a Python file that takes part in launching kernels."""
 
@@ -171,6 +199,8 @@ class PythonFacts(NamedTuple):
     promotes: tuple[str, ...] = ()
     triton_uses: tuple[TritonUse, ...] = ()
     placeholders: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    guards: tuple[Guard, ...] = ()
+    imports: tuple[Import, ...] = ()
 
 
 class OutlineMethod(NamedTuple):

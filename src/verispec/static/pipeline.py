@@ -17,6 +17,7 @@ from verispec.static.ignores import apply_ignores
 from verispec.static.linking.index import Index, build
 from verispec.static.linking.launches import Links, link
 from verispec.static.linking.ops import collect
+from verispec.static.linking.versions import host_version
 from verispec.static.readers.pool import read_all, relevant
 from verispec.static.tree import SourceFile, Tree, is_test
 
@@ -233,8 +234,9 @@ class _Source:
 
 def _link(sources: Sequence[_Source], store: FactCache) -> Links:
     """Link, read what turned out to matter, and link again until nothing new matters."""
+    version = next((host_version(source.tree) for source in sources if source.core), None)
     for _ in range(_ROUNDS):
-        links = link(build((source.facts, source.core) for source in sources))
+        links = link(build(((source.facts, source.core) for source in sources), version))
         wanted = links.index.wanted | _users(links, sources)
         read = [source.deepen(wanted, store) for source in sources]
         if not any(read):

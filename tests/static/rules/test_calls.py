@@ -195,7 +195,7 @@ def test_one_of_two_definitions_is_enough(judged):
     """
     assert judged("SIG103", {"engine/k.py": source.format("a")}) == ()
     (finding,) = judged("SIG103", {"engine/k.py": source.format("a, b, 1")})
-    assert finding.level is Level.WARNING
+    assert finding.level is Level.ERROR
 
 
 DISPATCHER = """
@@ -344,6 +344,13 @@ def test_unknown_outer_decorator_leaves_doubt(judged):
     assert finding.level is Level.WARNING
 
 
-def test_option_of_an_unknown_back_end_is_a_warning(judged):
-    (finding,) = judged("SIG101", kernel("out, draft, limit, FLAG=True, reuse_buffers=1"))
-    assert finding.level is Level.WARNING
+@pytest.mark.parametrize("option", ["reuse_buffers=1", "isCloseUnrollControl=True"])
+def test_option_of_an_unknown_back_end(judged, option):
+    assert judged("SIG101", kernel(f"out, draft, limit, FLAG=True, {option}")) == ()
+
+
+@pytest.mark.parametrize("option", ["EXTRA=1", "limitt=1", "scale=limit"])
+def test_keyword_that_is_no_option(judged, option):
+    """Flags are in capitals, a near miss is a mistake, and the value of an option is a literal."""
+    (finding,) = judged("SIG101", kernel(f"out, draft, limit, FLAG=True, {option}"))
+    assert finding.level is Level.ERROR

@@ -15,8 +15,10 @@ USER = "from engine.a import GREEDY_TEMPERATURE\n"
         ({"engine/a.py": "BLOCK_SIZE = 16", "engine/b.py": "BLOCK_SIZE = 32",
           "engine/c.py": "from engine.a import BLOCK_SIZE\n"}, 0),
         ({"engine/a.py": "GREEDY_TEMPERATURE = 0", "tests/b.py": "GREEDY_TEMPERATURE = -1", "engine/c.py": USER}, 0),
+        ({"engine/a.py": "SENTINEL = -0x80000000", "engine/b.py": "SENTINEL = 0x80000000",
+          "engine/c.py": "from engine.a import SENTINEL\n"}, 0),
     ],
-    ids=["disagree", "agree", "nobody shares it", "a size", "in a test"],
+    ids=["disagree", "agree", "nobody shares it", "a size", "in a test", "same bits"],
 )  # fmt: skip
 def test_constants(judged, sources, found):
     assert len(judged("SIG501", sources)) == found

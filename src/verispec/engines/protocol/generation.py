@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypedDict, runtime_checkable
 
 from verispec.errors import VerispecError
 
@@ -108,6 +108,26 @@ class LoadOptions:
         needs_draft = self.method in ("draft_model", "eagle3")
         wanted = "a folder" if needs_draft else f"none with method {self.method}"
         _require((self.draft is not None) == needs_draft, "draft", wanted, self.draft)
+
+
+class LoadKeywords(TypedDict, total=False):
+    """The fields of `LoadOptions` as keywords of `Engine.load`; a self-test keeps the two equal."""
+
+    method: str
+    draft: Path | None
+    num_speculative_tokens: int
+    ngram_min: int
+    ngram_max: int
+    draft_sample_method: str
+    sampler: str
+    dtype: str
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    num_blocks: int
+    logprobs_mode: str
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)

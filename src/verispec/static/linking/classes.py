@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from verispec.static.facts import OutlineClass, OutlineMethod
 from verispec.static.finding import Location
-from verispec.static.linking.index import Index, Module
+from verispec.static.linking.index import Index, Module, absolute
 
 
 @dataclass(eq=False, slots=True)
@@ -78,7 +78,7 @@ class Hierarchy:
             return local
         imported = dict(module.outline.imports).get(head)
         if imported is not None:
-            target = self._index.absolute(module, imported) + (f".{rest}" if rest else "")
+            target = absolute(module, imported) + (f".{rest}" if rest else "")
             home, name = self._index.split(target)
             if home is not None and (home.name, name) in self._by_key:
                 return self._by_key[home.name, name]

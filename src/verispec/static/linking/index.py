@@ -9,7 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from packaging.version import Version
+
 from verispec.static.facts import Binding, Class, CppFacts, FileFacts, Function, Outline, PythonFacts
+from verispec.static.linking.versions import live
 
 _EMPTY: Final = PythonFacts()
 
@@ -25,9 +28,20 @@ class Module:
     outline: Outline
     facts: PythonFacts
     exact: bool
+    dead_imports: tuple[str, ...] = ()
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     functions: dict[str, list[Function]] = field(default_factory=dict)
     classes: dict[str, Class] = field(default_factory=dict)
+
+
+def absolute(module: Module, reference: str) -> str:
+    """Return `reference` without leading dots, which are relative to `module`."""
+    dots = len(reference) - len(reference.lstrip("."))
+    if not dots:
+        return reference
+    parts = module.name.split(".")
+    keep = len(parts) - dots + (1 if module.package else 0)
+    return ".".join([*parts[: max(keep, 0)], reference[dots:]]).strip(".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +70,9 @@ class Index:
 
     modules: dict[str, Module]
     cpp: dict[str, CppFacts]
+    host: Version | None = None
     wanted: set[str] = field(default_factory=set)
     _entities: dict[tuple[str, str], tuple[Entity, ...]] = field(default_factory=dict)
-
-    def absolute(self, module: Module, reference: str) -> str:
-        """A reference that starts with dots, made absolute; others as they are."""
-        dots = len(reference) - len(reference.lstrip("."))
-        if not dots:
-            return reference
-        parts = module.name.split(".")
-        keep = len(parts) - dots + (1 if module.package else 0)
-        return ".".join([*parts[: max(keep, 0)], reference[dots:]]).strip(".")
 
     def split(self, dotted: str) -> tuple[Module | None, str]:
         """The longest prefix of `dotted` that is a module, and the rest."""
@@ -87,7 +93,7 @@ class Index:
         if reference[0] == "@":
             owner, _, attribute = reference[1:].partition(".")
             return self._attribute(Entity("class", module, owner), attribute, depth)
-        target, rest = self.split(self.absolute(module, reference))
+        target, rest = self.split(absolute(module, reference))
         if target is None:
             return ()
         return self._lookup(target, rest, depth) if rest else (Entity("module", target, ""),)
@@ -167,19 +173,23 @@ class Index:
             if rest:
                 for binding in module.bindings.get(head, ()):
                     if binding.kind == "import":
-                        target, inner = self.split(self.absolute(module, binding.value))
+                        target, inner = self.split(absolute(module, binding.value))
                         if target is not None and not inner:
                             return self.slot(target, f"${rest}")
             return f"{module.name}.{reference[1:]}"
-        target, rest = self.split(self.absolute(module, reference))
+        target, rest = self.split(absolute(module, reference))
         return f"{target.name}.{rest}" if target is not None else ""
 
 
-def build(files: Iterable[tuple[dict[str, FileFacts], bool]]) -> Index:
-    """The index of trees; each is given as facts by path and whether it is the core."""
+def build(files: Iterable[tuple[dict[str, FileFacts], bool]], host: Version | None = None) -> Index:
+    """Return the index of trees, each given as summaries by path and whether it is the host tree.
+
+    `host` is the version of the host tree, for which version tests of the plugin are evaluated.
+    """
     modules: dict[str, Module] = {}
     cpp: dict[str, CppFacts] = {}
-    for facts, core in files:
+    for summaries, core in files:
+        facts, dead = live(summaries, host) if host is not None and not core else (summaries, {})
         packages = {path.rpartition("/")[0] for path in facts if path.endswith("/__init__.py")}
         for path, found in facts.items():
             if found.cpp is not None:
@@ -191,14 +201,48 @@ def build(files: Iterable[tuple[dict[str, FileFacts], bool]]) -> Index:
                 continue
             package = path.endswith("/__init__.py") or path == "__init__.py"
             python = found.python or _EMPTY
-            module = Module(name, path, package, core, found.outline, python, found.python is not None)
+            module = Module(
+                name, path, package, core, found.outline, python, found.python is not None, dead.get(path, ())
+            )
             for binding in python.bindings:
                 module.bindings.setdefault(binding.name, []).append(binding)
             for function in python.functions:
                 module.functions.setdefault(function.name, []).append(function)
             module.classes = {klass.name: klass for klass in python.classes}
             modules[name] = module
-    return Index(modules, cpp)
+    if host is not None:
+        _without_uninstalled(modules)
+    return Index(modules, cpp, host)
+
+
+def _without_uninstalled(modules: dict[str, Module]) -> None:
+    """Drop the overrides of plugin modules that no live line imports although others do or did."""
+    patches = {module.name for module in modules.values() if module.facts.overrides and not module.core}
+    if not patches:
+        return
+    imported: set[str] = set()
+    mentioned: set[str] = set()
+    for module in modules.values():
+        if module.core:
+            continue
+        words = module.outline.words.split()
+        if not module.exact or not module.dead_imports:
+            # What an unparsed file mentions may be imported by it; a file without dead lines imports what it names.
+            names = {word.decode("ascii", "replace") for word in words}
+            imported.update(patch for patch in patches if patch.rpartition(".")[2] in names and patch != module.name)
+            continue
+        for statement in module.facts.imports:
+            imported.update(_prefixes(absolute(module, statement.target)))
+        for target in module.dead_imports:
+            mentioned.update(_prefixes(absolute(module, target)))
+    for name in patches & mentioned - imported:
+        modules[name].facts = modules[name].facts._replace(overrides=())
+
+
+def _prefixes(dotted: str) -> Iterator[str]:
+    while dotted:
+        yield dotted
+        dotted = dotted.rpartition(".")[0]
 
 
 def module_name(path: str, packages: set[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from verispec.static.facts import Call, Function, LaunchSpec, Override
+from verispec.static.facts import Binding, Call, Function, LaunchSpec, Override
 from verispec.static.finding import Location
 from verispec.static.linking.index import Entity, Index, Module
 
@@ -82,7 +82,7 @@ class DispatcherCall:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """An override of a kernel: `function` is called in its stead.
+    """An override: one of `functions` is called instead of the original, `function` being the last of them.
 
     `forwarding` is ``direct`` (the launch's own arguments), ``ordered`` (by position in the kernel's order unless
     all names agree) or empty (not understood). `everywhere` says that the registry rebinds every holder.
@@ -96,6 +96,7 @@ class Replacement:
     function_module: Module | None
     forwarding: str
     everywhere: bool
+    functions: tuple[Function, ...] = ()
 
     @property
     def location(self) -> Location:
@@ -138,7 +139,7 @@ def link(index: Index) -> Links:
     links = Links(index)
     for module in index.modules.values():
         for name, functions in module.functions.items():
-            jit = tuple(function for function in functions if function.jit)
+            jit = tuple(_as_bound(module, function) for function in functions if function.jit)
             if jit:
                 links.kernels[f"{module.name}.{name}"] = Kernel(f"{module.name}.{name}", module, jit)
     for module in index.modules.values():
@@ -155,6 +156,22 @@ def link(index: Index) -> Links:
         for reference in {use.module for use in module.facts.triton_uses} | {c.via for c in module.facts.conversions}:
             index.resolve(module, reference)
     return links
+
+
+def _as_bound(module: Module, function: Function) -> Function:
+    """Return a kernel as its module holds it: ``quant = tune(quant)`` may supply arguments that nobody can list."""
+    rebound = [b for b in module.bindings.get(function.name, ()) if b.kind in {"call", "other"}]
+    if not rebound:
+        return function
+    return function._replace(given=None, opaque=not all(_is_tuner(module, binding) for binding in rebound))
+
+
+def _is_tuner(module: Module, binding: Binding) -> bool:
+    """Return whether a call is ``tune(kernel)`` with ``tune = triton.autotune(...)``: it keeps the parameters."""
+    makers = module.bindings.get(binding.value.removeprefix("$"), ())
+    return bool(makers) and all(
+        maker.kind == "call" and maker.value.endswith(("triton.autotune", "triton.heuristics")) for maker in makers
+    )
 
 
 def kernel_of(links: Links, entities: tuple[Entity, ...]) -> Kernel | None:
@@ -262,15 +279,18 @@ def _replacement(links: Links, module: Module, override: Override) -> Replacemen
         holder, _, _ = slot.rpartition(".")
         kernel = next((d.kernel for d in links.dispatchers.values() if slot in d.slots or d.name == holder), None)
     function, home, forwarding = None, None, ""
+    functions: list[Function] = []
     entities = index.resolve(module, override.value)
     for entity in entities:
         if entity.kind == "function":
             function, home = entity.function, entity.module
+            functions += [function] if function is not None else []
         elif entity.kind == "instance" and entity.callee is not None and entity.args:
             klass = entity.callee.klass
             inner = entity.args[0]
             if klass is not None and klass.item == "attribute" and inner.kind == "function":
                 function, home, forwarding = inner.function, inner.module, "direct"
+                functions += [argument.function for argument in entity.args if argument.function is not None]
     if function is not None and function.jit:
         forwarding = "direct"
     everywhere = False
@@ -283,4 +303,4 @@ def _replacement(links: Links, module: Module, override: Override) -> Replacemen
                 forwarding = (
                     {"ordered": "ordered", "attribute": "direct"}.get(next(iter(items)), "") if len(items) == 1 else ""
                 )
-    return Replacement(module, override, slot, kernel, function, home, forwarding, everywhere)
+    return Replacement(module, override, slot, kernel, function, home, forwarding, everywhere, tuple(functions))

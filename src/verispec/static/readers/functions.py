@@ -124,9 +124,16 @@ def conversions(function: str, nodes: Nodes, params: set[str], scope: Scope) -> 
             converted[target.id] = found
         if isinstance(target, ast.Subscript):
             kept.add(dotted(target.value))
+    for target in (target for assignment in nodes.of(ast.Assign) for target in assignment.targets):
+        if isinstance(target, ast.Attribute):
+            kept.add(_root(target))
     for call in nodes.of(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "copy_":
-            kept.add(dotted(call.func.value))
+        if isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_"):
+            kept.add(_root(call.func.value))
+        if call not in ops and conversion(call) is None:
+            # A helper that gets the tensor may copy the result back.
+            arguments = (*call.args, *(keyword.value for keyword in call.keywords))
+            kept.update(_root(argument) for argument in arguments if not _is_read_only(argument))
     for result in nodes.of(ast.Return):
         if result.value is not None:
             returned.update(n.id for n in ast.walk(result.value) if isinstance(n, ast.Name))
@@ -143,6 +150,18 @@ def conversions(function: str, nodes: Nodes, params: set[str], scope: Scope) -> 
                     Conversion(function, found[0], found[1], dtype, dotted(node.func), index, argument.lineno)
                 )
     return found_all
+
+
+def _root(node: ast.expr) -> str:
+    """Return the name that attributes, indexes and method calls start from: ``out`` for ``out.data[:n].view(-1)``."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_read_only(argument: ast.expr) -> bool:
+    """Return whether a call that gets `argument` cannot write into the tensor it starts from: a shape, a result."""
+    return isinstance(argument, ast.Call) or (isinstance(argument, ast.Attribute) and argument.attr != "data")
 
 
 def short(node: ast.expr) -> str:

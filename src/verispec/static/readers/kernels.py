@@ -8,6 +8,9 @@ from typing import Final
 from verispec.static.facts import Overflow
 from verispec.static.readers.scope import FUNCTIONS, FunctionNode, Nodes, dotted
 
+_FIELDS: Final = frozenset({"num_warps", "num_stages", "num_ctas"})
+"""Fields of a ``triton.Config`` with a default; others are passed if they are given."""
+
 _DIALECTS: Final = {"triton.jit": "triton", "triton.runtime.jit": "triton", "gluon.jit": "gluon"}
 
 
@@ -52,6 +55,9 @@ def given_by(call: ast.Call, module: ast.Module) -> set[str] | None:
                 if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
                     return None
                 names.add(key.value)
+            # A Config passes its own fields like any other keyword.
+            names.update(_FIELDS)
+            names.update(keyword.arg for keyword in config.keywords if keyword.arg)
     return names if found else None
 
 

@@ -14,6 +14,7 @@ _ALIASED: Final = (
 )
 _DOTTED_KEY: Final = re.compile(rb"\.\w++\.\w++[\"']\s*+:\s*+\(?\s*+[A-Za-z_][\w.]*+\s*+[,)}]")
 _PATCH: Final = re.compile(rb"\.\w+[ \t]*=[ \t]*(?:\([ \t]*\n|[A-Za-z_][\w.]*[ \t]*(?:\(|(?:#.*)?\n))")
+_HOST_TEST: Final = re.compile(rb"\w_is\([\"']v?\d+\.\d")
 _DOTTED_NAME: Final = re.compile(rb"[ \t]*([A-Za-z_]\w*)[\w.]*")
 _IMPORTED: Final = re.compile(
     rb"\n[ \t]*+(?:import[ \t]+[\w.]+[ \t]+as[ \t]+(\w+)|import[ \t]+(\w+)"
@@ -30,7 +31,7 @@ def takes_part(data: bytes) -> bool:
     """
     if b"jit" in data and (any(text in data for text in _JIT) or _ALIAS.search(data)):
         return True
-    if _DOTTED_KEY.search(data):
+    if _DOTTED_KEY.search(data) or _HOST_TEST.search(data):
         return True
     names: set[bytes] = set()
     if b"setattr(" in data:

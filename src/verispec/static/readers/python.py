@@ -12,12 +12,14 @@ from verispec.static.facts import (
     Conversion,
     Decorator,
     Function,
+    Import,
     Overflow,
     Override,
     PythonFacts,
     TritonUse,
 )
 from verispec.static.readers import functions, kernels
+from verispec.static.readers.guards import read_guards
 from verispec.static.readers.scope import (
     FunctionNode,
     Nodes,
@@ -47,6 +49,7 @@ class _Reader:
         self.has_ops = b"torch.ops" in data
         self.module = Scope("")
         self.tree = tree
+        self.data = data
         self.functions: list[Function] = []
         self.classes: list[Class] = []
         self.bindings: list[Binding] = []
@@ -59,6 +62,7 @@ class _Reader:
         self.placeholders: list[tuple[str, tuple[str, ...]]] = []
         self.imports: dict[str, str] = {}
         self.from_imports: set[str] = set()
+        self.all_imports: list[Import] = []
         self.instances: set[str] = set()
 
     def facts(self) -> PythonFacts:
@@ -76,6 +80,8 @@ class _Reader:
             tuple(self.promotes),
             tuple(self.triton_uses),
             tuple(self.placeholders),
+            read_guards(self.tree),
+            tuple(self.all_imports),
         )
 
     # Names
@@ -108,6 +114,16 @@ class _Reader:
         shadow = Scope("")
         bind_all(shadow, nodes)
         self.module.mappings, self.module.sequences = shadow.mappings, shadow.sequences
+        for name in [name for name in (*shadow.mappings, *shadow.lists) if self._is_changed(name)]:
+            self.module.mappings.pop(name, None)
+            self.module.sequences.pop(name, None)
+
+    def _is_changed(self, name: str) -> bool:
+        """Return whether a line anywhere in the file looks like a change of the module-level dict or list `name`."""
+        change = (
+            rb"\b" + name.encode() + rb"\s*(?:\[[^\]\n]*\]\s*[|+]?=(?!=)|[|+]=|\.(?!get|keys|values|items|copy)\w+\()"
+        )
+        return re.search(change, self.data) is not None
 
     def _bind(self, name: str, kind: str, value: str, node: ast.stmt | ast.expr, args: tuple[str, ...] = ()) -> None:
         self.bindings.append(Binding(name, kind, value, args, node.lineno))
@@ -123,7 +139,7 @@ class _Reader:
                 self._bind(name, "call", f"${dotted(choice.func)}", node, args)
                 self.instances.add(name)
             else:
-                self._bind(name, "other", "", node)
+                self._bind(name, "literal" if isinstance(choice, ast.Constant) else "other", "", node)
 
     def _absolute(self, text: str) -> str:
         """`text` with its first name replaced by what the module imports under it."""
@@ -132,8 +148,16 @@ class _Reader:
 
     # Structure
 
+    def _import(self, statement: ast.Import | ast.ImportFrom) -> None:
+        if isinstance(statement, ast.Import):
+            self.all_imports += (Import(alias.name, statement.lineno) for alias in statement.names)
+        else:
+            self.all_imports += (Import(target, statement.lineno) for _, target in imported(statement))
+
     def _body(self, nodes: Nodes, scope: Scope, owner: str) -> None:
         prefix = f"{scope.name}." if scope.name else ""
+        for statement in nodes.imports:
+            self._import(statement)
         kernel = bool(self.functions and self.functions[-1].name == scope.name and self.functions[-1].jit)
         self._calls(nodes, scope)
         for assignment in nodes.of(ast.Assign):
@@ -225,7 +249,8 @@ class _Reader:
                 more = kernels.given_by(call, self.tree)
                 given = None if given is None or more is None else given | more
             elif absolute != "staticmethod":
-                opaque = True
+                # Wrappers of autotune have names of their own; what another decorator passes is not known.
+                opaque, given = True, None
         return jit, None if given is None else tuple(sorted(given)), opaque
 
     # Uses
@@ -272,6 +297,7 @@ class _Reader:
                 open_positional = True
             else:
                 positional.extend("..." for _ in range(length))
+        constants = tuple(k.arg for k in node.keywords if k.arg and isinstance(k.value, ast.Constant))
         for keyword in node.keywords:
             if keyword.arg:
                 keywords.append(keyword.arg)
@@ -292,6 +318,7 @@ class _Reader:
             tuple(keywords),
             open_positional,
             open_keywords,
+            constants,
         )
 
     def _setattr(self, node: ast.Call, scope: Scope) -> None:

@@ -24,7 +24,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 _KEPT = frozenset({
     *_SCOPES, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For,
     ast.AsyncFor, ast.comprehension, ast.withitem, ast.Global, ast.Nonlocal, ast.Call, ast.Return, ast.If, ast.IfExp,
-    ast.BinOp, ast.Dict,
+    ast.BinOp, ast.Dict, ast.Delete,
 })  # fmt: skip
 
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -133,6 +133,7 @@ class Scope:
     names: dict[str, list[str] | None] = dataclasses.field(default_factory=dict)
     mappings: dict[str, tuple[tuple[str, ...], bool]] = dataclasses.field(default_factory=dict)
     sequences: dict[str, int] = dataclasses.field(default_factory=dict)
+    lists: set[str] = dataclasses.field(default_factory=set)
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def bind(self, name: str, reference: str) -> None:
@@ -209,16 +210,52 @@ def bind_all(scope: Scope, nodes: Nodes) -> None:
     for name_node in nodes.stores:
         if name_node.id not in scope.names:
             scope.bind(name_node.id, "")
-    for call in nodes.of(ast.Call) if scope.mappings or scope.sequences else ():
-        if isinstance(call.func, ast.Attribute):
-            owner = dotted(call.func.value)
-            if owner in scope.mappings and call.func.attr in {"update", "pop", "setdefault", "clear"}:
-                scope.mappings[owner] = (scope.mappings[owner][0], True)
-            if owner in scope.sequences and call.func.attr in {"append", "extend", "insert", "pop"}:
-                del scope.sequences[owner]
+    if scope.mappings or scope.sequences:
+        _forget_changed(scope, nodes)
     outer = [d.names for d in nodes.of(ast.Global)] + [d.names for d in nodes.of(ast.Nonlocal)]
     for name in (name for names in outer for name in names):
         scope.names.pop(name, None)
+
+
+_PURE = frozenset({
+    "len", "print", "dict", "list", "tuple", "sorted", "isinstance", "repr", "str", "set", "sum", "max", "min", "zip",
+    "enumerate", "any", "all", "id", "type", "range",
+})  # fmt: skip
+_GAINS = frozenset({"update", "setdefault", "__setitem__", "__ior__"})
+_READS = frozenset({"get", "keys", "values", "items", "copy", "index", "count"})
+
+
+def _forget_changed(scope: Scope, nodes: Nodes) -> None:
+    """Forget the keys and lengths of dicts and lists that something may change after they are made."""
+    for change in nodes.of(ast.AugAssign):
+        _forget(scope, dotted(change.target), gains=isinstance(change.op, ast.BitOr))
+    for deletion in nodes.of(ast.Delete):
+        for target in deletion.targets:
+            _forget(scope, dotted(target.value if isinstance(target, ast.Subscript) else target))
+    for call in nodes.of(ast.Call):
+        function = call.func
+        if isinstance(function, ast.Attribute) and function.attr not in _READS:
+            _forget(scope, dotted(function.value), gains=function.attr in _GAINS)
+        if dotted(function) not in _PURE:
+            # `**meta` and `*args` hand over copies, `helper(meta)` the object itself.
+            for argument in (*call.args, *(keyword.value for keyword in call.keywords if keyword.arg)):
+                _forget(scope, dotted(argument), escapes=True)
+    for assignment in nodes.of(ast.Assign):
+        values = assignment.value.elts if isinstance(assignment.value, (ast.Tuple, ast.List)) else [assignment.value]
+        for value in values:
+            _forget(scope, dotted(value), escapes=True)
+    for inner in nodes.functions:
+        for node in ast.walk(inner):
+            if isinstance(node, ast.Name):
+                _forget(scope, node.id, escapes=True)
+
+
+def _forget(scope: Scope, name: str, *, gains: bool = False, escapes: bool = False) -> None:
+    """Forget what is known of `name`: all of it, or only that it has no further keys if it `gains` some."""
+    if name in scope.mappings:
+        scope.mappings[name] = (scope.mappings[name][0] if gains else (), True)
+    if name in scope.sequences and not (escapes and name not in scope.lists):
+        del scope.sequences[name]
 
 
 def _spoil(scope: Scope, target: ast.AST) -> None:
@@ -264,6 +301,8 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
         and not any(isinstance(e, ast.Starred) for e in value.elts)
     ):
         scope.sequences[target.id] = len(value.elts)
+        if isinstance(value, ast.List):
+            scope.lists.add(target.id)
     else:
         scope.sequences.pop(target.id, None)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
 
 from verispec.static import rendering
-from verispec.static.facts import Function
+from verispec.static.facts import Call, Function
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.linking.binding import (
     LAUNCH_OPTIONS,
@@ -19,7 +22,8 @@ from verispec.static.linking.binding import (
     dispatched,
     misplaced,
 )
-from verispec.static.linking.launches import Dispatcher, Launch, Links, Replacement, place
+from verispec.static.linking.launches import Dispatcher, DispatcherCall, Launch, Links, Replacement, place
+from verispec.static.linking.versions import is_guarded
 from verispec.static.rules._model import Rule
 
 
@@ -32,7 +36,7 @@ class _Disagreement:
     location: Location
     sides: tuple[Side, ...]
     scope: str
-    certain: bool = True
+    level: Level = Level.ERROR
 
 
 ORDER = "order differs"
@@ -44,7 +48,7 @@ def _disagreements(links: Links) -> list[_Disagreement]:
 
 def _all_disagreements(links: Links) -> Iterator[_Disagreement]:
     for launch in links.launches:
-        yield from _launch_and_kernel(launch)
+        yield from _launch_and_kernel(links, launch)
     for dispatcher in links.dispatchers.values():
         yield from _dispatcher_and_kernel(dispatcher)
     for called in links.dispatcher_calls:
@@ -54,26 +58,77 @@ def _all_disagreements(links: Links) -> Iterator[_Disagreement]:
                 Side("call", called.location, rendering.call(called.call)),
                 Side("dispatcher", called.dispatcher.location, rendering.signature(function)),
             )
-            yield _Disagreement(problem, called.dispatcher.name, called.location, sides, called.scope)
+            yield _Disagreement(
+                problem, called.dispatcher.name, called.location, sides, called.scope, _level(links, called)
+            )
     for replacement in links.replacements:
-        if replacement.kernel is not None and replacement.function is not None and replacement.forwarding:
+        if replacement.kernel is not None and replacement.functions and replacement.forwarding:
             yield from _replacement(links, replacement)
 
 
-def _launch_and_kernel(launch: Launch) -> Iterator[_Disagreement]:
-    results = [(f, bind_call(launch.call, f, LAUNCH_OPTIONS)) for f in launch.kernel.functions]
-    if any(not problems for _, problems in results) or (len(launch.call.targets) > 1 and not results):
+def _launch_and_kernel(links: Links, launch: Launch) -> Iterator[_Disagreement]:
+    results = [(f, _launch_problems(links, launch, f)) for f in launch.kernel.functions]
+    if not results or any(not problems for _, problems in results):
         return
-    function, problems = results[0]
+    function, problems = min(results, key=lambda result: len(result[1]))
     for problem in problems:
         sides = (
             Side("call", launch.location, rendering.call(launch.call)),
             Side("kernel", place(launch.kernel.module, function), rendering.signature(function)),
         )
-        certain = not function.opaque and len(results) == 1 and len(launch.call.targets) == 1
-        # A back end may take options that nobody else knows; they are spelled like options, not like flags.
-        certain = certain and (problem.kind != UNEXPECTED or any(name != name.lower() for name in problem.names))
-        yield _Disagreement(problem, launch.kernel.name, launch.location, sides, launch.scope, certain)
+        certain = not any(f.opaque for f, _ in results)
+        yield _Disagreement(
+            problem, launch.kernel.name, launch.location, sides, launch.scope, _level(links, launch, certain)
+        )
+
+
+def _launch_problems(links: Links, launch: Launch, function: Function) -> list[Problem]:
+    found = (
+        _without_options(links, p, launch.call, function) for p in bind_call(launch.call, function, LAUNCH_OPTIONS)
+    )
+    return [problem for problem in found if problem is not None]
+
+
+def _level(links: Links, launch: Launch | DispatcherCall, certain: bool = True) -> Level:
+    """Return the level of a call that does not bind: a note if its TypeError is caught or a version decides."""
+    if is_guarded(launch.module.facts.guards, launch.call.line, links.index.host):
+        return Level.NOTE
+    return Level.ERROR if certain else Level.WARNING
+
+
+def _without_options(links: Links, problem: Problem, call: Call, function: Function) -> Problem | None:
+    """Return `problem` without keywords that may be options of a back end: nobody can list them all."""
+    if problem.kind != UNEXPECTED:
+        return problem
+    names = tuple(name for name in problem.names if not _may_be_option(links, name, call, function))
+    return Problem(UNEXPECTED, names) if names else None
+
+
+def _may_be_option(links: Links, name: str, call: Call, function: Function) -> bool:
+    """Return whether `name` is used like an option: flags are in capitals, and a near miss is a mistake.
+
+    An option has a literal value or goes to several kernels that do not take it; a name that some kernel takes must
+    do both.
+    """
+    if name.isupper() or get_close_matches(name, [p.name for p in function.params], 1, 0.85):
+        return False
+    evidence = (name in call.constants, len(links.shared(_foreign_keywords)[name]) > 1)
+    return all(evidence) if name in links.shared(_kernel_parameters) else any(evidence)
+
+
+def _kernel_parameters(links: Links) -> set[str]:
+    return {p.name for kernel in links.kernels.values() for function in kernel.functions for p in function.params}
+
+
+def _foreign_keywords(links: Links) -> dict[str, set[str]]:
+    """The kernels that are launched with a keyword that they do not take, by keyword."""
+    users: dict[str, set[str]] = defaultdict(set)
+    for launch in links.launches:
+        taken = {p.name for function in launch.kernel.functions for p in function.params}
+        for keyword in launch.call.keywords:
+            if keyword not in taken:
+                users[keyword].add(launch.kernel.name)
+    return users
 
 
 def _spec_problems(dispatcher: Dispatcher, function: Function, *, options: bool) -> list[Problem]:
@@ -92,14 +147,14 @@ def _dispatcher_and_kernel(dispatcher: Dispatcher) -> Iterator[_Disagreement]:
     results = [(f, _spec_problems(dispatcher, f, options=True)) for f in dispatcher.kernel.functions]
     if any(not problems for _, problems in results):
         return
-    function, problems = results[0]
+    function, problems = min(results, key=lambda result: len(result[1]))
     for problem in problems:
         sides = (
             Side("dispatcher", dispatcher.location, _render_dispatcher(dispatcher)),
             Side("kernel", place(dispatcher.kernel.module, function), rendering.signature(function)),
         )
-        certain = not function.opaque and len(results) == 1
-        yield _Disagreement(problem, dispatcher.kernel.name, dispatcher.location, sides, dispatcher.name, certain)
+        level = Level.WARNING if any(f.opaque for f, _ in results) else Level.ERROR
+        yield _Disagreement(problem, dispatcher.kernel.name, dispatcher.location, sides, dispatcher.name, level)
 
 
 def _render_dispatcher(dispatcher: Dispatcher) -> str:
@@ -108,42 +163,60 @@ def _render_dispatcher(dispatcher: Dispatcher) -> str:
 
 
 def _replacement(links: Links, replacement: Replacement) -> Iterator[_Disagreement]:
-    kernel, function, home = replacement.kernel, replacement.function, replacement.function_module
-    if kernel is None or function is None or home is None:
+    kernel, home = replacement.kernel, replacement.function_module
+    if kernel is None or home is None:
         return
-    target = Side("fallback", place(home, function), rendering.signature(function))
-    options = LAUNCH_OPTIONS if function.jit else frozenset()
-    original = kernel.functions[0]
     for launch in links.launches_of(kernel):
-        if not replacement.everywhere and launch.slot != replacement.slot:
-            continue
-        sides = (Side("call", launch.location, rendering.call(launch.call)), _kernel_side(replacement), target)
-        problems = bind_call(launch.call, function, options)
-        if problems and replacement.forwarding == "ordered" and not launch.call.positional:
-            problems = []
-        for problem in problems:
-            yield _Disagreement(
-                problem, kernel.name, launch.location, sides, launch.scope, len(launch.call.targets) == 1
-            )
-        passed = [p.name for p in original.params][: len(launch.call.positional)]
-        for problem in _order_problems(passed, function):
-            yield _Disagreement(problem, kernel.name, launch.location, sides, launch.scope)
+        if replacement.everywhere or launch.slot == replacement.slot:
+            function, problems = _fewest(replacement, partial(_forwarded, links, replacement, launch))
+            level = _level(links, launch)
+            for problem in problems:
+                sides = (
+                    Side("call", launch.location, rendering.call(launch.call)),
+                    _kernel_side(replacement),
+                    Side("fallback", place(home, function), rendering.signature(function)),
+                )
+                yield _Disagreement(problem, kernel.name, launch.location, sides, launch.scope, level)
     for dispatcher in links.dispatchers_of(kernel):
-        if not replacement.everywhere and replacement.slot not in dispatcher.slots:
-            continue
-        sides = (
-            Side("dispatcher", dispatcher.location, _render_dispatcher(dispatcher)),
-            _kernel_side(replacement),
-            target,
-        )
-        if replacement.forwarding == "ordered" and [p.name for p in original.params] != [
-            p.name for p in function.params
-        ]:
-            problems = _ordered_problems(dispatcher, original, function)
-        else:
-            problems = _spec_problems(dispatcher, function, options=bool(function.jit))
-        for problem in problems:
-            yield _Disagreement(problem, kernel.name, dispatcher.location, sides, dispatcher.name)
+        if replacement.everywhere or replacement.slot in dispatcher.slots:
+            function, problems = _fewest(replacement, partial(_dispatched, replacement, dispatcher))
+            for problem in problems:
+                sides = (
+                    Side("dispatcher", dispatcher.location, _render_dispatcher(dispatcher)),
+                    _kernel_side(replacement),
+                    Side("fallback", place(home, function), rendering.signature(function)),
+                )
+                yield _Disagreement(problem, kernel.name, dispatcher.location, sides, dispatcher.name)
+
+
+def _fewest(
+    replacement: Replacement, problems_of: Callable[[Function], list[Problem]]
+) -> tuple[Function, list[Problem]]:
+    """Return the definition that fits best: a module may choose between several."""
+    results = [(function, problems_of(function)) for function in replacement.functions]
+    return min(results, key=lambda result: len(result[1]))
+
+
+def _forwarded(links: Links, replacement: Replacement, launch: Launch, function: Function) -> list[Problem]:
+    """Return what keeps the arguments of a launch from binding to a replacement."""
+    kernel = replacement.kernel
+    assert kernel is not None
+    found = bind_call(launch.call, function, LAUNCH_OPTIONS if function.jit else frozenset())
+    problems = [p for p in found if not function.jit or _without_options(links, p, launch.call, function)]
+    if replacement.forwarding == "ordered" and not launch.call.positional:
+        problems = []
+    passed = [p.name for p in kernel.functions[0].params][: len(launch.call.positional)]
+    return problems + _order_problems(passed, function)
+
+
+def _dispatched(replacement: Replacement, dispatcher: Dispatcher, function: Function) -> list[Problem]:
+    """Return what keeps the arguments of a dispatcher from binding to a replacement."""
+    kernel = replacement.kernel
+    assert kernel is not None
+    original = kernel.functions[0]
+    if replacement.forwarding == "ordered" and [p.name for p in original.params] != [p.name for p in function.params]:
+        return _ordered_problems(dispatcher, original, function)
+    return _spec_problems(dispatcher, function, options=bool(function.jit))
 
 
 def _ordered_problems(dispatcher: Dispatcher, kernel: Function, function: Function) -> list[Problem]:
@@ -183,7 +256,7 @@ def _check(kind: str, rule: str) -> Callable[[Links], Iterator[Finding]]:
             names = ", ".join(found.problem.names)
             yield Finding(
                 rule,
-                Level.ERROR if found.certain else Level.WARNING,
+                found.level,
                 _MESSAGES[kind].format(caller=found.sides[0].label, names=names, target=target.label),
                 found.location,
                 found.symbol,

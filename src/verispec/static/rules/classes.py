@@ -22,7 +22,7 @@ def _missed(links: Links) -> Iterator[Finding]:
     hooks: dict[str, Type] = {}
     for entry in types:
         if "Protocol" in entry.outline.bases or any(base.outline.name == "Protocol" for base in types.bases(entry)):
-            hooks.update((method.name, entry) for method in entry.outline.methods if "_" in method.name.strip("_"))
+            hooks.update((method.name, entry) for method in entry.outline.methods if _is_hook(method.name))
     for entry in types:
         if is_test(entry.module.path):
             continue
@@ -66,6 +66,12 @@ def _missed(links: Links) -> Iterator[Finding]:
                     f"call {call} in {entry.outline.name}.{method.name}, or super().{method.name}()",
                     fingerprint("SIG502", f"{entry.name}.{method.name}", call),
                 )
+
+
+def _is_hook(name: str) -> bool:
+    """Return whether a method of an interface is a step that others must take: no query, and no name of two words."""
+    words = name.strip("_").split("_")
+    return len(words) > 2 and words[0] not in {"get", "is", "has", "can", "supports", "should"}
 
 
 def _reach(entry: Type, name: str, ancestors: list[Type]) -> set[str]:
@@ -123,7 +129,7 @@ def _misspelled(links: Links) -> Iterator[Finding]:
             continue
         yield Finding(
             "SIG503",
-            Level.WARNING,
+            Level.WARNING if len(name.split("_")) == len(other.split("_")) else Level.NOTE,
             f"nobody calls {name}; the interface has {other}",
             entry.at(method),
             f"{entry.name}.{name}",

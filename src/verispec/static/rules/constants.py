@@ -63,6 +63,12 @@ def _disagree(links: Links) -> Iterator[Finding]:
 
 
 def _value(text: str) -> float | str:
+    """Return a number; integers modulo 2^32, since -0x80000000 and 0x80000000 are the same 32 bits."""
+    try:
+        integer = int(text, 0)
+        return integer % 2**32 if -(2**31) <= integer < 2**32 else integer
+    except ValueError:
+        pass
     try:
         return float(text)
     except ValueError:

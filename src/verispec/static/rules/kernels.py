@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Final
 
 from verispec.static import rendering
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
@@ -12,6 +14,10 @@ from verispec.static.linking.index import Module
 from verispec.static.linking.launches import Links, place
 from verispec.static.rules._model import Rule
 from verispec.static.tree import is_test
+
+_VOCABULARY: Final = re.compile(r"vocab|logit|prob")
+_FEW: Final = re.compile(r"head|split|block|chunk|dim|group|expert|col|pid_[nk]")
+"""Indexes that count parts of one row, or few things."""
 
 
 def _unread(links: Links) -> Iterator[Finding]:
@@ -59,7 +65,7 @@ def _narrow_rows(links: Links) -> Iterator[Finding]:
                 sides.append(Side("sibling", place(module, sibling), f"{sibling.name} promotes its index to 64 bits"))
             yield Finding(
                 "SIG403",
-                Level.WARNING if siblings else Level.NOTE,
+                Level.WARNING if any(_may_overflow(text) for text, _ in products) else Level.NOTE,
                 f"{texts} is computed in 32 bits" + (" although a sibling promotes" if siblings else ""),
                 here,
                 f"{module.name}.{function}",
@@ -67,6 +73,12 @@ def _narrow_rows(links: Links) -> Iterator[Finding]:
                 "convert the program index with .to(tl.int64) before the multiplication",
                 fingerprint("SIG403", f"{module.name}.{function}", *(text for text, _ in products)),
             )
+
+
+def _may_overflow(product: str) -> bool:
+    """Return whether ``index * size`` can pass 2^31: tokens or requests times a vocabulary can, heads cannot."""
+    index, _, size = product.lower().partition(" * ")
+    return bool(_VOCABULARY.search(size)) and not _FEW.search(index)
 
 
 def _needs_triton(links: Links) -> Iterator[Finding]:
@@ -135,8 +147,8 @@ RULES = (
         Level.WARNING,
         "A kernel multiplies a 32-bit program index by a stride or a vocabulary size. With a vocabulary of 150,000 "
         "the product passes 2^31 at row 14,000 and wraps: late requests are judged by foreign rows. vLLM promoted the "
-        "index in most of its rejection kernels and missed two for block verification, which is why a promoting "
-        "sibling in the same file makes this a warning and no sibling a note.",
+        "index in most of its rejection kernels and missed two for block verification. An index of tokens or requests "
+        "times a vocabulary is a warning; other strides are a note.",
         _narrow_rows,
     ),
     Rule(

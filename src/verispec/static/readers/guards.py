@@ -1,0 +1,128 @@
+"""Lines of a Python file that run for some versions of the host only, or whose TypeError is caught."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from verispec.static.facts import Guard
+from verispec.static.readers.scope import FUNCTIONS, dotted
+
+_OPERATORS: Final = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_VERSION: Final = re.compile(r"v?\d+(?:\.\d+)+\S*")
+_EQUAL: Final = re.compile(r"(?:^|_)(?:is|is_version|version_equal|is_equal)$")
+_AT_LEAST: Final = re.compile(r"(?:at_least|_gte|_ge|or_newer|since)$")
+_BELOW: Final = re.compile(r"(?:_lt|older_than|before)$")
+_OTHERS: Final = re.compile(r"torch|triton|cuda|rocm|hip|python|sys|transformers|numpy|cann|driver|gcc|arch|capability")
+_LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+
+
+def read_guards(tree: ast.Module) -> tuple[Guard, ...]:
+    """Return the guarded lines of a file; tests of the versions of other packages than the host are not read."""
+    return tuple(_guards(tree.body))
+
+
+def _guards(statements: list[ast.stmt]) -> Iterator[Guard]:
+    blocks = [statements]
+    while blocks:
+        block = blocks.pop()
+        for number, statement in enumerate(block):
+            if isinstance(statement, ast.If):
+                yield from _of_if(statement, block[number + 1 :])
+                blocks += [statement.body, statement.orelse]
+            elif isinstance(statement, ast.Try):
+                if any(_catches_type_error(handler.type) for handler in statement.handlers):
+                    yield _lines(statement.body, "try")
+                blocks += [statement.body, statement.orelse, statement.finalbody, *(h.body for h in statement.handlers)]
+            elif isinstance(statement, (ast.With, ast.AsyncWith)):
+                if any(_suppresses(item.context_expr) for item in statement.items):
+                    yield _lines(statement.body, "try")
+                blocks.append(statement.body)
+            elif isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+                blocks.append(statement.body)
+            elif isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
+                blocks += [statement.body, statement.orelse]
+
+
+def _of_if(statement: ast.If, rest: list[ast.stmt]) -> Iterator[Guard]:
+    test = version_test(statement.test)
+    if test is None:
+        return
+    yield _lines(statement.body, "version", test)
+    opposite = ("not", test) if test else ()
+    if statement.orelse:
+        yield _lines(statement.orelse, "version", opposite)
+    elif rest and isinstance(statement.body[-1], _LEAVES):
+        yield _lines(rest, "version", opposite)
+
+
+def _lines(block: list[ast.stmt], kind: str, test: tuple[Any, ...] = ()) -> Guard:
+    first = min(
+        [block[0].lineno, *(d.lineno for d in getattr(block[0], "decorator_list", ()))],
+    )
+    return Guard(first, block[-1].end_lineno or block[-1].lineno, kind, test)
+
+
+def version_test(node: ast.expr) -> tuple[Any, ...] | None:
+    """Return `node` as a test of the host's version, () for a test that cannot be read, None for any other."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        inner = version_test(node.operand)
+        return ("not", inner) if inner else inner
+    if isinstance(node, ast.BoolOp):
+        parts = [version_test(value) for value in node.values]
+        if all(part is None for part in parts):
+            return None
+        return ("and" if isinstance(node.op, ast.And) else "or", *(part or () for part in parts))
+    if isinstance(node, ast.Call):
+        return _predicate(node)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        return _comparison(node.left, type(node.ops[0]), node.comparators[0])
+    return () if "version" in dotted(node).lower() else None
+
+
+def _predicate(node: ast.Call) -> tuple[Any, ...] | None:
+    name = dotted(node.func).rpartition(".")[2].lower()
+    argument = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
+    if not isinstance(argument, str) or not _VERSION.fullmatch(argument):
+        return () if "version" in name else None
+    if not _OTHERS.search(name):
+        for pattern, operator in ((_EQUAL, "=="), (_AT_LEAST, ">="), (_BELOW, "<")):
+            if pattern.search(name):
+                return operator, argument
+    return ()
+
+
+def _comparison(left: ast.expr, kind: type[ast.cmpop], right: ast.expr) -> tuple[Any, ...] | None:
+    texts = [_inner(left), _inner(right)]
+    if not any("version" in text.lower() for text in texts):
+        return None
+    operator = _OPERATORS.get(kind, "")
+    literal = next((number for number, text in enumerate(texts) if _VERSION.fullmatch(text)), None)
+    if literal is None or not operator:
+        return ()
+    if _OTHERS.search(texts[1 - literal].lower()):
+        return ()
+    return operator if literal else _MIRRORED.get(operator, operator), texts[literal]
+
+
+def _inner(node: ast.expr) -> str:
+    """Return what a side of a comparison names: ``Version("0.24.0")`` and ``parse(vllm.__version__)`` are unwrapped."""
+    while isinstance(node, ast.Call) and len(node.args) == 1:
+        node = node.args[0]
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else dotted(node)
+
+
+def _catches_type_error(node: ast.expr | None) -> bool:
+    names = node.elts if isinstance(node, ast.Tuple) else [node]
+    return any(dotted(name) == "TypeError" for name in names)
+
+
+def _suppresses(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and dotted(node.func).endswith("suppress")
+        and any(dotted(argument) in {"TypeError", "Exception"} for argument in node.args)
+    )
