@@ -212,7 +212,7 @@ def _work(session: pytest.Session, events: EventWriter, cases: Iterator[str]) ->
     try:
         _start_engine(config)
     except VerispecError as error:
-        events.write(EngineRefused(os.getpid(), error.diagnostic.to_json()))
+        events.write(EngineRefused(os.getpid(), error.diagnostic.to_json(), error.exit_code))
         return
     about = config.stash[DESCRIPTION]
     described = {name: getattr(about, name) for name in ("name", "version", "platform", "device", "details")}

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
+from verispec.cli import main
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run.plan import Plan
 from verispec.run.progress import Lines
@@ -39,3 +42,10 @@ def verdict_on(
 def importable() -> Any:
     """Let child processes import the modules of this folder."""
     return patch.dict(os.environ, PYTHONPATH=str(ZOO))
+
+
+def in_process(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Return exit code, stdout and stderr of a command."""
+    with importable(), pytest.raises(SystemExit) as stop:
+        main(list(words))
+    return int(stop.value.code or 0), *capsys.readouterr()

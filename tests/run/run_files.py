@@ -1,4 +1,4 @@
-"""Run files for tests."""
+"""Results files for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run file: whole after a kill, strict about what it is, resumable only into the same run."""
+"""The results file: whole after a kill, strict about what it is, resumable only into the same run."""
 
 from __future__ import annotations
 

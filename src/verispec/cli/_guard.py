@@ -70,7 +70,7 @@ def _exit_code(command: Callable[[], object]) -> int:
 def _open_closed_streams() -> set[int]:
     """Open /dev/null for standard streams that are closed, and return their numbers.
 
-    Otherwise the next file to be opened, such as a run file, would become stdout for child processes.
+    Otherwise the next file to be opened, such as a results file, would become stdout for child processes.
     """
     closed = set()
     for number in (0, 1, 2):

@@ -31,13 +31,13 @@ TimeoutOption = Annotated[float | None, typer.Option(min=0.1, help="Seconds per 
 StartOption = Annotated[float, typer.Option(min=0.1, help="Seconds for importing and starting the engine.")]
 CloseOption = Annotated[float, typer.Option(min=0.1, help="Seconds for closing the engine.")]
 ProcessesOption = Annotated[int | None, typer.Option("-n", min=1, help="Worker processes (default: 1).")]
-OutOption = Annotated[Path | None, typer.Option(help="Run file to write (default: a new one in the user's cache).")]
+OutOption = Annotated[Path | None, typer.Option(help="Results file to write (default: a new one in the user's cache).")]
 ExpectOption = Annotated[Path | None, typer.Option(help="TOML file of known failures.")]
 FloorOption = Annotated[
     str | None,
     typer.Option(
         help="What must be decided for exit code 0: 'claimed' (a case of every op that the engine offers; the "
-        "default), a number of cases, a percentage, or a run file whose decided cases must be decided again."
+        "default), a number of cases, a percentage, or a results file whose decided cases must be decided again."
     ),
 ]
 CrashesOption = Annotated[int, typer.Option(min=1, help="Stop after this many crashes and hangs.")]
@@ -53,7 +53,7 @@ GithubOption = Annotated[bool, typer.Option("--github", help="Also print GitHub'
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What to write about a run, beside its run file."""
+    """What to write about a run, beside its results file."""
 
     as_json: bool = False
     errors_only: bool = False
@@ -75,7 +75,7 @@ def test(plan: Plan, options: Options, outputs: Outputs) -> int:
     print_verdict(summary, Console(), errors_only=outputs.errors_only)
     if outputs.github:
         print(as_github(summary), end="")
-    print(f"run file: {path}")
+    print(f"results file: {path}")
     return code
 
 
@@ -91,6 +91,6 @@ def _write_files(summary: RunSummary, outputs: Outputs) -> None:
                 "the report cannot be written",
                 where=str(path),
                 cause=error.strerror or str(error),
-                hint="render it from the run file with: verispec report",
+                hint="render it from the results file with: verispec report",
                 exit_code=exits.CANNOT_TELL,
             ) from error

@@ -19,6 +19,7 @@ from verispec.report.markdown import as_markdown
 from verispec.report.text import print_verdict
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run import runfile
+from verispec.run.files import named
 
 app = typer.Typer(add_completion=False)
 
@@ -39,7 +40,7 @@ def report(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Results files of 'verispec run --out'; for HTML also 'verispec signatures --json' output."
+            help="Results files of 'verispec run', or 'last'; for HTML also 'verispec signatures --json' output."
         ),
     ],
     to: Annotated[Format, typer.Option("--format", help="How to render them; only HTML takes several.")] = Format.TEXT,
@@ -54,7 +55,7 @@ def report(
 
     Examples:
 
-        verispec report run.jsonl
+        verispec report last
 
         verispec report run.jsonl --format html --out report.html
 
@@ -62,6 +63,7 @@ def report(
 
         verispec report run.jsonl --serve
     """
+    files = [named(path) for path in files]
     if serve:
         from verispec.report.html import serve as live
 

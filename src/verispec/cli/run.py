@@ -41,7 +41,7 @@ def run(
     close_timeout: t.CloseOption = CLOSE_TIMEOUT,
     out: t.OutOption = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Run file of an interrupted run to complete, or 'last' for the last one.")
+        Path | None, typer.Option(help="Results file of an interrupted run to complete, or 'last' for the last one.")
     ] = None,
     expect: t.ExpectOption = None,
     min_judged: t.FloorOption = None,
@@ -58,11 +58,16 @@ def run(
 ) -> None:
     """Test an engine with the suites.
 
-    Examples: 'verispec run --engine vllm -n 2', 'verispec run --engine my_engine:Engine --suite sampler -x',
-    'verispec run --resume last'.
+    Exit codes: 0 nothing unexpected; 1 an unexpected failure; 125 cannot tell: the engine does not start, the run is
+    not complete, or it tested too little; 2 wrong usage.
 
-    Exit codes: 0 nothing unexpected, 1 an unexpected failure, 125 cannot tell (the run is not complete or tested
-    too little, or the engine does not start), 2 wrong usage.
+    Examples:
+
+        verispec run --engine vllm -n 2
+
+        verispec run --engine my_engine:Engine --suite sampler -x
+
+        verispec run --resume last
     """
     given: dict[str, Any] = {
         "engine": engine,

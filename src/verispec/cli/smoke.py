@@ -40,11 +40,13 @@ def smoke(
     github: t.GithubOption = False,
     as_json: t.JsonOption = False,
 ) -> None:
-    """Test an engine with the first quick case of every clause: whether it works at all, in under a minute.
-
-    Example: 'verispec smoke --engine my_engine:Engine'.
+    """Test an engine with the first quick case of every clause: whether it works at all.
 
     Exit codes are those of 'verispec run'.
+
+    Examples:
+
+        verispec smoke --engine my_engine:Engine
     """
     given = {"engine": engine, "device": device, "seed": seed, "processes": processes, "timeout": timeout}
     given = {"engine": "reference", **{name: value for name, value in given.items() if value is not None}}

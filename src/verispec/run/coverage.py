@@ -44,11 +44,11 @@ def parse_floor(text: str) -> Floor:
     """Return the floor that `--min-judged` names.
 
     Args:
-        text: "claimed", a number of cases, a percentage such as 90%, or the path of a run file whose decided cases
+        text: "claimed", a number of cases, a percentage such as 90%, or the path of a results file whose decided cases
             must be decided again. 0 switches the floor off.
 
     Raises:
-        VerispecError: V-RUN-FLOOR when `text` is none of these; V-RUN-READ for a damaged run file.
+        VerispecError: V-RUN-FLOOR when `text` is none of these; V-RUN-READ for a damaged results file.
     """
     if text == CLAIMED:
         return CLAIMED_OPS
@@ -63,7 +63,7 @@ def parse_floor(text: str) -> Floor:
         "V-RUN-FLOOR",
         f"{text!r} is not a coverage floor",
         where="--min-judged",
-        hint=f"write {CLAIMED}, a number of cases, a percentage such as 90%, or the path of a run file",
+        hint=f"write {CLAIMED}, a number of cases, a percentage such as 90%, or the path of a results file",
     )
 
 

@@ -55,10 +55,11 @@ class EngineStarted:
 
 @dataclass(frozen=True, slots=True)
 class EngineRefused:
-    """The engine of a worker cannot be tested; `diagnostic` says why."""
+    """The engine of a worker cannot be tested; `diagnostic` says why, `exit_code` what that alone would mean."""
 
     pid: int
     diagnostic: dict[str, str]
+    exit_code: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from verispec.run.plan import Plan
 from verispec.static.sources import cache_dir
 
 KEPT = 10
-"""Run files of each engine and kind that the cache keeps."""
+"""Results files of each engine and kind that the cache keeps."""
 LAST = "last"
-"""Instead of a path: the run file that was begun last."""
+"""Instead of a path: the results file that was begun last."""
 
 
 def new_run_file(plan: Plan) -> Path:
@@ -30,7 +30,7 @@ def new_run_file(plan: Plan) -> Path:
 
 
 def remember(path: Path, engine: str) -> None:
-    """Note that `path` is the run file that was begun last, for `engine` and of all; remove old files of the cache."""
+    """Note that `path` is the results file that was begun last, for `engine` and of all; remove old files of the cache."""
     folder = _folder(engine)
     with contextlib.suppress(OSError):  # a convenience: without it, `last` finds an older run
         for pointer in (folder / LAST, folder.parent / LAST):
@@ -43,7 +43,7 @@ def remember(path: Path, engine: str) -> None:
 
 
 def last_run_file(engine: str = "") -> Path:
-    """Return the run file that was begun last. Raises VerispecError V-RUN-LAST when there is none."""
+    """Return the results file that was begun last. Raises VerispecError V-RUN-LAST when there is none."""
     pointer = (_folder(engine) if engine else cache_dir() / "runs") / LAST
     with contextlib.suppress(OSError):
         path = Path(pointer.read_text(encoding="utf-8"))
@@ -58,7 +58,7 @@ def last_run_file(engine: str = "") -> Path:
 
 
 def named(path: Path) -> Path:
-    """Return `path`, or the last run file where it is the word "last"."""
+    """Return `path`, or the last results file where it is the word "last"."""
     return last_run_file() if str(path) == LAST else path
 
 

@@ -29,7 +29,7 @@ class ProgressListener(Protocol):
         """Receive the number of cases, and the records of those that have a result already."""
 
     def writing(self, path: Path) -> None:
-        """Receive the path of the run file, before anything is in it."""
+        """Receive the path of the results file, before anything is in it."""
 
     def waiting(self, text: str) -> None:
         """Receive what the run has been waiting for."""
@@ -142,7 +142,7 @@ class Bar:
 
 
 def _run_file(path: Path) -> str:
-    return f"run file: {path}"
+    return f"results file: {path}"
 
 
 def watcher() -> ProgressListener:

@@ -1,4 +1,4 @@
-"""The result of one case, as a run file holds it."""
+"""The result of one case, as a results file holds it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Record:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Record:
-        """Return the record of a run file's line; fields that a later version added are ignored."""
+        """Return the record of a results file's line; fields that a later version added are ignored."""
         return cls(**{name: line[name] for name in cls.__dataclass_fields__ if name in line})
 
     def to_json(self) -> dict[str, Any]:

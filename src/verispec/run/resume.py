@@ -1,4 +1,4 @@
-"""Options of a resumed run: what decides the results comes from the run file, and may not be given differently."""
+"""Options of a resumed run: what decides the results comes from the results file, and may not be given differently."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def restored_plan(given: Mapping[str, Any], header: Mapping[str, Any], path: Pat
 
     Args:
         given: fields of `Plan` that the user wrote on the command line.
-        header: the header of the run file `path`.
+        header: the header of the results file `path`.
 
     Raises:
         VerispecError: V-RUN-RESUME when a given field differs from the file's.

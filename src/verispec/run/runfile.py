@@ -1,4 +1,4 @@
-"""The run file: JSON lines (a header, one line per case, a footer), usable after a kill at any moment.
+"""The results file: JSON lines (a header, one line per case, a footer), usable after a kill at any moment.
 
 Every line is written and flushed by itself. A file without a footer was interrupted; a last line that is cut off
 is ignored. Both can be resumed. A file is locked while a run writes it.
@@ -51,7 +51,7 @@ def make_header(
     command: list[str],
     min_judged: str = "",
 ) -> dict[str, Any]:
-    """Return the first line of a run file: everything that decides the results, and where they were found."""
+    """Return the first line of a results file: everything that decides the results, and where they were found."""
     return {
         "type": "header",
         "format": FORMAT,
@@ -96,7 +96,7 @@ def _versions() -> dict[str, str]:
 
 
 class Writer:
-    """The run file of a run in progress, locked from the moment that this object exists.
+    """The results file of a run in progress, locked from the moment that this object exists.
 
     The file at `path` keeps what it held until `begin` replaces it, so that a run that cannot start loses nothing.
 
@@ -168,7 +168,7 @@ class Writer:
         except OSError as error:
             raise VerispecError(
                 "V-RUN-WRITE",
-                "the run file cannot be written",
+                "the results file cannot be written",
                 where=str(self.path),
                 cause=error.strerror or str(error),
                 hint="name another file with --out" if not self.begun else "free space, then go on with --resume",
@@ -198,7 +198,7 @@ def _locked(path: Path) -> BinaryIO:
 def _busy(path: Path) -> VerispecError:
     return VerispecError(
         "V-RUN-BUSY",
-        "another run is writing this run file",
+        "another run is writing this results file",
         where=str(path),
         hint="wait for it, or name another file with --out",
         exit_code=exits.CANNOT_TELL,
@@ -213,7 +213,7 @@ def _require_run_file(file: BinaryIO, path: Path) -> None:
             return
     raise VerispecError(
         "V-RUN-OVERWRITE",
-        "the file exists and is not a run file",
+        "the file exists and is not a results file",
         where=str(path),
         hint="name another file with --out, or remove this one",
     )
@@ -234,19 +234,19 @@ def read(path: Path) -> Run:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError as error:
         raise VerispecError(
-            "V-RUN-READ", "the run file cannot be read", where=str(path), cause=error.strerror or str(error)
+            "V-RUN-READ", "the results file cannot be read", where=str(path), cause=error.strerror or str(error)
         ) from error
     parsed = [_parse(line, number, last=number == len(lines), path=path) for number, line in enumerate(lines, 1)]
     found = [(number, line) for number, line in enumerate(parsed, 1) if line]
     if not found:
-        raise _damaged(path, "the run file is empty: its run ended before the engine had started")
+        raise _damaged(path, "the results file is empty: its run ended before the engine had started")
     header = found[0][1]
     if not _is_header(header):
-        raise _damaged(path, "not a run file: the first line is not a header")
+        raise _damaged(path, "not a results file: the first line is not a header")
     if header.get("format") != FORMAT:
         raise VerispecError(
             "V-RUN-FORMAT",
-            f"the run file has format {header.get('format')}, this verispec reads format {FORMAT}",
+            f"the results file has format {header.get('format')}, this verispec reads format {FORMAT}",
             where=str(path),
             hint="render it with the version of verispec that wrote it, or run again",
             exit_code=exits.CANNOT_TELL,
@@ -306,7 +306,7 @@ def _damaged(path: Path, message: str, cause: str = "") -> VerispecError:
         message,
         where=str(path),
         cause=cause,
-        hint="a run file comes from: verispec run --engine NAME --out FILE",
+        hint="a results file comes from: verispec run --engine NAME --out FILE",
         exit_code=exits.CANNOT_TELL,
     )
 

@@ -52,7 +52,7 @@ class Brakes:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where a run is written; `resume` is the run file that it goes on from."""
+    """Where a run is written; `resume` is the results file that it goes on from."""
 
     out: Path | None = None
     resume: Path | None = None
@@ -88,7 +88,7 @@ def execute(plan: Plan, options: Options, listener: ProgressListener) -> tuple[r
     that says so; earlier results are kept.
 
     Raises:
-        VerispecError: when nothing can be tested at all, or the run file cannot be written.
+        VerispecError: when nothing can be tested at all, or the results file cannot be written.
     """
     files, entries = options.files, options.expectations
     if files.resume:

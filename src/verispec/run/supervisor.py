@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from verispec import exits
+from verispec.engines.registry import require_known
 from verispec.errors import VerispecError
 from verispec.run.case_queue import CaseQueue
 from verispec.run.events import (
@@ -58,8 +59,6 @@ COLLECT_TIMEOUT = 600.0
 """Seconds for importing the suites and collecting their cases."""
 FRUITLESS = 2
 """Workers in a row that may end without a result before the run gives up."""
-USAGE_CODES = ("V-ENG-UNKNOWN", "V-ENG-MODULE", "V-ENG-ATTR")
-"""Diagnostics of an engine name that names nothing: the command is wrong, not the engine."""
 
 
 class Phase(StrEnum):
@@ -125,6 +124,7 @@ class Supervisor:
         raise AssertionError("a child that collects says so or fails")
 
     def __iter__(self) -> Iterator[RunEvent]:
+        require_known(self._plan.engine)
         with self._server():
             for event in self._collect():
                 yield event
@@ -232,11 +232,9 @@ class Supervisor:
                 if not self._described:
                     self._described = True
                     yield event
-            case EngineRefused(_, diagnostic):
-                fields = dict(diagnostic)
-                code = fields.pop("code")
-                exit_code = exits.USAGE if code in USAGE_CODES else exits.CANNOT_TELL
-                raise VerispecError(code, fields.pop("message"), **fields, exit_code=exit_code)
+            case EngineRefused(_, diagnostic, exit_code):
+                meant = exit_code if self._names_nothing(diagnostic) else exits.CANNOT_TELL
+                raise VerispecError(**diagnostic, exit_code=meant)
             case CasesTaken(pid, cases):
                 self._workers[pid].taken += cases
             case CaseStarted(pid, log, record):
@@ -253,6 +251,13 @@ class Supervisor:
                 yield Warned(f"close() of the engine raised {text}")
             case WorkerEnded(pid, status):
                 yield from self._ended(pid, status)
+
+    def _names_nothing(self, diagnostic: dict[str, str]) -> bool:
+        """Return whether the engine's name is wrong, rather than the engine: the same command can never work."""
+        package = self._plan.engine.partition(":")[0].partition(".")[0]
+        absent = f"ModuleNotFoundError: No module named {package!r}"
+        module = diagnostic["code"] == "V-ENG-MODULE" and diagnostic["cause"].startswith(absent)
+        return module or diagnostic["code"] in ("V-ENG-UNKNOWN", "V-ENG-ATTR")
 
     def _result(self, record: dict[str, Any]) -> CaseEnded | Rechecked:
         self._waiting.pop(record["id"], None)
