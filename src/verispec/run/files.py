@@ -30,7 +30,7 @@ def new_run_file(plan: Plan) -> Path:
 
 
 def remember(path: Path, engine: str) -> None:
-    """Note that `path` is the results file that was begun last, for `engine` and of all; remove old files of the cache."""
+    """Note `path` as the results file that was begun last, of `engine` and of all; remove old files of the cache."""
     folder = _folder(engine)
     with contextlib.suppress(OSError):  # a convenience: without it, `last` finds an older run
         for pointer in (folder / LAST, folder.parent / LAST):
