@@ -13,7 +13,7 @@ import random
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -52,6 +52,9 @@ from verispec.run.events import (
 from verispec.run.fork_server import ForkServer
 from verispec.run.record import is_quick
 
+if TYPE_CHECKING:
+    from verispec.judge.statistics.trial import Trial
+
 CASE = pytest.StashKey[CaseId]()
 SPEC = pytest.StashKey[CaseSpec]()
 PARAMS = pytest.StashKey[dict[str, Any]]()
@@ -75,6 +78,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--exact", action="store_true", help="take --only as a whole id")
     group.addoption("--smoke", action="store_true", help="the first quick case of every clause")
     group.addoption("--seed", type=int, default=7, help="seed of everything that is drawn")
+    group.addoption("--budget", default="standard", help="sample sizes of statistical tests: quick, standard, nightly")
     group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
     group.addoption("--scratch", default="", help="the folder shared with the supervisor: events, queue, logs")
     group.addoption("--processes", type=int, default=1, help="workers that share the queue")
@@ -275,6 +279,17 @@ def seed(request: pytest.FixtureRequest) -> int:
     """Return the seed of the case: drawn from the run's seed and the case id, the same in every process and order."""
     case_id = str(request.node.stash[CASE])
     return random.Random(f"{request.config.option.seed}/{case_id}").getrandbits(63)
+
+
+@pytest.fixture
+def trial(request: pytest.FixtureRequest, seed: int) -> Trial:
+    """The statistical test of the case; what it shows goes into the case's record."""
+    from verispec.judge.statistics.trial import Trial
+
+    option = request.config.option
+    evidence: dict[str, Any] = {}
+    request.node.stash[RECORD]["evidence"] = evidence
+    return Trial(str(request.node.stash[CASE]), seed, option.seed, option.budget, evidence)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -17,6 +17,7 @@ FOLDERS = {
 WANTED = {
     "flat": ("contract", "oracle", "csrc", "triton", "suite"),
     "request_state": ("contract", "oracle", "csrc", "triton"),
+    "fused": ("contract", "oracle", "csrc", "triton", "suite"),
     "shared": ("contract", "oracle"),
 }
 """What an op of each family has in a file of its name. The shared ops are plain functions or parts of
@@ -40,7 +41,7 @@ def test_no_cell_is_missing() -> None:
 
 def test_no_file_is_left_over() -> None:
     """A kernel, an oracle or a header of no op would be found by nobody."""
-    helpers = {"module", "__init__", *MODEL_KERNELS}
+    helpers = {"module", "rows", "__init__", *MODEL_KERNELS}
     stems = {
         (column, path.stem)
         for column in ("oracle", "csrc", "triton")

@@ -195,7 +195,7 @@ def test_generation_is_told_by_what_drafts() -> None:
         Record(f"{RANDOM}:RRS-1:draft=absent", "pass"),
     )
     lines = as_markdown(summarise(Run(HEADER, records, {"complete": True}))).splitlines()
-    start = lines.index("## Generation, by what drafts") + 2
+    start = lines.index("## Generation by proposer") + 2
     assert lines[start : start + 5] == [
         "| draft | greedy | sampled |",
         "| --- | --- | --- |",

@@ -25,7 +25,7 @@ app = typer.Typer(add_completion=False)
 
 
 class Format(StrEnum):
-    """How a run is rendered."""
+    """Output format of a report."""
 
     TEXT = "text"
     MARKDOWN = "markdown"

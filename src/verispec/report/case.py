@@ -1,4 +1,4 @@
-"""One case with everything about it, as ``verispec repro`` shows it."""
+"""All details of one case, as ``verispec repro`` prints them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from verispec.report.text import circumstances, title
 from verispec.run.record import Record
 
 SHOWN = 16
-"""Elements of an array that are shown on its line."""
+"""Maximum number of array elements per line."""
 
 
 def case_lines(record: Record, header: Mapping[str, Any]) -> Iterator[str]:
-    """The case, what its clause says, what went in and came out, what is wrong and how production gets there."""
+    """Yield the lines of a case: its clause, inputs, outputs, first wrong elements and production reach."""
     yield f"{record.id}  {record.outcome}"
     yield title(header)
     yield circumstances(header)
@@ -33,7 +33,7 @@ def case_lines(record: Record, header: Mapping[str, Any]) -> Iterator[str]:
 
 
 def clause_text(clause: str) -> str:
-    """What the clause says; empty for a clause of no op."""
+    """Return the text of the clause; empty if no op has it."""
     try:
         return contracts.by_clause(clause).clause(clause).text
     except KeyError:
@@ -52,7 +52,7 @@ def _failure(record: Record) -> Iterator[str]:
             yield f"{name}"
             yield from (f"  {line}" for line in str(value).splitlines())
         reached = (
-            f"reached: {record.reach}" if record.reach else "no known caller gets there; only the contract is broken"
+            f"reached: {record.reach}" if record.reach else "no known caller reaches this; only the contract is broken"
         )
         yield f"{record.level}  {reached}"
     else:

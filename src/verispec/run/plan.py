@@ -35,6 +35,7 @@ class Plan:
         close_timeout: seconds for closing the engine.
         smoke: run the first quick case of every clause only.
         detail: record inputs and outputs of each case.
+        budget: sample sizes of statistical tests: quick, standard or nightly.
         transplanted: ops that use the reference's kernel instead of the engine's.
     """
 
@@ -50,6 +51,7 @@ class Plan:
     close_timeout: float = CLOSE_TIMEOUT
     smoke: bool = False
     detail: bool = False
+    budget: str = "standard"
     transplanted: tuple[str, ...] = ()
 
     @property
@@ -63,7 +65,7 @@ class Plan:
         command = [sys.executable, "-P", "-m", "pytest", "-c", str(root / "pytest.ini"), f"--rootdir={root}"]
         command += [str(path) for path in self._paths()]
         command += [f"--engine={self.engine}", f"--seed={self.seed}", f"--scratch={scratch}"]
-        command.append(f"--processes={self.processes}")
+        command += [f"--processes={self.processes}", f"--budget={self.budget}"]
         command += ["--capture=no", "--assert=plain", "-p", "no:faulthandler"]
         command += [f"--only={pattern}" for pattern in self.only]
         if self.device:

@@ -36,6 +36,7 @@ class Record:
         issue: the issue that tracks a known failure.
         explained_by: the ops whose faults make this case fail too.
         offered: False where the engine does not have the tested part at all.
+        evidence: what a statistical test has shown.
         detail: inputs and outputs of the last call.
     """
 
@@ -51,6 +52,7 @@ class Record:
     issue: str = ""
     explained_by: str = ""
     offered: bool = True
+    evidence: Mapping[str, Any] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

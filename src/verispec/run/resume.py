@@ -18,6 +18,7 @@ DECIDING = {
     "suites": "--suite",
     "seed": "--seed",
     "smoke": "smoke",
+    "budget": "--budget",
 }
 """Fields of a plan that decide the results, with the words on the command line."""
 CHANGEABLE = ("processes", "timeout")
@@ -43,6 +44,7 @@ def restored_plan(given: Mapping[str, Any], header: Mapping[str, Any], path: Pat
         "suites": tuple(selection["suites"]),
         "seed": header["seed"],
         "smoke": selection["smoke"],
+        "budget": header.get("budget", "standard"),
     }
     fields |= {name: header[name] for name in CHANGEABLE if name in header}
     for name, option in DECIDING.items():

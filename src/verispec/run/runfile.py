@@ -72,6 +72,7 @@ def make_header(
             "suites": list(plan.suites),
             "smoke": plan.smoke,
         },
+        "budget": plan.budget,
         "min_judged": min_judged,
         "processes": plan.processes,
         "timeout": plan.timeout,

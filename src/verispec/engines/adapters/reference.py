@@ -40,10 +40,10 @@ class Reference:
         return function
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
-        if family == "request_state":
+        if family in ("request_state", "block"):
             from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
 
-            return WholeRequestStateSampler(self._description.device)
+            return WholeRequestStateSampler(self._description.device, block_verification=family == "block")
         if family != "flat":
             return Unsupported(f"the reference has no {family} sampler")
         from verispec.reference.sampler.whole import WholeFlatSampler

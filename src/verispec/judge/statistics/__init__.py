@@ -1,4 +1,8 @@
-"""Tests of laws with one stated budget of false alarms, spent in equal parts over all of them in a run."""
+"""Statistical tests with one false-alarm budget per run (`budget`).
+
+Evidence (`evidence`, `given_drafts`, `block_rule`, `text`, `rates`) is preferred to p-values: it names the fault, holds
+at every sample size, and says what a pass excludes. `assert_distribution` serves short enumerable texts.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,11 @@ from typing import Any
 import numpy as np
 
 from verispec.judge._failure import Failure, Inconclusive, Kind, Mismatch
+from verispec.judge.statistics.budget import LEVEL, P_VALUES
 
-BUDGET = 1e-6
-"""Probability that a run of a correct engine fails on any law."""
+ALPHA = LEVEL * P_VALUES.part / P_VALUES.cases
+"""Level of a test that decides by a p-value; all of them together spend `P_VALUES.part` of the run's budget."""
 
-LAW_TESTS = 128
-"""Most tests of laws in a run; each may raise a false alarm with probability BUDGET / LAW_TESTS."""
-
-ALPHA = BUDGET / LAW_TESTS
 FEWEST_EXPECTED = 10
 """Least expected count of a cell, below which the chi-square approximation of a G-test is not trusted."""
 
@@ -57,15 +58,3 @@ def _merge_last(seen: Any, expected: Any) -> tuple[Any, Any]:
     seen[smallest] += seen[-1]
     expected[smallest] += expected[-1]
     return seen[:-1], expected[:-1]
-
-
-def assert_rate(successes: int, trials: int, rate: float, what: str) -> float:
-    """Judge that `successes` of `trials` have probability `rate` by an exact two-sided binomial test; returns p."""
-    from scipy.stats import binomtest
-
-    p = float(binomtest(successes, trials, min(max(rate, 0.0), 1.0)).pvalue)
-    if not p >= ALPHA:
-        seen = f"{successes} of {trials} = {successes / trials:.4f}"
-        message = f"{what}: {seen}, expected {rate:.4f}, p = {p:.2g} < {ALPHA:.2g}"
-        raise Mismatch(Failure(Kind.LAW, message, total=trials, details={"p": p, "alpha": ALPHA}))
-    return p
