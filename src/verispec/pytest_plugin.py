@@ -237,10 +237,10 @@ def _work(session: pytest.Session, events: EventWriter, cases: Iterator[str]) ->
 
 def _start_engine(config: pytest.Config) -> None:
     """Start the engine under test. Raises VerispecError, whatever the engine raises."""
-    name = config.option.engine
+    name, subjects = config.option.engine, config.stash[SUBJECTS]
     try:
         config.stash[ENGINE] = resolve(name, config.option.device)
-        config.stash[DESCRIPTION] = check_subjects(config.stash[ENGINE], name, config.stash[SUBJECTS])
+        config.stash[DESCRIPTION] = check_subjects(config.stash[ENGINE], name, subjects)
     except VerispecError:
         raise
     except BaseException as error:

@@ -179,11 +179,10 @@ class EventWriter:
             os._exit(0)
         line = to_line({"event": type(event).__name__, **asdict(event)}).encode()
         try:
-            written = os.write(self._file, line)
+            while line := line[os.write(self._file, line) :]:
+                pass  # a full disk takes a part of a line, and says why with the next part
         except OSError as error:
             _end(error)
-        if written != len(line):
-            _end(OSError("a line was cut off"))
 
     def in_this_process(self) -> EventWriter:
         """Return a writer to the same log for a process that was forked on purpose."""

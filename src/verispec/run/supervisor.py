@@ -342,7 +342,7 @@ class Supervisor:
             "V-RUN-WRITE",
             "events of the run cannot be written",
             where=str(self._scratch.parent),
-            cause=cause,
+            cause=cause.rpartition("\n")[2],
             hint="free space there, or set TMPDIR to a folder with space",
             exit_code=exits.CANNOT_TELL,
         )
