@@ -36,7 +36,7 @@ from verispec.judge import (
     offered,
 )
 from verispec.reference import contracts
-from verispec.run.captured_call import detail_of
+from verispec.run import captured_call
 from verispec.run.code_digest import code_digest
 from verispec.run.events import (
     CaseEnded,
@@ -78,6 +78,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--exact", action="store_true", help="take --only as a whole id")
     group.addoption("--smoke", action="store_true", help="the first quick case of every clause")
     group.addoption("--seed", type=int, default=7, help="seed of everything that is drawn")
+    group.addoption("--save", default="", help="file for all values of the case's last call (.npz)")
     group.addoption("--budget", default="standard", help="sample sizes of statistical tests: quick, standard, nightly")
     group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
     group.addoption("--scratch", default="", help="the folder shared with the supervisor: events, queue, logs")
@@ -116,12 +117,11 @@ def _settle_hypothesis() -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make one item for each combination of the parameters that `case` listed."""
     spec = getattr(metafunc.function, "__verispec_case__", None)
-    if spec is None or not spec.params:
+    if spec is None or not (spec.params or spec.subjects):
         return
-    names = list(spec.params)
     rows = list(spec.combinations())
     metafunc.parametrize(
-        names, [tuple(row.values()) for row in rows], ids=[_query({**row, **spec.fixed}) for row in rows]
+        list(rows[0]), [tuple(row.values()) for row in rows], ids=[_query({**row, **spec.fixed}) for row in rows]
     )
 
 
@@ -138,7 +138,10 @@ def _text(value: Any) -> str:
 
 
 def subject_of(item: pytest.Item) -> str:
-    """Return the op that a suite file tests: the stem of ``test_<op>.py``."""
+    """Return the op that a case tests: its parameter `subject`, else the stem of ``test_<op>.py``."""
+    spec = getattr(getattr(item, "function", None), "__verispec_case__", None)
+    if spec is not None and spec.subjects:
+        return str(item.callspec.params["subject"])  # type: ignore[attr-defined]
     return item.path.stem.removeprefix("test_")
 
 
@@ -180,6 +183,8 @@ def _name(item: pytest.Item) -> CaseId:
         raise pytest.UsageError(f"{item.nodeid}: a test in a suite needs @case, else it judges no clause")
     callspec = getattr(item, "callspec", None)
     params = {**(callspec.params if callspec else {}), **spec.fixed}
+    if spec.subjects:
+        del params["subject"]
     texts = tuple((name, _text(value)) for name, value in params.items() if value is not None)
     item.stash[CASE] = CaseId(item.path.parent.name, subject_of(item), spec.clause, texts)
     item.stash[SPEC], item.stash[PARAMS] = spec, params
@@ -366,7 +371,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             events.write(CaseEnded(os.getpid(), record))
             os._exit(exits.CANNOT_TELL)  # the supervisor goes on in a new process, with a context of its own
         if item.config.option.detail:
-            record["detail"] = detail_of(item.funcargs)  # type: ignore[attr-defined]
+            record["detail"] = captured_call.detail_of(item.funcargs)  # type: ignore[attr-defined]
+        if item.config.option.save:
+            captured_call.save(item.funcargs, Path(item.config.option.save))  # type: ignore[attr-defined]
     return report
 
 

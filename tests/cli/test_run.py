@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judging import PATIENCE, SUITE, THE_ONE, ZOO, in_process, verdict_on
+from judging import OP, PATIENCE, SUITE, THE_ONE, ZOO, in_process, verdict_on
 
 from verispec import exits
 from verispec.errors import VerispecError
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(900)
 """A supervisor that is broken may wait for ever; far above what a test takes on a busy machine."""
 
 ORACLE = "oracle_engine:OracleEngine"
-CASE = f"{SUITE}:EXP-2:dtype=int32;cu=int32"
+CASE = f"{OP}:EXP-2:dtype=int32;cu=int32"
 
 
 def verispec(*words: str, **options: Any) -> subprocess.Popen[str]:
@@ -144,10 +144,10 @@ def test_a_run_of_another_engine_is_not_resumed(tmp_path: Path) -> None:
 
 def test_expectations_are_applied_and_checked(tmp_path: Path) -> None:
     known = [
-        Expectation(1, f"{SUITE}:*dtype=float32*", "fail", "https://example.org/1"),
-        Expectation(2, f"{SUITE}:EXP-2:dtype=int64", "fail", "https://example.org/1"),
+        Expectation(1, f"{OP}:*dtype=float32*", "fail", "https://example.org/1"),
+        Expectation(2, f"{OP}:EXP-2:dtype=int64", "fail", "https://example.org/1"),
     ]
-    only = (f"{SUITE}:EXP-2",)
+    only = (f"{OP}:EXP-2",)
     verdict = verdict_on(
         "broken_engines:LosesWrites", tmp_path / "run.jsonl", only=only, options={"expectations": known}
     )
@@ -167,10 +167,10 @@ def test_expectations_are_applied_and_checked(tmp_path: Path) -> None:
 
 
 def test_what_selects_nothing_is_an_error_with_the_nearest_cases(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = in_process(capsys, "run", "--engine", ORACLE, "--only", f"{SUITE}:EXP-2:dtype=int23")
+    code, out, err = in_process(capsys, "run", "--engine", ORACLE, "--only", f"{OP}:EXP-2:dtype=int23")
     assert (code, out) == (exits.USAGE, "")
     assert "V-RUN-SELECT" in err
-    assert f"near it: {SUITE}:EXP-2:dtype=int32" in err
+    assert f"near it: {OP}:EXP-2:dtype=int32" in err
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_wrong_engine_name_is_usage_and_a_broken_engine_is_not(
 
 def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:
     runs = [
-        verdict_on("broken_engines:OffByOne", tmp_path / f"{n}.jsonl", processes=n, only=(f"{SUITE}:EXP-1",)).run
+        verdict_on("broken_engines:OffByOne", tmp_path / f"{n}.jsonl", processes=n, only=(f"{OP}:EXP-1",)).run
         for n in (1, 2)
     ]
     one, two = ({r.id: (r.outcome, r.failure) for r in run.records} for run in runs)

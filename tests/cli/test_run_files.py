@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judging import SUITE, ZOO, importable, in_process, verdict_on
+from judging import OP, ZOO, 
 from run_files import write
 
 from verispec import exits
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(900)
 
 CONTROL = "oracle_engine:OracleEngine"
 FAULTY = "broken_engines:LosesWrites"
-ONLY = (f"{SUITE}:EXP-2",)
+ONLY = (f"{OP}:EXP-2",)
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +106,8 @@ def test_files_that_are_no_run_files_are_kept(command: str, tmp_path: Path, caps
 
 
 LIES: tuple[Sequence[str], ...] = (
-    ("--only", f"{SUITE}:EXP-2:dtype=int64"),
-    ("--only", f"{SUITE}:EXP-2", "--only", f"{SUITE}:EXP-3"),
+    ("--only", f"{OP}:EXP-2:dtype=int64"),
+    ("--only", f"{OP}:EXP-2", "--only", f"{OP}:EXP-3"),
     ("--suite", "sampler"),
     ("--seed", "8"),
     ("--engine", CONTROL),
@@ -232,7 +232,7 @@ def test_the_first_failure_and_the_time_stop_a_run(tmp_path: Path, capsys: pytes
     code, out, _ = in_process(capsys, *words, str(tmp_path / "first"), "-x")
     told = json.loads(out)
     assert (code, told["counts"]["fail"], told["complete"]) == (exits.BAD, 1, False)
-    hangs = ("run", "--engine", "broken_engines:Hangs", "--only", f"{SUITE}:EXP-1:counts=wide", "--json", "--out")
+    hangs = ("run", "--engine", "broken_engines:Hangs", "--only", f"{OP}:EXP-1:counts=wide", "--json", "--out")
     code, out, _ = in_process(capsys, *hangs, str(tmp_path / "time"), "--max-time", "60")
     told = json.loads(out)
     assert (code, told["complete"], "fail" in told["counts"]) == (exits.CANNOT_TELL, False, False)
@@ -275,7 +275,7 @@ def test_a_disk_that_is_full_cannot_be_told(size: int, said: str, tmp_path: Path
 def test_kills_at_any_moment_lose_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A hundred kills of one run, each followed by a resume that lies and is refused."""
     rng = random.Random(7)
-    words = ("run", "--engine", FAULTY, "--only", f"{SUITE}:EXP-1", "--only", f"{SUITE}:EXP-2")
+    words = ("run", "--engine", FAULTY, "--only", f"{OP}:EXP-1", "--only", f"{OP}:EXP-2")
     began = time.monotonic()
     expected = verdict_on(FAULTY, tmp_path / "whole.jsonl", only=words[4::2])
     usual = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""Run the suite of one op on a faulty engine."""
+"""Run the suite of one op on a fault-injected engine, in a process that can import it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from verispec.run.progress import Lines
 from verispec.run.session import Files, Options, execute
 
 ZOO = Path(__file__).parent
-SUITE = "sampler/expand_batch_to_tokens"
+OP = "sampler/expand_batch_to_tokens"
+SUITE = f"{OP}:EXP-*"
+"""The clauses of the op with the faults; other suites test it too."""
 THE_ONE = "sampler/expand_batch_to_tokens:EXP-1:counts=wide;dtype=bool"
-"""The case in which engines of the zoo crash or hang."""
+"""The case in which fault-injected engines crash or hang."""
 PATIENCE = 20.0
 """Seconds a case may take: a thousand times what one takes here, so that a busy machine is no hang."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judging import SUITE, THE_ONE, verdict_on
+from judging import OP, THE_ONE, verdict_on
 
 from verispec import exits
 from verispec.errors import VerispecError
@@ -19,7 +19,7 @@ from verispec.run.session import Brakes
 pytestmark = pytest.mark.timeout(600)
 """A supervisor that is broken may wait for ever; far above what a test takes on a busy machine."""
 
-FEW = f"{SUITE}:EXP-1:counts=wide"
+FEW = f"{OP}:EXP-1:counts=wide"
 """The cases with the batch of the one case in which engines fail."""
 SHORT = 3.0
 """Seconds for a phase that never ends."""
@@ -115,7 +115,7 @@ def test_what_an_engine_raises_costs_one_case(engine: str, kind: str, message: s
 
 
 def test_closed_streams_harm_nothing(tmp_path: Path) -> None:
-    summary = result_of("ClosesItsOutput", tmp_path, only=(f"{SUITE}:EXP-1",))
+    summary = result_of("ClosesItsOutput", tmp_path, only=(f"{OP}:EXP-1",))
     assert (set(summary.counts), summary.run.footer["warnings"]) == ({"pass"}, [])
 
 
@@ -150,13 +150,13 @@ def test_output_without_end_is_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["BeginsToReject", "BeginsToLackTheOp"])
 def test_an_engine_that_begins_to_reject_is_not_good(engine: str, tmp_path: Path) -> None:
-    summary = result_of(engine, tmp_path, only=(f"{SUITE}:EXP-1", f"{SUITE}:EXP-2"))
+    summary = result_of(engine, tmp_path, only=(f"{OP}:EXP-1", f"{OP}:EXP-2"))
     assert summary.counts["pass"] > 0
     assert set(summary.counts) == {"pass", "unsupported"}
     assert summary.exit_code() == exits.CANNOT_TELL
     (said,) = summary.shortfalls
     assert "answers in a fresh process" in said
-    assert said.count(SUITE) == 1, "the case that shows it is named"
+    assert said.count(OP) == 1, "the case that shows it is named"
 
 
 def test_an_op_that_is_offered_but_never_answers_is_not_good(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_an_op_that_is_offered_but_never_answers_is_not_good(tmp_path: Path) -> 
 
 def test_the_brake_stops_a_run_of_crashes(tmp_path: Path) -> None:
     options = {"brakes": Brakes(max_crashes=3)}
-    summary = result_of("CrashesInEveryCase", tmp_path, only=(f"{SUITE}:EXP-1",), options=options)
+    summary = result_of("CrashesInEveryCase", tmp_path, only=(f"{OP}:EXP-1",), options=options)
     assert dict(summary.counts) == {"crash": 3}
     assert summary.run.footer["reason"] == "stopped after 3 crashes and hangs (--max-crashes)"
     assert not summary.complete
@@ -178,7 +178,7 @@ def test_the_brake_stops_a_run_of_crashes(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_does_not_start_again_keeps_what_was_found(tmp_path: Path) -> None:
-    summary = result_of("StartsOnce", tmp_path, only=(f"{SUITE}:EXP-1",))
+    summary = result_of("StartsOnce", tmp_path, only=(f"{OP}:EXP-1",))
     assert summary.counts["crash"] == 1
     assert not summary.complete
     assert "the engine 'lifecycle_engines:StartsOnce' cannot be started" in summary.run.footer["reason"]

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "diff": "Compare two runs: new, fixed, known, changed and lost results.",
     "signatures": "Check that every caller binds to every implementation, in any tree, revision or release.",
     "bisect": "Find the first bad revision or release.",
+    "mutants": "Make faults by machine and score what the suites catch.",
     "transplant": "Replace an engine's kernels by the reference's and check if the fault disappears.",
     "generate": "Generate with the reference engine and show the accepted tokens.",
 }
@@ -74,7 +75,7 @@ def _verispec(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """A conformance and regression test harness for speculative decoding in LLM inference engines."""
+    """Test speculative decoding in LLM inference engines: conformance and regressions."""
 
 
 def main(argv: list[str] | None = None) -> Any:

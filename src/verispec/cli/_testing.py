@@ -25,7 +25,7 @@ from verispec.run.session import Options, execute
 EngineOption = Annotated[
     str | None, typer.Option("--engine", help="Engine to test (default: reference); see 'verispec engines'.")
 ]
-SeedOption = Annotated[int | None, typer.Option(help="Seed of all random samples (default: 7).")]
+SeedOption = Annotated[int | None, typer.Option(help="Seed of all random samples (default: a new one each day).")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda (default: the engine's own choice).")]
 TimeoutOption = Annotated[float | None, typer.Option(min=0.1, help="Seconds per case.")]
 StartOption = Annotated[float, typer.Option(min=0.1, help="Seconds for importing and starting the engine.")]

@@ -15,7 +15,7 @@ from verispec.expectations import Expectation
 from verispec.run import runfile
 from verispec.run.coverage import CLAIMED, parse_floor
 from verispec.run.files import last_run_file, named
-from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan
+from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan, seed_of_today
 from verispec.run.resume import restored_plan
 from verispec.run.session import MAX_CRASHES, Brakes, Files, Options
 from verispec.run.supervisor import Supervisor
@@ -90,7 +90,7 @@ def run(
         known = tuple(Expectation(**entry) for entry in header.get("expectations", ())) if known is None else known
         min_judged = min_judged or header.get("min_judged") or CLAIMED
     else:
-        plan = Plan(**{"engine": "reference", **given})
+        plan = Plan(**{"engine": "reference", "seed": seed_of_today(), **given})
     if collect:
         cases = Supervisor(plan).collect().selected
         print(json.dumps({"cases": cases}, indent=2) if as_json else "\n".join(cases))

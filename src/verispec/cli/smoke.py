@@ -7,7 +7,7 @@ import typer
 from verispec import expectations
 from verispec.cli import _testing as t
 from verispec.run.coverage import CLAIMED, parse_floor
-from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan
+from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan, seed_of_today
 from verispec.run.session import Brakes, Files, Options
 
 TIMEOUT = 60.0
@@ -49,7 +49,11 @@ def smoke(
         verispec smoke --engine my_engine:Engine
     """
     given = {"engine": engine, "device": device, "seed": seed, "processes": processes, "timeout": timeout}
-    given = {"engine": "reference", **{name: value for name, value in given.items() if value is not None}}
+    given = {
+        "engine": "reference",
+        "seed": seed_of_today(),
+        **{name: value for name, value in given.items() if value is not None},
+    }
     plan = Plan(**given, start_timeout=start_timeout, close_timeout=close_timeout, smoke=True)  # type: ignore[arg-type]
     options = Options(
         Files(out),

@@ -11,6 +11,7 @@ import numpy as np
 
 from verispec.engines import Unsupported, UnsupportedCall
 from verispec.errors import describe_exception
+from verispec.judge._traceback import engine_traceback
 
 Answer = TypeVar("Answer")
 
@@ -44,6 +45,7 @@ class Kind(StrEnum):
     RELATION = "relation broken"
     LAW = "law"
     BINDING = "binding"
+    RESOURCE = "resources kept"
 
 
 EXPLANATION: dict[Kind, str] = {
@@ -59,6 +61,7 @@ EXPLANATION: dict[Kind, str] = {
     Kind.RELATION: "two calls that must give the same result do not",
     Kind.LAW: "observed frequencies contradict the exact distribution",
     Kind.BINDING: "a caller cannot bind to the implementation",
+    Kind.RESOURCE: "memory or threads grow with the number of calls",
 }
 
 
@@ -134,7 +137,9 @@ def call_engine(call: Callable[[], Answer]) -> Answer:
         text = describe_exception(error)
         if type(error).__name__ == "CompilationError":  # drop the kernel's source, which Triton prints before the error
             text = f"CompilationError: {text.rpartition(chr(10))[2]}"
-        verdict = lost_device(error) or Mismatch(Failure(Kind.RAISED, text))
+        verdict = lost_device(error) or Mismatch(
+            Failure(Kind.RAISED, text, details={"traceback": engine_traceback(error)})
+        )
         raise verdict from error
 
 
