@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from judging import OP, SUITE, THE_ONE, 
+from judging import OP, SUITE, THE_ONE, importable, verdict_on
 from referencing import Registry, Resource
 
 from verispec import exits

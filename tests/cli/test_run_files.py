@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judging import OP, ZOO, 
+from judging import OP, ZOO, importable, in_process, verdict_on
 from run_files import write
 
 from verispec import exits
