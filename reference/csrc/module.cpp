@@ -27,6 +27,10 @@ NB_MODULE(_csrc, m) {
   verispec::bind_rejection_random_sample(m);
   verispec::bind_residual_resample(m);
   verispec::bind_rms_norm(m);
+  verispec::bind_rows(m);
   verispec::bind_sample_recovered_tokens(m);
   verispec::bind_synthetic_rejection(m);
+  verispec::bind_verify_draft_logits(m);
+  verispec::bind_verify_greedy(m);
+  verispec::bind_verify_one_hot(m);
 }

@@ -27,7 +27,11 @@ void bind_rejection_greedy_sample(nanobind::module_& m);
 void bind_rejection_random_sample(nanobind::module_& m);
 void bind_residual_resample(nanobind::module_& m);
 void bind_rms_norm(nanobind::module_& m);
+void bind_rows(nanobind::module_& m);
 void bind_sample_recovered_tokens(nanobind::module_& m);
 void bind_synthetic_rejection(nanobind::module_& m);
+void bind_verify_draft_logits(nanobind::module_& m);
+void bind_verify_greedy(nanobind::module_& m);
+void bind_verify_one_hot(nanobind::module_& m);
 
 }  // namespace verispec

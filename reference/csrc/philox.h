@@ -11,7 +11,7 @@ namespace verispec {
 
 using Words = std::array<uint32_t, 4>;
 
-enum class Draw : uint32_t { target = 0, draft = 1, accept = 2 };
+enum class Draw : uint32_t { target = 0, draft = 1, accept = 2, inverse = 3 };
 
 inline Words philox4x32(Words c, uint32_t k0, uint32_t k1) {
   for (int round = 0; round < 10; ++round) {

@@ -17,13 +17,14 @@ FOLDERS = {
 WANTED = {
     "flat": ("contract", "oracle", "csrc", "triton", "suite"),
     "request_state": ("contract", "oracle", "csrc", "triton"),
+    "fused": ("contract", "oracle", "csrc", "triton", "suite"),
     "shared": ("contract", "oracle"),
 }
-"""What an op of each family has in a file of its name. The shared ops are plain functions or parts of
-other kernels; contracts of other families speak of whole samplers and engines, which have no stem."""
+"""Files that an op of each family has under its name. The shared ops are plain functions or parts of
+other kernels; contracts of other families describe end-to-end samplers and engines, which have no stem."""
 
 MODEL_KERNELS = ("decoder_layer", "linear", "paged_attention", "rms_norm")
-"""Kernels of the CPU runner's models: they are no ops of speculative decoding, and no engine is judged by them."""
+"""Kernels of the CPU runner's models: they are not ops of speculative decoding, and no suite tests them."""
 
 
 def present(column: str, op: str) -> bool:
@@ -40,7 +41,7 @@ def test_no_cell_is_missing() -> None:
 
 def test_no_file_is_left_over() -> None:
     """A kernel, an oracle or a header of no op would be found by nobody."""
-    helpers = {"module", "__init__", *MODEL_KERNELS}
+    helpers = {"module", "rows", "__init__", *MODEL_KERNELS}
     stems = {
         (column, path.stem)
         for column in ("oracle", "csrc", "triton")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from verispec import exits
 from verispec.engines import Description, Unsupported, registry
 from verispec.engines.registry import BUILT_IN, resolve
 from verispec.errors import VerispecError
@@ -54,8 +55,9 @@ NOT_AN_ENGINE = 7
 def code_of(name: str, device: str | None = None) -> str:
     with pytest.raises(VerispecError) as error:
         resolve(name, device)
-    assert error.value.exit_code == 2
-    return error.value.diagnostic.code
+    code = error.value.diagnostic.code
+    assert error.value.exit_code == (exits.CANNOT_TELL if code == "V-ENG-PROTOCOL" else exits.USAGE)
+    return code
 
 
 @pytest.fixture(autouse=True)

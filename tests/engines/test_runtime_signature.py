@@ -1,4 +1,4 @@
-"""The live signature cases over callables whose parameters are the very same, renamed, swapped or missing."""
+"""The runtime signature cases on callables whose parameters are the same, renamed, swapped or missing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
-from verispec.engines.adapters.vllm.launch import CallShape
-from verispec.engines.protocol.runtime_signature import RuntimeSignature, forwarded, kernels_part
+from verispec.engines import CallShape
+from verispec.engines.adapters.vllm.launch import (
+    forwarded,
+    kernels_part,
+)
+from verispec.engines.protocol.runtime_signature import RuntimeSignature
 from verispec.judge import Mismatch
 from verispec.suites.signatures import test_runtime_signature as suite
 

@@ -1,4 +1,4 @@
-"""Engine vllm over a toy: ops are reached through what callers hold, and refusals are told from crashes."""
+"""Engine vllm over a toy: ops are reached through call sites, and unsupported calls are distinguished from crashes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 import torch
 import toy_vllm
 
-from verispec.engines import Unsupported, UnsupportedCall
+from verispec.engines import CallShape, Unsupported, UnsupportedCall
 from verispec.engines.adapters.vllm.installed import fallbacks
-from verispec.engines.adapters.vllm.launch import CallShape
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 import toy_source
 
-from verispec.engines import Unsupported, UnsupportedCall
-from verispec.engines.adapters.vllm.launch import CallShape
+from verispec.engines import CallShape, Unsupported, UnsupportedCall
 from verispec.engines.adapters.vllm.source import fallback_wiring
 from verispec.engines.adapters.vllm.source.compile import schemas
 from verispec.engines.adapters.vllm.source.extract import CannotExtract

@@ -1,6 +1,6 @@
-"""The zoo: engines that are the control with one fault each, all of them in expand_batch_to_tokens.
+"""Fault-injected engines: the baseline with one fault each, all of them in expand_batch_to_tokens.
 
-What each does wrong is its docstring; `test_zoo.py` says what the verdict on it must be.
+Each docstring states the fault; `test_zoo.py` states the required failures.
 """
 
 from __future__ import annotations
@@ -144,6 +144,20 @@ class AnotherKeyword(Broken):
             raise AssertionError("nobody can call this by keyword")
 
         return expand if name == OP else super().op(name)
+
+
+class DescribesInADict(Broken):
+    """Answers a dict where a Description is due."""
+
+    def describe(self) -> Any:
+        return {"name": "mine", "version": "1", "platform": "cpu"}
+
+
+class HasNoOpAtAll(Broken):
+    """Answers None instead of Unsupported for an op that it lacks."""
+
+    def op(self, name: str) -> Any:
+        return None if name == OP else super().op(name)
 
 
 class LacksTheOp(Broken):

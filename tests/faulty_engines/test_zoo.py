@@ -1,4 +1,4 @@
-"""Each broken engine gets exactly the verdict that its fault deserves, and the control none."""
+"""Each fault-injected engine gets exactly the failures of its fault, and the baseline none."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ def crash(message: str, kind: str = "crash") -> Fault:
 
 FAULTS = {
     "LosesWrites": Fault("EXP-2", "unwritten", where="dtype=float32, int32, bool"),
-    "WritesBeyond": Fault("EXP-1", "outside", message="beside output_ptr"),
+    "WritesBeyond": Fault("EXP-1", "outside", message="outside output_ptr"),
     "ChangesInput": Fault("EXP-3", "input changed", message="input_ptr"),
-    "AnotherKeyword": Fault("EXP-1", "raised", message="unexpected keyword argument 'cu_num_tokens_ptr'"),
     "Nondeterministic": Fault("EXP-1", "value"),
     "Narrows": Fault("EXP-4", "value", message="is 16777216, expected 16777217", where="dtype=int32, int64"),
     "OffByOne": Fault("EXP-1", "value"),
@@ -151,3 +150,22 @@ def test_an_engine_that_cannot_start_is_one_error(name: str, cause: str, process
 
 def all_cases(verdict: RunSummary) -> set[str]:
     return {record.id for record in verdict.run.records}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("AnotherKeyword", "rename cu_tokens to cu_num_tokens_ptr"),
+        ("DescribesInADict", "describe(): expected a verispec.engines.Description, got dict"),
+        ("HasNoOpAtAll", "expected a function or Unsupported(reason), got None"),
+    ],
+)
+def test_an_adapters_fault_is_no_failed_clause(name: str, words: str, tmp_path: Path) -> None:
+    """The run ends before its first case, with the code and what to write."""
+    with pytest.raises(VerispecError) as raised:
+        verdict_on(f"broken_engines:{name}", tmp_path / "run.jsonl")
+    said = raised.value.diagnostic
+    assert (said.code, raised.value.exit_code) == ("V-ENG-PROTOCOL", exits.CANNOT_TELL)
+    assert words in said.cause
+    assert "write" in said.hint
+    assert not (tmp_path / "run.jsonl").exists()

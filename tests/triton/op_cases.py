@@ -1,6 +1,6 @@
-"""Inputs for every op of the reference, by name and size, and the verdict on what a kernel made of them.
+"""Inputs for every op of the reference, by name and size, and the check of a kernel's outputs.
 
-The arguments are made by the modules of the families. `Case.narrow` names those that a kernel gets as
+The family modules make the arguments. `Case.narrow` names those that a kernel gets as
 bfloat16, whose values bfloat16 holds exactly.
 """
 
@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator
 
 import flat_cases
+import fused_cases
 import numpy as np
 import request_state_cases
 import shared_cases
@@ -20,13 +21,16 @@ from verispec.reference.oracle.apply_top_k_top_p import order, probabilities_bef
 
 __all__ = ["Array", "Case", "Size", "make", "ops", "small_cases", "to_bfloat16", "variants", "verdict"]
 
-FAMILIES = (request_state_cases, shared_cases, flat_cases)
+FAMILIES = (request_state_cases, shared_cases, flat_cases, fused_cases)
 """Their makers have registered themselves."""
 LOGSUMEXP = {"target_logsumexp", "draft_logsumexp", "log_prefix_ratio"}
 SEVERAL_PARTS = {
     "apply_top_k_top_p": {"both": 9001, "flat": 9001, "ties": 9001, "outliers": 9001, "unsampled": 20000},
     "sample_recovered_tokens": {"draft": 9001, "one_hot": 9001, "no_mass": 9001},
     "gather_draft_logits_and_target_argmax": {"draft": 9001, "ties": 9001},
+    "verify_greedy": {"greedy": 9001},
+    "verify_one_hot": {"one_hot": 9001, "limits": 9001},
+    "verify_draft_logits": {"draft": 9001, "limits": 9001},
 }
 """Vocabularies that are taken in parts, by variant: rows that have to be narrowed, winners that have to be settled."""
 

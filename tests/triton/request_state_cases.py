@@ -1,4 +1,4 @@
-"""Cases of the request-state family: verification from logits, and what follows from it."""
+"""Cases of slot-indexed batches: verification from logits, and resampling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from case_parts import POISON, Array, Size, draft_counts, maker, random_logits, 
 from verispec.reference import oracle
 
 
-def _request_state(rng: np.random.Generator, size: Size, variant: str) -> dict[str, Any]:
+def batch_arguments(rng: np.random.Generator, size: Size, variant: str) -> dict[str, Any]:
     """Arguments of a verification: a batch with padding, unequal drafts, greedy requests and placeholders."""
     counts = draft_counts(rng, size)
     requests, vocabulary = size.requests, size.vocabulary
@@ -83,18 +83,18 @@ _VERIFY = ("draft", "one_hot", "greedy", "placeholder", "nan", "masked", "narrow
 
 @maker(*_VERIFY)
 def probabilistic_rejection(rng: np.random.Generator, size: Size, variant: str) -> dict[str, Any]:
-    return _verification_outputs(size) | _request_state(rng, size, variant)
+    return _verification_outputs(size) | batch_arguments(rng, size, variant)
 
 
 @maker(*_VERIFY)
 def block_verification(rng: np.random.Generator, size: Size, variant: str) -> dict[str, Any]:
     ratio = {"log_prefix_ratio": np.full(size.requests, POISON, np.float32)}
-    return _verification_outputs(size) | ratio | _request_state(rng, size, variant)
+    return _verification_outputs(size) | ratio | batch_arguments(rng, size, variant)
 
 
 @maker(*_VERIFY, "block", "no_mass")
 def residual_resample(rng: np.random.Generator, size: Size, variant: str) -> dict[str, Any]:
-    inputs = _request_state(rng, size, variant)
+    inputs = batch_arguments(rng, size, variant)
     if variant == "no_mass":
         # The draft is the target, and its normaliser makes q the larger everywhere.
         for row in range(len(inputs["target_logits"])):
@@ -131,7 +131,7 @@ def _logsumexp(row: Array) -> float:
 
 @maker("draft", "one_hot", "greedy", "nan", "narrow_draft", "ties")
 def gather_draft_logits_and_target_argmax(rng: np.random.Generator, size: Size, variant: str) -> dict[str, Any]:
-    inputs = _request_state(rng, size, "greedy" if variant == "ties" else variant)
+    inputs = batch_arguments(rng, size, "greedy" if variant == "ties" else variant)
     # A large block is more than the lanes of a program hold at once.
     rows, block = len(inputs["target_logits"]), 300 if size.vocabulary < 5000 else 5000
     if variant == "ties":
@@ -157,7 +157,7 @@ def gather_draft_logits_and_target_argmax(rng: np.random.Generator, size: Size, 
 
 @maker("draft", "placeholder")
 def synthetic_rejection(rng: np.random.Generator, size: Size, variant: str) -> dict[str, Any]:
-    inputs = _request_state(rng, Size(size.vocabulary, size.requests, size.drafts), variant)
+    inputs = batch_arguments(rng, Size(size.vocabulary, size.requests, size.drafts), variant)
     rates = np.concatenate(([1.0], rng.random(max(size.drafts - 1, 0)) * 0.5 + 0.4)).astype(np.float32)
     names = ("draft_sampled", "cu_num_logits", "pos", "idx_mapping", "seed")
     return {

@@ -8,7 +8,7 @@ the terms.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -119,6 +119,15 @@ def random_requests(
         temperature=temperatures.astype(np.float32),
         seed=rng.integers(-(2**63), 2**63 - 1, states),
     )
+
+
+def select_requests(batch: RequestBatch, order: Sequence[int]) -> RequestBatch:
+    """Return a batch of the requests `order`, in that order; states keep their slots."""
+    rows = np.concatenate([np.arange(batch.row(b, 0), batch.row(b + 1, 0)) for b in order])
+    ends = np.cumsum([0, *(batch.drafts(b) + 1 for b in order)])
+    by_row = ("target_logits", "draft_sampled", "pos", "expanded_idx_mapping", "expanded_local_pos")
+    chosen = {name: getattr(batch, name)[rows].copy() for name in by_row}
+    return replace(batch, cu_num_logits=ends, idx_mapping=batch.idx_mapping[list(order)], **chosen)
 
 
 def normal(rng: np.random.Generator, *shape: int) -> Array:

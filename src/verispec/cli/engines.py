@@ -1,4 +1,4 @@
-"""``verispec engines``: what can be judged here."""
+"""``verispec engines``: what can be tested here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from verispec.engines import Engine, Unsupported
+from verispec.engines import Description, Engine, Unsupported
+from verispec.engines.protocol.check import check_subjects
 from verispec.engines.registry import BUILT_IN, names, resolve
 from verispec.reference import contracts
 
@@ -17,15 +18,15 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def engines(
-    name: Annotated[str, typer.Argument(help="Start this engine and say what it is and which ops it has.")] = "",
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's own choice when left out.")] = None,
+    name: Annotated[str, typer.Argument(help="Start this engine, check its protocol and list its ops.")] = "",
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the engine's own choice.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The list as JSON.")] = False,
 ) -> None:
-    """List the engines that can be judged here, or describe one of them."""
+    """List the engines that can be tested here, or start one, check it against the protocol and describe it."""
     if name:
         engine = resolve(name, device)
         try:
-            described = describe(engine)
+            described = describe(engine, check_subjects(engine, name, contracts.names()))
         finally:
             engine.close()
         print(json.dumps(described, indent=2) if as_json else "\n".join(_description(described)))
@@ -34,9 +35,8 @@ def engines(
     print(json.dumps({"engines": table}, indent=2) if as_json else "\n".join(_table(table)))
 
 
-def describe(engine: Engine) -> dict[str, Any]:
-    """What an engine says of itself, and for each op True or the reason why it has none."""
-    about = engine.describe()
+def describe(engine: Engine, about: Description) -> dict[str, Any]:
+    """Return the engine's description, and for each op True or the reason why it has none."""
     ops: dict[str, bool | str] = {}
     for op in filter(lambda name: contracts.load(name).params, contracts.names()):
         found = engine.op(op)
@@ -58,12 +58,12 @@ def _row(name: str) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    width = max(len(row["name"]) for row in rows)
-    lines = [f"{'engine':<{width}}  here"]
+    width = max(len(row["name"]) for row in [*rows, {"name": "module:attr[@SOURCE]"}])
+    lines = [f"{'engine':<{width}}  {'here':<24}  what it is"]
     for row in rows:
         here = f"no, {' and '.join(row['missing'])} missing" if row["missing"] else "yes"
         lines.append(f"{row['name']:<{width}}  {here:<24}  {row['summary']}")
-    lines.append(f"{'module:attr':<{width}}  {'':<24}  anything importable that answers the engine protocol")
+    lines.append(f"{'module:attr[@SOURCE]':<{width}}  {'':<24}  anything importable that answers the engine protocol")
     return lines
 
 

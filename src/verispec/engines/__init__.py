@@ -1,5 +1,7 @@
 """Engines: anything that answers the small `Engine` protocol, found by name.
 
+Everything that an engine of your own needs is importable from here; see docs/reference/engine-protocol.md.
+
     reference            the reference engine on the CPU (C++)
     reference:triton     its GPU kernels (CUDA, or Triton's interpreter)
     vllm                 the vLLM installed here
@@ -7,12 +9,67 @@
     vllm-cpu@SOURCE      its CPU fallbacks, their C++ file compiled alone
     transformers         generation oracle
     module:attr          anything importable that answers the protocol
+    module:attr@SOURCE   the same out of a folder, a git revision, an archive or a release
 
 Third parties register under the entry-point group ``verispec.engines``.
 """
 
 from __future__ import annotations
 
-from verispec.engines.protocol.engine import Description, Engine, OpFunction, Unsupported, UnsupportedCall
+from verispec.engines.protocol.engine import PLATFORMS, Description, Engine, OpFunction, Unsupported, UnsupportedCall
+from verispec.engines.protocol.generation import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Generator,
+    LoadKeywords,
+    LoadOptions,
+    OnEmit,
+    SpeculationMetrics,
+    SpeculativeStep,
+    TokenKind,
+    TokenLogprobs,
+)
+from verispec.engines.protocol.kernel_sites import KernelSites
+from verispec.engines.protocol.runtime_signature import CallShape, RuntimeSignature
+from verispec.engines.protocol.sampling import (
+    DraftedTokens,
+    DraftingSampler,
+    Draws,
+    SamplerBatch,
+    Trace,
+    TracingSampler,
+    WholeSampler,
+    replay,
+)
 
-__all__ = ["Description", "Engine", "OpFunction", "Unsupported", "UnsupportedCall"]
+__all__ = [
+    "PLATFORMS",
+    "CallShape",
+    "Description",
+    "DraftedTokens",
+    "DraftingSampler",
+    "Draws",
+    "Engine",
+    "FinishReason",
+    "GenerationRequest",
+    "GenerationResult",
+    "Generator",
+    "KernelSites",
+    "LoadKeywords",
+    "LoadOptions",
+    "OnEmit",
+    "OpFunction",
+    "RuntimeSignature",
+    "SamplerBatch",
+    "SpeculationMetrics",
+    "SpeculativeStep",
+    "TokenKind",
+    "TokenLogprobs",
+    "Trace",
+    "TracingSampler",
+    "Unsupported",
+    "UnsupportedCall",
+    "WholeSampler",
+    "replay",
+]

@@ -1,72 +1,113 @@
-"""Engine ``module:attr``: anything importable that answers the engine protocol, or a factory of such a thing."""
+"""Engine ``module:attr[@SOURCE]``: anything importable that answers the protocol, or a factory of such an object."""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import importlib
+import inspect
 import sys
+import traceback
 from pathlib import Path
 
-from verispec.engines import Engine
+from verispec import exits
+from verispec.engines.protocol.check import CODE, GUIDE, error, method_faults
+from verispec.engines.protocol.engine import Engine
 from verispec.errors import VerispecError
 
 
-def load(name: str) -> Engine:
-    """The engine behind ``module:attr``; `attr` may be dotted, and a class or function is called without arguments.
+def load(name: str, device: str | None = None) -> Engine:
+    """Return the engine at ``module:attr`` or ``module:attr@SOURCE``.
 
-    The current folder is importable, as it is for ``python -m``. Raises VerispecError V-ENG-MODULE
-    when the module cannot be imported, V-ENG-ATTR when it has no such attribute, and V-ENG-PROTOCOL
-    when what is there does not answer the protocol.
+    `attr` may be dotted. A class or function is called without arguments, or with `device` if it has a
+    parameter of that name. The current folder is importable, as it is for ``python -m``. With SOURCE (a folder,
+    folder#REV, an archive or ``name==version``) the module is imported from there.
+
+    Raises:
+        VerispecError: V-ENG-MODULE, the module cannot be imported; V-ENG-ATTR, it has no such attribute;
+            V-ENG-PROTOCOL, the object lacks methods of the protocol; V-ENG-ELSEWHERE, SOURCE has no such module.
     """
-    module_name, _, attr = name.partition(":")
+    plain, at, source = name.partition("@")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    if not at:
+        return as_engine(_find(plain, name), name, device)
+    from verispec.engines.checkout import imported_from, unpack
+
+    root = unpack(source)
     try:
-        found: object = importlib.import_module(module_name)
-    except ImportError as error:
-        raise VerispecError(
-            "V-ENG-MODULE",
-            f"cannot import the module {module_name!r}",
-            where=f"--engine {name}",
-            cause=str(error),
-            hint="an engine is 'module:attr' of something importable from here; run 'verispec engines' for the others",
-        ) from error
-    for part in attr.split("."):
-        if not hasattr(found, part):
-            raise VerispecError(
-                "V-ENG-ATTR",
-                f"{getattr(found, '__name__', module_name)} has no attribute {part!r}",
-                where=f"--engine {name}",
-                hint=f"names there: {', '.join(n for n in vars(found) if not n.startswith('_')) or 'none'}",
-            )
-        found = getattr(found, part)
-    engine = found if not isinstance(found, type) and isinstance(found, Engine) else _call(found, name)
-    missing = [part for part in _PARTS if not callable(getattr(engine, part, None))]
-    if missing:
-        raise VerispecError(
-            "V-ENG-PROTOCOL",
-            f"{type(engine).__name__} lacks {', '.join(missing)}",
-            where=f"--engine {name}",
-            hint="an engine answers describe, op, sampler, load, definitions and close; "
-            "a part may return verispec.engines.Unsupported(reason)",
-        )
+        with imported_from(root, name):
+            return as_engine(_find(plain, name), name, device)
+    except VerispecError as failure:
+        # A revision that cannot be imported says nothing about the engine, and the next one may be fine.
+        if failure.diagnostic.code in ("V-ENG-MODULE", "V-ENG-ATTR", CODE):
+            failure.exit_code = exits.CANNOT_TELL
+        raise
+
+
+def as_engine(found: object, name: str, device: str | None = None) -> Engine:
+    """Return `found` as an engine: itself if it is one, else what it makes.
+
+    Raises:
+        VerispecError: V-ENG-PROTOCOL, if it is neither.
+    """
+    engine = found
+    if isinstance(found, type) or not isinstance(found, Engine):
+        engine = _made(found, name, device)
+    if faults := list(method_faults(engine)):
+        raise error(faults, f"--engine {name}", type(engine).__name__)
     assert isinstance(engine, Engine)
     return engine
 
 
-_PARTS = ("describe", "op", "sampler", "load", "definitions", "close")
+def _find(plain: str, name: str) -> object:
+    module_name, _, attr = plain.partition(":")
+    try:
+        found: object = importlib.import_module(module_name)
+    except Exception as failure:
+        frames = traceback.extract_tb(failure.__traceback__)
+        own = [f for f in frames if "importlib" not in f.filename and f.filename != __file__]
+        place = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+        raise VerispecError(
+            "V-ENG-MODULE",
+            f"cannot import the module {module_name!r}",
+            where=f"--engine {name}",
+            cause=f"{type(failure).__name__}: {failure}{place}",
+            hint="an engine is 'module:attr' of something importable from here; run 'verispec engines' for the others",
+        ) from failure
+    for part in attr.split("."):
+        if not hasattr(found, part):
+            names = [n for n in vars(found) if not n.startswith("_")] if hasattr(found, "__dict__") else []
+            near = difflib.get_close_matches(part, names, n=3)
+            raise VerispecError(
+                "V-ENG-ATTR",
+                f"{getattr(found, '__name__', module_name)} has no attribute {part!r}",
+                where=f"--engine {name}",
+                hint=f"did you mean {', '.join(near)}?" if near else f"names there: {', '.join(names) or 'none'}",
+            )
+        found = getattr(found, part)
+    return found
 
 
-def _call(factory: object, name: str) -> object:
+def _made(factory: object, name: str, device: str | None) -> object:
+    """Return what a class or function makes; anything else is returned as it is."""
     if not callable(factory):
         return factory
-    try:
-        return factory()
-    except TypeError as error:
-        raise VerispecError(
-            "V-ENG-PROTOCOL",
-            f"{name} cannot be made into an engine: calling it without arguments failed",
-            where=f"--engine {name}",
-            cause=str(error),
-            hint="name an engine object, or a class or function that takes no arguments",
-        ) from error
+    options: dict[str, str | None] = {}
+    with contextlib.suppress(TypeError, ValueError):
+        signature = inspect.signature(factory)
+        options = {"device": device} if "device" in signature.parameters else {}
+        try:
+            signature.bind(**options)
+        except TypeError as failure:
+            raise VerispecError(
+                CODE,
+                f"{name} cannot be made into an engine: it takes arguments",
+                where=f"--engine {name}",
+                cause=f"{getattr(factory, '__name__', name)}{signature}: {failure}",
+                hint="name an engine object, or a class or function that takes no arguments (or only `device`); "
+                f"see {GUIDE}",
+                exit_code=exits.CANNOT_TELL,
+            ) from failure
+    return factory(**options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -52,9 +53,14 @@ BUILT_IN: dict[str, BuiltIn] = {
 
 
 def resolve(name: str, device: str | None = None) -> Engine:
-    """The engine called `name`; `device` is "cpu", "cuda" or None for the engine's own choice.
+    """Return the engine called `name`.
 
-    Raises VerispecError: V-ENG-UNKNOWN, V-ENG-DEVICE, and what the engine's own module raises.
+    Args:
+        name: a name of `names()` with its SOURCE filled in, ``module:attr`` or ``module:attr@SOURCE``.
+        device: "cpu", "cuda" or None for the engine's own choice.
+
+    Raises:
+        VerispecError: V-ENG-UNKNOWN, V-ENG-DEVICE, V-ENG-PROTOCOL, and what the engine's own module raises.
     """
     if device == "cuda":
         require_cuda()
@@ -67,23 +73,29 @@ def resolve(name: str, device: str | None = None) -> Engine:
         return _make(BUILT_IN[f"{kind}@SOURCE[#REV]"], source, device=device)
     if name in BUILT_IN:
         return _make(BUILT_IN[name], device=device)
-    for entry in entry_points(group=GROUP, name=name):
-        engine: Engine = entry.load()()
-        return engine
-    if ":" in name:
+    path = next((entry.value for entry in entry_points(group=GROUP, name=kind)), kind)
+    if ":" in path and path not in BUILT_IN and not (at and not source):
         from verispec.engines import import_path
 
-        return import_path.load(name)
-    raise VerispecError(
+        return import_path.load(f"{path}{at}{source}", device)
+    raise unknown(name)
+
+
+def unknown(name: str) -> VerispecError:
+    """Return the error for an engine that nobody has, with the nearest names."""
+    near = difflib.get_close_matches(name.partition("@")[0], [n.partition("@")[0] for n in names()], n=3)
+    known = [n for n in names() if n.partition("@")[0] in near]
+    meant = f"did you mean {' or '.join(known)}? " if known else ""
+    return VerispecError(
         "V-ENG-UNKNOWN",
         f"there is no engine {name!r}",
         where="--engine",
-        hint=f"engines are {', '.join(names())}, or module:attr",
+        hint=f"{meant}engines are {', '.join(names())}, or module:attr[@SOURCE]; see verispec engines",
     )
 
 
 def names() -> list[str]:
-    """The names of all engines, third parties' included; an installed name says nothing of whether it works here."""
+    """Return the names of all engines, third parties' included; a listed engine need not work here."""
     return [*BUILT_IN, *sorted(entry.name for entry in entry_points(group=GROUP))]
 
 

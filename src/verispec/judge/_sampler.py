@@ -1,24 +1,107 @@
-"""An end-to-end sampler under test."""
+"""An end-to-end sampler under test: exceptions become failures of the case, and results are checked for their type."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from verispec.judge._failure import call_engine
+from verispec.engines.protocol.check import require_drafted, require_method, require_tokens, require_trace
+from verispec.judge._failure import Failure, Kind, Mismatch, call_engine
+from verispec.judge._memory import bits
 
 if TYPE_CHECKING:
-    from verispec.engines.protocol.sampling import SamplerBatch, Trace, WholeSampler
+    import torch
+
+    from verispec.engines import DraftedTokens, SamplerBatch, Trace, WholeSampler
+
+Answer = TypeVar("Answer")
 
 
 class SamplerUnderTest:
-    """A `WholeSampler` that turns every exception of the engine, except `UnsupportedCall`, into a `Mismatch`."""
+    """Calls an engine's sampler as `verispec.engines.WholeSampler`.
+
+    Anything that the sampler raises, except `UnsupportedCall`, is a `Mismatch`. A return value of another type is a
+    `ProtocolError`, which accuses the adapter and no clause. An optional method that is missing is an
+    `UnsupportedCall` that names the clauses and what to write.
+
+    The engine gets a copy of the batch, which is compared after the call. So an expectation that is computed from the
+    caller's batch is about what was asked, and a sampler that writes to its inputs fails whatever it emits.
+    """
 
     def __init__(self, sampler: WholeSampler) -> None:
         self._sampler = sampler
+        self.last: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        """Inputs and outputs of the last call by name, for reports."""
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
-        return call_engine(lambda: self._sampler(batch))
+        """Return the emitted tokens of `batch`."""
+        self.last = (batch.named(), {})
+        tokens = require_tokens(_watched(batch, self._sampler), batch)
+        self.last = (batch.named(), {"tokens": tokens})
+        return tokens
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        """Return the tokens of `batch` and the random numbers that produced them."""
-        return call_engine(lambda: self._sampler.trace(batch))
+        """Return the emitted tokens and the random samples that decided them."""
+        method = require_method(
+            self._sampler, "trace", "WS-9 (tokens follow from the random samples)", "trace(self, batch) -> Trace"
+        )
+        self.last = (batch.named(), {})
+        trace = require_trace(_watched(batch, method), batch)
+        draws = {b: drawn for b, drawn in enumerate(trace.draws) if drawn is not None}
+        samples = {
+            f"{field}[{b}]": getattr(drawn, field) for b, drawn in draws.items() for field in ("uniform", "noise")
+        }
+        self.last = (batch.named() | samples, {"tokens": trace.tokens})
+        return trace
+
+    def draft_and_verify(self, batch: SamplerBatch, draft_logits: torch.Tensor) -> DraftedTokens:
+        """Return the draft tokens that the engine drew and the tokens that it emitted."""
+        method = require_method(
+            self._sampler,
+            "draft_and_verify",
+            "the engine's own drafter beside its verifier",
+            "draft_and_verify(self, batch, draft_logits) -> DraftedTokens",
+        )
+        inputs = batch.named() | {"draft_logits": draft_logits}
+        self.last = (inputs, {})
+        drafted = require_drafted(_watched(batch, lambda given: method(given, draft_logits.clone())), batch)
+        self.last = (inputs, {"draft_token_ids": drafted.draft_token_ids, "tokens": drafted.tokens})
+        return drafted
+
+
+def _watched(batch: SamplerBatch, call: Callable[[SamplerBatch], Answer]) -> Answer:
+    """Call the engine with a copy of `batch`; raise `Mismatch` if it raises or changes the copy."""
+    given = _copied(batch)
+    answer = call_engine(lambda: call(given))
+    changed = [f.name for f in fields(batch) if not _equal(getattr(batch, f.name), getattr(given, f.name))]
+    if changed:
+        names = ", ".join(changed)
+        raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the sampler changed its input {names}", names))
+    return answer
+
+
+def _copied(batch: SamplerBatch) -> SamplerBatch:
+    """Return a copy of the batch with the strides that the caller chose."""
+    import torch
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.clone(memory_format=torch.preserve_format)
+        if isinstance(value, (list, tuple)):
+            return [list(v) if isinstance(v, (list, tuple)) else v for v in value]
+        return value
+
+    return replace(batch, **{f.name: copied(getattr(batch, f.name)) for f in fields(batch)})
+
+
+def _equal(before: object, after: object) -> bool:
+    """Compare bit for bit, so that NaN equals NaN."""
+    import torch
+
+    if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
+        same_form = before.shape == after.shape and before.dtype == after.dtype
+        return same_form and bool((bits(before) == bits(after)).all())
+    if isinstance(before, (list, tuple)) and isinstance(after, (list, tuple)):
+        return len(before) == len(after) and all(map(_equal, before, after))
+    return before == after

@@ -1,1 +1,1 @@
-"""What an engine answers: `engine` the whole, `sampling` its samplers, `generation` its generators."""
+"""What an engine answers: `engine` the whole, `sampling` samplers, `generation` generators; `check` tests it."""

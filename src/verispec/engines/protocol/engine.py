@@ -1,28 +1,49 @@
-"""The protocol that every engine answers, and what it may answer with."""
+"""The protocol that every engine answers.
+
+An engine is any object with the six methods of `Engine`; nothing has to be subclassed. A part that the
+engine lacks answers `Unsupported(reason)`. `verispec.engines.protocol.check` tests an engine against this
+protocol before the first case runs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, Unpack, runtime_checkable
 
-OpFunction = Callable[..., Any]
-"""Called with the contract's parameters by keyword, torch tensors on the engine's device; writes outputs in place."""
+from verispec.engines.protocol.generation import Generator, LoadKeywords
+from verispec.engines.protocol.runtime_signature import RuntimeSignature
+from verispec.engines.protocol.sampling import WholeSampler
+
+OpFunction = Callable[..., object]
+"""An op. It is called with all parameters of its contract by keyword, in any order.
+
+Tensors are torch tensors on the engine's device, and outputs are written in place. Only an op whose contract
+has `returns` returns something. `verispec explain OP` lists the parameters with shapes and dtypes.
+"""
+
+PLATFORMS = ("cpu", "cuda")
+"""Platforms and devices that a `Description` may name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """An engine's answer to something that it cannot do; never judged as a pass."""
+    """Says that the engine lacks a part. Its cases are `unsupported`, which is never a pass.
+
+    Args:
+        reason: why, in one sentence for the report.
+        issue: link to the issue that tracks it; may be empty.
+    """
 
     reason: str
     issue: str = ""
 
 
 class UnsupportedCall(Exception):
-    """Raised by an op or a sampler for one call that the engine declares it cannot do, before anything was written.
+    """Raised by an op, a sampler or a generator that rejects one call before it has written anything.
 
-    A clear refusal is a gap and judged `unsupported`; any other exception is a crash.
+    The case is then `unsupported`. Any other exception is a failure of the case.
     """
 
     def __init__(self, reason: str) -> None:
@@ -32,10 +53,15 @@ class UnsupportedCall(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What an engine says of itself; `details` goes into the run file and the report's header.
+    """Identifies an engine in results files and reports.
 
-    `platform` is what the implementation is for in production, "cpu" or "cuda"; `device` is where it
-    runs now. Triton kernels in the interpreter are for "cuda" and run on "cpu".
+    Args:
+        name: short name of the engine.
+        version: its version, as its users know it.
+        platform: what the implementation is for in production, one of `PLATFORMS`.
+        device: where it runs now, one of `PLATFORMS`; tensors of every op are on it. Triton kernels in the
+            interpreter are for "cuda" and run on "cpu".
+        details: more facts for the report's header, such as the commit or the CPU capability.
     """
 
     name: str
@@ -47,28 +73,44 @@ class Description:
 
 @runtime_checkable
 class Engine(Protocol):
-    """What an engine answers. Any part may be `Unsupported`."""
+    """What every engine answers; each part may be `Unsupported`."""
 
-    def describe(self) -> Description: ...
-
-    def op(self, name: str) -> OpFunction | Unsupported:
-        """The kernel that the engine's own callers reach for the op `name`."""
+    def describe(self) -> Description:
+        """Return the engine's identity, the same in every call."""
         ...
 
-    def sampler(self, family: str = "flat") -> Any | Unsupported:
-        """The whole sampler: logits and drafts in, tokens out (`verispec.engines.protocol.sampling`).
+    def op(self, name: str) -> OpFunction | Unsupported:
+        """Return the function that the engine's own callers reach for the op `name`.
 
-        `family` is that of the ops that it is made of: "flat", from probabilities and generators, or "request_state",
-        from logits and random numbers counted by seed and position.
+        It is asked for every op of the contracts, so answer `Unsupported` for a name that you do not know.
         """
         ...
 
-    def load(self, target: Path, **options: Any) -> Any | Unsupported:
-        """A generator over the checkpoint folder `target` (`verispec.engines.protocol.generation`)."""
+    def sampler(self, family: str = "flat") -> WholeSampler | Unsupported:
+        """Return the whole sampler: logits and draft tokens in, emitted tokens out.
+
+        Args:
+            family: "flat", which draws from a generator per request, or "request_state", which draws from a
+                counter-based RNG by seed and position.
+        """
         ...
 
-    def definitions(self) -> Mapping[str, Any] | Unsupported:
-        """Return live callables by op name, for the signature suite."""
+    def load(self, target: Path, **options: Unpack[LoadKeywords]) -> Generator | Unsupported:
+        """Return a generator over the checkpoint folder `target`.
+
+        Args:
+            target: a Hugging Face checkpoint folder with safetensors weights.
+            options: fields of `verispec.engines.LoadOptions`; `LoadOptions(**options)` validates them.
+        """
         ...
 
-    def close(self) -> None: ...
+    def definitions(self) -> Mapping[str, RuntimeSignature | OpFunction] | Unsupported:
+        """Return the callables of the running engine by op name, for the signature suite.
+
+        A plain function is taken to be called with its own parameters; `RuntimeSignature` says more.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what the engine holds. It is called once, after the last case."""
+        ...

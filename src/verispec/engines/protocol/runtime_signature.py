@@ -1,47 +1,40 @@
-"""What an engine says of one op for the signature suite: who calls it, with what, and what runs."""
+"""What a running engine reports about one op to the signature suite."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from verispec.engines.adapters.vllm.launch import CallShape
-from verispec.static.linking.binding import LAUNCH_OPTIONS
+
+@dataclass(frozen=True, slots=True)
+class CallShape:
+    """How a caller passes a kernel's arguments.
+
+    Args:
+        positional: how many by position.
+        keywords: the names of the others.
+    """
+
+    positional: int
+    keywords: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSignature:
-    """An op as it stands in a running engine.
+    """An op as it is bound in a running engine.
 
     Args:
         op: the contract's name.
-        where: dotted name of what callers hold.
-        parameters: the kernel's own parameters, in order: what a launch binds to.
-        implementation: the function that really runs (a fallback, or the kernel).
-        runs: what callers hold runs here: an override, or the kernel itself where there is Triton.
+        where: dotted name of the call site.
+        parameters: the kernel's own parameters, in order: a launch binds to these.
+        implementation: the function that runs (a fallback, or the kernel).
+        runs: whether the call site runs here: an override, or the kernel itself where there is Triton.
         shape: how the arguments arrive at the implementation.
     """
 
     op: str
     where: str
     parameters: tuple[str, ...]
-    implementation: Callable[..., Any]
+    implementation: Callable[..., object]
     runs: bool
     shape: CallShape
-
-
-def forwarded(parameters: Sequence[str], implementation: Callable[..., Any]) -> CallShape:
-    """How a dispatcher passes a kernel's arguments on: by name to the kernel's very names, else all by position.
-
-    Source: vllm 0.33.0 ``vllm.triton_utils.dispatcher.KernelOverride``.
-    """
-    if tuple(inspect.signature(implementation).parameters) == tuple(parameters):
-        return CallShape(0, tuple(parameters))
-    return CallShape(len(parameters), ())
-
-
-def kernels_part(shape: CallShape) -> CallShape:
-    """What of a launch reaches a Triton kernel: its launcher keeps the options, such as ``num_warps``."""
-    return CallShape(shape.positional, tuple(name for name in shape.keywords if name not in LAUNCH_OPTIONS))

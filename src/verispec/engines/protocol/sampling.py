@@ -1,8 +1,10 @@
-"""The whole-sampler protocol: logits and drafts of a mixed batch in, the tokens of each request out.
+"""The sampler protocol: logits and draft tokens of a mixed batch in, the emitted tokens of each request out.
 
-A suite builds one `SamplerBatch` and every engine answers it, whatever its own metadata classes are
-called. Where an engine draws from seeded generators, `WholeSampler.trace` also says which random
-numbers it drew, so that a suite can judge its tokens exactly instead of by their law.
+A suite builds one `SamplerBatch`, and every engine answers it, whatever its own metadata classes are
+called. `WholeSampler` is what a sampler must do. Two optional methods let the suite test more:
+
+    trace              `TracingSampler`: report the random samples, so that tokens are checked exactly
+    draft_and_verify   `DraftingSampler`: draw the draft tokens too, so that shared noise shows
 """
 
 from __future__ import annotations
@@ -17,27 +19,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SamplerBatch:
-    """One step of B requests; request i has k_i = len(draft_token_ids[i]) drafts, N is their sum.
+    """One step of B requests; request i has k_i = len(draft_token_ids[i]) draft tokens, N is their sum.
 
-    Engines must not change the tensors; a sampler that works in place is given copies.
+    Tensors are on the CPU. Engines must not change them; a sampler that works in place copies first.
+
+    Raises:
+        ValueError: shapes or lengths do not fit each other.
     """
 
     logits: torch.Tensor
-    """[N + B, V]: for each request in turn its k_i draft rows, then its bonus row. Not yet tempered."""
+    """[N + B, V] float32, before temperature: for each request in turn its k_i draft rows, then its bonus row."""
     draft_token_ids: Sequence[Sequence[int]]
-    """Per request the drafted ids; empty for a request without drafts, -1 for a padded draft."""
+    """Draft tokens per request; empty for a request without draft tokens, -1 for a padding token."""
     temperature: torch.Tensor
     """[B] float32; 0 is greedy."""
     draft_probs: torch.Tensor | None = None
-    """[N, V] float32, the draft distribution that each draft was drawn from; None when drafts are certain (n-gram)."""
+    """[N, V] float32: the distribution that each draft token was drawn from. None when draft tokens are certain
+    (n-gram): q is then 1 at the draft token."""
     top_k: torch.Tensor | None = None
-    """[B] int32; V switches it off for a request."""
+    """[B] int32; V disables it for a request."""
     top_p: torch.Tensor | None = None
-    """[B] float32; 1 switches it off for a request."""
+    """[B] float32; 1 disables it for a request."""
+    min_p: torch.Tensor | None = None
+    """[B] float32; 0 disables it for a request."""
     seeds: Sequence[int | None] | None = None
-    """Per request the seed of its generator; None is unseeded."""
+    """Seed per request; None is unseeded. The same seed must give the same tokens."""
     synthetic_rates: Sequence[float] | None = None
-    """Unconditional acceptance rate of each draft position; None is ordinary verification."""
+    """Unconditional acceptance rate per draft position; None is ordinary verification."""
 
     def __post_init__(self) -> None:
         rows, requests = self.logits.shape[0], len(self.draft_token_ids)
@@ -46,7 +54,13 @@ class SamplerBatch:
                 f"logits has {rows} rows; {requests} requests with {self.num_drafts} drafts need "
                 f"{self.num_drafts + requests} (the draft rows of a request, then its bonus row)"
             )
-        per_request = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p, "seeds": self.seeds}
+        per_request = {
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+            "min_p": self.min_p,
+            "seeds": self.seeds,
+        }
         for name, value in per_request.items():
             if value is not None and len(value) != requests:
                 raise ValueError(f"{name} has {len(value)} entries for {requests} requests")
@@ -55,62 +69,123 @@ class SamplerBatch:
                 f"draft_probs is {tuple(self.draft_probs.shape)}, want {(self.num_drafts, self.vocab_size)}"
             )
 
+    def named(self) -> dict[str, object]:
+        """Return the fields that are set, by name, for reports."""
+        values = {field: getattr(self, field) for field in self.__dataclass_fields__}
+        return {field: value for field, value in values.items() if value is not None}
+
     @property
     def counts(self) -> list[int]:
-        """The number of drafts of each request."""
+        """The number of draft tokens per request."""
         return [len(ids) for ids in self.draft_token_ids]
 
     @property
     def num_drafts(self) -> int:
+        """N, the number of draft tokens of all requests."""
         return sum(self.counts)
 
     @property
     def vocab_size(self) -> int:
+        """V, the size of the vocabulary."""
         return int(self.logits.shape[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """The random numbers that decided one seeded request.
+    """The random samples that decided one seeded request.
 
-    uniform: [k] float64, compared with p/q position by position.
-    noise: [V], exponential; the recovered token is the argmax of max(p - q, 0) / noise.
-    bonus: the bonus token that was sampled beforehand from the bonus row; -1 where the engine does not tell.
+    Args:
+        uniform: [k] float64; draft token j is accepted while p/q >= uniform[j].
+        noise: [V] exponential; the recovered token is the argmax of max(p - q, 0) / noise.
+        bonus: the bonus token that was sampled beforehand from the bonus row; -1 if the engine does not report it.
+        bonus_noise: [V] exponential; the bonus token is the argmax of p / bonus_noise. None if not reported.
     """
 
     uniform: torch.Tensor
     noise: torch.Tensor
     bonus: int = -1
+    bonus_noise: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Tokens per request, and per request its draws, or None where they are unknown (unseeded, greedy, no drafts)."""
+    """Tokens per request, with the random samples that decided them.
+
+    Args:
+        tokens: as the sampler returns them.
+        draws: one entry per request; None if unknown (unseeded, greedy, or without draft tokens).
+    """
 
     tokens: list[list[int]]
     draws: list[Draws | None] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class DraftedTokens:
+    """What a sampler drafted and emitted in one step.
+
+    Args:
+        draft_token_ids: the draft tokens that the engine drew, k_i per request.
+        tokens: the emitted tokens per request, as the sampler returns them.
+    """
+
+    draft_token_ids: list[list[int]]
+    tokens: list[list[int]]
+
+
 class WholeSampler(Protocol):
-    """An engine's whole sampler. Raises `verispec.engines.UnsupportedCall` for what the engine declares missing."""
+    """An engine's whole sampler."""
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
-        """The tokens of each request: accepted drafts, then one recovered or bonus token; no placeholders."""
+        """Return the emitted tokens of each request, without padding.
+
+        These are the accepted draft tokens, then one recovered token (after a rejection) or one bonus token.
+
+        Raises:
+            UnsupportedCall: the engine lacks something that the batch asks for.
+        """
         ...
 
+
+class TracingSampler(WholeSampler, Protocol):
+    """A sampler that reports its random samples. Without `trace`, clause WS-9 is `unsupported`."""
+
     def trace(self, batch: SamplerBatch) -> Trace:
-        """As a call, with what is known of the random numbers."""
+        """Return the tokens of `batch` and the random samples that decided them."""
+        ...
+
+
+class DraftingSampler(WholeSampler, Protocol):
+    """A sampler that drafts too. Without `draft_and_verify`, the clauses of drafting_sampler are `unsupported`."""
+
+    def draft_and_verify(self, batch: SamplerBatch, draft_logits: torch.Tensor) -> DraftedTokens:
+        """Draw the draft tokens as the engine's drafter does, then verify them in the same step.
+
+        Each draft token of a sampled request is drawn from softmax(draft_logits / temperature); a greedy
+        request takes the argmax. Use the random state that production would: if drafter and verifier share a
+        generator, share it here too.
+
+        Args:
+            batch: the step. Its draft_token_ids only say how many to draw, and draft_probs is None.
+            draft_logits: [N, V] float32, before temperature; row j belongs to draft token j.
+        """
         ...
 
 
 def replay(
     generator: torch.Generator, drafts: int, vocab: int, bonus: int = -1, dtype: torch.dtype | None = None
 ) -> Draws:
-    """The draws of one request from the state of its generator at the start of verification.
+    """Return the random samples that vLLM's order of draws takes from `generator`, which advances; pass a clone.
 
-    The order is that of vllm.v1.sample.rejection_sampler (0.18.0 to 0.33.0): `drafts` uniforms in
-    float64, then `vocab` exponentials in `dtype` (float32 unless the engine runs with a float64 Gumbel).
-    The generator is advanced; pass a clone.
+    Args:
+        generator: the request's generator at the start of verification.
+        drafts: k, the number of draft tokens.
+        vocab: V.
+        bonus: passed on.
+        dtype: of the noise; float32 unless the engine runs with a float64 Gumbel.
+
+    Source: vllm.v1.sample.rejection_sampler, 0.18.0 to 0.33.0: `drafts` uniforms in float64, then `vocab`
+    exponentials.
     """
     import torch
 

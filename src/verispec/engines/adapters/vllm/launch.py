@@ -8,24 +8,17 @@ grid). Both are settled here, for installed engines and for kernels taken out of
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from verispec.engines import UnsupportedCall
+from verispec.engines import CallShape, UnsupportedCall
 from verispec.reference.contracts import Contract, Scalar
+from verispec.static.linking.binding import LAUNCH_OPTIONS
 
 _STRIDE = re.compile(r"(?P<tensor>\w+?)_stride_?(?P<dim>\d*)", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class CallShape:
-    """How a caller passes a kernel's arguments: so many by position, the rest by these names."""
-
-    positional: int
-    keywords: tuple[str, ...]
 
 
 UPPER_BOUNDS = frozenset({"MAX_NUM_TOKENS"})
@@ -117,6 +110,21 @@ def call_shape(source: str, kernel: str) -> CallShape | None:
         if len(keywords) == len(node.keywords) and not any(isinstance(a, ast.Starred) for a in node.args):
             return CallShape(len(node.args), keywords)
     return None
+
+
+def forwarded(parameters: Sequence[str], implementation: Callable[..., object]) -> CallShape:
+    """Return how a dispatcher forwards a kernel's arguments: by name to the same names, else all by position.
+
+    Source: vllm 0.33.0 ``vllm.triton_utils.dispatcher.KernelOverride``.
+    """
+    if tuple(inspect.signature(implementation).parameters) == tuple(parameters):
+        return CallShape(0, tuple(parameters))
+    return CallShape(len(parameters), ())
+
+
+def kernels_part(shape: CallShape) -> CallShape:
+    """Return what of a launch reaches a Triton kernel; its launcher keeps options such as ``num_warps``."""
+    return CallShape(shape.positional, tuple(name for name in shape.keywords if name not in LAUNCH_OPTIONS))
 
 
 def reject_unsupported_arguments(

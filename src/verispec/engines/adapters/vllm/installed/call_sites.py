@@ -17,10 +17,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from verispec.engines import UnsupportedCall
+from verispec.engines import CallShape, UnsupportedCall
 from verispec.engines.adapters.vllm.installed.fallbacks import import_if_there, package_modules
 from verispec.engines.adapters.vllm.launch import (
-    CallShape,
     Missing,
     call_shape,
     grid,

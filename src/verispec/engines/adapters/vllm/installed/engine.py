@@ -15,9 +15,13 @@ import torch
 
 from verispec.engines import Description, OpFunction, Unsupported
 from verispec.engines.adapters.vllm.installed import call_sites, fallbacks, sampling_ops
-from verispec.engines.adapters.vllm.launch import positional
+from verispec.engines.adapters.vllm.launch import (
+    forwarded,
+    kernels_part,
+    positional,
+)
 from verispec.engines.adapters.vllm.refusals import guarded
-from verispec.engines.protocol.runtime_signature import RuntimeSignature, forwarded, kernels_part
+from verispec.engines.protocol.runtime_signature import RuntimeSignature
 from verispec.errors import VerispecError
 from verispec.reference import contracts
 from verispec.reference.contracts import Contract

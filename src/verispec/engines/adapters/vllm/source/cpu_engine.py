@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from verispec.engines import Description, OpFunction, Unsupported, UnsupportedCall
+from verispec.engines import CallShape, Description, OpFunction, Unsupported, UnsupportedCall
 from verispec.engines.adapters.vllm.launch import (
-    CallShape,
     Missing,
+    forwarded,
     map_parameters,
     positional,
     reject_unsupported_arguments,
@@ -22,7 +22,7 @@ from verispec.engines.adapters.vllm.source import fallback_wiring
 from verispec.engines.adapters.vllm.source.extract import CannotExtract
 from verispec.engines.adapters.vllm.source.kernels_only import KernelsOnly
 from verispec.engines.adapters.vllm.source.tree import Kernels
-from verispec.engines.protocol.runtime_signature import RuntimeSignature, forwarded
+from verispec.engines.protocol.runtime_signature import RuntimeSignature
 from verispec.reference import contracts
 from verispec.reference.contracts import Contract
 

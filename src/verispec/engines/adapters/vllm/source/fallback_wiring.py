@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from verispec.engines.adapters.vllm.launch import CallShape, call_shape
+from verispec.engines import CallShape
+from verispec.engines.adapters.vllm.launch import call_shape
 
 PLATFORM = "vllm/platforms/cpu.py"
 """Registers overrides by the kernel's dotted name, 0.31 and later."""

@@ -12,8 +12,10 @@ import triton
 from verispec.engines import Description, OpFunction, Unsupported, UnsupportedCall
 from verispec.engines.adapters.vllm.launch import (
     Missing,
+    forwarded,
     grid,
     has_grid,
+    kernels_part,
     map_parameters,
     positional,
     reject_unsupported_arguments,
@@ -25,7 +27,7 @@ from verispec.engines.adapters.vllm.source.fallback_wiring import caller_shape
 from verispec.engines.adapters.vllm.source.host_functions import WHOLE, HostFunction
 from verispec.engines.adapters.vllm.source.kernels_only import KernelsOnly
 from verispec.engines.adapters.vllm.source.tree import Kernels
-from verispec.engines.protocol.runtime_signature import RuntimeSignature, forwarded, kernels_part
+from verispec.engines.protocol.runtime_signature import RuntimeSignature
 from verispec.engines.triton_interpreter import limits
 from verispec.reference import contracts
 from verispec.reference.contracts import Contract

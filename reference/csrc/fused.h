@@ -1,0 +1,297 @@
+// What the fused kernels share: rows of raw logits, their masses in blocks, draws, and the walk over requests.
+//
+// A row is read once: each block of kBlock logits gives its maximum and its sum of exponentials while it is in the
+// first-level cache. Masses of blocks are combined in double, in the order of their ids, so that neither the number of
+// threads nor the instruction set changes a result. Scratch belongs to a thread and grows once.
+
+#pragma once
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "philox.h"
+#include "rows.h"
+#include "tensor.h"
+
+namespace verispec {
+
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+constexpr int64_t kSubBlocks = kBlock / kSubBlock;
+
+// The first `size` logits of one row of a tensor, in blocks.
+class RowView {
+ public:
+  RowView() = default;
+  // Row i of a matrix, or row (i, j) of a tensor of rank 3.
+  RowView(const Tensor& tensor, int64_t i, int64_t size)
+      : RowView(tensor.type, i * tensor.stride[0], tensor.stride[1], size, tensor.data) {}
+  RowView(const Tensor& tensor, int64_t i, int64_t j, int64_t size)
+      : RowView(tensor.type, i * tensor.stride[0] + j * tensor.stride[1], tensor.stride[2], size, tensor.data) {}
+
+  int64_t size() const { return size_; }
+  int64_t blocks() const { return (size_ + kBlock - 1) / kBlock; }
+  int64_t block_size(int64_t block) const { return std::min(kBlock, size_ - block * kBlock); }
+
+  float get(int64_t x) const {
+    const char* at = data_ + x * stride_ * width(type_);
+    if (type_ == Type::float32) return *reinterpret_cast<const float*>(at);
+    const uint16_t bits = *reinterpret_cast<const uint16_t*>(at);
+    return type_ == Type::bfloat16 ? widen_bfloat16(bits) : widen_float16(bits);
+  }
+
+  // The logits of a block: where they are, or widened into `buffer`.
+  const float* block(int64_t block, float* buffer) const {
+    const int64_t begin = block * kBlock, n = block_size(block);
+    if (stride_ == 1 && type_ == Type::float32) return reinterpret_cast<const float*>(data_) + begin;
+    if (stride_ == 1 && type_ == Type::bfloat16) {
+      rows().widen_bfloat16(reinterpret_cast<const uint16_t*>(data_) + begin, n, buffer);
+    } else {
+      for (int64_t x = 0; x < n; ++x) buffer[x] = get(begin + x);
+    }
+    return buffer;
+  }
+
+ private:
+  RowView(Type type, int64_t offset, int64_t stride, int64_t size, const char* data)
+      : type_(type), stride_(stride), size_(size), data_(data + offset * width(type)) {}
+
+  static int64_t width(Type type) { return type == Type::float32 ? 4 : 2; }
+
+  Type type_ = Type::float32;
+  int64_t stride_ = 1, size_ = 0;
+  const char* data_ = nullptr;
+};
+
+// What a pass over a row leaves of each block; threads fill different blocks.
+struct BlockStats {
+  std::vector<float> top, mass, sub;  // mass relative to the block's own top; sub: maxima of sub-blocks
+
+  void reserve(int64_t blocks) {
+    if (top.size() >= static_cast<size_t>(blocks)) return;
+    top.resize(blocks);
+    mass.resize(blocks);
+    sub.resize(blocks * kSubBlocks);
+  }
+
+  void scan(const RowView& row, int64_t begin, int64_t end, float scale, bool with_mass, bool with_sub) {
+    alignas(64) float buffer[kBlock];
+    const RowFunctions& functions = rows();
+    for (int64_t b = begin; b < end; ++b) {
+      const float* x = row.block(b, buffer);
+      const int64_t n = row.block_size(b);
+      top[b] = functions.maximum(x, n, with_sub ? &sub[b * kSubBlocks] : nullptr);
+      if (with_mass) mass[b] = top[b] == kNone ? 0.0f : functions.mass(x, n, top[b], scale);
+    }
+  }
+};
+
+// A row after its scan: its maximum, and its masses relative to it.
+class Row {
+ public:
+  // Combines the blocks; `with_mass` if the scan had it.
+  void combine(const RowView& view, const BlockStats& stats, float scale, bool with_mass) {
+    view_ = view;
+    stats_ = &stats;
+    scale_ = scale;
+    top_ = kNone;
+    for (int64_t b = 0; b < view.blocks(); ++b) top_ = std::max(top_, stats.top[b]);
+    total_ = 0;
+    if (!with_mass) return;
+    mass_.resize(std::max(mass_.size(), static_cast<size_t>(view.blocks())));
+    for (int64_t b = 0; b < view.blocks(); ++b) total_ += mass_[b] = stats.mass[b] * weight(stats.top[b]);
+  }
+
+  const RowView& view() const { return view_; }
+  const BlockStats& stats() const { return *stats_; }
+  float top() const { return top_; }
+  float scale() const { return scale_; }
+  double total() const { return total_; }
+
+  // Of one logit, relative to the row's top.
+  double weight(float logit) const {
+    if (logit == top_) return logit == kNone ? 0.0 : 1.0;
+    return logit > kNone ? std::exp2((static_cast<double>(logit) - top_) * scale_) : 0.0;
+  }
+
+  int64_t argmax() const {
+    if (top_ == kNone) return 0;
+    alignas(64) float buffer[kBlock];
+    int64_t b = 0, i = 0;
+    while (stats_->top[b] != top_) ++b;
+    const float* x = view_.block(b, buffer);
+    while (x[i] != top_) ++i;
+    return b * kBlock + i;
+  }
+
+  // Inverse CDF at u, without the token `excluded` (-1: none). `rest` is the mass that was drawn from; -1 where none.
+  int64_t draw(double u, int64_t excluded, double& rest) const {
+    alignas(64) float weights[kBlock];
+    const int64_t hole = excluded < 0 ? -1 : excluded / kBlock, blocks = view_.blocks();
+    double hole_mass = 0;
+    if (hole >= 0) {
+      const double factor = block_weights(hole, weights);
+      weights[excluded % kBlock] = 0;
+      for (int64_t i = 0; i < view_.block_size(hole); ++i) hole_mass += weights[i];
+      hole_mass *= factor;
+    }
+    rest = 0;
+    for (int64_t b = 0; b < blocks; ++b) rest += b == hole ? hole_mass : mass_[b];
+    if (!(rest > 0)) return -1;
+    const double target = u * rest;
+    double before = 0;
+    int64_t found = -1;
+    for (int64_t b = 0; b < blocks; ++b) {
+      const double mass = b == hole ? hole_mass : mass_[b];
+      if (mass > 0) found = b;
+      if (before + mass > target) break;
+      before += mass;
+    }
+    // By rounding the target may lie past the last block with mass: its last token is drawn then.
+    const double factor = block_weights(found, weights);
+    if (found == hole) weights[excluded % kBlock] = 0;
+    int64_t token = -1;
+    for (int64_t i = 0; i < view_.block_size(found); ++i) {
+      if (!(weights[i] > 0)) continue;
+      token = i;
+      before += weights[i] * factor;
+      if (before > target) break;
+    }
+    return found * kBlock + token;
+  }
+
+  // The weights of a block relative to its own top; returns the factor to the row's.
+  double block_weights(int64_t block, float* weights) const {
+    alignas(64) float buffer[kBlock];
+    const float top = stats_->top[block];
+    const int64_t n = view_.block_size(block);
+    if (top == kNone) {
+      std::fill(weights, weights + n, 0.0f);
+      return 0;
+    }
+    rows().weights(view_.block(block, buffer), n, top, scale_, weights);
+    return weight(top);
+  }
+
+ private:
+  RowView view_;
+  const BlockStats* stats_ = nullptr;
+  float scale_ = 0, top_ = kNone;
+  double total_ = 0;
+  std::vector<double> mass_;
+};
+
+inline float scale_of(double temperature) { return static_cast<float>(1.4426950408889634 / temperature); }
+
+// The numbers of one row: an acceptance test, and the trials of a draw by inverse CDF.
+class RowNumbers {
+ public:
+  RowNumbers(int64_t seed, int64_t pos, int64_t step) : seed_(seed), pos_(pos), step_(step) {}
+
+  double acceptance() const { return Numbers(seed_, pos_, step_, Draw::accept).uniform(); }
+
+  // The number of a trial's inverse CDF, and that of its acceptance test.
+  std::pair<double, double> trial(int64_t t) const {
+    const Words words = Numbers(seed_, pos_, step_, Draw::inverse).words(t);
+    const uint64_t bits = static_cast<uint64_t>(words[0]) << 20 | words[1] >> 12;
+    return {(static_cast<double>(bits) + 0.5) * 0x1p-52, Numbers::to_uniform(words[2])};
+  }
+
+ private:
+  int64_t seed_, pos_, step_;
+};
+
+// The rows of a batch, and where its results go.
+struct FusedBatch {
+  Integers sampled, num_sampled, num_rejected, next_token, next_row, draft_sampled, cu_num_logits, idx_mapping;
+  int64_t columns, vocabulary;
+
+  int64_t size() const { return idx_mapping.size(); }
+  int64_t first(int64_t b) const { return cu_num_logits.get(b); }
+  int64_t drafts(int64_t b) const { return cu_num_logits.get(b + 1) - first(b) - 1; }
+  // -1 for padding and for a request without rows.
+  int64_t state(int64_t b) const { return drafts(b) >= 0 ? idx_mapping.get(b) : -1; }
+  int64_t draft(int64_t b, int64_t step) const { return step < drafts(b) ? draft_sampled.get(first(b) + step + 1) : -1; }
+  int64_t blocks() const { return (vocabulary + kBlock - 1) / kBlock; }
+
+  void write(int64_t b, int64_t accepted, int64_t token) const {
+    for (int64_t i = 0; i < columns; ++i) sampled.set(b, i, i < accepted ? draft(b, i) : i == accepted ? token : -1);
+    num_sampled.set(b, accepted + 1);
+    num_rejected.set(b, drafts(b) - accepted);
+    next_token.set(b, token);
+    next_row.set(b, first(b) + accepted);
+  }
+};
+
+// A thread's share of the blocks of a row, and the wait for all others.
+struct Team {
+  int64_t rank = 0, size = 1;
+
+  std::pair<int64_t, int64_t> share(int64_t blocks) const { return {blocks * rank / size, blocks * (rank + 1) / size}; }
+  void wait() const {
+    if (size > 1) {
+#pragma omp barrier
+    }
+  }
+};
+
+struct Decision {
+  bool accepted;
+  int64_t token;
+};
+
+// Verifies every request of a batch by `rule`, which has
+//   State of(int64_t state)                       what a request's rows need of its state
+//   bool exists(int64_t state)
+//   Decision decide(request, state, step, scans, team)
+// Requests are shared out among threads; where there are fewer of them than threads, the blocks of each row are.
+template <class Rule>
+void verify(const FusedBatch& batch, const Rule& rule) {
+  using Scratch = typename Rule::Scratch;
+  static thread_local Scratch own;
+  const auto request = [&](int64_t b, Scratch& shared, Scratch& scratch, const Team& team) {
+    const int64_t state = batch.state(b);
+    if (!rule.exists(state)) return;
+    for (int64_t step = 0;; ++step) {
+      const Decision decision = rule.decide(b, state, step, shared, scratch, team);
+      if (decision.accepted) continue;
+      if (team.rank == 0) batch.write(b, step, decision.token);
+      return;
+    }
+  };
+#ifdef _OPENMP
+  const int64_t threads = omp_get_max_threads(), rows = batch.cu_num_logits.get(batch.size());
+  if (threads > 1 && rows * batch.vocabulary >= kParallelWork) {
+    if (batch.size() >= threads) {
+#pragma omp parallel
+      {
+        own.reserve(batch.blocks());
+#pragma omp for schedule(dynamic)
+        for (int64_t b = 0; b < batch.size(); ++b) request(b, own, own, {});
+      }
+      return;
+    }
+    own.reserve(batch.blocks());
+    Scratch& shared = own;
+#pragma omp parallel
+    {
+      const Team team{omp_get_thread_num(), omp_get_num_threads()};
+      own.reserve(batch.blocks());
+      for (int64_t b = 0; b < batch.size(); ++b) {
+        request(b, shared, own, team);
+        team.wait();
+      }
+    }
+    return;
+  }
+#endif
+  own.reserve(batch.blocks());
+  for (int64_t b = 0; b < batch.size(); ++b) request(b, own, own, {});
+}
+
+}  // namespace verispec

@@ -1,0 +1,111 @@
+// The versions of rows.inc, and which of them runs.
+
+#include "rows.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include <nanobind/stl/string_view.h>
+
+#include "ops.h"
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+
+namespace verispec {
+
+namespace nb = nanobind;
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kExp2[6] = {1.0000001192092896f,  0.6931469440460205f,   0.24022120237350464f,
+                             0.05550713092088699f, 0.009675541892647743f, 0.0013276472454890609f};
+
+// Tokens of positive infinity share the whole mass.
+float count_infinite(const float* x, int64_t n) {
+  float count = 0;
+  for (int64_t i = 0; i < n; ++i) count += x[i] == kInfinity;
+  return count;
+}
+
+#define VERISPEC_WIDTH 16
+namespace baseline {
+#include "rows.inc"
+constexpr RowFunctions kFunctions{"baseline", maximum, mass, weights, widen, select};
+}  // namespace baseline
+
+#if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,tune=haswell")
+#endif
+#define VERISPEC_WIDTH 32
+namespace avx2 {
+#include "rows.inc"
+constexpr RowFunctions kFunctions{"avx2", maximum, mass, weights, widen, select};
+}  // namespace avx2
+#if defined(__clang__)
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx2,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+#endif
+#define VERISPEC_WIDTH 64
+namespace avx512 {
+#include "rows.inc"
+constexpr RowFunctions kFunctions{"avx512", maximum, mass, weights, widen, select};
+}  // namespace avx512
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+
+// All versions that this processor runs, the widest first; the last entry is always the baseline.
+nb::list versions() {
+  nb::list names;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
+    names.append("avx512");
+  }
+  if (__builtin_cpu_supports("avx2")) names.append("avx2");
+#endif
+  names.append("baseline");
+  return names;
+}
+
+const RowFunctions* find(std::string_view name) {
+#if defined(__x86_64__)
+  if (name == avx512::kFunctions.name) return &avx512::kFunctions;
+  if (name == avx2::kFunctions.name) return &avx2::kFunctions;
+#endif
+  return &baseline::kFunctions;
+}
+
+const RowFunctions* chosen = &baseline::kFunctions;
+
+}  // namespace
+
+const RowFunctions& rows() { return *chosen; }
+
+void bind_rows(nb::module_& m) {
+  chosen = find(nb::cast<std::string_view>(versions()[0]));
+  m.def("instruction_sets", &versions);
+  // For tests and benchmarks; not safe while a kernel runs.
+  m.def("use_instruction_set", [](const std::string_view name) {
+    const char* before = chosen->name;
+    chosen = find(name);
+    return before;
+  });
+}
+
+}  // namespace verispec

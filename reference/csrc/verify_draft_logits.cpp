@@ -1,0 +1,136 @@
+// verify_draft_logits: from raw logits of target and draft to tokens. Clauses VDL-*.
+//
+// The residual norm(max(p - q, 0)) is drawn from by rejection: a candidate from p is kept with probability 1 - q/p. A
+// candidate costs one block of the row. A draft is rejected as often as a candidate is, so that a verified position
+// takes one candidate on average, whatever p and q are; only where many fail is the residual summed.
+
+#include "ops.h"
+#include "survivors.h"
+
+namespace verispec {
+namespace {
+
+constexpr int64_t kTrials = 64;
+
+struct Rule {
+  struct Scratch {
+    BlockStats target_stats[2], draft_stats[2];
+    TargetRow target;
+    Row draft;
+
+    void reserve(int64_t blocks) {
+      for (BlockStats& s : target_stats) s.reserve(blocks);
+      for (BlockStats& s : draft_stats) s.reserve(blocks);
+    }
+  };
+
+  const FusedBatch& batch;
+  const Tensor& target_logits;
+  const Tensor& draft_logits;
+  const Sampling& sampling;
+  const std::optional<Tensor>& draft_normaliser;
+
+  bool exists(int64_t state) const { return sampling.exists(state); }
+
+  Decision decide(int64_t b, int64_t state, int64_t step, Scratch& shared, Scratch& own, const Team& team) const {
+    const int64_t row = batch.first(b) + step, draft = batch.draft(b, step);
+    const RowView view(target_logits, row, batch.vocabulary);
+    const double temperature = sampling.temperature.get(state);
+    const bool is_greedy = temperature == 0.0;
+    const float scale = is_greedy ? 0.0f : scale_of(temperature);
+    const int64_t k = is_greedy ? 0 : sampling.k(state, batch.vocabulary);
+    const double p = is_greedy ? 1.0 : sampling.p(state);
+    const bool with_mass = !is_greedy && k == 0;
+    const bool is_draft = !is_greedy && draft >= 0 && draft < batch.vocabulary && step < draft_logits.shape[1];
+    const RowView draft_view = is_draft ? RowView(draft_logits, state, step, batch.vocabulary) : RowView();
+
+    BlockStats &stats = shared.target_stats[step % 2], &draft_stats = shared.draft_stats[step % 2];
+    const auto [begin, end] = team.share(view.blocks());
+    stats.scan(view, begin, end, scale, with_mass, TargetRow::has_limits(k, p));
+    if (is_draft && !draft_normaliser) draft_stats.scan(draft_view, begin, end, scale, true, false);
+    team.wait();
+
+    TargetRow& target = own.target;
+    target.row.combine(view, stats, scale, with_mass);
+    if (is_greedy) {
+      const int64_t best = target.row.argmax();
+      return {step < batch.drafts(b) && draft == best, best};
+    }
+    target.limit(k, p);
+    const RowNumbers numbers = sampling.numbers(state, row, step);
+    if (!is_draft || !(target.total() > 0)) {
+      double rest = 0;
+      return {false, std::max<int64_t>(target.draw(numbers.trial(0).first, -1, rest), 0)};
+    }
+    const double log_normaliser = log_sum(own.draft, draft_view, draft_stats, state, step, scale);
+    const auto q = [&](int64_t token) {
+      const double logit = draft_view.get(token);
+      return logit > kNone ? std::exp2(logit * scale - log_normaliser) : 0.0;
+    };
+    if (target.weight(draft) > numbers.acceptance() * q(draft) * target.total()) return {true, draft};
+    return {false, residual(target, q, numbers)};
+  }
+
+  // Logarithm to base 2 of the draft row's sum, as the drafter gave it or from the scan; infinite for a row without
+  // any probability, so that q is 0.
+  double log_sum(Row& draft, const RowView& view, const BlockStats& stats, int64_t state, int64_t step,
+                 float scale) const {
+    if (draft_normaliser) {
+      const float given = *draft_normaliser->at<float>(state, step);
+      return given > kNone ? given * 1.4426950408889634 : -static_cast<double>(kNone);
+    }
+    draft.combine(view, stats, scale, true);
+    if (!(draft.total() > 0)) return -static_cast<double>(kNone);
+    return static_cast<double>(draft.top()) * scale + std::log2(draft.total());
+  }
+
+  template <class Q>
+  static int64_t residual(const TargetRow& target, const Q& q, const RowNumbers& numbers) {
+    const double total = target.total();
+    double rest = 0;
+    for (int64_t t = 0; t < kTrials; ++t) {
+      const auto [u, v] = numbers.trial(t);
+      const int64_t candidate = target.draw(u, -1, rest);
+      const double p = target.weight(candidate) / total;
+      if (v * p < p - q(candidate)) return candidate;
+    }
+    const auto [u, v] = numbers.trial(kTrials);
+    double mass = 0;
+    target.each([&](int64_t token, double weight) {
+      mass += std::max(weight / total - q(token), 0.0);
+      return false;
+    });
+    if (!(mass > 0)) return target.draw(u, -1, rest);
+    double before = 0;
+    int64_t drawn = 0;
+    target.each([&](int64_t token, double weight) {
+      const double left = weight / total - q(token);
+      if (!(left > 0)) return false;
+      drawn = token;
+      return (before += left) > u * mass;
+    });
+    return drawn;
+  }
+};
+
+void verify_draft_logits(const Tensor& sampled, const Tensor& num_sampled, const Tensor& num_rejected,
+                         const Tensor& next_token, const Tensor& next_row, const Tensor& target_logits,
+                         const Tensor& draft_logits, const Tensor& draft_sampled, const Tensor& cu_num_logits,
+                         const Tensor& idx_mapping, const Tensor& pos, const Tensor& temperature, const Tensor& seed,
+                         const std::optional<Tensor>& top_k, const std::optional<Tensor>& top_p,
+                         const std::optional<Tensor>& draft_normaliser) {
+  const FusedBatch batch{Integers(sampled),       Integers(num_sampled),   Integers(num_rejected),
+                         Integers(next_token),    Integers(next_row),      Integers(draft_sampled),
+                         Integers(cu_num_logits), Integers(idx_mapping),   sampled.shape[1],
+                         std::min(target_logits.shape[1], draft_logits.shape[2])};
+  const Sampling sampling(pos, temperature, seed, top_k, top_p);
+  verify(batch, Rule{batch, target_logits, draft_logits, sampling, draft_normaliser});
+}
+
+}  // namespace
+
+void bind_verify_draft_logits(nb::module_& m) {
+  m.def("verify_draft_logits", &verify_draft_logits, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace verispec

@@ -1,0 +1,168 @@
+"""Unpack a revision, archive or release so that an engine can be imported from it; the work tree is not touched."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.machinery
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from verispec import exits
+from verispec.errors import VerispecError
+from verispec.static.sources import cache_dir
+
+
+def unpack(source: str) -> Path:
+    """Return a folder with all files of `source`: a folder, folder#REV, an archive or ``name==version``.
+
+    A folder is used as it is; anything else is unpacked into the cache once, under a name of its content.
+
+    Raises:
+        VerispecError: V-SRC-NOT-FOUND, V-SRC-UNREADABLE, V-GIT-*, V-IDX-*, V-CACHE-WRITE.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return path.resolve()
+    folder, hash_sign, revision = source.rpartition("#")
+    if hash_sign and Path(folder or ".").expanduser().is_dir():
+        return _revision(Path(folder or ".").expanduser(), revision)
+    if not path.is_file():
+        from verispec.static.sources.releases import fetch, parse_release
+
+        release = parse_release(source)
+        if release is None:
+            raise VerispecError(
+                "V-SRC-NOT-FOUND",
+                "no such folder, revision, archive or release",
+                where=source,
+                hint="after the @ give a folder, folder#REV, an sdist or wheel, or name==version",
+            )
+        path = fetch(release)
+    return _archive(path)
+
+
+def _revision(folder: Path, revision: str) -> Path:
+    from verispec.static.sources.git import Repository
+
+    repository = Repository(folder)
+    commit = repository.resolve(revision)
+    part = hashlib.sha256(repository.run("rev-parse", "--show-prefix").encode()).hexdigest()[:8]
+
+    def fill(target: Path) -> None:
+        packed = target.with_suffix(".tar")
+        try:
+            repository.run("archive", "--format=tar", "-o", str(packed), commit)
+            with tarfile.open(packed) as archive:
+                archive.extractall(target, filter="data")
+        finally:
+            packed.unlink(missing_ok=True)
+
+    return _once(f"{commit}-{part}", fill)
+
+
+def _archive(path: Path) -> Path:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+
+    def fill(target: Path) -> None:
+        try:
+            if zipfile.is_zipfile(path):
+                with zipfile.ZipFile(path) as archive:
+                    archive.extractall(target)
+            else:
+                with tarfile.open(path) as tar:
+                    tar.extractall(target, filter="data")
+        except (OSError, tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+            raise VerispecError(
+                "V-SRC-UNREADABLE", "the archive cannot be unpacked", where=str(path), cause=str(error)
+            ) from error
+
+    return _project_folder(_once(digest, fill))
+
+
+def _once(name: str, fill: Callable[[Path], None]) -> Path:
+    """Return the cache's folder `name`, made by `fill` if it is new; several processes may ask at once."""
+    parent = cache_dir() / "checkouts"
+    target = parent / name
+    if target.is_dir():
+        return target
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=parent, prefix=f".{name[:12]}-"))
+    except OSError as error:
+        raise VerispecError(
+            "V-CACHE-WRITE",
+            "the cache cannot be written",
+            where=str(parent),
+            cause=str(error),
+            hint="make that folder writable, or name another one in VERISPEC_CACHE_DIR",
+            exit_code=exits.CANNOT_TELL,
+        ) from error
+    try:
+        fill(temporary)
+        with contextlib.suppress(OSError):  # another process was faster
+            temporary.rename(target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def _project_folder(folder: Path) -> Path:
+    """Return the one folder that an sdist holds, or `folder` itself for a wheel."""
+    inside = list(folder.iterdir())
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() and not (inside[0] / "__init__.py").exists() else folder
+
+
+@contextlib.contextmanager
+def imported_from(root: Path, engine: str) -> Iterator[None]:
+    """Import from `root` (and ``root/src``) first, ahead of whatever is installed, editable installs included.
+
+    The search path stays: engines import as they run. On leaving, a module of `root` must have been imported.
+
+    Raises:
+        VerispecError: V-ENG-ELSEWHERE, if everything came from other places.
+    """
+    roots = [str(path) for path in (root / "src", root) if path.is_dir()]
+    sys.path[:0] = roots
+    os.environ["PYTHONPATH"] = os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH", "")])])
+    sys.meta_path.insert(0, _RootFinder(roots))
+    yield
+    if not any(_lies_in(module, root) for module in list(sys.modules.values())):
+        module_name = engine.partition(":")[0]
+        found = getattr(sys.modules.get(module_name), "__file__", None)
+        raise VerispecError(
+            "V-ENG-ELSEWHERE",
+            "no module of the engine was imported from this source",
+            where=f"--engine {engine}",
+            cause=f"{module_name} is {found}, and nothing below {root} was imported",
+            hint="the source must hold the engine's package at its top or below src; "
+            "an adapter outside of it must import that package at its top",
+            exit_code=exits.CANNOT_TELL,
+        )
+
+
+class _RootFinder(importlib.machinery.PathFinder):
+    """Finds top-level modules below some folders only; it stands ahead of the hooks of editable installs."""
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        self._roots = list(roots)
+
+    def find_spec(  # type: ignore[override]
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec of a top-level module or package with an ``__init__``; None for anything else."""
+        spec = None if path is not None else importlib.machinery.PathFinder.find_spec(fullname, self._roots)
+        return spec if spec is not None and spec.origin is not None else None
+
+
+def _lies_in(module: object, root: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and Path(file).resolve().is_relative_to(root.resolve())

@@ -1,0 +1,84 @@
+"""Helpers shared by the suites of the fused family.
+
+Tokens are compared one by one: the numbers are given, so that the rule leaves one result. Where rounding could decide
+otherwise, the oracle is asked again with every number moved by the tolerance of the contract, and a request's tokens
+are right if they are those of one of these results. Counts and the drafter's numbers must follow from the tokens.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from verispec.cases.request_state import Array, RequestBatch
+from verispec.judge import Compare, OpUnderTest, assert_same
+from verispec.reference import oracle
+from verispec.reference.oracle._fused import moved_numbers
+
+REACH = "the reference's samplers verify every batch this way"
+ACCEPT_SHIFT = 2.0**-16
+"""Relative: log p - log q of float32 logits up to 2^8 apart, at 2^-24 each."""
+DRAW_SHIFT = 2.0**-20
+"""Of the whole mass: what float32 weights and sums of blocks may move a boundary by."""
+
+
+def verify(op: OpUnderTest, requests: RequestBatch, **options: Any) -> dict[str, Array]:
+    """Call a fused op and compare it, whole; `options` with a parameter's name are arguments."""
+    names = {p.name for p in op.contract.params}
+    given = {name: options.pop(name) for name in list(options) if name in names}
+    shapes = {"sampled": (requests.requests, requests.columns)}
+    compare: dict[str, Compare] = {} if op.contract.name == "verify_greedy" else _by_rule(op.contract.name)
+    got = op.check_outputs(requests.arguments(op.contract, **given), shapes=shapes, compare=compare, **options)
+    _consistent(requests, got)
+    return got
+
+
+def _by_rule(name: str) -> dict[str, Compare]:
+    def of(output: str) -> Compare:
+        def wrong(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
+            different: Array = expected != got
+            if not different.any():
+                return different
+            for shifts in itertools.product((-1, 0, 1), repeat=2):
+                with moved_numbers(shifts[0] * ACCEPT_SHIFT, shifts[1] * DRAW_SHIFT):
+                    moved = oracle.load(name)(**inputs)[output]
+                different &= (moved != got) if got.ndim == 1 else (moved != got).any(axis=1)[:, None]
+            return different
+
+        return wrong
+
+    return {name: of(name) for name in ("sampled", "num_sampled", "num_rejected", "next_token", "next_row")}
+
+
+def _consistent(requests: RequestBatch, got: Mapping[str, Array]) -> None:
+    """Check that counts, next token and next row match the row of tokens."""
+    for b, state in enumerate(requests.idx_mapping):
+        if state < 0:
+            continue
+        count = int(got["num_sampled"][b])
+        row = got["sampled"][b].tolist()
+        told = [int(got[name][b]) for name in ("num_rejected", "next_token", "next_row")]
+        assert_same(
+            f"what request {b} tells its drafter",
+            [requests.drafts(b) + 1 - count, row[count - 1], requests.row(b, count - 1)],
+            told,
+        )
+        assert_same(f"the columns of request {b} after its tokens", [-1] * (len(row) - count), row[count:])
+
+
+def raw(requests: RequestBatch) -> RequestBatch:
+    """Undo the temperature that the slot-indexed family wants in the target's logits."""
+    for row, state in enumerate(requests.expanded_idx_mapping):
+        scale = float(requests.temperature[state]) if state >= 0 else 1.0
+        requests.target_logits[row] *= scale or 1.0
+    return requests
+
+
+def limits(requests: RequestBatch, k: Any = None, p: Any = None) -> dict[str, Any]:
+    """Top-k and top-p by state, the same for all or in turn where a list is given."""
+    states = len(requests.temperature)
+    given = {"top_k": k, "top_p": p}
+    return {name: np.resize(np.asarray(value), states) for name, value in given.items() if value is not None}

@@ -1,0 +1,262 @@
+"""verify_draft_logits: what every implementation must do (contract VDL)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from verispec.cases import case
+from verispec.cases.request_state import RequestBatch, select_requests
+from verispec.judge import OpUnderTest, assert_same
+from verispec.reference.oracle._request_state import clean, logsumexp
+from verispec.suites.sampler._fused import REACH, limits, raw, verify
+from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
+
+VOCABS = [1, 2, 127, 1024, 8193, 20_000]
+
+
+def drafted(
+    seed: int, counts: str, vocab: int = 37, *, temperature: float | None = 0.7, **options: Any
+) -> RequestBatch:
+    return raw(batch(seed, counts, "present", vocab, temperature=temperature, **options))
+
+
+def draft_row(requests: RequestBatch, row: int) -> Any:
+    """Return the draft's logits of a target row, as a view."""
+    assert requests.draft_logits is not None
+    return requests.draft_logits[requests.expanded_idx_mapping[row], requests.expanded_local_pos[row]]
+
+
+def draft_rows(requests: RequestBatch) -> list[int]:
+    """Return the target rows that verify a draft token."""
+    return [requests.row(b, i) for b in range(requests.requests) for i in range(requests.drafts(b))]
+
+
+def far(requests: RequestBatch, gain: float = 8.0) -> RequestBatch:
+    """Raise the draft's own logit of every draft above the target's: most of them fail."""
+    for row in draft_rows(requests):
+        draft_row(requests, row)[requests.draft_sampled[row + 1]] += gain
+    return requests
+
+
+@case("VDL-1", counts=list(COUNTS), reach=REACH)
+def test_accepted_by_ratio(op: OpUnderTest, seed: int, counts: str) -> None:
+    verify(op, drafted(seed, counts))
+
+
+@case("VDL-2", counts=list(COUNTS), reach=REACH)
+def test_drawn_from_the_residual(op: OpUnderTest, seed: int, counts: str) -> None:
+    verify(op, far(drafted(seed, counts)))
+
+
+@case("VDL-2", check="only few candidates pass", vocab=[37, 1024, 8193], reach=REACH)
+def test_many_candidates(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """The draft's distribution is nearly the target's: one candidate in ten passes."""
+    requests = drafted(seed, "wide", vocab, temperature=1.0)
+    for row in draft_rows(requests):
+        draft_row(requests, row)[:] = requests.target_logits[row] + 0.1
+        draft_row(requests, row)[: vocab // 8] -= 1.0
+        requests.draft_sampled[row + 1] = draft_row(requests, row).argmin()
+        draft_row(requests, row)[requests.draft_sampled[row + 1]] += 9.0
+    verify(op, requests)
+
+
+@case("VDL-3", vocab=[127, 1024, 8193], reach="a draft model that is nearly its target")
+def test_a_residual_of_little_mass(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """No candidate passes: q is p up to 2^-8, but for the draft itself, which weighs next to nothing."""
+    requests = drafted(seed, "wide", vocab, temperature=1.0)
+    for row in draft_rows(requests):
+        ripple = np.random.default_rng(row).choice([-(2.0**-8), 2.0**-8], vocab)
+        draft_row(requests, row)[:] = requests.target_logits[row] + ripple
+        requests.draft_sampled[row + 1] = token = int(requests.target_logits[row].argmin())
+        requests.target_logits[row, token] -= 30.0
+    verify(op, requests)
+
+
+@case("VDL-4", counts=list(COUNTS), reach=REACH)
+def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str) -> None:
+    """Every draft passes: the draft's distribution gives it less than the target's."""
+    verify(op, far(drafted(seed, counts), -9.0))
+
+
+@case("VDL-4", vocab=VOCABS, reach="vocabularies are no multiples of a tile")
+def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
+    verify(op, drafted(seed, "ragged", vocab))
+
+
+@case("VDL-5", k=[None, "1", "5", "36", "mixed"], p=[None, "0.1", "0.9", "mixed"], reach="top-k and top-p of a request")
+def test_limits(op: OpUnderTest, seed: int, k: str | None, p: str | None) -> None:
+    requests = drafted(seed, "ragged")
+    ks = None if k is None else [0, 3, 37, 2, 50, -1] if k == "mixed" else int(k)
+    ps = None if p is None else [1.0, 0.5, 0.0, 2.0, 0.8] if p == "mixed" else float(p)
+    verify(op, requests, **limits(requests, ks, ps))
+
+
+@case("VDL-5", k=["50", "5000"], p=[None, "0.9"], vocab=[8193, 20_000], reach="top-k and top-p of a request")
+def test_limits_of_a_large_vocabulary(op: OpUnderTest, seed: int, k: str, p: str | None, vocab: int) -> None:
+    requests = drafted(seed, "ragged", vocab, temperature=1.3)
+    verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+
+
+@case("VDL-5", spread=["peaked", "flat", "equal"], p=["0.3", "0.95", "0.9999"], reach="top-p of a request")
+def test_top_p(op: OpUnderTest, seed: int, spread: str, p: str) -> None:
+    requests = drafted(seed, "ragged", 8193, temperature=1.0)
+    requests.target_logits *= {"peaked": 3.0, "flat": 0.1, "equal": 0.0}[spread]
+    verify(op, requests, **limits(requests, p=float(p)))
+
+
+@case("VDL-5", check="ties", k=["3", "40"], p=[None, "0.5"], reach="quantised logits tie")
+def test_ties_at_the_limit(op: OpUnderTest, seed: int, k: str, p: str | None) -> None:
+    """Of equal logits the lower ids are kept."""
+    requests = drafted(seed, "wide", 300, temperature=1.0)
+    requests.target_logits[:] = np.round(requests.target_logits)
+    verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+
+
+@case("VDL-6", counts=list(COUNTS), reach=REACH)
+def test_greedy(op: OpUnderTest, seed: int, counts: str) -> None:
+    verify(op, drafted(seed, counts, temperature=0.0), top_k=None)
+
+
+@case("VDL-6", check="mixed with sampled requests", limited=["no", "yes"], reach=REACH)
+def test_mixed_batches(op: OpUnderTest, seed: int, limited: str) -> None:
+    requests = drafted(seed, "gaps", temperature=None)
+    verify(op, requests, **(limits(requests, 5, 0.9) if limited == "yes" else {}))
+
+
+@case(
+    "VDL-7",
+    token=[-1, -5, 37, 2**31 - 1],
+    temperature=["0", "0.7"],
+    reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None,
+)
+def test_placeholders(op: OpUnderTest, seed: int, token: int, temperature: str) -> None:
+    requests = drafted(seed, "ragged", temperature=float(temperature))
+    requests.draft_sampled[:] = token
+    verify(op, requests)
+
+
+@case("VDL-8", columns=[0, 1, 5], reach="the buffer is as wide as the longest request of any batch")
+def test_all_columns_are_written(op: OpUnderTest, seed: int, columns: int) -> None:
+    requests = drafted(seed, "gaps")
+    width = requests.columns + columns
+    op.check_outputs(requests.arguments(op.contract), shapes={"sampled": (requests.requests, width)})
+
+
+@case("VDL-9", counts=["ragged", "longest"], reach="the drafter continues from there")
+def test_what_the_drafter_is_told(op: OpUnderTest, seed: int, counts: str) -> None:
+    verify(op, drafted(seed, counts))
+
+
+@case("VDL-10", row=["one-hot target", "nan q"], reach=lambda p: REACH if p["row"] == "one-hot target" else None)
+def test_a_residual_without_mass(op: OpUnderTest, seed: int, row: str) -> None:
+    """Nothing is left without the rejected draft: the token is the draft again."""
+    requests = drafted(seed, "wide", temperature=1.0)
+    requests.draft_sampled[:] = 3
+    if row == "nan q":
+        requests.draft_logits[:] = np.nan  # type: ignore[index]
+    else:
+        requests.target_logits[:] = np.where(np.arange(37) == 5, 0.0, -np.inf)
+        requests.draft_logits[:] = requests.target_logits[0]  # type: ignore[index]
+    verify(op, requests)
+
+
+@case("VDL-11", rows=["some", "all", "minus infinity", "one infinite", "two infinite"])
+def test_rows_of_special_values(op: OpUnderTest, seed: int, rows: str) -> None:
+    requests = drafted(seed, "ragged", 300)
+    if rows == "minus infinity":
+        requests.target_logits[:] = -np.inf
+    elif rows in {"some", "all"}:
+        requests.target_logits[:, :: 2 if rows == "some" else 1] = np.nan
+    else:
+        requests.target_logits[:, [7, 211][: 1 if rows == "one infinite" else 2]] = np.inf
+        requests.draft_sampled[::2] = 211
+    verify(op, requests)
+
+
+@case("VDL-12", dtype=["bfloat16", "float16"], limited=["no", "yes"], reach="the language-model head's own dtype")
+def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, limited: str) -> None:
+    requests = drafted(seed, "ragged", 2_000, temperature=1.0)
+    more = limits(requests, 50, 0.9) if limited == "yes" else {}
+    verify(op, requests, dtypes={"target_logits": dtype, "draft_logits": dtype}, **more)
+
+
+@case("VDL-12", temperature=["0.01", "0.5", "4"], offset=["-80", "0", "80"], reach="temperatures of requests")
+def test_temperatures(op: OpUnderTest, seed: int, temperature: str, offset: str) -> None:
+    requests = drafted(seed, "wide", 1_500, temperature=float(temperature))
+    requests.target_logits += float(offset)
+    verify(op, requests)
+
+
+@case("VDL-13", padding=["first", "middle", "last"], reach="captured graphs pad the batch")
+def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str) -> None:
+    at = {"first": [0], "middle": [1, 2], "last": [3]}[padding]
+    verify(op, drafted(seed, "ragged", padding=at))
+
+
+@case("VDL-14", layout=["gapped", "padded", "transposed"], limited=["no", "yes"])
+def test_strides(op: OpUnderTest, seed: int, layout: str, limited: str) -> None:
+    requests = drafted(seed, "gaps", 300)
+    more = limits(requests, 50, 0.9) if limited == "yes" else {}
+    verify(op, requests, layouts=layouts(op, layout), **more)
+
+
+@case("VDL-14", ids=["int32", "int64"])
+def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
+    requests = drafted(seed, "gaps")
+    requests.pos %= 2**31
+    verify(op, requests, dtypes=widths(op, ids), **limits(requests, 5))
+
+
+@case("VDL-15", check="one by one and together", limited=["no", "yes"], reach=REACH)
+def test_requests_are_independent(op: OpUnderTest, seed: int, limited: str) -> None:
+    """A request alone is handled by all threads, one of many by a single one."""
+    requests = drafted(seed, "ragged", 70_000, temperature=1.0)
+    more = limits(requests, 50, 0.9) if limited == "yes" else {}
+    together = verify(op, requests, **more)["sampled"]
+    for b in range(requests.requests):
+        alone = verify(op, select_requests(requests, [b]), **more)["sampled"][0]
+        assert_same(f"request {b} alone", together[b, : len(alone)].tolist(), alone.tolist())
+
+
+@case("VDL-16", temperature=["0.7", "1"], reach="the drafter hands over its normaliser")
+def test_the_normaliser_of_the_drafter(op: OpUnderTest, seed: int, temperature: str) -> None:
+    requests = far(drafted(seed, "ragged", 300, temperature=float(temperature)), 3.0)
+    verify(op, requests, draft_normaliser=normalisers(requests))
+
+
+@case("VDL-16", check="the number decides", reach="the drafter hands over its normaliser")
+def test_the_normaliser_is_taken_as_it_is(op: OpUnderTest, seed: int) -> None:
+    """Too large a number makes q small: every draft passes that would fail otherwise."""
+    requests = far(drafted(seed, "ragged", 300, temperature=1.0))
+    verify(op, requests, draft_normaliser=normalisers(requests) + 40.0)
+
+
+def normalisers(requests: RequestBatch) -> Any:
+    """Return the log-sum-exp of every draft row of every state, [R, K]."""
+    assert requests.draft_logits is not None
+    scale = np.where(requests.temperature == 0, 1.0, requests.temperature)
+    return np.array(
+        [[logsumexp(clean(row) / t) for row in rows] for rows, t in zip(requests.draft_logits, scale, strict=True)]
+    )
+
+
+@case("VDL-17", target=[45, 8200], reach="MiMo v2.5 Pro with DFlash")
+def test_a_target_wider_than_the_draft(op: OpUnderTest, seed: int, target: int) -> None:
+    requests = drafted(seed, "ragged", target, draft_vocab=37)
+    requests.target_logits[:, 37:] += 20.0
+    verify(op, requests)
+
+
+@case("VDL-17", draft=[45, 8200])
+def test_a_draft_wider_than_the_target(op: OpUnderTest, seed: int, draft: int) -> None:
+    verify(op, drafted(seed, "ragged", 37, draft_vocab=draft))
+
+
+@case("VDL-17", steps=[1, 2], reach="a request that was given more drafts than its state holds")
+def test_a_step_that_the_draft_does_not_hold(op: OpUnderTest, seed: int, steps: int) -> None:
+    requests = far(drafted(seed, "ragged"), -9.0)
+    assert requests.draft_logits is not None
+    requests.draft_logits = requests.draft_logits[:, :steps].copy()
+    verify(op, requests)

@@ -1,0 +1,192 @@
+"""verify_one_hot: what every implementation must do (contract VOH)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from verispec.cases import case
+from verispec.cases.request_state import RequestBatch, select_requests
+from verispec.judge import OpUnderTest, assert_same
+from verispec.suites.sampler._fused import REACH, limits, raw, verify
+from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
+
+VOCABS = [1, 2, 127, 1024, 8193, 20_000]
+
+
+def one_hot(
+    seed: int, counts: str, vocab: int = 37, *, temperature: float | None = 0.7, **options: Any
+) -> RequestBatch:
+    return raw(batch(seed, counts, "absent", vocab, temperature=temperature, **options))
+
+
+def likely(requests: RequestBatch, gain: float = 60.0) -> RequestBatch:
+    """Raise the logit of every draft, so that it passes; a negative `gain` lets every draft fail."""
+    for row in range(len(requests.target_logits) - 1):
+        requests.target_logits[row, requests.draft_sampled[row + 1]] += gain
+    return requests
+
+
+@case("VOH-1", counts=list(COUNTS), reach=REACH)
+def test_accepted_with_its_probability(op: OpUnderTest, seed: int, counts: str) -> None:
+    verify(op, likely(one_hot(seed, counts), 2.0))
+
+
+@case("VOH-2", counts=list(COUNTS), reach=REACH)
+def test_drawn_without_the_draft(op: OpUnderTest, seed: int, counts: str) -> None:
+    verify(op, likely(one_hot(seed, counts), -30.0))
+
+
+@case("VOH-2", check="a likely draft is left out", vocab=VOCABS[1:], reach=REACH)
+def test_a_rejected_favourite(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """The draft has most of the mass; where it is rejected, the token comes from the little that is left."""
+    requests = one_hot(seed, "wide", vocab, temperature=1.0)
+    requests.target_logits[:] = np.minimum(requests.target_logits, 3.0)
+    for row in range(len(requests.target_logits) - 1):
+        requests.target_logits[row, requests.draft_sampled[row + 1]] = 4.0 + np.log(vocab)
+    verify(op, requests)
+
+
+@case("VOH-3", counts=list(COUNTS), reach=REACH)
+def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str) -> None:
+    requests = likely(one_hot(seed, counts))
+    verify(op, requests)
+
+
+@case("VOH-3", vocab=VOCABS, reach="vocabularies are no multiples of a tile")
+def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
+    verify(op, one_hot(seed, "none", vocab))
+
+
+@case("VOH-4", k=[None, "1", "5", "36", "mixed"], p=[None, "0.1", "0.9", "mixed"], reach="top-k and top-p of a request")
+def test_limits(op: OpUnderTest, seed: int, k: str | None, p: str | None) -> None:
+    requests = one_hot(seed, "ragged")
+    ks = None if k is None else [0, 3, 37, 2, 50, -1] if k == "mixed" else int(k)
+    ps = None if p is None else [1.0, 0.5, 0.0, 2.0, 0.8] if p == "mixed" else float(p)
+    verify(op, requests, **limits(requests, ks, ps))
+
+
+@case("VOH-4", k=["50", "5000"], p=[None, "0.9"], vocab=[8193, 20_000], reach="top-k and top-p of a request")
+def test_limits_of_a_large_vocabulary(op: OpUnderTest, seed: int, k: str, p: str | None, vocab: int) -> None:
+    requests = one_hot(seed, "ragged", vocab, temperature=1.3)
+    verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+
+
+@case("VOH-4", spread=["peaked", "flat", "equal"], p=["0.3", "0.95", "0.9999"], reach="top-p of a request")
+def test_top_p(op: OpUnderTest, seed: int, spread: str, p: str) -> None:
+    requests = one_hot(seed, "ragged", 8193, temperature=1.0)
+    requests.target_logits *= {"peaked": 3.0, "flat": 0.1, "equal": 0.0}[spread]
+    verify(op, requests, **limits(requests, p=float(p)))
+
+
+@case("VOH-4", check="ties", k=["3", "40"], p=[None, "0.5"], reach="quantised logits tie")
+def test_ties_at_the_limit(op: OpUnderTest, seed: int, k: str, p: str | None) -> None:
+    """Of equal logits the lower ids are kept."""
+    requests = one_hot(seed, "wide", 300, temperature=1.0)
+    requests.target_logits[:] = np.round(requests.target_logits)
+    verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+
+
+@case("VOH-5", counts=list(COUNTS), reach=REACH)
+def test_greedy(op: OpUnderTest, seed: int, counts: str) -> None:
+    verify(op, one_hot(seed, counts, temperature=0.0), top_k=None)
+
+
+@case("VOH-5", check="mixed with sampled requests", limited=["no", "yes"], reach=REACH)
+def test_mixed_batches(op: OpUnderTest, seed: int, limited: str) -> None:
+    requests = one_hot(seed, "gaps", temperature=None)
+    verify(op, requests, **(limits(requests, 5, 0.9) if limited == "yes" else {}))
+
+
+@case(
+    "VOH-6",
+    token=[-1, -5, 37, 2**31 - 1],
+    temperature=["0", "0.7"],
+    reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None,
+)
+def test_placeholders(op: OpUnderTest, seed: int, token: int, temperature: str) -> None:
+    requests = one_hot(seed, "ragged", temperature=float(temperature))
+    requests.draft_sampled[:] = token
+    verify(op, requests)
+
+
+@case("VOH-7", columns=[0, 1, 5], reach="the buffer is as wide as the longest request of any batch")
+def test_all_columns_are_written(op: OpUnderTest, seed: int, columns: int) -> None:
+    requests = one_hot(seed, "gaps")
+    width = requests.columns + columns
+    op.check_outputs(requests.arguments(op.contract), shapes={"sampled": (requests.requests, width)})
+
+
+@case("VOH-8", counts=["ragged", "longest"], reach="the drafter continues from there")
+def test_what_the_drafter_is_told(op: OpUnderTest, seed: int, counts: str) -> None:
+    verify(op, one_hot(seed, counts))
+
+
+@case("VOH-9", row=["one-hot target"], reach=lambda p: REACH if p["row"] == "one-hot target" else None)
+def test_a_residual_without_mass(op: OpUnderTest, seed: int, row: str) -> None:
+    """Nothing is left without the rejected draft: the token is the draft again."""
+    requests = one_hot(seed, "wide", temperature=1.0)
+    requests.target_logits[:] = -np.inf
+    requests.target_logits[:, 3] = 0.0
+    requests.draft_sampled[:] = 3
+    requests.draft_sampled[::2] = 5
+    verify(op, requests)
+
+
+@case("VOH-10", rows=["some", "all", "minus infinity", "one infinite", "two infinite"])
+def test_rows_of_special_values(op: OpUnderTest, seed: int, rows: str) -> None:
+    requests = one_hot(seed, "ragged", 300)
+    if rows == "minus infinity":
+        requests.target_logits[:] = -np.inf
+    elif rows in {"some", "all"}:
+        requests.target_logits[:, :: 2 if rows == "some" else 1] = np.nan
+    else:
+        requests.target_logits[:, [7, 211][: 1 if rows == "one infinite" else 2]] = np.inf
+        requests.draft_sampled[::2] = 211
+    verify(op, requests)
+
+
+@case("VOH-11", dtype=["bfloat16", "float16"], limited=["no", "yes"], reach="the language-model head's own dtype")
+def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, limited: str) -> None:
+    requests = one_hot(seed, "ragged", 2_000, temperature=1.0)
+    more = limits(requests, 50, 0.9) if limited == "yes" else {}
+    verify(op, requests, dtypes={"target_logits": dtype}, **more)
+
+
+@case("VOH-11", temperature=["0.01", "0.5", "4"], offset=["-80", "0", "80"], reach="temperatures of requests")
+def test_temperatures(op: OpUnderTest, seed: int, temperature: str, offset: str) -> None:
+    requests = one_hot(seed, "wide", 1_500, temperature=float(temperature))
+    requests.target_logits += float(offset)
+    verify(op, requests)
+
+
+@case("VOH-12", padding=["first", "middle", "last"], reach="captured graphs pad the batch")
+def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str) -> None:
+    at = {"first": [0], "middle": [1, 2], "last": [3]}[padding]
+    verify(op, one_hot(seed, "ragged", padding=at))
+
+
+@case("VOH-13", layout=["gapped", "padded", "transposed"], limited=["no", "yes"])
+def test_strides(op: OpUnderTest, seed: int, layout: str, limited: str) -> None:
+    requests = one_hot(seed, "gaps", 300)
+    more = limits(requests, 50, 0.9) if limited == "yes" else {}
+    verify(op, requests, layouts=layouts(op, layout), **more)
+
+
+@case("VOH-13", ids=["int32", "int64"])
+def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
+    requests = one_hot(seed, "gaps")
+    requests.pos %= 2**31
+    verify(op, requests, dtypes=widths(op, ids), **limits(requests, 5))
+
+
+@case("VOH-14", check="one by one and together", limited=["no", "yes"], reach=REACH)
+def test_requests_are_independent(op: OpUnderTest, seed: int, limited: str) -> None:
+    """A request alone is handled by all threads, one of many by a single one."""
+    requests = one_hot(seed, "ragged", 70_000, temperature=1.0)
+    more = limits(requests, 50, 0.9) if limited == "yes" else {}
+    together = verify(op, requests, **more)["sampled"]
+    for b in range(requests.requests):
+        alone = verify(op, select_requests(requests, [b]), **more)["sampled"][0]
+        assert_same(f"request {b} alone", together[b, : len(alone)].tolist(), alone.tolist())

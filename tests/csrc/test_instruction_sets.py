@@ -1,0 +1,75 @@
+"""The fused kernels give the same tokens on every instruction set and with any number of threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from verispec.cases.request_state import random_requests
+from verispec.reference import contracts, cpu
+
+CALL = """
+import json, sys
+import torch
+sys.path.insert(0, {folder!r})
+from test_instruction_sets import outcome
+torch.set_num_threads(int(sys.argv[1]))
+print(json.dumps([outcome(op, limited, requests) for op, limited, requests in {cases}]))
+"""
+OPS = ("verify_greedy", "verify_one_hot", "verify_draft_logits")
+CASES = [(op, limited, requests) for op in OPS for limited in (False, True) for requests in (1, 9)]
+
+
+def outcome(op: str, limited: bool, requests: int) -> Any:
+    """The outputs of one call over flat rows, whose boundaries lie close together."""
+    rng = np.random.default_rng(requests)
+    batch = random_requests(rng, [3] * requests, 70_001, temperature=None)
+    batch.target_logits *= 0.3
+    contract = contracts.load(op)
+    given = batch.arguments(contract)
+    if limited and op != "verify_greedy":
+        states = len(batch.temperature)
+        given |= {"top_k": np.resize([0, 5000], states), "top_p": np.resize([0.9, 1.0, 0.5], states)}
+    call = {
+        t.name: torch.from_numpy(np.ascontiguousarray(given[t.name])).to(getattr(torch, t.production))
+        for t in contract.tensors
+        if given.get(t.name) is not None
+    }
+    shape = (requests, batch.columns)
+    outputs = {t.name: torch.zeros(shape[: len(t.shape)], dtype=torch.int64) for t in contract.outputs}
+    cpu.op(op)(**call, **outputs)
+    return {name: tensor.tolist() for name, tensor in outputs.items()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_instruction_set_gives_the_same(case: tuple[str, bool, int]) -> None:
+    names = cpu._kernels.instruction_sets()
+    assert names[-1] == "baseline"
+    before = cpu._kernels.use_instruction_set(names[0])
+    try:
+        results = []
+        for name in names:
+            cpu._kernels.use_instruction_set(name)
+            results.append(outcome(*case))
+    finally:
+        cpu._kernels.use_instruction_set(before)
+    assert all(result == results[0] for result in results)
+
+
+def test_every_number_of_threads_gives_the_same() -> None:
+    code = CALL.format(folder=str(Path(__file__).parent), cases=CASES)
+    results = []
+    for threads in (1, 2, 3):
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        command = [sys.executable, "-c", code, str(threads)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        results.append(json.loads(done.stdout))
+    assert results[0] == results[1] == results[2]

@@ -1,0 +1,176 @@
+"""The protocol check: every adapter's fault has V-ENG-PROTOCOL before the first case, and a sound engine has none."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+import torch
+from judging import importable
+from oracle_engine import OracleEngine
+
+from verispec import engines, exits
+from verispec.cli import main
+from verispec.engines import Description, LoadKeywords, LoadOptions, SamplerBatch, Trace, Unsupported
+from verispec.engines.protocol.check import ProtocolError, check_subjects, require_tokens, require_trace
+from verispec.engines.registry import resolve
+from verispec.errors import VerispecError
+from verispec.reference import contracts
+
+OP = "expand_batch_to_tokens"
+
+
+def engine(**changed: Any) -> Any:
+    """An engine with some methods or attributes replaced; `...` leaves one out."""
+    left_out = {name for name, value in changed.items() if value is ...}
+    members = {n: getattr(OracleEngine, n) for n in ("describe", "op", "sampler", "load", "definitions", "close")}
+    members |= {name: value for name, value in changed.items() if name not in left_out}
+    return type("Adapter", (), {name: value for name, value in members.items() if name not in left_out})()
+
+
+def named(**fields: Any) -> Any:
+    return lambda self: dataclasses.replace(Description("mine", "1", "cpu"), **fields)
+
+
+def answering(value: Any) -> Any:
+    return lambda self, name="", *args, **kwargs: value
+
+
+def expand(output, input_ptr, cu_tokens, replace_from, replace_to, MAX_NUM_TOKENS):  # type: ignore[no-untyped-def]
+    raise AssertionError("a protocol check calls no op")
+
+
+class TraceIsData:
+    trace = 7
+
+    def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        raise AssertionError("a protocol check calls no sampler")
+
+
+class TakesNothing:
+    def __call__(self) -> None:
+        raise AssertionError("a protocol check calls no sampler")
+
+
+def raising(self: Any, *args: Any) -> Any:
+    raise KeyError("no such op")
+
+
+FAULTS = {
+    "a method is missing": (engine(definitions=...), "definitions: expected a method, got no such attribute"),
+    "a method is data": (engine(close=7), "close: expected a method, got the attribute int 7"),
+    "op takes no name": (engine(op=lambda self: None), "op: expected a method called as op('expand_batch_to_tokens')"),
+    "load takes no options": (
+        engine(load=lambda self, target: None),
+        "load: expected a method called as load('target'",
+    ),
+    "a dict for a description": (
+        engine(describe=lambda self: {"name": "mine"}),
+        "describe(): expected a verispec.engines.Description, got dict {'name': 'mine'}",
+    ),
+    "no description": (
+        engine(describe=lambda self: None),
+        "describe(): expected a verispec.engines.Description, got None",
+    ),
+    "an unknown platform": (
+        engine(describe=named(platform="tpu")),
+        "describe().platform: expected one of cpu, cuda, got str 'tpu'",
+    ),
+    "an unknown device": (engine(describe=named(device="cuda:0")), "describe().device: expected one of cpu, cuda"),
+    "a name of another type": (engine(describe=named(name=None)), "describe().name: expected a string"),
+    "details of another type": (engine(describe=named(details={"threads": 2})), "describe().details"),
+    "None for an op": (engine(op=answering(None)), f"op('{OP}'): expected a function or Unsupported(reason), got None"),
+    "op raises": (engine(op=raising), f"op('{OP}'): expected a function or Unsupported(reason), got KeyError"),
+    "other parameter names": (engine(op=answering(expand)), "rename cu_tokens to cu_num_tokens_ptr"),
+    "None for a sampler": (engine(sampler=answering(None)), "sampler('flat'): expected a sampler or Unsupported"),
+    "a sampler of nothing": (engine(sampler=answering(TakesNothing())), "sampler('flat').__call__: expected a method"),
+    "a class for a sampler": (engine(sampler=answering(TraceIsData)), "got the class TraceIsData"),
+    "trace is data": (engine(sampler=answering(TraceIsData())), "sampler('flat').trace: expected a method"),
+    "a list of definitions": (engine(definitions=answering([])), "definitions(): expected a mapping"),
+    "a name for a definition": (engine(definitions=answering({OP: "expand"})), f"definitions()['{OP}']: expected"),
+    "sites of another form": (
+        engine(kernel_sites=lambda self: {OP: "mine.kernels.expand"}),
+        f"kernel_sites()['{OP}']: expected 'module:attr'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_says_where_what_was_expected_and_what_came(name: str) -> None:
+    broken, words = FAULTS[name]
+    with pytest.raises(VerispecError) as raised:
+        check_subjects(broken, "mine:Mine", {OP, "whole_sampler", "runtime_signature"})
+    assert words in raised.value.diagnostic.cause
+    assert raised.value.diagnostic.code == "V-ENG-PROTOCOL"
+    assert raised.value.diagnostic.hint.startswith("write\n")
+    assert raised.value.exit_code == exits.CANNOT_TELL
+
+
+def test_all_faults_are_listed_at_once() -> None:
+    with pytest.raises(VerispecError, match="breaks the engine protocol in 2 places"):
+        check_subjects(engine(op=answering(None), describe=named(platform="tpu")), "mine:Mine", {OP})
+
+
+@pytest.mark.parametrize(
+    "sound", [OracleEngine(), resolve("reference"), engine(sampler=answering(Unsupported("none")))]
+)
+def test_a_sound_engine_has_no_fault(sound: Any) -> None:
+    assert check_subjects(sound, "mine:Mine", set(contracts.names())) == sound.describe()
+
+
+def test_only_what_is_tested_is_checked() -> None:
+    """An op that no selected case needs may not cost the others their results."""
+    check_subjects(engine(op=answering(None)), "mine:Mine", {"whole_sampler"})
+
+
+def test_keywords_of_load_are_the_fields_of_its_options() -> None:
+    assert get_type_hints(LoadKeywords) == get_type_hints(LoadOptions)
+
+
+def test_the_protocol_is_typed_and_importable_from_one_place() -> None:
+    source = Path(str(engines.protocol.engine.__file__)).read_text(encoding="utf-8")
+    assert "Any" not in source.replace("Any other exception", "")
+    assert [name for name in engines.__all__ if not hasattr(engines, name)] == []
+
+
+def batch() -> SamplerBatch:
+    return SamplerBatch(torch.zeros(4, 4), [[1, 2], []], torch.ones(2), seeds=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, "expected a list of 2 lists of token ids, got None"),
+        ([[1]], "got 1 rows for 2 requests"),
+        ([[1], 2], r"sampler(batch)[1]: expected a list of token ids, got int 2"),
+        ([[1], [0.5]], "got list [0.5]"),
+        ([[1], [True]], "got list [True]"),
+    ],
+)
+def test_an_answer_of_another_type_is_the_adapters_fault(answer: Any, words: str) -> None:
+    with pytest.raises(ProtocolError) as raised:
+        require_tokens(answer, batch())
+    assert words in str(raised.value)
+    assert str(raised.value).startswith("V-ENG-PROTOCOL")
+
+
+@pytest.mark.parametrize("answer", [torch.tensor([[1], [2]]), ([1], (2,)), [torch.tensor([1]), [torch.tensor(2)]]])
+def test_tokens_may_come_in_tensors_and_tuples(answer: Any) -> None:
+    assert require_tokens(answer, batch()) == [[1], [2]]
+
+
+def test_a_trace_has_the_shapes_that_draws_ask_for() -> None:
+    draws = engines.Draws(torch.zeros(2), torch.ones(3))
+    with pytest.raises(ProtocolError, match=r"draws\[0\].noise: expected shape \(4,\), got \(3,\)"):
+        require_trace(Trace([[1], [2]], [draws, None]), batch())
+    with pytest.raises(ProtocolError, match=r"expected a verispec\.engines\.Trace, got list"):
+        require_trace([[1], [2]], batch())
+
+
+def test_engines_shows_the_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    with importable(), pytest.raises(SystemExit) as stop:
+        main(["engines", "broken_engines:AnotherKeyword"])
+    assert stop.value.code == exits.CANNOT_TELL
+    assert "rename cu_tokens to cu_num_tokens_ptr" in capsys.readouterr().err
