@@ -94,7 +94,8 @@ class RowSets:
         Four roundings and the exponent's: x / T is rounded to 2^-24 of itself, and so is the distance to the largest.
         """
         possible = np.where(np.isfinite(self.logits) & (self.p > 1e-9), np.abs(self.logits), 0.0)
-        return 2.0**-22 * (4.0 + possible.max((1, 2)) / self.temperature)
+        slack: Array = 2.0**-22 * (4.0 + possible.max((1, 2)) / self.temperature)
+        return slack
 
     @cached_property
     def _cumulative(self) -> Array:
@@ -121,7 +122,8 @@ class RowSets:
         """Draw [B, K] draft tokens for requests of the given sets [B]."""
         rows = sets[:, None] * self.drafts + np.arange(self.drafts)
         found = np.searchsorted(self._cumulative, rows + rng.random(rows.shape), side="right")
-        return np.minimum(found - rows * self.vocab_size, self.vocab_size - 1)
+        tokens: Array = np.minimum(found - rows * self.vocab_size, self.vocab_size - 1)
+        return tokens
 
     def batch(
         self, sets: Array, lengths: Array, drafts: Array, seeds: Any = None, greedy: Array | None = None
@@ -169,7 +171,7 @@ def limited(logits: Array, temperature: float, top_k: int = 0, top_p: float = 1.
     Top-k keeps ties with the k-th logit; top-p keeps the smallest set of the most likely tokens whose mass reaches it.
     """
     scaled = logits.astype(np.float64) / temperature
-    weights = np.exp(scaled - scaled.max())
+    weights: Array = np.exp(scaled - scaled.max())
     weights[weights < min_p] = 0.0
     if 0 < top_k < len(weights):
         weights[weights < np.partition(weights, -top_k)[-top_k]] = 0.0

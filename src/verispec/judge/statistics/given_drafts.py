@@ -94,7 +94,8 @@ class RowSets:
     def unsigned(self) -> Array:
         """[M K, V] |p - q| over its sum."""
         apart = np.abs(self.draft_rows.p - self.q.reshape(self.draft_rows.p.shape))
-        return apart / np.maximum(apart.sum(1, keepdims=True), FLOOR)
+        share: Array = apart / np.maximum(apart.sum(1, keepdims=True), FLOOR)
+        return share
 
     @cached_property
     def rejected(self) -> Array:
@@ -328,7 +329,8 @@ class GivenDrafts:
         a = np.minimum(1.0, rows.p[m, i, d] / np.maximum(rows.q[m, i, d], FLOOR))
         start = rows.residuals.by_id[r, t]
         end = start + rows.residuals.p[r, t]
-        return np.maximum(end - np.maximum(start, a), 0.0) / np.maximum(1.0 - a, FLOOR)
+        density: Array = np.maximum(end - np.maximum(start, a), 0.0) / np.maximum(1.0 - a, FLOOR)
+        return density
 
     @staticmethod
     def _neighbours(requests: Requests, b: Array, rows: Array, stride: int, i: Array, t: Array) -> Array:
