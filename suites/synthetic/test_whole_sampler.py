@@ -1,4 +1,4 @@
-"""Synthetic mode of the whole sampler: all accept, all reject, and the configured rate of every position."""
+"""Synthetic mode of the end-to-end sampler: accept all, reject all, and the configured rate of every position."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from verispec.judge.statistics.trial import Trial
 REACH = "rejection_sample_method=synthetic is an accepted configuration"
 BATCHES = ["all greedy", "all sampled", "mixed"]
 RATES = [0.8, 0.5, 0.2]
-"""Unconditional: the chance that a position and all before it are accepted."""
+"""Unconditional rates: the probability that a position and all before it are accepted."""
 FAMILIES = [None, "request_state"]
-"""The flat family, which every engine's default sampler is built on, and the request-state family."""
+"""The packed family, which engines use by default, and the slot-indexed family."""
 
 
 @pytest.fixture
