@@ -75,15 +75,17 @@ def add_text(
 ) -> None:
     """Judge one text; places whose top-p cut rounding may move are left out, unless what they emit is excluded."""
     target, tokens = teacher(TARGET), np.array(result.token_ids)
-    require_possible(target, request, tokens)
-    p = target.laws(request, tokens)
+    require_possible(target, request, result.token_ids)
+    p = target.laws(request, result.token_ids)
     judged = np.ones(len(tokens), bool)
     if request.top_p < 1:
-        wide, narrow = (target.laws(replace(request, top_p=request.top_p + move), tokens) for move in (1e-5, -1e-5))
+        wide, narrow = (
+            target.laws(replace(request, top_p=request.top_p + move), result.token_ids) for move in (1e-5, -1e-5)
+        )
         judged = ((wide > 0) == (narrow > 0)).all(axis=1)
     q = None
     if drafter is not None:
-        q = drafter.laws(GenerationRequest(request.prompt_token_ids, temperature=request.temperature), tokens)
+        q = drafter.laws(GenerationRequest(request.prompt_token_ids, temperature=request.temperature), result.token_ids)
         if draft == ARGMAX:
             q = np.eye(q.shape[1])[q.argmax(axis=1)]
     kinds, verified = kinds_of(result.steps, len(tokens)) if result.steps else (None, None)

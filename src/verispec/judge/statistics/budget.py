@@ -41,7 +41,11 @@ SHARES: dict[str, Share] = {
 }
 """Shares of tests by evidence, by suite, subject and clause."""
 
+<<<<<<< HEAD
 P_VALUES = Share(0.18, 128)
+=======
+P_VALUES = Share(0.48, 384)
+>>>>>>> main
 """The share of tests that decide by a p-value, e.g. frequencies of sequences of three tokens. All parts sum to 1."""
 
 
