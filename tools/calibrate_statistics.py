@@ -65,6 +65,7 @@ def faults(seeds: int, only: list[str]) -> None:
 
 
 def main() -> None:
+    """Run the calibration that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["null", "faults"])
     parser.add_argument("--runs", type=int, default=10_000)

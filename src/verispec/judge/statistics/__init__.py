@@ -87,22 +87,3 @@ def _merge_last(seen: Any, expected: Any) -> tuple[Any, Any]:
     seen[smallest] += seen[-1]
     expected[smallest] += expected[-1]
     return seen[:-1], expected[:-1]
-
-
-def assert_rate(successes: int, trials: int, rate: float, what: str) -> float:
-    """Raise `Mismatch` unless an exact two-sided binomial test accepts the rate at `ALPHA`; return p.
-
-    Args:
-        successes: observed count.
-        trials: number of draws.
-        rate: stated probability of a success.
-        what: what is counted, for the message.
-    """
-    from scipy.stats import binomtest
-
-    p = float(binomtest(successes, trials, min(max(rate, 0.0), 1.0)).pvalue)
-    if not p >= ALPHA:
-        seen = f"{successes} of {trials} = {successes / trials:.4f}"
-        message = f"{what}: {seen}, expected {rate:.4f}, p = {p:.2g} < {ALPHA:.2g}"
-        raise Mismatch(Failure(Kind.LAW, message, total=trials, details={"p": p, "alpha": ALPHA}))
-    return p
