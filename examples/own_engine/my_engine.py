@@ -20,7 +20,7 @@ class Sampler:
         return self.trace(batch).tokens
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        """Optional: report the random samples too, so that clause WS-9 checks the tokens exactly."""
+        """Report the random samples too (optional), so that clause WS-9 checks the tokens exactly."""
         if any(value is not None for value in (batch.top_k, batch.top_p, batch.min_p, batch.synthetic_rates)):
             raise UnsupportedCall("only temperature is implemented")
         logits = batch.logits.split([count + 1 for count in batch.counts])

@@ -36,12 +36,13 @@ CONTRACT = Contract(
         Clause("ANY-7", "An output that may be the memory of an input gives the same answer when it is.", _DESIGN),
         Clause(
             "ANY-8",
-            "A whole sampler and a generator leave every field of their batch and requests as it was, bit for bit.",
+            "An end-to-end sampler and a generator leave every field of their batch and requests unchanged, bit for "
+            "bit.",
             "vllm#53488: buffers that others still read",
             forbids="input changed",
         ),
         Clause("ANY-9", "An op writes to no input, not even to put it back; others may read it meanwhile.", _DESIGN),
         Clause("ANY-10", "Calls keep neither memory nor threads.", _DESIGN),
     ),
-    returns="nothing: its clauses are judged for each op by suites/sampler/test_every_op.py",
+    returns="nothing: each op is tested by suites/sampler/test_every_op.py",
 )

@@ -1,4 +1,4 @@
-"""Every JSON output and every line of a run file answers its published schema; other output says what it must."""
+"""Every JSON output and every line of a results file matches its published schema; text has its required contents."""
 
 from __future__ import annotations
 

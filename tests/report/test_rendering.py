@@ -1,4 +1,4 @@
-"""How a verdict looks: as text, as Markdown and as JUnit, snapshot by snapshot (``pytest --snapshot-update``)."""
+"""Rendered reports as text, Markdown and JUnit, compared with snapshots (``pytest --snapshot-update``)."""
 
 from __future__ import annotations
 

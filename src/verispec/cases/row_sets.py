@@ -55,14 +55,17 @@ class RowSets:
 
     @property
     def sets(self) -> int:
+        """The number of sets, M."""
         return int(self.logits.shape[0])
 
     @property
     def drafts(self) -> int:
+        """The number of draft tokens per set, K."""
         return int(self.draft_probs.shape[1])
 
     @property
     def vocab_size(self) -> int:
+        """The vocabulary size, V."""
         return int(self.logits.shape[2])
 
     @cached_property

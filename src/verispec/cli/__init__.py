@@ -76,7 +76,7 @@ def _verispec(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """A conformance and regression test harness for speculative decoding in LLM inference engines."""
+    """Test speculative decoding in LLM inference engines: conformance and regressions."""
 
 
 def main(argv: list[str] | None = None) -> Any:

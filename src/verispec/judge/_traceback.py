@@ -12,7 +12,7 @@ _HARNESS = Path(__file__).resolve().parents[1]
 
 
 def engine_traceback(error: BaseException) -> str:
-    """Return the frames of `error` from the first one outside of the harness's judge, innermost last, and its cause."""
+    """Return the frames of `error` from the first one outside `verispec.judge`, innermost last, and its cause."""
     frames = traceback.extract_tb(error.__traceback__)
     own = next((n for n, frame in enumerate(frames) if not _is_judge(frame.filename)), len(frames) - 1)
     lines = traceback.format_list(frames[max(own, len(frames) - FRAMES) :])
