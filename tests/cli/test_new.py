@@ -31,7 +31,7 @@ def test_a_new_engine_passes_its_own_gate(tmp_path: Path) -> None:
     ]
     only = "sampler/expand_batch_to_tokens"
     done = verispec("run", "--engine", "my_engine_2:Engine", "--only", only, folder=gate)
-    assert (done.returncode, "68 ok" in done.stdout or "62 ok" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert (done.returncode, "no unexpected failure" in done.stdout) == (0, True), done.stdout + done.stderr
     engine = gate / "my_engine_2.py"
     engine.write_text(engine.read_text().replace("values == replace_from", "values != replace_from"))
     assert verispec("run", "--engine", "my_engine_2:Engine", "--only", only, folder=gate).returncode == 1

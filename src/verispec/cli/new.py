@@ -85,30 +85,30 @@ def clause_prefix(name: str) -> str:
     return next(f"{letters[:2]}{last}" for last in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if f"{letters[:2]}{last}" not in used)
 
 
-def write(folder: Path, files: dict[str, str], **words: str) -> list[Path]:
+def write(target: Path, files: dict[str, str], **words: str) -> list[Path]:
     """Fill the templates `files` (by file name) with `words` and write them; write nothing if one file is there.
 
     Raises:
         VerispecError: V-NEW-EXISTS, a file is there already; V-NEW-WRITE, the folder cannot be written.
     """
     for file in files:
-        if (folder / file).exists():
+        if (target / file).exists():
             raise VerispecError(
                 "V-NEW-EXISTS",
                 "the file is there already",
-                where=str(folder / file),
+                where=str(target / file),
                 hint="choose another name or --in",
             )
     templates = resources.files("verispec") / "templates"
     written = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True)
         for file, template in files.items():
             text = (templates / f"{template}.txt").read_text(encoding="utf-8").format(**words)
-            (folder / file).write_text(text, encoding="utf-8")
-            written.append(folder / file)
+            (target / file).write_text(text, encoding="utf-8")
+            written.append(target / file)
     except OSError as error:
         raise VerispecError(
-            "V-NEW-WRITE", "the skeleton cannot be written", where=str(folder), cause=error.strerror or str(error)
+            "V-NEW-WRITE", "the skeleton cannot be written", where=str(target), cause=error.strerror or str(error)
         ) from error
     return written
