@@ -155,6 +155,23 @@ CONTRACT = Contract(
             "Synthetic rates of zero accept nothing and leave the greedy text as it is; rates of one accept all.",
             "contract synthetic_rejection",
         ),
+        Clause(
+            "GEN-29",
+            "Raw log-probabilities come one a token, accepted, recovered or bonus, and are those of the model's own "
+            "logits at the token's place.",
+            "vllm#29216, vllm#31082, vllm#30846",
+        ),
+        Clause(
+            "GEN-30",
+            "Processed log-probabilities come one a token, and are those of what the token was sampled from.",
+            "vllm 0.33.0 LogprobsMode; vllm#42684",
+        ),
+        Clause(
+            "GEN-31",
+            "Prompt log-probabilities come one a prompt token after the first, whatever is drafted and however the "
+            "prompt is cut into chunks.",
+            "vllm#53488",
+        ),
     ),
     returns="the tokens of each request",
 )

@@ -52,6 +52,7 @@ class RequestState:
     kinds: list[TokenKind] = field(default_factory=list)
     steps: list[SpeculativeStep] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=lambda: [None])
     preemptions: int = 0
     finish_reason: FinishReason | None = None
 
@@ -136,4 +137,5 @@ class RequestState:
             steps=tuple(self.steps),
             logprobs=tuple(self.logprobs),
             preemptions=self.preemptions,
+            prompt_logprobs=() if self.params.prompt_logprobs is None else tuple(self.prompt_logprobs),
         )
