@@ -11,7 +11,7 @@ from pathlib import Path
 
 TUTORIAL = (Path(__file__).resolve().parents[2] / "docs/tutorial.md").read_text(encoding="utf-8")
 RUN = "verispec run --engine my_engine:Engine --only sampler/expand_batch_to_tokens"
-RED = f"{RUN}:EXP-2"
+RED = f"{RUN}:EXP-2 --seed 7"
 
 
 def block(caption: str) -> str:
