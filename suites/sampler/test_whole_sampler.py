@@ -17,9 +17,9 @@ from verispec.cases.sampling import (
     select,
     target_law,
 )
-from verispec.engines import Engine, Unsupported, UnsupportedCall
+from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
-from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.sampler._streams import Coupled, measure_noise, run_needles, run_stream
 
@@ -36,10 +36,7 @@ FAMILIES = [None, "request_state"]
 @pytest.fixture
 def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
     torch.manual_seed(seed)
-    whole = engine.sampler() if family is None else engine.sampler(family)
-    if isinstance(whole, Unsupported):
-        raise UnsupportedCall(whole.reason)
-    return SamplerUnderTest(whole)
+    return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
 
 
 def mixed(rng: np.random.Generator, draft: str, heat: float = 0.7, **options: Any) -> SamplerBatch:
