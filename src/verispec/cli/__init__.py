@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "bisect": "Find the first bad revision or release.",
     "mutants": "Make faults by machine and score what the suites catch.",
     "transplant": "Replace an engine's kernels by the reference's and check if the fault disappears.",
+    "new": "Write the skeleton of an engine adapter or of an op.",
     "generate": "Generate with the reference engine and show the accepted tokens.",
 }
 
