@@ -197,6 +197,11 @@ CONTRACT = Contract(
             "Scheduling a step before the tokens of the last one are known changes no text.",
             "vllm#38419, vllm#43434",
         ),
+        Clause(
+            "GEN-37",
+            "An option that is accepted takes effect, and changes no other option; what is not supported is refused.",
+            "llama.cpp#25345; vllm#54843: options that were accepted and ignored",
+        ),
     ),
     returns="the tokens of each request",
 )
