@@ -202,6 +202,12 @@ CONTRACT = Contract(
             "An option that is accepted takes effect, and changes no other option; what is not supported is refused.",
             "llama.cpp#25345; vllm#54843: options that were accepted and ignored",
         ),
+        Clause(
+            "GEN-38",
+            "A configuration or a request that cannot work is refused before it starts, in words that name the option "
+            "and the value; what runs goes on.",
+            "vllm#44566, vllm#54498: start-up failures deep in the engine",
+        ),
     ),
     returns="the tokens of each request",
 )
