@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from verispec.engines import UnsupportedCall
+from verispec.reference import oracle
 
 Answer = TypeVar("Answer")
 
@@ -127,6 +128,7 @@ def call_engine(call: Callable[[], Answer]) -> Answer:
         DeviceLost: the process's CUDA context is broken.
         UnsupportedCall: the engine does not support this call.
     """
+    running = oracle.off_limits.set(True)
     try:
         return call()
     except UnsupportedCall:
@@ -137,6 +139,8 @@ def call_engine(call: Callable[[], Answer]) -> Answer:
             text = text.rpartition("\n")[2]  # drop the kernel's source, which Triton prints before the error
         verdict = lost_device(error) or Mismatch(Failure(Kind.RAISED, f"{name}: {text}".strip()))
         raise verdict from error
+    finally:
+        oracle.off_limits.reset(running)
 
 
 class Inconclusive(Exception):
