@@ -13,10 +13,11 @@ from scipy.stats import binom
 
 from verispec import fixtures
 from verispec.cases import case
+from verispec.cases.request_parameters import distribution
 from verispec.engines.protocol.generation import GenerationRequest, SpeculationMetrics
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import ALPHA, assert_distribution
-from verispec.suites.e2e._reference_model import Array, head_teacher, law, teacher
+from verispec.suites.e2e._reference_model import Array, head_teacher, teacher
 from verispec.suites.e2e._setups import ARGMAX, DRAFTERS, METHODS, MODELS, Load, require, stepped
 from verispec.suites.e2e._tiny import VOCAB
 
@@ -115,7 +116,7 @@ def sequence_law(target: Path, request: GenerationRequest) -> Array:
     """[V, V, V]: the exact probability of every continuation of three tokens."""
     exact = np.zeros((VOCAB,) * 3)
     for a, b in itertools.product(range(VOCAB), repeat=2):
-        first, second, third = (law(row, request) for row in teacher(target).logits(PROMPT, (a, b, 0)))
+        first, second, third = (distribution(row, request) for row in teacher(target).logits(PROMPT, (a, b, 0)))
         exact[a, b] = first[a] * second[b] * third
     return exact
 
