@@ -18,7 +18,7 @@ from verispec.engines.protocol.generation import (
     SpeculativeStep,
 )
 from verispec.judge import Inconclusive
-from verispec.judge.statistics import assert_distribution, assert_rate
+from verispec.judge.statistics import assert_distribution
 from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._parameters import check_distribution
@@ -162,7 +162,9 @@ def check_rates(steps: Sequence[Sequence[SpeculativeStep]], rates: Sequence[floa
     assert_distribution(pairs.ravel().tolist(), np.outer(lengths, lengths).ravel(), "drafts accepted in two steps")
     short = [step for own in steps for step in own if step.drafted < depth]
     if short:
-        assert_rate(sum(step.accepted > 0 for step in short), len(short), rates[0], "first of fewer drafts accepted")
+        accepted = sum(step.accepted > 0 for step in short)
+        law = np.array([rates[0], 1 - rates[0]])
+        assert_distribution([accepted, len(short) - accepted], law, "first of fewer drafts accepted")
 
 
 @case(
