@@ -36,7 +36,8 @@ CONTRACT = Contract(
         Clause("ANY-7", "An output that may be the memory of an input gives the same answer when it is.", _DESIGN),
         Clause(
             "ANY-8",
-            "A whole sampler and a generator leave every field of their batch and requests as it was, bit for bit.",
+            "An end-to-end sampler and a generator leave every field of their batch and requests unchanged, bit for "
+            "bit.",
             "vllm#53488: buffers that others still read",
             forbids="input changed",
         ),
@@ -48,5 +49,5 @@ CONTRACT = Contract(
             "vllm-plugin-FL#318: ranks that disagree",
         ),
     ),
-    returns="nothing: its clauses are judged for each op by suites/sampler/test_every_op.py",
+    returns="nothing: each op is tested by suites/sampler/test_every_op.py",
 )

@@ -24,6 +24,7 @@ class WholeFlatSampler:
         self._device = torch.device(device)
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        """Return the tokens of each request."""
         return self.trace(batch).tokens
 
     def trace(self, batch: SamplerBatch) -> Trace:

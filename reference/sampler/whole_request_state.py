@@ -28,6 +28,7 @@ class WholeRequestStateSampler:
         self._block_verification = block_verification
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        """Return the tokens of each request."""
         return self._sample(batch, self._seeds(batch))
 
     def trace(self, batch: SamplerBatch) -> Trace:

@@ -12,6 +12,7 @@ from verispec import fixtures
 from verispec.cases import CaseSpec
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.engines.protocol.generation import Generator
+from verispec.judge import offered
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._guard import GuardedGenerator
 from verispec.suites.e2e._setups import Load, options_of
@@ -32,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _setup(item: pytest.Item) -> tuple[str, ...]:
     spec: CaseSpec = item.function.__verispec_case__  # type: ignore[attr-defined]
     params = {**spec.fixed, **(item.callspec.params if hasattr(item, "callspec") else {})}
-    return tuple(str(params.get(name, "")) for name in ("target", "sampler", "memory", "draft"))
+    return tuple(str(params.get(name, "")) for name in ("target", "sampler", "memory", "draft", "method", "rates"))
 
 
 @pytest.fixture(scope="session")
@@ -59,16 +60,14 @@ def load(engine: Engine) -> Iterator[Load]:
         target: Path | None = None,
         drafter: Path | None = None,
         sampler: str = "flat",
+        **more: Any,
     ) -> Generator:
-        options = {**options_of(draft, memory, drafter), "sampler": sampler}
+        options = {**options_of(draft, memory, drafter), "sampler": sampler, **more}
         wanted = (target, options)
         if not held or held[0][0] != wanted or getattr(held[0][1], "broken", False):
             close()
             held.append((wanted, answer(target or fixtures.model("target"), options)))
-        generator = held[0][1]
-        if isinstance(generator, Unsupported):
-            raise UnsupportedCall(generator.reason)
-        return generator
+        return offered(held[0][1])
 
     yield loaded
     close()

@@ -54,7 +54,7 @@ STRUCTURE = frozenset({
 
 
 def structure(op: str) -> frozenset[str]:
-    """The parameters of an op whose values hang together, cumulative sums among them."""
+    """Return the parameters of an op whose values depend on each other, cumulative sums among them."""
     from verispec.reference import contracts
 
     return STRUCTURE | {t.name for t in contracts.load(op).tensors if t.cumulative or t.within}

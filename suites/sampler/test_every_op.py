@@ -1,4 +1,4 @@
-"""What holds for every op: sizes, threads, repeated calls, boundaries and combinations (contract ANY).
+"""Requirements of every op: sizes, threads, repeated calls, boundaries and combinations (contract ANY).
 
 The calls come from `_calls`, the axes from `verispec.cases`, the boundaries from the comparisons of each op's oracle:
 an op that is added there has all these cases.
@@ -39,7 +39,7 @@ def check(op: OpUnderTest, call: OpCall, **options: Any) -> None:
 
 
 def uses_rows(op: str) -> bool:
-    """Whether the op's work grows with the vocabulary."""
+    """Return True if the op's work grows with the vocabulary."""
     return "V" in contracts.load(op).axes
 
 
@@ -82,7 +82,7 @@ def test_very_many_rows(op: OpUnderTest, engine: Engine, seed: int, subject: str
 
 
 def is_slow(engine: Engine) -> bool:
-    """Whether an engine runs in an interpreter."""
+    """Return True if an engine runs in an interpreter."""
     return any("interpreter" in str(text) for text in engine.describe().details.values())
 
 
@@ -167,12 +167,12 @@ def made_by_the_harness(contract: Contract) -> set[str]:
 
 
 def shapes_of(contract: Contract, values: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the outputs, which no change of a value moves."""
+    """Return the shapes of the outputs, which no change of a value affects."""
     return {t.name: values[t.name].shape for t in contract.outputs if values.get(t.name) is not None}
 
 
 def fits(contract: Contract, values: dict[str, Any]) -> bool:
-    """Whether a changed call still keeps the contract."""
+    """Return True if a changed call still fits the contract."""
     from verispec.reference.contracts._check import ContractError, bind, check
 
     try:
@@ -216,7 +216,7 @@ def axes_of(contract: Contract, call: OpCall) -> dict[str, list[Any]]:
 
 
 def held(call: OpCall, dtypes: dict[str, str]) -> OpCall:
-    """The call with reals that their dtypes hold, so that the oracle sees what the engine sees."""
+    """Return the call with reals rounded to their dtypes, so that the oracle sees what the engine sees."""
     values = dict(call.values)
     for name, dtype in dtypes.items():
         value = values.get(name)
@@ -242,7 +242,7 @@ def test_an_output_in_the_memory_of_its_input(op: OpUnderTest, seed: int, subjec
 
 @case("ANY-9", subjects=OPS, mode=["plain", "other"], reach="the runner and other streams read the inputs meanwhile")
 def test_inputs_may_be_read_only(op: OpUnderTest, seed: int, subject: str, mode: str) -> None:
-    """A kernel that changes an input and puts it back changes it for whoever reads it meanwhile."""
+    """A kernel that changes an input and puts it back changes it for concurrent readers."""
     for counts in ((3, 1, 0, 2), (1,) * 66):
         call = make(subject, seed, Shape(counts, 19, draft=mode == "plain", synthetic=mode == "other"))
         op.check_read_only(call.values, shapes=call.shapes)

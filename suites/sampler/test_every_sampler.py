@@ -1,4 +1,4 @@
-"""A whole sampler leaves its inputs alone, whatever the batch (contract ANY)."""
+"""An end-to-end sampler leaves its inputs unchanged, whatever the batch (contract ANY)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each broken engine gets exactly the verdict that its fault deserves, and the control none."""
+"""Each fault-injected engine gets exactly the failures of its fault, and the baseline none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expectations: what an entry does to an outcome, and what is said of a file that is wrong."""
+"""Known failures: the effect of an entry on an outcome, and errors for a wrong file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The budget of false alarms: shares sum to at most 1, and as many cases spend them as they say."""
+"""The error budget: shares sum to at most 1, and as many cases spend them as declared."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How one model is trained: `steps` optimizer steps, fewer if they would not fit in `minutes`."""
+    """Training of one model: `steps` optimizer steps, fewer if they would not fit in `minutes`."""
 
     steps: int
     minutes: float

@@ -72,7 +72,7 @@ def _pairs(names: Sequence[str], values: Mapping[str, Iterable[int]]) -> Iterato
 
 
 def _gain(name: str, value: int, row: Mapping[str, int], open_pairs: set[tuple[str, int, str, int]]) -> int:
-    """How many pairs that nobody has had the value makes with what the row holds."""
+    """Return the number of new pairs that the value makes with the row's values."""
     return sum(
         ((name, value, other, chosen) in open_pairs) + ((other, chosen, name, value) in open_pairs)
         for other, chosen in row.items()

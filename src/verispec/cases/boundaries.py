@@ -1,9 +1,9 @@
 """Calls at the edge of every comparison of an oracle: equal, just below and just above.
 
-The oracle's comparisons are watched while it runs. Where an operand is a value of an input, that input is set to
-the other operand, or to a value beside it, and the call is kept if the comparison then stands where it was sent.
-So a new op has its boundary cases from its oracle alone. Values that float32 does not hold are left out: an
-implementation that computes in float32 may decide them otherwise.
+The module records the oracle's comparisons. If an operand is an input value, the input is set to the other operand,
+or to a neighbour of it. The call is kept if the comparison then has the requested result. A new op therefore gets
+its boundary cases from its oracle. Values that float32 cannot represent are omitted, since an implementation that
+computes in float32 may decide them differently.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _relation(left: float, right: float) -> str:
 
 
 def _is_near(left: float, right: float) -> bool:
-    """Whether two operands are equal or neighbours, and float32 holds both."""
+    """Return True if two operands are equal or neighbours and float32 represents both."""
     if not (np.isfinite(left) and np.isfinite(right)):
         return False
     if left != int(left) or right != int(right):
@@ -126,7 +126,7 @@ def _numbers(left: Any, right: Any) -> list[tuple[float, float]]:
 
 
 def _attempts(values: Call, pairs: list[tuple[float, float]], relation: str, fixed: Collection[str]) -> Iterator[Call]:
-    """Calls with one input value replaced so that an observed pair would stand in `relation`."""
+    """Yield calls with one input value replaced so that an observed pair would stand in `relation`."""
     tried = 0
     for left, right in dict.fromkeys(pairs[:24]):
         for old, target, sign in ((left, right, 1), (right, left, -1)):
@@ -144,7 +144,7 @@ def _attempts(values: Call, pairs: list[tuple[float, float]], relation: str, fix
 
 
 def _beside(value: Any, target: float, relation: str, sign: int) -> Any:
-    """What to put in the place of an operand; `sign` is -1 for the right one."""
+    """Return the replacement of an operand; `sign` is -1 for the right one."""
     step = {"below": -1, "equal": 0, "above": 1}[relation] * sign
     is_real = isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
     if isinstance(value, bool) or (isinstance(value, np.ndarray) and value.dtype.kind == "b"):
@@ -155,7 +155,7 @@ def _beside(value: Any, target: float, relation: str, sign: int) -> Any:
 
 
 def _places(values: Call, old: float) -> Iterator[tuple[str, Any]]:
-    """Where an input holds `old`: at most three places of each."""
+    """Return the places of `old` in the inputs, at most three per input."""
     for name, value in values.items():
         if isinstance(value, np.ndarray):
             if value.dtype.kind in "iuf":
@@ -177,7 +177,7 @@ def _with(values: Call, name: str, index: Any, new: Any) -> Call:
 
 @cache
 def _watched(oracle: Callable[..., Any]) -> tuple[Callable[..., Any], dict[int, str], _Watch]:
-    """The oracle with its comparisons watched, the comparisons' texts, and the watch."""
+    """Return the oracle with recorded comparisons, the comparisons' texts, and the recorder."""
     module = sys.modules[oracle.__module__]
     tree = ast.parse(textwrap.dedent(inspect.getsource(module)))
     texts: dict[int, str] = {}

@@ -190,7 +190,7 @@ def _print_summary(console: Console, report: dict[str, Any], *, greedy: bool) ->
             f"acceptance   {positions}",
             f"mean length  {report['mean_length']:.2f} tokens per verified step",
         ]
-    lines.append(f"speed        {report['tokens_per_second']:.0f} tokens a second")
+    lines.append(f"speed        {report['tokens_per_second']:.0f} tokens per second")
     if "speed_up" in report:
         lines[-1] += f", {report['plain_tokens_per_second']:.0f} without speculation: {report['speed_up']:.2f} times"
         if greedy:

@@ -31,7 +31,7 @@ def mutants(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="The score as Markdown.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The score as JSON.")] = False,
 ) -> None:
-    """Make faults in the reference engine by machine and score the suites that judge them.
+    """Make faults in the reference engine by machine and score the suites that test them.
 
     Each mutant runs in a process of its own against the cases that reach it, until one fails. A crash alone is no kill.
 

@@ -16,9 +16,11 @@ from rich.console import Console
 from verispec.errors import VerispecError
 from verispec.report.junit import as_junit
 from verispec.report.markdown import as_markdown
+from verispec.report.svg import as_svg
 from verispec.report.text import print_verdict
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run import runfile
+from verispec.run.files import named
 
 app = typer.Typer(add_completion=False)
 
@@ -39,7 +41,7 @@ def report(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Results files of 'verispec run --out'; for HTML also 'verispec signatures --json' output."
+            help="Results files of 'verispec run', or 'last'; for HTML also 'verispec signatures --json' output."
         ),
     ],
     to: Annotated[Format, typer.Option("--format", help="How to render them; only HTML takes several.")] = Format.TEXT,
@@ -54,7 +56,7 @@ def report(
 
     Examples:
 
-        verispec report run.jsonl
+        verispec report last
 
         verispec report run.jsonl --format html --out report.html
 
@@ -62,6 +64,7 @@ def report(
 
         verispec report run.jsonl --serve
     """
+    files = [named(path) for path in files]
     if serve:
         from verispec.report.html import serve as live
 
@@ -105,9 +108,7 @@ def _rendered(files: Sequence[Path], to: Format) -> str:
         case Format.JUNIT:
             return as_junit(verdict)
         case Format.SVG:
-            console = Console(record=True, file=io.StringIO(), force_terminal=True, width=120)
-            print_verdict(verdict, console)
-            return console.export_svg(title=f"verispec run --engine {verdict.run.header['engine']['asked']}")
+            return as_svg(verdict)
     raise AssertionError(to)
 
 

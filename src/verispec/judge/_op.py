@@ -15,9 +15,8 @@ from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
 from verispec.judge._memory import GuardedTensor, read_only, to_numpy
-from verispec.judge._shapes import axis_sizes, shape_of
 from verispec.reference import oracle
-from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor
+from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
 
 EXAMPLES = 5
 """Number of wrong elements that a failure lists; it counts the others."""
@@ -39,6 +38,8 @@ class OpUnderTest:
         self.device = device
         self.last: tuple[dict[str, Any], dict[str, Array]] = ({}, {})
         """Arguments and outputs of the last call as NumPy arrays by name, for reports."""
+        self.expected: dict[str, Array] = {}
+        """Outputs of the oracle for the last compared call."""
 
     def check_outputs(
         self,
@@ -68,7 +69,7 @@ class OpUnderTest:
         calls = [self.call(values, dtypes=dtypes, layouts=layouts, shapes=shapes, pattern=p) for p in (0, 1)]
         for inputs, outputs in calls:
             self.last = (inputs, outputs)
-            expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+            self.expected = expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
             for name, got in outputs.items():
                 self._compare(name, expected[name], got, inputs, (compare or {}).get(name, exact))
         self._independent_of_stale_memory(*calls)

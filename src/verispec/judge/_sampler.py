@@ -1,4 +1,4 @@
-"""A whole sampler under test: what it raises is a failure of the case, what it returns is checked for its type."""
+"""An end-to-end sampler under test: exceptions become failures of the case, and results are checked for their type."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _watched(batch: SamplerBatch, call: Callable[[SamplerBatch], Answer]) -> Ans
 
 
 def _copied(batch: SamplerBatch) -> SamplerBatch:
-    """A batch of the same values in memory of its own, with the strides that the caller chose."""
+    """Return a copy of the batch with the strides that the caller chose."""
     import torch
 
     def copied(value: Any) -> Any:

@@ -4,8 +4,8 @@ The kind of a failure decides its group:
 
 - A lost write leaves the poison, under every clause of the op.
 - An exception carries its own text, under every op.
-- A wrong value breaks one clause and is one fault per clause. It is one fault of the op if most cases of the op fail,
-  or if all failing clauses fail for the same values of one parameter.
+- A wrong value breaks one clause and is one fault per clause. It is one fault of the op if most
+  of its cases fail. It is one too if all failing clauses fail for the same values of one parameter.
 
 Groups that fail under the same single clause of an op merge. `separation` compares the parameters of failing and
 passing cases and names the difference (``dtype=float32``).

@@ -61,7 +61,7 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     yield "## Again"
     yield ""
     yield "```console"
-    yield f"$ {' '.join(_command(verdict))}"
+    yield f"$ {' '.join(run_command(verdict))}"
     yield "```"
     yield ""
     yield "An **error** is a production-reachable fault, a **note** a fault that only breaks the contract."
@@ -110,7 +110,7 @@ def _gaps(gaps: Sequence[Gap]) -> Iterator[str]:
         yield f"- {escaped(gap_line(gap))}"
 
 
-def _command(verdict: RunSummary) -> Iterator[str]:
+def run_command(verdict: RunSummary) -> Iterator[str]:
     """Yield the command that repeats the run, with only the options that affect its result."""
     header = verdict.run.header
     yield f"verispec run --engine {header['engine']['asked']}{on(header)} --seed {header['seed']}"

@@ -56,13 +56,18 @@ class Reference:
         require_packages("torch", "transformers", "safetensors")
         from verispec.engines.protocol.generation import LoadOptions
 
+        wanted = LoadOptions(**options)
+        if wanted.async_scheduling:
+            return Unsupported("the reference schedules a step after the tokens of the step before are known")
+        if wanted.rejection_sample_method == "block" and wanted.sampler == "flat":
+            return Unsupported("block verification needs sampler=request_state: the flat ops have no such rule")
         if self._description.device == "cuda":
             from verispec.reference.runners.gpu import GPURunner
 
-            return GPURunner(target, LoadOptions(**options))
+            return GPURunner(target, wanted)
         from verispec.reference.runners.cpu import CPURunner
 
-        return CPURunner(target, LoadOptions(**options))
+        return CPURunner(target, wanted)
 
     def definitions(self) -> Mapping[str, Any]:
         found = {name: self.op(name) for name in contracts.names()}

@@ -33,7 +33,9 @@ def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
     impossible = np.flatnonzero((probabilities <= 0) & (seen > 0))
     if len(impossible):
         message = f"{what}: outcome {int(impossible[0])} has probability 0 and came {int(seen[impossible[0]])} times"
-        raise Mismatch(Failure(Kind.LAW, message, wrong=int(seen[impossible].sum()), total=int(seen.sum())))
+        table = {"counts": _table(counts, probabilities)}
+        wrong, total = int(seen[impossible].sum()), int(seen.sum())
+        raise Mismatch(Failure(Kind.LAW, message, wrong=wrong, total=total, details=table))
     expected = probabilities / probabilities.sum() * seen.sum()
     large = expected >= FEWEST_EXPECTED
     seen = np.append(seen[large], seen[~large].sum())
@@ -44,10 +46,37 @@ def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
         raise Inconclusive(f"{what}: {int(seen.sum())} draws are too few for a law of {len(probabilities)} outcomes")
     statistic, p = power_divergence(seen, expected, lambda_="log-likelihood")
     if not p >= ALPHA:
-        details = {"statistic": float(statistic), "degrees": len(seen) - 1, "p": float(p), "alpha": ALPHA}
+        details: dict[str, Any] = {
+            "statistic": float(statistic),
+            "degrees": len(seen) - 1,
+            "p": float(p),
+            "alpha": ALPHA,
+        }
+        details |= {"counts": _table(counts, probabilities)}
         message = f"{what}: G = {statistic:.1f} at {len(seen) - 1} degrees of freedom, p = {p:.2g} < {ALPHA:.2g}"
         raise Mismatch(Failure(Kind.LAW, message, total=int(seen.sum()), details=details))
     return float(p)
+
+
+TABLE = 32
+"""Outcomes that a failure lists: those that deviate most."""
+
+
+def _table(counts: Sequence[int], probabilities: Any) -> list[dict[str, Any]]:
+    """Return observed and expected count of each outcome, in the order of outcomes, with the standardised deviation."""
+    seen = np.asarray(counts, dtype=np.float64)
+    expected = probabilities / probabilities.sum() * seen.sum()
+    deviation = (seen - expected) / np.sqrt(np.maximum(expected, 1.0))
+    kept = np.sort(np.argsort(-np.abs(deviation), kind="stable")[:TABLE])
+    return [
+        {
+            "outcome": int(i),
+            "observed": int(seen[i]),
+            "expected": round(float(expected[i]), 1),
+            "deviation": round(float(deviation[i]), 1),
+        }
+        for i in kept
+    ]
 
 
 def _merge_last(seen: Any, expected: Any) -> tuple[Any, Any]:

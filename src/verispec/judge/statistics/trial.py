@@ -76,6 +76,9 @@ class Trial:
             message = failure_message(evidence, cap, self.run_seed)
             best = [f"{e.label} (E 1e{e.log10:.0f})" for e in evidence.explanations()[:BEST]]
             details = {"count": evidence.count, "cap": cap, "explanations": best, "impossible": evidence.impossible[:3]}
+            if evidence.views:
+                worst = max(evidence.views, key=lambda view: view.log_evidence)
+                details |= {"cells of equal probability": f"places: {worst.name}", "counts": worst.table()}
             raise Mismatch(Failure(Kind.LAW, message, total=evidence.count, details=details))
 
     def conclude_coupling(self, couplings: Sequence[Coupling]) -> None:
