@@ -5,6 +5,7 @@ The table below names the modules and imports none, since every pull request pay
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from typing import Annotated, Any
@@ -49,6 +50,14 @@ class _Commands(TyperGroup):
         # Join the lines of each paragraph, so that the terminal wraps them.
         command.help = "\n\n".join(" ".join(lines.split()) for lines in (command.help or "").split("\n\n"))
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that `args` begin with; for a wrong name, exit with usage and the nearest names."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=3, cutoff=0.5)
+            meant = f" Did you mean {' or '.join(near)}?" if near else f" Commands are {', '.join(COMMANDS)}."
+            ctx.fail(f"No such command {args[0]!r}.{meant}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
