@@ -35,6 +35,7 @@ from verispec.judge import (
     lost_device,
     offered,
 )
+from verispec.kernel_swap.patch_sites import substituted
 from verispec.reference import contracts
 from verispec.run import captured_call
 from verispec.run.code_digest import code_digest
@@ -276,7 +277,7 @@ def op(request: pytest.FixtureRequest, engine: Engine) -> OpUnderTest:
     """Return the op that the suite file is named after, of the engine under test."""
     name = subject_of(request.node)
     function = offered(engine.op(name))
-    return OpUnderTest(contracts.load(name), function, request.config.stash[DESCRIPTION].device)
+    return OpUnderTest(contracts.load(name), substituted(name, function), request.config.stash[DESCRIPTION].device)
 
 
 @pytest.fixture
