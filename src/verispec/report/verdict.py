@@ -93,10 +93,9 @@ class RunSummary:
     def exit_code(self, *, errors_only: bool = False) -> int:
         """Return the exit code.
 
-        BAD for an unexpected failure (of level error, if `errors_only`), for a stale or unmatched expectation, and where
-        the statistical tests that pass fail together.
-        Otherwise CANNOT_TELL when a test broke, the run is not complete, it tested too little, or an outcome is
-        unknown.
+        BAD for an unexpected failure (of level error, if `errors_only`), for a stale or unmatched expectation, and
+        where statistical tests that pass fail together. Otherwise CANNOT_TELL when a test broke, the run is not
+        complete, it tested too little, or an outcome is unknown.
         """
         if any(cause.level == "error" or not errors_only for cause in self.causes) or self.stale or self.unmatched:
             return exits.BAD
