@@ -36,6 +36,12 @@ def mutants(
     Each mutant runs in a process of its own against the cases that reach it, until one fails. A crash alone is no kill.
 
     Ends with 0 when the score reaches its targets, 1 when it does not, 2 when the command was wrong.
+
+    Examples:
+
+        verispec mutants --of oracle --sample 20
+
+        verispec mutants --of cpp --op rejection_random_sample --list
     """
     from verispec.mutants import campaign, rendering, results, score
     from verispec.mutants.layers import chosen
