@@ -13,6 +13,7 @@ from scipy.stats import binom
 
 from verispec import fixtures
 from verispec.cases import case
+from verispec.cases.request_parameters import distribution
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, SpeculationMetrics
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import ALPHA, assert_distribution
@@ -20,7 +21,7 @@ from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText, kinds_of
 from verispec.judge.statistics.trial import Trial
-from verispec.suites.e2e._reference_model import Array, Teacher, head_teacher, law, teacher
+from verispec.suites.e2e._reference_model import Array, Teacher, head_teacher, teacher
 from verispec.suites.e2e._setups import ARGMAX, DRAFTERS, METHODS, MODELS, Load, require, stepped
 from verispec.suites.e2e._tiny import VOCAB
 
@@ -136,7 +137,7 @@ def sequence_law(target: Path, request: GenerationRequest) -> Array:
     """[V, V, V]: the exact probability of every continuation of three tokens."""
     exact = np.zeros((VOCAB,) * 3)
     for a, b in itertools.product(range(VOCAB), repeat=2):
-        first, second, third = (law(row, request) for row in teacher(target).logits(PROMPT, (a, b, 0)))
+        first, second, third = (distribution(row, request) for row in teacher(target).logits(PROMPT, (a, b, 0)))
         exact[a, b] = first[a] * second[b] * third
     return exact
 

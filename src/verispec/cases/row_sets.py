@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from verispec.cases.distribution import limited
+
 if TYPE_CHECKING:
     from verispec.engines.protocol.sampling import SamplerBatch
 
@@ -166,25 +168,6 @@ class RowSets:
             chosen(self.min_p),
             list(seeds) if seeds is not None else None,
         )
-
-
-def limited(logits: Array, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> Array:
-    """Return the target's distribution [V] in float64 under temperature, min-p, top-k and top-p, in this order.
-
-    Top-k keeps ties with the k-th logit; top-p keeps the smallest set of the most likely tokens whose mass reaches it.
-    """
-    scaled = logits.astype(np.float64) / temperature
-    weights: Array = np.exp(scaled - scaled.max())
-    weights[weights < min_p] = 0.0
-    if 0 < top_k < len(weights):
-        weights[weights < np.partition(weights, -top_k)[-top_k]] = 0.0
-    weights /= weights.sum()
-    if top_p < 1:
-        order = np.argsort(-weights, kind="stable")
-        before = np.cumsum(weights[order]) - weights[order]
-        weights[order[before >= top_p]] = 0.0
-        weights /= weights.sum()
-    return weights
 
 
 def random_row_sets(

@@ -42,6 +42,14 @@ def engines(
     With --options, each option is set and its effect looked for from outside, which takes minutes.
 
     Exit codes: 0 good, 1 an option is accepted and not honoured, 2 usage, 125 no option could be probed.
+
+    Examples:
+
+        verispec engines
+
+        verispec engines my_engine:Engine
+
+        verispec engines reference --options
     """
     if options:
         raise typer.Exit(_probe_options(name or "reference", device, as_json=as_json))
