@@ -62,7 +62,7 @@ FRUITLESS = 2
 
 
 class Phase(StrEnum):
-    """What a worker is doing."""
+    """The phase of a worker's life."""
 
     START = "starting the engine"
     BETWEEN = "between two cases"
@@ -176,7 +176,7 @@ class Supervisor:
                 raise _broken(message, last_lines(self._scratch / "server.log"))
 
     def _run(self, processes: int) -> Iterator[RunEvent]:
-        """Have workers judge the waiting cases; one starts the engine even when no case is left."""
+        """Have workers run the waiting cases; one starts the engine even when no case is left."""
         self._queue.put(self._waiting)
         for _ in range(min(processes, max(len(self._waiting), 1))):
             self._fork()
