@@ -35,6 +35,7 @@ from verispec.judge import (
     lost_device,
     offered,
 )
+from verispec.kernel_swap.patch_sites import substituted
 from verispec.reference import contracts
 from verispec.run import captured_call
 from verispec.run.code_digest import code_digest
@@ -271,12 +272,25 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return request.config.stash[ENGINE]
 
 
+@pytest.fixture(scope="session")
+def another_process(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Engine]:
+    """The engine under test in a process of its own, whose hashes have another seed; ops only."""
+    from verispec.engines.process.subprocess_ops import Child
+
+    if engine.describe().device != "cpu":
+        raise UnsupportedCall("only tensors of the host travel to another process")
+    option = request.config.option
+    child = Child(option.engine, option.device or "cpu", {"PYTHONHASHSEED": "4"})
+    yield child
+    child.close()
+
+
 @pytest.fixture
 def op(request: pytest.FixtureRequest, engine: Engine) -> OpUnderTest:
     """Return the op that the suite file is named after, of the engine under test."""
     name = subject_of(request.node)
     function = offered(engine.op(name))
-    return OpUnderTest(contracts.load(name), function, request.config.stash[DESCRIPTION].device)
+    return OpUnderTest(contracts.load(name), substituted(name, function), request.config.stash[DESCRIPTION].device)
 
 
 @pytest.fixture
