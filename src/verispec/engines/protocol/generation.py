@@ -278,7 +278,7 @@ class GenerationResult:
 
     `kinds` has one entry a token, `steps` one a target forward pass that emitted; both are empty when the engine
     does not tell. `logprobs` has one entry a token when asked for, `prompt_logprobs` one a prompt token, None for the
-    first. `text` is the decoded output when stop strings or a regular expression were given, else empty. `samples` are
+    first. `text` is the decoded output without special tokens when stop strings or a regular expression were given. `samples` are
     the results of the second sample and those after it. `preemptions` counts how often the request lost its KV blocks
     and was computed again.
     """
