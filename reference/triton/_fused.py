@@ -1,13 +1,14 @@
-"""The one kernel of the fused family: every logit is read once, and the last block of a request writes its tokens.
+"""The kernels of the fused family: every logit is read once, and the last program of a request writes its tokens.
 
 A row is cut into chunks, one program each. A program leaves the maximum of its chunk, and where the request samples the
 sum of exponentials of every tile of 256 tokens relative to that maximum. It then takes a ticket of its request; the
 program with the last ticket combines the chunks of all rows, verifies the drafts and draws the token: it picks a tile
 by the cumulative masses in float64, and reads that tile alone. So nothing of size V is stored and there is one launch.
 
-Where `SKIP` is set, the last program of a row also decides on the row's draft and publishes a rejection. Programs run
-position by position, so those of later positions see it and read nothing: a row after a rejected draft costs no
-bandwidth once a position's rows fill the device. Results do not depend on what was seen.
+Large batches take two launches. The last program of a row decides on the row's draft and publishes a rejection.
+Programs run position by position, so those of later positions see it and read nothing: a row after a rejected draft
+costs no bandwidth once a position's rows fill the device. Results do not depend on what was seen. The second launch
+draws: its registers would keep programs that read off the device.
 
 Tickets return to zero by the program that took the last one, so a call needs no memset. Calls share their scratch: on
 one device they must not overlap on several streams.
@@ -40,7 +41,7 @@ ONE_HOT: tl.constexpr = tl.constexpr(1)
 DRAFT: tl.constexpr = tl.constexpr(2)
 
 REGISTERS = (80, 96, 128)
-"""Most registers of a thread, by kind: the part that ends a request must not keep programs that read off the device."""
+"""Maximum registers per thread, by kind, of the kernel that both reads and draws."""
 SKIP_BYTES = 32 << 20
 """Bytes of target rows from which skipping pays: fewer are in flight before the first row is decided."""
 
@@ -424,6 +425,21 @@ def finish(
 
 
 @triton.jit
+def request_of(requests, request):
+    """State, first row and drafts of a request."""
+    state = tl.load(requests.idx_mapping + request).to(tl.int64)
+    first = tl.load(requests.cu_num_logits + request).to(tl.int64)
+    return state, first, tl.load(requests.cu_num_logits + request + 1).to(tl.int64) - first - 1
+
+
+@triton.jit
+def place_of(program, chunks, requests):
+    """Step, request and chunk of a program: later steps come last."""
+    request = ((program // chunks.splits) % requests.count).to(tl.int64)
+    return (program // chunks.splits) // requests.count, request, program % chunks.splits
+
+
+@triton.jit
 def _verify_kernel(
     out,
     chunks,
@@ -433,36 +449,17 @@ def _verify_kernel(
     requests,
     vocabulary,
     KIND: tl.constexpr,
-    SKIP: tl.constexpr,
     COLUMNS: tl.constexpr,
     SPLITS: tl.constexpr,
     TILES: tl.constexpr,
 ):
-    program = tl.program_id(0)
-    split = program % chunks.splits
-    request = ((program // chunks.splits) % requests.count).to(tl.int64)
-    step = (program // chunks.splits) // requests.count
-    state = tl.load(requests.idx_mapping + request).to(tl.int64)
-    first = tl.load(requests.cu_num_logits + request).to(tl.int64)
-    drafts = tl.load(requests.cu_num_logits + request + 1).to(tl.int64) - first - 1
+    step, request, split = place_of(tl.program_id(0), chunks, requests)
+    state, first, drafts = request_of(requests, request)
     if (state < 0) | (step > drafts):
         return
     slot = request * requests.columns + step
-    is_read = True
-    if SKIP:
-        is_read = tl.load(tickets.rejected + request, volatile=True) >= step
-    if is_read:
-        scan_chunk(chunks, target, draft, requests, slot, first + step, state, step, drafts, split, vocabulary, KIND)
-        if SKIP:
-            # Every thread's stores come before the ticket, and the last program's loads after it.
-            tl.debug_barrier()
-            if tl.atomic_add(tickets.row + slot, 1, sem="acq_rel") == chunks.splits - 1:
-                tl.debug_barrier()
-                accepted, _a, _b, _c, _d, _e, _f = decide(
-                    chunks, target, draft, requests, request, state, first, drafts, step, vocabulary, KIND, 1, SPLITS
-                )
-                if tl.max(accepted.to(tl.int32), axis=0) == 0:
-                    tl.atomic_min(tickets.rejected + request, step, sem="relaxed")
+    scan_chunk(chunks, target, draft, requests, slot, first + step, state, step, drafts, split, vocabulary, KIND)
+    # Every thread's stores come before the ticket, and the last program's loads after it.
     tl.debug_barrier()
     if tl.atomic_add(tickets.request + request, 1, sem="acq_rel") == (drafts + 1) * chunks.splits - 1:
         tl.debug_barrier()
@@ -483,10 +480,66 @@ def _verify_kernel(
             TILES,
         )
         tl.store(tickets.request + request, 0)
-        if SKIP:
-            tl.store(tickets.rejected + request, UNREJECTED)
-            steps = tl.arange(0, COLUMNS)
-            tl.store(tickets.row + request * requests.columns + steps, 0, mask=steps < requests.columns)
+
+
+@triton.jit
+def _scan_kernel(chunks, tickets, target, draft, requests, vocabulary, KIND: tl.constexpr, SPLITS: tl.constexpr):
+    step, request, split = place_of(tl.program_id(0), chunks, requests)
+    # Nothing here waits for another load.
+    rejected = tl.load(tickets.rejected + request, volatile=True)
+    state, first, drafts = request_of(requests, request)
+    if (state < 0) | (step > drafts) | (rejected < step):
+        return
+    slot = request * requests.columns + step
+    scan_chunk(chunks, target, draft, requests, slot, first + step, state, step, drafts, split, vocabulary, KIND)
+    if step < drafts:
+        tl.debug_barrier()
+        if tl.atomic_add(tickets.row + slot, 1, sem="acq_rel") == chunks.splits - 1:
+            tl.debug_barrier()
+            accepted, _a, _b, _c, _d, _e, _f = decide(
+                chunks, target, draft, requests, request, state, first, drafts, step, vocabulary, KIND, 1, SPLITS
+            )
+            if tl.max(accepted.to(tl.int32), axis=0) == 0:
+                tl.atomic_min(tickets.rejected + request, step, sem="relaxed")
+
+
+@triton.jit
+def _finish_kernel(
+    out,
+    chunks,
+    tickets,
+    target,
+    draft,
+    requests,
+    vocabulary,
+    KIND: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    TILES: tl.constexpr,
+):
+    request = tl.program_id(0).to(tl.int64)
+    state, first, drafts = request_of(requests, request)
+    tl.store(tickets.rejected + request, UNREJECTED)
+    steps = tl.arange(0, COLUMNS)
+    tl.store(tickets.row + request * requests.columns + steps, 0, mask=steps < requests.columns)
+    if (state < 0) | (drafts < 0):
+        return
+    finish(
+        out,
+        chunks,
+        target,
+        draft,
+        requests,
+        request,
+        state,
+        first,
+        drafts,
+        vocabulary,
+        KIND,
+        COLUMNS,
+        SPLITS,
+        TILES,
+    )
 
 
 def _make_scratch(device: Any, rows: int, splits: int) -> tuple[Any, ...]:
@@ -544,20 +597,16 @@ def launch(out: Outputs, target: Target, draft: Draft, requests: Requests, vocab
     splits = triton.cdiv(vocabulary, CHUNK.value)
     rows = requests.count * requests.columns
     top, total, draft_top, draft_total, tiles, best, request, row, rejected = _scratch(device, rows, splits)
-    skips = requests.columns > 1 and rows * vocabulary * target.logits.element_size() >= SKIP_BYTES
-    _verify_kernel[(rows * splits,)](
-        out,
-        Chunks(top, total, best, tiles, draft_top, draft_total, splits),
-        Tickets(request, row, rejected),
-        target,
-        draft,
-        requests,
-        vocabulary,
-        KIND=kind.value,
-        SKIP=skips,
-        COLUMNS=triton.next_power_of_2(requests.columns),
-        SPLITS=triton.next_power_of_2(splits),
-        TILES=triton.next_power_of_2(splits * (CHUNK.value // TILE.value)),
-        num_warps=4,
-        maxnreg=REGISTERS[kind.value],
-    )
+    chunks = Chunks(top, total, best, tiles, draft_top, draft_total, splits)
+    tickets = Tickets(request, row, rejected)
+    padded = {
+        "COLUMNS": triton.next_power_of_2(requests.columns),
+        "SPLITS": triton.next_power_of_2(splits),
+        "TILES": triton.next_power_of_2(splits * (CHUNK.value // TILE.value)),
+    }
+    read = (chunks, tickets, target, draft, requests, vocabulary, kind.value)
+    if requests.columns == 1 or rows * vocabulary * target.logits.element_size() < SKIP_BYTES:
+        _verify_kernel[(rows * splits,)](out, *read, **padded, num_warps=4, maxnreg=REGISTERS[kind.value])
+        return
+    _scan_kernel[(rows * splits,)](*read, SPLITS=padded["SPLITS"], num_warps=4)
+    _finish_kernel[(requests.count,)](out, *read, **padded, num_warps=4)
