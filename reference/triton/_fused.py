@@ -28,9 +28,7 @@ from .philox import acceptance_number, draw_words
 
 CHUNK: tl.constexpr = tl.constexpr(4096)
 TILE: tl.constexpr = tl.constexpr(256)
-CANDIDATES: tl.constexpr = tl.constexpr(4)
-"""Trials of a residual draw that are made side by side."""
-ROUNDS: tl.constexpr = tl.constexpr(16)
+TRIALS: tl.constexpr = tl.constexpr(64)
 SUM_BLOCK: tl.constexpr = tl.constexpr(1024)
 INVERSE: tl.constexpr = tl.constexpr(3)
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
@@ -240,14 +238,20 @@ def tile_masses(chunks, slot, top, scale, TILES: tl.constexpr):
 
 
 @triton.jit
-def draw(masses, u, target, row, hole, top, scale, vocabulary, N: tl.constexpr, TILES: tl.constexpr):
-    """Tokens by inverse CDF at `u`, [N], never `hole`, and their weights."""
+def cumulative(masses, TILES: tl.constexpr):
+    """What `draw` needs of the tiles: their cumulative masses, the total, and the last tile that has mass."""
+    sums = tl.cumsum(masses, axis=0)
+    return sums, tl.max(sums, axis=0), tl.max(tl.where(masses > 0.0, tl.arange(0, TILES), 0), axis=0)
+
+
+@triton.jit
+def draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES: tl.constexpr):
+    """Tokens by inverse CDF at the numbers `u`, never `hole`, and their weights."""
     tile = tl.arange(0, TILES)
     lane = tl.arange(0, TILE)
-    sums = tl.cumsum(masses, axis=0)
-    aim = u * tl.max(sums, axis=0)
+    sums, mass, last = tiles
+    aim = u * mass
     is_before = sums[None, :] <= aim[:, None]
-    last = tl.max(tl.where(masses > 0.0, tile, 0), axis=0)
     found = tl.minimum(tl.sum(is_before.to(tl.int32), axis=1), last)
     rest = aim - tl.max(tl.where(tile[None, :] < found[:, None], sums[None, :], 0.0), axis=1)
     ids = found[:, None] * TILE + lane[None, :]
@@ -282,7 +286,7 @@ def residual_block(target, draft, row, state, step, begin, top, total, draft_top
 
 @triton.jit
 def draw_residual(
-    masses,
+    tiles,
     target,
     draft,
     row,
@@ -297,15 +301,16 @@ def draw_residual(
     scale,
     vocabulary,
     TILES: tl.constexpr,
+    CANDIDATES: tl.constexpr,
 ):
     """A token of norm(max(p - q, 0)): the first candidate from p that passes with 1 - q / p, else from the sum."""
     lane = tl.arange(0, CANDIDATES)
     start = draft.logits + state * draft.state_stride + step * draft.step_stride
     token = tl.full((), -1, tl.int64)
     turn = tl.zeros((), tl.int32)
-    while (token < 0) & (turn < ROUNDS):
+    while (token < 0) & (turn < TRIALS // CANDIDATES):
         u, v = trial_numbers(seed, pos, step, turn * CANDIDATES + lane)
-        candidates, weight = draw(masses, u, target, row, -1, top, scale, vocabulary, CANDIDATES, TILES)
+        candidates, weight = draw(tiles, u, target, row, -1, top, scale, vocabulary, TILES)
         y = load_logits(start, draft.id_stride, candidates, candidates < vocabulary)
         q = tl.where(draft_total > 0.0, weights_of(y, draft_top, scale) / tl.maximum(draft_total, 1e-38), 0.0)
         p = weight / total
@@ -314,8 +319,8 @@ def draw_residual(
         token = tl.max(tl.where(lane == chosen, candidates, -1), axis=0)
         turn += 1
     if token < 0:
-        u, _v = trial_numbers(seed, pos, step, ROUNDS * CANDIDATES + lane)
-        u = tl.max(tl.where(lane == 0, u, 0.0), axis=0)
+        numbers, _v = trial_numbers(seed, pos, step, TRIALS + tl.arange(0, 1))
+        u = tl.max(numbers, axis=0)
         mass = tl.zeros((), tl.float64)
         for begin in range(0, vocabulary, SUM_BLOCK):
             mass += tl.sum(
@@ -338,8 +343,8 @@ def draw_residual(
                     token = tl.where(last >= 0, begin + at.to(tl.int64), token)
                 before += tl.sum(left, axis=0)
         else:
-            whole, _weight = draw(masses, u + lane * 0.0, target, row, -1, top, scale, vocabulary, CANDIDATES, TILES)
-            token = tl.max(tl.where(lane == 0, whole, 0), axis=0)
+            whole, _weight = draw(tiles, numbers, target, row, -1, top, scale, vocabulary, TILES)
+            token = tl.max(whole, axis=0)
     return token
 
 
@@ -359,6 +364,7 @@ def finish(
     COLUMNS: tl.constexpr,
     SPLITS: tl.constexpr,
     TILES: tl.constexpr,
+    CANDIDATES: tl.constexpr,
 ):
     """Verify a request from the chunks of its rows and write its results."""
     scale, is_greedy = scale_of(requests, state, KIND)
@@ -378,7 +384,6 @@ def finish(
             rejected = tl.max(tl.where(step == n, drafted, -1), axis=0)
             is_residual = (n < drafts) & (rejected >= 0) & (rejected < vocabulary)
             masses = tile_masses(chunks, request * requests.columns + n, top, scale, TILES)
-            lane = tl.arange(0, CANDIDATES)
             hole = tl.full((), -1, tl.int64)
             if KIND == ONE_HOT:  # noqa: SIM102
                 if is_residual:
@@ -395,7 +400,7 @@ def finish(
                 token = tl.full((), -1, tl.int64)
                 if is_residual:
                     token = draw_residual(
-                        masses,
+                        cumulative(masses, TILES),
                         target,
                         draft,
                         row,
@@ -410,10 +415,12 @@ def finish(
                         scale,
                         vocabulary,
                         TILES,
+                        CANDIDATES,
                     )
             if (KIND == ONE_HOT) | (not is_residual):
-                u, _v = trial_numbers(seed, pos, n, lane * 0)
-                tokens, _weight = draw(masses, u, target, row, hole, top, scale, vocabulary, CANDIDATES, TILES)
+                u, _v = trial_numbers(seed, pos, n, tl.arange(0, 1))
+                tiles = cumulative(masses, TILES)
+                tokens, _weight = draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES)
                 token = tl.where(total > 0.0, tl.max(tokens, axis=0), 0)
     value = tl.where(step < n, drafted, tl.where(step == n, token, -1))
     sampled = out.sampled + request * out.sampled_stride_0 + step * out.sampled_stride_1
@@ -478,6 +485,7 @@ def _verify_kernel(
             COLUMNS,
             SPLITS,
             TILES,
+            8,
         )
         tl.store(tickets.request + request, 0)
 
@@ -539,6 +547,7 @@ def _finish_kernel(
         COLUMNS,
         SPLITS,
         TILES,
+        16,
     )
 
 
@@ -609,4 +618,4 @@ def launch(out: Outputs, target: Target, draft: Draft, requests: Requests, vocab
         _verify_kernel[(rows * splits,)](out, *read, **padded, num_warps=4, maxnreg=REGISTERS[kind.value])
         return
     _scan_kernel[(rows * splits,)](*read, SPLITS=padded["SPLITS"], num_warps=4)
-    _finish_kernel[(requests.count,)](out, *read, **padded, num_warps=4)
+    _finish_kernel[(requests.count,)](out, *read, **padded, num_warps=8)
