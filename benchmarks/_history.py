@@ -1,4 +1,4 @@
-"""A long git history of releases: one commit each, and unrelated commits, branches, merges and moves between."""
+"""A long git history of releases: one commit each, with unrelated commits, branches, merges and renames in between."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verispec.static.sources import open_tree
 
 @dataclass
 class _Stream:
-    """A ``git fast-import`` stream. `marks` name contents that were sent, `head` the commit on top."""
+    """A ``git fast-import`` stream. `marks` names sent contents, `head` is the latest commit."""
 
     pipe: subprocess.Popen[bytes]
     blobs: dict[bytes, int] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class _Stream:
         return self.blobs[content]
 
     def commit(self, subject: str, changes: Sequence[str], parents: Sequence[int]) -> int:
-        """Send a commit; `changes` are lines of the stream. Returns its mark."""
+        """Send a commit and return its mark; `changes` are lines of the stream."""
         self.mark += 1
         self.number += 1
         when = 1_700_000_000 + 600 * self.number
@@ -45,10 +45,10 @@ class _Stream:
 
 
 def build(folder: Path, releases: Sequence[str], commits: int, seed: int = 7) -> dict[str, str]:
-    """Make a repository of `commits` commits at `folder`; returns the full name of each release's commit.
+    """Create a repository of `commits` commits at `folder` and return the full hash of each release's commit.
 
-    Unrelated commits append a comment to up to five files, every fiftieth starts a branch of five that is merged
-    back, and every hundredth moves a test to another name.
+    Unrelated commits append a comment to up to five files. Every fiftieth starts a branch of five commits that is
+    merged back, and every hundredth renames a test.
     """
     subprocess.run(["git", "init", "-q", "-b", "main", str(folder)], check=True)
     command = ["git", "-C", str(folder), "fast-import", "--quiet", "--export-marks=.git/marks", "--force"]
@@ -71,7 +71,7 @@ def build(folder: Path, releases: Sequence[str], commits: int, seed: int = 7) ->
                     tip = [stream.commit("merge a branch", _edits(stream, files, chance), [tip[0], side])]
                 elif number % 100 == 60:
                     tip = [stream.commit("move a test", _move(files, chance), tip)]
-                elif not 40 < number % 50 < 46:  # as many as the branch took
+                elif not 40 < number % 50 < 46:  # as many commits as the branch has
                     tip = [stream.commit("unrelated work", _edits(stream, files, chance), tip)]
         assert pipe.stdin is not None
         pipe.stdin.close()

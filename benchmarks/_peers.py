@@ -1,8 +1,7 @@
-"""The same work as ops of ours, done by the Triton kernels of a vLLM source tree.
+"""The Triton kernels of a vLLM source tree, for the same work as the reference's ops.
 
-vLLM verifies in one host function, `rejection_sample`, which launches two kernels for what we call
-probabilistic_rejection and two for residual_resample; they are launched here one by one, with the
-arguments that the host function gives them.
+vLLM verifies in one host function, `rejection_sample`. It launches two kernels for probabilistic_rejection and two for
+residual_resample. This module launches them one by one, with the arguments of the host function.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _UTILS = "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils"
 
 
 class Verification:
-    """vLLM's kernels of the request-state family over one set of our op's inputs, with their scratch."""
+    """vLLM's slot-indexed kernels with the inputs of one op and their scratch."""
 
     def __init__(self, kernels: Kernels, inputs: dict[str, Any], block: bool) -> None:
         self._load = kernels.load
@@ -144,7 +143,7 @@ class Verification:
         self._resample()
 
     def resample(self, rejected: Any) -> None:
-        # The insertion advances the counts, so that each run starts from them again.
+        # The insertion increments the counts, so that each run must start from the same values.
         self.num_sampled.copy_(rejected)
         self._resample()
 
@@ -156,7 +155,7 @@ class Verification:
 
 
 class Peers:
-    """What a vLLM tree has for the ops of ours, as functions of no arguments over given inputs."""
+    """vLLM's counterparts of the reference's ops, as functions without arguments."""
 
     def __init__(self, source: str) -> None:
         self._kernels = Kernels(f"vllm@{source}", source)
@@ -168,7 +167,7 @@ class Peers:
 
     def flat(self, name: str, arguments: dict[str, Any], known: dict[str, int]) -> Callable[[], Any]:
         if name in self._GRIDS:
-            # The engine looks at the counts to find the grid, which a captured graph cannot: the host knows it here.
+            # The engine reads the counts to compute the grid, which a captured graph cannot do. Here the host knows it.
             _, kernel = self._kernels.find(load(name))
             grid, given = self._GRIDS[name](arguments | known)
             passed = {n: given.get(n, arguments.get(n)) for n in kernel.arg_names}
@@ -183,7 +182,7 @@ class Peers:
             {"BLOCK_SIZE_TOKENS": 256},
         ),
     }
-    """Grid, and arguments of vLLM's own, by op."""
+    """Grid and further arguments of vLLM's kernels, by op."""
 
     def gumbel_sample(self, arguments: dict[str, Any]) -> Callable[[], Any]:
         function = self._kernels.load("vllm.v1.worker.gpu.sample.gumbel.gumbel_sample")

@@ -1,11 +1,11 @@
-"""Tokens a second of greedy generation on the fixtures: the reference, transformers and vLLM side by side.
+"""Tokens per second of greedy generation on the fixtures: reference, transformers and vLLM side by side.
 
     python benchmarks/generate.py [--peer-python PYTHON] [--rounds 5] [--out benchmarks/generate.md]
 
-Every engine runs in a process of its own with the same number of threads, and PYTHON is one that has vLLM. First each
-one that speculates finds its best number of drafts K, for one prompt and for many, among the same candidates. Then
-rounds go through all in turn, so that a busy machine slows all alike, and each one's best round counts. Prefix caching
-is off, because every round repeats the same prompts.
+Every engine runs in a separate process with the same number of threads; PYTHON is an interpreter with vLLM. First each
+speculating engine finds its best number of draft tokens K among the same candidates, for one prompt and for many. Then
+rounds alternate between all of them, so that a busy machine slows all alike, and the best round of each counts. Prefix
+caching is off, because every round repeats the same prompts.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from pathlib import Path
 from typing import Any
 
 CANDIDATES = (1, 2, 3, 4, 5)
-"""Values of K that everyone tries."""
+"""Values of K that every engine tries."""
 OWN = 0
-"""A further one for transformers: as many drafts as it chooses itself by its assistant's confidence."""
+"""A further value for transformers: its assistant's confidence decides the number of draft tokens."""
 TRIALS = 2
 NEW_TOKENS = 64
 PROMPT_TOKENS = 64
 BATCHES = (1, 16)
 LOSS = f"""\
 Drafts do not pay for {BATCHES[-1]} prompts: the processor computes at its peak, so that every row of the target costs
-the same whoever proposed it, rejected ones too, and drafting comes on top."""
+the same for every proposer, rejected rows too, and drafting adds to that."""
 
 Run = Callable[[int], int]
-"""Generates for the first n prompts and returns how many tokens came."""
+"""Generates for the first n prompts and returns the number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Contestant:
 
     @property
     def searched(self) -> tuple[int, ...]:
-        """Numbers of prompts for which K can matter; transformers assists one prompt at a time, however many."""
+        """Numbers of prompts for which K can matter; transformers assists one prompt at a time."""
         return BATCHES[:1] if self.engine == "transformers" else BATCHES
 
 
@@ -158,7 +158,7 @@ PREPARE = {"reference": prepare_reference, "transformers": prepare_transformers,
 
 
 def work(contestant: Contestant, drafts: int, threads: int) -> None:
-    """The child: one line in (a number of prompts), one line out (tokens and seconds)."""
+    """Run the worker: read a number of prompts per line, write tokens and seconds per line."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     import torch
@@ -176,7 +176,7 @@ def work(contestant: Contestant, drafts: int, threads: int) -> None:
 
 
 class Child:
-    """A contestant in its process."""
+    """A contestant in its own process."""
 
     def __init__(self, contestant: Contestant, drafts: int, python: str, threads: int) -> None:
         work = ["--work", contestant.engine, contestant.method, str(drafts)]
@@ -194,7 +194,7 @@ class Child:
         return self._process.stdout.readline().strip()
 
     def run(self, count: int) -> float:
-        """Tokens a second for `count` prompts."""
+        """Return tokens per second for `count` prompts."""
         assert self._process.stdin is not None
         print(count, file=self._process.stdin, flush=True)
         tokens, seconds = json.loads(self._read())
@@ -209,11 +209,11 @@ class Child:
 
 Choice = dict[str, dict[int, int]]
 Speeds = dict[str, dict[int, float]]
-"""Both by name of the contestant, then by number of prompts."""
+"""Speeds by contestant, then by number of prompts."""
 
 
 def search(contestant: Contestant, python: str, threads: int) -> tuple[dict[int, int], dict[int, Child]]:
-    """The best K for each number of prompts, and the child that drafts so many."""
+    """Return the best K for each number of prompts, and the worker process for it."""
     children = {}
     best: dict[int, tuple[float, int]] = {}
     for drafts in contestant.candidates:
@@ -229,7 +229,7 @@ def search(contestant: Contestant, python: str, threads: int) -> tuple[dict[int,
 
 
 def measure(contestants: list[tuple[Contestant, str]], rounds: int, threads: int) -> tuple[Choice, Speeds]:
-    """The K of every contestant, and the best of its `rounds`."""
+    """Return the K of every contestant, and its best round."""
     found = {contestant.name: search(contestant, python, threads) for contestant, python in contestants}
     best = {name: dict.fromkeys(BATCHES, 0.0) for name in found}
     for _ in range(rounds):
@@ -247,9 +247,9 @@ def render(chosen: Choice, best: Speeds, rounds: int, threads: int) -> str:
     lines = [
         "# Greedy generation on the fixtures",
         "",
-        f"Ratios of tokens a second, best of {rounds} rounds that went through all in turn.",
+        f"Ratios of tokens per second, best of {rounds} alternating rounds.",
         f"{platform.machine()}, float32, threads: {threads}, prompts of {PROMPT_TOKENS} tokens, {NEW_TOKENS} new ones.",
-        "transformers generates with an assistant one prompt at a time, here as everywhere.",
+        "transformers generates with an assistant for one prompt at a time.",
         "",
         f"| ratio | {titles} |",
         "| --- |" + " ---: |" * len(BATCHES),
@@ -264,8 +264,8 @@ def render(chosen: Choice, best: Speeds, rounds: int, threads: int) -> str:
             lines.append(f"| {ours} / {other} | {ratios} |")
     lines += [
         "",
-        f"Everyone drafts as many tokens as suit it best, of K = {', '.join(map(str, CANDIDATES))};",
-        "transformers may also draft as many as it chooses itself.",
+        f"Every engine uses its best number of draft tokens, of K = {', '.join(map(str, CANDIDATES))};",
+        "transformers may also choose the number itself.",
         "",
         f"| K | {titles} |",
         "| --- |" + " ---: |" * len(BATCHES),

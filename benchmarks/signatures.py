@@ -1,4 +1,4 @@
-"""What the static gate costs: one tree cold and warm, its memory, and a bisection over a long history.
+"""Costs of the static checker: one tree cold and warm, its memory, and a bisection over a long history.
 
     python benchmarks/signatures.py --markdown benchmarks/signatures.md
 
@@ -116,7 +116,7 @@ def call(cache: Path, *words: str) -> str:
     """Run verispec with a cache of its own; returns what it prints."""
     environment = {**os.environ, "VERISPEC_CACHE_DIR": str(cache)}
     releases = cache / "releases"
-    if not releases.exists():  # releases are fetched once, by whoever runs this
+    if not releases.exists():  # the caller's cache fetches releases once
         cache.mkdir(parents=True, exist_ok=True)
         releases.symlink_to(cache_dir() / "releases")
     done = subprocess.run(
@@ -140,7 +140,7 @@ def processor_time() -> float:
 
 
 def peak(cache: Path, *words: str) -> float:
-    """The most memory, in MB, that the process and its children hold at once: shared pages are counted once."""
+    """Return the peak memory of the process and its children in MB: shared pages are counted once."""
     highest = 0.0
     done = threading.Event()
     thread = threading.Thread(target=lambda: (call(cache, *words), done.set()))

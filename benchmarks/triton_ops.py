@@ -37,7 +37,7 @@ REPLAYS = 15
 
 
 def large_cases() -> Iterator[Case]:
-    """The vocabularies of real models, once each; bfloat16 where a contract has it."""
+    """Yield the vocabularies of real models, once each; bfloat16 where a contract has it."""
     for name in ops():
         first, *others = variants(name)
         if any("V" in map(str, t.shape) for t in load(name).tensors):
@@ -81,7 +81,7 @@ def _problem(case: Case, mode: str, expected: dict[str, Any]) -> str:
 
 
 def without_waiting(function: Callable[..., None]) -> Callable[..., None]:
-    """The op with every wait of torch's for the device an error."""
+    """Return the op with every device synchronisation by torch turned into an error."""
 
     def call(**arguments: Any) -> None:
         torch.cuda.set_sync_debug_mode("error")
@@ -94,7 +94,7 @@ def without_waiting(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def in_graph(function: Callable[..., None]) -> Callable[..., None]:
-    """The op captured and replayed: what is written before the replay is put back."""
+    """Capture and replay the op, with outputs reset before the replay."""
 
     def call(**arguments: Any) -> None:
         tensors = [value for value in arguments.values() if isinstance(value, torch.Tensor)]
@@ -109,7 +109,7 @@ def in_graph(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def captured(function: Callable[[], Any], calls: int) -> Callable[[], None]:
-    """A replay of `calls` calls; compiled and allocated before the capture."""
+    """Return a replay of `calls` calls, compiled and allocated before the capture."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -137,7 +137,7 @@ def microseconds(function: Callable[[], Any]) -> float:
 
 
 def verification_inputs(requests: int, drafts: int, vocabulary: int, dtype: Any, with_draft: bool, scale: float) -> Any:
-    """A batch on the device whose drafts are drawn from a draft distribution near the target's."""
+    """Return a batch on the device whose drafts are drawn from a draft distribution near the target's."""
     generator = torch.Generator("cuda").manual_seed(1)
     rows = requests * (drafts + 1)
     target = torch.randn(rows, vocabulary, device="cuda", generator=generator) * 3
@@ -342,7 +342,7 @@ def flat_rows(peers: Peers) -> Iterator[dict[str, Any]]:
                 name,
                 f"{requests} requests, V {vocabulary}",
                 lambda: op(name)(**arguments),  # noqa: B023
-                # Three drafts a request at most, and 300 target tokens with the bonus and the masks.
+                # At most three drafts per request, and 300 target tokens with the bonus and the masks.
                 peers.flat(name, arguments, {"max_spec_len": 3, "longest": 310}),
             )
 

@@ -40,7 +40,7 @@ linkcheck_anchors = False
 
 
 def setup(app: Any) -> None:
-    """Keep rendered verdicts out of the reading order, and link to files of the repository outside docs/."""
+    """Keep rendered reports out of the reading order, and link to files of the repository outside docs/."""
     app.connect("source-read", _orphan_verdicts)
     app.connect("missing-reference", _repository_file)
 

@@ -1,1 +1,1 @@
-"""The suites that judge any engine; run them with ``verispec run``, not with a bare pytest."""
+"""The suites that test any engine; run them with ``verispec run``, not with plain pytest."""

@@ -16,7 +16,7 @@ PACKAGES = {
 }
 
 PROTOCOLS = ("verispec.engines.protocol.generation", "verispec.engines.protocol.sampling")
-"""Data and protocols that engines, the reference among them, share with who judges them."""
+"""Data and protocols that engines share with the tests."""
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "verispec.reference.contracts": ("verispec.reference.contracts",),

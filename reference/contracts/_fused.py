@@ -1,4 +1,4 @@
-"""What the contracts of the fused family share: parameters, the draw by inverse CDF, and sources.
+"""Parts shared by the contracts of the fused family: parameters, the draw by inverse CDF, and sources.
 
 A fused op goes from raw logits to tokens in one call. Rows, requests and states are those of the
 slot-indexed family (`_request_state`), but the target's logits carry neither temperature nor limits: the op divides by
@@ -109,7 +109,7 @@ def sampling_clauses(prefix: str, start: int) -> tuple[Clause, ...]:
         ),
         (
             (
-                "A placeholder draft, any id below 0 or outside the vocabulary, is rejected and never indexes; "
+                "A padding token, any id below 0 or outside the vocabulary, is rejected and never indexes; "
                 "the token is "
                 "then drawn from p."
             ),

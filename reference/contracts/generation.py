@@ -133,6 +133,28 @@ CONTRACT = Contract(
             "min-p, top-k, top-p.",
             "vllm 0.33.0 vllm.v1.sample.sampler.Sampler",
         ),
+        Clause(
+            "GEN-25",
+            "The number of accepted drafts is that of the configured verification method and of the drafts' own "
+            "distribution, given the text: token by token for standard, as one block for block.",
+            "Leviathan et al. 2023; Sun et al. 2024 (arXiv 2403.10444), algorithm 2; vllm#40269",
+        ),
+        Clause(
+            "GEN-26",
+            "Block verification leaves the distribution of the text unchanged.",
+            "Sun et al. 2024 (arXiv 2403.10444), theorem 1",
+        ),
+        Clause(
+            "GEN-27",
+            "Synthetic verification accepts drafts at the configured rate of every position, in every step anew, for "
+            "greedy and for sampled requests, and the counters say so.",
+            "contracts synthetic_rejection and resolve_synthetic_acceptance_rates; vllm#41035",
+        ),
+        Clause(
+            "GEN-28",
+            "Synthetic rates of zero accept nothing and leave the greedy text as it is; rates of one accept all.",
+            "contract synthetic_rejection",
+        ),
     ),
     returns="the tokens of each request",
 )

@@ -34,7 +34,7 @@ CONTRACT = Contract(
             "NaN counts as minus infinity, and a row without any probability gives token 0.",
             "vllm 0.32.0 test_all_nan_target_logits_in_range",
         ),
-        Clause("VGR-8", "A placeholder draft, any id outside the vocabulary, is rejected.", "vllm#46533"),
+        Clause("VGR-8", "A padding token, any id outside the vocabulary, is rejected.", "vllm#46533"),
         Clause("VGR-9", "A padding request, state -1, writes nothing.", "vllm#47066"),
         Clause("VGR-10", "Logits of every dtype are compared exactly.", "contract: no rounding in an argmax"),
         Clause("VGR-11", "Strides are honoured and rows past 2^31 elements are found.", "vllm#47383"),

@@ -51,7 +51,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "WS-10",
-            "Every emitted token follows the target's distribution under the request's temperature, top-k and top-p.",
+            "Every decision follows its exact distribution under the request's temperature, top-k, top-p and min-p: "
+            "acceptance min(1, p/q) or the block rule's, recovered tokens the residual, bonus tokens the target.",
             f"{_PAPER}, theorem 1",
         ),
         Clause(
@@ -69,6 +70,13 @@ CONTRACT = Contract(
             "WS-13",
             "In synthetic mode rates of one accept every draft token, and rates of zero accept none.",
             f"{_VLLM}; vllm#41035",
+        ),
+        Clause(
+            "WS-14",
+            "Random numbers have enough bits: their source moves a token's distribution by at most 1e-6 in total "
+            "variation where a generator draws 53-bit numbers, and by at most 1e-5 where a counter gives 32-bit words, "
+            "for vocabularies up to 262,144.",
+            "vllm#43150, vllm#47524; Philox race of 32 bits: tails x / sinh(x) with x = 2^-33 / p",
         ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.RejectionSampler", since="0.8.0"),),

@@ -195,6 +195,7 @@ class CompactHead:
     def __call__(
         self, input_ids: torch.Tensor, hidden: torch.Tensor, position_ids: torch.Tensor, *, paged: PagedBatch
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run the layer; see `Eagle3Head.forward`."""
         embeds = embedding(input_ids, self._embedding)
         x = embeds.new_empty((*embeds.shape[:-1], 2 * embeds.shape[-1]))
         self._embedding_norm(embeds, x[..., : embeds.shape[-1]])

@@ -58,6 +58,34 @@ def gumbel(seed: int, pos: int, step: int, draw: Draw, lanes: int) -> Array:
     return -np.log(-np.log1p(-u))
 
 
+def gumbel_rows(seeds: Array, positions: Array, steps: Array, draw: Draw, lanes: int) -> Array:
+    """Return the Gumbel numbers of many rows at once, [rows, lanes]; row r is `gumbel` of its seed, position and step.
+
+    Args:
+        seeds: [rows] int64.
+        positions: [rows] int64.
+        steps: [rows] int64.
+        draw: what the numbers are for.
+        lanes: numbers per row.
+    """
+    mask, half = np.uint64(WORD), np.uint64(32)
+    blocks = -(-lanes // 4)
+    key = seeds.astype(np.int64).view(np.uint64)[:, None]
+    place = positions.astype(np.int64).view(np.uint64)[:, None]
+    c0 = np.broadcast_to(np.arange(blocks, dtype=np.uint64), (len(seeds), blocks))
+    c1 = ((steps.astype(np.uint64) << np.uint64(8) | np.uint64(draw)) & mask)[:, None]
+    c2, c3 = place & mask, place >> half
+    k0, k1 = key & mask, key >> half
+    for _ in range(ROUNDS):
+        product0, product1 = np.uint64(MULTIPLIERS[0]) * c0, np.uint64(MULTIPLIERS[1]) * c2
+        c0, c1, c2, c3 = (product1 >> half) ^ c1 ^ k0, product1 & mask, (product0 >> half) ^ c3 ^ k1, product0 & mask
+        k0, k1 = (k0 + np.uint64(KEY_STEPS[0])) & mask, (k1 + np.uint64(KEY_STEPS[1])) & mask
+    words = np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1).reshape(len(seeds), -1)[:, :lanes]
+    u = (words.astype(np.float64) + 0.5) * 2.0**-32
+    numbers: Array = -np.log(-np.log1p(-u))
+    return numbers
+
+
 def philox(*, words: Array, counter: Array, key: Array) -> dict[str, Array]:
     out = words.copy()
     for n in range(len(counter)):

@@ -16,17 +16,22 @@ from .protocol import VerifiedStep
 class Head(Protocol):
     """The methods of a head that a proposer calls; see `Eagle3Head`."""
 
-    def combine(self, aux: torch.Tensor, /) -> torch.Tensor: ...
+    def combine(self, aux: torch.Tensor, /) -> torch.Tensor:
+        """Map auxiliary states to hidden states."""
 
     def __call__(
         self, input_ids: torch.Tensor, hidden: torch.Tensor, position_ids: torch.Tensor, *, paged: PagedBatch
-    ) -> tuple[torch.Tensor, torch.Tensor]: ...
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run the layer over the rows of a batch."""
 
-    def logits(self, normed: torch.Tensor, /) -> torch.Tensor: ...
+    def logits(self, normed: torch.Tensor, /) -> torch.Tensor:
+        """Map normalised hidden states to draft logits."""
 
-    def to_target(self, draft_ids: torch.Tensor) -> torch.Tensor: ...
+    def to_target(self, draft_ids: torch.Tensor) -> torch.Tensor:
+        """Map ids of the draft vocabulary to ids of the target's."""
 
-    def target_logits(self, logits: torch.Tensor) -> torch.Tensor: ...
+    def target_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        """Map draft logits to the target's vocabulary."""
 
 
 class Eagle3Proposer(ChainProposer):

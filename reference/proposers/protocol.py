@@ -75,4 +75,5 @@ class Proposer(Protocol):
 
     lookahead: int
 
-    def propose(self, step: VerifiedStep) -> Drafts: ...
+    def propose(self, step: VerifiedStep) -> Drafts:
+        """Return draft tokens for the next step."""

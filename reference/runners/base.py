@@ -91,7 +91,7 @@ class BaseRunner(ABC):
         )
         self._draws = options.draft is not None and options.draft_sample_method == "probabilistic"
         self._sampling: Sampling = (
-            FlatSampling(self._upload)
+            FlatSampling(self._upload, options, self.device)
             if options.sampler == "flat"
             else RequestStateSampling(options, self.vocab_size, self._draws, self.device)
         )

@@ -9,10 +9,15 @@ import numpy as np
 import torch
 
 from verispec.engines.protocol.generation import LoadOptions
+from verispec.errors import VerispecError
 from verispec.reference.proposers.protocol import DrawDrafts
 from verispec.reference.sampler.drafting import sample_drafts, sample_drafts_by_seed
 from verispec.reference.sampler.flat import DraftBatch, FlatSampler, SamplingTensors
 from verispec.reference.sampler.request_state import RequestRows, RequestStates, RequestStateSampler
+from verispec.reference.sampler.synthetic_rates import (
+    resolve_synthetic_acceptance_rates,
+    unconditional_to_conditional_rates,
+)
 
 from .request import RequestState
 from .scheduler import Scheduled
@@ -48,11 +53,22 @@ class Sampling(Protocol):
 class FlatSampling:
     """The flat family: a generator a request, and what its drafts were drawn from travels with the request."""
 
-    def __init__(self, upload: Upload) -> None:
-        self._sampler = FlatSampler()
+    def __init__(self, upload: Upload, options: LoadOptions, device: torch.device) -> None:
+        if options.rejection_sample_method == "block":
+            raise VerispecError(
+                "V-GEN-OPTION",
+                "rejection_sample_method block needs sampler request_state, got sampler flat",
+                where="rejection_sample_method",
+                cause="the flat family of ops has no block verification",
+            )
+        rates = _synthetic_rates(options, device)
+        self._synthetic = rates is not None
+        self._sampler = FlatSampler(rates)
         self._upload = upload
 
     def greedy(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
+        if self._synthetic:
+            return self.sample(logits.float(), parts)
         return self._sampler.greedy(logits, self._drafts(logits, parts))
 
     def sample(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
@@ -85,7 +101,10 @@ class RequestStateSampling:
     """
 
     def __init__(self, options: LoadOptions, vocab_size: int, draws: bool, device: torch.device) -> None:
-        self._sampler = RequestStateSampler()
+        self._sampler = RequestStateSampler(
+            block_verification=options.rejection_sample_method == "block",
+            synthetic_rates=_synthetic_rates(options, device),
+        )
         self._device = device
         count = options.max_num_seqs
         self._owners: list[RequestState | None] = [None] * count
@@ -153,6 +172,16 @@ class RequestStateSampling:
         self._top_k[slot] = params.top_k
         self._top_p[slot] = params.top_p
         self._min_p[slot] = params.min_p
+
+
+def _synthetic_rates(options: LoadOptions, device: torch.device) -> torch.Tensor | None:
+    """Return the conditional acceptance rates of synthetic verification, [K]; None for the other methods."""
+    if options.rejection_sample_method != "synthetic":
+        return None
+    rates = resolve_synthetic_acceptance_rates(
+        options.num_speculative_tokens, options.synthetic_acceptance_rates, options.synthetic_acceptance_length
+    )
+    return torch.tensor(unconditional_to_conditional_rates(rates), dtype=torch.float32, device=device)
 
 
 def _draft_probs(parts: Sequence[Scheduled], logits: torch.Tensor) -> torch.Tensor | None:

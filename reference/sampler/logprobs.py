@@ -1,4 +1,4 @@
-"""Log-probabilities of emitted tokens: one row a token, whatever the token's kind."""
+"""Log-probabilities of emitted tokens: one row per token, whatever the token's kind."""
 
 from __future__ import annotations
 

@@ -24,10 +24,11 @@ class WholeFlatSampler:
         self._device = torch.device(device)
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        """Return the tokens of each request."""
         return self.trace(batch).tokens
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        """Return the tokens of each request, and the random samples of seeded, sampled requests with draft tokens."""
+        """Return the tokens of each request, and the random samples of seeded, sampled requests."""
         device = self._device
         seeds = batch.seeds or [None] * len(batch.draft_token_ids)
         generators = [_generator(seed, device) for seed in seeds]
@@ -38,18 +39,22 @@ class WholeFlatSampler:
             torch.tensor(batch.counts, device=device).cumsum(0, dtype=torch.int32),
             _moved(batch.draft_probs, device),
         )
-        params = SamplingTensors(batch.temperature.to(device), _moved(batch.top_k, device), _moved(batch.top_p, device))
+        limits = (_moved(values, device) for values in (batch.top_k, batch.top_p, batch.min_p))
+        params = SamplingTensors(batch.temperature.to(device), *limits)
         logits = torch.empty(batch.logits.shape, dtype=torch.float32, device=device).copy_(batch.logits)
         sampled = _sampler(batch, device).sample(logits, drafts, params, generators)
         tokens = [[token for token in row if token >= 0] for row in sampled.tolist()]
         draws: list[Draws | None] = [None] * len(tokens)
         for row, (seed, count) in enumerate(zip(seeds, batch.counts, strict=True)):
-            if seed is not None and count and float(batch.temperature[row]) > 0:
+            if seed is not None and float(batch.temperature[row]) > 0:
                 generator = _generator(seed, device)
-                exponential_noise(batch.vocab_size, generator, device)  # the bonus token consumes the first samples
+                bonus_noise = exponential_noise(batch.vocab_size, generator, device).cpu()
                 bonus = tokens[row][-1] if len(tokens[row]) == count + 1 else -1
+                if not count:
+                    draws[row] = Draws(torch.empty(0, dtype=torch.float64), bonus_noise, bonus, bonus_noise)
+                    continue
                 drawn = replay(generator, count, batch.vocab_size, bonus, noise_dtype(device))
-                draws[row] = Draws(drawn.uniform.cpu(), drawn.noise.cpu(), bonus)
+                draws[row] = Draws(drawn.uniform.cpu(), drawn.noise.cpu(), bonus, bonus_noise)
         return Trace(tokens, draws)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace
-from verispec.reference.oracle.philox import Draw, gumbel, uniform
+from verispec.reference.oracle.philox import Draw, gumbel_rows, uniform
 
 from .request_state import RequestRows, RequestStates, RequestStateSampler
 from .synthetic_rates import unconditional_to_conditional_rates
@@ -28,26 +28,30 @@ class WholeRequestStateSampler:
         self._block_verification = block_verification
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        """Return the tokens of each request."""
         return self._sample(batch, self._seeds(batch))
 
     def trace(self, batch: SamplerBatch) -> Trace:
         """Return the tokens of each request, and the random samples of its position and steps.
 
-        The contract defines the samples. Every sampled request with draft tokens has them; the noise is that of the row
-        of its last token. Block verification does not follow the rule of `Draws`, so that it returns none.
+        The contract defines the samples. Every sampled request has them; the noise is of the row of its last token.
+        Block verification does not follow the rule of `Draws`, so that it returns none.
         """
         seeds = self._seeds(batch)
         tokens = self._sample(batch, seeds)
         draws: list[Draws | None] = [None] * len(tokens)
         if self._block_verification:
             return Trace(tokens, draws)
+        last = np.array([len(emitted) - 1 for emitted in tokens])
+        noise = np.exp(-gumbel_rows(np.array(seeds), last, last, Draw.TARGET, batch.vocab_size))
         for b, (seed, count, emitted) in enumerate(zip(seeds, batch.counts, tokens, strict=True)):
-            if count and float(batch.temperature[b]) > 0:
-                last = len(emitted) - 1
+            if float(batch.temperature[b]) > 0:
                 numbers = [uniform(seed, step, step, Draw.ACCEPT) for step in range(count)]
-                noise = np.exp(-gumbel(seed, last, last, Draw.TARGET, batch.vocab_size))
-                bonus = emitted[-1] if last == count else -1
-                draws[b] = Draws(torch.tensor(numbers, dtype=torch.float64), torch.from_numpy(noise), bonus)
+                is_bonus = len(emitted) == count + 1
+                row = torch.from_numpy(noise[b])
+                accept = torch.tensor(numbers, dtype=torch.float64)
+                bonus = (emitted[-1], row) if is_bonus else (-1, None)
+                draws[b] = Draws(accept, row, *bonus)
         return Trace(tokens, draws)
 
     @staticmethod
@@ -70,6 +74,7 @@ class WholeRequestStateSampler:
             torch.tensor(seeds, dtype=torch.int64).flip(0).to(device),
             table(batch.top_k),
             table(batch.top_p),
+            table(batch.min_p),
             draft_logits=_draft_logits(batch, states, temperature).to(device)
             if batch.draft_probs is not None
             else None,

@@ -222,13 +222,13 @@ def decide(
 
 @triton.jit
 def of_step(values, step, at):
-    """The entry of one step of a vector."""
+    """Return the entry of one step of a vector."""
     return tl.max(tl.where(step == at, values, float("-inf")), axis=0)
 
 
 @triton.jit
 def tile_masses(chunks, slot, top, scale, TILES: tl.constexpr):
-    """The mass of every tile of a row relative to its top, [TILES] float64."""
+    """Return the mass of every tile of a row relative to its top, [TILES] float64."""
     tile = tl.arange(0, TILES)
     mask = tile < chunks.splits * (CHUNK // TILE)
     at = slot * chunks.splits
@@ -303,7 +303,7 @@ def draw_residual(
     TILES: tl.constexpr,
     CANDIDATES: tl.constexpr,
 ):
-    """A token of norm(max(p - q, 0)): the first candidate from p that passes with 1 - q / p, else from the sum."""
+    """Return a token of norm(max(p - q, 0)): the first candidate from p that passes 1 - q / p, else from the sum."""
     lane = tl.arange(0, CANDIDATES)
     start = draft.logits + state * draft.state_stride + step * draft.step_stride
     token = tl.full((), -1, tl.int64)

@@ -1,6 +1,6 @@
 """sample_recovered_tokens: argmax over the vocabulary of max(p - q, 0) * inv_q, for every draft token.
 
-An exponential variable with rate w is E / w for a unit exponential E, and the smallest of several belongs to token i
+An exponential variable with rate w is E / w for a unit exponential E. The smallest of several belongs to token i
 with probability w_i / sum(w). The argmax of w_i * inv_q_i, with inv_q = 1 / E, therefore samples from w without a
 normalisation or a cumulative sum.
 

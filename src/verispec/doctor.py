@@ -24,7 +24,7 @@ START_LIMIT = 120.0
 
 
 class State(StrEnum):
-    """How one thing is here."""
+    """State of one component on this machine."""
 
     OK = "ok"
     MISSING = "missing"

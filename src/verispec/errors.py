@@ -1,7 +1,7 @@
-"""What verispec says when something is wrong: a code, what happened, why, and what to do.
+"""Diagnostics and errors: a code, what happened, where, why, and what to do.
 
-A `Diagnostic` is a fact about one input that did not stop the work; a `VerispecError` stops the
-command. Both carry the same fields, so that people and JSON readers see the same thing.
+A `Diagnostic` reports a problem of one input that did not stop the command; a `VerispecError` stops it. Both have the
+same fields in text and JSON output.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from verispec import exits
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One thing that went wrong, in the order in which a reader needs it.
+    """One problem, with its fields in the order that a reader needs.
 
-    `code` is stable and searchable (``V-SRC-UNPARSABLE``); `where` is a file, an option or a case id.
+    Attributes:
+        code: stable, searchable code, such as ``V-SRC-UNPARSABLE``.
+        where: a file, an option or a case id.
     """
 
     code: str
@@ -31,11 +33,12 @@ class Diagnostic:
         return head + cause + hint
 
     def to_json(self) -> dict[str, str]:
+        """Return the non-empty fields as a dictionary."""
         return asdict(self)
 
 
 class VerispecError(Exception):
-    """Ends a command with `exit_code` after printing its diagnostic; never a traceback for a user's mistake."""
+    """Raised to end a command with `exit_code` after printing its diagnostic, without a traceback."""
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class VerispecError(Exception):
         super().__init__(str(self.diagnostic))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Errors cross process boundaries whole."""
+        """Support pickling, so that errors cross process boundaries."""
         return _rebuild, (self.diagnostic, self.exit_code)
 
 

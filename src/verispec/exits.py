@@ -1,4 +1,4 @@
-"""Exit codes of every command, chosen so that ``git bisect run verispec ...`` works as it stands."""
+"""Exit codes of every command, compatible with ``git bisect run verispec ...``."""
 
 GOOD = 0
 BAD = 1

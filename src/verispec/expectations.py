@@ -1,4 +1,4 @@
-"""Expectations: failures that an engine's maintainers know of, each with the issue that tracks it.
+"""Known failures of an engine, each with the issue that tracks it.
 
 A TOML file in the engine's repository:
 
@@ -8,8 +8,8 @@ A TOML file in the engine's repository:
     issue = "https://github.com/..."
     reason = "the shim writes into a converted copy"
 
-A case that does as expected becomes `xfail`; one that passes becomes `xpass` and fails the run, so
-that the file never goes stale; and an entry that selects no case fails the run too.
+A case that fails as expected becomes `xfail`. A case that passes becomes `xpass` and fails the run, so that the file
+stays current. An entry that matches no case fails the run too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIELDS = {"case": True, "outcome": True, "issue": True, "reason": False}
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One entry: what is expected of the cases that `case` selects, and the issue that tracks it."""
+    """One known failure: the expected outcome of the cases that `case` matches, and the issue that tracks it."""
 
     number: int
     case: str
@@ -39,6 +39,7 @@ class Expectation:
     reason: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the entry as a JSON-serialisable dictionary."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -46,19 +47,23 @@ class Expectation:
 
 
 def load(path: Path) -> tuple[Expectation, ...]:
-    """The entries of the file `path`. Raises VerispecError V-EXPECT with the entry, what was expected and what came."""
+    """Return the entries of the file `path`.
+
+    Raises:
+        VerispecError: V-EXPECT with the entry, the expected and the actual value.
+    """
     try:
         with path.open("rb") as file:
             document = tomllib.load(file)
     except OSError as error:
-        raise _wrong(path, "the expectations cannot be read", error.strerror or str(error)) from error
+        raise _wrong(path, "cannot read the known-failures file", error.strerror or str(error)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _wrong(path, "the expectations are not TOML", str(error)) from error
+        raise _wrong(path, "the known-failures file is not TOML", str(error)) from error
     if unknown := sorted(set(document) - {"expect"}):
-        raise _wrong(path, f"unknown key {unknown[0]!r}", "expected nothing but [[expect]] entries")
+        raise _wrong(path, f"unknown key {unknown[0]!r}", "expected only [[expect]] entries")
     entries = document.get("expect", [])
     if not isinstance(entries, list):
-        raise _wrong(path, "expect is no list of entries", "expected [[expect]], with two pairs of brackets")
+        raise _wrong(path, "expect is not a list of entries", "expected [[expect]], with two pairs of brackets")
     return tuple(_entry(path, number, entry) for number, entry in enumerate(entries, 1))
 
 
@@ -72,7 +77,7 @@ def _entry(path: Path, number: int, entry: Any) -> Expectation:
         value = entry.get(name, None if required else "")
         if not isinstance(value, str) or (required and not value.strip()):
             got = "nothing" if name not in entry else repr(entry[name])
-            raise _wrong(path, f"{where}: {name} must be a text that is not empty, got {got}", _why(name))
+            raise _wrong(path, f"{where}: {name} must be a non-empty text, got {got}", _why(name))
     if entry["outcome"] not in OUTCOMES:
         raise _wrong(path, f"{where}: outcome {entry['outcome']!r} is unknown", f"expected {', '.join(OUTCOMES)}")
     if "://" not in entry["issue"]:
@@ -82,10 +87,10 @@ def _entry(path: Path, number: int, entry: Any) -> Expectation:
 
 def _why(name: str) -> str:
     return {
-        "case": "a case id, a prefix that ends where a part ends, or a pattern with *",
+        "case": "a case id, a prefix of whole parts, or a pattern with *",
         "outcome": f"one of {', '.join(OUTCOMES)}",
-        "issue": "a known failure without an issue is a failure that nobody will mend",
-        "reason": "leave it away, or say in a sentence why this fails",
+        "issue": "nobody fixes a known failure without an issue",
+        "reason": "omit it, or explain the failure in one sentence",
     }[name]
 
 
@@ -94,7 +99,7 @@ def _wrong(path: Path, message: str, cause: str) -> VerispecError:
 
 
 def apply(entries: Sequence[Expectation], record: Record) -> Record:
-    """The record under the first entry that selects it; an outcome that nobody expected stays what it is."""
+    """Return the record with the outcome of the first entry that matches it; unchanged if none does."""
     entry = next((e for e in entries if selects(e.case, record.id)), None)
     if entry is None:
         return record
@@ -108,5 +113,5 @@ def apply(entries: Sequence[Expectation], record: Record) -> Record:
 
 
 def unmatched(entries: Sequence[Expectation], cases: Sequence[str]) -> tuple[Expectation, ...]:
-    """The entries that select none of `cases`."""
+    """Return the entries that match none of `cases`."""
     return tuple(e for e in entries if not any(selects(e.case, case) for case in cases))

@@ -12,7 +12,7 @@ import random
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,9 +24,12 @@ from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 from verispec.judge import DeviceLost, Failure, Inconclusive, Kind, Mismatch, OpUnderTest, Outcome, lost_device
 from verispec.reference import contracts
-from verispec.run.captured_call import detail_of
+from verispec.run import captured_call
 from verispec.run.narrator import Narrator
 from verispec.run.record import is_quick
+
+if TYPE_CHECKING:
+    from verispec.judge.statistics.trial import Trial
 
 CASE = pytest.StashKey[CaseId]()
 SPEC = pytest.StashKey[CaseSpec]()
@@ -46,6 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--exact", action="store_true", help="take --only as a whole id")
     group.addoption("--smoke", action="store_true", help="the first quick case of every clause")
     group.addoption("--seed", type=int, default=7, help="seed of everything that is drawn")
+    group.addoption("--save", default="", help="file for all values of the case's last call (.npz)")
+    group.addoption("--budget", default="standard", help="sample sizes of statistical tests: quick, standard, nightly")
     group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
     group.addoption("--scratch", default="", help="the supervisor's folder: skip, journal.jsonl, logs")
 
@@ -75,12 +80,11 @@ def _worker(config: pytest.Config) -> str:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One item for each combination of the parameters that `case` listed."""
     spec = getattr(metafunc.function, "__verispec_case__", None)
-    if spec is None or not spec.params:
+    if spec is None or not (spec.params or spec.subjects):
         return
-    names = list(spec.params)
     rows = list(spec.combinations())
     metafunc.parametrize(
-        names, [tuple(row.values()) for row in rows], ids=[_query({**row, **spec.fixed}) for row in rows]
+        list(rows[0]), [tuple(row.values()) for row in rows], ids=[_query({**row, **spec.fixed}) for row in rows]
     )
 
 
@@ -97,7 +101,10 @@ def _text(value: Any) -> str:
 
 
 def subject_of(item: pytest.Item) -> str:
-    """The op that a suite file judges: the stem of ``test_<op>.py``."""
+    """The op that a case judges: its parameter `subject`, else the stem of ``test_<op>.py``."""
+    spec = getattr(getattr(item, "function", None), "__verispec_case__", None)
+    if spec is not None and spec.subjects:
+        return str(item.callspec.params["subject"])  # type: ignore[attr-defined]
     return item.path.stem.removeprefix("test_")
 
 
@@ -145,6 +152,8 @@ def _name(item: pytest.Item) -> CaseId:
         raise pytest.UsageError(f"{item.nodeid}: a test in a suite needs @case, else it judges no clause")
     callspec = getattr(item, "callspec", None)
     params = {**(callspec.params if callspec else {}), **spec.fixed}
+    if spec.subjects:
+        del params["subject"]
     texts = tuple((name, _text(value)) for name, value in params.items() if value is not None)
     item.stash[CASE] = CaseId(item.path.parent.name, subject_of(item), spec.clause, texts)
     item.stash[SPEC], item.stash[PARAMS] = spec, params
@@ -166,7 +175,8 @@ def _start_engine(config: pytest.Config) -> None:
     narrator = config.stash[NARRATOR]
     try:
         under_test = resolve(config.option.engine, config.option.device)
-        description = check_subjects(under_test, config.option.engine, config.stash[SUBJECTS])
+        subjects = config.stash[SUBJECTS]
+        description = check_subjects(under_test, config.option.engine, subjects)
     except Exception as error:
         refusal = error if isinstance(error, VerispecError) else _cannot_start(config.option.engine, error)
         if narrator:
@@ -217,6 +227,17 @@ def seed(request: pytest.FixtureRequest) -> int:
     return random.Random(f"{request.config.option.seed}/{case_id}").getrandbits(63)
 
 
+@pytest.fixture
+def trial(request: pytest.FixtureRequest, seed: int) -> Trial:
+    """The statistical test of the case; what it shows goes into the case's record."""
+    from verispec.judge.statistics.trial import Trial
+
+    option = request.config.option
+    evidence: dict[str, Any] = {}
+    request.node.stash[RECORD]["evidence"] = evidence
+    return Trial(str(request.node.stash[CASE]), seed, option.seed, option.budget, evidence)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     spec, params = item.stash[SPEC], item.stash[PARAMS]
@@ -243,7 +264,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             narrator.ended(record)
             os._exit(exits.CANNOT_TELL)  # the supervisor goes on in a new process, with a context of its own
         if item.config.option.detail:
-            record["detail"] = detail_of(item.funcargs)  # type: ignore[attr-defined]
+            record["detail"] = captured_call.detail_of(item.funcargs)  # type: ignore[attr-defined]
+        if item.config.option.save:
+            captured_call.save(item.funcargs, Path(item.config.option.save))  # type: ignore[attr-defined]
     return report
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 from verispec.engines import UnsupportedCall
@@ -24,14 +25,18 @@ class GuardedGenerator:
         self.broken = False
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
+        given = copy.deepcopy(list(requests))
         try:
-            return self._generator.generate(requests, on_emit)
+            results = self._generator.generate(given, on_emit)
         except (UnsupportedCall, VerispecError):
             raise
         except Exception as error:
             self.broken = True
             message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise Mismatch(Failure(Kind.RAISED, message)) from error
+        if given != list(requests):
+            raise Mismatch(Failure(Kind.INPUT_CHANGED, "the engine changed the requests that it was given"))
+        return results
 
     def metrics(self) -> SpeculationMetrics:
         return self._generator.metrics()

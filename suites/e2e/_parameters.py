@@ -181,7 +181,9 @@ JUDGED = 3
 """Tokens whose distribution is enumerated. Three more are asked for, so that blocks of drafts are full."""
 
 
-def check_distribution(load: Load, tiny: Mapping[str, Path], draft: str, parameter: str, seed: int) -> None:
+def check_distribution(
+    load: Load, tiny: Mapping[str, Path], draft: str, parameter: str, seed: int, **options: Any
+) -> None:
     """Compare sequences of three tokens with their exact probabilities: 512 outcomes over eight tokens.
 
     Every ninth request has no parameter, the first of them. At `SEQUENCES` = 3,000 a total
@@ -201,13 +203,21 @@ def check_distribution(load: Load, tiny: Mapping[str, Path], draft: str, paramet
         if n % 8 == 0:
             batch.append(GenerationRequest((4, 4), max_tokens=3, ignore_eos=True, temperature=0.9 * (n // 8 % 2)))
         batch.append(request)
-    results = load(draft, target=tiny["target"], drafter=drafter).generate(batch)
+    results = load(draft, target=tiny["target"], drafter=drafter, **options).generate(batch)
     own = [result for request, result in zip(batch, results, strict=True) if request.prompt_token_ids == prompt]
     counts = np.zeros((VOCAB,) * JUDGED, dtype=np.int64)
     for result in own:
         counts[tuple((*result.token_ids, EOS, EOS, EOS)[:JUDGED])] += 1
     exact = sequence_distribution(teacher(tiny["target"]), asked[0])
     assert_distribution(counts.ravel().tolist(), exact.ravel(), f"sequences of three tokens with {parameter}")
+    repeats = [pattern(*tokens) for tokens in np.ndindex(exact.shape)]
+    seen, wanted_repeats = (np.bincount(repeats, table.ravel(), 5) for table in (counts, exact))
+    assert_distribution(seen.tolist(), wanted_repeats, f"repeated tokens in sequences with {parameter}")
+
+
+def pattern(a: int, b: int, c: int) -> int:
+    """Which of three tokens are equal, from 0 (none) to 4 (all): what penalties change most."""
+    return 4 if a == b == c else 3 if a == b else 2 if b == c else 1 if a == c else 0
 
 
 def sequence_distribution(model: Teacher, request: GenerationRequest) -> Array:

@@ -165,6 +165,21 @@ def _rows(loaded: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, .
     return rows
 
 
+@cache
+def continuations(folder: Path, prompt: tuple[int, ...], depth: int) -> Array:
+    """Return float64 logits [V] * depth + [depth + 1, V] after every continuation of `depth` tokens.
+
+    Row i of a continuation is what its token i is chosen from; for small vocabularies only.
+    """
+    loaded = model(folder, torch.float64)
+    size = loaded.config.vocab_size
+    tails = torch.cartesian_prod(*[torch.arange(size)] * depth).reshape(-1, depth)
+    with _quiet():
+        ids = torch.cat((torch.tensor(prompt).repeat(len(tails), 1), tails), dim=1)
+        rows: Array = loaded(ids, logits_to_keep=depth + 1, use_cache=False).logits.double().numpy()
+    return rows.reshape(*(size,) * depth, depth + 1, size)
+
+
 def _head_rows(head: Any, target: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
     """The head's row of position i reads token i + 1 and drafts token i + 2; -inf where it has no token."""
     ids = torch.tensor([[*prompt, *tokens[:-1]]])

@@ -53,7 +53,10 @@ LAYOUTS = [name for name in MEMORY if name]
 
 
 class Load(Protocol):
-    """Loads a generator: `draft` one of `DRAFTS`, `memory` of `MEMORY`; the fixtures where no folder is given."""
+    """Loads a generator: `draft` one of `DRAFTS`, `memory` of `MEMORY`; the fixtures where no folder is given.
+
+    `more` are options of `LoadOptions` beyond those.
+    """
 
     def __call__(
         self,
@@ -62,6 +65,7 @@ class Load(Protocol):
         target: Path | None = None,
         drafter: Path | None = None,
         sampler: str = "flat",
+        **more: Any,
     ) -> Generator: ...
 
 

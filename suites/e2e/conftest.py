@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _setup(item: pytest.Item) -> tuple[str, ...]:
     spec: CaseSpec = item.function.__verispec_case__  # type: ignore[attr-defined]
     params = {**spec.fixed, **(item.callspec.params if hasattr(item, "callspec") else {})}
-    return tuple(str(params.get(name, "")) for name in ("target", "sampler", "memory", "draft"))
+    return tuple(str(params.get(name, "")) for name in ("target", "sampler", "memory", "draft", "method", "rates"))
 
 
 @pytest.fixture(scope="session")
@@ -59,8 +59,9 @@ def load(engine: Engine) -> Iterator[Load]:
         target: Path | None = None,
         drafter: Path | None = None,
         sampler: str = "flat",
+        **more: Any,
     ) -> Generator:
-        options = {**options_of(draft, memory, drafter), "sampler": sampler}
+        options = {**options_of(draft, memory, drafter), "sampler": sampler, **more}
         wanted = (target, options)
         if not held or held[0][0] != wanted or getattr(held[0][1], "broken", False):
             close()

@@ -1,1 +1,1 @@
-"""Kernels and whole samplers: greedy argmax matching, rejection rules, input preparation."""
+"""Kernels and end-to-end samplers: greedy argmax matching, rejection rules, input preparation."""

@@ -54,7 +54,7 @@ def _by_rule(name: str) -> dict[str, Compare]:
 
 
 def _consistent(requests: RequestBatch, got: Mapping[str, Array]) -> None:
-    """Counts, next token and next row are those of the row of tokens."""
+    """Check that counts, next token and next row match the row of tokens."""
     for b, state in enumerate(requests.idx_mapping):
         if state < 0:
             continue

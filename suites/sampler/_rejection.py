@@ -1,4 +1,4 @@
-"""Arguments of the three rejection ops from one batch, by the names of their contracts."""
+"""Arguments of the three packed rejection ops from one batch, by the names of their contracts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REACH = "every verification step goes through this kernel with tensors of these 
 
 
 def random_arguments(batch: Batch, rates: Any = None, **changes: Any) -> dict[str, Any]:
-    """Arguments of rejection_random_sample."""
+    """Return arguments of rejection_random_sample."""
     return {
         "cu_num_draft_tokens_ptr": batch.cu,
         "draft_token_ids_ptr": batch.draft_token_ids,
@@ -35,7 +35,7 @@ def random_arguments(batch: Batch, rates: Any = None, **changes: Any) -> dict[st
 
 
 def greedy_arguments(batch: Batch, rates: Any = None, **changes: Any) -> dict[str, Any]:
-    """Arguments of rejection_greedy_sample."""
+    """Return arguments of rejection_greedy_sample."""
     return {
         "cu_num_draft_tokens_ptr": batch.cu,
         "draft_token_ids_ptr": batch.draft_token_ids,
@@ -51,7 +51,7 @@ def greedy_arguments(batch: Batch, rates: Any = None, **changes: Any) -> dict[st
 
 
 def recovered_arguments(batch: Batch, **changes: Any) -> dict[str, Any]:
-    """Arguments of sample_recovered_tokens."""
+    """Return arguments of sample_recovered_tokens."""
     return {
         "cu_num_draft_tokens_ptr": batch.cu,
         "draft_token_ids_ptr": batch.draft_token_ids,
@@ -66,14 +66,14 @@ def recovered_arguments(batch: Batch, **changes: Any) -> dict[str, Any]:
 
 
 def integers(contract: Contract, width: str) -> dict[str, str]:
-    """dtypes of all integer tensors: "int32", "int64", or "mixed" and "swapped", which alternate."""
+    """Return dtypes of all integer tensors: "int32", "int64", or "mixed" and "swapped", which alternate."""
     names = [t.name for t in contract.tensors if set(t.dtypes) == {"int32", "int64"}]
     pairs = {"mixed": ("int32", "int64"), "swapped": ("int64", "int32")}.get(width, (width, width))
     return {name: pairs[i % 2] for i, name in enumerate(names)}
 
 
 def permuted(arguments: Mapping[str, Any], counts: Any, order: Any) -> dict[str, Any]:
-    """The same requests in another order: rows of requests and rows of their tokens move together."""
+    """Return the same requests in another order; rows of requests and rows of their tokens move together."""
     ends = np.cumsum(counts)
     token_order = np.concatenate([np.arange(ends[b] - counts[b], ends[b]) for b in order]) if len(order) else order
     token_order = token_order.astype(np.int64)
@@ -99,7 +99,7 @@ PER_TOKEN = (
 
 
 def relation_of_permuting(op: OpUnderTest, arguments: dict[str, Any], counts: Any, rng: np.random.Generator) -> None:
-    """A permuted batch gives permuted rows."""
+    """Check that a permuted batch gives permuted rows."""
     order = rng.permutation(len(counts))
     rows = op.call(arguments)[1]["output_token_ids_ptr"]
     moved = op.call(permuted(arguments, counts, order))[1]["output_token_ids_ptr"]
@@ -107,7 +107,7 @@ def relation_of_permuting(op: OpUnderTest, arguments: dict[str, Any], counts: An
 
 
 def relation_of_splitting(op: OpUnderTest, arguments: dict[str, Any], counts: Any) -> None:
-    """Each request alone gives the row that it has in the batch."""
+    """Check that each request alone gives the row that it has in the batch."""
     rows = op.call(arguments)[1]["output_token_ids_ptr"]
     for b in range(len(counts)):
         alone = op.call(permuted(arguments, counts, np.array([b])))[1]["output_token_ids_ptr"]

@@ -1,4 +1,4 @@
-"""What the suites of the request-state family share."""
+"""Helpers shared by the suites of the slot-indexed family."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNTS: dict[str, tuple[int, ...]] = {
     "wide": (1,) * 33,
     "longest": (32, 1),
 }
-"""Drafts of each request, by name."""
+"""Draft tokens of each request, by name."""
 
 DRAFT = ["present", "absent"]
 
@@ -30,7 +30,7 @@ def batch(seed: int, counts: str, draft: str = "present", vocab: int = 37, **opt
 
 
 def close(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
-    """For normalisers: a float32 sum of exponentials and its logarithm, some rounding steps of 2^-24 each."""
+    """Return a mask of wrong normalisers, allowing for a few rounding steps of 2^-24 in a float32 log-sum-exp."""
     wrong: Array = ~np.isclose(got, expected, rtol=2e-6, atol=2e-5, equal_nan=True)
     return wrong
 
@@ -43,13 +43,13 @@ NORMALISERS: dict[str, Compare] = {
 
 
 def verify(op: OpUnderTest, requests: RequestBatch, **options: Any) -> dict[str, Array]:
-    """Call a verification op and compare it, whole."""
+    """Call a verification op and compare all of its outputs."""
     shapes = {"sampled": (requests.requests, requests.columns)}
     return op.check_outputs(requests.arguments(op.contract), shapes=shapes, compare=NORMALISERS, **options)
 
 
 def widths(op: OpUnderTest, which: str) -> dict[str, str]:
-    """The same width for every integer parameter that may have either."""
+    """Return the same integer width for every parameter that accepts both."""
     return {t.name: which for t in op.contract.tensors if set(t.dtypes) == {"int32", "int64"}}
 
 

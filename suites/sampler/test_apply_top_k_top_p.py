@@ -1,6 +1,6 @@
-"""apply_top_k_top_p: what every implementation must do (contract TKP).
+"""Requirements of apply_top_k_top_p (contract TKP).
 
-How many tokens top-p keeps is open only within the bound of TKP-9; which tokens they are never is.
+TKP-9 bounds how many tokens top-p keeps; it never leaves open which tokens these are.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ TIES = "logits of a bfloat16 head tie (vllm#50979)"
 SHARED = "requests with and without limits share a batch"
 BOUND = 2.0**-18
 INEXACT = 2.0**-10
-"""A boundary that is off by less is inexact and not wrong: less than one draw in a thousand notices."""
+"""A boundary that is off by less is imprecise, not wrong: fewer than one sample in a thousand differs."""
 SHARE = 2.0**-6
-"""And by less than this share of what is kept and of what is cut off: where 1e-6 is to go, 1e-4 may not."""
+"""It must also be off by less than this share of both the kept and the dropped probability."""
 VOCABULARIES = [1, 2, 37, 4097, 9001]
 LARGE = 151_936
 RULES = ["k", "p", "both"]
@@ -42,23 +42,23 @@ def arguments(seed: int, rule: str = "both", vocab: int = 300, rows: int = 4, sp
 
 
 def bfloat16_head(logits: Array) -> Array:
-    """Float32 logits as a head in bfloat16 leaves them: near 20 they are multiples of 1/8."""
+    """Round float32 logits like a bfloat16 output head: near 20 they are multiples of 1/8."""
     rounded: Array = torch.as_tensor(logits + 20).bfloat16().float().numpy()
     return rounded
 
 
 def distinct(logits: Array) -> Array:
-    """Logits in the same order that no dtype makes equal: up to 200 quarters, from -7 on."""
+    """Return logits in the same order that stay distinct in every dtype: up to 200 quarters, from -7 on."""
     ranks: Array = logits.argsort(axis=1).argsort(axis=1)
     return ranks / 4 - 7
 
 
 def boundary(expected: Array, got: Array, inputs: Mapping[str, Any], b: int) -> tuple[int, float] | None:
-    """How far top-p's boundary is off in row `b`: tokens kept too many, and the probability that they make.
+    """Return the error of top-p's boundary in row `b`: surplus tokens, and their probability.
 
-    None when that does not say it all: other tokens are kept than the first of the order, or there is no top-p.
+    Return None if that does not describe the difference: other tokens than the first are kept, or there is no top-p.
     """
-    # 1 and above is no top-p, and leaves nothing open.
+    # A p of 1 and above disables top-p and leaves nothing open.
     if inputs["p"] is None or inputs["p"][b] >= 1.0:
         return None
     row = inputs["logits"][b]
@@ -77,9 +77,10 @@ def boundary(expected: Array, got: Array, inputs: Mapping[str, Any], b: int) -> 
 
 
 def within(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
-    """Wrong elements; a row whose top-p keeps a few tokens more or less is right if TKP-9 leaves them open.
+    """Return a mask of wrong elements; TKP-9 allows top-p to keep slightly more or fewer tokens.
 
-    Raises `Mismatch` when nothing is wrong but a boundary that is off by more than that, and by little.
+    Raises:
+        Mismatch: of kind imprecise, if only the boundary of a row is off, by little, but beyond the bound.
     """
     wrong: Array = (expected != got) | (np.signbit(expected) != np.signbit(got))
     inexact = []
@@ -170,9 +171,9 @@ def test_the_first_token_stays(op: OpUnderTest, seed: int, p: str, rule: str) ->
 
 @case("TKP-5", limits=["no k", "no p", "neither", "mixed"], vocab=[300, 9001], reach=SHARED)
 def test_rows_without_a_limit(op: OpUnderTest, seed: int, limits: str, vocab: int) -> None:
-    """A k of V and a p of 1, as batches have them for requests without.
+    """Limits of V and 1, which batches use for requests without a limit.
 
-    In every second row one token's probability rounds to 1 in float32, and still the others are kept.
+    In every second row one token's probability rounds to 1 in float32, yet the others are kept.
     """
     values = arguments(seed, "both", vocab)
     values["logits"][1::2, vocab // 2] = 50.0
@@ -240,7 +241,7 @@ def test_flat_rows(op: OpUnderTest, seed: int, p: str) -> None:
 
 @case("TKP-10", check="out of place", rule=RULES, reach="raw log-probabilities are taken later")
 def test_out_of_place(op: OpUnderTest, seed: int, rule: str) -> None:
-    """That no input changes is looked at in every case; here the output is a buffer of its own by its layout."""
+    """Every case checks that inputs stay unchanged; here the output has its own buffer and layout."""
     check(op, arguments(seed, rule), layouts={"output": "padded"})
 
 
@@ -260,7 +261,7 @@ def test_strides(op: OpUnderTest, seed: int, layout: str, rule: str) -> None:
 
 @case("TKP-11", layout="padded", rule=RULES, vocab=[300, 9001], reach="padded heads (vllm#42779)")
 def test_a_padded_vocabulary(op: OpUnderTest, seed: int, rule: str, vocab: int) -> None:
-    """The logits are the first columns of wider rows, whose ends hold anything."""
+    """The logits are the first columns of wider rows with arbitrary contents after them."""
     check(op, arguments(seed, rule, vocab), layouts={"logits": "padded", "output": "padded"})
 
 
@@ -271,7 +272,7 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
 
 @case("TKP-11", rule=RULES, size="large", reach="14,135 tokens to verify over a vocabulary of 151,936")
 def test_rows_past_2_to_the_31(op: OpUnderTest, seed: int, rule: str) -> None:
-    """The first and the last row of such a batch; a 32-bit offset misses the last one, which is in no other place."""
+    """The first and last row of such a batch; a 32-bit offset misses the last one."""
     values = arguments(seed, rule, LARGE, rows=2)
     near = check(op, values)
     rows = 2**31 // LARGE + 2
@@ -283,7 +284,7 @@ def test_rows_past_2_to_the_31(op: OpUnderTest, seed: int, rule: str) -> None:
 
 @case("TKP-12", peak=["20", "60", "1000"], vocab=[300, 9001], reach="vllm#48927")
 def test_peaked_rows(op: OpUnderTest, seed: int, peak: str, vocab: int) -> None:
-    """One token has almost all the mass; the tail behind it is as steep."""
+    """One token has almost all probability; the tail after it is as steep."""
     values = arguments(seed, "both", vocab)
     values["logits"][:, vocab // 2] = float(peak)
     values["p"][:] = [0.3, 0.9, 0.9999, 0.999999]

@@ -1,4 +1,4 @@
-"""block_verification: what every implementation must do (contract BLK)."""
+"""Requirements of block_verification (contract BLK)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_thresholds(op: OpUnderTest, seed: int, counts: str, spread: str) -> Non
 
 @case("BLK-2", check="draft equals target", reach=BLOCK)
 def test_a_draft_that_is_the_target_passes_whole(op: OpUnderTest, seed: int) -> None:
-    """Powers of two make p and q equal in any arithmetic: r is 1, the mass 0, and 0/0 is 1."""
+    """Powers of two make p and q equal in any arithmetic: r is 1, the mass 0, and 0/0 counts as 1."""
     requests = batch(seed, "ragged", temperature=1.0)
     requests.target_logits[:] = 0.0
     requests.draft_logits[:] = 0.0  # type: ignore[index]
@@ -42,8 +42,10 @@ def test_one_draft_is_judged_as_a_whole_block(op: OpUnderTest, seed: int, draft:
 
 @case("BLK-4", check="a later prefix saves an earlier one", reach=BLOCK)
 def test_the_longest_prefix_that_passes(op: OpUnderTest, seed: int) -> None:
-    """The first draft alone would be rejected: its ratio is below its u. The second lifts nothing above 1, but u
-    of the whole block lies below the ratio, so both are accepted, which no token-wise rule does."""
+    """The first draft token alone would be rejected, since its ratio is below its u.
+
+    The u of the whole block is below its ratio, so both tokens are accepted, which no token-wise rule does.
+    """
     requests = batch(seed, "one", "absent", temperature=1.0)
     requests.seed[:] = _seed_with_falling_numbers(int(requests.pos[0]), int(requests.pos[1]), int(requests.pos[2]))
     requests.target_logits[:] = 0.0
@@ -58,7 +60,7 @@ def test_the_longest_prefix_that_passes(op: OpUnderTest, seed: int) -> None:
 
 
 def _seed_with_falling_numbers(*positions: int) -> int:
-    """A seed whose first acceptance number is above a half and whose last is below it."""
+    """Return a seed whose first acceptance sample is above a half and whose last one is below it."""
     for seed in range(1, 1000):
         first, *_, last = (uniform(seed, pos, step, Draw.ACCEPT) for step, pos in enumerate(positions))
         if first > 0.9 and last < 0.1:
@@ -95,7 +97,7 @@ def test_mixed_batches(op: OpUnderTest, seed: int, draft: str) -> None:
 
 @case("BLK-9", draft=DRAFT, reach=BLOCK)
 def test_what_resampling_needs(op: OpUnderTest, seed: int, draft: str) -> None:
-    """The last draft of every request has no target probability: the row after the accepted prefix is a draft's."""
+    """The last draft token of every request has no target probability: a draft row follows the accepted prefix."""
     requests = batch(seed, "ragged", draft, temperature=0.7)
     for b in range(requests.requests):
         row = requests.row(b, requests.drafts(b) - 1)

@@ -1,4 +1,4 @@
-"""compute_slot_mapping: what every implementation must do (contract CSM)."""
+"""Requirements of compute_slot_mapping (contract CSM)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANKS_REACH = "decode context parallelism"
 
 
 def arguments(rng: np.random.Generator, lengths: Any, tail: int = 0, **changes: Any) -> dict[str, Any]:
-    """Requests with `lengths` scheduled tokens at consecutive positions, `tail` padding tokens."""
+    """Return requests with `lengths` scheduled tokens at consecutive positions, and `tail` padding tokens."""
     lengths = np.asarray(lengths, dtype=np.int64)
     block, columns = changes.pop("block", 16), changes.pop("columns", 8)
     ranks = changes.get("TOTAL_CP_WORLD_SIZE", 1)
@@ -133,7 +133,7 @@ def test_generated(op: OpUnderTest, seed: int) -> None:
 
 @case("CSM-1", relation="injective", reach=REACH)
 def test_slots_are_distinct(op: OpUnderTest, seed: int) -> None:
-    """No two tokens of a batch share a slot when no two requests share a block."""
+    """No two tokens of a batch share a slot if no two requests share a block."""
     values = arguments(np.random.default_rng(seed), [40, 1, 77, 128])
     slots = op.call(values)[1]["slot_mapping_ptr"]
     assert_same("slots are distinct", len(slots), len(set(slots.tolist())))

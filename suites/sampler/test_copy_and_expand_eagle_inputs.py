@@ -1,4 +1,4 @@
-"""copy_and_expand_eagle_inputs: what every implementation must do (contract CEE)."""
+"""Requirements of copy_and_expand_eagle_inputs (contract CEE)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHIFT = [True, False]
 def arguments(
     rng: np.random.Generator, lengths: Any, rejected: Any = 0, p: int = 2, shift: bool = True, **changes: Any
 ) -> dict[str, Any]:
-    """Requests with `lengths` target tokens, the last `rejected` of them invalid; P new slots each."""
+    """Return requests with `lengths` target tokens, the last `rejected` of them invalid, and P new slots each."""
     lengths = np.asarray(lengths, dtype=np.int64)
     rejected = np.minimum(np.broadcast_to(rejected, lengths.shape), np.maximum(lengths - 1, 0))
     starts = np.concatenate([[0], np.cumsum(lengths)])

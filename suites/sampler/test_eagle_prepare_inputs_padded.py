@@ -1,4 +1,4 @@
-"""eagle_prepare_inputs_padded: what every implementation must do (contract EPI)."""
+"""Requirements of eagle_prepare_inputs_padded (contract EPI)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REACH = "every step of an EAGLE or draft-model drafter goes through this kernel"
 
 
 def arguments(counts: Any, valid: Any, extra_tokens: Any = 0) -> dict[str, Any]:
-    """Requests with `counts` drafts of which `valid` tokens were emitted; prefills have more query tokens."""
+    """Return requests with `counts` draft tokens and `valid` emitted tokens; prefills have more query tokens."""
     counts = np.asarray(counts, dtype=np.int64)
     return {
         "cu_num_draft_tokens_ptr": np.cumsum(counts),
@@ -42,7 +42,7 @@ def test_rejected_tokens(op: OpUnderTest, seed: int, counts: str) -> None:
 
 @case("EPI-1", valid=["all", "one", "none"], reach=REACH)
 def test_extreme_counts(op: OpUnderTest, valid: str) -> None:
-    """None is valid where a request was discarded."""
+    """A discarded request has no valid token."""
     counts = np.array([3, 1, 5])
     op.check_outputs(arguments(counts, {"all": counts + 1, "one": [1, 1, 1], "none": [0, 0, 0]}[valid]))
 

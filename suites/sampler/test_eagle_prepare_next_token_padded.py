@@ -1,4 +1,4 @@
-"""eagle_prepare_next_token_padded: what every implementation must do (contract ENT)."""
+"""Requirements of eagle_prepare_next_token_padded (contract ENT)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VOCAB = 100
 
 
 def sampled(rng: np.random.Generator, b: int, t: int) -> Array:
-    """Rows as verification leaves them: some valid tokens, then -1."""
+    """Return rows as verification writes them: some valid tokens, then -1."""
     rows = rng.integers(0, VOCAB, size=(b, t))
     valid = rng.integers(0, t + 1, size=b)
     rows[np.arange(t)[None, :] >= valid[:, None]] = -1
@@ -47,7 +47,7 @@ def test_valid_tokens_are_counted(op: OpUnderTest, seed: int, t: int, b: int) ->
 
 @case("ENT-2", row=["full", "some", "first only", "zero id", "hole"], reach=REACH)
 def test_the_last_valid_token(op: OpUnderTest, row: str) -> None:
-    """A hole is a placeholder between valid tokens: the last valid one still wins."""
+    """A hole is a padding token between valid tokens; the last valid token still wins."""
     rows = {
         "full": [3, 4, 5, 6],
         "some": [3, 4, -1, -1],

@@ -1,4 +1,4 @@
-"""eagle_step_slot_mapping_metadata: what every implementation must do (contract ESM)."""
+"""Requirements of eagle_step_slot_mapping_metadata (contract ESM)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCK = 16
 
 
 def arguments(rng: np.random.Generator, positions: Any, rows: int = 0, **changes: Any) -> dict[str, Any]:
-    """Requests at `positions`, each with blocks of its own; `rows` padding rows of the slot mapping."""
+    """Return requests at `positions`, each with its own blocks, and `rows` padding rows of the slot mapping."""
     positions = np.asarray(positions, dtype=np.int64)
     b = len(positions)
     columns = LIMIT // BLOCK
@@ -50,7 +50,7 @@ def test_the_next_position(op: OpUnderTest, seed: int, b: int) -> None:
 
 @case("ESM-2", at=["last", "limit", "far past"], reach="a request drafts on to its last position")
 def test_past_the_limit(op: OpUnderTest, seed: int, at: str) -> None:
-    """The request at its end stands between two that go on."""
+    """The request at its limit is between two that continue."""
     position = {"last": LIMIT - 1, "limit": LIMIT, "far past": LIMIT + 1000}[at]
     op.check_outputs(arguments(np.random.default_rng(seed), [3, position, LIMIT - 2]))
 
@@ -86,7 +86,7 @@ def test_padding_rows(op: OpUnderTest, seed: int, rows: int, b: int) -> None:
 
 @case("ESM-6", columns=[1, 3])
 def test_a_block_past_the_table(op: OpUnderTest, seed: int, columns: int) -> None:
-    """The table covers less than the limit: what lies behind the row must not be read."""
+    """The table covers less than the limit; the op must not read past the row."""
     rng = np.random.default_rng(seed)
     table = rng.permutation(3 * columns).reshape(3, columns) + 1
     op.check_outputs(arguments(rng, [columns * BLOCK - 1, 60, 2], block_table_ptr=table, n_blocks_per_req=columns))

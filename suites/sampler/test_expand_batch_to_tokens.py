@@ -1,4 +1,4 @@
-"""expand_batch_to_tokens: what every implementation must do (contract EXP)."""
+"""Requirements of expand_batch_to_tokens (contract EXP)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ DTYPES = ["float32", "int32", "int64", "bool"]
 
 
 def reach(params: Mapping[str, Any]) -> str | None:
-    """Callers expand float32 temperatures and top-p and int32 top-k; the other dtypes are contract only."""
+    """Return the callers of a dtype: temperatures and top-p are float32, top-k is int32, and nothing else is passed."""
     if params.get("dtype", "float32") in ("float32", "int32") and params.get("cu", "int32") == "int32":
         return "temperature and top-p (float32) and top-k (int32) of every batch that is not all greedy are expanded"
     return None
 
 
 def values(rng: np.random.Generator, dtype: str, b: int) -> Array:
-    """Values that a conversion would show: fractions in floats, beyond 2^24 in integers."""
+    """Return values that a conversion would change: fractions for floats, above 2^24 for integers."""
     if dtype == "float32":
         return rng.choice([0.0, 0.25, 0.7, 1.0, 1.5, 1e-30], size=b)
     if dtype == "bool":

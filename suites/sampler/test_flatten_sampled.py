@@ -1,4 +1,4 @@
-"""flatten_sampled: what every implementation must do (contract FLS)."""
+"""Requirements of flatten_sampled (contract FLS)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gather_draft_logits_and_target_argmax: what every implementation must do (contract GDL)."""
+"""Requirements of gather_draft_logits_and_target_argmax (contract GDL)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""gumbel_sample: what every implementation must do (contract GUM).
+"""Requirements of gumbel_sample (contract GUM).
 
-The random numbers are fixed, so that the winner of every race is known; where rounding decides, GUM-8
-says which tokens are right.
+The random samples are fixed, so that the Gumbel-max argmax of every row is known. Where rounding decides, GUM-8 defines
+the correct tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LARGE = 151_936
 
 
 def arguments(seed: int, draw: str = "target", vocab: int = 37, rows: int = 6, **changes: Any) -> dict[str, Any]:
-    """Rows over more states than rows, in no order; temperatures with greedy ones."""
+    """Return rows over more states than rows, in random order; some temperatures are 0."""
     rng = np.random.default_rng(seed)
     states = rows + 3
     return {
@@ -46,7 +46,7 @@ def arguments(seed: int, draw: str = "target", vocab: int = 37, rows: int = 6, *
 
 
 def cached(values: dict[str, Any], seed: int) -> dict[str, Any]:
-    """With a cache of three steps, wider than the vocabulary."""
+    """Add a cache of three steps that is wider than the vocabulary."""
     rng = np.random.default_rng(seed)
     rows, vocab = values["logits"].shape
     cache = normal(rng, len(values["temperature"]), 3, vocab + 5)
@@ -54,22 +54,22 @@ def cached(values: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def scores_of(t: int, inputs: Mapping[str, Any]) -> Array:
-    """The oracle's scores of row `t`."""
+    """Return the oracle's scores of row `t`."""
     row: Array = scores(t, **{name: value for name, value in inputs.items() if name != "sampled"})
     return row
 
 
 def bound(t: int, tokens: list[int], inputs: Mapping[str, Any]) -> float:
-    """How far the scores of two tokens of row `t` may be apart for either to be right."""
+    """Return the maximum score difference of two tokens of row `t` for which both are correct."""
     temperature = float(inputs["temperature"][inputs["expanded_idx_mapping"][t]])
     if temperature == 0.0:
-        return 0.0  # The scores are the logits, which nothing rounds.
+        return 0.0  # at temperature 0 the scores are the logits, without rounding
     logits = np.abs(inputs["logits"][t][tokens].astype(np.float64))
     return BOUND * float(max(1.0, *logits, *logits / temperature))
 
 
 def within(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
-    """Wrong tokens; of two that rounding cannot tell apart either is right."""
+    """Return a mask of wrong tokens; if rounding cannot separate two tokens, both are correct."""
     wrong: Array = expected != got
     for t in np.flatnonzero(wrong).tolist():
         if inputs["expanded_idx_mapping"][t] >= 0 and 0 <= got[t] < inputs["logits"].shape[1]:
@@ -116,7 +116,7 @@ def test_the_lowest_of_equal_logits(op: OpUnderTest, seed: int, vocab: int) -> N
 
 @case("GUM-4", check="a draft and a target token differ", reach="vllm#54282")
 def test_drafts_have_numbers_of_their_own(op: OpUnderTest, seed: int) -> None:
-    """Flat rows over many tokens: shared noise would give the same token."""
+    """Uniform rows over many tokens: shared noise would give the same token."""
     values = arguments(seed, vocab=20_000, rows=8)
     values["logits"][:] = 0.0
     values["temperature"][:] = 1.0
@@ -161,7 +161,7 @@ def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, draw: str) -> Non
 
 @case("GUM-8", temperature=["0.1", "1.0", "1.7"], draw=DRAWS, reach=REACH)
 def test_close_races(op: OpUnderTest, seed: int, temperature: str, draw: str) -> None:
-    """Two tokens a row with scores a little further apart than the bound, so that the better one must win."""
+    """Two tokens per row with scores slightly further apart than the bound, so that the better one must win."""
     values = arguments(seed, draw, rows=64, temperature=np.full(67, np.float32(temperature)))
     scale = float(values["temperature"][0])
     values["logits"][:] = 0.0
@@ -190,7 +190,7 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
 
 @case("GUM-9", size="large", reach="7,068 states of two drafts each over a vocabulary of 151,936")
 def test_rows_past_2_to_the_31(op: OpUnderTest, seed: int) -> None:
-    """The first and the last row of logits, for the first and the last state of the cache."""
+    """The first and last row of logits, for the first and last state of the cache."""
     rows = 2**31 // LARGE + 3
     values = arguments(seed, "draft", LARGE, rows=2, expanded_idx_mapping=np.array([0, 1]), temperature=np.ones(2))
     values["seed"] = values["seed"][:2]

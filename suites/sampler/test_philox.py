@@ -1,7 +1,6 @@
-"""philox: what every implementation must do (contract PHX).
+"""Requirements of philox (contract PHX).
 
-That draws take their numbers from these words by the layout of PHX-3 is judged where tokens are drawn
-(GUM-1, GUM-4): here it is what a counter and a key give.
+This suite checks the words of a counter and a key. GUM-1 and GUM-4 check that draws use them by the layout of PHX-3.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ KNOWN = {
         (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
     ),
 }
-"""Counter, key and answer, from Random123's kat_vectors for philox4x32-10."""
+"""Counter, key and words, from Random123's kat_vectors for philox4x32-10."""
 
 EXTREMES = {"smallest": (48643752, 0, 0x15), "largest": (38471471, 0, 0xFFFFFFEC)}
 """First word of a counter whose other words and key are 0, lane and word: the extremes of 2^26 such counters."""
@@ -76,7 +75,7 @@ def test_known_answers(op: OpUnderTest, vector: str) -> None:
 
 @case("PHX-3", draw=["target", "draft", "accept"], width=list(SEEDS), reach=REACH)
 def test_the_layout_of_a_draw(op: OpUnderTest, draw: str, width: str) -> None:
-    """The words of the first and the last lanes of a vocabulary of 151,936, at every kind of position and step."""
+    """The words of the first and last lanes of a vocabulary of 151,936, at every kind of position and step."""
     kind, key = Draw[draw.upper()], SEEDS[width]
     places = [(step, pos, block) for step in (0, 3, 2**24 - 1) for pos in POSITIONS for block in (0, 1, 37_983)]
     counters = [counter_of(kind, step, pos, block) for step, pos, block in places]
@@ -87,7 +86,7 @@ def test_the_layout_of_a_draw(op: OpUnderTest, draw: str, width: str) -> None:
 
 @case("PHX-4", width=list(SEEDS), reach=REACH)
 def test_draws_never_meet(op: OpUnderTest, width: str) -> None:
-    """Draws, steps, positions and blocks of lanes: all have words of their own."""
+    """Draws, steps, positions and blocks of lanes all have different words."""
     counters = [
         counter_of(draw, step, pos, block)
         for draw in Draw
@@ -101,7 +100,7 @@ def test_draws_never_meet(op: OpUnderTest, width: str) -> None:
 
 @case("PHX-5", end=list(EXTREMES), reach=REACH)
 def test_the_ends_of_the_range(op: OpUnderTest, end: str) -> None:
-    """Words so near 0 and 2^32 that 24 bits of them, or a sign, would give 0, 1 or less."""
+    """Words so close to 0 and 2^32 that 24 of their bits, or a sign, would give 0, 1 or less."""
     first, lane, expected = EXTREMES[end]
     words = op.check_outputs({"counter": [(first, 0, 0, 0)], "key": [(0, 0)]})["words"]
     assert_same("the whole word", expected, words[0, lane])

@@ -1,4 +1,4 @@
-"""probabilistic_rejection: what every implementation must do (contract PRJ)."""
+"""Requirements of probabilistic_rejection (contract PRJ)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_greedy(op: OpUnderTest, seed: int, counts: str, draft: str) -> None:
 
 @case("PRJ-3", check="ties", vocab=[37, 8193, 20_000], reach="quantised logits tie")
 def test_the_lowest_of_equal_maxima(op: OpUnderTest, seed: int, vocab: int) -> None:
-    """Maxima in one block and across blocks; the drafts name the first and the last of them in turn."""
+    """Equal maxima in one block and across blocks; the draft tokens are the first and the last of them in turn."""
     requests = batch(seed, "ragged", "absent", vocab, temperature=0.0)
     requests.target_logits[:] = -1.0
     requests.target_logits[:, [5, vocab // 2, vocab - 1]] = 2.0
@@ -42,7 +42,7 @@ def test_mixed_batches(op: OpUnderTest, seed: int, draft: str) -> None:
 
 @case("PRJ-5", draft=DRAFT, reach=REACH)
 def test_all_accepted(op: OpUnderTest, seed: int, draft: str) -> None:
-    """The draft holds nearly the whole target, so that every one passes and nothing else is written."""
+    """The draft token has nearly the whole target probability, so that all pass and no other position is written."""
     requests = batch(seed, "gaps", draft, temperature=1.0)
     for row in range(len(requests.target_logits) - 1):
         requests.target_logits[row, requests.draft_sampled[row + 1]] = 60.0
@@ -64,7 +64,7 @@ def test_placeholders(op: OpUnderTest, seed: int, token: int, temperature: str, 
 
 @case("PRJ-7", temperature=["0.5", "1.0", "2.0"], draft=DRAFT, reach=REACH)
 def test_normalisers_of_the_rejected_row(op: OpUnderTest, seed: int, temperature: str, draft: str) -> None:
-    """Every second row gives its draft no probability: it is rejected there, whatever u."""
+    """Every second row gives its draft token no probability, so that it is rejected for every u."""
     requests = batch(seed, "ragged", draft, temperature=float(temperature))
     for row in range(1, len(requests.target_logits) - 1, 2):
         requests.target_logits[row, requests.draft_sampled[row + 1]] = -np.inf
@@ -120,7 +120,7 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str, draft: str) -> Non
 
 @case("PRJ-11", check="the same batch in another order of states", reach=REACH)
 def test_states_may_lie_anywhere(op: OpUnderTest, seed: int) -> None:
-    """Nothing but the state's contents counts: a batch over other slots accepts the same."""
+    """Only the contents of a state count: a batch over other slots accepts the same tokens."""
     requests = batch(seed, "ragged")
     first = verify(op, requests)["num_accepted"]
     order = np.random.default_rng(seed).permutation(len(requests.seed))

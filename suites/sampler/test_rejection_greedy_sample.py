@@ -1,4 +1,4 @@
-"""rejection_greedy_sample: what every implementation must do (contract RGS)."""
+"""Requirements of rejection_greedy_sample (contract RGS)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rng_batch(seed: int, counts: str, greedy: float = 1.0) -> Batch:
 
 
 def accept_until(batch: Batch, at: int) -> None:
-    """Every draft equals the argmax but the one at position `at` of each request that has so many."""
+    """Make every draft token equal the argmax, except at position `at` of each request that is long enough."""
     batch.argmax[:] = batch.draft_token_ids
     for b in range(batch.requests):
         if batch.counts[b] > at:
@@ -118,7 +118,7 @@ def test_a_negative_draft_is_never_emitted_in_synthetic_mode(op: OpUnderTest, se
 
 @case("RGS-10", above=["2^-30", "2^-50"])
 def test_u_is_compared_in_its_own_precision(op: OpUnderTest, seed: int, above: str) -> None:
-    """The rate is one half; u is a little less, which float32 rounds to one half."""
+    """The rate is one half; u is slightly less, which float32 rounds to one half."""
     batch = rng_batch(seed, "even")
     batch.uniform[:] = 0.5 - (2.0**-30 if above == "2^-30" else 2.0**-50)
     op.check_outputs(greedy_arguments(batch, rates=np.full(batch.most, 0.5)))

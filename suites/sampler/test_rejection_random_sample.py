@@ -1,4 +1,4 @@
-"""rejection_random_sample: what every implementation must do (contract RRS)."""
+"""Requirements of rejection_random_sample (contract RRS)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,14 @@ def rng_batch(seed: int, counts: str, draft: str, vocab: int = 11, **options: An
 
 
 def one(p: Any, q: Any, u: float, token: int = 0) -> dict[str, Any]:
-    """One request with one draft: `p` and `q` are rows (q None: no draft probabilities), `u` the uniform number."""
+    """Return one request with one draft token.
+
+    Args:
+        p: target row.
+        q: draft row, None for no draft probabilities.
+        u: uniform sample.
+        token: draft token.
+    """
     vocab = len(p)
     return {
         "cu_num_draft_tokens_ptr": [1],
@@ -81,7 +88,7 @@ def test_recovered_token_ends_the_request(op: OpUnderTest, seed: int, draft: str
 
 
 def force(batch: Batch, accepted: Any) -> None:
-    """Make each draft certain to be accepted or rejected, whatever the rounding."""
+    """Make the acceptance or rejection of each draft token certain, whatever the rounding."""
     rows = np.arange(batch.tokens)
     batch.target_probs[rows, batch.draft_token_ids] = np.where(accepted, 0.75, 0.0)
     batch.uniform[:] = 0.5
@@ -118,7 +125,7 @@ def test_greedy_rows_keep_what_was_there(op: OpUnderTest, seed: int, draft: str)
 
 @case("RRS-7", draft=DRAFT, place=["first", "middle", "last", "first row"], reach=PLACEHOLDER_REACH)
 def test_a_placeholder_is_rejected(op: OpUnderTest, seed: int, draft: str, place: str) -> None:
-    """Everything that lies one element before a row would accept: certain p, tiny u."""
+    """All values one element before a row would accept: certain p, tiny u."""
     batch = rng_batch(seed, "ragged", draft)
     force(batch, True)
     position = {"first row": 0, "first": 4, "middle": 6, "last": 8}[place]
@@ -130,7 +137,7 @@ def test_a_placeholder_is_rejected(op: OpUnderTest, seed: int, draft: str, place
 
 @case("RRS-7", token=[-2, -(2**31)], draft=DRAFT, check="any negative id")
 def test_any_negative_id_is_rejected(op: OpUnderTest, seed: int, draft: str, token: int) -> None:
-    """Within the buffer for -2, so that an implementation that indexes reads instead of crashing."""
+    """An id of -2 stays inside the buffer, so that using it as an index reads instead of crashing."""
     batch = rng_batch(seed, "ragged", draft)
     batch.draft_token_ids[6] = token
     op.check_outputs(random_arguments(batch))
@@ -172,7 +179,7 @@ def test_nan_rejects(op: OpUnderTest, nan: str) -> None:
 
 @case("RRS-11", above=["2^-30", "2^-50"])
 def test_u_is_compared_in_its_own_precision(op: OpUnderTest, above: str) -> None:
-    """p/q is one half exactly; u is a little more, which float32 does not hold."""
+    """p/q is exactly one half; u is slightly more, which float32 cannot represent."""
     op.check_outputs(one([0.25, 0.5, 0.25], [0.5, 0.25, 0.25], 0.5 + (2.0**-30 if above == "2^-30" else 2.0**-50)))
 
 
@@ -204,7 +211,7 @@ def test_inner_strides(op: OpUnderTest, seed: int, layout: str, draft: str) -> N
 
 @case("RRS-15", draft=DRAFT, size="large", reach="14,135 draft tokens over a vocabulary of 151,936 pass 2^31 elements")
 def test_rows_past_2_to_the_31(op: OpUnderTest, draft: str) -> None:
-    """Only the last request's rows hold anything; a 32-bit offset reads zeros and rejects."""
+    """Only the last request's rows are nonzero; a 32-bit offset reads zeros and rejects."""
     import torch
 
     vocab, rows = 151_936, 2**31 // 151_936 + 8
@@ -264,7 +271,7 @@ def test_narrow_probabilities(op: OpUnderTest, seed: int, dtype: str, draft: str
 
 @case("RRS-1", mode="generated", draft=DRAFT, reach=REACH)
 def test_generated_batches(op: OpUnderTest, seed: int, draft: str) -> None:
-    """Any counts, vocabulary and mix of greedy and sampled requests, in production's dtypes."""
+    """Any counts, vocabulary and mix of greedy and sampled requests, in production dtypes."""
 
     @explore(structures(CONTRACT, layouts=False), 150, seed)
     def check(drawn: DrawnCall) -> None:

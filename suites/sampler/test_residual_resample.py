@@ -1,7 +1,7 @@
-"""residual_resample: what every implementation must do (contract RSR).
+"""Requirements of residual_resample (contract RSR).
 
-The token is the winner of a race whose random numbers are fixed, so it is compared one by one. Two
-scores within the rounding of RSR-14 of each other come about once in 10^5 rows and are looked at by hand.
+Every token is the Gumbel-max argmax of fixed random samples and is compared exactly. Two scores are within the rounding
+of RSR-14 about once in 10^5 rows; check such a failure by hand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STEPS = ["first", "last", "bonus"]
 
 
 def arguments(op: OpUnderTest, requests: RequestBatch, step: str, ratio: float | None = None) -> dict[str, Any]:
-    """Every request rejected at its first or last draft, or not at all, with the normalisers of that row."""
+    """Return requests rejected at their first or last draft token or not at all, with the normalisers of that row."""
     count = np.array([max(requests.drafts(b), 0) for b in range(requests.requests)])
     accepted = {"first": count * 0, "last": np.maximum(count - 1, 0), "bonus": count}[step]
     target_lse, draft_lse = np.zeros(requests.requests), np.zeros(requests.requests)
@@ -59,7 +59,7 @@ def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str, draft: str) ->
 
 @case("RSR-3", counts=list(COUNTS), reach=REACH)
 def test_one_hot_drafts(op: OpUnderTest, seed: int, counts: str) -> None:
-    """The draft would win nearly always if it were not left out."""
+    """The draft token would nearly always win if it were not excluded."""
     requests = batch(seed, counts, "absent", temperature=1.0)
     for row in range(len(requests.target_logits) - 1):
         requests.target_logits[row, requests.draft_sampled[row + 1]] = 40.0
@@ -68,7 +68,7 @@ def test_one_hot_drafts(op: OpUnderTest, seed: int, counts: str) -> None:
 
 @case("RSR-4", token=[-1, 37], draft=DRAFT, reach=lambda p: "vllm 0.27.0 did otherwise" if p["token"] == -1 else None)
 def test_a_placeholder_is_resampled_from_the_target(op: OpUnderTest, seed: int, token: int, draft: str) -> None:
-    """The draft's row holds the target's favourites, so that a residual would nearly never give them."""
+    """The draft row has the target's most likely tokens, so that a residual would nearly never give them."""
     requests = batch(seed, "ragged", draft, temperature=1.0)
     requests.draft_sampled[:] = token
     if requests.draft_logits is not None:
@@ -100,7 +100,7 @@ def test_mixed_batches(op: OpUnderTest, seed: int, step: str, draft: str) -> Non
 
 @case("RSR-9", check="another seed, position or step draws anew", reach=REACH)
 def test_what_the_draw_depends_on(op: OpUnderTest, seed: int) -> None:
-    """Flat rows over many tokens: a draw that did not change would give the same token in every request."""
+    """Uniform rows over many tokens: unchanged noise would give the same token in every request."""
     requests = batch(seed, "wide", "absent", 1_000, temperature=1.0)
     requests.target_logits[:] = 0.0
     requests.pos[:] = 7
@@ -133,7 +133,7 @@ def test_a_residual_without_mass(op: OpUnderTest, seed: int, row: str) -> None:
 
 @case("RSR-10", row="one-hot target", reach=REACH)
 def test_a_target_of_one_token(op: OpUnderTest, seed: int) -> None:
-    """Nothing is left without the rejected draft: the token is the draft again."""
+    """Without the rejected draft token nothing is left: the result is the draft token."""
     requests = batch(seed, "ragged", "absent", temperature=1.0)
     requests.target_logits[:] = -np.inf
     requests.target_logits[:, 3] = 0.0
@@ -164,7 +164,7 @@ def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str, draft
 
 @case("RSR-13", vocab=[37, 1024, 8193], reach="quantised logits tie")
 def test_the_lowest_of_equal_scores(op: OpUnderTest, seed: int, vocab: int) -> None:
-    """Greedy bonus rows: equal maxima in one block and across blocks."""
+    """Greedy bonus rows with equal maxima in one block and across blocks."""
     requests = batch(seed, "ragged", "absent", vocab, temperature=0.0)
     requests.target_logits[:] = 0.0
     requests.target_logits[:, [vocab // 2, vocab - 1]] = 1.0
@@ -178,7 +178,7 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> N
 
 @case("RSR-14", dtype=["bfloat16", "float16"], draft=DRAFT, reach="the language-model head's own dtype")
 def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, draft: str) -> None:
-    """Normalisers are those of the wide logits: inputs like any other, not recomputed."""
+    """Normalisers are those of the wide logits: the op reads them and does not recompute them."""
     dtypes = {"target_logits": dtype, "draft_logits": dtype}
     check(op, batch(seed, "ragged", draft, temperature=1.0), "first", dtypes=dtypes)
 

@@ -1,7 +1,7 @@
-"""sample_recovered_tokens: what every implementation must do (contract SRT).
+"""Requirements of sample_recovered_tokens (contract SRT).
 
-Scores are compared exactly: the difference and the product that SRT-1 names are single IEEE
-operations, so every implementation that does them gets the same numbers and the same argmax.
+Scores compare exactly: the difference and the product of SRT-1 are single IEEE operations, so that every implementation
+computes the same numbers and the same argmax.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from verispec.suites.sampler._rejection import REACH, integers, permuted, recove
 CONTRACT = contracts.load("sample_recovered_tokens")
 DRAFT = ["present", "absent"]
 ODD_VOCABULARIES = [1, 2, 127, 8192, 8193, 10_000]
-"""Sizes around a tile of 8192 and one that no power of two divides."""
+"""Sizes around a tile of 8192, and one that is no multiple of a power of two."""
 
 
 def rng_batch(seed: int, counts: str, draft: str, vocab: int = 37, **options: Any) -> Batch:
@@ -34,7 +34,7 @@ def check(op: OpUnderTest, batch: Batch, dtypes: Mapping[str, str] | None = None
 
 
 def rows(batch: Batch, p: Any, q: Any) -> None:
-    """The same target and draft row at every position."""
+    """Set the same target and draft row at every position."""
     batch.target_probs[:] = p
     if batch.draft_probs is not None:
         batch.draft_probs[:] = q
@@ -59,7 +59,7 @@ def test_the_draft_token_never_wins(op: OpUnderTest, seed: int) -> None:
 
 @case("SRT-3", draft=DRAFT, vocab=[37, 8193], reach=REACH)
 def test_the_lowest_of_equal_scores_wins(op: OpUnderTest, seed: int, draft: str, vocab: int) -> None:
-    """Powers of two, so that equal scores are equal in any arithmetic, in every tile and lane."""
+    """Powers of two make equal scores equal in any arithmetic, in every tile and lane."""
     batch = rng_batch(seed, "ragged", draft, vocab)
     rows(batch, 0.25, 0.125)
     batch.inv_q[:] = 1.0
@@ -70,7 +70,7 @@ def test_the_lowest_of_equal_scores_wins(op: OpUnderTest, seed: int, draft: str,
 
 @case("SRT-4", draft=DRAFT, reach=REACH)
 def test_positions_share_the_noise_row_of_their_request(op: OpUnderTest, seed: int, draft: str) -> None:
-    """Flat residuals: the noise alone decides, and each request's noise has its own winner."""
+    """Uniform residuals: the noise alone decides, and each request's noise has its own argmax."""
     batch = rng_batch(seed, "gaps", draft)
     rows(batch, 0.25, 0.125)
     batch.draft_token_ids[:] = 0
@@ -102,10 +102,10 @@ def test_zero_tails(op: OpUnderTest, seed: int, zero: str, vocab: int) -> None:
 def test_the_id_is_valid_whatever_the_rows_hold(
     op: OpUnderTest, seed: int, hostile: str, vocab: int, draft: str
 ) -> None:
-    """Only the range is judged here; what a degenerate row gives is SRT-8 and SRT-9."""
+    """Only the range is checked here; SRT-8 and SRT-9 check the token of a degenerate row."""
     batch = rng_batch(seed, "ragged", draft, vocab)
     rows(batch, {"zero": 0.0, "nan": np.nan, "negative": -0.5}[hostile], 0.25)
-    batch.draft_token_ids[::2] = -1  # a draft of the vocabulary is left out with score 0, which would hide the tail
+    batch.draft_token_ids[::2] = -1  # a draft token of the vocabulary has score 0, which would hide the tail
     values = recovered_arguments(batch, output_token_ids_ptr=np.full(batch.tokens, -7))
     got = op.call(values)[1]["output_token_ids_ptr"]
     assert_same("every id lies in [0, vocab_size)", np.clip(got, 0, vocab - 1), got)
@@ -113,7 +113,7 @@ def test_the_id_is_valid_whatever_the_rows_hold(
 
 @case("SRT-6", draft=DRAFT)
 def test_float64_noise_is_not_narrowed(op: OpUnderTest, seed: int, draft: str) -> None:
-    """Noises that differ by 2^-40: float32 makes them equal, and the lower id would win."""
+    """Noises that differ by 2^-40: float32 makes them equal, so that the lower id would win."""
     batch = rng_batch(seed, "ragged", draft)
     rows(batch, 0.25, 0.125)
     batch.draft_token_ids[:] = 0
@@ -134,7 +134,7 @@ def test_float64_noise(op: OpUnderTest, seed: int, counts: str, draft: str) -> N
     reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None,
 )
 def test_a_draft_outside_the_vocabulary_leaves_nothing_out(op: OpUnderTest, seed: int, token: int) -> None:
-    """The first or the last token, which a wrapped or clamped index would leave out, is the one to be drawn."""
+    """The first or last token, which a wrapped or clamped index would exclude, is the one to be sampled."""
     batch = rng_batch(seed, "ragged", "absent")
     batch.draft_token_ids[[0, 5, 10]] = token
     batch.inv_q[:] = 1.0
@@ -188,7 +188,7 @@ def test_inner_strides(op: OpUnderTest, seed: int, layout: str, draft: str) -> N
 
 @case("SRT-13", size="large", reach="14,135 draft tokens over a vocabulary of 151,936 pass 2^31 elements")
 def test_rows_past_2_to_the_31(op: OpUnderTest) -> None:
-    """Only the last token's row holds anything; a 32-bit offset reads zeros and finds token 0."""
+    """Only the last token's row is nonzero; a 32-bit offset reads zeros and finds token 0."""
     import torch
 
     vocab, tokens = 151_936, 2**31 // 151_936 + 2
@@ -252,7 +252,7 @@ def test_a_permuted_batch_gives_permuted_tokens(op: OpUnderTest, seed: int, draf
 
 @case("SRT-16", extra=[1, 100], reach=REACH)
 def test_past_the_last_count_nothing_is_written(op: OpUnderTest, seed: int, extra: int) -> None:
-    """Token buffers longer than the last count, as padded batches have them."""
+    """Token buffers longer than the last count, as in padded batches."""
     batch = rng_batch(seed, "ragged", "present")
     longer = random_batch(np.random.default_rng(seed), (batch.tokens + extra,), batch.vocab)
     values = recovered_arguments(

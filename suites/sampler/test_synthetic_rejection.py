@@ -1,4 +1,4 @@
-"""synthetic_rejection: what every implementation must do (contract SYN)."""
+"""Requirements of synthetic_rejection (contract SYN)."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ def drafted(
 
 
 def draft_row(requests: RequestBatch, row: int) -> Any:
-    """The draft's logits of a target row, as a view."""
+    """Return the draft's logits of a target row, as a view."""
     assert requests.draft_logits is not None
     return requests.draft_logits[requests.expanded_idx_mapping[row], requests.expanded_local_pos[row]]
 
 
 def draft_rows(requests: RequestBatch) -> list[int]:
-    """The target rows that verify a draft."""
+    """Return the target rows that verify a draft token."""
     return [requests.row(b, i) for b in range(requests.requests) for i in range(requests.drafts(b))]
 
 
@@ -234,7 +234,7 @@ def test_the_normaliser_is_taken_as_it_is(op: OpUnderTest, seed: int) -> None:
 
 
 def normalisers(requests: RequestBatch) -> Any:
-    """The log of the sum of every draft row of every state, [R, K]."""
+    """Return the log-sum-exp of every draft row of every state, [R, K]."""
     assert requests.draft_logits is not None
     scale = np.where(requests.temperature == 0, 1.0, requests.temperature)
     return np.array(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from verispec.cases import case
+from verispec.cases.row_sets import LIMITS, random_row_sets
 from verispec.cases.sampling import (
     greedy_tokens,
     random_sampler_batch,
@@ -19,7 +20,8 @@ from verispec.cases.sampling import (
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest
-from verispec.judge.statistics import assert_distribution, assert_rate
+from verispec.judge.statistics.trial import Trial
+from verispec.suites.sampler._streams import Coupled, measure_noise, run_needles, run_stream
 
 REACH = "any request with these parameters"
 MIXED = "a greedy and a sampled request share a batch"
@@ -229,6 +231,11 @@ def test_placeholders_are_rejected(sampler: SamplerUnderTest, seed: int, draft: 
         equal([certain] * step.counts[b] or [bonus], tokens, f"request {b} with a placeholder as its last draft")
 
 
+COUPLED = 25_000
+REQUESTS = 20_000
+LARGE = 2_000
+BLOCK = "rejection_sample_method=block"
+
 MARGIN = 1e-4
 """Relative distance from a tie below which a float32 engine may decide otherwise than float64."""
 
@@ -293,58 +300,68 @@ def by_rule(step: SamplerBatch, b: int, uniform: Any, noise: Any) -> tuple[list[
     return emitted, False
 
 
-DRAWS = 40_000
-"""A law off by 3 % in one cell of six is seen at ALPHA with a chance above 0.999."""
+@case("WS-9", family=FAMILIES, draft=["present"], part=[1, 2, 3, 4], mode="law", reach="a request with a seed")
+def test_coupled_tokens_are_the_oracles(sampler: SamplerUnderTest, trial: Trial, draft: str, part: int) -> None:
+    """25,000 requests a part: with shared random numbers every token, bonus included, is that of the rule.
+
+    One batch in ten has top-k and top-p.
+    """
+    del part  # Parts differ in their seed.
+    rng = np.random.default_rng(trial.seed)
+    free, limited = (
+        Coupled(sampler, random_row_sets(rng, 16, 5, 1024, limits=limits, certain=draft == "absent"), rng)
+        for limits in ("temperature", "both")
+    )
+    cap = trial.size(COUPLED)
+    while free.coupling.requests + limited.coupling.requests < cap and not free.coupling.wrong:
+        for stream in [free] * 9 + [limited]:
+            stream.step()
+            if stream.coupling.wrong:
+                break
+    trial.conclude_coupling([free.coupling, limited.coupling])
 
 
-def law_batch(rng: np.random.Generator, requests: int, draft: str, limits: str) -> tuple[SamplerBatch, Any, Any]:
-    """`requests` equal requests of one draft each, drafts drawn from q; the target's law; q."""
-    by_limit: dict[str, dict[str, Any]] = {"top_k": {"top_k": 4}, "top_p": {"top_p": 0.9}}
-    options = by_limit.get(limits, {})
-    heat = 0.6 if limits == "temperature" else 1.0
-    logits, q = np.array([1.0, 0.2, -0.4, 0.9, -1.5, 0.1]), np.array([0.1, 0.3, 0.2, 0.1, 0.05, 0.25])
-    step = random_sampler_batch(rng, [1] * requests, 6, temperature=heat, draft=draft == "present", **options)
-    step.logits[:] = torch.from_numpy(logits)
-    drawn = rng.choice(6, p=q, size=requests).tolist() if draft == "present" else [2] * requests
-    for ids, token in zip(step.draft_token_ids, drawn, strict=True):
-        ids[:] = [token]  # type: ignore[index]
-    if step.draft_probs is not None:
-        step.draft_probs[:] = torch.from_numpy(q)
-    return step, target_law(step, 0, 0), q if draft == "present" else np.eye(6)[2]
+@case("WS-10", family=FAMILIES, mode="law", limits=list(LIMITS), draft=DRAFT, reach="every sampled request")
+def test_every_decision_follows_the_target(sampler: SamplerUnderTest, trial: Trial, limits: str, draft: str) -> None:
+    """One stream of requests: acceptance, recovered and bonus tokens, each given the drafts.
+
+    K = 5, V = 2,048, 16 row sets. Without limits 20,000 requests find acceptance x1.02, 2 % of recovered tokens from
+    the target, a bonus temperature x0.95 and 3 % of drafts kept.
+    """
+    rng = np.random.default_rng(trial.seed)
+    rows = random_row_sets(rng, 16, 5, 2048, limits=limits, certain=draft == "absent")
+    free = limits in ("none", "temperature")
+    run_stream(sampler, rows, trial, trial.size(REQUESTS if free else REQUESTS // 4), rng)
 
 
-LIMITS = ["none", "temperature", "top_k", "top_p"]
+@case("WS-10", family=["block"], mode="law", limits=["none", "temperature", "both"], draft=DRAFT, reach=BLOCK)
+def test_every_block_follows_its_rule(sampler: SamplerUnderTest, trial: Trial, limits: str, draft: str) -> None:
+    rng = np.random.default_rng(trial.seed)
+    rows = random_row_sets(rng, 16, 5, 512, limits=limits, certain=draft == "absent")
+    run_stream(sampler, rows, trial, trial.size(REQUESTS if limits == "none" else REQUESTS // 4), rng, block=True)
 
 
-@case("WS-10", family=FAMILIES, mode="law", limits=LIMITS, draft=DRAFT, reach="every sampled request")
-def test_the_first_token_follows_the_target(sampler: SamplerUnderTest, seed: int, limits: str, draft: str) -> None:
-    rng = np.random.default_rng(seed)
-    counts = np.zeros(6, dtype=np.int64)
-    law: Any = None
-    for _ in range(20):
-        step, law, _q = law_batch(rng, DRAWS // 20, draft, limits)
-        counts += np.bincount([tokens[0] for tokens in sampler(step)], minlength=6)
-    assert_distribution(counts.tolist(), law, "first token")
+@case("WS-10", family=FAMILIES, mode="law", size="large", reach="every sampled request")
+def test_large_vocabularies_follow_the_target(sampler: SamplerUnderTest, trial: Trial) -> None:
+    """V = 151,936: one acceptance number for all positions, rows of another position, acceptance x1.05."""
+    rng = np.random.default_rng(trial.seed)
+    rows = random_row_sets(rng, 4, 5, 151_936)
+    run_stream(sampler, rows, trial, trial.size(LARGE), rng, most=16)
 
 
-@case("WS-10", family=FAMILIES, mode="law", place="bonus", limits=LIMITS, reach="every sampled request")
-def test_the_bonus_token_follows_the_target(sampler: SamplerUnderTest, seed: int, limits: str) -> None:
-    rng = np.random.default_rng(seed)
-    counts = np.zeros(6, dtype=np.int64)
-    law: Any = None
-    for _ in range(40):
-        step, law, _q = law_batch(rng, DRAWS // 20, "present", limits)
-        counts += np.bincount([tokens[1] for tokens in sampler(step) if len(tokens) == 2], minlength=6)
-    assert_distribution(counts.tolist(), law, "bonus token")
+@case("WS-11", family=FAMILIES, mode="law", vocab=[2, 300], drafts=[1, 8], reach="every sampled request")
+def test_drafts_are_accepted_at_the_overlap(sampler: SamplerUnderTest, trial: Trial, vocab: int, drafts: int) -> None:
+    rng = np.random.default_rng(trial.seed)
+    rows = random_row_sets(rng, 16, drafts, vocab, limits="temperature")
+    run_stream(sampler, rows, trial, trial.size(REQUESTS // 2), rng)
 
 
-@case("WS-11", family=FAMILIES, mode="law", limits=LIMITS, draft=DRAFT, reach="every sampled request")
-def test_drafts_are_accepted_at_the_overlap(sampler: SamplerUnderTest, seed: int, limits: str, draft: str) -> None:
-    rng = np.random.default_rng(seed)
-    accepted, trials, overlap = 0, 0, 0.0
-    for _ in range(20):
-        step, law, q = law_batch(rng, DRAWS // 20, draft, limits)
-        overlap = float(np.minimum(law, q).sum())
-        accepted += sum(len(tokens) == 2 for tokens in sampler(step))
-        trials += DRAWS // 20
-    assert_rate(accepted, trials, overlap, "first draft accepted")
+@case("WS-14", family=FAMILIES, mode="law", size="large", reach="rare tokens of a large vocabulary")
+def test_rare_tokens_are_not_lost(sampler: SamplerUnderTest, trial: Trial) -> None:
+    """Noise that the engine tells is measured; else, and in nightly runs, needles are counted.
+
+    Needles: one likely token beside 151,935 of probability 1e-8, so that 30 of 20,000 tokens are rare ones. Float32
+    noise with a floor of 2^-24 gives about one (vllm#43150).
+    """
+    if not measure_noise(sampler, trial) or trial.budget == "nightly":
+        run_needles(sampler, trial, trial.size(REQUESTS))

@@ -1,1 +1,1 @@
-"""RuntimeSignature signatures: an engine's callables bind to the contract by name, order, default and flag."""
+"""Runtime signatures: an engine's callables bind to the contract by name, order, default and flag."""

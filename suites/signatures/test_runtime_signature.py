@@ -1,4 +1,4 @@
-"""RuntimeSignature signatures: the engine's callables as they stand in the running process (contract SIG)."""
+"""Runtime signatures: the engine's callables in the running process (contract SIG)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @pytest.fixture
 def live(engine: Engine, op: str) -> RuntimeSignature:
-    """The op's callables; an engine that gives a plain function is taken to be called by its own parameters."""
+    """Return the op's callables. A plain function is assumed to be called by its own parameters."""
     definitions = engine.definitions()
     if isinstance(definitions, Unsupported):
         raise UnsupportedCall(definitions.reason)
@@ -50,12 +50,12 @@ def implementation_names(live: RuntimeSignature) -> list[str]:
 
 
 def stem(name: str) -> str:
-    """A parameter's name without the suffix that kernels give to pointers."""
+    """Return a parameter's name without the pointer suffix of kernels."""
     return name.removesuffix("_ptr").lower()
 
 
 def matched(names: Iterable[str], others: Iterable[str]) -> dict[str, str]:
-    """What each of `names` is among `others`: the very same name, else one of the same stem that is nobody's own.
+    """Map each of `names` to one of `others`: the same name, else one that differs only in the pointer suffix.
 
     A kernel may have both ``block_size``, positions, and ``BLOCK_SIZE``, a tile.
     """
@@ -66,7 +66,7 @@ def matched(names: Iterable[str], others: Iterable[str]) -> dict[str, str]:
 
 
 def without_place(live: RuntimeSignature, op: str) -> str:
-    """In words, which of the kernel's parameters the implementation lacks; empty when it has room for all."""
+    """Name the kernel's parameters that the implementation lacks; empty if it has all of them."""
     names = implementation_names(live)
     if any(p.kind in ANY for p in inspect.signature(live.implementation).parameters.values()):
         return ""
@@ -75,7 +75,7 @@ def without_place(live: RuntimeSignature, op: str) -> str:
     placed = live.parameters[: live.shape.positional]
     lost = [n for n in wanted if not (placed.index(n) < len(names) if n in placed else n in known)]
     unknown = [name for name in wanted if name not in known]
-    # By place the last ones are lost; where all others have their names, the names tell which are really not there.
+    # Callers by position lose the last parameters. If all others have the same names, the names show which are missing.
     missing = unknown if lost and len(unknown) == len(live.parameters) - len(names) else lost
     return f"the implementation has no parameter for {', '.join(missing)}" if missing else ""
 
@@ -92,7 +92,7 @@ def test_what_callers_pass_binds(live: RuntimeSignature, op: str) -> None:
 
 @case("SIG-2", op=OPS, reach=REACH)
 def test_the_order_is_the_kernels(live: RuntimeSignature, op: str) -> None:
-    """A swap of two parameters of one type raises nothing: only the order tells."""
+    """A swap of two parameters of one type raises nothing; only the order shows it."""
     names = implementation_names(live)
     kernel = matched(names, live.parameters)
     for n, name in enumerate(names[: live.shape.positional]):
@@ -119,7 +119,7 @@ def test_every_parameter_can_be_passed(live: RuntimeSignature, op: str) -> None:
 
 
 def contract_parameters(op: str, names: Sequence[str]) -> dict[str, Any]:
-    """The contract's parameter of each of `names`; None where it has no such."""
+    """Return the contract's parameter for each of `names`, None if there is none."""
     contract = contracts.load(op)
     known = matched(names, (p.name for p in contract.params))
     return {name: contract.param(known[name]) if name in known else None for name in names}
@@ -130,7 +130,7 @@ def is_tuning(param: Any) -> bool:
 
 
 def is_mode(param: Any) -> bool:
-    """A compile-time switch that changes results."""
+    """Return True for a compile-time flag that changes results."""
     return isinstance(param, Scalar) and param.flag and param.type is bool and not is_tuning(param)
 
 

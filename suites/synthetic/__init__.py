@@ -1,1 +1,1 @@
-"""Synthetic acceptance: configured rates instead of probabilities, so that speed is measured without a good draft."""
+"""Synthetic acceptance: configured rates instead of probabilities, for speed measurements without a trained draft."""

@@ -1,4 +1,4 @@
-"""acceptance_length_to_rates: what every implementation must do (contract ALR)."""
+"""Requirements of acceptance_length_to_rates (contract ALR)."""
 
 from __future__ import annotations
 

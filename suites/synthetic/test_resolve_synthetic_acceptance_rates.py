@@ -1,4 +1,4 @@
-"""resolve_synthetic_acceptance_rates: what every implementation must do (contract RSA)."""
+"""Requirements of resolve_synthetic_acceptance_rates (contract RSA)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""unconditional_to_conditional_rates: what every implementation must do (contract U2C)."""
+"""Requirements of unconditional_to_conditional_rates (contract U2C)."""
 
 from __future__ import annotations
 

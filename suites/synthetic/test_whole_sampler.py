@@ -1,4 +1,4 @@
-"""Synthetic mode of the whole sampler: all accept, all reject, and the configured rate of every position."""
+"""Synthetic mode of the end-to-end sampler: accept all, reject all, and the configured rate of every position."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from verispec.cases import case
 from verispec.cases.sampling import random_sampler_batch
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest
-from verispec.judge.statistics import assert_rate
+from verispec.judge.statistics.rates import Rates
+from verispec.judge.statistics.trial import Trial
 
 REACH = "rejection_sample_method=synthetic is an accepted configuration"
 BATCHES = ["all greedy", "all sampled", "mixed"]
 RATES = [0.8, 0.5, 0.2]
-"""Unconditional: the chance that a position and all before it are accepted."""
+"""Unconditional rates: the probability that a position and all before it are accepted."""
 FAMILIES = [None, "request_state"]
-"""The flat family, which every engine's default sampler is built on, and the request-state family."""
+"""The packed family, which engines use by default, and the slot-indexed family."""
 
 
 @pytest.fixture
@@ -50,14 +51,19 @@ def test_certain_rates(sampler: SamplerUnderTest, seed: int, rate: int, batch: s
             raise Mismatch(Failure(Kind.VALUE, message))
 
 
-@case("WS-12", family=FAMILIES, mode="law", position=[0, 1, 2], batch=BATCHES, reach=REACH)
-def test_each_position_is_accepted_at_its_rate(sampler: SamplerUnderTest, seed: int, position: int, batch: str) -> None:
-    """A rate off by 0.02 at 20,000 requests is seen with a chance above 0.99."""
-    rng = np.random.default_rng(seed)
-    accepted, trials = 0, 0
-    for _ in range(10):
+@case("WS-12", family=FAMILIES, mode="law", batch=BATCHES, reach=REACH)
+def test_each_position_is_accepted_at_its_rate(sampler: SamplerUnderTest, trial: Trial, batch: str) -> None:
+    """Given all before it, position j is accepted at rate j over rate j - 1; 20,000 requests find factors of 1.05."""
+    rng = np.random.default_rng(trial.seed)
+    conditional = np.array(RATES) / np.array([1.0, *RATES[:-1]])
+    rates = Rates(trial.weight, trial.seed, "decisions")
+
+    def step() -> None:
         heat = temperatures(batch, 2000)
-        step = random_sampler_batch(rng, [3] * 2000, 8, temperature=heat, synthetic_rates=RATES)
-        accepted += sum(len(tokens) > position + 1 for tokens in sampler(step))
-        trials += 2000
-    assert_rate(accepted, trials, RATES[position], f"position {position} accepted")
+        requests = random_sampler_batch(rng, [3] * 2000, 8, temperature=heat, synthetic_rates=RATES)
+        accepted = np.array([len(tokens) - 1 for tokens in sampler(requests)])
+        for position, rate in enumerate(conditional):
+            reached = accepted >= position
+            rates.add(np.full(int(reached.sum()), rate), accepted[reached] > position)
+
+    trial.collect(rates.evidence, trial.size(35_000), step)

@@ -1,4 +1,4 @@
-"""Searching: the first bad revision of any graph, as few verdicts as it takes, and honest ends."""
+"""The search finds the first bad revision of any graph with few tests, and rejects wrong endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every JSON output and every line of a run file answers its published schema; other output says what it must."""
+"""Every JSON output and every line of a results file matches its published schema; text has its required contents."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_repro_shows_what_went_in_and_what_came_out(capsys: pytest.CaptureFixtur
     code, out = command(capsys, "repro", CASE, "--engine", "broken_engines:LosesWrites")
     assert code == exits.BAD
     for line in (
-        "EXP-2  The output buffer itself is written",
+        "EXP-2  The op writes the output buffer itself",
         "input_ptr          int32 3: 3 5 7",
         "[0]  expected 3, got -7777",
         "5 of 5 elements",

@@ -20,11 +20,11 @@ WANTED = {
     "fused": ("contract", "oracle", "csrc", "triton", "suite"),
     "shared": ("contract", "oracle"),
 }
-"""What an op of each family has in a file of its name. The shared ops are plain functions or parts of
-other kernels; contracts of other families speak of whole samplers and engines, which have no stem."""
+"""Files that an op of each family has under its name. The shared ops are plain functions or parts of
+other kernels; contracts of other families describe end-to-end samplers and engines, which have no stem."""
 
 MODEL_KERNELS = ("decoder_layer", "linear", "paged_attention", "rms_norm")
-"""Kernels of the CPU runner's models: they are no ops of speculative decoding, and no engine is judged by them."""
+"""Kernels of the CPU runner's models: they are not ops of speculative decoding, and no suite tests them."""
 
 
 def present(column: str, op: str) -> bool:

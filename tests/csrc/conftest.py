@@ -1,4 +1,4 @@
-"""Hostile calls of every op of the flat family, as plain NumPy arrays by parameter name."""
+"""Adversarial calls of every op on packed batches, as plain NumPy arrays by parameter name."""
 
 from __future__ import annotations
 

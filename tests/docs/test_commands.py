@@ -27,7 +27,7 @@ PAGES = sorted(
 RUN_HERE = ("explain", "ops", "engines", "repro")
 """Commands that need no engine but the reference, and take seconds."""
 CASE = re.compile(r"(?:sampler|synthetic|signatures|e2e)/[a-z_]+:[A-Z]{2,4}-\d+(?::[\w=;,.+-]+)?")
-PLACEHOLDER = re.compile(r"[<>]| [A-Z]+( |$)|module:")
+PLACEHOLDER = re.compile(r"[<>]| [A-Z]+( |$)|module:|my_engine:")
 ENDS = {"|", ">", ">>", "&&", ";", "||", "2>"}
 
 

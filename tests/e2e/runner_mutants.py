@@ -1,4 +1,4 @@
-"""Broken runners as engines: ``--engine runner_mutants:<name>``, each the reference with one seeded fault."""
+"""Broken runners as engines: ``--engine runner_mutants:<name>``, each the reference with one fault."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def follows_rejection(part: Scheduled) -> bool:
 
 
 class KVNotRolledBack(CPURunner):
-    """The token in the place of a rejected draft is not written to the cache: the draft's key and value stay."""
+    """The recovered token is not written to the cache: the draft's key and value stay."""
 
     def _prepare(self, scheduled: Any) -> Any:
         inputs = super()._prepare(scheduled)

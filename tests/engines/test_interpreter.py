@@ -1,4 +1,4 @@
-"""Triton's interpreter in the place of a GPU; what it mends in older releases is seen in ``tox -e triton-37``."""
+"""Kernels run in Triton's interpreter; ``tox -e triton-37`` covers the patches for older releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live signature cases over callables whose parameters are the very same, renamed, swapped or missing."""
+"""The runtime signature cases on callables whose parameters are the same, renamed, swapped or missing."""
 
 from __future__ import annotations
 

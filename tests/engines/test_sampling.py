@@ -1,4 +1,4 @@
-"""The whole-sampler protocol: batches that fit together, and draws in the engines' order."""
+"""The end-to-end sampler protocol: batches that fit together, and draws in the engines' order."""
 
 from __future__ import annotations
 

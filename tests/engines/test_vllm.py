@@ -1,4 +1,4 @@
-"""Engine vllm over a toy: ops are reached through what callers hold, and refusals are told from crashes."""
+"""Engine vllm over a toy: ops are reached through call sites, and unsupported calls are distinguished from crashes."""
 
 from __future__ import annotations
 

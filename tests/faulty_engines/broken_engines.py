@@ -1,6 +1,6 @@
-"""The zoo: engines that are the control with one fault each, all of them in expand_batch_to_tokens.
+"""Fault-injected engines: the baseline with one fault each, all of them in expand_batch_to_tokens.
 
-What each does wrong is its docstring; `test_zoo.py` says what the verdict on it must be.
+Each docstring states the fault; `test_zoo.py` states the required failures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running the zoo: the suite of one op, in a child that can import the broken engines."""
+"""Run the suite of one op on a fault-injected engine, in a process that can import it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from verispec.run.progress import Lines
 from verispec.run.session import Files, execute
 
 ZOO = Path(__file__).parent
-SUITE = "sampler/expand_batch_to_tokens"
+SUITE = "sampler/expand_batch_to_tokens:EXP-*"
 THE_ONE = "sampler/expand_batch_to_tokens:EXP-1:counts=wide;dtype=bool"
-"""The case in which engines of the zoo crash or hang."""
+"""The case in which fault-injected engines crash or hang."""
 PATIENCE = 20.0
 """Seconds a case may take: a thousand times what one takes here, so that a busy machine is no hang."""
 
@@ -24,7 +24,7 @@ PATIENCE = 20.0
 def verdict_on(
     engine: str, out: Path, *, expectations: tuple[Expectation, ...] = (), resume: Path | None = None, **plan: Any
 ) -> RunSummary:
-    """The verdict on ``module:attr`` after a run that is written to `out`."""
+    """Return the summary of a run of ``module:attr`` that is written to `out`."""
     options = {"only": (SUITE,), "timeout": PATIENCE, **plan}
     with importable():
         run, _ = execute(Plan(engine, **options), Files(out, resume), expectations, ["verispec", "run"], Lines())

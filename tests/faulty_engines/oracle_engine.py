@@ -1,7 +1,6 @@
-"""The control of the zoo: an engine whose ops are the oracle itself, writing in place.
+"""The baseline of the fault-injected engines: an engine whose ops are the oracle itself, writing in place.
 
-Every broken engine of the zoo is this one with a single fault, so that a verdict on it can be
-compared with the control's.
+Every fault-injected engine is this one with a single fault, so that its report can be compared with the baseline's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an exception of an engine is taken for, and how much of its text is told."""
+"""The classes of an engine's exceptions, and the reported part of their text."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ ROW = np.linspace(0.0, 1.0, 20_001, dtype=np.float32)[None]
 
 
 def judged(tokens: int, p: float = 0.5) -> Any:
-    """The verdict on an answer that keeps `tokens` more of the order than the oracle."""
+    """Return the failure of an output that keeps `tokens` more of the order than the oracle."""
     inputs = {"output": np.zeros_like(ROW), "logits": ROW, "k": None, "p": np.array([p], np.float32)}
     expected = apply_top_k_top_p(**inputs)["output"]
     ids = order(ROW[0])[: int((expected > -np.inf).sum()) + tokens]

@@ -1,4 +1,4 @@
-"""Each broken engine gets exactly the verdict that its fault deserves, and the control none."""
+"""Each fault-injected engine gets exactly the failures of its fault, and the baseline none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def crash(message: str, kind: str = "crash") -> Fault:
 
 FAULTS = {
     "LosesWrites": Fault("EXP-2", "unwritten", where="dtype=float32, int32, bool"),
-    "WritesBeyond": Fault("EXP-1", "outside", message="beside output_ptr"),
+    "WritesBeyond": Fault("EXP-1", "outside", message="outside output_ptr"),
     "ChangesInput": Fault("EXP-3", "input changed", message="input_ptr"),
     "Nondeterministic": Fault("EXP-1", "value"),
     "Narrows": Fault("EXP-4", "value", message="is 16777216, expected 16777217", where="dtype=int32, int64"),

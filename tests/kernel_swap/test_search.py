@@ -1,4 +1,4 @@
-"""Which kernels are named guilty, and with how many runs."""
+"""The search names the culprit kernels with few runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference kernels in a running toy vLLM, and the command that names the guilty one."""
+"""Reference kernels in a running toy vLLM, and the command that names the culprit."""
 
 from __future__ import annotations
 

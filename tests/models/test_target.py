@@ -1,4 +1,4 @@
-"""Loading causal models: what comes back, and what is said of folders that are none."""
+"""Loading causal models, and errors for folders that are not models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folding: which failing cases are one cause, and what is said of it."""
+"""Grouping failing cases by cause, and the description of a cause."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_expected_failures_keep_their_issues() -> None:
 
 
 def test_a_consequence_belongs_to_the_cause_with_its_text_else_to_the_first_of_the_op() -> None:
-    """`WS-7` raises what top-k raises; the sequences, of which two kernels are guilty, say nothing of either."""
+    """`WS-7` raises what top-k raises; two kernels break the sequences, which therefore implicate neither."""
     top_k = "sampler/apply_top_k_top_p"
     text = "RuntimeError: max(): Expected reduction dim to be specified for input.numel() == 0."
     causes = fold(

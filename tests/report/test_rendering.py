@@ -1,4 +1,4 @@
-"""How a verdict looks: as text, as Markdown and as JUnit, snapshot by snapshot (``pytest --snapshot-update``)."""
+"""Rendered reports as text, Markdown and JUnit, compared with snapshots (``pytest --snapshot-update``)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from verispec.expectations import Expectation
 from verispec.report.junit import as_junit
 from verispec.report.markdown import as_markdown
+from verispec.report.svg import as_svg
 from verispec.report.text import print_verdict
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run.record import Record
@@ -195,7 +196,7 @@ def test_generation_is_told_by_what_drafts() -> None:
         Record(f"{RANDOM}:RRS-1:draft=absent", "pass"),
     )
     lines = as_markdown(summarise(Run(HEADER, records, {"complete": True}))).splitlines()
-    start = lines.index("## Generation, by what drafts") + 2
+    start = lines.index("## Generation by proposer") + 2
     assert lines[start : start + 5] == [
         "| draft | greedy | sampled |",
         "| --- | --- | --- |",
@@ -209,3 +210,11 @@ def test_another_seed_is_part_of_the_command() -> None:
     run = everything()
     other = Run({**HEADER, "seed": 11}, run.records, run.footer)
     assert "--engine vllm --seed 11" in text_of(summarise(other))
+
+
+def test_the_picture_loads_nothing_and_names_no_file() -> None:
+    picture = as_svg(summarise(everything()))
+    assert "RRS-7" in picture
+    assert "font-face" not in picture
+    assert "url(http" not in picture
+    assert "--seed&#160;7" in picture or "--seed 7" in picture

@@ -1,4 +1,4 @@
-"""Expectations: what an entry does to an outcome, and what is said of a file that is wrong."""
+"""Known failures: the effect of an entry on an outcome, and errors for a wrong file."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def test_entries_are_read_in_order(tmp_path: Path) -> None:
     [
         (("outcome = ", "outcom = "), "entry 1: unknown key 'outcom'"),
         (('outcome = "fail"', 'outcome = "pass"'), "entry 1: outcome 'pass' is unknown"),
-        (('outcome = "fail"\n', ""), "entry 1: outcome must be a text that is not empty, got nothing"),
-        (('issue = "https://example.org/1"\n', ""), "entry 1: issue must be a text that is not empty, got nothing"),
+        (('outcome = "fail"\n', ""), "entry 1: outcome must be a non-empty text, got nothing"),
+        (('issue = "https://example.org/1"\n', ""), "entry 1: issue must be a non-empty text, got nothing"),
         (("https://example.org/1", "later"), "entry 1: issue must be a link, got 'later'"),
-        (("https://example.org/1", ""), "entry 1: issue must be a text that is not empty, got ''"),
-        (('case = "sampler/x:EXP-2"', "case = 3"), "entry 1: case must be a text that is not empty, got 3"),
-        (('"known"', "1"), "entry 1: reason must be a text that is not empty, got 1"),
-        (("[[expect]]", "[expect]"), "expect is no list of entries"),
+        (("https://example.org/1", ""), "entry 1: issue must be a non-empty text, got ''"),
+        (('case = "sampler/x:EXP-2"', "case = 3"), "entry 1: case must be a non-empty text, got 3"),
+        (('"known"', "1"), "entry 1: reason must be a non-empty text, got 1"),
+        (("[[expect]]", "[expect]"), "expect is not a list of entries"),
         (("[[expect]]", "[[expected]]"), "unknown key 'expected'"),
         (("[[expect]]", "expect = [1]\n[x]"), "unknown key 'x'"),
-        (("]]", ""), "the expectations are not TOML"),
+        (("]]", ""), "the known-failures file is not TOML"),
     ],
 )
 def test_a_wrong_file_is_said_to_be(tmp_path: Path, change: tuple[str, str], said: str) -> None:
@@ -65,7 +65,7 @@ def test_a_wrong_file_is_said_to_be(tmp_path: Path, change: tuple[str, str], sai
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(VerispecError, match="cannot be read"):
+    with pytest.raises(VerispecError, match="cannot read"):
         load(tmp_path / "nowhere.toml")
 
 

@@ -1,4 +1,4 @@
-"""The run file: whole after a kill, strict about what it is, resumable only into the same run."""
+"""The results file: usable after a kill, strict about its format, resumable only by the same run."""
 
 from __future__ import annotations
 

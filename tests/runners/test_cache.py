@@ -128,7 +128,7 @@ def test_stale_slots_are_never_read(
 def test_stale_slots_are_never_read_by_sampled_requests(
     method: str, models: Models, prompts: list[tuple[int, ...]]
 ) -> None:
-    """More is rejected than of greedy drafts; counted random numbers tell what the tokens must be."""
+    """More is rejected than of greedy drafts; the counter-based RNG determines the tokens."""
     asked = [
         GenerationRequest(p, max_tokens=24, temperature=1.2, top_k=20, ignore_eos=True, seed=seed)
         for seed, p in enumerate(prompts)

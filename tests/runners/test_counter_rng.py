@@ -1,6 +1,6 @@
-"""Generation from counted random numbers: a seed decides the tokens, whatever else the engine does.
+"""Generation with the counter-based RNG: a seed decides the tokens, whatever else the engine does.
 
-What the numbers decide is judged against the contract's own, as the e2e suite does (`suites/e2e/_counter_rng.py`); that
+What the numbers decide is tested against the contract's own, as the e2e suite does (`suites/e2e/_counter_rng.py`); that
 nothing else decides is judged by generating the same requests in other ways.
 """
 
@@ -106,7 +106,7 @@ def test_more_drafts_change_nothing_before_one_of_them_counts(models: Models, pr
 
 
 def judge(models: Models, method: str, request: GenerationRequest, result: GenerationResult, most: int) -> int:
-    """Judge every decision of a request with up to `most` drafts a step; returns how many drafts were verified."""
+    """Check every decision of a request with up to `most` drafts per step; return the number of verified drafts."""
     proposer: dict[str, Any] = {"most": most}
     if method == "ngram":
         proposer["known"] = lambda sequence: lookup(np.array(sequence), 1, 4, most)

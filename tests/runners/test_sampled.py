@@ -148,7 +148,7 @@ def test_a_filter_that_leaves_one_token(
 def test_logprobs_of_every_emitted_token(
     mode: str, temperature: float, sampler: str, models: Models, prompts: list[tuple[int, ...]]
 ) -> None:
-    """One row a token, whatever its kind, equal to a teacher-forced pass of the target."""
+    """One row per token of any kind, equal to a forward pass of the target over the same text."""
     parameters: dict[str, Any] = {"temperature": temperature, "logit_bias": {7: 1.5}, "logprobs": 3, "seed": 5}
     runner = models.runner("draft_model", logprobs_mode=mode, sampler=sampler)
     results = runner.generate([GenerationRequest(p, max_tokens=20, ignore_eos=True, **parameters) for p in prompts])

@@ -39,7 +39,7 @@ def test_float64_noise_decides_in_float64(monkeypatch: pytest.MonkeyPatch) -> No
     step = batch([1, 2, None], [0.8, 1.0, 1.0], [[1, 2], [], [3]])
     torch.manual_seed(5)
     trace = WholeFlatSampler().trace(step)
-    assert [draws.noise.dtype for draws in trace.draws if draws] == [torch.float64]
+    assert [draws.noise.dtype for draws in trace.draws if draws] == [torch.float64] * 2
     generator = torch.Generator().manual_seed(3)
     ids, _probs = sample_drafts(torch.zeros(1, VOCAB), [1.0], [generator])
     noise = drafting.exponential_noise(VOCAB, torch.Generator().manual_seed(3), torch.device("cpu"))

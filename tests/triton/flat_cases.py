@@ -1,4 +1,4 @@
-"""Cases of the flat family: requests as counts, tokens in one row."""
+"""Cases of packed batches: requests as counts, tokens in one row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Inputs for every op of the reference, by name and size, and the verdict on what a kernel made of them.
+"""Inputs for every op of the reference, by name and size, and the check of a kernel's outputs.
 
-The arguments are made by the modules of the families. `Case.narrow` names those that a kernel gets as
+The family modules make the arguments. `Case.narrow` names those that a kernel gets as
 bfloat16, whose values bfloat16 holds exactly.
 """
 

@@ -1,4 +1,4 @@
-"""Cases of the request-state family: verification from logits, and what follows from it."""
+"""Cases of slot-indexed batches: verification from logits, and resampling."""
 
 from __future__ import annotations
 

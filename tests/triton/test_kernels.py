@@ -17,7 +17,7 @@ from verispec.reference import contracts, cpu, oracle
 
 
 def test_there_is_a_kernel_for_every_op_that_has_outputs() -> None:
-    """An op without a case here would be judged by nothing."""
+    """An op without a case here would not be tested."""
     assert set(ops()) == {name for name in contracts.names() if contracts.load(name).outputs}
 
 

@@ -35,7 +35,7 @@ def test_known_answers_of_cpp() -> None:
 
 
 def test_known_answers_of_triton(interpreted: dict[str, dict[str, str]]) -> None:
-    """The case "known" of the child process has these counters; its verdict is against the oracle tested above."""
+    """The case "known" of the child process has these counters; the check is against the oracle tested above."""
     known = {case: problem for case, problem in interpreted["philox"].items() if case.startswith("known")}
     assert known
     assert not any(known.values())

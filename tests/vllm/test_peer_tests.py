@@ -1,4 +1,4 @@
-"""vLLM's own rejection sampler tests pass with the reference's kernels in the place of vLLM's."""
+"""vLLM's own rejection sampler tests pass with the reference's kernels instead of vLLM's."""
 
 from __future__ import annotations
 

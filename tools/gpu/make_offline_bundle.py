@@ -1,4 +1,4 @@
-"""Gather what a GPU machine without a package index lacks: wheels, and the vLLM releases to judge.
+"""Gather what a GPU machine without a package index lacks: wheels, and the vLLM releases to test.
 
     python tools/gpu/make_offline_bundle.py build/gpu vllm==0.33.0 vllm==0.32.0 vllm==0.27.0
 
@@ -42,10 +42,11 @@ PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x
 NEEDED = re.compile(
     r"setup\.py|vllm/(v1|utils|platforms|triton_utils)/.*\.py|vllm/config/speculative\.py|csrc/cpu/[^/]+"
 )
-"""The files of a release that kernels of speculative decoding are taken out of; setup.py marks a project's archive."""
+"""The files of a release with kernels of speculative decoding; setup.py marks a project's archive."""
 
 
 def main(folder: Path, releases: list[str]) -> None:
+    """Write the wheels and the releases below `folder`."""
     wheels = folder / "wheels"
     platforms = [argument for platform in PLATFORMS for argument in ("--platform", platform)]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", PYTHON]

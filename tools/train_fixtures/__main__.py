@@ -25,6 +25,7 @@ from .training import Loss, batches, round_to_bfloat16, train
 
 
 def main() -> None:
+    """Parse the command line and train."""
     parser = argparse.ArgumentParser(prog="python -m tools.train_fixtures", description="Train the models of fixtures/")
     parser.add_argument("--out", type=Path, required=True, help="folder for models/, prompts.json, provenance.json")
     parser.add_argument("--tiny", action="store_true", help="toy sizes, for a CPU: proves the script, not the models")

@@ -54,7 +54,7 @@ def _fields(shape: Shape, recipe: Recipe) -> dict[str, int | None]:
 
 
 def text_loss(model: LlamaForCausalLM) -> Loss:
-    """Cross entropy of the next token of the text."""
+    """Return the cross entropy of the next token of the text."""
 
     def loss(ids: torch.Tensor) -> torch.Tensor:
         logits = model(ids, use_cache=False).logits[:, :-1]
@@ -64,7 +64,7 @@ def text_loss(model: LlamaForCausalLM) -> Loss:
 
 
 def distillation_loss(target: LlamaForCausalLM, draft: LlamaForCausalLM) -> Loss:
-    """Kullback-Leibler divergence of the draft model from the target, a token."""
+    """Return the Kullback-Leibler divergence of the draft model from the target, per token."""
 
     def loss(ids: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -76,10 +76,10 @@ def distillation_loss(target: LlamaForCausalLM, draft: LlamaForCausalLM) -> Loss
 
 
 def eagle3_loss(target: LlamaForCausalLM, head: Eagle3Head, recipe: Recipe) -> Loss:
-    """Cross entropy of the head against the target's probabilities, over the unrolled steps.
+    """Return the cross entropy of the head against the target's probabilities, over the unrolled steps.
 
-    What the target gives to tokens outside the draft vocabulary is left out, not spread: the head need not care for
-    positions where it cannot be right.
+    Tokens outside the draft vocabulary count for nothing and their probability is not redistributed, so that the head
+    ignores positions where it cannot be right.
     """
     aux_states = AuxiliaryStates(target, recipe.aux_layers)
 

@@ -1,7 +1,7 @@
 """Acceptance on held-back text: greedy chains of K drafts, replayed over what the target writes by itself.
 
-With greedy decoding the output is the target's own, whatever is drafted; so a chain is right for as long as its
-drafts equal that text, and every chain can be computed with the text as its input.
+With greedy decoding the output is the target's own, whatever is drafted; a chain is correct while its drafts
+equal that text. Every chain can therefore be computed with the text as its input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .unroll import unroll
 def measure(
     target: LlamaForCausalLM, draft: LlamaForCausalLM, head: Eagle3Head, prompts: torch.Tensor, recipe: Recipe
 ) -> dict[str, Any]:
-    """Return tokens a step (accepted and the target's own one) and the acceptance of each draft position."""
+    """Return tokens per step (accepted ones and the target's own) and the acceptance of each draft position."""
     k, prompt_length = recipe.num_drafts, prompts.shape[1]
     texts = continue_text(target, prompts, recipe.measured_length, sampled=False)
     with AuxiliaryStates(target, recipe.aux_layers) as aux_states:

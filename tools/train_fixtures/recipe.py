@@ -19,7 +19,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How one model is trained: `steps` optimizer steps, fewer if they would not fit in `minutes`."""
+    """Training of one model: `steps` optimizer steps, fewer if they would not fit in `minutes`."""
 
     steps: int
     minutes: float
@@ -38,13 +38,13 @@ class Recipe:
     draft_vocab_size: int = 1536
     max_positions: int = 1024
     files: int = 0
-    """How many source files are read; 0 means all."""
+    """Number of source files to read; 0 means all."""
 
     target: Shape = Shape(hidden=256, mlp=512, layers=10, heads=4, kv_heads=2, head_dim=64)
     draft: Shape = Shape(hidden=128, mlp=512, layers=2, heads=2, kv_heads=1, head_dim=64)
     aux_layers: tuple[int, int, int] = (2, 5, 7)
     unrolled: int = 5
-    """Training-time test: how many steps the Eagle3 head is run on its own outputs."""
+    """Training-time test: number of steps that the Eagle3 head runs on its own outputs."""
 
     unroll_decay: float = 0.8
     """Weight of each such step's loss against the step before."""
@@ -54,9 +54,9 @@ class Recipe:
     train_eagle3: Stage = Stage(3000, 1.8, batch=64, length=256, learning_rate=2e-3, weight_decay=0.01)
 
     written: int = 24576
-    """Texts that the target writes for its drafters to learn from, half greedily and half sampled.
+    """Texts that the target writes for its drafters to learn from, half greedy and half sampled.
 
-    Many, and from short prompts: on text that the target has learned by heart it is surer of itself than elsewhere.
+    Many short prompts avoid text that the target has memorised, on which it is more certain than elsewhere.
     """
 
     written_prompt: int = 32
@@ -65,7 +65,7 @@ class Recipe:
     measured_prompt: int = 64
     measured_length: int = 192
     num_drafts: int = 3
-    """K of the acceptance that is measured."""
+    """K of the measured acceptance."""
 
 
 TINY = Recipe(
@@ -87,4 +87,4 @@ TINY = Recipe(
     measured_prompt=16,
     measured_length=24,
 )
-"""The same on a CPU in a minute: proves the script, not the models."""
+"""Small sizes for a CPU: one minute, enough to test the script."""

@@ -1,4 +1,4 @@
-"""The training loop that all three models share."""
+"""The training loop of all three models."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch import nn
 from .recipe import Stage
 
 TIMED_STEPS = 40
-"""Steps after which it is known how many fit in the time allowed."""
+"""Steps to time before estimating how many fit in the allowed minutes."""
 
 EVALUATIONS = 25
-"""How often a stage looks at its validation loss."""
+"""Number of validations per stage."""
 
 Loss = Callable[[torch.Tensor], torch.Tensor]
 

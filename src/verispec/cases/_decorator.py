@@ -23,6 +23,7 @@ class CaseSpec:
         fixed: parameters that only appear in the id.
         reach: how production reaches a case, a function of its parameters, or None.
         on: the only platform on which production reaches it, or empty for every platform.
+        subjects: ops that one test checks in turn; empty if it checks the op that its file is named after.
     """
 
     clause: str
@@ -30,11 +31,13 @@ class CaseSpec:
     fixed: Mapping[str, Any]
     reach: Reach
     on: str = ""
+    subjects: tuple[str, ...] = ()
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """Yield every combination of the listed parameters, in the order of their declaration."""
-        for values in itertools.product(*self.params.values()):
-            yield dict(zip(self.params, values, strict=True))
+        lists = {**({"subject": self.subjects} if self.subjects else {}), **self.params}
+        for values in itertools.product(*lists.values()):
+            yield dict(zip(lists, values, strict=True))
 
     def reach_of(self, params: Mapping[str, Any], platform: str) -> str:
         """Return how production on `platform` reaches a case, or an empty string if only the contract is broken.
@@ -52,7 +55,9 @@ class CaseSpec:
         return text or ""
 
 
-def case(clause: str, *, reach: Reach = None, on: str = "", **params: Any) -> Callable[[Test], Test]:
+def case(
+    clause: str, *, reach: Reach = None, on: str = "", subjects: Sequence[str] = (), **params: Any
+) -> Callable[[Test], Test]:
     """Declare the cases of a test: the clause that they check and their parameters.
 
     Args:
@@ -60,6 +65,7 @@ def case(clause: str, *, reach: Reach = None, on: str = "", **params: Any) -> Ca
         reach: how production reaches the case, or a function of the parameters that returns it. A failure of such a
             case is an error. None means that no known caller reaches it, and a failure is an info.
         on: the only platform ("cuda") on which production reaches the case.
+        subjects: ops that the test checks in turn, each passed to it as `subject`; empty if the file's name says it.
         **params: a list makes one case per value and is passed to the test, or to its fixture, by name. None stays out
             of the id. Any other value is fixed and only appears in the id, which keeps ids unique when several tests
             check one clause.
@@ -68,7 +74,8 @@ def case(clause: str, *, reach: Reach = None, on: str = "", **params: Any) -> Ca
     fixed = {k: v for k, v in params.items() if not isinstance(v, list)}
 
     def attach(test: Test) -> Test:
-        test.__verispec_case__ = CaseSpec(clause, varied, fixed, reach, on)  # type: ignore[attr-defined]
+        spec = CaseSpec(clause, varied, fixed, reach, on, tuple(subjects))
+        test.__verispec_case__ = spec  # type: ignore[attr-defined]
         return test
 
     return attach

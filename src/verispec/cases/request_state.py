@@ -122,7 +122,7 @@ def random_requests(
 
 
 def select_requests(batch: RequestBatch, order: Sequence[int]) -> RequestBatch:
-    """The requests `order` of a batch, in that order, as a batch of their own; states stay what they are."""
+    """Return a batch of the requests `order`, in that order; states keep their slots."""
     rows = np.concatenate([np.arange(batch.row(b, 0), batch.row(b + 1, 0)) for b in order])
     ends = np.cumsum([0, *(batch.drafts(b) + 1 for b in order)])
     by_row = ("target_logits", "draft_sampled", "pos", "expanded_idx_mapping", "expanded_local_pos")

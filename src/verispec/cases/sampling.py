@@ -90,6 +90,7 @@ def select(batch: SamplerBatch, order: Any) -> SamplerBatch:
         None if batch.draft_probs is None else batch.draft_probs[flat],
         None if batch.top_k is None else batch.top_k[index],
         None if batch.top_p is None else batch.top_p[index],
+        None if batch.min_p is None else batch.min_p[index],
         None if batch.seeds is None else [batch.seeds[b] for b in order],
         batch.synthetic_rates,
     )

@@ -1,7 +1,6 @@
-"""The ``verispec`` command: one module a sub-command, imported only when it is called.
+"""The ``verispec`` command: one module per sub-command, imported only when it is called.
 
-Start-up time matters to a tool that runs in every pull request, so the table below names the
-modules and nothing here imports them.
+The table below names the modules and imports none, since every pull request pays for the start-up time.
 """
 
 from __future__ import annotations
@@ -17,24 +16,25 @@ from verispec import __version__
 from verispec.errors import VerispecError
 
 COMMANDS: dict[str, str] = {
-    "run": "Judge an engine by the suites.",
-    "smoke": "Judge an engine by one quick case of every kind.",
+    "run": "Test an engine with the suites.",
+    "smoke": "Test an engine with one quick case of every kind.",
     "doctor": "Say what works here, what is missing, and how to get it.",
-    "engines": "List the engines that can be judged here.",
-    "ops": "List the ops, and which implementations and tests each has.",
+    "engines": "List the engines that are available here.",
+    "ops": "List the ops with their implementations and tests.",
     "explain": "Explain an op, a clause or a rule.",
-    "repro": "Run one case again, alone, and show everything about it.",
-    "report": "Render a run file as text, Markdown or JSON.",
+    "repro": "Run one case alone and show all its details.",
+    "report": "Render a results file as text, Markdown or JSON.",
     "diff": "Compare two runs: new, fixed, known, changed and lost results.",
     "signatures": "Check that every caller binds to every implementation, in any tree, revision or release.",
     "bisect": "Find the first bad revision or release.",
-    "transplant": "Put reference kernels in an engine's place and see whether the fault goes away.",
-    "generate": "Generate with the reference engine and show what was accepted.",
+    "mutants": "Make faults by machine and score what the suites catch.",
+    "transplant": "Replace an engine's kernels by the reference's and check if the fault disappears.",
+    "generate": "Generate with the reference engine and show the accepted tokens.",
 }
 
 
 class _Commands(TyperGroup):
-    """A group that knows its commands' names and imports a command's module on demand."""
+    """A command group that imports a command's module on demand."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -45,7 +45,7 @@ class _Commands(TyperGroup):
         module = importlib.import_module(f"verispec.cli.{cmd_name}")
         command = typer.main.get_command(module.app)
         command.name = cmd_name
-        # Paragraphs are the terminal's to fill; the lines of a docstring are the source's.
+        # Join the lines of each paragraph, so that the terminal wraps them.
         command.help = "\n\n".join(" ".join(lines.split()) for lines in (command.help or "").split("\n\n"))
         return command
 
@@ -75,16 +75,16 @@ def _verispec(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """A conformance and regression test harness for speculative decoding in LLM inference engines."""
+    """Test speculative decoding in LLM inference engines: conformance and regressions."""
 
 
 def main(argv: list[str] | None = None) -> Any:
-    """Run the command line; a user's mistake prints one diagnostic and ends with its exit code."""
+    """Run the command line; a user error prints one diagnostic and ends with its exit code."""
     try:
         typer.main.get_command(cli).main(args=argv, prog_name="verispec")
     except VerispecError as error:
         print(f"verispec: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except SystemExit as stop:
-        # Typer ends an interrupted command with 1, which would read as "bad".
+        # Typer ends an interrupted command with 1, which would mean "bad".
         sys.exit(130 if isinstance(stop.__context__, typer.Abort) else stop.code)

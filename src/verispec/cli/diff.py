@@ -16,7 +16,7 @@ app = typer.Typer(add_completion=False)
 
 
 class Format(StrEnum):
-    """How a difference is rendered."""
+    """Output format of a difference."""
 
     TEXT = "text"
     MARKDOWN = "markdown"

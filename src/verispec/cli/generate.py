@@ -1,4 +1,4 @@
-"""``verispec generate``: generate with an engine and show what was accepted."""
+"""``verispec generate``: generate with an engine and show the accepted tokens."""
 
 from __future__ import annotations
 
@@ -45,30 +45,32 @@ _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 def generate(
     target: Annotated[Path, typer.Option(help="Checkpoint folder of the target, tokenizer included.")],
     prompt: Annotated[str, typer.Option(help="Text to continue.")],
-    method: Annotated[str, typer.Option(help=f"How drafts are proposed: {', '.join(METHODS)}.")] = "none",
-    draft: Annotated[Path | None, typer.Option(help="Folder of the draft model or of the Eagle3 head.")] = None,
+    method: Annotated[str, typer.Option(help=f"Proposer of draft tokens: {', '.join(METHODS)}.")] = "none",
+    draft: Annotated[Path | None, typer.Option(help="Folder of the draft model or the Eagle3 head.")] = None,
     num_drafts: Annotated[int, typer.Option("-k", "--num-drafts", help="Drafts a step.")] = 3,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 128,
+    max_tokens: Annotated[int, typer.Option(help="Maximum number of tokens to generate.")] = 128,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int, typer.Option(help="Keep the k most likely tokens; 0 keeps all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Keep the most likely tokens with this mass.")] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Keep the most likely tokens with this total probability.")] = 1.0,
     min_p: Annotated[float, typer.Option(help="Keep tokens with this fraction of the best one's probability.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random samples.")] = 0,
     sampler: Annotated[
         str,
-        typer.Option(help=f"Random numbers of a generator, or counted by seed and position: {', '.join(SAMPLERS)}."),
+        typer.Option(help=f"Random samples from a generator or from a counter-based RNG: {', '.join(SAMPLERS)}."),
     ] = "flat",
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on behind the end of the text.")] = False,
-    dtype: Annotated[str, typer.Option(help="Of weights and KV cache.")] = "float32",
-    engine: Annotated[str, typer.Option(help="The engine that generates; see 'verispec engines'.")] = "reference",
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's own choice when left out.")] = None,
-    compare: Annotated[bool, typer.Option(help="Generate once more without speculation, for the speed-up.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON; nothing is streamed.")] = False,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Keep generating after the end-of-sequence token.")
+    ] = False,
+    dtype: Annotated[str, typer.Option(help="Dtype of weights and KV cache.")] = "float32",
+    engine: Annotated[str, typer.Option(help="Engine that generates; see 'verispec engines'.")] = "reference",
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's default if omitted.")] = None,
+    compare: Annotated[bool, typer.Option(help="Generate again without speculation to measure the speed-up.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, without streaming.")] = False,
 ) -> None:
-    """Generate text and show where each token comes from.
+    """Generate text and show the origin of each token.
 
-    Accepted, recovered and bonus tokens have colours of their own. Then come acceptance by position, tokens a
-    step, tokens a second, and the speed-up over the same engine without speculation, measured in the same run.
+    Accepted, recovered and bonus tokens have different colours. A summary follows: acceptance by position, tokens per
+    step, tokens per second, and the speed-up over the same engine without speculation, measured in the same run.
     """
     from verispec.engines.adapters.reference import require_packages
 
@@ -114,7 +116,7 @@ def generate(
 
 
 class _Stream:
-    """Prints tokens as they come, each in the colour of its kind."""
+    """Prints tokens as they arrive, coloured by kind."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, console: Console) -> None:
         self._tokenizer = tokenizer
@@ -131,7 +133,7 @@ class _Stream:
         self._console.print(Text(prompt, style="dim"), end="")
 
     def emit(self, index: int, token_ids: Sequence[int], kinds: Sequence[TokenKind]) -> None:
-        """Show new tokens; bytes of an unfinished character wait for the rest of it."""
+        """Print new tokens; bytes of an incomplete character wait for the rest of it."""
         began = time.perf_counter()
         for token, kind in zip(token_ids, kinds or [TokenKind.PLAIN] * len(token_ids), strict=True):
             self._token_ids.append(token)
@@ -157,7 +159,7 @@ def _load(engine: str, device: str | None, target: Path, options: dict[str, Any]
             "V-GEN-ENGINE",
             generator.reason,
             where=f"--engine {engine}",
-            hint="leave --engine away to generate with the reference",
+            hint="omit --engine to generate with the reference",
             exit_code=exits.CANNOT_TELL,
         )
     loaded: Generator = generator
@@ -167,7 +169,7 @@ def _load(engine: str, device: str | None, target: Path, options: dict[str, Any]
 def _timed(
     generator: Generator, request: GenerationRequest, stream: _Stream | None
 ) -> tuple[GenerationResult, float, SpeculationMetrics]:
-    """Generate, warmed up; the time is without what the stream took to print, the counts without the warm-up."""
+    """Generate after a warm-up; the time excludes printing, the counts exclude the warm-up."""
     short = GenerationRequest(request.prompt_token_ids, max_tokens=_WARM_UP_TOKENS, ignore_eos=True)
     generator.generate([short])
     before = generator.metrics()
@@ -186,9 +188,9 @@ def _print_summary(console: Console, report: dict[str, Any], *, greedy: bool) ->
         lines += [
             f"drafts       {report['accepted']} of {report['drafted']} accepted",
             f"acceptance   {positions}",
-            f"mean length  {report['mean_length']:.2f} tokens a verified step",
+            f"mean length  {report['mean_length']:.2f} tokens per verified step",
         ]
-    lines.append(f"speed        {report['tokens_per_second']:.0f} tokens a second")
+    lines.append(f"speed        {report['tokens_per_second']:.0f} tokens per second")
     if "speed_up" in report:
         lines[-1] += f", {report['plain_tokens_per_second']:.0f} without speculation: {report['speed_up']:.2f} times"
         if greedy:

@@ -1,4 +1,4 @@
-"""``verispec ops``: the ops, and which implementations and tests each has."""
+"""``verispec ops``: the ops with their implementations and tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def ops(as_json: Annotated[bool, typer.Option("--json", help="The table as JSON.")] = False) -> None:
-    """List the ops, and which implementations and tests each has."""
+    """List the ops with their implementations and tests."""
     table = rows()
     if as_json:
         print(json.dumps({"ops": [row.to_json() for row in table]}, indent=2))
@@ -23,7 +23,7 @@ def ops(as_json: Annotated[bool, typer.Option("--json", help="The table as JSON.
 
 
 def lines(table: list[Row]) -> list[str]:
-    """A table of plain columns; a dash is a cell that is missing."""
+    """Return the table as plain lines; a dash marks a missing cell."""
     width = max(len(row.op) for row in table)
     head = f"{'op'.ljust(width)}  family         clauses  oracle  C++  Triton  tests  without a test"
     return [head, *(_line(row, width) for row in table)]

@@ -16,6 +16,7 @@ from rich.console import Console
 from verispec.errors import VerispecError
 from verispec.report.junit import as_junit
 from verispec.report.markdown import as_markdown
+from verispec.report.svg import as_svg
 from verispec.report.text import print_verdict
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run import runfile
@@ -24,7 +25,7 @@ app = typer.Typer(add_completion=False)
 
 
 class Format(StrEnum):
-    """How a run is rendered."""
+    """Output format of a report."""
 
     TEXT = "text"
     MARKDOWN = "markdown"
@@ -105,9 +106,7 @@ def _rendered(files: Sequence[Path], to: Format) -> str:
         case Format.JUNIT:
             return as_junit(verdict)
         case Format.SVG:
-            console = Console(record=True, file=io.StringIO(), force_terminal=True, width=120)
-            print_verdict(verdict, console)
-            return console.export_svg(title=f"verispec run --engine {verdict.run.header['engine']['asked']}")
+            return as_svg(verdict)
     raise AssertionError(to)
 
 

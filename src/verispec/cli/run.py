@@ -12,7 +12,8 @@ from rich.console import Console
 from verispec import exits, expectations
 from verispec.report.text import print_verdict
 from verispec.report.verdict import summarise
-from verispec.run.plan import SEED, TIMEOUT, Plan
+from verispec.run import runfile
+from verispec.run.plan import TIMEOUT, Plan, seed_of_today
 from verispec.run.progress import watcher
 from verispec.run.session import Files, command_line, execute
 from verispec.run.supervisor import Supervisor
@@ -28,7 +29,7 @@ def run(
         list[str] | None, typer.Option(help="Suite to run, or the path of a folder with one; all if omitted.")
     ] = None,
     processes: Annotated[int, typer.Option("-n", min=1, help="Processes that judge at the same time.")] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = SEED,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn; a new one each day.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's own choice when left out.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds a case may take.")] = TIMEOUT,
     out: Annotated[Path | None, typer.Option(help="Run file to write; in the user's cache when left out.")] = None,
@@ -48,7 +49,7 @@ def run(
         device,
         only=tuple(only or ()),
         suites=tuple(suite or ()),
-        seed=seed,
+        seed=_seed(seed, resume),
         processes=processes,
         timeout=timeout,
     )
@@ -65,3 +66,10 @@ def run(
         print_verdict(verdict, Console(), errors_only=errors_only)
         print(f"written to {path}")
     raise typer.Exit(verdict.exit_code(errors_only=errors_only))
+
+
+def _seed(asked: int | None, resumed: Path | None) -> int:
+    """The seed that was asked for, else that of the run to go on with, else today's."""
+    if asked is not None:
+        return asked
+    return int(runfile.read(resumed).header["seed"]) if resumed else seed_of_today()

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from verispec.report.text import print_verdict
 from verispec.report.verdict import summarise
-from verispec.run.plan import SEED, Plan
+from verispec.run.plan import Plan, seed_of_today
 from verispec.run.progress import watcher
 from verispec.run.session import Files, command_line, execute
 
@@ -23,7 +23,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def smoke(
     engine: Annotated[str, typer.Option("--engine", help="The engine to judge; see 'verispec engines'.")] = "reference",
-    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = SEED,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn; a new one each day.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's own choice when left out.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds a case may take.")] = TIMEOUT,
     as_json: Annotated[bool, typer.Option("--json", help="The verdict as JSON.")] = False,
@@ -32,7 +32,7 @@ def smoke(
 
     Ends with the exit codes of 'verispec run'.
     """
-    plan = Plan(engine, device, seed=seed, timeout=timeout, smoke=True)
+    plan = Plan(engine, device, seed=seed_of_today() if seed is None else seed, timeout=timeout, smoke=True)
     done, _ = execute(plan, Files(), (), command_line(), watcher())
     verdict = summarise(done)
     if as_json:

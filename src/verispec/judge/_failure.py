@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from verispec.engines import UnsupportedCall
+from verispec.judge._traceback import engine_traceback
 
 Answer = TypeVar("Answer")
 
@@ -43,6 +44,7 @@ class Kind(StrEnum):
     RELATION = "relation broken"
     LAW = "law"
     BINDING = "binding"
+    RESOURCE = "resources kept"
 
 
 EXPLANATION: dict[Kind, str] = {
@@ -58,6 +60,7 @@ EXPLANATION: dict[Kind, str] = {
     Kind.RELATION: "two calls that must give the same result do not",
     Kind.LAW: "observed frequencies contradict the exact distribution",
     Kind.BINDING: "a caller cannot bind to the implementation",
+    Kind.RESOURCE: "memory or threads grow with the number of calls",
 }
 
 
@@ -133,7 +136,9 @@ def call_engine(call: Callable[[], Answer]) -> Answer:
         name, text = type(error).__name__, str(error).strip()
         if name == "CompilationError":
             text = text.rpartition("\n")[2]  # drop the kernel's source, which Triton prints before the error
-        verdict = lost_device(error) or Mismatch(Failure(Kind.RAISED, f"{name}: {text}".strip()))
+        verdict = lost_device(error) or Mismatch(
+            Failure(Kind.RAISED, f"{name}: {text}".strip(), details={"traceback": engine_traceback(error)})
+        )
         raise verdict from error
 
 

@@ -7,8 +7,10 @@ result that depends on either therefore differs between pattern 0 and pattern 1.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,16 +23,23 @@ BAND = 64
 LAYOUTS = ("dense", "gapped", "padded", "transposed")
 """dense: contiguous; gapped: a gap after each element; padded: a gap after each row; transposed: column major."""
 
-_INT_POISON = {0: -7_777, 1: 3}
-_FLOAT_POISON = {0: float("nan"), 1: 0.75}
+_INT_POISON = -7_777
+_draws = np.random.default_rng(20)
 
 
-def _pattern(dtype: torch.dtype, pattern: int) -> float | int | bool:
+def _poison(count: int, dtype: torch.dtype, pattern: int) -> torch.Tensor:
+    """Pattern 0 is what no op could mean: NaN, a negative id. Pattern 1 is what memory really holds.
+
+    So pattern 1 is drawn anew for every tensor: an engine that looks for poison, and behaves only then, finds none.
+    """
     if dtype == torch.bool:
-        return bool(pattern)
-    if dtype == torch.uint8:
-        return 0xA5 if pattern else 0x5A
-    return _FLOAT_POISON[pattern] if dtype.is_floating_point else _INT_POISON[pattern]
+        return torch.full((count,), bool(pattern))
+    if pattern == 0:
+        value: float = 0x5A if dtype == torch.uint8 else float("nan") if dtype.is_floating_point else _INT_POISON
+        return torch.full((count,), value, dtype=dtype)
+    if dtype.is_floating_point:
+        return torch.from_numpy(_draws.random(count)).to(dtype)
+    return torch.from_numpy(_draws.integers(0, 90, count)).to(dtype)
 
 
 def _strides(shape: Sequence[int], layout: str) -> list[int]:
@@ -64,6 +73,23 @@ def sparse_zeros(rows: int, columns: int, dtype: torch.dtype, device: str = "cpu
     size = rows * columns * torch.empty(0, dtype=dtype).element_size()
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
     return torch.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=dtype).view(rows, columns)
+
+
+@contextmanager
+def read_only(buffer: torch.Tensor, view: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield a copy of `view`, with its strides, in pages that the process may only read."""
+    size = max(buffer.numel() * buffer.element_size(), 1)
+    pages = mmap.mmap(-1, size)
+    copied = torch.frombuffer(pages, dtype=buffer.dtype, count=buffer.numel())
+    copied.copy_(buffer)
+    address = ctypes.c_void_p(copied.data_ptr())
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    if protect(address, ctypes.c_size_t(size), mmap.PROT_READ):
+        raise OSError(ctypes.get_errno(), "mprotect")
+    try:
+        yield torch.as_strided(copied, view.shape, view.stride(), view.storage_offset())
+    finally:
+        protect(address, ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def bits(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -112,7 +138,7 @@ class GuardedTensor:
             raise ValueError(f"layout {layout!r} is not one of {LAYOUTS}")
         strides = _strides(shape, layout)
         span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if all(shape) else 0
-        buffer = torch.full((BAND + span + BAND,), _pattern(dtype, pattern), dtype=dtype, device=device)
+        buffer = _poison(BAND + span + BAND, dtype, pattern).to(device)
         outside = torch.ones(len(buffer), dtype=torch.bool, device=device)
         torch.as_strided(outside, tuple(shape), tuple(strides), BAND).fill_(False)
         view = torch.as_strided(buffer, tuple(shape), tuple(strides), BAND)

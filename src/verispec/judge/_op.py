@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import torch
 
-from verispec.engines import OpFunction
+from verispec.engines import OpFunction, UnsupportedCall
 from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
-from verispec.judge._memory import GuardedTensor, to_numpy
+from verispec.judge._memory import GuardedTensor, read_only, to_numpy
 from verispec.judge._shapes import axis_sizes, shape_of
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor
@@ -38,6 +39,8 @@ class OpUnderTest:
         self.device = device
         self.last: tuple[dict[str, Any], dict[str, Array]] = ({}, {})
         """Arguments and outputs of the last call as NumPy arrays by name, for reports."""
+        self.expected: dict[str, Array] = {}
+        """Outputs of the oracle for the last compared call."""
 
     def check_outputs(
         self,
@@ -67,7 +70,7 @@ class OpUnderTest:
         calls = [self.call(values, dtypes=dtypes, layouts=layouts, shapes=shapes, pattern=p) for p in (0, 1)]
         for inputs, outputs in calls:
             self.last = (inputs, outputs)
-            expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+            self.expected = expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
             for name, got in outputs.items():
                 self._compare(name, expected[name], got, inputs, (compare or {}).get(name, exact))
         self._independent_of_stale_memory(*calls)
@@ -113,6 +116,42 @@ class OpUnderTest:
         return {**scalars, **before}, {
             t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded
         }
+
+    def check_aliased(self, values: Mapping[str, Any], output: str, source: str, compare: Compare = exact) -> None:
+        """Call the op with `output` in the very memory of its input `source`, and compare `output` with the oracle.
+
+        Raises:
+            Mismatch: the output is wrong, memory outside was written, or the engine raised.
+        """
+        guarded, scalars = self._materialise(values, {}, {}, {}, 0)
+        guarded[output] = guarded[source]
+        before = {name: to_numpy(g.view) for name, g in guarded.items()}
+        for g in guarded.values():
+            g.seal()
+        self._run({**scalars, **{name: g.view for name, g in guarded.items()}})
+        self._nothing_else_changed({name: g for name, g in guarded.items() if name != source})
+        inputs = {**scalars, **before}
+        expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+        got = to_numpy(guarded[output].view)
+        self.last = (inputs, {output: got})
+        self._compare(output, expected[output], got, inputs, compare)
+
+    def check_read_only(self, values: Mapping[str, Any], *, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
+        """Call the op with its inputs in memory that cannot be written: a write, even one that is undone, is a crash.
+
+        Raises:
+            UnsupportedCall: the op runs on a device whose memory the host cannot protect.
+        """
+        if self.device != "cpu":
+            raise UnsupportedCall("only memory of the host can be made read-only")
+        guarded, scalars = self._materialise(values, {}, {}, shapes or {}, 0)
+        written = {t.name for t in self.contract.outputs}
+        with ExitStack() as stack:
+            views = {
+                name: g.view if name in written else stack.enter_context(read_only(g.buffer, g.view))
+                for name, g in guarded.items()
+            }
+            self._run({**scalars, **views})
 
     def check_return_value(self, values: Mapping[str, Any]) -> None:
         """Call an op that returns numbers and compare them exactly with the oracle.

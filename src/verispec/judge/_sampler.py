@@ -1,16 +1,21 @@
-"""A whole sampler under test: what it raises is a failure of the case, what it returns is checked for its type."""
+"""An end-to-end sampler under test: exceptions become failures of the case, and results are checked for their type."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from verispec.engines.protocol.check import require_drafted, require_method, require_tokens, require_trace
-from verispec.judge._failure import call_engine
+from verispec.judge._failure import Failure, Kind, Mismatch, call_engine
+from verispec.judge._memory import bits
 
 if TYPE_CHECKING:
     import torch
 
     from verispec.engines import DraftedTokens, SamplerBatch, Trace, WholeSampler
+
+Answer = TypeVar("Answer")
 
 
 class SamplerUnderTest:
@@ -19,6 +24,9 @@ class SamplerUnderTest:
     Anything that the sampler raises, except `UnsupportedCall`, is a `Mismatch`. A return value of another type is a
     `ProtocolError`, which accuses the adapter and no clause. An optional method that is missing is an
     `UnsupportedCall` that names the clauses and what to write.
+
+    The engine gets a copy of the batch, which is compared after the call. So an expectation that is computed from the
+    caller's batch is about what was asked, and a sampler that writes to its inputs fails whatever it emits.
     """
 
     def __init__(self, sampler: WholeSampler) -> None:
@@ -29,7 +37,7 @@ class SamplerUnderTest:
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
         """Return the emitted tokens of `batch`."""
         self.last = (batch.named(), {})
-        tokens = require_tokens(call_engine(lambda: self._sampler(batch)), batch)
+        tokens = require_tokens(_watched(batch, self._sampler), batch)
         self.last = (batch.named(), {"tokens": tokens})
         return tokens
 
@@ -39,7 +47,7 @@ class SamplerUnderTest:
             self._sampler, "trace", "WS-9 (tokens follow from the random samples)", "trace(self, batch) -> Trace"
         )
         self.last = (batch.named(), {})
-        trace = require_trace(call_engine(lambda: method(batch)), batch)
+        trace = require_trace(_watched(batch, method), batch)
         draws = {b: drawn for b, drawn in enumerate(trace.draws) if drawn is not None}
         samples = {
             f"{field}[{b}]": getattr(drawn, field) for b, drawn in draws.items() for field in ("uniform", "noise")
@@ -57,6 +65,43 @@ class SamplerUnderTest:
         )
         inputs = batch.named() | {"draft_logits": draft_logits}
         self.last = (inputs, {})
-        drafted = require_drafted(call_engine(lambda: method(batch, draft_logits)), batch)
+        drafted = require_drafted(_watched(batch, lambda given: method(given, draft_logits.clone())), batch)
         self.last = (inputs, {"draft_token_ids": drafted.draft_token_ids, "tokens": drafted.tokens})
         return drafted
+
+
+def _watched(batch: SamplerBatch, call: Callable[[SamplerBatch], Answer]) -> Answer:
+    """Call the engine with a copy of `batch`; raise `Mismatch` if it raises or changes the copy."""
+    given = _copied(batch)
+    answer = call_engine(lambda: call(given))
+    changed = [f.name for f in fields(batch) if not _equal(getattr(batch, f.name), getattr(given, f.name))]
+    if changed:
+        names = ", ".join(changed)
+        raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the sampler changed its input {names}", names))
+    return answer
+
+
+def _copied(batch: SamplerBatch) -> SamplerBatch:
+    """Return a copy of the batch with the strides that the caller chose."""
+    import torch
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.clone(memory_format=torch.preserve_format)
+        if isinstance(value, (list, tuple)):
+            return [list(v) if isinstance(v, (list, tuple)) else v for v in value]
+        return value
+
+    return replace(batch, **{f.name: copied(getattr(batch, f.name)) for f in fields(batch)})
+
+
+def _equal(before: object, after: object) -> bool:
+    """Compare bit for bit, so that NaN equals NaN."""
+    import torch
+
+    if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
+        same_form = before.shape == after.shape and before.dtype == after.dtype
+        return same_form and bool((bits(before) == bits(after)).all())
+    if isinstance(before, (list, tuple)) and isinstance(after, (list, tuple)):
+        return len(before) == len(after) and all(map(_equal, before, after))
+    return before == after

@@ -1,1 +1,1 @@
-"""Reports: what people and machines read about a run or a tree, rendered from its findings and nothing else."""
+"""Reports of runs and static checks, rendered from their records only."""

@@ -1,20 +1,30 @@
-"""One case with everything about it, as ``verispec repro`` shows it."""
+"""All details of one case, as ``verispec repro`` prints them."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from verispec.reference import contracts
 from verispec.report.text import circumstances, title
+from verispec.run.captured_call import PARTS
 from verispec.run.record import Record
 
 SHOWN = 16
-"""Elements of an array that are shown on its line."""
+"""Maximum number of array elements per line."""
 
 
-def case_lines(record: Record, header: Mapping[str, Any]) -> Iterator[str]:
-    """The case, what its clause says, what went in and came out, what is wrong and how production gets there."""
+def case_lines(
+    record: Record, header: Mapping[str, Any], call: Mapping[str, Mapping[str, Any]] | None = None
+) -> Iterator[str]:
+    """Yield the case, its clause, inputs and outputs, what is wrong and how production gets there.
+
+    Args:
+        record: the case.
+        header: of its run.
+        call: all values of its last call, to show arrays whole; None shows the record's summary.
+    """
     yield f"{record.id}  {record.outcome}"
     yield title(header)
     yield circumstances(header)
@@ -22,7 +32,9 @@ def case_lines(record: Record, header: Mapping[str, Any]) -> Iterator[str]:
     if clause := clause_text(record.case.clause):
         yield f"{record.case.clause}  {clause}"
     yield f"test: {record.test}"
-    for part in ("inputs", "outputs"):
+    if call is not None:
+        yield from full_lines(call)
+    for part in PARTS if call is None else ():
         if values := record.detail.get(part):
             yield ""
             yield part
@@ -33,7 +45,7 @@ def case_lines(record: Record, header: Mapping[str, Any]) -> Iterator[str]:
 
 
 def clause_text(clause: str) -> str:
-    """What the clause says; empty for a clause of no op."""
+    """Return the text of the clause; empty if no op has it."""
     try:
         return contracts.by_clause(clause).clause(clause).text
     except KeyError:
@@ -50,15 +62,42 @@ def _failure(record: Record) -> Iterator[str]:
             yield f"  {example['index']}  expected {example['expected']}, got {example['got']}"
         for name, value in record.failure.get("details", {}).items():
             yield f"{name}"
-            yield from (f"  {line}" for line in str(value).splitlines())
+            yield from (f"  {line}" for line in _detail(value))
         reached = (
-            f"reached: {record.reach}" if record.reach else "no known caller gets there; only the contract is broken"
+            f"reached: {record.reach}" if record.reach else "no known caller reaches this; only the contract is broken"
         )
         yield f"{record.level}  {reached}"
     else:
         yield f"{record.outcome}: {record.reason}"
         if record.at:
             yield f"  at {record.at}"
+
+
+def _detail(value: Any) -> Iterator[str]:
+    """Yield a detail as lines; a list of rows with the same fields as a table."""
+    if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+        rows = [list(map(str, value[0])), *([_number(cell) for cell in row.values()] for row in value)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            yield "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+    else:
+        yield from str(value).splitlines()
+
+
+def full_lines(call: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield every value of a captured call, each array whole."""
+    import numpy as np
+
+    for part, values in call.items():
+        yield ""
+        yield part
+        for name, value in values.items():
+            if not hasattr(value, "dtype"):
+                yield f"  {name}: {value}"
+                continue
+            yield f"  {name}  {value.dtype} {'x'.join(map(str, value.shape)) or 'scalar'}:"
+            text = np.array2string(value, threshold=sys.maxsize, max_line_width=116, precision=9)
+            yield from (f"    {line}" for line in text.splitlines())
 
 
 def _values(values: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -71,7 +110,7 @@ def _values(values: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         for dim in value["shape"]:
             size *= dim
         shown = " ".join(_number(v) for v in value["values"][:SHOWN])
-        more = f" ... ({size:,} in all)" if size > SHOWN else ""
+        more = f" ... ({size:,} in all; --full shows them)" if size > SHOWN else ""
         shape = "x".join(map(str, value["shape"])) or "scalar"
         yield f"  {name.ljust(width)}  {value['dtype']} {shape}: {shown}{more}"
 

@@ -1,11 +1,14 @@
-"""From failing cases to causes: one fault of an engine is one headline, however many cases it breaks.
+"""Group failing cases by fault: one fault of an engine is one headline, whatever the number of cases.
 
-Cases are folded by what a fault leaves behind. A write that is lost leaves the poison, under every
-clause of the op; an exception carries its own text, under every op. A wrong value breaks the clause
-that it is about, and is one fault a clause, unless it breaks most of the op, or the clauses that fail
-all fail for the same values of one parameter. Whatever shows under a single clause of an op (here a
-wrong value, there a write beside the tensor) is one fault. What separates the failing cases from those
-that pass (``dtype=float32``) is found by comparing their parameters, and named.
+The kind of a failure decides its group:
+
+- A lost write leaves the poison, under every clause of the op.
+- An exception carries its own text, under every op.
+- A wrong value breaks one clause and is one fault per clause. It is one fault of the op if most
+  of its cases fail. It is one too if all failing clauses fail for the same values of one parameter.
+
+Groups that fail under the same single clause of an op merge. `separation` compares the parameters of failing and
+passing cases and names the difference (``dtype=float32``).
 """
 
 from __future__ import annotations
@@ -21,26 +24,27 @@ from verispec.reference import contracts
 from verispec.run.record import Record
 
 BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout")
-"""Kinds that are one fault of an op, whatever clause the case is about."""
+"""Kinds that are one fault per op, whatever the clause."""
 BY_CLAUSE = ("value", "relation broken")
-"""Kinds that show in a value; several clauses may show one fault."""
+"""Kinds of wrong values; one fault may break several clauses."""
 BY_OUTPUT = ("overwritten", "outside", "input changed")
-"""Kinds that are one fault of a tensor."""
+"""Kinds that are one fault per tensor."""
 BY_TEXT = ("raised", "binding")
-"""Kinds that say themselves what is wrong; the same text under several ops is one fault."""
+"""Kinds that carry their own text; the same text under several ops is one fault."""
 
 SHOWN = 8
-"""Values of a parameter that are written out."""
+"""Maximum number of parameter values to list."""
 
 Params = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One fault, as far as outcomes can tell.
+    """A group of failing cases with one presumed fault.
 
-    `case` is the smallest failing case of `clause`, the clause that the fault breaks most surely; `where`
-    says which parameters separate the failing cases from passing ones, where some do.
+    Attributes:
+        case: smallest failing case of `clause`, the clause that the fault breaks most clearly.
+        where: parameters that separate failing from passing cases, or empty.
     """
 
     level: str
@@ -55,15 +59,16 @@ class Cause:
     cases: tuple[str, ...]
     issues: tuple[str, ...] = ()
     consequences: tuple[str, ...] = ()
-    """Cases of whole samplers and generations that pass as soon as the reference's kernel is in the op's place."""
+    """Cases of end-to-end samplers and generations that pass with the reference's kernel in the op's place."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the cause as a JSON-serialisable dictionary."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Cases without a verdict for one reason: what an engine does not claim to do, or what could not be decided."""
+    """Cases without a result for the same reason: the engine does not support them, or the evidence is too weak."""
 
     reason: str
     outcome: str
@@ -72,11 +77,12 @@ class Gap:
     issue: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the gap as a JSON-serialisable dictionary."""
         return asdict(self)
 
 
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
-    """The causes of all failing records, errors before notes, then by the number of cases."""
+    """Group all failing records by cause, errors before infos, then by decreasing number of cases."""
     failing = [r for r in records if r.failed and not r.explained_by]
     whole = _wrong_throughout(records) | _wrong_alike(records)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
@@ -93,7 +99,7 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
 
 
 def _explanation(record: Record, causes: Sequence[Cause]) -> Cause | None:
-    """The cause that a record is a consequence of: one with the same text, else the first of the op named first."""
+    """Return the cause of a consequence: one with the same text, else the first cause of the op named first."""
     ops = record.explained_by.split(", ")
     possible = [cause for op in ops for cause in causes if op in cause.subjects]
     same = [cause for cause in possible if normalised(cause.message) == normalised(record.message)]
@@ -101,7 +107,7 @@ def _explanation(record: Record, causes: Sequence[Cause]) -> Cause | None:
 
 
 def gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
-    """What was not judged, folded by reason."""
+    """Group the records without a result by reason."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
         if record.seen in ("unsupported", "inconclusive", "error"):
@@ -120,24 +126,24 @@ def gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
 
 
 def normalised(text: str) -> str:
-    """An exception's text without what differs from call to call: numbers, addresses, arguments in parentheses."""
+    """Return an exception's text without the parts that vary between calls: numbers, addresses, arguments."""
     return re.sub(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?", "#", _stem(text))
 
 
 def _stem(text: str) -> str:
-    """The first line, without the parenthesis that it may end with."""
+    """Return the first line, without a trailing parenthesis."""
     return re.sub(r"\s*\([^()]*\)$", "", text.strip().partition("\n")[0])
 
 
 def _wrong_throughout(records: Sequence[Record]) -> set[str]:
-    """Ops that are wrong in more than half of their cases."""
+    """Return the ops that are wrong in more than half of their cases."""
     judged = Counter(r.case.subject for r in records if r.seen == "pass" or r.failed)
     wrong = Counter(r.case.subject for r in records if r.failed and r.kind in BY_CLAUSE)
     return {subject for subject, count in wrong.items() if 2 * count > judged[subject]}
 
 
 def _wrong_alike(records: Sequence[Record]) -> set[str]:
-    """Ops whose wrong clauses all go wrong for the same values of one parameter, and for these only."""
+    """Return the ops whose wrong clauses all fail for the same values of one parameter and only for these."""
     clauses: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         if record.failed and record.kind in BY_CLAUSE:
@@ -154,7 +160,7 @@ def _wrong_alike(records: Sequence[Record]) -> set[str]:
 
 
 def _joined(groups: Mapping[tuple[str, ...], list[Record]]) -> list[list[Record]]:
-    """The groups, those that show under one and the same clause only joined into one."""
+    """Return the groups, with those merged that show under the same single clause."""
     joined: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for key, group in groups.items():
         clauses = {(r.case.subject, r.case.clause) for r in group}
@@ -163,16 +169,22 @@ def _joined(groups: Mapping[tuple[str, ...], list[Record]]) -> list[list[Record]
 
 
 def _key(record: Record, whole: set[str], wrong: set[tuple[str, str]]) -> tuple[str, ...]:
-    """What a record is folded by: `whole` are ops whose wrong values are one fault, `wrong` the clauses with any."""
+    """Return the group key of a record.
+
+    Args:
+        record: a failing record.
+        whole: ops whose wrong values are one fault.
+        wrong: (op, clause) pairs with wrong values.
+    """
     kind, case = record.kind, record.case
-    if kind == "binding":  # whose it is stands before the colon
+    if kind == "binding":  # the text before the colon names the owner
         return (kind, normalised(record.message.partition(": ")[2]))
     if kind in BY_TEXT:
         return (kind, normalised(record.message))
     if kind == "crash" and (case.subject, case.clause) not in wrong:
         return (kind, case.subject, record.message)
     if case.subject in whole and kind in (*BY_CLAUSE, "unwritten", "overwritten", "depends on stale memory"):
-        return ("value", case.subject)  # a wrong value may happen to be what was there before
+        return ("value", case.subject)  # a wrong value may equal the old one by chance
     if kind in BY_OP and kind != "crash":
         return (kind, case.subject)
     if kind in BY_OUTPUT:
@@ -207,11 +219,10 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
 
 
 def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> str:
-    """The clause that a cause is reported under.
+    """Return the clause that a cause is reported under.
 
-    The one that speaks of this kind of failure; else, where nearly everything fails, the first and most
-    basic one; else the one that fails most surely, and among equals the one with the fewest cases,
-    which says the most.
+    Prefer the clause that forbids this kind of failure. If nearly every case fails, take the first and most basic
+    clause. Otherwise take the clause with the highest failure rate, and of equals the one with the fewest cases.
     """
     failing, cases = Counter(r.case.clause for r in group), Counter(r.case.clause for r in judged)
     speaking = [c for c in failing if _forbids(c) == kind]
@@ -223,7 +234,7 @@ def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> 
 def _forbids(clause: str) -> str:
     try:
         return contracts.by_clause(clause).clause(clause).forbids
-    except KeyError:  # the whole sampler and generation have clauses without a contract of an op
+    except KeyError:  # end-to-end sampler and generation clauses belong to no op
         return ""
 
 
@@ -238,10 +249,10 @@ def _size(record: Record) -> tuple[int, int]:
 
 
 def separation(failing: Sequence[Params], passing: Sequence[Params]) -> str:
-    """The parameters whose values tell failing from passing cases, in words; empty when none do.
+    """Return the parameters whose values separate failing from passing cases, as text; empty if none do.
 
-    A single failing case needs none. One parameter is preferred to a pair; where no value is only ever
-    wrong, values that are wrong at times are worth naming when others never are.
+    A single failing case needs no separation. Prefer one parameter to a pair. If no value always fails, report those
+    that sometimes fail while others never do.
     """
     names = _common(failing) if len(failing) > 1 else []
     for size in (1, 2):
@@ -262,7 +273,7 @@ def separation(failing: Sequence[Params], passing: Sequence[Params]) -> str:
 
 
 def _mostly(name: str, failing: Sequence[Params], passing: Sequence[Params]) -> str:
-    """Values of a parameter that hold nine in ten of the failing cases, where the other values hardly ever fail."""
+    """Return the values of a parameter that cover nine in ten failing cases, if the other values rarely fail."""
     bad = Counter(p[name] for p in failing)
     good = Counter(p[name] for p in passing if name in p)
     seldom = {value for value in {**bad, **good} if 10 * bad[value] <= bad[value] + good[value]}
@@ -274,12 +285,12 @@ def _mostly(name: str, failing: Sequence[Params], passing: Sequence[Params]) -> 
 
 
 def _common(params: Sequence[Params]) -> list[str]:
-    """The names that all of `params` have."""
+    """Return the names that all of `params` have."""
     return [name for name in (params[0] if params else {}) if all(name in p for p in params)]
 
 
 def _rows(names: Sequence[str], params: Sequence[Params]) -> list[tuple[str, ...]]:
-    """The values of `names`, each combination once, in the order in which they come."""
+    """Return the distinct combinations of the values of `names`, in order."""
     return list(dict.fromkeys(tuple(p[n] for n in names) for p in params if all(n in p for n in names)))
 
 

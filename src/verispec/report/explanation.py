@@ -1,4 +1,4 @@
-"""What an op, a clause or a rule of the static gate says, and who judges it."""
+"""Explanations of an op, a clause or a rule of the static checker, with its tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ WIDTH = 100
 
 
 def explain(name: str) -> dict[str, Any]:
-    """Everything about `name`. Raises VerispecError V-EXPLAIN, with the nearest names, when nothing is called so."""
+    """Return everything about `name`.
+
+    Raises:
+        VerispecError: V-EXPLAIN, with the nearest names, if there is no such op, clause or rule.
+    """
     for known, explanation in _kinds():
         for spelling in (name, name.upper(), name.lower()):
             if spelling in known:
@@ -97,7 +101,7 @@ def _rule(name: str) -> dict[str, Any]:
 
 
 def implementations(contract: Contract) -> list[str]:
-    """Where the reference has the op, by file."""
+    """Return the files of the reference that implement the op."""
     name = contract.name
     places = (
         (inventory.has_oracle(name), f"reference/oracle/{name}.py"),
@@ -108,7 +112,7 @@ def implementations(contract: Contract) -> list[str]:
 
 
 def as_text(told: dict[str, Any]) -> Iterator[str]:
-    """The explanation as people read it."""
+    """Yield the explanation as text for people."""
     if told["kind"] == "rule":
         yield f"{told['name']}  {told['title']} ({told['level']})"
         yield ""

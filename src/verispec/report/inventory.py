@@ -1,6 +1,6 @@
-"""What there is of each op: contract, oracle, kernels and tests, found by their common stem.
+"""Inventory of the ops: contract, oracle, kernels and tests, found by their common name.
 
-Suites are read, never imported: this works where no engine, torch or pytest is installed.
+This module reads suites but never imports them, so that it works without an engine, torch and pytest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from verispec.run.plan import suites_folder
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One op. `tests` counts test functions, `untested` are the clauses that none of them judges."""
+    """One op: `tests` counts test functions, `untested` lists the clauses without a test."""
 
     op: str
     family: str
@@ -32,11 +32,12 @@ class Row:
     untested: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the row as a JSON-serialisable dictionary."""
         return asdict(self)
 
 
 def rows() -> list[Row]:
-    """All ops, by family."""
+    """Return all ops, by family."""
     found = []
     tests = tests_by_clause()
     for name in contracts.names():
@@ -58,15 +59,17 @@ def rows() -> list[Row]:
 
 
 def has_oracle(name: str) -> bool:
+    """Return True if the op has an oracle."""
     return _file("oracle", f"{name}.py").is_file()
 
 
 def has_triton_kernel(name: str) -> bool:
+    """Return True if the op has a Triton kernel."""
     return _file("triton", f"{name}.py").is_file()
 
 
 def has_cpu_kernel(name: str) -> bool:
-    """Whether there is a C++ kernel: in the source or, where that is not installed, in what was built from it."""
+    """Return True if there is a C++ kernel: in the source, else in the built extension module."""
     if _file("csrc", "module.cpp").is_file():
         return _file("csrc", f"{name}.cpp").is_file()
     try:
@@ -82,7 +85,7 @@ def _file(folder: str, name: str) -> Traversable:
 
 @cache
 def tests_by_clause() -> dict[str, tuple[str, ...]]:
-    """The tests that judge each clause, as ``suite/file::test``."""
+    """Return the tests of each clause, as ``suite/file::test``."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted(suites_folder().glob("*/test_*.py")):
         for clause, test in _cases(ast.parse(path.read_text(encoding="utf-8"))):
@@ -91,7 +94,7 @@ def tests_by_clause() -> dict[str, tuple[str, ...]]:
 
 
 def _cases(module: ast.Module) -> Iterator[tuple[str, str]]:
-    """Clause and name of every function that ``@case(clause, ...)`` decorates."""
+    """Yield clause and name of every function with a ``@case(clause, ...)`` decorator."""
     for node in ast.walk(module):
         for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
             if not (isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name)):

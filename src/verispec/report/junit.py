@@ -1,4 +1,4 @@
-"""The verdict as JUnit XML, for the test tabs of CI systems: a suite an op, a test a case."""
+"""JUnit XML of a run for CI systems: one test suite per op, one test per case."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from verispec.report.verdict import RunSummary
 from verispec.run.record import Record
 
 _CONTROL = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML has no way to write; an engine may print it."""
+"""Characters that XML cannot represent but an engine may print."""
 
 
 def as_junit(verdict: RunSummary) -> str:
+    """Return the run as JUnit XML."""
     root = ElementTree.Element("testsuites", name=f"verispec {verdict.run.header['engine']['asked']}")
     by_subject = sorted(verdict.run.records, key=lambda r: (r.case.suite, r.case.subject))
     for (suite, subject), group in groupby(by_subject, key=lambda r: (r.case.suite, r.case.subject)):

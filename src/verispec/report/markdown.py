@@ -1,4 +1,4 @@
-"""The verdict as a Markdown page, to be committed: the same run file always gives the same page."""
+"""Markdown page of a run, to be committed: the same results file always gives the same page."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from verispec.run.record import CATEGORIES
 
 
 def as_markdown(verdict: RunSummary) -> str:
+    """Return the run as a Markdown page."""
     return "\n".join(_lines(verdict)) + "\n"
 
 
@@ -34,7 +35,7 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     yield from _table("op", rows, [c for c in CATEGORIES if any(c in row for row in rows.values())])
     if modes := verdict.modes():
         yield ""
-        yield "## Generation, by what drafts"
+        yield "## Generation by proposer"
         yield ""
         yield from _table("draft", modes, sorted({subject for row in modes.values() for subject in row}))
     if verdict.causes:
@@ -46,24 +47,24 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
         yield ""
         yield "## Known causes"
         yield ""
-        yield "Expected to fail, each with the issue that tracks it."
+        yield "Known failures, each with the issue that tracks it."
         for cause in verdict.known:
             yield from _cause(cause, "known", verdict)
     if verdict.gaps:
         yield ""
         yield "## Not judged"
         yield ""
-        yield "What the engine says it cannot do, and what could not be decided; none of it counts as passed."
+        yield "Cases that the engine does not support or that could not be decided; none of them counts as passed."
         yield ""
         yield from _gaps(verdict.gaps)
     yield ""
     yield "## Again"
     yield ""
     yield "```console"
-    yield f"$ {' '.join(_command(verdict))}"
+    yield f"$ {' '.join(run_command(verdict))}"
     yield "```"
     yield ""
-    yield "An **error** is a fault that production reaches, a **note** one that only breaks the contract."
+    yield "An **error** is a production-reachable fault, a **note** a fault that only breaks the contract."
 
 
 def _circumstances(verdict: RunSummary) -> Iterator[str]:
@@ -109,8 +110,8 @@ def _gaps(gaps: Sequence[Gap]) -> Iterator[str]:
         yield f"- {escaped(gap_line(gap))}"
 
 
-def _command(verdict: RunSummary) -> Iterator[str]:
-    """The run again, with what decides its outcome and nothing else."""
+def run_command(verdict: RunSummary) -> Iterator[str]:
+    """Yield the command that repeats the run, with only the options that affect its result."""
     header = verdict.run.header
     yield f"verispec run --engine {header['engine']['asked']}{on(header)} --seed {header['seed']}"
     yield from (f"--suite {suite}" for suite in header["selection"]["suites"])
@@ -122,5 +123,5 @@ def _capital(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """On one line, with what Markdown would take for its own kept as it is; an underscore inside a name is not."""
+    """Return the text on one line with Markdown's characters escaped, except underscores inside names."""
     return re.sub(r"[\\`*|<>]|\b_|_\b|(?<=_)_", r"\\\g<0>", " ".join(text.split()))

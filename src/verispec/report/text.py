@@ -1,4 +1,4 @@
-"""The verdict as people read it on a terminal or in a log."""
+"""Text report of a run, for a terminal or a log."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from verispec.run.plan import SEED
 from verispec.run.record import CATEGORIES
 
 WIDTH = 120
-"""Columns where there is no terminal to ask."""
+"""Columns of the report if the output is not a terminal."""
 _STYLE = {"error": "bold red", "note": "yellow", "known": "cyan"}
 
 
 def print_verdict(verdict: RunSummary, console: Console, *, errors_only: bool = False) -> None:
-    """Print `verdict`; on no terminal, as plain lines of `WIDTH` columns."""
+    """Print the report; if the output is not a terminal, as plain lines of `WIDTH` columns."""
     width = console.width if console.is_terminal else WIDTH
     for line in _lines(verdict, width, errors_only):
         console.print(line, soft_wrap=True, highlight=False)
@@ -54,22 +54,24 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
 
 
 def complaints(verdict: RunSummary) -> Iterator[str]:
-    """What is wrong with the run itself: expectations that are out of date, an engine that ends badly."""
+    """Yield problems of the run itself: outdated known failures, an engine that ended badly."""
     for record in verdict.stale:
-        yield f"stale: {record.id} is expected to fail ({record.issue}) and passes; take it off the expectations"
+        yield f"stale: {record.id} is expected to fail ({record.issue}) but passes; remove it from the known failures"
     for entry in verdict.unmatched:
-        yield f"unmatched: {entry} selects no case; mend its pattern or take it off the expectations"
+        yield f"unmatched: {entry} matches no case; fix its pattern or remove it from the known failures"
     for warning in verdict.run.footer.get("warnings", ()):
         yield f"warning: {warning}"
 
 
 def title(header: Mapping[str, Any]) -> str:
+    """Return the engine, its version and device, as one line."""
     engine = header["engine"]
     named = "" if engine["asked"] == engine["name"] else f", asked for as {engine['asked']}"
     return f"{engine['name']} {engine['version']} ({engine['device']}) against the reference{named}"
 
 
 def circumstances(header: Mapping[str, Any]) -> str:
+    """Return the platform and packages of the run, as one line."""
     here, packages = header["platform"], header["platform"]["packages"]
     torch = f"torch {packages['torch']}, " if "torch" in packages else ""
     return (
@@ -79,7 +81,7 @@ def circumstances(header: Mapping[str, Any]) -> str:
 
 
 def summary(verdict: RunSummary) -> str:
-    """How many causes for how many failing cases of how many, and what kept the run from being whole."""
+    """Return the number of causes and failing cases, and the reason if the run is incomplete."""
     total = len(verdict.run.records)
     if verdict.failures:
         text = f"{plural(len(verdict.causes), 'cause')} for {plural(verdict.failures, 'failing case')} of {total:,}"
@@ -93,27 +95,29 @@ def summary(verdict: RunSummary) -> str:
 
 
 def repro(case: str, header: Mapping[str, Any]) -> str:
-    """The one command that reproduces a case of the run with this header."""
+    """Return the command that reproduces one case of the run."""
     command = f"verispec repro {shlex.quote(case)} --engine {shlex.quote(header['engine']['asked'])}{on(header)}"
     return command if header["seed"] == SEED else f"{command} --seed {header['seed']}"
 
 
 def on(header: Mapping[str, Any]) -> str:
-    """The option that keeps a run on the GPU that it was on; an engine's own choice of a CPU needs no words."""
+    """Return ` --device cuda` if the run used a GPU, else an empty string."""
     return " --device cuda" if header["engine"]["device"] == "cuda" else ""
 
 
 def gap_line(gap: Gap) -> str:
+    """Return a gap and its number of cases, as one line."""
     issue = f" ({gap.issue})" if gap.issue else ""
     return f"{gap.outcome}: {gap.reason}{issue}; {plural(len(gap.cases), 'case')} of {', '.join(gap.subjects)}"
 
 
 def plural(count: int, noun: str) -> str:
+    """Return the count and the noun, in plural unless the count is 1."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def extent(cause: Cause) -> str:
-    """How far a cause goes: its cases, and the clauses and ops beside the one in the headline."""
+    """Return the extent of a cause: its cases, and further clauses and ops beyond the headline's."""
     own = plural(len(cause.cases), "case")
     others = [clause for clause in cause.clauses if clause != cause.clause]
     also = f", also under {', '.join(others)}" if others else ""
@@ -143,6 +147,7 @@ def _style_of(cell: Cell | None) -> str:
 
 
 def cell_text(cell: Cell) -> str:
+    """Return a table cell as text."""
     if cell.failed:
         return f"{cell.failed:,} of {cell.total:,} fail"
     if cell.undecided == cell.total:
@@ -163,7 +168,7 @@ def _cause(cause: Cause, verdict: RunSummary, level: str, width: int) -> Iterato
 
 
 def facts(cause: Cause) -> Iterator[str]:
-    """What there is to say of a cause beside its message: how far it goes, how production gets there, who knows."""
+    """Yield details of a cause: extent, production reach, known issues."""
     yield f"{extent(cause)}{'; ' + cause.where if cause.where else ''}"
     if cause.reach:
         yield f"reached: {cause.reach}"

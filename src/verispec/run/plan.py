@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from verispec.kernel_swap import run_command
 from verispec.static.sources import cache_dir
 
 SEED = 7
+"""The seed of commands that compare revisions or repeat a case; `run` and `smoke` draw anew each day."""
 TIMEOUT = 120.0
 """Seconds a case may take before it counts as hung: far above the slowest on a busy machine, below a CI job's limit."""
 
@@ -23,7 +25,8 @@ class Plan:
 
     `only` are case ids, prefixes or patterns (all cases when empty), `exact` takes them as whole ids; `suites` are
     names of suite folders (all when empty), `timeout` seconds a case; `smoke` runs the first case of every clause,
-    `detail` records inputs and outputs, `transplanted` ops have the reference's kernel in place of the engine's.
+    `detail` records inputs and outputs, `budget` names the sample sizes of statistical tests, `transplanted` ops have
+    the reference's kernel in place of the engine's.
     """
 
     engine: str
@@ -36,6 +39,8 @@ class Plan:
     timeout: float = TIMEOUT
     smoke: bool = False
     detail: bool = False
+    save: Path | None = None
+    budget: str = "standard"
     transplanted: tuple[str, ...] = ()
 
     @property
@@ -49,11 +54,14 @@ class Plan:
         command = [sys.executable, "-P", "-m", "pytest", "-c", str(root / "pytest.ini"), f"--rootdir={root}"]
         command += [str(path) for path in self._paths()]
         command += [f"--engine={self.engine}", f"--seed={self.seed}", f"--scratch={scratch}"]
+        command += [f"--budget={self.budget}"]
         command += ["--capture=no", "--assert=plain", "-p", "no:faulthandler"]
         command += [f"--only={pattern}" for pattern in self.only]
         if self.device:
             command.append(f"--device={self.device}")
         command += [f"--{flag}" for flag in ("exact", "smoke", "detail") if getattr(self, flag)]
+        if self.save:
+            command.append(f"--save={self.save.absolute()}")
         if collect_only:
             command.append("--collect-only")
         elif self.processes > 1:
@@ -71,8 +79,13 @@ class Plan:
             found = [folder / f"test_{op}.py" for folder in folders if folder.name == suite]
             if not (colon and slash and found and found[0].is_file()):
                 return folders
-            files.append(found[0])
+            files += [found[0], *found[0].parent.glob("test_every_*.py")]
         return list(dict.fromkeys(files)) or folders
+
+
+def seed_of_today() -> int:
+    """Return today's date (UTC) as YYYYMMDD: each day draws other values, and all machines of a day the same."""
+    return int(datetime.now(UTC).strftime("%Y%m%d"))
 
 
 def suites_folder() -> Path:

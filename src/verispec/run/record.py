@@ -19,7 +19,7 @@ class Record:
     """One case. `outcome` is what counts; where an expectation changed it, `observed` is what was seen.
 
     `reach` says how production gets there, `failure` what was wrong, `reason` why there is no verdict,
-    `explained_by` which op's fault makes this case fail too.
+    `explained_by` which op's fault makes this case fail too, `evidence` what a statistical test has shown.
     """
 
     id: str
@@ -33,6 +33,7 @@ class Record:
     observed: str = ""
     issue: str = ""
     explained_by: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What files become facts, what is remembered, and what happens to source that is broken or hostile."""
+"""Reading of files, caching of summaries, and broken or adversarial source."""
 
 import ast
 import pickle

@@ -1,4 +1,4 @@
-"""What is remembered of a whole tree, and everything that makes it be judged anew."""
+"""The cached report of a whole tree, and everything that invalidates it."""
 
 import pickle
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `verispec signatures` writes, judged by each format's own schema or parser."""
+"""Output of `verispec signatures`, checked by each format's own schema or parser."""
 
 from __future__ import annotations
 

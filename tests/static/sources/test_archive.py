@@ -1,4 +1,4 @@
-"""Archives: read once into the cache and never unpacked; of hostile and broken ones, what could be read."""
+"""Archives are read once into the cache and never unpacked; adversarial and broken ones give what is readable."""
 
 from __future__ import annotations
 

@@ -40,10 +40,10 @@ class Reference:
         return function
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
-        if family == "request_state":
+        if family in ("request_state", "block"):
             from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
 
-            return WholeRequestStateSampler(self._description.device)
+            return WholeRequestStateSampler(self._description.device, block_verification=family == "block")
         if family != "flat":
             return Unsupported(f"the reference has no {family} sampler")
         from verispec.reference.sampler.whole import WholeFlatSampler
@@ -56,13 +56,18 @@ class Reference:
         require_packages("torch", "transformers", "safetensors")
         from verispec.engines.protocol.generation import LoadOptions
 
+        wanted = LoadOptions(**options)
+        if wanted.async_scheduling:
+            return Unsupported("the reference schedules a step after the tokens of the step before are known")
+        if wanted.rejection_sample_method == "block" and wanted.sampler == "flat":
+            return Unsupported("block verification needs sampler=request_state: the flat ops have no such rule")
         if self._description.device == "cuda":
             from verispec.reference.runners.gpu import GPURunner
 
-            return GPURunner(target, LoadOptions(**options))
+            return GPURunner(target, wanted)
         from verispec.reference.runners.cpu import CPURunner
 
-        return CPURunner(target, LoadOptions(**options))
+        return CPURunner(target, wanted)
 
     def definitions(self) -> Mapping[str, Any]:
         found = {name: self.op(name) for name in contracts.names()}

@@ -49,6 +49,12 @@ class Transformers:
             return Unsupported("transformers does not generate with an Eagle3 head")
         if wanted.sampler != "flat":
             return Unsupported("transformers draws from one generator; it has no random numbers counted by position")
+        if wanted.rejection_sample_method != "standard":
+            return Unsupported(f"transformers has no {wanted.rejection_sample_method} verification")
+        if wanted.async_scheduling:
+            return Unsupported("transformers has no scheduler")
+        if wanted.method == "draft_model" and wanted.draft_sample_method == "greedy":
+            return Unsupported("transformers draws drafts from the assistant's distribution for sampled requests")
         return TransformersGenerator(target, wanted, self._device)
 
     def definitions(self) -> Mapping[str, Any] | Unsupported:

@@ -22,6 +22,9 @@ DRAFT_SAMPLE_METHODS = ("probabilistic", "greedy")
 """How a draft model draws for a sampled request: from its own distribution (which is then handed to the sampler as
 draft probabilities), or its argmax (no draft probabilities)."""
 
+REJECTION_SAMPLE_METHODS = ("standard", "synthetic", "block")
+"""How drafts are verified: each by p/q, by chance at configured rates, or as one block (Sun et al. 2024)."""
+
 SAMPLERS = ("flat", "request_state")
 """Where random numbers come from: a generator a request, which the steps before have moved on, or Philox words counted
 by the request's seed, the position and the step (contract philox), the same on every platform and in any batch."""
@@ -50,6 +53,8 @@ class FinishReason(StrEnum):
     """A stop token (the end-of-sequence token included) was emitted; it is the last of `token_ids`."""
     LENGTH = "length"
     """`max_tokens` tokens were emitted, or the sequence has the engine's `max_model_len` tokens."""
+    ABORT = "abort"
+    """The caller aborted the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,11 @@ class LoadOptions:
         num_speculative_tokens: K, drafts a step, at least 1.
         ngram_min, ngram_max: shortest and longest suffix that prompt lookup tries to match.
         draft_sample_method: one of `DRAFT_SAMPLE_METHODS`.
+        rejection_sample_method: one of `REJECTION_SAMPLE_METHODS`.
+        synthetic_acceptance_rates: for the synthetic method, K unconditional rates: the chance that a draft and all
+            before it are accepted. They never rise from one draft to the next.
+        synthetic_acceptance_length: instead of rates, the mean number of tokens of a verification, from 1 to K + 1.
+        async_scheduling: schedule a step before the tokens of the step before are known.
         sampler: one of `SAMPLERS`.
         dtype: of weights, activations and KV cache, e.g. ``"float32"``.
         max_model_len: most tokens of a sequence, prompt included; 0 takes the model's own limit.
@@ -82,6 +92,10 @@ class LoadOptions:
     ngram_min: int = 2
     ngram_max: int = 4
     draft_sample_method: str = "probabilistic"
+    rejection_sample_method: str = "standard"
+    synthetic_acceptance_rates: tuple[float, ...] | None = None
+    synthetic_acceptance_length: float | None = None
+    async_scheduling: bool = False
     sampler: str = "flat"
     dtype: str = "float32"
     max_model_len: int = 0
@@ -96,6 +110,7 @@ class LoadOptions:
         for name, allowed in (
             ("method", METHODS),
             ("draft_sample_method", DRAFT_SAMPLE_METHODS),
+            ("rejection_sample_method", REJECTION_SAMPLE_METHODS),
             ("sampler", SAMPLERS),
             ("logprobs_mode", LOGPROBS_MODES),
         ):
@@ -108,6 +123,28 @@ class LoadOptions:
         needs_draft = self.method in ("draft_model", "eagle3")
         wanted = "a folder" if needs_draft else f"none with method {self.method}"
         _require((self.draft is not None) == needs_draft, "draft", wanted, self.draft)
+        if self.method == "none":
+            wanted = "standard with method none, which has nothing to verify"
+            verification = self.rejection_sample_method
+            _require(verification == "standard", "rejection_sample_method", wanted, verification)
+        self._check_rates()
+
+    def _check_rates(self) -> None:
+        """Synthetic verification needs rates or a length, and nothing else takes them."""
+        rates, length = self.synthetic_acceptance_rates, self.synthetic_acceptance_length
+        most = self.num_speculative_tokens
+        both = "synthetic_acceptance_rates", "synthetic_acceptance_length"
+        if self.rejection_sample_method != "synthetic":
+            for name in both:
+                wanted = f"None with rejection_sample_method {self.rejection_sample_method}"
+                _require(getattr(self, name) is None, name, wanted, getattr(self, name))
+            return
+        _require((rates is None) != (length is None), both[0], f"given without {both[1]}, or the other", rates)
+        if rates is not None:
+            good = len(rates) == most and all(0 <= rate <= 1 for rate in rates) and list(rates) == sorted(rates)[::-1]
+            _require(good, both[0], f"{most} numbers from 0 to 1, none above the one before it", rates)
+        if length is not None:
+            _require(1 <= length <= most + 1, both[1], f"from 1 to {most + 1}", length)
 
 
 class LoadKeywords(TypedDict, total=False):
@@ -151,6 +188,11 @@ class GenerationRequest:
         allowed_token_ids: nothing else is emitted; empty allows all.
         logit_bias: added to the logits of these tokens.
         logprobs: how many of the most likely tokens to report at every position; None reports nothing.
+        prompt_logprobs: how many to report for every token of the prompt; None reports nothing.
+        stop: strings that end the output; the text ends before the first of them.
+        n: samples of the prompt, each from random numbers of its own.
+        regex: the whole text matches it; the end-of-sequence token is emitted when nothing else can follow.
+        abort_after: the caller aborts the request when it has this many tokens; None never does.
 
     Raises:
         VerispecError: V-GEN-REQUEST, for a value outside of these.
@@ -173,6 +215,11 @@ class GenerationRequest:
     allowed_token_ids: tuple[int, ...] = ()
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    stop: tuple[str, ...] = ()
+    n: int = 1
+    regex: str = ""
+    abort_after: int | None = None
 
     def __post_init__(self) -> None:
         for good, name, wanted in (
@@ -186,6 +233,14 @@ class GenerationRequest:
             (self.repetition_penalty > 0, "repetition_penalty", "above 0"),
             (all(self.bad_words), "bad_words", "sequences of at least one token"),
             (self.logprobs is None or self.logprobs >= 0, "logprobs", "None or at least 0"),
+            (
+                self.prompt_logprobs is None or self.prompt_logprobs >= 0,
+                "prompt_logprobs",
+                "None or at least 0",
+            ),
+            (all(self.stop), "stop", "strings of at least one character"),
+            (self.n >= 1, "n", "at least 1"),
+            (self.abort_after is None or self.abort_after >= 1, "abort_after", "None or at least 1"),
         ):
             _require(good, name, wanted, getattr(self, name), code="V-GEN-REQUEST")
 
@@ -218,8 +273,10 @@ class GenerationResult:
     """What a request came to.
 
     `kinds` has one entry a token, `steps` one a target forward pass that emitted; both are empty when the engine
-    does not tell. `logprobs` has one entry a token when asked for. `preemptions` counts how often the request lost
-    its KV blocks and was computed again.
+    does not tell. `logprobs` has one entry a token when asked for, `prompt_logprobs` one a prompt token, None for the
+    first. `text` is the decoded output when stop strings or a regular expression were given, else empty. `samples` are
+    the results of the second sample and those after it. `preemptions` counts how often the request lost its KV blocks
+    and was computed again.
     """
 
     token_ids: tuple[int, ...]
@@ -228,6 +285,9 @@ class GenerationResult:
     steps: tuple[SpeculativeStep, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
     preemptions: int = 0
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
+    text: str = ""
+    samples: tuple[GenerationResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

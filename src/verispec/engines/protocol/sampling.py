@@ -40,6 +40,8 @@ class SamplerBatch:
     """[B] int32; V disables it for a request."""
     top_p: torch.Tensor | None = None
     """[B] float32; 1 disables it for a request."""
+    min_p: torch.Tensor | None = None
+    """[B] float32; 0 disables it for a request."""
     seeds: Sequence[int | None] | None = None
     """Seed per request; None is unseeded. The same seed must give the same tokens."""
     synthetic_rates: Sequence[float] | None = None
@@ -52,7 +54,13 @@ class SamplerBatch:
                 f"logits has {rows} rows; {requests} requests with {self.num_drafts} drafts need "
                 f"{self.num_drafts + requests} (the draft rows of a request, then its bonus row)"
             )
-        per_request = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p, "seeds": self.seeds}
+        per_request = {
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+            "min_p": self.min_p,
+            "seeds": self.seeds,
+        }
         for name, value in per_request.items():
             if value is not None and len(value) != requests:
                 raise ValueError(f"{name} has {len(value)} entries for {requests} requests")
@@ -90,11 +98,13 @@ class Draws:
         uniform: [k] float64; draft token j is accepted while p/q >= uniform[j].
         noise: [V] exponential; the recovered token is the argmax of max(p - q, 0) / noise.
         bonus: the bonus token that was sampled beforehand from the bonus row; -1 if the engine does not report it.
+        bonus_noise: [V] exponential; the bonus token is the argmax of p / bonus_noise. None if not reported.
     """
 
     uniform: torch.Tensor
     noise: torch.Tensor
     bonus: int = -1
+    bonus_noise: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,8 @@
-"""Tests of laws with one stated budget of false alarms, spent in equal parts over all of them in a run."""
+"""Statistical tests with one false-alarm budget per run (`budget`).
+
+Evidence (`evidence`, `given_drafts`, `block_rule`, `text`, `rates`) is preferred to p-values: it names the fault, holds
+at every sample size, and says what a pass excludes. `assert_distribution` serves short enumerable texts.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,11 @@ from typing import Any
 import numpy as np
 
 from verispec.judge._failure import Failure, Inconclusive, Kind, Mismatch
+from verispec.judge.statistics.budget import LEVEL, P_VALUES
 
-BUDGET = 1e-6
-"""Probability that a run of a correct engine fails on any law."""
+ALPHA = LEVEL * P_VALUES.part / P_VALUES.cases
+"""Level of a test that decides by a p-value; all of them together spend `P_VALUES.part` of the run's budget."""
 
-LAW_TESTS = 128
-"""Most tests of laws in a run; each may raise a false alarm with probability BUDGET / LAW_TESTS."""
-
-ALPHA = BUDGET / LAW_TESTS
 FEWEST_EXPECTED = 10
 """Least expected count of a cell, below which the chi-square approximation of a G-test is not trusted."""
 
@@ -32,7 +33,9 @@ def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
     impossible = np.flatnonzero((probabilities <= 0) & (seen > 0))
     if len(impossible):
         message = f"{what}: outcome {int(impossible[0])} has probability 0 and came {int(seen[impossible[0]])} times"
-        raise Mismatch(Failure(Kind.LAW, message, wrong=int(seen[impossible].sum()), total=int(seen.sum())))
+        details = {"counts": _table(counts, probabilities)}
+        wrong, total = int(seen[impossible].sum()), int(seen.sum())
+        raise Mismatch(Failure(Kind.LAW, message, wrong=wrong, total=total, details=details))
     expected = probabilities / probabilities.sum() * seen.sum()
     large = expected >= FEWEST_EXPECTED
     seen = np.append(seen[large], seen[~large].sum())
@@ -44,9 +47,31 @@ def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
     statistic, p = power_divergence(seen, expected, lambda_="log-likelihood")
     if not p >= ALPHA:
         details = {"statistic": float(statistic), "degrees": len(seen) - 1, "p": float(p), "alpha": ALPHA}
+        details |= {"counts": _table(counts, probabilities)}
         message = f"{what}: G = {statistic:.1f} at {len(seen) - 1} degrees of freedom, p = {p:.2g} < {ALPHA:.2g}"
         raise Mismatch(Failure(Kind.LAW, message, total=int(seen.sum()), details=details))
     return float(p)
+
+
+TABLE = 32
+"""Outcomes that a failure lists: those that deviate most."""
+
+
+def _table(counts: Sequence[int], probabilities: Any) -> list[dict[str, Any]]:
+    """Return observed and expected count of each outcome, in the order of outcomes, with the standardised deviation."""
+    seen = np.asarray(counts, dtype=np.float64)
+    expected = probabilities / probabilities.sum() * seen.sum()
+    deviation = (seen - expected) / np.sqrt(np.maximum(expected, 1.0))
+    kept = np.sort(np.argsort(-np.abs(deviation), kind="stable")[:TABLE])
+    return [
+        {
+            "outcome": int(i),
+            "observed": int(seen[i]),
+            "expected": round(float(expected[i]), 1),
+            "deviation": round(float(deviation[i]), 1),
+        }
+        for i in kept
+    ]
 
 
 def _merge_last(seen: Any, expected: Any) -> tuple[Any, Any]:
@@ -57,15 +82,3 @@ def _merge_last(seen: Any, expected: Any) -> tuple[Any, Any]:
     seen[smallest] += seen[-1]
     expected[smallest] += expected[-1]
     return seen[:-1], expected[:-1]
-
-
-def assert_rate(successes: int, trials: int, rate: float, what: str) -> float:
-    """Judge that `successes` of `trials` have probability `rate` by an exact two-sided binomial test; returns p."""
-    from scipy.stats import binomtest
-
-    p = float(binomtest(successes, trials, min(max(rate, 0.0), 1.0)).pvalue)
-    if not p >= ALPHA:
-        seen = f"{successes} of {trials} = {successes / trials:.4f}"
-        message = f"{what}: {seen}, expected {rate:.4f}, p = {p:.2g} < {ALPHA:.2g}"
-        raise Mismatch(Failure(Kind.LAW, message, total=trials, details={"p": p, "alpha": ALPHA}))
-    return p

@@ -30,25 +30,24 @@ class TokenBets:
 
     Args:
         where: the kind of token, e.g. "bonus token".
-        rows: the distributions p.
         extra: faults whose density the caller gives with each outcome, see `log_ratios`.
     """
 
     OWN = ("greedy", "temperature", "tail lost", "tail gained")
 
-    def __init__(self, where: str, rows: Rows, extra: tuple[str, ...] = ()) -> None:
-        self.rows, self.extra = rows, extra
+    def __init__(self, where: str, extra: tuple[str, ...] = ()) -> None:
+        self.extra = extra
         self.bets = bets(where, self.OWN + extra)
 
-    def log_ratios(self, r: Array, t: Array, extra: Mapping[str, Array]) -> Array:
+    def log_ratios(self, rows: Rows, r: Array, t: Array, extra: Mapping[str, Array]) -> Array:
         """Return log(f/p) [bets, n] of tokens `t` [n] drawn in rows `r` [n].
 
         Args:
+            rows: the distributions p.
             r: row of each token.
             t: the tokens.
             extra: density f(t) [n] of each fault in `extra`; NaN where the fault says nothing of an outcome.
         """
-        rows = self.rows
         p = np.maximum(rows.p[r, t], FLOOR)
         out = log_mixtures(FAULTS["greedy"].sizes, np.where(t == rows.top[r], 1.0 / rows.top_p[r], 0.0))
         log_p = np.log(p)
@@ -71,21 +70,22 @@ class TokenBets:
 class TextBets(TokenBets):
     """Bets on tokens of a text alone: where a token was drafted, accepted or recovered is not known.
 
-    `rows.q` holds the drafts' distribution at every place.
+    With `drafted`, `rows.q` holds the drafts' distribution at every place.
     """
 
     DRAFTED = ("target", "kept", "ratio", "draft noise")
 
-    def __init__(self, rows: Rows, extra: tuple[str, ...] = ()) -> None:
-        super().__init__("token", rows, extra)
-        if rows.q is not None:
+    def __init__(self, drafted: bool, extra: tuple[str, ...] = ()) -> None:
+        super().__init__("token", extra)
+        self._drafted = drafted
+        if drafted:
             self.bets += bets("token", self.DRAFTED)
 
-    def log_ratios(self, r: Array, t: Array, extra: Mapping[str, Array]) -> Array:
-        own = super().log_ratios(r, t, extra)
-        rows = self.rows
-        if rows.q is None:
+    def log_ratios(self, rows: Rows, r: Array, t: Array, extra: Mapping[str, Array]) -> Array:
+        own = super().log_ratios(rows, r, t, extra)
+        if not self._drafted:
             return own
+        assert rows.q is not None
         p, q = np.maximum(rows.p[r, t], FLOOR), rows.q[r, t]
         overlap = rows.overlap[r]
         out = log_mixtures(FAULTS["target"].sizes, np.minimum(1.0, q / p) + 1.0 - overlap)
@@ -111,26 +111,24 @@ class AcceptanceBets:
         self.extra = extra
         self.bets = bets("acceptance", self.OWN + extra)
 
-    def log_ratios(self, a: Array, accepted: Array, extra: Mapping[str, Array]) -> Array:
+    def log_ratios(self, a: Array, ratio: Array, null: Array, accepted: Array, extra: Mapping[str, Array]) -> Array:
         """Return log(f/p) [bets, n].
 
         Args:
             a: [n] probabilities of acceptance.
+            ratio: [n] p/q, which may exceed 1.
+            null: [n] probability of what was decided; above 0 for a rejection that rounding alone explains.
             accepted: [n] bool.
             extra: [n] acceptance probability under each fault in `extra`; NaN where it says nothing.
         """
         size = {key: FAULTS[key].sizes for key in (*self.OWN, *self.extra)}
-        under = [CERTAIN * np.minimum(1.0, factor * a) + (1 - CERTAIN) * a for factor in size["ratio"]]
+        under = [CERTAIN * np.minimum(1.0, factor * ratio) + (1 - CERTAIN) * a for factor in size["ratio"]]
         under += [a + share * (1.0 - a) for share in size["kept"]]
-        under += [np.where(a < 1, a * (1.0 - share), a) for share in size["dropped"]]
+        under += [a * (1.0 - share) for share in size["dropped"]]
         under += [CERTAIN * np.ceil(a * 2.0**bits) / 2.0**bits + (1 - CERTAIN) * a for bits in size["few bits"]]
         for key in self.extra:
             other = np.where(np.isnan(extra[key]), a, extra[key])
             under += [share * other + (1.0 - share) * a for share in size[key]]
-        return np.array([_bernoulli(f, a, accepted) for f in under])
-
-
-def _bernoulli(f: Array, a: Array, accepted: Array) -> Array:
-    yes = np.log(np.maximum(f, FLOOR)) - np.log(np.maximum(a, FLOOR))
-    no = np.log(np.maximum(1.0 - f, FLOOR)) - np.log(np.maximum(1.0 - a, FLOOR))
-    return np.maximum(np.where(accepted, yes, no), RUIN)
+        f = np.array(under)
+        decided = np.where(accepted, f, 1.0 - f)
+        return np.maximum(np.log(np.maximum(decided, FLOOR)) - np.log(np.maximum(null, FLOOR)), RUIN)

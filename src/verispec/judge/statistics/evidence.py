@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
+from verispec.judge.statistics.budget import LEVEL
 from verispec.judge.statistics.faults import Bet
 from verispec.judge.statistics.places import View
 
 Array = np.ndarray[Any, Any]
 
-LEVEL = 1e-6
-"""Probability that a run of a correct engine fails, and that an excluded fault was excluded wrongly."""
 LOG_LIMIT = -float(np.log(LEVEL))
 NORMAL_999 = 3.0902
 """Quantile of the normal distribution at 99.9 %."""

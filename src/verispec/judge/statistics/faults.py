@@ -126,6 +126,8 @@ FAULTS: dict[str, Fault] = {
     "other p": Fault("p is read from the row before", "min(1, p of row i - 1 / q_i)", sizes=ALMOST, witness="K >= 2"),
     "next p": Fault("p is read from the row after", "min(1, p of row i + 1 / q_i)", sizes=ALMOST),
     "argmax rule": Fault("drafts are accepted by argmax", "[draft = argmax p]", sizes=ALMOST),
+    "token rule": Fault("a block is verified token by token", "min(1, p/q) in place of h", sizes=ALMOST),
+    "token residual": Fault("the block's residual ignores the joint ratio", "max(p - q, 0) over its sum", sizes=ALMOST),
     "no ratio": Fault("drafts are accepted with probability p", "p in place of p/q", sizes=ALMOST),
 }
 

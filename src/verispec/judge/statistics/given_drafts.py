@@ -7,11 +7,13 @@ pass over one stream of requests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from verispec.judge._failure import Failure, Kind, Mismatch
 from verispec.judge.statistics.bets import AcceptanceBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
 from verispec.judge.statistics.places import View, cells_of
@@ -90,6 +92,22 @@ class Requests:
     accepted: Array
     last: Array
 
+    @classmethod
+    def of(cls, sets: Array, lengths: Array, drafts: Array, tokens: Sequence[Sequence[int]]) -> Requests:
+        """Read what requests emitted: accepted drafts, then one token of the target.
+
+        Raises:
+            Mismatch: a request emitted no token, more than its drafts and one, or something else before its last token.
+        """
+        for b, emitted in enumerate(tokens):
+            before = drafts[b, : max(len(emitted) - 1, 0)].tolist()
+            if not 1 <= len(emitted) <= lengths[b] + 1 or before != list(emitted[:-1]):
+                brought = drafts[b, : lengths[b]].tolist()
+                message = f"request {b} with drafts {brought} emitted {list(emitted)}"
+                raise Mismatch(Failure(Kind.VALUE, message))
+        accepted = np.array([len(emitted) - 1 for emitted in tokens])
+        return cls(sets, lengths, drafts, accepted, np.array([emitted[-1] for emitted in tokens]))
+
 
 class GivenDrafts:
     """Turns batches of steps into evidence.
@@ -103,6 +121,7 @@ class GivenDrafts:
     def __init__(self, rows: RowSets, weight: float, seed: int) -> None:
         self.rows = rows
         drafts, vocabulary = rows.q.shape[1:]
+        self._certain = bool((rows.q.max(-1) == 1.0).all())
         self._p = Rows(np.ascontiguousarray(rows.p.reshape(-1, vocabulary)))
         draft_rows = Rows(rows.p[:, :drafts].reshape(-1, vocabulary), rows.q.reshape(-1, vocabulary))
         self._draft_rows = draft_rows
@@ -112,8 +131,8 @@ class GivenDrafts:
         unsigned = np.abs(draft_rows.p - rows.q.reshape(-1, vocabulary))
         self._unsigned = unsigned / np.maximum(unsigned.sum(1, keepdims=True), FLOOR)
         self._acceptance = AcceptanceBets(ACCEPTANCE)
-        self._recovered = TokenBets("recovered token", self._residual, RECOVERED)
-        self._bonus = TokenBets("bonus token", self._p, BONUS)
+        self._recovered = TokenBets("recovered token", RECOVERED)
+        self._bonus = TokenBets("bonus token", BONUS)
         names = ("recovered, likely first", "recovered, drafted last", "recovered, by id")
         self._views = [View(name) for name in names]
         self._bonus_views = [View("bonus, likely first"), View("bonus, by id")]
@@ -157,9 +176,10 @@ class GivenDrafts:
             self._impossible(yes & (p <= 0), b, f"a draft of probability 0 was accepted at position {i}")
             clearly = np.maximum(d_slack, CLEARLY)
             self._impossible(~yes & (p > q * (1 + clearly)), b, f"a draft with p > q was rejected at position {i}")
-            a, paid = _with_rounding(a, yes, d_slack)
+            null, paid = _with_rounding(a, yes, d_slack)
             slack[b] += paid
-            out[:, b] += self._acceptance.log_ratios(a, yes, self._other_rules(requests, i, b, a, least))
+            others = self._other_rules(requests, i, b, a, least)
+            out[:, b] += self._acceptance.log_ratios(a, p / q, null, yes, others)
             self._count_reliability(a, yes)
             place = np.where(yes, self._random.random(len(b)) * a, a + self._random.random(len(b)) * (1 - a))
             self._pairs[1].add(cells_of(place, np.zeros(len(b)), np.zeros(len(b))))
@@ -188,8 +208,8 @@ class GivenDrafts:
         return {
             "one u": np.minimum(1.0, a / least[b]) if i else nothing,
             "neighbour u": np.where(reached, np.where(took, below, above), np.nan),
-            "other q": ratio(p, rows.q[m, i - 1, d]) if i else nothing,
-            "next q": ratio(p, rows.q[m, i + 1, d]) if i + 1 < drafts else nothing,
+            "other q": ratio(p, rows.q[m, i - 1, d]) if i and not self._certain else nothing,
+            "next q": ratio(p, rows.q[m, i + 1, d]) if i + 1 < drafts and not self._certain else nothing,
             "other p": ratio(rows.p[m, i - 1, d], q) if i else nothing,
             "next p": ratio(rows.p[m, i + 1, d], q),
             "neighbour row": np.where(has_neighbour, ratio(rows.p[other, i, d], q), np.nan),
@@ -227,14 +247,14 @@ class GivenDrafts:
             "next residual": np.where(
                 i + 1 < drafts, self._residual.p[np.minimum(r + 1, len(self._residual.p) - 1), t], np.nan
             ),
-            "draft noise": self._residual.shared_noise[r, t],
+            "draft noise": self._draft_rows.shared_noise[r, t],
             "reused u": self._quantile_of_u(requests, b, r, t),
             "unsigned": self._unsigned[r, t],
             "draft row": q,
             "neighbour row": self._neighbours(requests, b, self._residual.p, drafts, i, t),
             **self._same_token(requests, b, t),
         }
-        out[:, b] = self._recovered.log_ratios(r, t, density)
+        out[:, b] = self._recovered.log_ratios(self._residual, r, t, density)
         uniform = self._random.random(len(b))
         residual = self._residual
         for view, before in zip(
@@ -264,7 +284,7 @@ class GivenDrafts:
             "neighbour row": self._neighbours(requests, b, self._p.p, drafts + 1, i, t),
             **self._same_token(requests, b, t),
         }
-        out[:, b] = self._bonus.log_ratios(r, t, density)
+        out[:, b] = self._bonus.log_ratios(self._p, r, t, density)
         uniform = self._random.random(len(b))
         for view, before in zip(self._bonus_views, (self._p.likely_first, self._p.by_id), strict=True):
             view.add(cells_of(before[r, t], p, uniform))
@@ -306,11 +326,13 @@ class GivenDrafts:
 
 
 def _with_rounding(a: Array, yes: Array, slack: Array) -> tuple[Array, Array]:
-    """Return the probability of acceptance to judge by, and how much rounding may raise the decision's, as a log.
+    """Return the probability of each decision, and the log of how much rounding may raise it.
 
-    A rejection has probability 1 - a, which may be as large as 1 - a e^-slack; where a is 1 that bound is taken itself.
+    A rejection has probability 1 - a, which may be as large as 1 - a e^-slack; where a is 1 that bound is the
+    probability.
     """
-    most = 1.0 - a * np.exp(-slack)
-    rejected = np.where(a < 1, np.log(np.maximum(most, FLOOR)) - np.log(np.maximum(1.0 - a, FLOOR)), 0.0)
-    paid = np.where(yes, np.minimum(slack, -np.log(np.maximum(a, FLOOR))), rejected)
-    return np.where(~yes & (a >= 1), 1.0 - np.maximum(most, FLOOR), a), paid
+    most = np.maximum(1.0 - a * np.exp(-slack), FLOOR)
+    rejected = np.where(a < 1, np.maximum(1.0 - a, FLOOR), most)
+    null = np.where(yes, a, rejected)
+    paid = np.where(yes, np.minimum(slack, -np.log(np.maximum(a, FLOOR))), np.log(most / rejected))
+    return null, np.maximum(paid, 0.0)

@@ -70,3 +70,19 @@ class View:
     @property
     def log_evidence(self) -> float:
         return float(np.sum(log_evidence(self.counts)))
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return observed and expected count of every cell, for reports: a correct sampler fills all cells alike."""
+        rows = []
+        for after, counts in enumerate(self.counts):
+            expected = counts.sum() / len(counts)
+            for cell, count in enumerate(counts):
+                rows.append(
+                    {
+                        "cell": f"{after} then {cell}" if self.paired else str(cell),
+                        "observed": int(count),
+                        "expected": round(float(expected), 1),
+                        "deviation": round(float((count - expected) / np.sqrt(max(expected, 1.0))), 1),
+                    }
+                )
+        return rows

@@ -66,7 +66,7 @@ class GeneratorServer:
             vllm = importlib.import_module("vllm")
             arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
             known = {field.name for field in dataclasses.fields(arguments)}
-            settings = {k: v for k, v in _settings(target, options).items() if k in known}
+            settings = _known(_settings(target, options), known, options)
             self._params = vllm.SamplingParams
             self._num_speculative_tokens = options.num_speculative_tokens if options.method != "none" else 0
             poison_fresh_memory()
@@ -109,6 +109,16 @@ def refusals() -> Iterator[None]:
         raise
 
 
+def _known(settings: dict[str, Any], known: set[str], options: LoadOptions) -> dict[str, Any]:
+    """Return the settings that this vLLM has; raise UnsupportedCall when one that was asked for would be lost."""
+    defaults = _settings(Path(settings["model"]), LoadOptions(method="none"))
+    lost = sorted(name for name in settings if name not in known and settings[name] != defaults.get(name))
+    lost = [name for name in lost if name != "per_request_spec_decode_metrics"]
+    if lost:
+        raise UnsupportedCall(f"this vLLM has no engine argument {', '.join(lost)}")
+    return {name: value for name, value in settings.items() if name in known}
+
+
 def _settings(target: Path, options: LoadOptions) -> dict[str, Any]:
     """Arguments of vllm.LLM; a block size of vLLM's own, which depends on the platform, unless another is wanted."""
     settings: dict[str, Any] = {
@@ -128,6 +138,8 @@ def _settings(target: Path, options: LoadOptions) -> dict[str, Any]:
         settings["block_size"] = options.block_size
     if options.num_blocks:
         settings["num_gpu_blocks_override"] = options.num_blocks
+    if options.async_scheduling:
+        settings["async_scheduling"] = True
     if options.method != "none":
         settings["speculative_config"] = _speculation(options)
         settings["per_request_spec_decode_metrics"] = "detailed"
@@ -135,12 +147,21 @@ def _settings(target: Path, options: LoadOptions) -> dict[str, Any]:
 
 
 def _speculation(options: LoadOptions) -> dict[str, Any]:
+    """The speculative configuration. Raises UnsupportedCall for a choice that this vLLM has no field for."""
     config: dict[str, Any] = {"method": options.method, "num_speculative_tokens": options.num_speculative_tokens}
+    cls = importlib.import_module("vllm.config.speculative").SpeculativeConfig
+    known = {field.name for field in dataclasses.fields(cls)}
+    for name in ("rejection_sample_method", "synthetic_acceptance_rates", "synthetic_acceptance_length"):
+        value = getattr(options, name)
+        if value == getattr(LoadOptions(), name):
+            continue
+        if name not in known:
+            raise UnsupportedCall(f"this vLLM has no {name}")
+        config[name] = list(value) if isinstance(value, tuple) else value
     if options.method == "ngram":
         return {**config, "prompt_lookup_min": options.ngram_min, "prompt_lookup_max": options.ngram_max}
     config["model"] = str(options.draft)
-    known = importlib.import_module("vllm.config.speculative").SpeculativeConfig
-    if "draft_sample_method" in {field.name for field in dataclasses.fields(known)}:
+    if "draft_sample_method" in known:
         config["draft_sample_method"] = options.draft_sample_method
     return config
 

@@ -37,6 +37,8 @@ class VllmSampler:
         return Trace(tokens, draws)
 
     def _run(self, batch: SamplerBatch, generators: Mapping[int, torch.Generator]) -> list[list[int]]:
+        if batch.min_p is not None:
+            raise UnsupportedCall("vLLM rejects min_p for requests with drafts")
         sampler = self._make(batch)
         draft_probs = None if batch.draft_probs is None else batch.draft_probs.clone()
         try:

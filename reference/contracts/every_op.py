@@ -1,0 +1,48 @@
+"""every_op: what holds for each op whatever it computes; cases are made for every op by one suite."""
+
+from verispec.reference.contracts._model import Clause, Contract
+
+_DESIGN = "contract: an op is a function of its arguments"
+
+CONTRACT = Contract(
+    name="every_op",
+    family="every",
+    summary="Give the oracle's answer at every size, number of threads, dtype and layout, and at every call.",
+    axes={},
+    params=(),
+    clauses=(
+        Clause(
+            "ANY-1",
+            "Sizes at, below and above the implementation's own block sizes, tile edges and thresholds give the "
+            "oracle's answer.",
+            "vllm-ascend#4441: a fixed BLOCK_SIZE smaller than a request",
+        ),
+        Clause("ANY-2", "Any number of requests gives the oracle's answer for every one of them.", _DESIGN),
+        Clause("ANY-3", "The number of threads changes no answer.", _DESIGN),
+        Clause(
+            "ANY-4",
+            "A call depends on its arguments alone: not on earlier calls, nor on what its buffers held.",
+            "vllm#43434, vllm#53488: stale or shared buffers",
+        ),
+        Clause(
+            "ANY-5",
+            "At every comparison of the oracle, operands that are equal, just below and just above are decided as "
+            "the oracle decides them.",
+            _DESIGN,
+        ),
+        Clause(
+            "ANY-6", "Accepted dtypes, layouts, sizes and modes give the oracle's answer in any combination.", _DESIGN
+        ),
+        Clause("ANY-7", "An output that may be the memory of an input gives the same answer when it is.", _DESIGN),
+        Clause(
+            "ANY-8",
+            "An end-to-end sampler and a generator leave every field of their batch and requests unchanged, bit for "
+            "bit.",
+            "vllm#53488: buffers that others still read",
+            forbids="input changed",
+        ),
+        Clause("ANY-9", "An op writes to no input, not even to put it back; others may read it meanwhile.", _DESIGN),
+        Clause("ANY-10", "Calls keep neither memory nor threads.", _DESIGN),
+    ),
+    returns="nothing: each op is tested by suites/sampler/test_every_op.py",
+)

@@ -1,0 +1,79 @@
+"""Systematic values of an op's axes: sizes around an implementation's own, all pairs, and what each value costs."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+BATCHES = (1, 2, 63, 64, 65, 66, 257)
+"""Requests: one, two, around a warp's or a block's width of 64, and past a byte."""
+
+SERIES = (1, 2, 3, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+"""Sizes that implementations that tell nothing are taken to tile by."""
+
+
+def around(sizes: Iterable[int], most: int) -> list[int]:
+    """Each size, one less and one more, up to `most`, ascending.
+
+    Args:
+        sizes: Block sizes, thresholds or tile edges, in elements.
+        most: The largest size that a case can afford.
+    """
+    near = {n + step for n in sizes for step in (-1, 0, 1)}
+    return sorted(n for n in near if 0 < n <= most)
+
+
+def told_sizes(implementation: Any, op: str) -> tuple[int, ...]:
+    """Return the sizes at which an engine says that its `op` changes its ways; empty when it says nothing.
+
+    An engine tells by a method ``tile_sizes(op)``: block sizes, tile edges, thresholds of parallel loops.
+    """
+    tell = getattr(implementation, "tile_sizes", None)
+    return tuple(int(n) for n in tell(op)) if callable(tell) else ()
+
+
+def all_pairs(axes: Mapping[str, Sequence[Any]], seed: int = 0) -> list[dict[str, Any]]:
+    """Return combinations in which every two values of two axes meet at least once.
+
+    Greedy: each row takes the values that meet most new partners. The result depends on `seed` alone.
+
+    Args:
+        axes: The values of each axis; an axis without values is an error.
+        seed: Breaks ties.
+    """
+    names = list(axes)
+    if not all(len(axes[name]) for name in names):
+        raise ValueError(f"an axis has no values: {dict(axes)}")
+    if len(names) == 1:
+        return [{names[0]: value} for value in axes[names[0]]]
+    rng = random.Random(seed)
+    open_pairs = set(_pairs(names, {name: range(len(axes[name])) for name in names}))
+    rows = []
+    while open_pairs:
+        first, i, second, j = min(open_pairs)
+        row = {first: i, second: j}
+        for name in rng.sample(names, len(names)):
+            if name not in row:
+                row[name] = max(
+                    range(len(axes[name])),
+                    key=lambda value: (_gain(name, value, row, open_pairs), rng.random()),
+                )
+        open_pairs -= {(a, row[a], b, row[b]) for a, b in itertools.combinations(names, 2)}
+        rows.append({name: axes[name][row[name]] for name in names})
+    return rows
+
+
+def _pairs(names: Sequence[str], values: Mapping[str, Iterable[int]]) -> Iterator[tuple[str, int, str, int]]:
+    for a, b in itertools.combinations(names, 2):
+        for i, j in itertools.product(values[a], values[b]):
+            yield a, i, b, j
+
+
+def _gain(name: str, value: int, row: Mapping[str, int], open_pairs: set[tuple[str, int, str, int]]) -> int:
+    """Return the number of new pairs that the value makes with the row's values."""
+    return sum(
+        ((name, value, other, chosen) in open_pairs) + ((other, chosen, name, value) in open_pairs)
+        for other, chosen in row.items()
+    )

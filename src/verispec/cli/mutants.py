@@ -1,0 +1,66 @@
+"""``verispec mutants``: measure what the suites catch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verispec import exits
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def mutants(
+    of: Annotated[
+        str, typer.Option("--of", help="cpp, triton, oracle, samplers, runners, proposers, static, config or all.")
+    ] = "cpp",
+    sample: Annotated[int, typer.Option(min=0, help="Mutants to draw from each layer; 0 takes all.")] = 300,
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 1,
+    op: Annotated[str, typer.Option(help="Only mutants of this op (the stem of a source file).")] = "",
+    processes: Annotated[int, typer.Option("-n", min=0, help="Processes; all cores when 0.")] = 0,
+    limit: Annotated[float, typer.Option(min=0.1, help="Seconds of cases that one mutant may cost.")] = 90.0,
+    triggers: Annotated[bool, typer.Option(help="Include faults that act under a condition only.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Results as JSON lines; continued where the file exists.")] = None,
+    render: Annotated[list[Path] | None, typer.Option(help="Render result files; run nothing.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the mutants and run nothing.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="The score as Markdown.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The score as JSON.")] = False,
+) -> None:
+    """Make faults in the reference engine by machine and score the suites that test them.
+
+    Each mutant runs in a process of its own against the cases that reach it, until one fails. A crash alone is no kill.
+
+    Ends with 0 when the score reaches its targets, 1 when it does not, 2 when the command was wrong.
+    """
+    from verispec.mutants import campaign, rendering, results, score
+    from verispec.mutants.layers import chosen
+    from verispec.run.session import command_line
+
+    paths = list(render or ())
+    if not paths:
+        for layer in chosen(of):
+            plan = campaign.Plan(layer, sample, seed, op, processes, limit, triggers)
+            prepared = campaign.prepare(plan)
+            if list_:
+                print("\n".join(mutant.id for mutant in prepared.mutants))
+                continue
+            path = results.path_of(plan, out, many=of == "all")
+            done = results.begin(path, plan, prepared.total, len(prepared.mutants))
+            campaign.judge(prepared, path, done)
+            paths.append(path)
+        if list_:
+            raise typer.Exit(exits.GOOD)
+    found = score.Score(score.with_list(results.read(paths), score.reviewed()))
+    if as_json:
+        print(json.dumps(found.to_json(), indent=2))
+    elif as_markdown:
+        command = results.command_of(paths[0]) if render else " ".join(command_line())
+        print(rendering.markdown(found, command), end="")
+    else:
+        print(rendering.text(found))
+        print(f"written to {', '.join(map(str, paths))}")
+    raise typer.Exit(exits.GOOD if found.is_good else exits.BAD)

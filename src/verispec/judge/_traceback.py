@@ -1,0 +1,24 @@
+"""The engine's part of a traceback: what a report shows of an exception."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+FRAMES = 12
+"""Innermost frames that are kept."""
+
+_HARNESS = Path(__file__).resolve().parents[1]
+
+
+def engine_traceback(error: BaseException) -> str:
+    """Return the frames of `error` from the first one outside `verispec.judge`, innermost last, and its cause."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = next((n for n, frame in enumerate(frames) if not _is_judge(frame.filename)), len(frames) - 1)
+    lines = traceback.format_list(frames[max(own, len(frames) - FRAMES) :])
+    causes = traceback.format_exception_only(error)
+    return "".join([*lines, *causes]).rstrip()
+
+
+def _is_judge(filename: str) -> bool:
+    return Path(filename).resolve().is_relative_to(_HARNESS / "judge")

@@ -1,0 +1,69 @@
+"""The false-alarm budget of a run: every statistical test has a weight, and the weights sum to at most 1.
+
+A run fails when the weighted sum of its evidence reaches 1 / LEVEL. That sum has an expectation of at most 1 for a
+correct engine, whatever the dependence between tests, so a run raises a false alarm with a probability of at most LEVEL
+(Markov's inequality; arXiv 1912.06116). A test that fails on a p-value counts as the evidence 1 / (weight LEVEL).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from verispec.errors import VerispecError
+
+LEVEL = 1e-6
+"""Probability that a run of a correct engine fails on any statistical test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What all cases of one clause may spend together.
+
+    Attributes:
+        part: of the budget.
+        cases: how many cases share it; a self-test compares it with the suites.
+    """
+
+    part: float
+    cases: int
+
+
+SHARES: dict[str, Share] = {
+    "sampler/whole_sampler:WS-10": Share(0.35, 36),
+    "sampler/whole_sampler:WS-11": Share(0.04, 8),
+    "sampler/whole_sampler:WS-14": Share(0.08, 2),
+    "synthetic/whole_sampler:WS-12": Share(0.05, 6),
+}
+"""Shares of tests by evidence, by suite, subject and clause."""
+
+P_VALUES = Share(0.48, 128)
+"""The share of tests that decide by a p-value, e.g. frequencies of sequences of three tokens. All parts sum to 1."""
+
+
+def weight_of(case_id: str) -> float:
+    """Return the weight of one case.
+
+    Raises:
+        VerispecError: V-LAW-WEIGHT, for a case of a clause that has no share.
+    """
+    clause = ":".join(case_id.split(":")[:2])
+    if clause not in SHARES:
+        raise VerispecError(
+            "V-LAW-WEIGHT",
+            f"{clause} is a statistical test without a share of the budget",
+            where="verispec.judge.statistics.budget.SHARES",
+            hint="add its share and lower another, so that all sum to 1",
+        )
+    share = SHARES[clause]
+    return share.part / share.cases
+
+
+def merged(tests: Iterable[tuple[float, float]]) -> float:
+    """Return log of the run's evidence, the weighted sum of E over `tests` of (weight, log E)."""
+    logs = [math.log(weight) + log_e for weight, log_e in tests]
+    top = max(logs, default=-math.inf)
+    if math.isinf(top):
+        return top
+    return top + math.log(sum(math.exp(log - top) for log in logs))

@@ -1,0 +1,85 @@
+"""How many bits an engine's random numbers have: floors, grids and ties, and what they do to a distribution.
+
+A token is the argmax of p over exponential noise. Noise that is a multiple of 2^-b never falls below 2^-b, so tokens
+less likely than about 2^-b are lost, and the best score of a flat row of V tokens is shared about V 2^-b times in two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+SMALL = 2.0**-10
+"""Noise below this is small enough to show a grid, and frequent enough to be seen."""
+FEWEST = 200
+"""Values below `SMALL` that are needed to tell a grid."""
+GRIDS = range(8, 49)
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseReport:
+    """What a sample of exponential noise shows.
+
+    Attributes:
+        values: how many numbers were seen.
+        smallest: the smallest of them.
+        grid_bits: b where all values below `SMALL` are near multiples of 2^-b; 0 where there is no grid up to 2^-48.
+        repeated: share of the values below `SMALL` that came more than once.
+    """
+
+    values: int
+    smallest: float
+    grid_bits: int
+    repeated: float
+
+
+def measure(noise: Array) -> NoiseReport | None:
+    """Return the report of `noise` (any shape), or None where too few values are small."""
+    values = np.asarray(noise, dtype=np.float64).ravel()
+    small = values[values < SMALL]
+    if len(small) < FEWEST:
+        return None
+    distinct, counts = np.unique(small, return_counts=True)
+    return NoiseReport(len(values), float(values.min()), _grid(distinct), float(counts[counts > 1].sum() / len(small)))
+
+
+def _grid(distinct: Array) -> int:
+    """Return the coarsest grid 2^-b that holds all values, as -log(1 - k 2^-b) does: k 2^-b + (k 2^-b)^2 / 2 + ..."""
+    uniform = -np.expm1(-distinct)
+    for bits in GRIDS:
+        cells = uniform * 2.0**bits
+        # A float32 value is off by 2^-24 of itself; on a finer grid that is more than the test below can see.
+        tolerance = np.maximum(cells * 2.0**-22, 1e-3)
+        if tolerance.max() > 0.1:
+            continue
+        if (np.abs(cells - np.round(cells)) <= tolerance).all():
+            return bits
+    return 0
+
+
+def kept_share(probability: Array | float, bits: int) -> Array:
+    """Return which share of a rare token's probability survives a race of `bits`-bit uniform numbers (w + 1/2) 2^-bits.
+
+    With x = 2^-(bits + 1) / probability the share is x / sinh(x).
+    """
+    x = 2.0 ** -(bits + 1) / np.asarray(probability, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        share: Array = np.where(x > 1e-6, x / np.sinh(np.minimum(x, 700.0)), 1.0)
+    return share
+
+
+def tail_loss(vocab_size: int, bits: int) -> float:
+    """Return the largest total variation that lost tails cause: `vocab_size` tokens of one rare probability."""
+    e = np.geomspace(2.0 ** -(bits + 8), 2.0 ** -(bits - 8), 400)
+    return float((vocab_size * e * (1.0 - kept_share(e, bits))).max())
+
+
+def needles(vocab_size: int, probability: float) -> Array:
+    """Return logits [V] float32 of one likely token, 0, beside V - 1 of `probability` each."""
+    logits = np.full(vocab_size, np.log(probability), dtype=np.float32)
+    logits[0] = np.log1p(-probability * (vocab_size - 1))
+    return logits

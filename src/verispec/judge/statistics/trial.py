@@ -1,0 +1,159 @@
+"""One statistical test of a run: its weight, its sizes, and what its result says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from verispec.judge._failure import Failure, Inconclusive, Kind, Mismatch
+from verispec.judge.statistics.budget import LEVEL, weight_of
+from verispec.judge.statistics.coupling import Coupling, bound
+from verispec.judge.statistics.evidence import Evidence
+from verispec.judge.statistics.faults import Bet
+
+BUDGETS = {"quick": 0.1, "standard": 1.0, "nightly": 8.0}
+"""Sample sizes by name, as multiples of the standard ones."""
+CLEAR_LEAD = 3.0
+"""log10 by which the best fault must lead the next, or sampling goes on to name it."""
+PATIENCE = 4
+"""How many times the sample at which a test failed may be spent on naming the fault."""
+BEST = 6
+"""Explanations that a record keeps."""
+
+
+@dataclass
+class Trial:
+    """A statistical test while it runs.
+
+    Args:
+        case: id of the case.
+        seed: of everything the case draws.
+        run_seed: what `--seed` was, for the message.
+        budget: one of `BUDGETS`.
+        record: takes what the report shows of this test.
+    """
+
+    case: str
+    seed: int
+    run_seed: int
+    budget: str = "standard"
+    record: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def weight(self) -> float:
+        return weight_of(self.case)
+
+    @property
+    def level(self) -> float:
+        """Level of a test that decides by a p-value."""
+        return LEVEL * self.weight
+
+    def size(self, standard: int) -> int:
+        """Return the sample size of this budget."""
+        return max(int(standard * BUDGETS[self.budget]), 1)
+
+    def collect(self, evidence: Evidence, cap: int, step: Callable[[], None]) -> None:
+        """Call `step`, which adds outcomes, until `cap` units were seen or the evidence decides; then conclude.
+
+        A test that fails goes on for a while, until one fault explains it clearly better than the next.
+        """
+        failed_at = 0
+        while evidence.count < cap:
+            step()
+            if not evidence.failed:
+                continue
+            failed_at = failed_at or evidence.count
+            if evidence.count >= PATIENCE * failed_at or _lead(evidence) >= CLEAR_LEAD:
+                break
+        self.conclude(evidence, cap)
+
+    def conclude(self, evidence: Evidence, cap: int) -> None:
+        """Record what the evidence shows. Raises `Mismatch` when it fails the run on its own."""
+        self.record.update(summary(evidence, cap, self.weight))
+        if evidence.failed:
+            message = failure_message(evidence, cap, self.run_seed)
+            best = [f"{e.label} (E 1e{e.log10:.0f})" for e in evidence.explanations()[:BEST]]
+            details = {"count": evidence.count, "cap": cap, "explanations": best, "impossible": evidence.impossible[:3]}
+            if evidence.views:
+                worst = max(evidence.views, key=lambda view: view.log_evidence)
+                details |= {"cells of equal probability": f"places: {worst.name}", "counts": worst.table()}
+            raise Mismatch(Failure(Kind.LAW, message, total=evidence.count, details=details))
+
+    def conclude_coupling(self, couplings: Sequence[Coupling]) -> None:
+        """Record couplings of one sampler.
+
+        Raises:
+            Mismatch: a token is not that of its random numbers.
+            Inconclusive: the engine does not tell its random numbers.
+        """
+        requests, differing = sum(c.requests for c in couplings), sum(c.differing for c in couplings)
+        if not requests:
+            raise Inconclusive("no request had known random numbers")
+        self.record["coupling"] = {
+            "requests": requests,
+            "tokens": sum(c.tokens for c in couplings),
+            "differing": differing,
+            "total_variation": bound(requests, differing),
+            "brackets": couplings[0].brackets(),
+        }
+        for wrong in (text for c in couplings for text in c.wrong):
+            raise Mismatch(Failure(Kind.VALUE, f"{wrong}; --seed {self.run_seed} repeats it", total=requests))
+
+
+def _lead(evidence: Evidence) -> float:
+    best = evidence.best_bets()
+    return best[0][1] - best[1][1] if len(best) > 1 else math.inf
+
+
+def summary(evidence: Evidence, cap: int, weight: float) -> dict[str, Any]:
+    """Return what a report shows of `evidence`, as JSON."""
+    best = evidence.explanations()[:BEST]
+    lines = [bet for bet, _ in evidence.best_bets()[:3]]
+    places = [list(evidence.bets).index(bet) for bet in lines]
+    return {
+        "log10_e": None if evidence.impossible else round(evidence.log_e / math.log(10), 3),
+        "log10_limit": round(evidence.limit / math.log(10), 3),
+        "weight": weight,
+        "count": evidence.count,
+        "cap": cap,
+        "unit": evidence.unit,
+        "impossible": evidence.impossible[:3],
+        "best": [{"label": e.label, "log10": round(float(e.log10), 2), "issues": list(e.issues)} for e in best],
+        "excluded": as_list(evidence.excluded()),
+        "found": as_list(evidence.found()),
+        "all": as_list(evidence.bets),
+        "trail": {
+            "count": [count for count, _, _ in evidence.trail],
+            "log10_e": [None if math.isinf(e) else round(e / math.log(10), 3) for _, e, _ in evidence.trail],
+            "bets": {
+                bet.label: [round(float(logs[at]) / math.log(10), 3) for _, _, logs in evidence.trail]
+                for bet, at in zip(lines, places, strict=True)
+            },
+        },
+        "places": {view.name: view.counts.astype(int).tolist() for view in evidence.views},
+        **evidence.notes,
+    }
+
+
+def as_list(bets: Sequence[Bet]) -> list[dict[str, Any]]:
+    """Return bets as JSON objects."""
+    return [{"where": bet.where, "fault": bet.key, "size": bet.size} for bet in bets]
+
+
+def failure_message(evidence: Evidence, cap: int, run_seed: int) -> str:
+    """Return what failed, the best explanation and the next, where it is known from, and what repeats it."""
+    after = f"after {evidence.count:,} of {cap:,} {evidence.unit}"
+    power = evidence.limit / math.log(10)
+    if evidence.impossible:
+        head = f"an impossible outcome {after}: {evidence.impossible[0]}"
+    else:
+        head = f"E = 1e{evidence.log_e / math.log(10):.1f} (limit 1e{power:.1f}) {after}"
+    best, *others = evidence.explanations()
+    named = f'best explained by "{best.label}" (E 1e{best.log10:.0f})'
+    different = next((e for e in others if e.label.partition(" (")[0] != best.label.partition(" (")[0]), None)
+    if different:
+        named += f', next "{different.label}" (E 1e{different.log10:.0f})'
+    known = f"; known from {', '.join(best.issues)}" if best.issues else ""
+    return f"{head}; {named}{known}; --seed {run_seed} repeats it"

@@ -1,0 +1,216 @@
+"""Make one mutant act in this process, or record which statements are reached."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Protocol
+
+from verispec.mutants import operators_python, switches
+from verispec.mutants.layers import Layer
+from verispec.mutants.model import ALWAYS, Mutant
+from verispec.mutants.operators_python import Fault
+from verispec.mutants.schemata import TRIGGERS, Switchboard
+
+
+class Activation(Protocol):
+    """How a layer's mutants act. `prepare` runs before the engine starts, the others in a process of their own."""
+
+    def prepare(self) -> None: ...
+
+    def cover(self) -> None: ...
+
+    def reached(self) -> set[int]: ...
+
+    def activate(self, mutant: Mutant) -> None: ...
+
+    def keys(self, mutant: Mutant) -> set[int]: ...
+
+
+class CppActivation:
+    """Mutants of the C++ kernels: switches of one extension."""
+
+    def __init__(self, extension: Path, count: int) -> None:
+        self._extension, self._count = extension, count
+        self._switches: Switchboard | None = None
+
+    def prepare(self) -> None:
+        """Load the extension with the mutants in the place of the reference's."""
+        name = "verispec.reference._csrc"
+        spec = importlib.util.spec_from_file_location(name, self._extension)
+        assert spec is not None
+        assert spec.loader is not None
+        import torch  # brings its OpenMP runtime first, as in a run
+
+        assert torch
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[name] = module
+        setattr(importlib.import_module("verispec.reference"), "_csrc", module)  # noqa: B010
+        self._switches = Switchboard(self._extension, self._count)
+
+    def cover(self) -> None:
+        assert self._switches is not None
+        self._switches.cover()
+
+    def reached(self) -> set[int]:
+        """Numbers ``8 * switch + trigger`` of what was reached since the last call."""
+        assert self._switches is not None
+        found = set()
+        for number, bits in enumerate(self._switches.reached()):
+            if bits:
+                found |= {8 * number + when for when in range(len(TRIGGERS)) if bits >> when & 1}
+        return found
+
+    def activate(self, mutant: Mutant) -> None:
+        assert self._switches is not None
+        self._switches.select(mutant)
+
+    def keys(self, mutant: Mutant) -> set[int]:
+        """What a case must reach to run the mutant."""
+        return {8 * mutant.number + TRIGGERS.index(mutant.trigger)}
+
+
+class PythonActivation:
+    """Mutants of Python files: a mutated source is imported, or takes the place of what was imported."""
+
+    FILE = 1 << 20
+    """Statements of file i are numbered from ``i * FILE``."""
+
+    def __init__(self, layer: Layer) -> None:
+        self._layer = layer
+        self._paths = {p.relative_to(layer.folder).as_posix(): p for p in layer.paths()}
+        self._faults: dict[str, list[Fault]] = {}
+        self._folder = Path(tempfile.mkdtemp(prefix="verispec-mutant-"))
+
+    def prepare(self) -> None:
+        """Nothing is loaded before the process of a mutant is made."""
+
+    def cover(self) -> None:
+        for i, (name, path) in enumerate(self._paths.items()):
+            source = operators_python.covered(path.read_text(encoding="utf-8"))
+            source = source.replace("_verispec_reached(", f"_verispec_reached({i * self.FILE} + ")
+            self._install(name, source)
+
+    def reached(self) -> set[int]:
+        found = {8 * n + when for n, bits in switches.seen.items() for when in range(8) if bits >> when & 1}
+        switches.seen.clear()
+        return found
+
+    def activate(self, mutant: Mutant) -> None:
+        source = self._paths[mutant.file].read_text(encoding="utf-8")
+        fault = self._fault(mutant)
+        self._install(mutant.file, operators_python.mutated(source, fault, mutant.trigger))
+
+    def keys(self, mutant: Mutant) -> set[int]:
+        """The fault's statement; every statement of the file for what runs at import."""
+        number = list(self._paths).index(mutant.file)
+        fault = self._fault(mutant)
+        when = operators_python.TRIGGERS.index(mutant.trigger)
+        if self._in_function(mutant.file, fault):
+            return {8 * (number * self.FILE + fault.statement) + when}
+        return {8 * (number * self.FILE + f.statement) for f in self._faults[mutant.file]}
+
+    def _in_function(self, name: str, fault: Fault) -> bool:
+        tree = ast.parse(self._paths[name].read_text(encoding="utf-8"))
+        return any(
+            node.body[0].lineno <= fault.line <= (node.end_lineno or 0)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef)
+        )
+
+    def _fault(self, mutant: Mutant) -> Fault:
+        if mutant.file not in self._faults:
+            source = self._paths[mutant.file].read_text(encoding="utf-8")
+            self._faults[mutant.file] = operators_python.faults(source)
+        return self._faults[mutant.file][mutant.number]
+
+    def _install(self, name: str, source: str) -> None:
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+        module = self._layer.module(self._paths[name])
+        if module in sys.modules:
+            _replace(sys.modules[module], compile(source, str(path), "exec"))
+        else:
+            sys.meta_path.insert(0, _Finder(module, path))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds one module in another file."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self._name, self._path = name, path
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+        return importlib.util.spec_from_file_location(name, self._path) if name == self._name else None
+
+
+def _replace(module: ModuleType, code: CodeType) -> None:
+    """Give the functions of an imported module the code of its mutated source, in place; constants too.
+
+    Others hold references to the functions and classes, so the objects stay and their code changes.
+    """
+    fresh = ModuleType(module.__name__)
+    fresh.__dict__.update({k: v for k, v in vars(module).items() if k.startswith("__")})
+    before = sys.modules[module.__name__]
+    sys.modules[module.__name__] = fresh
+    try:
+        exec(code, fresh.__dict__)
+    finally:
+        sys.modules[module.__name__] = before
+    for name in ("_verispec_acts", "_verispec_reached", "_verispec_previous"):
+        setattr(module, name, getattr(fresh, name))
+    _adopt(vars(module), vars(fresh), module)
+
+
+def _adopt(old: Any, new: Any, module: ModuleType) -> None:
+    for name, value in dict(new).items():
+        if name.startswith("__") and name.endswith("__") and name not in ("__init__", "__post_init__", "__call__"):
+            continue
+        here = old.get(name)
+        if isinstance(value, type) and isinstance(here, type) and value.__module__ == module.__name__:
+            _adopt(vars(here), vars(value), module)
+            continue
+        ours, theirs = _plain(here), _plain(value)
+        if ours is not None and theirs is not None:
+            if ours.__code__.co_freevars == theirs.__code__.co_freevars:
+                ours.__code__ = theirs.__code__
+                ours.__defaults__, ours.__kwdefaults__ = theirs.__defaults__, theirs.__kwdefaults__
+        elif isinstance(value, (int, float, bool, tuple)) and old is vars(module) and here != value:
+            _spread(name, here, value)
+
+
+def _plain(value: Any) -> FunctionType | None:
+    """The function in a method, a property or a cache."""
+    for _ in range(4):
+        if isinstance(value, FunctionType):
+            return value
+        value = getattr(value, "__wrapped__", None) or getattr(value, "__func__", None) or getattr(value, "fget", None)
+    return None
+
+
+def _spread(name: str, before: Any, value: Any) -> None:
+    """Set a changed constant wherever it was imported under its name."""
+    for other in [m for n, m in sys.modules.items() if n.startswith("verispec.")]:
+        if vars(other).get(name) is before or (name in vars(other) and vars(other)[name] == before):
+            setattr(other, name, value)
+
+
+def make(layer: Layer, extension: Path | None, count: int) -> Activation:
+    """The activation of a layer."""
+    if layer.name == "cpp":
+        assert extension is not None
+        return CppActivation(extension, count)
+    return PythonActivation(layer)
+
+
+__all__ = ["ALWAYS", "Activation", "make"]

@@ -1,0 +1,228 @@
+"""A campaign: sample mutants of a layer, judge them in a pytest process, write JSON lines that can be resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from verispec import exits
+from verispec.errors import VerispecError
+from verispec.mutants import schemata
+from verispec.mutants.layers import Layer, python_mutants
+from verispec.mutants.model import ALWAYS, Mutant, Result
+from verispec.reference import contracts
+from verispec.run.plan import SEED, suites_folder
+from verispec.static.sources import cache_dir
+
+LIMIT = 90.0
+"""Seconds of cases that one mutant may cost before it counts as a survivor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which mutants are judged. `sample` 0 takes all; `op` is a file's stem; `seed` draws the sample."""
+
+    layer: Layer
+    sample: int = 0
+    seed: int = 1
+    op: str = ""
+    processes: int = 0
+    limit: float = LIMIT
+    triggers: bool = True
+    run_seed: int = SEED
+
+    @property
+    def jobs(self) -> int:
+        return self.processes or os.cpu_count() or 1
+
+
+@dataclass(slots=True)
+class Campaign:
+    """The mutants of a plan and how they are made to act."""
+
+    plan: Plan
+    total: int
+    """Mutants of the layer, before sampling."""
+    mutants: list[Mutant]
+    extension: Path | None = None
+    count: int = 0
+
+
+def prepare(plan: Plan) -> Campaign:
+    """List, and for C++ build, the mutants; then draw the sample.
+
+    Raises:
+        VerispecError: V-MUT-SOURCE without the kernels' sources, V-MUT-OP for an op without mutants.
+    """
+    extension, count = None, 0
+    if plan.layer.name == "cpp":
+        root = _source_root(plan.layer)
+        built = schemata.build(root / "csrc", root.parent / "CMakeLists.txt", cache_dir() / "mutants")
+        extension, count = built.extension, built.count
+        mutants = [replace(m, trigger=t) for m in built.mutants for t in schemata.triggers_of(m)]
+    else:
+        mutants = python_mutants(plan.layer)
+    if plan.op:
+        mutants = [m for m in mutants if Path(m.file).stem == plan.op]
+        if not mutants:
+            raise VerispecError(
+                "V-MUT-OP", f"the layer {plan.layer.name} has no mutants of {plan.op!r}", where="--op",
+                hint="name the stem of a source file; 'verispec ops' lists the ops",
+            )  # fmt: skip
+    if not plan.triggers:
+        mutants = [m for m in mutants if m.trigger == ALWAYS]
+    return Campaign(plan, len(mutants), _sampled(mutants, plan), extension, count)
+
+
+def _sampled(mutants: list[Mutant], plan: Plan) -> list[Mutant]:
+    """As many of each kind of fault as of any other, as far as there are; the order is random."""
+    rng = random.Random(f"{plan.layer.name}/{plan.seed}")
+    if not plan.sample or plan.sample >= len(mutants):
+        return mutants
+    groups: dict[tuple[str, str], list[Mutant]] = {}
+    for mutant in mutants:
+        groups.setdefault((mutant.file, mutant.operator), []).append(mutant)
+    shuffled = [rng.sample(group, len(group)) for group in groups.values()]
+    rng.shuffle(shuffled)
+    drawn: list[Mutant] = []
+    # Two of three from the whole, so that the score is that of a fault drawn at random; the rest over all kinds.
+    drawn += rng.sample(mutants, 2 * plan.sample // 3)
+    taken = set(drawn)
+    while len(drawn) < plan.sample:
+        for group in shuffled:
+            while group and group[-1] in taken:
+                group.pop()
+            if group and len(drawn) < plan.sample:
+                taken.add(group[-1])
+                drawn.append(group.pop())
+    return drawn
+
+
+def _source_root(layer: Layer) -> Path:
+    root = layer.folder
+    if not (root / "csrc").is_dir() or not (root.parent / "CMakeLists.txt").is_file():
+        raise VerispecError(
+            "V-MUT-SOURCE", "the sources of the C++ kernels are not installed", where="--of cpp",
+            cause=f"no csrc/ in {root}", hint="install the project from its checkout: pip install -e .",
+        )  # fmt: skip
+    return root
+
+
+def judge(campaign: Campaign, out: Path, done: Iterable[Result] = ()) -> None:
+    """Judge what `done` has not; results are appended to `out` as they come."""
+    known = {result.mutant.id for result in done}
+    left = [m for m in campaign.mutants if m.id not in known]
+    if not left:
+        return
+    baseline = _baseline(campaign)
+    _pytest(campaign, left, out, baseline)
+
+
+def _baseline(campaign: Campaign) -> Path:
+    """Times and reach of every case without a mutant, measured once for one state of the sources."""
+    layer = campaign.plan.layer
+    digest = hashlib.sha256(f"{layer.name} {campaign.plan.run_seed} {campaign.plan.op}".encode())
+    roots = [layer.folder, suites_folder(), _package("cases"), _package("judge"), _package("mutants")]
+    for root in roots:
+        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp", ".h")):
+            digest.update(path.read_bytes())
+    if campaign.extension is not None:
+        digest.update(str(campaign.extension).encode())
+    path = cache_dir() / "mutants" / f"baseline-{layer.name}-{digest.hexdigest()[:16]}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        _pytest(campaign, [], temporary, None)
+        temporary.replace(path)
+    cases = json.loads(path.read_text())["cases"]
+    failing = [name for name, record in cases.items() if record["outcome"] in ("fail", "crash", "timeout", "error")]
+    if failing:
+        raise VerispecError(
+            "V-MUT-BASELINE", f"{len(failing)} cases fail without a mutant", where=failing[0],
+            cause=str(cases[failing[0]].get("reason", "")), hint="mend them first: a fault in the dark proves nothing",
+            exit_code=exits.CANNOT_TELL,
+        )  # fmt: skip
+    return path
+
+
+def _package(name: str) -> Path:
+    spec = find_spec(f"verispec.{name}")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: Path | None) -> None:
+    """One pytest process that measures (no `baseline`) or judges."""
+    plan, layer = campaign.plan, campaign.plan.layer
+    with tempfile.TemporaryDirectory(prefix="verispec-mutants-") as name:
+        job = Path(name) / "job.json"
+        data: dict[str, Any] = {
+            "layer": layer.name,
+            "out": str(out),
+            "processes": plan.jobs,
+            "mutants": [m.to_json() for m in mutants],
+            "baseline": str(baseline or ""),
+            "extension": str(campaign.extension or ""),
+            "count": campaign.count,
+            "limit": plan.limit,
+        }
+        job.write_text(json.dumps(data))
+        log = Path(name) / "log"
+        with log.open("wb") as stream:
+            done = subprocess.run(
+                _command(plan, job), env=_environment(layer), stdin=subprocess.DEVNULL, stdout=stream,
+                stderr=subprocess.STDOUT, check=False, cwd=layer.folder if layer.tests else None,
+            )  # fmt: skip
+        if done.returncode not in (0, 5) or not (out.exists() or mutants):
+            raise VerispecError(
+                "V-MUT-RUN", "the process that judges mutants ended early", where=f"--of {layer.name}",
+                cause=log.read_text(errors="replace")[-2000:], hint="results so far are kept; repeat with --resume",
+                exit_code=exits.CANNOT_TELL,
+            )  # fmt: skip
+
+
+def _command(plan: Plan, job: Path) -> list[str]:
+    layer = plan.layer
+    command = [sys.executable, "-P", "-m", "pytest", "-p", "verispec.mutants.plugin", f"--mutation-job={job}"]
+    command += ["--assert=plain", "-p", "no:faulthandler", "-p", "no:cacheprovider", "-q"]
+    if layer.tests:
+        root = layer.folder.parents[2]
+        return [
+            *command,
+            "-c",
+            str(root / "pyproject.toml"),
+            f"--rootdir={root}",
+            *(str(root / t) for t in layer.tests),
+        ]
+    root = suites_folder()
+    paths = [root / suite for suite in layer.suites]
+    command += ["-c", str(root / "pytest.ini"), f"--rootdir={root}", "--capture=no"]
+    own = root / "sampler" / f"test_{plan.op}.py"
+    if plan.op and layer.op_files and own.exists() and plan.op in contracts.names():
+        paths = [own, *own.parent.glob("test_every_*.py")]
+        command.append(f"--only=sampler/{plan.op}:*")
+    return [*command, f"--engine={layer.engine}", f"--seed={plan.run_seed}", *map(str, paths)]
+
+
+def _environment(layer: Layer) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "OMP_"))}
+    return {
+        **kept,
+        **layer.environment,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "OMP_WAIT_POLICY": "passive",
+        "OMP_DYNAMIC": "false",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(cache_dir() / "hypothesis"),
+    }

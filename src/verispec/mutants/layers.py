@@ -1,0 +1,125 @@
+"""The layers of the reference engine that are mutated, and what judges each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from verispec.errors import VerispecError
+from verispec.mutants import operators_python
+from verispec.mutants.model import ALWAYS, Mutant
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Files that are mutated alike.
+
+    `package` and `files` say which; `suites` are the folders of suites, or files in them, that judge the layer;
+    `op_files` means that a file's own op is its stem. `tests` replaces the suites for what no engine shows.
+    """
+
+    name: str
+    engine: str
+    package: str
+    suites: tuple[str, ...]
+    files: tuple[str, ...] = ("*.py",)
+    op_files: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    tests: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the package's sources."""
+        return Path(str(import_module(self.package).__path__[-1])).resolve()
+
+    def paths(self) -> list[Path]:
+        """The files that are mutated."""
+        found = {path for pattern in self.files for path in self.folder.glob(pattern)}
+        return sorted(path for path in found if path.name not in ("__init__.py",))
+
+    def module(self, path: Path) -> str:
+        """The dotted name of a file's module."""
+        return ".".join([self.package, *path.relative_to(self.folder).with_suffix("").parts])
+
+
+ONE_THREAD: Final = {"OMP_NUM_THREADS": "1"}
+REFERENCE = "verispec.reference"
+SAMPLING = ("sampler/test_whole_sampler.py", "synthetic")
+
+LAYERS: Final = {
+    layer.name: layer
+    for layer in (
+        Layer("cpp", "reference", REFERENCE, ("sampler",), environment={"OMP_NUM_THREADS": "2"}, op_files=True),
+        Layer("triton", "reference:triton", f"{REFERENCE}.triton", ("sampler",), op_files=True,
+              environment={"TRITON_INTERPRET": "1", **ONE_THREAD}),
+        Layer("oracle", "reference", f"{REFERENCE}.oracle", ("sampler", "synthetic"), op_files=True,
+              environment=ONE_THREAD),
+        Layer("samplers", "reference", f"{REFERENCE}.sampler", SAMPLING, environment=ONE_THREAD),
+        Layer("runners", "reference", f"{REFERENCE}.runners", ("e2e",), environment=ONE_THREAD),
+        Layer("proposers", "reference", f"{REFERENCE}.proposers", ("e2e",), environment=ONE_THREAD),
+        Layer("config", "reference", "verispec.engines.protocol", ("e2e", "synthetic"), files=("generation.py",),
+              environment=ONE_THREAD),
+        Layer("static", "", "verispec.static", (), files=("rules/*.py", "linking/*.py", "readers/*.py"),
+              tests=("tests/static",), environment=ONE_THREAD),
+    )
+}  # fmt: skip
+
+
+def chosen(name: str) -> list[Layer]:
+    """The layers of ``--of``; all of them for ``all``. Raises VerispecError V-MUT-LAYER for another name."""
+    if name == "all":
+        return list(LAYERS.values())
+    if name not in LAYERS:
+        hint = f"layers are {', '.join(LAYERS)}, all"
+        raise VerispecError("V-MUT-LAYER", f"there is no layer {name!r}", where="--of", hint=hint)
+    return [LAYERS[name]]
+
+
+def python_mutants(layer: Layer) -> list[Mutant]:
+    """Every mutant of a layer of Python files, with each trigger that its site can have."""
+    users = _users(layer) if layer.op_files else {}
+    found: list[Mutant] = []
+    for path in layer.paths():
+        source = path.read_text(encoding="utf-8")
+        lines = source.splitlines()
+        name = path.relative_to(layer.folder).as_posix()
+        for number, fault in enumerate(operators_python.faults(source)):
+            text = lines[fault.line - 1].strip()
+            found += [
+                Mutant(layer.name, name, fault.line, fault.column, fault.operator, fault.before, fault.after, text,
+                       number, users.get(path.stem, ()), trigger)
+                for trigger in _triggers(layer, fault)
+            ]  # fmt: skip
+    return found
+
+
+def _triggers(layer: Layer, fault: operators_python.Fault) -> tuple[str, ...]:
+    if not fault.is_expression:
+        return (ALWAYS,)
+    if layer.name == "triton":
+        return operators_python.TRIGGERS if fault.in_kernel else (ALWAYS, operators_python.TRIGGERS[2])
+    return (ALWAYS, operators_python.TRIGGERS[2])
+
+
+def _users(layer: Layer) -> dict[str, tuple[str, ...]]:
+    """The ops that are made of each file: its own, and for a shared file all that import it."""
+    stems = {path.stem: path.read_text(encoding="utf-8") for path in layer.paths()}
+    imports = {
+        stem: {other for other in stems if f"from .{other} import" in text or f".{other} import" in text}
+        for stem, text in stems.items()
+    }
+    users: dict[str, set[str]] = {stem: set() for stem in stems}
+
+    def use(stem: str, op: str) -> None:
+        if op not in users[stem]:
+            users[stem].add(op)
+            for other in imports[stem]:
+                use(other, op)
+
+    for stem in stems:
+        if not stem.startswith("_"):
+            use(stem, stem)
+    return {stem: tuple(sorted(ops)) for stem, ops in users.items()}

@@ -1,0 +1,89 @@
+"""The data of a mutation campaign: faults, results and their classes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Verdict(StrEnum):
+    """What became of a mutant, from best to worst for the suites."""
+
+    KILLED = "killed"
+    """A case of a clause of the mutated op failed."""
+    KILLED_ELSEWHERE = "killed elsewhere"
+    """Only a case of another contract failed."""
+    CRASHED = "crash or timeout only"
+    """No case failed; the process crashed, hung, or a test raised outside of any comparison."""
+    SURVIVED = "survived"
+    NOT_REACHED = "not reached"
+    """No case executes the mutated code (under the mutant's trigger)."""
+    EQUIVALENT = "equivalent"
+    """Listed, with a reason, in the reviewed list."""
+    INVALID = "invalid"
+    """The mutant does not build or cannot be imported; it is not counted."""
+
+
+ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One fault: at `line` and `column` of `file`, `before` became `after`.
+
+    `number` selects it within its layer. `trigger` restricts when it acts. `ops` are the ops whose own clauses
+    should catch it; empty means any clause of the layer's suites. `text` is the source line, for the reviewed list.
+    """
+
+    layer: str
+    file: str
+    line: int
+    column: int
+    operator: str
+    before: str
+    after: str
+    text: str
+    number: int
+    ops: tuple[str, ...] = ()
+    trigger: str = ALWAYS
+    loops: int = 0
+    """Loops around the site, as far as its language's operators know them."""
+
+    @property
+    def id(self) -> str:
+        """A name that is unique within a version of the sources."""
+        when = "" if self.trigger == ALWAYS else f" [{self.trigger}]"
+        return (
+            f"{self.layer}/{self.file}:{self.line}:{self.column} {self.operator}: {self.before} -> {self.after}{when}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Mutant:
+        return cls(**{**data, "ops": tuple(data["ops"])})
+
+
+@dataclass(slots=True)
+class Result:
+    """What the cases said of one mutant."""
+
+    mutant: Mutant
+    verdict: Verdict
+    case: str = ""
+    """The case that decided: the first that failed, else the first that crashed."""
+    cases: int = 0
+    """How many cases were run."""
+    seconds: float = 0.0
+    reason: str = ""
+    crashes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "mutant": self.mutant.to_json(), "id": self.mutant.id}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Result:
+        fields = {k: v for k, v in data.items() if k not in ("id", "mutant", "verdict", "type")}
+        return cls(Mutant.from_json(data["mutant"]), Verdict(data["verdict"]), **fields)

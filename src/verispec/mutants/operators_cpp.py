@@ -1,0 +1,479 @@
+"""List the faults of a C++ file: tree-sitter finds the sites, each with its alternatives.
+
+A site is an expression, a statement or a declaration. The lists here know C++, not the reference; the operators
+at the end (layout, width, stale state, shared buffers) are those of batched kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+COMPARISONS: Final = {
+    "<": ("<=", ">=", "=="),
+    "<=": ("<", ">", "=="),
+    ">": (">=", "<=", "=="),
+    ">=": (">", "<", "=="),
+    "==": ("!=", "<=", ">="),
+    "!=": ("==", "<", ">"),
+}
+ARITHMETIC: Final = {
+    "+": ("-",), "-": ("+",), "*": ("/", "+"), "/": ("*",), "%": ("/",),
+    "<<": (">>",), ">>": ("<<",), "&": ("|",), "|": ("&", "^"), "^": ("|",),
+}  # fmt: skip
+LOGICAL: Final = {"&&": "||", "||": "&&"}
+ASSIGNMENTS: Final = {"+=": ("-=", "="), "-=": ("+=",), "|=": ("=",), "*=": ("=",)}
+ROWS: Final = {"b", "i", "row", "request", "token", "state", "step", "block"}
+"""Parameters of helpers that stand for the index of a loop around the call."""
+INTEGER_TYPES: Final = {"int64_t", "int32_t", "int", "size_t", "uint32_t"}
+_SKIPPED: Final = frozenset({
+    "comment", "preproc_include", "preproc_def", "preproc_function_def", "preproc_ifdef", "preproc_if",
+    "attribute_declaration", "template_argument_list", "template_parameter_list", "parameter_list", "array_declarator",
+    "enum_specifier", "lambda_capture_specifier", "static_assert_declaration", "using_declaration", "type_descriptor",
+    "primitive_type", "sized_type_specifier", "namespace_identifier",
+})  # fmt: skip
+_BUILT: Final = re.compile(r"^(?:NB_MODULE|void bind_\w+)")
+
+
+@dataclass(slots=True)
+class Alternative:
+    """One replacement of a site's text."""
+
+    operator: str
+    text: str
+    number: int = -1
+    loops: int = 0
+    """How many loops are around it: without one, a condition on an index never holds."""
+
+
+@dataclass(slots=True)
+class Site:
+    """A place that can be changed. `kind` says how: as an expression, a statement, a declaration or a pragma.
+
+    `loops` are the variables of the enclosing loops that are in scope, outermost first.
+    """
+
+    start: int
+    end: int
+    kind: str
+    line: int
+    column: int
+    loops: tuple[str, ...]
+    alternatives: list[Alternative] = field(default_factory=list)
+    before: str = ""
+
+
+def sites(source: bytes) -> list[Site]:
+    """All sites of a file, outer ones first."""
+    return list(_Finder(source).find())
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is visible at a node."""
+
+    integers: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    loops: tuple[str, ...] = ()
+    parallel: bool = False
+    in_function: bool = False
+
+
+class _Finder:
+    def __init__(self, source: bytes) -> None:
+        import tree_sitter
+        import tree_sitter_cpp
+
+        self._source = source
+        parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
+        self._root = parser.parse(source).root_node
+
+    def find(self) -> Iterator[Site]:
+        yield from self._visit(self._root, _Scope())
+
+    def _text(self, node: Any) -> str:
+        return self._source[node.start_byte : node.end_byte].decode()
+
+    def _site(self, node: Any, kind: str, scope: _Scope, alternatives: list[tuple[str, str]]) -> Iterator[Site]:
+        text = self._text(node)
+        loops = len(scope.loops)
+        pairs = [(operator, new) for operator, new in alternatives if "//" not in new and new != text]
+        made = [Alternative(operator, " ".join(new.split()), loops=loops) for operator, new in pairs]
+        if made:
+            line, column = node.start_point[0] + 1, node.start_point[1] + 1
+            before = " ".join(text.split())
+            yield Site(node.start_byte, node.end_byte, kind, line, column, scope.loops, made, before)
+
+    def _children(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        for child in node.named_children:
+            yield from self._visit(child, scope)
+
+    def _visit(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        kind = node.type
+        if kind in _SKIPPED or (kind == "function_definition" and _BUILT.match(self._text(node))):
+            return
+        method = getattr(self, f"_{kind}", None)
+        yield from method(node, scope) if method else self._children(node, scope)
+
+    # Structure: scopes, loops, statements.
+
+    def _function_definition(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        integers, tensors = list(scope.integers), []
+        for parameter in _descendants(node.child_by_field_name("declarator"), "parameter_declaration"):
+            name = re.findall(r"\w+", self._text(parameter))[-1]
+            type_text = self._text(parameter)
+            if re.match(r"(const )?(int64_t|int32_t|int|size_t|uint32_t) \w+$", type_text):
+                integers.append(name)
+            elif re.match(r"const Tensor& \w+$", type_text):
+                tensors.append(name)
+        # A helper that works on one row of a batch is told which.
+        rows = tuple(name for name in integers if name in ROWS)
+        inner = _Scope(tuple(integers), tuple(tensors), rows, scope.parallel, True)
+        for child in node.named_children:
+            if child.type in ("compound_statement", "field_initializer_list"):
+                yield from self._visit(child, inner)
+
+    def _lambda_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        parameters = map(self._text, _descendants(node.child_by_field_name("declarator"), "parameter_declaration"))
+        own = tuple(text.split()[-1] for text in parameters if re.match(r"(const )?int\w* \w+$", text))
+        # A lambda is called for one row, or one step, of a loop: its own integers say which.
+        inner = _Scope(scope.integers + own, scope.tensors, own, scope.parallel, True)
+        yield from self._visit(node.child_by_field_name("body"), inner)
+
+    def _compound_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        pragma = ""
+        for child in node.named_children:
+            if child.type == "preproc_call":
+                pragma = self._text(child)
+                yield from self._pragma(child, scope)
+                continue
+            inner = scope
+            if "omp parallel" in pragma:
+                inner = _Scope(scope.integers, scope.tensors, scope.loops, True, scope.in_function)
+            if child.type == "for_statement":
+                yield from self._loop(child, inner, canonical=2 if "collapse(2)" in pragma else int("omp" in pragma))
+            else:
+                yield from self._visit(child, inner)
+            if child.type != "comment":
+                pragma = ""
+            scope = self._declare(child, scope)
+
+    def _declare(self, node: Any, scope: _Scope) -> _Scope:
+        """The scope after a declaration of integers."""
+        if node.type != "declaration":
+            return scope
+        declared = node.child_by_field_name("type")
+        if declared is None or self._text(declared) not in INTEGER_TYPES:
+            return scope
+        names = [
+            self._text(child.child_by_field_name("declarator"))
+            for child in node.named_children
+            if child.type == "init_declarator"
+        ]
+        plain = tuple(name for name in names if name.isidentifier())
+        return _Scope(scope.integers + plain, scope.tensors, scope.loops, scope.parallel, scope.in_function)
+
+    def _pragma(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        """A parallel region that is always or never entered, and loops whose schedule changes."""
+        text = self._text(node).rstrip("\n")
+        found = re.search(r"\bif \((.*)\)$", text)
+        if found:
+            start = node.start_byte + len(text[: found.start(1)].encode())
+            end = start + len(found[1].encode())
+            line = node.start_point[0] + 1
+            alternatives = [Alternative("parallel", "true"), Alternative("parallel", "false")]
+            yield Site(start, end, "pragma", line, found.start(1) + 1, (), alternatives, found[1])
+
+    def _for_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        yield from self._loop(node, scope, canonical=0)
+
+    def _loop(self, node: Any, scope: _Scope, *, canonical: int) -> Iterator[Site]:
+        """`canonical` nested loops belong to OpenMP, which wants ``var < bound``: only the bound may change."""
+        initial, condition = node.child_by_field_name("initializer"), node.child_by_field_name("condition")
+        update, body = node.child_by_field_name("update"), node.child_by_field_name("body")
+        outside = _Scope(scope.integers, scope.tensors, scope.loops, scope.parallel, scope.in_function)
+        if initial is not None and not canonical:
+            yield from self._children(initial, outside)
+        variable = re.search(r"\w+", self._text(update).replace("++", "")) if update is not None else None
+        name = variable[0] if variable else ""
+        integers = scope.integers + ((name,) if name not in scope.integers else ())
+        inner = _Scope(integers, scope.tensors, (*scope.loops, name), scope.parallel, scope.in_function)
+        if condition is not None and canonical:
+            bound = condition.child_by_field_name("right")
+            none = _Scope(scope.integers, scope.tensors, (), scope.parallel, scope.in_function)
+            text = self._text(bound)
+            yield from self._site(bound, "expression", none, [
+                ("loop bound", f"{text} - 1"), ("loop bound", f"{text} + 1"),
+                ("loop bound", f"std::min<int64_t>({text}, 64)"), ("loop bound", f"std::min<int64_t>({text}, 256)"),
+            ])  # fmt: skip
+            yield from self._children(bound, none)
+        elif condition is not None:
+            yield from self._visit(condition, inner)
+            if condition.type == "binary_expression" and self._text(condition.children[1]) in ("<", "<="):
+                bound = condition.child_by_field_name("right")
+                text = self._text(bound)
+                yield from self._site(bound, "expression", inner, [
+                    ("loop bound", f"{text} - 1"), ("loop bound", f"std::min<int64_t>({text}, 64)"),
+                    ("loop bound", f"std::min<int64_t>({text}, 1024)"),
+                ])  # fmt: skip
+        if body is not None and canonical > 1:
+            nested = body if body.type == "for_statement" else body.named_children[0]
+            yield from self._loop(nested, inner, canonical=canonical - 1)
+        elif body is not None:
+            yield from self._visit(body, inner)
+
+    def _for_range_loop(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        yield from self._visit(node.child_by_field_name("body"), scope)
+
+    def _case_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        value = node.child_by_field_name("value")
+        for child in node.named_children:
+            if value is None or child.id != value.id:
+                yield from self._visit(child, scope)
+
+    def _if_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        for child in node.named_children:
+            if child.type == "condition_clause":
+                yield from self._condition(child.child_by_field_name("value"), scope, ("true", "false"))
+            yield from self._visit(child, scope)
+
+    def _while_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        condition = node.child_by_field_name("condition")
+        yield from self._condition(condition.child_by_field_name("value"), scope, ("false",))
+        yield from self._children(node, scope)
+
+    def _condition(self, node: Any, scope: _Scope, constants: tuple[str, ...]) -> Iterator[Site]:
+        if node is None or node.type in ("declaration", "init_declarator"):
+            return
+        text = self._text(node)
+        changed = [("condition", constant) for constant in constants]
+        if node.type != "binary_expression" and "true" in constants:
+            changed.append(("condition", f"!({text})"))
+        yield from self._site(node, "expression", scope, changed)
+
+    def _expression_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        text = self._text(node)
+        inner = node.named_children[0] if node.named_children else None
+        if inner is None or inner.type == "comma_expression":
+            return
+        changed = [("statement dropped", "")]
+        if inner.type == "update_expression":
+            swapped = text.replace("++", "--") if "++" in text else text.replace("--", "++")
+            changed += [("statement doubled", f"{text} {text}"), ("arithmetic", swapped)]
+        elif inner.type == "assignment_expression":
+            operator = self._text(inner.children[1])
+            left, right = self._text(inner.children[0]), self._text(inner.children[2])
+            changed += [("arithmetic", f"{left} {new} {right};") for new in ASSIGNMENTS.get(operator, ())]
+            if operator != "=":
+                changed.append(("statement doubled", f"{text} {text}"))
+        elif ".push_back(" in text:
+            changed.append(("statement doubled", f"{text} {text}"))
+        yield from self._site(node, "statement", scope, changed)
+        yield from self._children(node, scope)
+
+    def _assignment_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        yield from self._assigned(left, scope)
+        yield from self._visit(right, scope)
+
+    def _assigned(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        """Indices inside what is assigned to; the place itself must stay an lvalue."""
+        for child in node.named_children:
+            if child.type in ("argument_list", "subscript_argument_list"):
+                yield from self._visit(child, scope)
+            else:
+                yield from self._assigned(child, scope)
+
+    def _update_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        yield from self._assigned(node, scope)
+
+    def _pointer_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        yield from self._assigned(node, scope) if self._text(node).startswith("&") else self._children(node, scope)
+
+    def _continue_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        yield from self._site(node, "statement", scope, [("statement dropped", ""), ("jump", "break;")])
+
+    def _break_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        if node.parent is not None and node.parent.type != "case_statement":
+            yield from self._site(node, "statement", scope, [("statement dropped", ""), ("jump", "continue;")])
+
+    def _return_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        if node.parent is not None and node.parent.type not in ("compound_statement", "case_statement"):
+            yield from self._site(node, "statement", scope, [("statement dropped", "")])
+        yield from self._children(node, scope)
+
+    def _declaration(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        if "constexpr" in self._text(node).split("=")[0]:
+            return
+        yield from self._kept_locals(node, scope)
+        declared = node.child_by_field_name("type")
+        type_text = self._text(declared) if declared is not None else ""
+        for child in node.named_children:
+            if child.type == "function_declarator" and scope.in_function:
+                yield from self._views(child, scope)
+            if child.type != "init_declarator":
+                continue
+            value = child.child_by_field_name("value")
+            if value is None:
+                continue
+            if scope.in_function and value.type not in ("argument_list", "initializer_list", "lambda_expression"):
+                yield from self._initial(value, type_text, scope)
+            yield from self._visit(value, scope)
+
+    # Expressions.
+
+    def _binary_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        left, right = self._text(node.children[0]), self._text(node.children[2])
+        operator = self._text(node.children[1])
+        changed: list[tuple[str, str]] = []
+        if operator in COMPARISONS:
+            changed += [("comparison", f"{left} {new} {right}") for new in COMPARISONS[operator]]
+            changed += [("condition", "true"), ("condition", "false")]
+        elif operator in LOGICAL:
+            changed += [("logical", f"{left} {LOGICAL[operator]} {right}")]
+            changed += [("guard dropped", f"bool({left})"), ("guard dropped", f"bool({right})")]
+        elif operator in ARITHMETIC:
+            changed += [("arithmetic", f"{left} {new} {right}") for new in ARITHMETIC[operator]]
+            changed += [("operand dropped", left), ("operand dropped", right)]
+        yield from self._site(node, "expression", scope, changed)
+        yield from self._children(node, scope)
+
+    def _unary_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        text = self._text(node)
+        if text[0] in "!-~":
+            operator = "condition" if text[0] == "!" else "arithmetic"
+            inner = text[1:]
+            yield from self._site(
+                node, "expression", scope, [(operator, f"bool({inner})" if text[0] == "!" else inner)]
+            )
+        yield from self._children(node, scope)
+
+    def _number_literal(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        text = self._text(node)
+        changed: list[str] = []
+        if found := re.fullmatch(r"(0x[0-9A-Fa-f]+|\d+)([uUlL]*)", text):
+            value, suffix = int(found[1], 0), found[2]
+            changed = [f"{value + 1}{suffix}", *([f"{value - 1}{suffix}"] if value else [])]
+            if value > 1:
+                changed.append(f"0{suffix}")
+        elif found := re.fullmatch(r"([\d.]+)(f?)", text):
+            real = float(found[1])
+            changed = [f"{new!r}{found[2]}" for new in ([real / 2, real * 2] if real else [1.0])]
+        elif re.fullmatch(r"0x[\d.]+p[-+]\d+f?", text):
+            changed = [f"2.0{text[-1] if text.endswith('f') else ''} * {text}"]
+        yield from self._site(node, "expression", scope, [("constant", new) for new in changed])
+
+    def _true(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        yield from self._site(node, "expression", scope, [("constant", "false")])
+
+    def _false(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        yield from self._site(node, "expression", scope, [("constant", "true")])
+
+    def _conditional_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        condition, then, other = (self._text(child) for child in node.named_children[:3])
+        yield from self._site(node, "expression", scope, [
+            ("branch", then), ("branch", other), ("branch", f"({condition}) ? ({other}) : ({then})"),
+        ])  # fmt: skip
+        yield from self._children(node, scope)
+
+    def _call_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+        name, given = self._text(function), [a for a in arguments.named_children if a.type != "comment"]
+        texts = [self._text(argument) for argument in given]
+        changed: list[tuple[str, str]] = []
+        for i in range(len(texts) - 1):
+            if texts[i] != texts[i + 1]:
+                swapped = [*texts[:i], texts[i + 1], texts[i], *texts[i + 2 :]]
+                changed.append(("arguments exchanged", f"{name}({', '.join(swapped)})"))
+        bare = re.sub(r"<[^<>]*>", "", name)
+        if bare in ("std::min", "std::max") and len(texts) == 2:
+            other = name.replace("min", "max") if "min" in bare else name.replace("max", "min")
+            changed = [("bound", f"{other}({texts[0]}, {texts[1]})"), *(("bound dropped", text) for text in texts)]
+        elif bare == "std::isnan":
+            changed = [("condition", "false")]
+        yield from self._site(node, "expression", scope, changed)
+        if function.type == "field_expression":
+            yield from self._visit(function.child_by_field_name("argument"), scope)
+        yield from self._arguments(given, scope, index=function.type == "field_expression")
+
+    def _subscript_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        yield from self._visit(node.child_by_field_name("argument"), scope)
+        indices = node.child_by_field_name("indices")
+        if indices is not None:
+            yield from self._arguments(indices.named_children, scope, index=True)
+
+    def _arguments(self, arguments: list[Any], scope: _Scope, *, index: bool) -> Iterator[Site]:
+        for argument in arguments:
+            text = self._text(argument)
+            if argument.type == "identifier" and text in scope.integers:
+                changed = [("off by one", f"{text} - 1"), ("off by one", f"{text} + 1"), ("wrong index", "0")]
+                others = [name for name in scope.integers if name != text][-3:]
+                changed += [("wrong index", name) for name in others]
+                same = f"std::decay_t<decltype({text})>"
+                casted = [(operator, f"static_cast<{same}>({new})") for operator, new in changed]
+                yield from self._site(argument, "expression", scope, casted if index else casted[:2])
+            elif argument.type == "identifier" and text in scope.tensors:
+                yield from self._view(argument, scope)
+            else:
+                yield from self._visit(argument, scope)
+
+    # What batched kernels get wrong.
+
+    def _views(self, declarator: Any, scope: _Scope) -> Iterator[Site]:
+        """``Integers output(tensor)``, which parses like the declaration of a function."""
+        for parameter in _descendants(declarator, "parameter_declaration"):
+            yield from self._view(parameter, scope)
+
+    def _view(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        """The tensor taken for a dense one, or for one of narrower elements."""
+        text = self._text(node)
+        if text not in scope.tensors:
+            return
+        yield from self._site(node, "expression", scope, [
+            ("stride", f"verispec_mutants::packed({text})"), ("stride", f"verispec_mutants::transposed({text})"),
+            ("width", f"verispec_mutants::narrow({text})"),
+        ])  # fmt: skip
+
+    def _initial(self, value: Any, type_text: str, scope: _Scope) -> Iterator[Site]:
+        """A local that is too narrow, or holds what an earlier step, request or call computed."""
+        text = self._text(value)
+        changed = []
+        if type_text == "int64_t":
+            changed.append(("narrow", f"static_cast<int64_t>(static_cast<int32_t>({text}))"))
+        elif type_text == "double":
+            changed.append(("narrow", f"static_cast<double>(static_cast<float>({text}))"))
+        if value.type not in ("number_literal", "true", "false") and type_text in (
+            "int64_t",
+            "double",
+            "bool",
+            "float",
+        ):
+            changed.append(("stale", f"verispec_mutants::previous<@>(static_cast<{type_text}>({text}))"))
+            changed.append(("stale", f"verispec_mutants::first<@>(static_cast<{type_text}>({text}))"))
+        yield from self._site(value, "expression", scope, changed)
+
+    def _kept_locals(self, node: Any, scope: _Scope) -> Iterator[Site]:
+        """A local that is not made anew: kept from before, or shared by all threads."""
+        text = self._text(node)
+        found = re.fullmatch(r"(int64_t|double|float|bool|Row|std::vector<[\w:]+>) (\w+)( = [^,;]+|\([^;]*\))?;", text)
+        if not scope.in_function or not found or node.parent is None or node.parent.type != "compound_statement":
+            return
+        name = found[2]
+        kept = [("stale", name, "verispec_mutants::kept<@>")]
+        if scope.parallel:
+            kept.append(("shared", name, "verispec_mutants::shared<@>"))
+        alternatives = [Alternative(operator, function) for operator, _, function in kept]
+        line, column = node.start_point[0] + 1, node.start_point[1] + 1
+        yield Site(node.start_byte, node.end_byte, f"local {name}", line, column, scope.loops, alternatives, text)
+
+
+def _descendants(node: Any, kind: str) -> Iterator[Any]:
+    if node is None:
+        return
+    for child in node.named_children:
+        if child.type == kind:
+            yield child
+        else:
+            yield from _descendants(child, kind)

@@ -1,0 +1,429 @@
+"""The pytest side of a campaign: collected cases are run in forked processes, one process a mutant.
+
+Started by `verispec.mutants.campaign` with a job file. The process that collects never runs a case itself, so that
+each fork starts clean: no mutant, no OpenMP threads, nothing that an earlier mutant wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import selectors
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from verispec.judge import Outcome
+from verispec.mutants import activation, layers
+from verispec.mutants.model import Mutant, Result, Verdict
+
+JOB = pytest.StashKey["Job"]()
+SLOWER, SLACK = 10.0, 4.0
+"""A case may take this much longer than without a mutant, and this many seconds more, before it counts as hung."""
+MOST_CRASHES = 3
+MEMORY: Final = 24 << 30
+"""Address space of a process: a mutant that allocates without end must not take the machine down."""
+
+
+@dataclass(slots=True)
+class Job:
+    """What the campaign asks for."""
+
+    layer: layers.Layer
+    out: Path
+    processes: int
+    mutants: list[Mutant]
+    baseline: dict[str, Any]
+    active: activation.Activation
+    limit: float
+    """Seconds of cases (by their times without a mutant) that a mutant may cost."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--mutation-job", default="", help="job file of verispec mutants")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    path = Path(config.option.mutation_job)
+    data = json.loads(path.read_text())
+    layer = layers.LAYERS[data["layer"]]
+    extension = Path(data["extension"]) if data["extension"] else None
+    baseline = json.loads(Path(data["baseline"]).read_text()) if data["baseline"] else {}
+    job = Job(
+        layer,
+        Path(data["out"]),
+        data["processes"],
+        [Mutant.from_json(m) for m in data["mutants"]],
+        baseline,
+        activation.make(layer, extension, data["count"]),
+        data["limit"],
+    )
+    job.active.prepare()
+    config.stash[JOB] = job
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Faults need not be shrunk, only found."""
+    import hypothesis
+
+    phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+    hypothesis.settings.register_profile("mutants", hypothesis.settings(), phases=phases, database=None, deadline=None)
+    hypothesis.settings.load_profile("mutants")
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool:
+    """In the place of pytest's own loop."""
+    job = session.config.stash[JOB]
+    items = {_name(item): item for item in session.items}
+    if job.baseline:
+        _judge(job, items)
+    else:
+        _measure(job, items)
+    return True
+
+
+def _name(item: pytest.Item) -> str:
+    """The case id of a suite's case; the node id of a plain test."""
+    from verispec.pytest_plugin import CASE
+
+    return str(item.stash.get(CASE, None) or item.nodeid)
+
+
+@dataclass(slots=True)
+class _Child:
+    """A forked process that runs cases in order and reports each on a pipe."""
+
+    pid: int
+    pipe: int
+    cases: list[str]
+    began: float
+    text: bytes = b""
+    running: str = ""
+    since: float = 0.0
+    results: list[dict[str, Any]] = field(default_factory=list)
+    killed: bool = False
+
+
+def _fork(job: Job, items: dict[str, pytest.Item], cases: Sequence[str], mutant: Mutant | None, enough: Any) -> _Child:
+    """A process that runs `cases` with `mutant`, or records what they reach; `enough` ends it after a record."""
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        code = 1
+        try:
+            _run_cases(job, [items[c] for c in cases], mutant, writing, enough)
+            code = 0
+        except BaseException:
+            with contextlib.suppress(OSError):
+                record = {"broken": traceback.format_exc(limit=-3)[-600:]}
+                os.write(writing, json.dumps(record).encode() + b"\n")
+        finally:
+            os._exit(code)
+    os.close(writing)
+    return _Child(pid, reading, list(cases), time.monotonic())
+
+
+def _run_cases(job: Job, items: Sequence[pytest.Item], mutant: Mutant | None, pipe: int, enough: Any) -> None:
+    os.setpgid(0, 0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def tell(record: dict[str, Any]) -> None:
+        os.write(pipe, json.dumps(record).encode() + b"\n")
+
+    if mutant is not None:
+        try:
+            job.active.activate(mutant)
+        except Exception as error:
+            tell({"invalid": f"{type(error).__name__}: {error}"[:300]})
+            return
+    else:
+        job.active.cover()
+        job.active.reached()
+    for i, item in enumerate(items):
+        name = _name(item)
+        tell({"start": name})
+        began = time.monotonic()
+        following = items[i + 1] if i + 1 < len(items) else None
+        record = _run_one(item, following)
+        record |= {"case": name, "seconds": round(time.monotonic() - began, 4)}
+        if mutant is None:
+            record["reached"] = _ranges(sorted(job.active.reached()))
+        tell(record)
+        if enough is not None and enough(record):
+            return
+
+
+def _run_one(item: pytest.Item, following: pytest.Item | None) -> dict[str, Any]:
+    from verispec.pytest_plugin import RECORD
+
+    failed: list[str] = []
+
+    class Watch:
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, Any]:
+            report = yield
+            if report.failed:
+                is_plain = isinstance(call.excinfo.value, AssertionError) if call.excinfo else False
+                failed.append("fail" if is_plain else "error")
+            return report
+
+    watch = Watch()
+    item.config.pluginmanager.register(watch)
+    try:
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    finally:
+        item.config.pluginmanager.unregister(watch)
+    record = item.stash.get(RECORD, None)
+    if record is None:
+        # A plain test that raises what its subject raised has still told the two apart.
+        return {"outcome": "fail" if failed else "pass"}
+    outcome = str(record.get("outcome", Outcome.ERROR))
+    return {"outcome": outcome, "reason": str(record.get("reason", record.get("failure", "")))[:200]}
+
+
+def _ranges(numbers: Sequence[int]) -> list[int]:
+    """Sorted numbers as starts and lengths, one after the other."""
+    out: list[int] = []
+    for n in numbers:
+        if out and out[-2] + out[-1] == n:
+            out[-1] += 1
+        else:
+            out += [n, 1]
+    return out
+
+
+class _Pool:
+    """Forked processes, at most `processes` at a time; `finished` says what a process that ended has to say."""
+
+    def __init__(self, job: Job, limits: dict[str, float]) -> None:
+        self._job, self._limits = job, limits
+        self._selector = selectors.DefaultSelector()
+        self._running: dict[int, _Child] = {}
+
+    @property
+    def full(self) -> bool:
+        return len(self._running) >= self._job.processes
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def add(self, child: _Child) -> None:
+        self._running[child.pipe] = child
+        self._selector.register(child.pipe, selectors.EVENT_READ)
+
+    def wait(self) -> Iterator[_Child]:
+        """Processes that have ended, after at most half a second."""
+        for key, _ in self._selector.select(0.5):
+            child = self._running[key.fd]
+            data = os.read(key.fd, 1 << 16)
+            if data:
+                self._hear(child, data)
+                continue
+            self._selector.unregister(key.fd)
+            os.close(key.fd)
+            del self._running[key.fd]
+            _, status = os.waitpid(child.pid, 0)
+            if child.running:
+                how = "timeout" if child.killed else "crash"
+                seconds = time.monotonic() - child.since
+                child.results.append({"case": child.running, "outcome": how, "seconds": seconds, "reason": str(status)})
+            yield child
+        now = time.monotonic()
+        for child in self._running.values():
+            limit = self._limits.get(child.running, 30.0) * SLOWER + SLACK if child.running else 120.0
+            if now - (child.since or child.began) > limit and not child.killed:
+                child.killed = True
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGKILL)
+
+    def _hear(self, child: _Child, data: bytes) -> None:
+        child.text += data
+        *lines, child.text = child.text.split(b"\n")
+        for line in lines:
+            record = json.loads(line)
+            if "start" in record:
+                child.running, child.since = record["start"], time.monotonic()
+            else:
+                child.running = ""
+                child.results.append(record)
+
+
+def _measure(job: Job, items: dict[str, pytest.Item]) -> None:
+    """Run every case once without a mutant; write its time, its outcome and what it reaches."""
+    names = list(items)
+    size = max(1, min(40, len(names) // (4 * job.processes) + 1))
+    chunks = [names[i : i + size] for i in range(0, len(names), size)]
+    pool = _Pool(job, dict.fromkeys(names, 60.0))
+    cases: dict[str, Any] = {}
+    while chunks or len(pool):
+        while chunks and not pool.full:
+            pool.add(_fork(job, items, chunks.pop(0), None, None))
+        for child in pool.wait():
+            for record in child.results:
+                if "broken" in record or "invalid" in record:
+                    raise RuntimeError(str(record))
+                cases[record.pop("case")] = record
+            left = [c for c in child.cases if c not in cases]
+            if left:
+                chunks.append(left)
+    job.out.write_text(json.dumps({"cases": cases}))
+
+
+def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
+    """Run each mutant against the cases that reach it."""
+    known = {n: r for n, r in job.baseline["cases"].items() if n in items and r["outcome"] == "pass"}
+    times = {name: record["seconds"] for name, record in known.items()}
+    reaching = _reaching(known)
+    kills: dict[tuple[str, str], int] = {}
+    pool = _Pool(job, times)
+    waiting = list(job.mutants)
+    states: dict[int, _State] = {}
+    with job.out.open("a", encoding="utf-8") as out:
+
+        def write(result: Result) -> None:
+            out.write(json.dumps({"type": "mutant", **result.to_json()}) + "\n")
+            out.flush()
+
+        while waiting or len(pool):
+            while waiting and not pool.full:
+                state = _State(waiting.pop(0), job, reaching, times, kills)
+                if not state.cases:
+                    write(state.result())
+                    continue
+                child = _fork(job, items, state.cases, state.mutant, state.is_enough)
+                states[child.pipe] = state
+                pool.add(child)
+            for child in pool.wait():
+                state = states.pop(child.pipe)
+                state.take(child.results)
+                if state.rest():
+                    again = _fork(job, items, state.rest(), state.mutant, state.is_enough)
+                    states[again.pipe] = state
+                    pool.add(again)
+                    continue
+                result = state.result()
+                if result.verdict in (Verdict.KILLED, Verdict.KILLED_ELSEWHERE):
+                    key = (result.mutant.file, result.case)
+                    kills[key] = kills.get(key, 0) + 1
+                write(result)
+
+
+def _reaching(known: dict[str, Any]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for name, record in known.items():
+        pairs = record.get("reached", [])
+        for start, length in zip(pairs[::2], pairs[1::2], strict=True):
+            for number in range(start, start + length):
+                found.setdefault(number, []).append(name)
+    return found
+
+
+class _State:
+    """A mutant on its way through its cases."""
+
+    def __init__(
+        self,
+        mutant: Mutant,
+        job: Job,
+        reaching: dict[int, list[str]],
+        times: dict[str, float],
+        kills: dict[tuple[str, str], int],
+    ) -> None:
+        self.mutant = mutant
+        self._results: list[dict[str, Any]] = []
+        self._began = time.monotonic()
+        self._invalid = ""
+        cases = {case for key in job.active.keys(mutant) for case in reaching.get(key, ())}
+
+        def order(case: str) -> tuple[bool, int, float]:
+            return (not self.is_own(case), -kills.get((mutant.file, case), 0), times[case])
+
+        self.cases: list[str] = []
+        self.left_out = 0
+        spent = 0.0
+        for case in _spread_over_tests(sorted(cases, key=order), self.is_own):
+            if spent > job.limit and self.cases:
+                self.left_out += 1
+                continue
+            self.cases.append(case)
+            spent += times[case]
+
+    def is_own(self, case: str) -> bool:
+        """Whether a case is of a clause of the mutated op; of any where a layer has no ops."""
+        return not self.mutant.ops or _subject(case) in self.mutant.ops
+
+    def is_enough(self, record: dict[str, Any]) -> bool:
+        return str(record["outcome"]) == "fail"
+
+    def take(self, results: list[dict[str, Any]]) -> None:
+        for record in results:
+            if "invalid" in record:
+                self._invalid = record["invalid"]
+            elif "broken" in record:
+                self._results.append({"case": "", "outcome": "crash", "seconds": 0.0, "reason": record["broken"]})
+            else:
+                self._results.append(record)
+
+    def rest(self) -> list[str]:
+        """The cases to go on with after a crash."""
+        bad = [r for r in self._results if r["outcome"] in ("crash", "timeout")]
+        if self._invalid or len(bad) >= MOST_CRASHES or any(map(self.is_enough, self._results)) or not self._results:
+            return []
+        done = {r["case"] for r in self._results}
+        return [] if "" in done else [c for c in self.cases if c not in done]
+
+    def result(self) -> Result:
+        failed = next((r for r in self._results if r["outcome"] == "fail"), None)
+        bad = [r for r in self._results if r["outcome"] in ("crash", "timeout", "error")]
+        reason = ""
+        if self._invalid:
+            verdict, case, reason = Verdict.INVALID, "", self._invalid
+        elif not self.cases:
+            verdict, case = Verdict.NOT_REACHED, ""
+        elif failed:
+            verdict, case = (
+                (Verdict.KILLED if self.is_own(failed["case"]) else Verdict.KILLED_ELSEWHERE),
+                failed["case"],
+            )
+        elif bad:
+            verdict, case, reason = Verdict.CRASHED, bad[0]["case"], str(bad[0].get("reason", ""))
+        else:
+            verdict, case = Verdict.SURVIVED, ""
+            reason = f"{self.left_out} more cases reach it" if self.left_out else ""
+        seconds = round(time.monotonic() - self._began, 3)
+        crashes = [f"{r['outcome']} {r['case']}" for r in bad]
+        return Result(self.mutant, verdict, case, len(self._results), seconds, reason, crashes)
+
+
+def _subject(case: str) -> str:
+    """The op of a case id ``suite/op:...``."""
+    return case.partition(":")[0].rpartition("/")[2]
+
+
+def _spread_over_tests(cases: Sequence[str], is_own: Any) -> list[str]:
+    """The quickest case of each clause first, then the second of each; own cases before others."""
+    rank: dict[str, int] = {}
+    ranked = []
+    for i, case in enumerate(cases):
+        clause = ":".join(case.split(":")[:2])
+        rank[clause] = rank.get(clause, 0) + 1
+        ranked.append((not is_own(case), rank[clause] // 4, i, case))
+    return [case for *_, case in sorted(ranked)]

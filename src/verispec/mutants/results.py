@@ -1,0 +1,69 @@
+"""Result files: a header, then one line a mutant; a file that exists is continued."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from verispec.errors import VerispecError
+from verispec.mutants.campaign import Plan
+from verispec.mutants.model import Result
+from verispec.run.session import command_line
+from verispec.static.sources import cache_dir
+
+
+def path_of(plan: Plan, out: Path | None, *, many: bool) -> Path:
+    """Where results go: `out`, with the layer in its name where there are many, or the user's cache."""
+    layer = plan.layer.name
+    if out is None:
+        return cache_dir() / "mutants" / f"{layer}-{plan.op or 'all'}-{plan.sample}-{plan.seed}.jsonl"
+    return out.with_name(f"{out.stem}-{layer}{out.suffix}") if many else out
+
+
+def begin(path: Path, plan: Plan, total: int, drawn: int) -> list[Result]:
+    """Write the header of a new file, or return the results of one that is continued.
+
+    Raises VerispecError V-MUT-RESUME for a file of another sample.
+    """
+    header = {"layer": plan.layer.name, "sample": plan.sample, "seed": plan.seed, "op": plan.op, "total": total}
+    if path.exists() and path.stat().st_size:
+        lines = _lines(path)
+        before = {k: v for k, v in lines[0].items() if k in header}
+        if before != header:
+            raise VerispecError(
+                "V-MUT-RESUME", "the file holds results of another sample, or of other sources", where=str(path),
+                cause=f"it has {before}, this would be {header}", hint="name another file in --out, or delete this one",
+            )  # fmt: skip
+        return read([path])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    first = {"type": "header", **header, "drawn": drawn, "command": " ".join(command_line())}
+    path.write_text(json.dumps(first) + "\n", encoding="utf-8")
+    return []
+
+
+def read(paths: Iterable[Path]) -> list[Result]:
+    """All results of `paths`; a mutant that is there twice counts once, as it was judged last."""
+    found = {r["id"]: Result.from_json(r) for p in paths for r in _lines(p) if r.get("type") == "mutant"}
+    return list(found.values())
+
+
+def command_of(path: Path) -> str:
+    """The command that made a file."""
+    return str(_lines(path)[0].get("command", ""))
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file; one that a kill cut short is left out."""
+    if not path.exists():
+        raise VerispecError("V-MUT-FILE", "there is no such result file", where=str(path))
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    if not found or found[0].get("type") != "header":
+        raise VerispecError("V-MUT-FILE", "this is not a result file: its first line is not a header", where=str(path))
+    return found

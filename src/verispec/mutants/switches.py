@@ -1,0 +1,44 @@
+"""What mutated Python files call: whether a trigger acts, a stale value, and what was reached."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import Any
+
+from verispec.mutants.operators_python import REPEATED, TRIGGERS
+
+seen: dict[int, int] = {}
+"""Statement numbers of covered files, offset by file, to a bit for each trigger that held."""
+_counts: dict[int, int] = {}
+_calls = itertools.count(1)
+_before: dict[str, Any] = {}
+_ALWAYS, _PROGRAM, _REPEATED = (1 << i for i in range(len(TRIGGERS)))
+
+
+def _program() -> int:
+    """The first index of the Triton program that runs in the interpreter; -1 outside of one."""
+    interpreter = sys.modules.get("triton.runtime.interpreter")
+    index = getattr(getattr(interpreter, "interpreter_builder", None), "grid_idx", None)
+    return int(index[0]) if index else -1
+
+
+def acts(trigger: str) -> bool:
+    """Whether a mutant with this trigger acts now."""
+    if trigger == TRIGGERS[1]:
+        return _program() >= 64
+    return next(_calls) >= REPEATED
+
+
+def reached(statement: int) -> None:
+    """Record that a statement runs, and which triggers hold."""
+    count = _counts[statement] = _counts.get(statement, 0) + 1
+    bits = _ALWAYS | (_PROGRAM if _program() >= 64 else 0) | (_REPEATED if count >= REPEATED else 0)
+    seen[statement] = seen.get(statement, 0) | bits
+
+
+def previous(key: str, now: Any) -> Any:
+    """The value that this place had the last time; its own the first time."""
+    was = _before.get(key, now)
+    _before[key] = now
+    return was

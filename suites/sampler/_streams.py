@@ -1,0 +1,178 @@
+"""Streams of requests through a whole sampler: batches of 1 to 300, greedy requests among them, judged as they come."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+from verispec.cases.row_sets import RowSets
+from verispec.cases.sampling import greedy_tokens
+from verispec.engines.protocol.sampling import Draws, SamplerBatch
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest
+from verispec.judge.statistics import given_drafts
+from verispec.judge.statistics.bets import TokenBets
+from verispec.judge.statistics.block_rule import BlockRule
+from verispec.judge.statistics.coupling import Coupling, SharedNumbers
+from verispec.judge.statistics.evidence import Evidence
+from verispec.judge.statistics.given_drafts import GivenDrafts, Requests
+from verispec.judge.statistics.noise import measure, needles
+from verispec.judge.statistics.places import View, cells_of
+from verispec.judge.statistics.rows import Rows
+from verispec.judge.statistics.trial import Trial
+
+Array = np.ndarray[Any, Any]
+
+SIZES = (300, 300, 1, 65, 300, 7, 128, 300, 300, 33)
+"""Requests per batch: one, about a warp, beyond 64, and many."""
+GREEDY = 0.05
+"""Share of greedy requests; with other neighbours a request's tokens would be the same."""
+VOCABULARY = 151_936
+TRACED = 24
+"""Rows of noise that are measured: 3.6 million numbers, 3,500 of them below 2^-10."""
+LOST = 1e-5
+"""Most of a distribution that the bits of its noise may lose (WS-14)."""
+NEEDLE_BATCH = 64
+NEEDLE_SLACK = 2.0**-22 * (4 + 18.4)
+"""Rounding of a logit of log(1e-8) = -18.4 and of its softmax."""
+
+
+def sizes(most: int) -> Iterator[int]:
+    """Yield batch sizes for ever."""
+    for size in itertools.cycle(SIZES):
+        yield min(size, most)
+
+
+class _Stream:
+    """Batches of one set of rows; greedy requests are compared with the argmax."""
+
+    def __init__(self, sampler: SamplerUnderTest, rows: RowSets, rng: np.random.Generator, most: int = 300) -> None:
+        self._sampler, self._source, self._rng, self._sizes = sampler, rows, rng, sizes(most)
+
+    def next(self) -> tuple[Array, Array, Array, Array]:
+        """Return sets, draft counts, drafts and which requests are greedy of the next batch."""
+        count = next(self._sizes)
+        sets, lengths = self._source.choose(self._rng, count)
+        return sets, lengths, self._source.draw(self._rng, sets), self._rng.random(count) < GREEDY
+
+    @staticmethod
+    def check_greedy(batch: SamplerBatch, tokens: list[list[int]], greedy: Array) -> None:
+        """Raise `Mismatch` unless greedy requests emitted the argmax."""
+        for b in np.flatnonzero(greedy).tolist():
+            expected = greedy_tokens(batch, b)
+            if tokens[b] != expected:
+                message = f"greedy request {b} beside sampled ones emitted {tokens[b]}, expected {expected}"
+                raise Mismatch(Failure(Kind.VALUE, message, details={"expected": expected, "got": tokens[b]}))
+
+
+def run_stream(
+    sampler: SamplerUnderTest,
+    rows: RowSets,
+    trial: Trial,
+    cap: int,
+    rng: np.random.Generator,
+    *,
+    block: bool = False,
+    most: int = 300,
+) -> None:
+    """Judge requests until `cap` were seen or the evidence decides."""
+    stream = _Stream(sampler, rows, rng, most)
+    exact = given_drafts.RowSets(rows.p, rows.q, rows.slack)
+    model: GivenDrafts | BlockRule = (BlockRule if block else GivenDrafts)(exact, trial.weight, trial.seed)
+
+    def step() -> None:
+        sets, lengths, drafts, greedy = stream.next()
+        batch = rows.batch(sets, lengths, drafts, greedy=greedy)
+        tokens = sampler(batch)
+        stream.check_greedy(batch, tokens, greedy)
+        kept = np.flatnonzero(~greedy)
+        if len(kept):
+            model.add(Requests.of(sets[kept], lengths[kept], drafts[kept], [tokens[b] for b in kept]))
+
+    trial.collect(model.evidence, cap, step)
+
+
+class Coupled(_Stream):
+    """A stream whose requests are seeded and compared with the oracle under the same random numbers."""
+
+    def __init__(self, sampler: SamplerUnderTest, rows: RowSets, rng: np.random.Generator) -> None:
+        super().__init__(sampler, rows, rng)
+        self.coupling = Coupling(given_drafts.RowSets(rows.p, rows.q, rows.slack))
+
+    def step(self) -> None:
+        """Compare one batch. Raises `Inconclusive` where the engine does not tell its random numbers."""
+        sets, lengths, drafts, greedy = self.next()
+        seeds = self._rng.integers(0, 2**62, len(sets)).tolist()
+        batch = self._source.batch(sets, lengths, drafts, seeds, greedy)
+        trace = self._sampler.trace(batch)
+        self.check_greedy(batch, trace.tokens, greedy)
+        known = [b for b, draws in enumerate(trace.draws) if draws is not None and not greedy[b]]
+        if len(sets) == max(SIZES) and not known:
+            raise Inconclusive("the engine does not tell its random numbers")
+        if known:
+            requests = Requests.of(sets[known], lengths[known], drafts[known], [trace.tokens[b] for b in known])
+            draws = [d for d in (trace.draws[b] for b in known) if d is not None]
+            self.coupling.add(requests, _numbers(draws, self._source))
+
+
+def _numbers(draws: list[Draws], rows: RowSets) -> SharedNumbers:
+    uniform = np.zeros((len(draws), rows.drafts))
+    noise, bonus_noise = (np.full((len(draws), rows.vocab_size), np.nan) for _ in range(2))
+    for b, one in enumerate(draws):
+        uniform[b, : len(one.uniform)] = one.uniform.numpy()
+        noise[b] = one.noise.numpy()
+        if one.bonus_noise is not None:
+            bonus_noise[b] = one.bonus_noise.numpy()
+    return SharedNumbers(uniform, noise, bonus_noise)
+
+
+def measure_noise(sampler: SamplerUnderTest, trial: Trial) -> bool:
+    """Judge the noise that an engine tells of its bonus tokens; return whether it tells any.
+
+    Raises `Mismatch` where the noise lies on a grid so coarse that tails are lost.
+    """
+    logits = torch.zeros(TRACED, VOCABULARY)
+    seeds = [trial.seed % 2**31 + n for n in range(TRACED)]
+    draws = sampler.trace(SamplerBatch(logits, [[]] * TRACED, torch.ones(TRACED), seeds=seeds)).draws
+    told = [one.bonus_noise.numpy() for one in draws if one is not None and one.bonus_noise is not None]
+    report = measure(np.stack(told)) if told else None
+    if report is None:
+        return False
+    lost = VOCABULARY * 2.0**-report.grid_bits if report.grid_bits else 0.0
+    trial.record["noise"] = {**asdict(report), "lost": lost}
+    if lost > LOST:
+        text = f"noise lies on a grid of 2^-{report.grid_bits}: up to {lost:.1g} of a distribution over {VOCABULARY:,}"
+        known = "tokens below the grid are never drawn; known from vllm#43150"
+        raise Mismatch(Failure(Kind.LAW, f"{text} tokens is lost; {known}", details=asdict(report)))
+    return True
+
+
+def run_needles(sampler: SamplerUnderTest, trial: Trial, cap: int) -> None:
+    """Judge tokens of a row with one likely token and 151,935 of probability 1e-8 each."""
+    logits = needles(VOCABULARY, 1e-8)
+    p = np.exp(logits.astype(np.float64))
+    rows = Rows((p / p.sum())[None])
+    bets = TokenBets("token")
+    view = View("likely first")
+    evidence = Evidence(bets.bets, [view], trial.weight)
+    rng = np.random.default_rng(trial.seed)
+    spread = torch.from_numpy(logits).repeat(NEEDLE_BATCH, 1)
+
+    def step() -> None:
+        batch = SamplerBatch(spread, [[]] * NEEDLE_BATCH, torch.ones(NEEDLE_BATCH))
+        tokens = np.array([emitted[0] for emitted in sampler(batch)])
+        at = np.zeros(NEEDLE_BATCH, np.int64)
+        evidence.add(bets.log_ratios(rows, at, tokens, {}), NEEDLE_BATCH, NEEDLE_SLACK)
+        view.add(cells_of(rows.likely_first[at, tokens], rows.p[at, tokens], rng.random(NEEDLE_BATCH)))
+        evidence.notes["needles"] = {
+            "probability": 1e-8,
+            "expected": float(evidence.count * (1 - rows.p[0, 0])),
+            "seen": int(evidence.notes.get("needles", {}).get("seen", 0)) + int((tokens != 0).sum()),
+        }
+        evidence.checkpoint()
+
+    trial.collect(evidence, cap, step)

@@ -1,0 +1,276 @@
+"""Requirements of every op: sizes, threads, repeated calls, boundaries and combinations (contract ANY).
+
+The calls come from `_calls`, the axes from `verispec.cases`, the boundaries from the comparisons of each op's oracle:
+an op that is added there has all these cases.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from verispec.cases import case
+from verispec.cases.axes import BATCHES, SERIES, all_pairs, around, told_sizes
+from verispec.cases.boundaries import boundaries
+from verispec.engines import Engine
+from verispec.judge import LAYOUTS, Failure, Kind, Mismatch, OpUnderTest, exact
+from verispec.reference import contracts, oracle
+from verispec.reference.contracts import Contract
+from verispec.suites.sampler._calls import MAKERS, OpCall, Shape, make, structure
+
+OPS = sorted(MAKERS)
+REACH = "batches of any size"
+WORK = 66_000
+"""Tokens of a call: past 65,536, the largest threshold from which kernels are known to use threads."""
+PROGRAMS = 300
+"""Requests at most where each takes milliseconds, as in Triton's interpreter."""
+
+
+def check(op: OpUnderTest, call: OpCall, **options: Any) -> None:
+    """Compare one call with the oracle."""
+    op.check_outputs(call.values, shapes=call.shapes, compare=call.compare, **options)
+
+
+def uses_rows(op: str) -> bool:
+    """Return True if the op's work grows with the vocabulary."""
+    return "V" in contracts.load(op).axes
+
+
+@case("ANY-1", subjects=OPS, size=["tokens", "vocabulary"], reach=REACH)
+def test_sizes_around_the_implementation_s_own(
+    op: OpUnderTest, engine: Engine, seed: int, subject: str, size: str
+) -> None:
+    """Around what the engine tells, else around a series: one long request, or a vocabulary of that size."""
+    most = 2100 if is_slow(engine) else 16_400
+    sizes = around((*told_sizes(engine, subject), *SERIES), most)
+    rng = np.random.default_rng(seed)
+    edges = [n for n in sizes if n > 2]
+    for n in sorted({*sizes[:4], *rng.choice(edges, min(len(edges), 14), replace=False).tolist()}):
+        if size == "vocabulary":
+            counts = (2, 0, 1) if n > 512 else (3, 1, 0, 2)
+            check(op, make(subject, seed, Shape(counts, n, exact=bool(n % 2))))
+        elif n <= 1100 or not uses_rows(subject):
+            # The output of a request of n drafts has n + 1 columns for each request.
+            check(op, make(subject, seed, Shape((1, n, 0), 5, draft=bool(n % 3), synthetic=bool(n % 2))))
+
+
+@case("ANY-2", subjects=OPS, requests=list(BATCHES), mode=["plain", "other"], reach=REACH)
+def test_any_number_of_requests(op: OpUnderTest, seed: int, subject: str, requests: int, mode: str) -> None:
+    """Every request has its own number of drafts, none among them; `mode` other is the op's second mode."""
+    counts = tuple((7 * b + seed) % 4 for b in range(requests))
+    check(op, make(subject, seed, Shape(counts, 19, draft=mode == "plain", synthetic=mode == "other")))
+
+
+@case(
+    "ANY-2",
+    subjects=OPS,
+    check="past 65,536",
+    mode=["plain", "other"],
+    reach="a prefill of 65,536 tokens, or one row per scheduled token",
+)
+def test_very_many_rows(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
+    """Past every threshold and every 16-bit index."""
+    counts = (1,) * PROGRAMS if is_slow(engine) else (1, 0, 2, 1) * 16_500
+    check(op, make(subject, seed, Shape(counts, 2, draft=mode == "plain", synthetic=mode == "other")))
+
+
+def is_slow(engine: Engine) -> bool:
+    """Return True if an engine runs in an interpreter."""
+    return any("interpreter" in str(text) for text in engine.describe().details.values())
+
+
+@contextmanager
+def openmp_threads(count: int) -> Iterator[None]:
+    """OpenMP threads of this process, which kernels in it share with torch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@case("ANY-3", subjects=OPS, threads=["1", "2", "3", "8"], work=["tokens", "rows"], reach="a server with more cores")
+def test_any_number_of_threads(
+    op: OpUnderTest, engine: Engine, seed: int, subject: str, threads: str, work: str
+) -> None:
+    """Work enough for every kernel to share it out: many requests, or fewer with wide rows."""
+    shape = Shape((2, 0, 1, 3) * (WORK // 6), 2) if work == "tokens" else Shape((2, 1, 0, 3) * 24, 1200)
+    if is_slow(engine) or (work == "tokens" and uses_rows(subject)):
+        shape = Shape((2, 0, 1, 3) * 9, 70)
+    with openmp_threads(int(threads)):
+        check(op, make(subject, seed, shape))
+
+
+@case("ANY-4", subjects=OPS, reach="every step calls the kernel again")
+def test_calls_do_not_see_earlier_ones(op: OpUnderTest, seed: int, subject: str) -> None:
+    """Large, small, large again, another mode, then the first once more: each is the oracle's."""
+    rng = np.random.default_rng(seed)
+    shapes = [
+        Shape((3, 1, 5, 2), 23),
+        Shape((1,), 7),
+        Shape((0, 2), 23, draft=False),
+        Shape((5, 4, 0, 3, 1, 2), 40, synthetic=True),
+        Shape((3, 1, 5, 2), 23),
+    ]
+    calls = [make(subject, seed + (0 if i == 4 else i), shape) for i, shape in enumerate(shapes)]
+    for call in calls:
+        check(op, call)
+    for i in rng.integers(0, len(calls), size=4).tolist():
+        check(op, calls[i])
+
+
+@case("ANY-4", subjects=OPS, check="hundred calls", reach="every step calls the kernel again")
+def test_the_hundredth_call_is_as_the_first(op: OpUnderTest, seed: int, subject: str) -> None:
+    for i in range(100):
+        check(op, make(subject, seed + i, Shape((2, 1, 3), 9, draft=i % 2 == 0, synthetic=i % 3 == 0)))
+
+
+@case("ANY-5", subjects=OPS)
+def test_boundaries_of_the_oracle_s_comparisons(op: OpUnderTest, seed: int, subject: str) -> None:
+    """Each comparison of the oracle at equality and beside it, with draft probabilities and without."""
+    base = [
+        make(subject, seed + i, Shape((3, 1, 0, 2), vocab, draft, synthetic, exact=True))
+        for i, (vocab, draft, synthetic) in enumerate(
+            [(5, True, False), (5, False, False), (4, True, True), (7, True, False), (7, False, True)]
+        )
+    ]
+    made = [complete(op, call) for call in base]
+    for found in boundaries(oracle.load(subject), [values for values, _ in made], structure(subject)):
+        call = next(call for values, call in made if values.keys() == found.values.keys())
+        made_here = made_by_the_harness(op.contract)
+        given = {name: value for name, value in found.values.items() if value is None or name not in made_here}
+        if fits(op.contract, found.values):
+            try:
+                check(op, OpCall(given, shapes_of(op.contract, found.values), call.compare))
+            except Mismatch as mismatch:
+                mismatch.failure.details["comparison"] = f"{found.text} ({found.relation})"
+                raise
+
+
+def complete(op: OpUnderTest, call: OpCall) -> tuple[dict[str, Any], OpCall]:
+    """All arguments of a call as the oracle takes them, outputs included."""
+    inputs, _ = op.call(call.values, shapes=call.shapes)
+    return inputs, call
+
+
+def made_by_the_harness(contract: Contract) -> set[str]:
+    return {t.name for t in contract.outputs if t.role == "out"}
+
+
+def shapes_of(contract: Contract, values: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the outputs, which no change of a value affects."""
+    return {t.name: values[t.name].shape for t in contract.outputs if values.get(t.name) is not None}
+
+
+def fits(contract: Contract, values: dict[str, Any]) -> bool:
+    """Return True if a changed call still fits the contract."""
+    from verispec.reference.contracts._check import ContractError, bind, check
+
+    try:
+        check(contract, bind(contract, (), values))
+    except ContractError:
+        return False
+    return True
+
+
+@case("ANY-6", subjects=OPS, part=[1, 2, 3])
+def test_all_pairs_of_axes(op: OpUnderTest, seed: int, subject: str, part: int) -> None:
+    """Every two values of two axes meet: dtypes and layouts of the tensors, batch, vocabulary, modes."""
+    contract = op.contract
+    rows = all_pairs(axes_of(contract, make(subject, seed, Shape())), seed=1)
+    for row in rows[part - 1 :: 3]:
+        shape = Shape(row["counts"], row["vocab"], row["draft"], row["synthetic"])
+        call = make(subject, seed, shape)
+        dtypes = {name.removeprefix("dtype "): v for name, v in row.items() if name.startswith("dtype ")}
+        leaders = {name: group[0] for group in call.same for name in group}
+        dtypes |= {name: dtypes[leader] for name, leader in leaders.items() if leader in dtypes}
+        layouts = {name.removeprefix("layout "): v for name, v in row.items() if name.startswith("layout ")}
+        check(op, held(call, dtypes), dtypes=dtypes, layouts=layouts)
+
+
+COUNTS = [(3, 1, 5, 2), (0, 3, 0, 0, 4, 1, 0), (1,), (2,) * 66]
+
+
+def axes_of(contract: Contract, call: OpCall) -> dict[str, list[Any]]:
+    followers = {name for group in call.same for name in group[1:]}
+    axes: dict[str, list[Any]] = {
+        "counts": COUNTS,
+        "vocab": [2, 33, 130],
+        "draft": [True, False],
+        "synthetic": [False, True],
+    }
+    for tensor in contract.tensors:
+        if tensor.name not in followers and len(tensor.dtypes) > 1:
+            axes[f"dtype {tensor.name}"] = list(tensor.dtypes)
+        axes[f"layout {tensor.name}"] = list(LAYOUTS)
+    return axes
+
+
+def held(call: OpCall, dtypes: dict[str, str]) -> OpCall:
+    """Return the call with reals rounded to their dtypes, so that the oracle sees what the engine sees."""
+    values = dict(call.values)
+    for name, dtype in dtypes.items():
+        value = values.get(name)
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            values[name] = torch.from_numpy(value).to(getattr(torch, dtype)).double().numpy()
+    return OpCall(values, call.shapes, call.compare, call.same)
+
+
+ALIASED = {
+    op: [(t.name, t.may_alias) for t in contracts.load(op).outputs if t.may_alias]
+    for op in OPS
+    if any(t.may_alias for t in contracts.load(op).outputs)
+}
+
+
+@case("ANY-7", subjects=sorted(ALIASED), vocab=[7, 33, 1300], reach="engines update these buffers in place")
+def test_an_output_in_the_memory_of_its_input(op: OpUnderTest, seed: int, subject: str, vocab: int) -> None:
+    for requests in (1, 5, 66):
+        call = make(subject, seed, Shape((2,) * requests, vocab))
+        for output, source in ALIASED[subject]:
+            op.check_aliased(call.values, output, source, call.compare.get(output, exact))
+
+
+@case("ANY-9", subjects=OPS, mode=["plain", "other"], reach="the runner and other streams read the inputs meanwhile")
+def test_inputs_may_be_read_only(op: OpUnderTest, seed: int, subject: str, mode: str) -> None:
+    """A kernel that changes an input and puts it back changes it for concurrent readers."""
+    for counts in ((3, 1, 0, 2), (1,) * 66):
+        call = make(subject, seed, Shape(counts, 19, draft=mode == "plain", synthetic=mode == "other"))
+        op.check_read_only(call.values, shapes=call.shapes)
+
+
+LEAK = 32 << 20
+"""Bytes that pass through the calls of ANY-10: if a quarter of them stays, it is no allocator's reserve."""
+
+
+@case("ANY-10", subjects=OPS, reach="a server calls the kernel millions of times")
+def test_calls_keep_nothing(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
+    """The resident memory and the threads of this process, after warm calls and after many more."""
+    call = make(subject, seed, Shape((2, 1, 3) * (3 if is_slow(engine) else 300), 30))
+    size = sum(v.nbytes for v in call.values.values() if isinstance(v, np.ndarray))
+    calls = 5 if is_slow(engine) else max(20, min(LEAK // size, 400))
+
+    def repeat(times: int) -> tuple[int, int]:
+        for _ in range(times):
+            op.call(call.values, shapes=call.shapes)
+        gc.collect()
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        found = {key: int(value.split()[0]) for key, value in re.findall(r"(VmRSS|Threads):\s+(.*)", status)}
+        return found["VmRSS"] * 1024, found["Threads"]
+
+    memory, threads = repeat(max(calls // 4, 5))
+    memory_after, threads_after = repeat(calls)
+    if threads_after > threads:
+        message = f"{calls} calls left {threads_after - threads} more threads"
+        raise Mismatch(Failure(Kind.RESOURCE, message))
+    if memory_after - memory > max(size * calls // 4, LEAK // 4):
+        message = f"{calls} calls with {size:,} bytes of arguments left {memory_after - memory:,} more bytes in use"
+        raise Mismatch(Failure(Kind.RESOURCE, message))

@@ -1,0 +1,157 @@
+"""Each operator makes the faults that it is named after, and nothing but faults."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from verispec.mutants import operators_cpp, operators_python
+from verispec.mutants.model import ALWAYS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+HOST = '''
+"""A docstring is no constant."""
+from __future__ import annotations
+
+LIMIT = 4
+
+def pick(rows, options, first=0):
+    """Nor is this."""
+    best = rows[first]
+    for row in range(first + 1, len(rows)):
+        if rows[row] < best and row != LIMIT:
+            best = rows[row].clone()
+    return min(best, options.k) if options.on else -1
+'''
+
+KERNEL = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def _kernel(output, row, size: tl.constexpr):
+    lane = tl.program_id(0).to(tl.int64)
+    value = tl.load(row + lane, mask=lane < size, other=0.0)
+    tl.store(output + lane, tl.where(value > 0.0, value, 1.0), mask=lane < size)
+"""
+
+CPP = """
+namespace {
+void fill(const Tensor& out, int64_t rows, int64_t width) {
+  const Integers output(out);
+#pragma omp parallel for if (rows >= kParallelWork)
+  for (int64_t b = 0; b < rows; ++b) {
+    if (width < 1) continue;
+    int64_t position = 0;
+    for (; position < width && position != 7; ++position) output.set(b, position, 2 * b + 1);
+    const double share = 0.5 * position;
+    output.set(b, static_cast<int64_t>(share), std::min(position, width));
+  }
+}
+}
+"""
+
+
+def made(source: str, operator: str) -> set[tuple[str, str]]:
+    return {(f.before, f.after) for f in operators_python.faults(source) if f.operator == operator}
+
+
+@pytest.mark.parametrize(
+    ("source", "operator", "before", "after"),
+    [
+        (HOST, "comparison", "rows[row] < best", "rows[row] <= best"),
+        (HOST, "comparison", "rows[row] < best", "rows[row] == best"),
+        (HOST, "guard dropped", "rows[row] < best and row != LIMIT", "rows[row] < best"),
+        (HOST, "loop bound", "range(first + 1, len(rows))", "range(first + 1, len(rows) - 1)"),
+        (HOST, "constant", "4", "5"),
+        (HOST, "copy dropped", "rows[row].clone()", "rows[row]"),
+        (HOST, "bound dropped", "min(best, options.k)", "best"),
+        (HOST, "reduction", "min(best, options.k)", "max(best, options.k)"),
+        (HOST, "branch", "min(best, options.k) if options.on else -1", "-1"),
+        (HOST, "off by one", "rows[first]", "rows[first - 1]"),
+        (HOST, "option ignored", "options.k", "type(options).__dataclass_fields__['k'].default"),
+        (KERNEL, "mask dropped", "tl.load(row + lane, mask=lane < size, other=0.0)", "tl.load(row + lane, other=0.0)"),
+        (KERNEL, "narrow", "tl.int64", "tl.int32"),
+        (KERNEL, "cast dropped", "tl.program_id(0).to(tl.int64)", "tl.program_id(0)"),
+        (KERNEL, "wrong index", "tl.program_id(0)", "tl.program_id(0) * 0"),
+        (KERNEL, "comparison", "value > 0.0", "value >= 0.0"),
+    ],
+)
+def test_python_operators(source: str, operator: str, before: str, after: str) -> None:
+    assert (before, after) in made(source, operator)
+
+
+@pytest.mark.parametrize("source", [HOST, KERNEL])
+def test_every_python_mutant_parses_and_differs(source: str) -> None:
+    plain = ast.unparse(ast.parse(source))
+    for fault in operators_python.faults(source):
+        text = operators_python.mutated(source, fault)
+        compile(text, "mutant", "exec")
+        assert text != plain, fault
+        assert "no constant" in text or source is KERNEL
+
+
+def test_a_trigger_keeps_the_original_beside_the_fault() -> None:
+    fault = next(f for f in operators_python.faults(KERNEL) if f.after == "value >= 0.0")
+    text = operators_python.mutated(KERNEL, fault, "program >= 64")
+    assert "value >= 0.0 if _verispec_acts('program >= 64') else value > 0.0" in text
+
+
+def cpp(source: str = CPP) -> dict[str, set[tuple[str, str]]]:
+    found: dict[str, set[tuple[str, str]]] = {}
+    for site in operators_cpp.sites(source.encode()):
+        for alternative in site.alternatives:
+            found.setdefault(alternative.operator, set()).add((site.before, alternative.text))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("operator", "before", "after"),
+    [
+        ("comparison", "width < 1", "width <= 1"),
+        ("condition", "width < 1", "true"),
+        ("guard dropped", "position < width && position != 7", "bool(position < width)"),
+        ("statement dropped", "continue;", ""),
+        ("jump", "continue;", "break;"),
+        ("loop bound", "rows", "rows - 1"),
+        ("loop bound", "rows", "std::min<int64_t>(rows, 64)"),
+        ("parallel", "rows >= kParallelWork", "true"),
+        ("operand dropped", "2 * b + 1", "1"),
+        ("off by one", "b", "static_cast<std::decay_t<decltype(b)>>(b - 1)"),
+        ("wrong index", "b", "static_cast<std::decay_t<decltype(b)>>(0)"),
+        ("bound dropped", "std::min(position, width)", "position"),
+        ("stale", "0.5 * position", "verispec_mutants::previous<@>(static_cast<double>(0.5 * position))"),
+        ("stride", "out", "verispec_mutants::packed(out)"),
+        ("width", "out", "verispec_mutants::narrow(out)"),
+        ("stale", "int64_t position = 0;", "verispec_mutants::kept<@>"),
+        ("shared", "int64_t position = 0;", "verispec_mutants::shared<@>"),
+    ],
+)
+def test_cpp_operators(operator: str, before: str, after: str) -> None:
+    assert (before, after) in cpp()[operator]
+
+
+def test_the_form_of_an_openmp_loop_stays() -> None:
+    """``b < rows`` of a parallel loop must not become ``b <= rows``: OpenMP would reject the whole loop."""
+    assert not any(before == "b < rows" for pairs in cpp().values() for before, _ in pairs)
+
+
+@pytest.mark.parametrize("folder", ["triton", "oracle", "sampler", "runners", "proposers"])
+def test_mutants_of_the_reference_parse(folder: str) -> None:
+    for path in sorted((ROOT / "reference" / folder).glob("*.py")):
+        source = path.read_text()
+        compile(operators_python.covered(source), path.name, "exec")
+        for fault in operators_python.faults(source)[::97]:
+            compile(operators_python.mutated(source, fault), path.name, "exec")
+
+
+def test_there_are_thousands() -> None:
+    kernels = [p.read_bytes() for p in (ROOT / "reference/csrc").glob("*.*")]
+    count = sum(len(site.alternatives) for source in kernels for site in operators_cpp.sites(source))
+    triton = [p.read_text() for p in (ROOT / "reference/triton").glob("*.py")]
+    assert count > 4000
+    assert sum(len(operators_python.faults(source)) for source in triton) > 4000
+    assert ALWAYS == "always"
