@@ -310,7 +310,7 @@ def rotated(functions: list[Callable[[], Any]]) -> Callable[[], Any]:
 
 
 def host_microseconds(function: Callable[[], Any], calls: int = 300) -> float:
-    """What a call costs the host outside a graph; the device runs behind."""
+    """Return what a call costs the host outside a graph; the device runs later."""
     times = []
     for _ in range(5):
         torch.cuda.synchronize()
