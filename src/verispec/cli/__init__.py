@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "mutants": "Make faults by machine and score what the suites catch.",
     "transplant": "Replace an engine's kernels by the reference's and check if the fault disappears.",
     "generate": "Generate with the reference engine and show the accepted tokens.",
+    "bench": "Time an engine from logits to tokens, beside another one.",
 }
 
 
