@@ -42,6 +42,7 @@ class Shape:
 
     @property
     def name(self) -> str:
+        """Return the shape for people: requests x drafts x vocabulary, and the rest."""
         limits = "" if self.limits == "none" else f" {self.limits}"
         return f"{self.batch}x{self.drafts}x{self.vocabulary} {self.dtype} {self.rows} {self.acceptance:g}{limits}"
 

@@ -23,6 +23,7 @@ class Time:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Time:
+        """Return median and quartiles of `samples`."""
         ordered = sorted(samples)
         at = len(ordered) - 1
         return cls(ordered[at // 2], ordered[at // 4], ordered[at - at // 4])

@@ -36,9 +36,9 @@ def bench(
 ) -> None:
     """Time an engine from raw logits to tokens, beside another one.
 
-    Both run in turn in one process on the same inputs, after their results were checked. 'fused' is one op for the whole
-    step, 'ops' are verification and resampling one by one; '--vs ENGINE:ops' asks for the latter. The floor is the
-    time of reading the needed rows once, measured in the same run.
+    Both run in turn in one process on the same inputs, after their results were checked. 'fused' is one op for the
+    whole step, 'ops' are verification and resampling one by one; '--vs ENGINE:ops' asks for the latter. The floor
+    is the time of reading the needed rows once, measured in the same run.
     """
     shapes = [
         Shape(*parts)
