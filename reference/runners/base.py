@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,34 +26,22 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
 )
 from verispec.errors import VerispecError
-from verispec.reference.models import AuxiliaryStates, Eagle3Head, load_eagle3, load_target
-from verispec.reference.models.attention import ATTENTION, PagedBatch
-from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
+from verispec.reference.models import AuxiliaryStates, Eagle3Head, load_eagle3, load_target, load_tokenizer
+from verispec.reference.models.attention import ATTENTION
+from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.proposers.draft_model import DraftModelProposer
 from verispec.reference.proposers.eagle3 import Eagle3Proposer, Head
 from verispec.reference.proposers.ngram import NgramProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
 from verispec.reference.sampler.ops import PLACEHOLDER
 
+from .admission import check_request, default_seed, eos_token_ids
 from .block_pool import BlockPool, blocks_needed
 from .request import RequestState
 from .sampling import FlatSampling, RequestStateSampling, Sampling
 from .scheduler import Scheduled, Scheduler
-from .slots import slot_mapping
+from .step_inputs import StepInputs, flatten_step, record_prompt_logprobs
 from .verification import Verified, verify
-
-
-@dataclass(frozen=True, slots=True)
-class StepInputs:
-    """The flattened tokens of a step; see `VerifiedStep` for the fields of the same name."""
-
-    token_ids: torch.Tensor
-    positions: torch.Tensor
-    query_lens: np.ndarray
-    query_start_loc: torch.Tensor
-    block_table: torch.Tensor
-    paged: PagedBatch
-    sample_rows: torch.Tensor
 
 
 class BaseRunner(ABC):
@@ -72,6 +60,8 @@ class BaseRunner(ABC):
 
     def __init__(self, target: Path, options: LoadOptions) -> None:
         self.options = options
+        self._target = target
+        self._tokenizer: Any = None
         self._dtype: torch.dtype = getattr(torch, options.dtype)
         self._model = self._load_model(target)
         self._forward = self._callable(self._model)
@@ -95,7 +85,7 @@ class BaseRunner(ABC):
             if options.sampler == "flat"
             else RequestStateSampling(options, self.vocab_size, self._draws, self.device)
         )
-        self._eos_token_ids = _eos_token_ids(self._model)
+        self._eos_token_ids = eos_token_ids(self._model)
         self._arrived = 0
         self._accepted = np.zeros(options.num_speculative_tokens, dtype=np.int64)
         self._num_drafts = 0
@@ -201,12 +191,15 @@ class BaseRunner(ABC):
         Raises:
             VerispecError: V-GEN-PROMPT for a prompt that leaves no room for a token or has unknown ids.
         """
-        states = [self._admit(index, request) for index, request in enumerate(requests)]
+        samples = [self._admit_samples(index, request) for index, request in enumerate(requests)]
+        states = [state for states in samples for state in states]
         self._scheduler.waiting.extend(states)
         with torch.inference_mode():
             while any(state.finish_reason is None for state in states):
                 self.step(on_emit)
-        return [state.result() for state in states]
+        return [
+            replace(first.result(), samples=tuple(state.result() for state in others)) for first, *others in samples
+        ]
 
     def metrics(self) -> SpeculationMetrics:
         return SpeculationMetrics(
@@ -220,30 +213,14 @@ class BaseRunner(ABC):
         if self._aux is not None:
             self._aux.close()
 
+    def _admit_samples(self, index: int, request: GenerationRequest) -> list[RequestState]:
+        """Return a state for each sample of the prompt; a seed is that of the first one, the next have the next."""
+        seeds = [None if request.seed is None else request.seed + sample for sample in range(request.n)]
+        return [self._admit(index, replace(request, seed=seed)) for seed in seeds]
+
     def _admit(self, index: int, request: GenerationRequest) -> RequestState:
-        length = len(request.prompt_token_ids)
-        where = f"request {index}"
-        if length >= self.max_model_len:
-            raise VerispecError(
-                "V-GEN-PROMPT",
-                f"the prompt has {length} tokens; max_model_len is {self.max_model_len}, one of them for the output",
-                where=where,
-                hint="shorten the prompt or raise max_model_len",
-            )
-        mentioned = (
-            *request.prompt_token_ids,
-            *request.allowed_token_ids,
-            *request.logit_bias,
-            *(token for word in request.bad_words for token in word),
-        )
-        unknown = sorted({token for token in mentioned if not 0 <= token < self.vocab_size})
-        if unknown:
-            raise VerispecError(
-                "V-GEN-PROMPT",
-                f"token ids {unknown[:4]} are outside of the vocabulary, 0 to {self.vocab_size - 1}",
-                where=where,
-            )
-        seed = _seed(self.options.seed, self._arrived) if request.seed is None else request.seed
+        check_request(index, request, self.max_model_len, self.vocab_size)
+        seed = default_seed(self.options.seed, self._arrived) if request.seed is None else request.seed
         self._arrived += 1
         return RequestState.begin(
             index,
@@ -253,7 +230,13 @@ class BaseRunner(ABC):
             eos_token_ids=self._eos_token_ids,
             seed=seed,
             device=self.device,
+            decode=self._decode if request.stop else None,
         )
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        if self._tokenizer is None:
+            self._tokenizer = load_tokenizer(self._target)
+        return str(self._tokenizer.decode(token_ids))
 
     # One step
 
@@ -264,14 +247,16 @@ class BaseRunner(ABC):
         output = self._forward(
             input_ids=inputs.token_ids[None],
             position_ids=inputs.positions[None],
-            logits_to_keep=inputs.sample_rows,
+            logits_to_keep=inputs.logit_rows,
             use_cache=False,
             paged=inputs.paged,
         )
         sampling = [part for part in scheduled if part.samples]
+        logits = output.logits[0]
+        record_prompt_logprobs(scheduled, logits[inputs.num_sample_rows :])
         verified = None
         if sampling:
-            verified = verify(self._sampling, output.logits[0], sampling, self.options.logprobs_mode)
+            verified = verify(self._sampling, logits[: inputs.num_sample_rows], sampling, self.options.logprobs_mode)
         self._advance(scheduled, sampling, verified, on_emit)
         if self.proposer is not None and any(part.request.finish_reason is None for part in scheduled):
             self._draft(scheduled, inputs, verified)
@@ -280,49 +265,7 @@ class BaseRunner(ABC):
                 self._scheduler.finish(part.request)
 
     def _prepare(self, scheduled: Sequence[Scheduled]) -> StepInputs:
-        requests = [part.request for part in scheduled]
-        lens = np.array([part.num_tokens for part in scheduled])
-        computed = np.array([request.num_computed for request in requests])
-        ends = np.cumsum(lens)
-        positions = np.arange(ends[-1]) + np.repeat(computed - (ends - lens), lens)
-        token_ids = np.concatenate(
-            [
-                request.tokens[start : start + count]
-                for request, start, count in zip(requests, computed, lens, strict=True)
-            ]
-        )
-        table = np.full((len(requests), max(len(request.blocks) for request in requests)), NULL_BLOCK, dtype=np.int32)
-        for row, request in enumerate(requests):
-            table[row, : len(request.blocks)] = request.blocks
-        samples = [
-            np.arange(end - part.num_drafts - 1, end)
-            for part, end in zip(scheduled, ends.tolist(), strict=True)
-            if part.samples
-        ]
-        query_start_loc = self._upload(np.concatenate(([0], ends)).astype(np.int32))
-        block_table = self._upload(table)
-        device_positions = self._upload(positions)
-        seq_lens = computed + lens
-        block_size = self.options.block_size
-        return StepInputs(
-            token_ids=self._upload(token_ids.astype(np.int32)),
-            positions=device_positions,
-            query_lens=lens,
-            query_start_loc=query_start_loc,
-            block_table=block_table,
-            paged=PagedBatch(
-                self.cache,
-                slot_mapping(query_start_loc, device_positions, block_table, block_size),
-                device_positions,
-                block_table,
-                lens,
-                query_start_loc,
-                self._upload(seq_lens.astype(np.int32)),
-                seq_lens,
-                block_size,
-            ),
-            sample_rows=self._upload(np.concatenate(samples) if samples else np.zeros(0, dtype=np.int64)),
-        )
+        return flatten_step(scheduled, self.cache, self.options.block_size, self._upload)
 
     def _advance(
         self,
@@ -391,15 +334,3 @@ class BaseRunner(ABC):
                 request.propose(
                     drafts.token_ids[row], None if drafts.probs is None or request.params.greedy else drafts.probs[row]
                 )
-
-
-def _eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
-    """The model's end-of-sequence tokens, as its generation configuration or its configuration names them."""
-    named = (getattr(config, "eos_token_id", None) for config in (model.generation_config, model.config))
-    ids: int | list[int] = next((ids for ids in named if ids is not None), [])
-    return frozenset(ids if isinstance(ids, list) else [ids])
-
-
-def _seed(engine_seed: int, arrived: int) -> int:
-    """A seed for a request that brings none: the engine's, told apart by the request's place among all."""
-    return (engine_seed * 0x9E3779B97F4A7C15 + arrived + 1) % 2**63

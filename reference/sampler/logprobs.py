@@ -28,6 +28,14 @@ def row_logprobs(
     return logprobs.gather(1, token_ids[:, None])[:, 0], ids, values
 
 
+def token_logprobs(own: torch.Tensor, ids: torch.Tensor, values: torch.Tensor) -> list[TokenLogprobs]:
+    """Return what `row_logprobs` gave as one entry a row."""
+    return [
+        TokenLogprobs(sampled, tuple(zip(best_ids, best, strict=True)))
+        for sampled, best_ids, best in zip(own.tolist(), ids.tolist(), values.tolist(), strict=True)
+    ]
+
+
 def gather_logprobs(
     logits: torch.Tensor, emitted: Sequence[Sequence[int]], counts: Sequence[int], wanted: Sequence[int | None]
 ) -> list[list[TokenLogprobs]]:
@@ -47,10 +55,7 @@ def gather_logprobs(
         if top is not None:
             ids_of_request = torch.tensor(tokens, device=logits.device)
             own, ids, values = row_logprobs(logits[start : start + len(tokens)], ids_of_request, top)
-            rows = [
-                TokenLogprobs(sampled, tuple(zip(best_ids, best, strict=True)))
-                for sampled, best_ids, best in zip(own.tolist(), ids.tolist(), values.tolist(), strict=True)
-            ]
+            rows = token_logprobs(own, ids, values)
         results.append(rows)
         start += drafts + 1
     return results

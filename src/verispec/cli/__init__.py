@@ -5,19 +5,23 @@ The table below names the modules and imports none, since every pull request pay
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import inspect
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from verispec import __version__
-from verispec.errors import VerispecError
+from verispec.cli._guard import guarded
 
 COMMANDS: dict[str, str] = {
     "run": "Test an engine with the suites.",
     "smoke": "Test an engine with one quick case of every kind.",
+    "certify": "Certify which sampling faults an engine is free of.",
     "doctor": "Say what works here, what is missing, and how to get it.",
     "engines": "List the engines that are available here.",
     "ops": "List the ops with their implementations and tests.",
@@ -29,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "bisect": "Find the first bad revision or release.",
     "mutants": "Make faults by machine and score what the suites catch.",
     "transplant": "Replace an engine's kernels by the reference's and check if the fault disappears.",
+    "new": "Write the skeleton of an engine adapter or of an op.",
     "generate": "Generate with the reference engine and show the accepted tokens.",
     "bench": "Time an engine from logits to tokens, beside another one.",
 }
@@ -48,16 +53,57 @@ class _Commands(TyperGroup):
         command.name = cmd_name
         # Join the lines of each paragraph, so that the terminal wraps them.
         command.help = "\n\n".join(" ".join(lines.split()) for lines in (command.help or "").split("\n\n"))
+        if ctx is not None:
+            ctx.default_map = {cmd_name: _configured(cmd_name, command, _paths(module))}
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that `args` begin with; for a wrong name, exit with usage and the nearest names."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=3, cutoff=0.5)
+            meant = f" Did you mean {' or '.join(near)}?" if near else f" Commands are {', '.join(COMMANDS)}."
+            ctx.fail(f"No such command {args[0]!r}.{meant}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _configured(name: str, command: Any, paths: set[str]) -> dict[str, Any]:
+    """Return the defaults of a command from the user's configuration file; `paths` names its path parameters."""
+    from verispec import config
+
+    found = config.find(Path.cwd())
+    if found is None:
+        return {}
+    options = [
+        config.Option(
+            param.name,
+            tuple({param.name, *(spelling.lstrip("-") for spelling in param.opts)}),
+            is_path=param.name in paths,
+            many=param.multiple,
+        )
+        for param in command.params
+        if param.param_type_name == "option" and param.name != "help"
+    ]
+    return config.defaults(found, name, list(COMMANDS), options)
+
+
+def _paths(module: Any) -> set[str]:
+    """Return the parameters of a command that are paths, from the annotations of its function."""
+    functions = [registered.callback for registered in module.app.registered_commands if registered.callback]
+    return {
+        name
+        for function in functions
+        for name, annotation in inspect.get_annotations(function, eval_str=False).items()
+        if "Path" in str(annotation)
+    }
+
+
 cli = typer.Typer(
     cls=_Commands,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -80,12 +126,5 @@ def _verispec(
 
 
 def main(argv: list[str] | None = None) -> Any:
-    """Run the command line; a user error prints one diagnostic and ends with its exit code."""
-    try:
-        typer.main.get_command(cli).main(args=argv, prog_name="verispec")
-    except VerispecError as error:
-        print(f"verispec: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except SystemExit as stop:
-        # Typer ends an interrupted command with 1, which would mean "bad".
-        sys.exit(130 if isinstance(stop.__context__, typer.Abort) else stop.code)
+    """Run the command line and end the process with its exit code."""
+    sys.exit(guarded(lambda: typer.main.get_command(cli).main(args=argv, prog_name="verispec")))

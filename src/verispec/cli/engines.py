@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from verispec.engines import Description, Engine, Unsupported
+from verispec.engines import Description, Engine, KernelSites, Unsupported
 from verispec.engines.protocol.check import check_subjects
 from verispec.engines.registry import BUILT_IN, names, resolve
 from verispec.reference import contracts
@@ -22,7 +22,14 @@ def engines(
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the engine's own choice.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The list as JSON.")] = False,
 ) -> None:
-    """List the engines that can be tested here, or start one, check it against the protocol and describe it."""
+    """List the engines that can be tested here, or start one, check it against the protocol and describe it.
+
+    Examples:
+
+        verispec engines
+
+        verispec engines my_engine:Engine
+    """
     if name:
         engine = resolve(name, device)
         try:
@@ -48,6 +55,7 @@ def describe(engine: Engine, about: Description) -> dict[str, Any]:
         "device": about.device,
         "details": dict(about.details),
         "ops": ops,
+        "kernel_sites": dict(engine.kernel_sites()) if isinstance(engine, KernelSites) else {},
     }
 
 

@@ -14,7 +14,7 @@ from verispec.report.signatures import as_json
 from verispec.report.signatures_check import Request, check
 from verispec.report.signatures_ci import as_github, as_junit
 from verispec.report.signatures_sarif import as_sarif
-from verispec.report.signatures_text import print_text
+from verispec.report.signatures_text import print_patches, print_text
 from verispec.static import Level
 from verispec.static.baseline import as_baseline
 from verispec.static.sources import writable_cache
@@ -39,6 +39,9 @@ def signatures(
     ] = None,
     baseline: Annotated[Path | None, typer.Option(help="Leave out the findings that this file accepts.")] = None,
     write_baseline: Annotated[Path | None, typer.Option(help="Write a file that accepts all findings.")] = None,
+    patches: Annotated[
+        bool, typer.Option("--patches", help="List what TREE replaces in its host, and its state.")
+    ] = False,
     level: Annotated[Level, typer.Option(help="Lowest severity to print.")] = Level.WARNING,
     fail_on: Annotated[Level, typer.Option(help="Lowest severity that makes the exit code 1.")] = Level.ERROR,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -49,7 +52,19 @@ def signatures(
     """Check that every caller binds to every implementation. Nothing of the tree is imported, built or run.
 
     Exit codes: 0 good, 1 a finding of the level --fail-on, 125 cannot tell, 2 usage.
+
+    Examples:
+
+        verispec signatures path/to/vllm
+
+        verispec signatures vllm==0.33.0 --rule SIG101
     """
+    if patches and not core:
+        raise VerispecError(
+            "V-PATCHES",
+            "--patches lists what a plugin replaces, and --core is missing",
+            hint="name the host with --core",
+        )
     request = Request(tree, core, since, core_since, tuple(rule or ()), tuple(exclude or ()), baseline, fail_on)
     with writable_cache() as unwritable, shown_progress() as progress:
         if unwritable is not None:
@@ -63,7 +78,10 @@ def signatures(
     if json:
         print(as_json(outcome))
     else:
-        print_text(outcome, Console(highlight=False, markup=False, emoji=False), level=level)
+        console = Console(highlight=False, markup=False, emoji=False)
+        if patches:
+            print_patches(outcome, console)
+        print_text(outcome, console, level=level)
         if github and outcome.findings:
             print(as_github(outcome))
     raise typer.Exit(outcome.exit_code)

@@ -12,6 +12,7 @@ from typing import Any
 from verispec import __version__, exits
 from verispec.errors import Diagnostic
 from verispec.static.finding import Finding, Level, Location
+from verispec.static.patches import PatchPoint
 from verispec.static.sources import is_incomplete
 
 FORMAT = "verispec/signatures/1"
@@ -38,6 +39,7 @@ class SignatureReport:
     core_paths: frozenset[str] = frozenset()
     prefix: str = ""
     fail_on: Level = Level.ERROR
+    patches: tuple[PatchPoint, ...] = ()
 
     def fails(self, finding: Finding) -> bool:
         return WEIGHT[finding.level] >= WEIGHT[self.fail_on]
@@ -82,6 +84,7 @@ class SignatureReport:
             "known": self.known,
             "findings": [finding.to_json() for finding in self.findings],
             "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics],
+            "patches": [patch.to_json() for patch in self.patches],
             "stats": dict(self.stats),
         }
 

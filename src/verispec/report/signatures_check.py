@@ -82,6 +82,7 @@ def check(request: Request, progress: Progress | None = None) -> tuple[Signature
             core_paths=frozenset(places - own) if opened.host else frozenset(),
             prefix=_prefix(request.tree),
             fail_on=request.fail_on,
+            patches=report.patches,
         ),
         findings,
     )

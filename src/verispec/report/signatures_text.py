@@ -30,6 +30,19 @@ def print_text(outcome: SignatureReport, console: Console, *, level: Level = Lev
         console.print(line, soft_wrap=wide)
 
 
+def print_patches(outcome: SignatureReport, console: Console) -> None:
+    """Print the patch points of a plugin, those that need work first."""
+    order = {"gone": 0, "broken": 1, "differs": 2, "unknown": 3, "ok": 4}
+    table = Table(box=None, pad_edge=False)
+    for column in ("state", "kind", "host name", "installed at"):
+        table.add_column(column, overflow="fold")
+    for patch in sorted(outcome.patches, key=lambda patch: (order[patch.state], patch)):
+        where = printable(f"{outcome.prefix}{patch.path}:{patch.line}")
+        table.add_row(patch.state, patch.kind, printable(patch.target), where)
+    console.print(table, soft_wrap=not console.is_terminal)
+    console.print()
+
+
 def print_finding(finding: Finding, console: Console, wide: bool) -> None:
     head = Text.assemble(
         (finding.level.value, COLOURS[finding.level]),

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from verispec.static.facts import VERSION, FileFacts
+from verispec.static.facts import EVERY_CALL, VERSION, FileFacts
 from verispec.static.tree import SourceFile
 
 _KEPT: Final = 8
@@ -44,7 +44,7 @@ class FactCache:
         self._held = False
 
     @cached_property
-    def _facts(self) -> dict[tuple[str, bool], FileFacts]:
+    def _facts(self) -> dict[tuple[str, int], FileFacts]:
         """What the file holds, read when it is first asked for: many megabytes."""
         if self.path is None or not self.path.is_file():
             return {}
@@ -55,18 +55,19 @@ class FactCache:
             return {}
         return stored if version == VERSION and isinstance(stored, dict) else {}
 
-    def get(self, blob: str, deep: bool) -> FileFacts | None:
-        """What is known of the content `blob`, read at least as deeply as asked."""
+    def get(self, blob: str, deep: int) -> FileFacts | None:
+        """Return the summary of the content `blob` at the depth `deep` or a greater one."""
         if not blob:
             return None
-        found = self._facts.get((blob, True))
-        return found if found is not None or deep else self._facts.get((blob, False))
+        depths = range(EVERY_CALL, deep - 1, -1)
+        return next((found for depth in depths if (found := self._facts.get((blob, depth))) is not None), None)
 
-    def put(self, blob: str, deep: bool, found: FileFacts) -> None:
+    def put(self, blob: str, deep: int, found: FileFacts) -> None:
+        """Keep a summary instead of less deep ones."""
         if blob:
             self._facts[blob, deep] = found
-            if deep:
-                self._facts.pop((blob, False), None)
+            for depth in range(deep):
+                self._facts.pop((blob, depth), None)
             self._changed = True
 
     def save(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 from verispec.static.finding import Finding, Level
 from verispec.static.pipeline import Report
@@ -34,7 +35,7 @@ def new_since(now: Report, before: Report) -> tuple[Finding, ...]:
         candidates = vanished[likeness(finding)]
         moved = next((old for old in candidates if _is_move(old, finding, now, before)), None)
         if moved is None:
-            new.append(finding)
+            new.append(replace(finding, level=finding.level_if_new or finding.level))
         else:
             candidates.remove(moved)
     return tuple(new)

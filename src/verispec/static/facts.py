@@ -12,8 +12,13 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Raised whenever the facts of an unchanged file change, so that old caches are not believed."""
+
+PARSED: Final = 1
+"""The depth of a file summary with a syntax tree; without one it is 0."""
+EVERY_CALL: Final = 2
+"""The depth of a file summary with all calls of plain functions and methods too."""
 
 PYTHON: Final = (".py",)
 CPP: Final = (".cpp", ".cu", ".cc", ".cxx", ".h", ".hpp", ".cuh", ".hip")
@@ -169,8 +174,8 @@ class Guard(NamedTuple):
     """Lines that run under a condition.
 
     `test` is a version test of the host as nested tuples: ``(op, version)``, ``("not", test)``, ``("and", test, ...)``,
-    ``("or", test, ...)``, or ``()`` if it cannot be read. `kind` is ``version``, or ``try`` for lines whose TypeError
-    is caught.
+    ``("or", test, ...)``, or ``()`` if it cannot be read. `kind` is ``version``, ``try`` for lines whose TypeError is
+    caught, or ``platform`` with the platform's name as `test`.
     """
 
     first: int
@@ -201,6 +206,7 @@ class PythonFacts(NamedTuple):
     placeholders: tuple[tuple[str, tuple[str, ...]], ...] = ()
     guards: tuple[Guard, ...] = ()
     imports: tuple[Import, ...] = ()
+    plain_calls: tuple[Call, ...] = ()
 
 
 class OutlineMethod(NamedTuple):

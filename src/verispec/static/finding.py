@@ -56,6 +56,8 @@ class Finding:
         scope: The dotted name of the code that is at fault, the caller for example.
         cause: Findings with the same cause are shown as one; empty for a cause of its own.
         also: Fingerprints of the findings that are shown with this one.
+        level_if_new: The level of a finding that a change brings. A fault that was shipped and works may lie on a path
+            that nobody takes; a new one has no such excuse.
     """
 
     rule: str
@@ -69,6 +71,7 @@ class Finding:
     scope: str = ""
     cause: str = field(default="", compare=False)
     also: tuple[str, ...] = ()
+    level_if_new: Level | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -11,13 +11,15 @@ from typing import Any, Final
 from verispec.errors import Diagnostic, VerispecError
 from verispec.static import rules as all_rules
 from verispec.static.cache import FactCache, ReportCache, report_key
-from verispec.static.facts import CPP, CRASHED, UNREADABLE, FileFacts
+from verispec.static.facts import CPP, CRASHED, EVERY_CALL, PARSED, UNREADABLE, FileFacts
 from verispec.static.finding import Finding, Level, Location, fingerprint
 from verispec.static.ignores import apply_ignores
 from verispec.static.linking.index import Index, build
 from verispec.static.linking.launches import Links, link
 from verispec.static.linking.ops import collect
+from verispec.static.linking.substitutions import called_names, plugin_class_paths
 from verispec.static.linking.versions import host_version
+from verispec.static.patches import PatchPoint, patch_points
 from verispec.static.readers.pool import read_all, relevant
 from verispec.static.tree import SourceFile, Tree, is_test
 
@@ -36,6 +38,7 @@ class Report:
         stats: Counts of files, kernels, launches, ... and the seconds of each stage.
         places: Dotted names of the modules, functions and classes that were seen.
         participants: Paths of the files that define, launch or replace a kernel or an op.
+        patches: What a plugin replaces in its host.
     """
 
     findings: tuple[Finding, ...]
@@ -43,6 +46,7 @@ class Report:
     stats: dict[str, float] = field(hash=False)
     places: frozenset[str] = frozenset()
     participants: frozenset[str] = frozenset()
+    patches: tuple[PatchPoint, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -145,7 +149,14 @@ def _check(
         "seconds_rules": round(perf_counter() - linked, 3),
     }
     diagnostics = (*(d for source in sources for d in source.diagnostics), *problems)
-    return Report(tuple(findings), diagnostics, stats, _places(links.index), _participants(links) & own.keys())
+    return Report(
+        tuple(findings),
+        diagnostics,
+        stats,
+        _places(links.index),
+        _participants(links) & own.keys(),
+        patch_points(links) if len(sources) > 1 else (),
+    )
 
 
 def _distinct(reported: Iterable[Finding]) -> list[Finding]:
@@ -215,32 +226,50 @@ class _Source:
         self.files = {file.path: file for file in tree.files() if relevant(file.path)}
         self.facts: dict[str, FileFacts] = {}
         self.diagnostics: list[Diagnostic] = []
-        self.deep: set[str] = set()
+        self.deep: dict[str, int] = {}
 
-    def read(self, files: Iterable[SourceFile], store: FactCache, *, deep: bool = False) -> None:
+    def read(self, files: Iterable[SourceFile], store: FactCache, *, deep: int = 0) -> None:
         self.facts.update(read_all(list(files), store, self.diagnostics.append, deep=deep))
 
-    def deepen(self, paths: Iterable[str], store: FactCache) -> bool:
-        """Read the syntax trees of these files of this tree; False when there is nothing new to read."""
-        new = sorted({p for p in paths if p in self.facts and p not in self.deep and not self._read_already(p)})
-        self.deep.update(new)
-        self.read([self.files[path] for path in new], store, deep=True)
+    def deepen(self, paths: Iterable[str], store: FactCache, depth: int = PARSED) -> bool:
+        """Read these files of this tree at `depth`; False if there is nothing new to read."""
+        new = sorted({p for p in paths if p in self.facts and self.deep.get(p, 0) < depth and self._lacks(p, depth)})
+        self.deep.update(dict.fromkeys(new, depth))
+        self.read([self.files[path] for path in new], store, deep=depth)
         return bool(new)
 
-    def _read_already(self, path: str) -> bool:
+    def _lacks(self, path: str, depth: int) -> bool:
         facts = self.facts[path]
-        return facts.python is not None or facts.cpp is not None or facts.problem is not None
+        if facts.cpp is not None or facts.problem is not None:
+            return False
+        return facts.python is None or depth >= EVERY_CALL
 
 
 def _link(sources: Sequence[_Source], store: FactCache) -> Links:
     """Link, read what turned out to matter, and link again until nothing new matters."""
     version = next((host_version(source.tree) for source in sources if source.core), None)
+
+    def linked() -> Links:
+        return link(build(((source.facts, source.core) for source in sources), version))
+
     for _ in range(_ROUNDS):
-        links = link(build(((source.facts, source.core) for source in sources), version))
-        wanted = links.index.wanted | _users(links, sources)
+        links = linked()
+        wanted = links.index.wanted | _users(links, sources) | plugin_class_paths(links)
         read = [source.deepen(wanted, store) for source in sources]
         if not any(read):
             break
+    names = {name.encode() for name in called_names(links)}
+    if names:
+        paths = {
+            path
+            for source in sources
+            for path, facts in source.facts.items()
+            if facts.outline is not None and not is_test(path) and not names.isdisjoint(facts.outline.words.split())
+        }
+        deepened = [source.deepen(paths, store, EVERY_CALL) for source in sources]
+        if any(deepened):
+            links = linked()
+        links.call_paths = paths
     return links
 
 

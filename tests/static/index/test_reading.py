@@ -56,10 +56,10 @@ def test_a_fault_of_a_reader_costs_one_file_and_is_not_remembered(monkeypatch, t
 
     read = python.read
 
-    def faulty(tree, data):
+    def faulty(tree, data, **options):
         if b"odd" in data:
             raise KeyError("nobody thought of this")
-        return read(tree, data)
+        return read(tree, data, **options)
 
     tree = Tree({"engine/good.py": GOOD, "engine/odd.py": "import triton\n@triton.jit\ndef odd(): ...\n"})
     cache = tmp_path / "facts"

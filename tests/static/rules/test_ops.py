@@ -83,11 +83,26 @@ def test_same_op_of_another_library_is_another_op(judged):
     assert judged("SIG302", sources(python=python)) == ()
 
 
-def test_caller_for_a_platform_that_is_built_elsewhere_is_a_warning(judged):
+def test_caller_for_a_platform_that_is_built_elsewhere_is_a_note(judged):
     tree = sources(call="output")
     tree["engine/_xpu_ops.py"] = tree.pop("engine/ops.py")
     (finding,) = judged("SIG302", tree)
-    assert finding.level is Level.WARNING
+    assert finding.level is Level.NOTE
+
+
+@pytest.mark.parametrize(
+    ("test", "level"),
+    [
+        ("platform.is_xpu()", Level.NOTE),
+        ("platform.is_xpu() and ready", Level.NOTE),
+        ("platform.is_cuda()", Level.ERROR),
+    ],
+)
+def test_call_in_the_branch_of_a_platform(judged, test, level):
+    call = "torch.ops._C.expand(output)"
+    python = CALLER.replace("    torch.ops._C.expand({call})", f"    if {test}:\n        {call}")
+    (finding,) = judged("SIG302", sources(python=python))
+    assert finding.level is level
 
 
 def test_schema_with_more_than_can_be_read_says_nothing(judged):

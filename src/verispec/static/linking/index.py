@@ -140,6 +140,10 @@ class Index:
             for callee in callees:
                 yield Entity("instance", module, binding.name, None, callee, args)
 
+    def member(self, entity: Entity, name: str) -> tuple[Entity, ...]:
+        """Return what the attribute `name` of a class or instance may be."""
+        return self._attribute(entity, name, 0)
+
     def _attribute(self, entity: Entity, text: str, depth: int) -> tuple[Entity, ...]:
         head, _, rest = text.partition(".")
         owner = entity.callee if entity.kind == "instance" else entity
@@ -210,33 +214,32 @@ def build(files: Iterable[tuple[dict[str, FileFacts], bool]], host: Version | No
                 module.functions.setdefault(function.name, []).append(function)
             module.classes = {klass.name: klass for klass in python.classes}
             modules[name] = module
+    index = Index(modules, cpp, host)
     if host is not None:
-        _without_uninstalled(modules)
-    return Index(modules, cpp, host)
+        _without_uninstalled(index)
+    return index
 
 
-def _without_uninstalled(modules: dict[str, Module]) -> None:
-    """Drop the overrides of plugin modules that no live line imports although others do or did."""
-    patches = {module.name for module in modules.values() if module.facts.overrides and not module.core}
-    if not patches:
-        return
-    imported: set[str] = set()
-    mentioned: set[str] = set()
-    for module in modules.values():
-        if module.core:
-            continue
-        words = module.outline.words.split()
-        if not module.exact or not module.dead_imports:
-            # What an unparsed file mentions may be imported by it; a file without dead lines imports what it names.
-            names = {word.decode("ascii", "replace") for word in words}
-            imported.update(patch for patch in patches if patch.rpartition(".")[2] in names and patch != module.name)
-            continue
-        for statement in module.facts.imports:
-            imported.update(_prefixes(absolute(module, statement.target)))
-        for target in module.dead_imports:
-            mentioned.update(_prefixes(absolute(module, target)))
-    for name in patches & mentioned - imported:
-        modules[name].facts = modules[name].facts._replace(overrides=())
+def _without_uninstalled(index: Index) -> None:
+    """Drop the overrides of plugin modules that are imported for other versions of the host only."""
+    own = [module for module in index.modules.values() if not module.core]
+    dead = {
+        prefix for module in own for target in module.dead_imports for prefix in _prefixes(absolute(module, target))
+    }
+    patches = {module.name for module in own if module.facts.overrides} & dead
+    for module in own if patches else ():
+        if module.exact:
+            for statement in module.facts.imports:
+                patches.difference_update(_prefixes(absolute(module, statement.target)))
+        else:
+            # It may import what it mentions; the next round knows.
+            words = set(module.outline.words.split())
+            mentioned = {patch for patch in patches if patch.rpartition(".")[2].encode() in words}
+            if mentioned:
+                index.wanted.add(module.path)
+                patches -= mentioned
+    for name in patches:
+        index.modules[name].facts = index.modules[name].facts._replace(overrides=())
 
 
 def _prefixes(dotted: str) -> Iterator[str]:

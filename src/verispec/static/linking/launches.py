@@ -105,7 +105,7 @@ class Replacement:
 
 @dataclass
 class Links:
-    """Everything that the rules read. `named` are the names by which files that use launchers are found."""
+    """Everything that the rules read. `call_paths` are the files whose plain calls are compared with replacements."""
 
     index: Index
     kernels: dict[str, Kernel] = field(default_factory=dict)
@@ -113,6 +113,7 @@ class Links:
     dispatchers: dict[str, Dispatcher] = field(default_factory=dict)
     dispatcher_calls: list[DispatcherCall] = field(default_factory=list)
     replacements: list[Replacement] = field(default_factory=list)
+    call_paths: set[str] = field(default_factory=set)
 
     _shared: dict[Callable[[Links], Any], Any] = field(default_factory=dict)
 

@@ -124,9 +124,15 @@ def calls(index: Index, ops: Ops) -> Iterator[OpCall]:
                     yield OpCall(module, call, found)
 
 
-def built_elsewhere(index: Index, path: str) -> bool:
-    """Whether a Python file is for a platform whose ops are not in this tree and may only share their names."""
-    return any(word in path and not any(word in source for source in index.cpp) for word in _ELSEWHERE)
+def built_elsewhere(index: Index, module: Module, line: int) -> bool:
+    """Return whether a call is for a platform whose ops are not in this tree and may only share their names."""
+    words = {word for word in _ELSEWHERE if word in module.path}
+    words.update(
+        guard.test[0]
+        for guard in module.facts.guards
+        if guard.kind == "platform" and guard.first <= line <= guard.last and guard.test[0] in _ELSEWHERE
+    )
+    return any(not any(word in source for source in index.cpp) for word in words)
 
 
 def schema_kind(text: str) -> tuple[str, bool, bool]:

@@ -94,6 +94,8 @@ def is_guarded(guards: Sequence[Guard], line: int, version: Version | None) -> b
     """Return whether a fault at `line` may never be seen: its TypeError is caught, or its version test is open."""
     return any(
         guard.first <= line <= guard.last
-        and (guard.kind == "try" or version is None or holds(guard.test, version) is None)
+        and (
+            guard.kind == "try" or (guard.kind == "version" and (version is None or holds(guard.test, version) is None))
+        )
         for guard in guards
     )

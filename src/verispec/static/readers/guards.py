@@ -17,21 +17,61 @@ _EQUAL: Final = re.compile(r"(?:^|_)(?:is|is_version|version_equal|is_equal)$")
 _AT_LEAST: Final = re.compile(r"(?:at_least|_gte|_ge|or_newer|since)$")
 _BELOW: Final = re.compile(r"(?:_lt|older_than|before)$")
 _OTHERS: Final = re.compile(r"torch|triton|cuda|rocm|hip|python|sys|transformers|numpy|cann|driver|gcc|arch|capability")
+_PLATFORM: Final = re.compile(r"(?:^|[._])is_(xpu|hpu|tpu|npu|rocm|hip|musa|neuron|cpu|cuda)$")
+Names = dict[str, tuple[Any, ...]]
+"""Version tests by the names that hold them."""
+
 _LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 def read_guards(tree: ast.Module) -> tuple[Guard, ...]:
     """Return the guarded lines of a file; tests of the versions of other packages than the host are not read."""
-    return tuple(_guards(tree.body))
+    return tuple(_guards(tree.body, _named_tests(tree.body)))
 
 
-def _guards(statements: list[ast.stmt]) -> Iterator[Guard]:
+def _named_tests(statements: list[ast.stmt]) -> Names:
+    """Return the module-level names that hold a version test: ``IS_NEW = not core_is("1.0")``."""
+    names: Names = {}
+    for statement in statements:
+        if isinstance(statement, ast.Assign):
+            test = version_test(statement.value, names)
+            for target in statement.targets if test else ():
+                names[dotted(target)] = test or ()
+        elif isinstance(statement, ast.If) and (test := version_test(statement.test, names)):
+            here, there = dict(_constants(statement.body)), dict(_constants(statement.orelse))
+            for name in {*here, *there}:
+                names[name] = _chosen(test, here.get(name), there.get(name))
+    return names
+
+
+def _chosen(test: tuple[Any, ...], here: bool | None, there: bool | None) -> tuple[Any, ...]:
+    """Return the test for a name that is `here` where `test` holds and `there` elsewhere; None is not known."""
+    if here is None or there is None:
+        inside, value = (("not", test), there) if here is None else (test, here)
+        return ("or", inside, ()) if value else ("and", ("not", inside), ())
+    if here == there:
+        return ()
+    return test if here else ("not", test)
+
+
+def _constants(block: list[ast.stmt]) -> Iterator[tuple[str, bool]]:
+    for statement in block:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+            for target in statement.targets:
+                if isinstance(statement.value.value, bool):
+                    yield dotted(target), statement.value.value
+
+
+def _guards(statements: list[ast.stmt], names: Names) -> Iterator[Guard]:
     blocks = [statements]
     while blocks:
         block = blocks.pop()
         for number, statement in enumerate(block):
             if isinstance(statement, ast.If):
-                yield from _of_if(statement, block[number + 1 :])
+                yield from _of_if(statement, block[number + 1 :], names)
+                platform = _PLATFORM.search(dotted(getattr(statement.test, "func", None) or _first(statement.test)))
+                if platform:
+                    yield _lines(statement.body, "platform", (platform[1],))
                 blocks += [statement.body, statement.orelse]
             elif isinstance(statement, ast.Try):
                 if any(_catches_type_error(handler.type) for handler in statement.handlers):
@@ -47,8 +87,14 @@ def _guards(statements: list[ast.stmt]) -> Iterator[Guard]:
                 blocks += [statement.body, statement.orelse]
 
 
-def _of_if(statement: ast.If, rest: list[ast.stmt]) -> Iterator[Guard]:
-    test = version_test(statement.test)
+def _first(test: ast.expr) -> ast.expr | None:
+    """Return the first callee of ``a() and b``."""
+    first = test.values[0] if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else None
+    return first.func if isinstance(first, ast.Call) else None
+
+
+def _of_if(statement: ast.If, rest: list[ast.stmt], names: Names) -> Iterator[Guard]:
+    test = version_test(statement.test, names)
     if test is None:
         return
     yield _lines(statement.body, "version", test)
@@ -66,13 +112,13 @@ def _lines(block: list[ast.stmt], kind: str, test: tuple[Any, ...] = ()) -> Guar
     return Guard(first, block[-1].end_lineno or block[-1].lineno, kind, test)
 
 
-def version_test(node: ast.expr) -> tuple[Any, ...] | None:
+def version_test(node: ast.expr, names: Names) -> tuple[Any, ...] | None:
     """Return `node` as a test of the host's version, () for a test that cannot be read, None for any other."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        inner = version_test(node.operand)
+        inner = version_test(node.operand, names)
         return ("not", inner) if inner else inner
     if isinstance(node, ast.BoolOp):
-        parts = [version_test(value) for value in node.values]
+        parts = [version_test(value, names) for value in node.values]
         if all(part is None for part in parts):
             return None
         return ("and" if isinstance(node.op, ast.And) else "or", *(part or () for part in parts))
@@ -80,7 +126,8 @@ def version_test(node: ast.expr) -> tuple[Any, ...] | None:
         return _predicate(node)
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         return _comparison(node.left, type(node.ops[0]), node.comparators[0])
-    return () if "version" in dotted(node).lower() else None
+    text = dotted(node)
+    return names[text] if text in names else () if "version" in text.lower() else None
 
 
 def _predicate(node: ast.Call) -> tuple[Any, ...] | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 _PARALLEL_FROM: Final = 1 << 20
-_Work = tuple[str, bytes, bool]
+_Work = tuple[str, bytes, int]
 
 
 def relevant(path: str) -> bool:
@@ -26,7 +26,7 @@ def relevant(path: str) -> bool:
 
 
 def read_all(
-    files: Sequence[SourceFile], cache: FactCache, report: Callable[[Diagnostic], None], *, deep: bool = False
+    files: Sequence[SourceFile], cache: FactCache, report: Callable[[Diagnostic], None], *, deep: int = 0
 ) -> dict[str, FileFacts]:
     """The facts of `files` by path. A file that cannot be read is reported and left out."""
     found: dict[str, FileFacts] = {}

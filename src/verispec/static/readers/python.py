@@ -37,13 +37,18 @@ def parse(data: bytes) -> ast.Module:
     return ast.parse(data)
 
 
-def read(tree: ast.Module, data: bytes) -> PythonFacts:
-    """The facts of the source `data` with this syntax tree. Raises RecursionError."""
-    return _Reader(tree, data).facts()
+def read(tree: ast.Module, data: bytes, *, every_call: bool = False) -> PythonFacts:
+    """Return the summary of the source `data` with this syntax tree. Raises RecursionError.
+
+    `every_call` asks for the calls of plain functions and methods too.
+    """
+    return _Reader(tree, data, every_call).facts()
 
 
 class _Reader:
-    def __init__(self, tree: ast.Module, data: bytes) -> None:
+    def __init__(self, tree: ast.Module, data: bytes, every_call: bool) -> None:
+        self.every_call = every_call
+        self.plain_calls: list[Call] = []
         self.has_placeholder = b"self.jit" in data
         self.has_triton = b"triton" in data
         self.has_ops = b"torch.ops" in data
@@ -82,6 +87,7 @@ class _Reader:
             tuple(self.placeholders),
             read_guards(self.tree),
             tuple(self.all_imports),
+            tuple(self.plain_calls),
         )
 
     # Names
@@ -271,6 +277,11 @@ class _Reader:
         if text == "setattr" and len(node.args) == 3:
             self._setattr(node, scope)
             return
+        if self.every_call and not grid:
+            # A receiver that nobody knows still has a method of a known name.
+            references = scope.resolve(text) or ((f"?.{text.rpartition('.')[2]}",) if "." in text else ())
+            if references:
+                self.plain_calls.append(self._bound(node, references, scope, False))
         plain = not grid and not text.startswith("torch.ops.")
         # Plain calls matter only when the callee may be a launcher: a decorated function, an instance, an import.
         if plain and ("." in text or (text[:1].isupper() and not text.isupper())):

@@ -63,7 +63,7 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
             )
             yield Finding(
                 "SIG302",
-                Level.WARNING if built_elsewhere(links.index, call.module.path) else Level.ERROR,
+                Level.NOTE if built_elsewhere(links.index, call.module, call.call.line) else Level.ERROR,
                 f"the call does not bind to the op's schema: {problem}",
                 call.location,
                 op.schema.name,

@@ -23,6 +23,7 @@ from verispec.engines.protocol.generation import (
     TokenLogprobs,
 )
 
+_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 PRELOAD = "verispec.engines.adapters.vllm.installed.preload"
 
 
@@ -42,7 +43,7 @@ class VllmGenerator:
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
         """Run the requests as one batch; see `Generator.generate`.
 
-        Raises UnsupportedCall for bad words as token ids, which vLLM takes as text only, and for what vLLM refuses.
+        Raises UnsupportedCall for what vLLM refuses.
         """
         results: list[GenerationResult] = self._remote.call("generate", list(requests))
         for index, result in enumerate(results):
@@ -76,12 +77,37 @@ class GeneratorServer:
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GenerationResult]:
         prompts = [{"prompt_token_ids": list(request.prompt_token_ids)} for request in requests]
         with quiet(), refusals():
-            params = [self._params(**_sampling(request)) for request in requests]
-            outputs = self._llm.generate(prompts, params, use_tqdm=False)
-        return [
-            _result(output.outputs[0], request, int(getattr(output.metrics, "num_preemptions", 0)))
-            for output, request in zip(outputs, requests, strict=True)
-        ]
+            params = [self._sampling_params(request) for request in requests]
+            if any(request.abort_after is not None for request in requests):
+                outputs = self._generate_and_abort(prompts, params, requests)
+            else:
+                outputs = self._llm.generate(prompts, params, use_tqdm=False)
+        return [_request_result(output, request) for output, request in zip(outputs, requests, strict=True)]
+
+    def _sampling_params(self, request: GenerationRequest) -> Any:
+        params = self._params(**_sampling(request))
+        if request.bad_words:
+            # vLLM takes bad words as text and keeps the token ids that its tokenizer makes of them here.
+            if not hasattr(params, "_bad_words_token_ids"):
+                raise UnsupportedCall("this vLLM takes bad words as text alone")
+            params._bad_words_token_ids = [list(word) for word in request.bad_words]
+        return params
+
+    def _generate_and_abort(
+        self, prompts: Sequence[Any], params: Sequence[Any], requests: Sequence[GenerationRequest]
+    ) -> list[Any]:
+        """Step the engine, and abort requests that have as many tokens as their caller waits for."""
+        engine, last = self._llm.llm_engine, {}
+        for n, (prompt, own) in enumerate(zip(prompts, params, strict=True)):
+            engine.add_request(str(n), prompt, own)
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                place = int(output.request_id.partition("-")[0])
+                last[place] = output
+                limit = requests[place].abort_after
+                if limit is not None and not output.finished and len(output.outputs[0].token_ids) >= limit:
+                    engine.abort_request([output.request_id])
+        return [last[n] for n in range(len(requests))]
 
     def metrics(self) -> SpeculationMetrics:
         with quiet():
@@ -123,7 +149,7 @@ def _settings(target: Path, options: LoadOptions) -> dict[str, Any]:
     """Arguments of vllm.LLM; a block size of vLLM's own, which depends on the platform, unless another is wanted."""
     settings: dict[str, Any] = {
         "model": str(target),
-        "skip_tokenizer_init": True,
+        "skip_tokenizer_init": not (target / "tokenizer.json").exists(),
         "enforce_eager": True,
         "max_num_seqs": options.max_num_seqs,
         "max_num_batched_tokens": options.max_num_batched_tokens,
@@ -167,9 +193,16 @@ def _speculation(options: LoadOptions) -> dict[str, Any]:
 
 
 def _sampling(request: GenerationRequest) -> Mapping[str, Any]:
-    if request.bad_words:
-        raise UnsupportedCall("vLLM takes bad words as text, which needs a tokenizer")
+    text: dict[str, Any] = {"detokenize": bool(request.stop or request.regex)}
+    if request.stop:
+        text["stop"] = list(request.stop)
+    if request.regex:
+        structured = importlib.import_module("vllm.sampling_params")
+        text["structured_outputs"] = structured.StructuredOutputsParams(regex=request.regex)
     return {
+        **text,
+        "n": request.n,
+        "prompt_logprobs": request.prompt_logprobs,
         "temperature": request.temperature,
         "top_k": request.top_k,
         "top_p": request.top_p,
@@ -185,15 +218,27 @@ def _sampling(request: GenerationRequest) -> Mapping[str, Any]:
         "allowed_token_ids": list(request.allowed_token_ids) or None,
         "logit_bias": dict(request.logit_bias) or None,
         "logprobs": request.logprobs,
-        "detokenize": False,
     }
+
+
+def _request_result(output: Any, request: GenerationRequest) -> GenerationResult:
+    """The first sample, with the others and what belongs to the prompt."""
+    preemptions = int(getattr(output.metrics, "num_preemptions", 0))
+    first, *others = (_result(sample, request, preemptions) for sample in output.outputs)
+    tokens = zip(request.prompt_token_ids, output.prompt_logprobs or (), strict=False)
+    return dataclasses.replace(
+        first,
+        samples=tuple(others),
+        prompt_logprobs=tuple(row and _logprobs(token, row, request.prompt_logprobs) for token, row in tokens),
+    )
 
 
 def _result(output: Any, request: GenerationRequest, preemptions: int) -> GenerationResult:
     token_ids = tuple(int(token) for token in output.token_ids)
     return GenerationResult(
         token_ids,
-        FinishReason.STOP if output.finish_reason == "stop" else FinishReason.LENGTH,
+        _REASONS.get(output.finish_reason, FinishReason.ABORT),
+        text=output.text,
         steps=() if preemptions else _steps(getattr(output, "spec_decode_metrics", None), len(token_ids)),
         logprobs=tuple(
             _logprobs(t, row, request.logprobs) for t, row in zip(token_ids, output.logprobs or (), strict=False)

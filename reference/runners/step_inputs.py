@@ -1,0 +1,110 @@
+"""The tokens of a step as one flat batch, and the log-probabilities of prompts that pass through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from verispec.reference.models.attention import PagedBatch
+from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
+from verispec.reference.sampler.logprobs import row_logprobs, token_logprobs
+
+from .scheduler import Scheduled
+from .slots import slot_mapping
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """The flattened tokens of a step; see `VerifiedStep` for the fields of the same name.
+
+    `logit_rows` are the rows that the target's logits are wanted of: `num_sample_rows` to sample from, then those of
+    prompts whose log-probabilities are wanted.
+    """
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    query_lens: np.ndarray
+    query_start_loc: torch.Tensor
+    block_table: torch.Tensor
+    paged: PagedBatch
+    logit_rows: torch.Tensor
+    num_sample_rows: int
+
+
+def flatten_step(
+    scheduled: Sequence[Scheduled], cache: KVCache, block_size: int, upload: Callable[[np.ndarray], torch.Tensor]
+) -> StepInputs:
+    """Return the inputs of a step: chunks of prompts, single tokens, and tokens with drafts after them."""
+    requests = [part.request for part in scheduled]
+    lens = np.array([part.num_tokens for part in scheduled])
+    computed = np.array([request.num_computed for request in requests])
+    ends = np.cumsum(lens)
+    positions = np.arange(ends[-1]) + np.repeat(computed - (ends - lens), lens)
+    token_ids = np.concatenate(
+        [request.tokens[start : start + count] for request, start, count in zip(requests, computed, lens, strict=True)]
+    )
+    table = np.full((len(requests), max(len(request.blocks) for request in requests)), NULL_BLOCK, dtype=np.int32)
+    for row, request in enumerate(requests):
+        table[row, : len(request.blocks)] = request.blocks
+    samples = [
+        np.arange(end - part.num_drafts - 1, end)
+        for part, end in zip(scheduled, ends.tolist(), strict=True)
+        if part.samples
+    ]
+    prompts = [
+        end - part.num_tokens - part.request.num_computed + np.array(prompt_positions(part), dtype=np.int64)
+        for part, end in zip(scheduled, ends.tolist(), strict=True)
+    ]
+    query_start_loc = upload(np.concatenate(([0], ends)).astype(np.int32))
+    block_table = upload(table)
+    device_positions = upload(positions)
+    seq_lens = computed + lens
+    return StepInputs(
+        token_ids=upload(token_ids.astype(np.int32)),
+        positions=device_positions,
+        query_lens=lens,
+        query_start_loc=query_start_loc,
+        block_table=block_table,
+        paged=PagedBatch(
+            cache,
+            slot_mapping(query_start_loc, device_positions, block_table, block_size),
+            device_positions,
+            block_table,
+            lens,
+            query_start_loc,
+            upload(seq_lens.astype(np.int32)),
+            seq_lens,
+            block_size,
+        ),
+        logit_rows=upload(np.concatenate([*samples, *prompts, np.zeros(0, dtype=np.int64)])),
+        num_sample_rows=sum(map(len, samples)),
+    )
+
+
+def prompt_positions(part: Scheduled) -> range:
+    """Return the positions of this step whose next prompt token wants a log-probability and has none yet."""
+    request = part.request
+    if request.params.prompt_logprobs is None:
+        return range(0)
+    start = max(request.num_computed, len(request.prompt_logprobs) - 1)
+    return range(start, min(request.num_computed + part.num_tokens, request.num_prompt_tokens - 1))
+
+
+def record_prompt_logprobs(scheduled: Sequence[Scheduled], logits: torch.Tensor) -> None:
+    """Append the log-probabilities of prompt tokens to their requests; the first token of a prompt has none.
+
+    Args:
+        scheduled: the step, before its tokens count as computed.
+        logits: [rows of `prompt_positions`, V] of the target.
+    """
+    start = 0
+    for part in scheduled:
+        positions, request = prompt_positions(part), part.request
+        if positions:
+            following = torch.from_numpy(request.tokens[positions.start + 1 : positions.stop + 1]).to(logits.device)
+            rows = row_logprobs(logits[start : start + len(positions)], following, request.params.prompt_logprobs or 0)
+            request.prompt_logprobs.extend(token_logprobs(*rows))
+        start += len(positions)

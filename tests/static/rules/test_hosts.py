@@ -1,0 +1,173 @@
+"""SIG205 to SIG207: callers of a host, and what a plugin puts in the place of what they call."""
+
+from __future__ import annotations
+
+import pytest
+
+from verispec.static import Level
+
+OPS = "def topk(logits, n, ids=None, state=None):\n    return logits\n"
+SAMPLER = """
+from core.ops import topk
+import core.ops
+
+class Sampler:
+    def __init__(self, size, *, dtype=None):
+        self.size = size
+
+def sample(x, st):
+    return topk(x, 1, {call})
+
+def other(x, st):
+    return core.ops.topk(x, 1, {call})
+
+def build():
+    return Sampler(1, dtype=2)
+"""
+CORE = {
+    "core/ops.py": OPS,
+    "core/sampler.py": SAMPLER.format(call="state=st"),
+    "core/_version.py": '__version__ = "1.2.0"',
+}
+PATCH = """
+import core.sampler
+import core.ops
+
+def topk_npu({params}):
+    return logits
+
+{install}
+"""
+HERE = "core.sampler.topk = topk_npu"
+
+
+def patch(params: str = "logits, n, ids=None", install: str = HERE) -> dict[str, str]:
+    return {"plug/patch.py": PATCH.format(params=params, install=install)}
+
+
+@pytest.mark.parametrize(
+    ("params", "install", "level"),
+    [
+        ("logits, n, ids=None", HERE, Level.ERROR),
+        ("logits, n, ids, state", HERE, Level.ERROR),
+        ("logits, n, ids=None", "core.ops.topk = topk_npu", Level.ERROR),
+        ("logits, n, ids=None", "def install():\n    core.sampler.topk = topk_npu", Level.ERROR),
+        ("logits, n, ids=None", 'if core_is("1.2.0"):\n    core.sampler.topk = topk_npu', Level.ERROR),
+        ("logits, n, ids=None", 'if core_is("1.1.0"):\n    core.sampler.topk = topk_npu', None),
+        ("logits, n, ids=None", "if VERSION_OK:\n    core.sampler.topk = topk_npu", Level.NOTE),
+        ("logits, n, ids=None, state=None", HERE, None),
+        ("logits, n, **rest", HERE, None),
+        ("*args, **rest", HERE, None),
+        ("logits, k, state=None", HERE, None),
+        ("logits, n, ids=None", "core.sampler.topk = wrap(topk_npu)", None),
+        ("logits, n, ids=None", "unrelated.sampler.topk = topk_npu", None),
+    ],
+)
+def test_a_replaced_function(judged, params, install, level):
+    findings = judged("SIG205", patch(params, install), CORE)
+    assert [finding.level for finding in findings] == ([] if level is None else [level])
+    for finding in findings:
+        assert [side.label for side in finding.sides] == ["call", "original", "replacement"]
+
+
+def test_a_call_that_fits_neither_is_not_the_plugins_fault(judged):
+    assert judged("SIG205", patch(), CORE | {"core/sampler.py": SAMPLER.format(call="sttate=st")}) == ()
+
+
+CLASS = """
+import core.sampler
+class NPUSampler{bases}:
+    def __init__(self, {params}):
+        pass
+core.sampler.Sampler = NPUSampler
+"""
+
+
+@pytest.mark.parametrize(
+    ("bases", "params", "errors"),
+    [
+        ("", "size", 1),
+        ("(core.sampler.Sampler)", "size", 1),
+        ("", "size, dtype=None", 0),
+        ("", "size, **rest", 0),
+    ],
+)
+def test_a_replaced_class(judged, bases, params, errors):
+    assert len(judged("SIG205", {"plug/patch.py": CLASS.format(bases=bases, params=params)}, CORE)) == errors
+
+
+RUNNER = {
+    "core/runner.py": """
+        class Base:
+            def step(self, ids, s):
+                return self.propose(ids, s, spec=1)
+            def propose(self, ids, sampling, spec=0):
+                return ids
+
+        class Runner(Base):
+            def run(self):
+                return self.step([1], 2)
+
+        def drive(runner):
+            return runner.propose_drafts(1, spec=2)
+
+        class Drafter:
+            def propose_drafts(self, ids, spec=0):
+                return ids
+        """
+}
+PLUGIN = """
+from core.runner import Drafter, Runner
+
+class NPURunner(Runner):
+    def {name}(self, {params}):
+        pass
+    {more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("params", "more", "level"),
+    [
+        ("ids, sampling", "", Level.WARNING),
+        ("ids, sampling, *, extra, spec=0", "", Level.WARNING),
+        ("ids, sampling, spec=0", "", None),
+        ("ids, s, spec=0", "", None),
+        ("ids, *args, **kwargs", "", None),
+        ("ids, sampling", "def step(self, ids, s):\n        return self.propose(ids, s)", None),
+        ("ids, sampling", "def step(self, ids, s):\n        return super().step(ids, s)", Level.WARNING),
+    ],
+)
+def test_an_overridden_method(judged, params, more, level):
+    findings = judged("SIG206", {"plug/runner.py": PLUGIN.format(name="propose", params=params, more=more)}, RUNNER)
+    assert [finding.level for finding in findings] == ([] if level is None else [level])
+    assert all(finding.level_if_new is Level.ERROR for finding in findings)
+
+
+def test_a_caller_that_the_plugin_replaces_for_good(judged):
+    """Nobody runs Base.step any more: the only class that calls it calls an override of the plugin."""
+    more = "def run(self):\n        return self.propose([1], 2)"
+    source = PLUGIN.format(name="propose", params="ids, sampling", more=more)
+    (finding,) = judged("SIG206", {"plug/runner.py": source}, RUNNER)
+    assert finding.level is Level.NOTE
+
+
+def test_a_method_that_only_one_family_has(judged):
+    source = PLUGIN.format(name="propose_drafts", params="ids", more="").replace("(Runner)", "(Drafter)")
+    (finding,) = judged("SIG206", {"plug/runner.py": source}, RUNNER)
+    assert finding.level is Level.WARNING
+    more = {"core/other.py": "class Other:\n    def propose_drafts(self, a, spec):\n        pass\n"}
+    assert judged("SIG206", {"plug/runner.py": source}, RUNNER | more) == ()
+
+
+@pytest.mark.parametrize("decorator", ["@property", "@staticmethod", "@wrap"])
+def test_a_decorated_override_says_nothing(judged, decorator):
+    source = PLUGIN.format(name="propose", params="ids", more="").replace("    def", f"    {decorator}\n    def")
+    assert judged("SIG206", {"plug/runner.py": source}, RUNNER) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "errors"), [("core.ops.topk", 0), ("core.ops.topk_fast", 1), ("core.ops.other.fast", 0), ("np.topk", 0)]
+)
+def test_a_value_that_is_not_there(judged, value, errors):
+    assert len(judged("SIG207", patch(install=f"core.sampler.topk = {value}"), CORE)) == errors
