@@ -98,7 +98,7 @@ def test_a_result_says_ratio_and_share() -> None:
 
 
 def test_the_picture_holds_every_point() -> None:
-    tree = ElementTree.fromstring(roofline([result(Time(6.0, 6.0, 6.0))] * 3, "a<b", "other"))  # noqa: S314 -- our own
+    tree = ElementTree.fromstring(roofline([result(Time(6.0, 6.0, 6.0))] * 3, "a<b", "other"))
     assert len(tree.findall(".//{http://www.w3.org/2000/svg}circle")) == 6
 
 

@@ -72,8 +72,10 @@ def roofline(results: Sequence[Result], engine: str, peer: str) -> str:
     ys = [y for _, points in sides for _, y in points] + [y for _, y in floor]
     across, up = _scale(xs, MARGIN, WIDTH - 20), _scale(ys, HEIGHT - MARGIN, 30)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+            'font-family="sans-serif" font-size="12">'
+        ),
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
     ]
     parts += [_tick(across(x), HEIGHT - MARGIN, f"{x / 1e6:g} MB", "x") for x in _decades(xs)]
