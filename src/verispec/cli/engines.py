@@ -22,7 +22,14 @@ def engines(
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the engine's own choice.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The list as JSON.")] = False,
 ) -> None:
-    """List the engines that can be tested here, or start one, check it against the protocol and describe it."""
+    """List the engines that can be tested here, or start one, check it against the protocol and describe it.
+
+    Examples:
+
+        verispec engines
+
+        verispec engines my_engine:Engine
+    """
     if name:
         engine = resolve(name, device)
         try:

@@ -21,6 +21,12 @@ def ops(
     """List the ops with their implementations and tests.
 
     With --check, also list what each op still lacks, as described in docs/how-to/add-an-op.md.
+
+    Examples:
+
+        verispec ops
+
+        verispec ops --check
     """
     table = rows()
     if as_json:

@@ -48,6 +48,7 @@ from verispec.run.logs import bound_log, last_lines
 from verispec.run.plan import Plan, environment
 from verispec.run.process_tree import kill_descendants, send_signal
 from verispec.run.record import UNDECIDED
+from verispec.run.requirements import require_packages
 
 LOOK_EVERY = 0.02
 """Seconds between two looks at the event log: short beside a case, and no load."""
@@ -102,6 +103,7 @@ class Supervisor:
     def __init__(
         self, plan: Plan, judged: Iterable[str] = (), *, recheck: bool = False, deadline: float | None = None
     ) -> None:
+        require_packages()
         self._plan = plan
         self._judged = frozenset(judged)
         self._recheck = recheck
