@@ -13,11 +13,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from verispec.reference.contracts._axes import axis_sizes, grid, host_sizes, shape_of
+from verispec.reference.contracts._check import bind
 from verispec.reference.contracts._model import (
     REQUIRED,
     Clause,
     Contract,
     Cumulative,
+    HostSize,
     Param,
     Role,
     Scalar,
@@ -30,16 +33,22 @@ __all__ = [
     "Clause",
     "Contract",
     "Cumulative",
+    "HostSize",
     "Param",
     "Role",
     "Scalar",
     "Symbol",
     "Tensor",
+    "axis_sizes",
+    "bind",
     "by_clause",
+    "grid",
+    "host_sizes",
     "load",
     "names",
     "register",
     "registered_oracle",
+    "shape_of",
 ]
 
 GROUP = "verispec.contracts"

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from verispec.reference.contracts._axes import Axis, parse
 from verispec.reference.contracts._model import REQUIRED, Contract, Scalar, Tensor
 
 MISSING: Final = object()
-
-
-class Axis(NamedTuple):
-    """One entry of a shape: the sum of `terms`, each a sign and factors that are axes or numbers."""
-
-    text: str
-    at_least: bool
-    terms: tuple[tuple[int, tuple[str | int, ...]], ...]
-
-    def value(self, sizes: Mapping[str, int]) -> int:
-        """Return the entry's value under `sizes`."""
-        total = 0
-        for sign, factors in self.terms:
-            product = sign
-            for factor in factors:
-                product *= factor if isinstance(factor, int) else sizes[factor]
-            total += product
-        return total
 
 
 class Layout(NamedTuple):
@@ -83,8 +64,8 @@ _plans: dict[int, CompiledContract] = {}
 
 
 def plan_of(contract: Contract) -> CompiledContract:
-    # Look up by identity, since hashing a contract would cost more than the check. The entry keeps its contract alive.
     """Return the compiled form of `contract`, built at the first call."""
+    # Look up by identity, since hashing a contract would cost more than the check. The entry keeps its contract alive.
     plan = _plans.get(id(contract))
     if plan is None:
         plan = _plans[id(contract)] = _compile(contract)
@@ -93,16 +74,15 @@ def plan_of(contract: Contract) -> CompiledContract:
 
 def _compile(contract: Contract) -> CompiledContract:
     scalars = tuple(p for p in contract.params if isinstance(p, Scalar))
-    axes = {t.name: tuple(_parse(str(axis)) for axis in t.shape) for t in contract.tensors}
+    axes = {t.name: tuple(parse(str(axis)) for axis in t.shape) for t in contract.tensors}
     solved: list[tuple[str, str, int, int]] = []
     bounded: list[tuple[str, int, Axis]] = []
     # Inputs come first, so that an error blames the output if the inputs agree.
     for tensor in sorted(contract.tensors, key=lambda t: t.written):
         for dimension, axis in enumerate(axes[tensor.name]):
-            (_, first), *rest = axis.terms
-            constants = [sign * factors[0] for sign, factors in rest if isinstance(factors[0], int)]
-            if not axis.at_least and len(first) == 1 and isinstance(first[0], str) and len(constants) == len(rest):
-                solved.append((first[0], tensor.name, dimension, sum(constants)))
+            if solution := axis.solution:
+                name, constant = solution
+                solved.append((name, tensor.name, dimension, constant))
             else:
                 bounded.append((tensor.name, dimension, axis))
     return CompiledContract(
@@ -124,11 +104,3 @@ def _compile(contract: Contract) -> CompiledContract:
         like=tuple(t for t in contract.tensors if t.like),
         columns=tuple(t.name for t in contract.tensors if t.column),
     )
-
-
-def _parse(text: str) -> Axis:
-    terms = [
-        (-1 if sign == "-" else 1, tuple(int(f) if f.isdigit() else f for f in term.split("*")))
-        for sign, term in re.findall(r"([+-]?)([^+-]+)", text.removeprefix(">="))
-    ]
-    return Axis(text, text.startswith(">="), tuple(terms))

@@ -123,6 +123,7 @@ class Scalar:
         optional: True if None is allowed.
         like: tensor in whose dtype the value must be exact, if that is an integer type.
         stride_of: tensor whose first stride, in elements, the value is.
+        upper_bound: True if any larger value means the same.
         default: default value, or `REQUIRED`.
     """
 
@@ -136,10 +137,32 @@ class Scalar:
     optional: bool = False
     like: str = ""
     stride_of: str = ""
+    upper_bound: bool = False
     default: Any = REQUIRED
 
 
 Param = Tensor | Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class HostSize:
+    """A size that the host-side caller of a kernel computes: ceil((rows + longest + add) / per).
+
+    Attributes:
+        names: names that engines give it; the first one is ours.
+        rows: tensor whose number of rows counts, or empty.
+        longest: tensor of cumulative counts whose largest increment counts, or empty.
+        add: number or scalar parameter to add.
+        per: scalar parameter to divide by, or empty.
+        default: divisor if the call omits `per`.
+    """
+
+    names: tuple[str, ...]
+    rows: str = ""
+    longest: str = ""
+    add: int | str = 0
+    per: str = ""
+    default: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +226,9 @@ class Contract:
         symbols: names in real engines.
         law: exact distribution of a random op.
         returns: description of the return value. Kernels have none: they write their outputs in place.
+        host_sizes: sizes that callers of the engine's kernel compute.
+        grid: launch grid of the engine's Triton kernel, as names of host sizes. Empty if the op is a function, or
+            several kernels, in engines.
     """
 
     name: str
@@ -214,6 +240,8 @@ class Contract:
     symbols: tuple[Symbol, ...] = ()
     law: str = ""
     returns: str = ""
+    host_sizes: tuple[HostSize, ...] = ()
+    grid: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [p.name for p in self.params]
@@ -238,6 +266,12 @@ class Contract:
             for other in filter(None, others):
                 if not any(other == t.name for t in self.tensors):
                     raise ValueError(f"{self.name}: {p.name} refers to the unknown tensor {other!r}")
+        for size in self.host_sizes:
+            parts = (size.rows, size.longest, size.per, size.add if isinstance(size.add, str) else "")
+            if unknown := {part for part in parts if part and part not in names}:
+                raise ValueError(f"{self.name}: the host size {size.names[0]} refers to unknown {sorted(unknown)}")
+        if unknown := set(self.grid) - {size.names[0] for size in self.host_sizes}:
+            raise ValueError(f"{self.name}: the grid refers to unknown host sizes {sorted(unknown)}")
         if not self.outputs and not self.returns:
             raise ValueError(f"{self.name}: an op writes a tensor or returns something; this one does neither")
 

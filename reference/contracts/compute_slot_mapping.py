@@ -1,6 +1,16 @@
 """compute_slot_mapping: the KV slot of every scheduled token."""
 
-from verispec.reference.contracts._model import INTS, Clause, Contract, Cumulative, Role, Scalar, Symbol, Tensor
+from verispec.reference.contracts._model import (
+    INTS,
+    Clause,
+    Contract,
+    Cumulative,
+    HostSize,
+    Role,
+    Scalar,
+    Symbol,
+    Tensor,
+)
 
 _VLLM = "vllm 0.33.0 vllm.v1.worker.block_table.ComputeSlotMappingKernel.kernel"
 
@@ -98,4 +108,12 @@ CONTRACT = Contract(
         ),
         Symbol("vllm", "vllm.v1.worker.block_table.ComputeSlotMappingKernel.kernel", since="0.29.0"),
     ),
+    host_sizes=(
+        HostSize(("num_reqs",), rows="query_start_loc_ptr", add=-1),
+        HostSize(("num_programs",), rows="query_start_loc_ptr"),
+        # Kernel blocks and KV blocks could differ until 0.31; here they are the same.
+        HostSize(("block_size", "kv_cache_block_size"), add="KV_CACHE_BLOCK_SIZE"),
+        HostSize(("BLOCKS_PER_KV_BLOCK", "blocks_per_kv_block"), add=1),
+    ),
+    grid=("num_programs",),
 )

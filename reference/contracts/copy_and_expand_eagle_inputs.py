@@ -1,6 +1,16 @@
 """copy_and_expand_eagle_inputs: turn the target's tokens into the drafter's, with slots for new tokens."""
 
-from verispec.reference.contracts._model import INTS, Clause, Contract, Cumulative, Role, Scalar, Symbol, Tensor
+from verispec.reference.contracts._model import (
+    INTS,
+    Clause,
+    Contract,
+    Cumulative,
+    HostSize,
+    Role,
+    Scalar,
+    Symbol,
+    Tensor,
+)
 
 _VLLM = "vllm 0.33.0 vllm.v1.spec_decode.utils.copy_and_expand_eagle_inputs_kernel"
 _SLOTS = ">=N+B*P-B*shift_input_ids"
@@ -123,4 +133,15 @@ CONTRACT = Contract(
         ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.spec_decode.utils.copy_and_expand_eagle_inputs_kernel", since="0.18.1"),),
+    host_sizes=(
+        HostSize(("batch_size",), rows="query_end_loc_ptr"),
+        HostSize(
+            ("num_blocks",),
+            longest="query_start_loc_ptr",
+            add="num_padding_slots_per_request",
+            per="BLOCK_SIZE_TOKENS",
+            default=256,
+        ),
+    ),
+    grid=("batch_size", "num_blocks"),
 )

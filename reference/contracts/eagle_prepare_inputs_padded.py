@@ -1,6 +1,16 @@
 """eagle_prepare_inputs_padded: the row that the drafter samples from after a verification step."""
 
-from verispec.reference.contracts._model import INTS, Clause, Contract, Cumulative, Role, Scalar, Symbol, Tensor
+from verispec.reference.contracts._model import (
+    INTS,
+    Clause,
+    Contract,
+    Cumulative,
+    HostSize,
+    Role,
+    Scalar,
+    Symbol,
+    Tensor,
+)
 
 _VLLM = "vllm 0.33.0 vllm.v1.spec_decode.utils.eagle_prepare_inputs_padded_kernel"
 
@@ -74,4 +84,6 @@ CONTRACT = Contract(
         ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.spec_decode.utils.eagle_prepare_inputs_padded_kernel", since="0.18.1"),),
+    host_sizes=(HostSize(("num_reqs",), rows="cu_num_draft_tokens_ptr"),),
+    grid=("num_reqs",),
 )

@@ -1,6 +1,6 @@
 """eagle_prepare_next_token_padded: the drafter's next input token and the number of valid tokens per request."""
 
-from verispec.reference.contracts._model import INTS, Clause, Contract, Role, Scalar, Symbol, Tensor
+from verispec.reference.contracts._model import INTS, Clause, Contract, HostSize, Role, Scalar, Symbol, Tensor
 
 _VLLM = "vllm 0.33.0 vllm.v1.spec_decode.utils.eagle_prepare_next_token_padded_kernel"
 
@@ -78,4 +78,6 @@ CONTRACT = Contract(
         ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.spec_decode.utils.eagle_prepare_next_token_padded_kernel", since="0.18.1"),),
+    host_sizes=(HostSize(("num_reqs",), rows="discard_request_mask_ptr"),),
+    grid=("num_reqs",),
 )

@@ -1,6 +1,6 @@
 """eagle_step_slot_mapping_metadata: advance every request by one draft token."""
 
-from verispec.reference.contracts._model import INTS, Clause, Contract, Role, Scalar, Symbol, Tensor
+from verispec.reference.contracts._model import INTS, Clause, Contract, HostSize, Role, Scalar, Symbol, Tensor
 
 _VLLM = "vllm 0.33.0 vllm.v1.spec_decode.utils.eagle_step_slot_mapping_metadata_kernel"
 
@@ -100,4 +100,9 @@ CONTRACT = Contract(
         ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.spec_decode.utils.eagle_step_slot_mapping_metadata_kernel", since="0.18.1"),),
+    host_sizes=(
+        HostSize(("batch_size",), rows="positions_ptr"),
+        HostSize(("input_batch_size",), rows="out_slot_mapping_ptr"),
+    ),
+    grid=("input_batch_size",),
 )

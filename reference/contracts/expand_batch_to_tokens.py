@@ -1,6 +1,16 @@
 """expand_batch_to_tokens: repeat one value per request for each of its draft tokens."""
 
-from verispec.reference.contracts._model import INTS, Clause, Contract, Cumulative, Role, Scalar, Symbol, Tensor
+from verispec.reference.contracts._model import (
+    INTS,
+    Clause,
+    Contract,
+    Cumulative,
+    HostSize,
+    Role,
+    Scalar,
+    Symbol,
+    Tensor,
+)
 
 _VLLM = "vllm 0.33.0 vllm.v1.sample.rejection_sampler.expand_kernel"
 
@@ -38,7 +48,14 @@ CONTRACT = Contract(
         ),
         Scalar("replace_from", float, "value to replace; compared in the input's dtype"),
         Scalar("replace_to", float, "replacement value", like="output_ptr"),
-        Scalar("MAX_NUM_TOKENS", int, "maximum number of draft tokens per request", flag=True, minimum=1),
+        Scalar(
+            "MAX_NUM_TOKENS",
+            int,
+            "maximum number of draft tokens per request",
+            flag=True,
+            minimum=1,
+            upper_bound=True,
+        ),
     ),
     clauses=(
         Clause("EXP-1", "Token i of request b receives input[b], for every token from cu[b-1] to cu[b]-1.", _VLLM),
@@ -68,4 +85,6 @@ CONTRACT = Contract(
         Clause("EXP-7", "Elements of the output past the last count keep their value.", _VLLM),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.expand_kernel", since="0.18.1"),),
+    host_sizes=(HostSize(("batch_size",), rows="input_ptr"),),
+    grid=("batch_size",),
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from verispec.reference.contracts._model import INTS, Clause, Contract, Role, Symbol, Tensor
+from verispec.reference.contracts._model import INTS, Clause, Contract, HostSize, Role, Symbol, Tensor
 from verispec.reference.contracts._request_state import AXES, CU_NUM_LOGITS, SAMPLED
 
 _SYMBOL = "vllm.v1.worker.gpu.spec_decode.rejection_sampler._flatten_sampled_kernel"
@@ -36,4 +36,6 @@ CONTRACT = Contract(
         ),
     ),
     symbols=(Symbol("vllm", _SYMBOL, since="0.20.0"),),
+    host_sizes=(HostSize(("batch_size",), rows="num_sampled"),),
+    grid=("batch_size",),
 )

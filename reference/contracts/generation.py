@@ -172,6 +172,31 @@ CONTRACT = Contract(
             "prompt is cut into chunks.",
             "vllm#53488",
         ),
+        Clause(
+            "GEN-32",
+            "The text ends before its first stop string, which may end inside of a block of accepted drafts.",
+            "vllm 0.33.0 SamplingParams.stop",
+        ),
+        Clause(
+            "GEN-33",
+            "The n samples of a prompt are independent draws of the target's own distribution.",
+            "vllm 0.33.0 SamplingParams.n",
+        ),
+        Clause(
+            "GEN-34",
+            "Aborting a request keeps the tokens that it has, frees what it holds and changes no other request.",
+            "vllm#9730: what rejected drafts leave behind",
+        ),
+        Clause(
+            "GEN-35",
+            "A prompt that was sent before gives the target's own text again, whatever is cached of it.",
+            "vllm#46533, vllm#46899: placeholder drafts after a prefix-cache hit",
+        ),
+        Clause(
+            "GEN-36",
+            "Scheduling a step before the tokens of the last one are known changes no text.",
+            "vllm#38419, vllm#43434",
+        ),
     ),
     returns="the tokens of each request",
 )

@@ -1,6 +1,17 @@
 """rejection_greedy_sample: verify the draft tokens of greedy requests by the target's argmax."""
 
-from verispec.reference.contracts._model import FLOATS, INTS, Clause, Contract, Cumulative, Role, Scalar, Symbol, Tensor
+from verispec.reference.contracts._model import (
+    FLOATS,
+    INTS,
+    Clause,
+    Contract,
+    Cumulative,
+    HostSize,
+    Role,
+    Scalar,
+    Symbol,
+    Tensor,
+)
 
 _VLLM = "vllm 0.33.0 vllm.v1.sample.rejection_sampler.rejection_greedy_sample_kernel"
 
@@ -120,4 +131,6 @@ CONTRACT = Contract(
         Clause("RGS-14", "Ids and counts of int32 and of int64 give the same tokens, in any mix.", _VLLM),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.rejection_greedy_sample_kernel", since="0.18.1"),),
+    host_sizes=(HostSize(("batch_size",), rows="cu_num_draft_tokens_ptr"),),
+    grid=("batch_size",),
 )

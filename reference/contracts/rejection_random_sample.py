@@ -7,6 +7,7 @@ from verispec.reference.contracts._model import (
     Clause,
     Contract,
     Cumulative,
+    HostSize,
     Role,
     Scalar,
     Symbol,
@@ -162,4 +163,6 @@ CONTRACT = Contract(
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.rejection_random_sample_kernel", since="0.18.1"),),
     law="With recovered tokens from norm(max(p - q, 0)) every emitted token is distributed as the target's p.",
+    host_sizes=(HostSize(("batch_size",), rows="cu_num_draft_tokens_ptr"),),
+    grid=("batch_size",),
 )

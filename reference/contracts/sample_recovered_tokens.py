@@ -7,6 +7,7 @@ from verispec.reference.contracts._model import (
     Clause,
     Contract,
     Cumulative,
+    HostSize,
     Role,
     Scalar,
     Symbol,
@@ -138,4 +139,9 @@ CONTRACT = Contract(
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.sample_recovered_tokens_kernel", since="0.18.1"),),
     law="With inv_q the reciprocal of unit exponential noise the token follows norm(max(p - q, 0)).",
+    host_sizes=(
+        HostSize(("batch_size",), rows="cu_num_draft_tokens_ptr"),
+        HostSize(("max_spec_len",), longest="cu_num_draft_tokens_ptr"),
+    ),
+    grid=("batch_size", "max_spec_len"),
 )

@@ -1,6 +1,6 @@
 """synthetic_rejection: accept draft tokens at a prescribed rate, whatever the models compute."""
 
-from verispec.reference.contracts._model import FLOATS, INTS, Clause, Contract, Role, Symbol, Tensor
+from verispec.reference.contracts._model import FLOATS, INTS, Clause, Contract, HostSize, Role, Symbol, Tensor
 from verispec.reference.contracts._request_state import AXES, REQUESTS, SAMPLED, SEED
 
 _KERNEL = "vllm 0.21.0 vllm.v1.worker.gpu.spec_decode.synthetic_rejection_sampler_utils"
@@ -53,4 +53,6 @@ CONTRACT = Contract(
     ),
     symbols=(Symbol("vllm", _SYMBOL, since="0.19.1", until="0.22.0", rename={"draft_sampled": "input_ids"}),),
     law="The number of accepted draft tokens exceeds i with probability rates[0] * ... * rates[i].",
+    host_sizes=(HostSize(("batch_size",), rows="num_sampled"),),
+    grid=("batch_size",),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
 )
 from verispec.errors import VerispecError
-from verispec.reference.models import AuxiliaryStates, Eagle3Head, load_eagle3, load_target
+from verispec.reference.models import AuxiliaryStates, Eagle3Head, load_eagle3, load_target, load_tokenizer
 from verispec.reference.models.attention import ATTENTION
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.proposers.draft_model import DraftModelProposer
@@ -59,6 +60,8 @@ class BaseRunner(ABC):
 
     def __init__(self, target: Path, options: LoadOptions) -> None:
         self.options = options
+        self._target = target
+        self._tokenizer: Any = None
         self._dtype: torch.dtype = getattr(torch, options.dtype)
         self._model = self._load_model(target)
         self._forward = self._callable(self._model)
@@ -188,12 +191,15 @@ class BaseRunner(ABC):
         Raises:
             VerispecError: V-GEN-PROMPT for a prompt that leaves no room for a token or has unknown ids.
         """
-        states = [self._admit(index, request) for index, request in enumerate(requests)]
+        samples = [self._admit_samples(index, request) for index, request in enumerate(requests)]
+        states = [state for states in samples for state in states]
         self._scheduler.waiting.extend(states)
         with torch.inference_mode():
             while any(state.finish_reason is None for state in states):
                 self.step(on_emit)
-        return [state.result() for state in states]
+        return [
+            replace(first.result(), samples=tuple(state.result() for state in others)) for first, *others in samples
+        ]
 
     def metrics(self) -> SpeculationMetrics:
         return SpeculationMetrics(
@@ -207,6 +213,11 @@ class BaseRunner(ABC):
         if self._aux is not None:
             self._aux.close()
 
+    def _admit_samples(self, index: int, request: GenerationRequest) -> list[RequestState]:
+        """Return a state for each sample of the prompt; a seed is that of the first one, the next have the next."""
+        seeds = [None if request.seed is None else request.seed + sample for sample in range(request.n)]
+        return [self._admit(index, replace(request, seed=seed)) for seed in seeds]
+
     def _admit(self, index: int, request: GenerationRequest) -> RequestState:
         check_request(index, request, self.max_model_len, self.vocab_size)
         seed = default_seed(self.options.seed, self._arrived) if request.seed is None else request.seed
@@ -219,7 +230,13 @@ class BaseRunner(ABC):
             eos_token_ids=self._eos_token_ids,
             seed=seed,
             device=self.device,
+            decode=self._decode if request.stop else None,
         )
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        if self._tokenizer is None:
+            self._tokenizer = load_tokenizer(self._target)
+        return str(self._tokenizer.decode(token_ids))
 
     # One step
 

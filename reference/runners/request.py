@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +34,7 @@ class RequestState:
         drafts: how many drafts stand behind `num_tokens`.
         draft_probs: [drafts, vocabulary] that the drafts were drawn from; None for drafts without probabilities.
         blocks: KV blocks in the order of the sequence.
+        decode: token ids to text, for stop strings; None where no text is wanted.
         slot: a number that no other running request has; -1 while it waits.
     """
 
@@ -54,6 +56,7 @@ class RequestState:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=lambda: [None])
     preemptions: int = 0
+    decode: Callable[[Sequence[int]], str] | None = None
     finish_reason: FinishReason | None = None
 
     @classmethod
@@ -67,6 +70,7 @@ class RequestState:
         eos_token_ids: frozenset[int],
         seed: int,
         device: torch.device,
+        decode: Callable[[Sequence[int]], str] | None = None,
     ) -> RequestState:
         """Return the state of a request that just arrived."""
         prompt = np.asarray(params.prompt_token_ids, dtype=np.int64)
@@ -75,7 +79,7 @@ class RequestState:
         tokens[: len(prompt)] = prompt
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos_token_ids)
         generator = torch.Generator(device).manual_seed(seed)
-        return cls(index, params, max_tokens, stop, seed, generator, tokens, len(prompt))
+        return cls(index, params, max_tokens, stop, seed, generator, tokens, len(prompt), decode=decode)
 
     @property
     def plain(self) -> bool:
@@ -121,12 +125,29 @@ class RequestState:
             self.kinds.append(TokenKind.ACCEPTED if emitted < accepted else last)
             self.num_tokens += 1
             emitted += 1
-            if token in self.stop_token_ids:
+            if token in self.stop_token_ids or self._ends_by_text():
                 self.finish_reason = FinishReason.STOP
                 return emitted
+        limit = self.params.abort_after
         if self.num_tokens == self.max_tokens:
             self.finish_reason = FinishReason.LENGTH
+        elif limit is not None and len(self.output_token_ids) >= limit:
+            self.finish_reason = FinishReason.ABORT
         return emitted
+
+    @property
+    def text(self) -> str:
+        """The decoded output before the first stop string; empty without a tokenizer."""
+        if self.decode is None:
+            return ""
+        text = self.decode(self.output_token_ids.tolist())
+        return text[: min((text.find(stop) for stop in self.params.stop if stop in text), default=len(text))]
+
+    def _ends_by_text(self) -> bool:
+        if self.decode is None or not self.params.stop:
+            return False
+        text = self.decode(self.output_token_ids.tolist())
+        return any(stop in text for stop in self.params.stop)
 
     def result(self) -> GenerationResult:
         assert self.finish_reason is not None
@@ -137,5 +158,6 @@ class RequestState:
             steps=tuple(self.steps),
             logprobs=tuple(self.logprobs),
             preemptions=self.preemptions,
+            text=self.text,
             prompt_logprobs=() if self.params.prompt_logprobs is None else tuple(self.prompt_logprobs),
         )

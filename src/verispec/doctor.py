@@ -59,14 +59,11 @@ PACKAGES = {
     "pytest": ("run, smoke, repro", "pip install 'verispec[judge]'"),
     "hypothesis": ("run, smoke, repro", "pip install 'verispec[judge]'"),
     "scipy": ("run, smoke, repro", "pip install 'verispec[judge]'"),
-    "xdist": ("run -n", "pip install 'verispec[judge]'"),
     "transformers": ("generate, the e2e suite", "pip install 'verispec[generate]'"),
     "safetensors": ("generate, the e2e suite", "pip install 'verispec[generate]'"),
     "triton": ("reference:triton and vllm@SOURCE", "pip install triton; it changes how vLLM chooses its kernels"),
 }
 """Optional packages by import name: what needs them, and how to get them."""
-DISTRIBUTIONS = {"xdist": "pytest-xdist"}
-"""Distribution names that differ from the import name."""
 
 
 def checks() -> Iterator[Check]:
@@ -106,7 +103,7 @@ def _package(name: str, used_for: str, advice: str) -> Check:
         return Check(name, State.MISSING, "not installed", used_for, advice)
     if (error := _import_error(name)) is not None:
         return Check(name, State.BROKEN, error, used_for, f"import {name} in Python to see the whole error")
-    return Check(name, State.OK, metadata.version(DISTRIBUTIONS.get(name, name)), used_for)
+    return Check(name, State.OK, metadata.version(name), used_for)
 
 
 def _import_error(module: str) -> str | None:

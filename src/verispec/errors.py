@@ -37,6 +37,15 @@ class Diagnostic:
         return asdict(self)
 
 
+def describe_exception(error: BaseException) -> str:
+    """Return type and text of any exception, also of one whose text cannot be read."""
+    try:
+        text = str(error).strip()
+    except Exception:
+        text = "(its text cannot be read)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 class VerispecError(Exception):
     """Raised to end a command with `exit_code` after printing its diagnostic, without a traceback."""
 

@@ -1,12 +1,13 @@
 """The pytest side of a run: which engine, which cases, and one record for each of them.
 
-Loaded by ``suites/pytest.ini`` with ``-p`` and never through an entry point, so that it does not
-leak into anybody else's pytest. Under the supervisor (``--scratch``) every process keeps a log of its
-own and tells the journal what it does; without it, a suite is plain pytest, as its author wants it.
+Loaded by ``suites/pytest.ini`` with ``-p`` and never through an entry point, so that it does not leak into
+anybody else's pytest. Under the supervisor (``--scratch``) pytest collects once and forks workers, which run the
+cases and report events. Without a supervisor, a suite is plain pytest, as its author wants it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import traceback
@@ -18,14 +19,38 @@ import pytest
 
 from verispec import exits
 from verispec.cases import CaseId, CaseSpec, selects
-from verispec.engines import Engine, Unsupported, UnsupportedCall
+from verispec.engines import Description, Engine, UnsupportedCall
 from verispec.engines.protocol.check import check_subjects
 from verispec.engines.registry import resolve
-from verispec.errors import VerispecError
-from verispec.judge import DeviceLost, Failure, Inconclusive, Kind, Mismatch, OpUnderTest, Outcome, lost_device
+from verispec.errors import VerispecError, describe_exception
+from verispec.judge import (
+    DeviceLost,
+    Failure,
+    Inconclusive,
+    Kind,
+    Mismatch,
+    NotOffered,
+    OpUnderTest,
+    Outcome,
+    lost_device,
+    offered,
+)
+from verispec.kernel_swap.patch_sites import substituted
 from verispec.reference import contracts
 from verispec.run import captured_call
-from verispec.run.narrator import Narrator
+from verispec.run.code_digest import code_digest
+from verispec.run.events import (
+    CaseEnded,
+    CaseStarted,
+    CloseFailed,
+    Collected,
+    EngineClosing,
+    EngineRefused,
+    EngineStarted,
+    EventWriter,
+    SuiteFailed,
+)
+from verispec.run.fork_server import ForkServer
 from verispec.run.record import is_quick
 
 if TYPE_CHECKING:
@@ -36,14 +61,19 @@ SPEC = pytest.StashKey[CaseSpec]()
 PARAMS = pytest.StashKey[dict[str, Any]]()
 RECORD = pytest.StashKey[dict[str, Any]]()
 ENGINE = pytest.StashKey[Engine]()
-NARRATOR = pytest.StashKey[Narrator | None]()
+DESCRIPTION = pytest.StashKey[Description]()
+SERVER = pytest.StashKey[ForkServer | None]()
+EVENTS = pytest.StashKey[EventWriter | None]()
 SUBJECTS = pytest.StashKey[frozenset[str]]()
 """What the selected cases test: names of ops, or of parts such as ``whole_sampler``."""
+
+LONGEST = 4000
+"""Characters of a text that a record keeps; an engine may raise with a message of any length."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("verispec")
-    group.addoption("--engine", default="reference", help="name of the engine under judgement")
+    group.addoption("--engine", default="reference", help="name of the engine under test")
     group.addoption("--device", default=None, help="cpu or cuda; the engine's own choice when left out")
     group.addoption("--only", action="append", default=[], help="case id, prefix or pattern; may be given often")
     group.addoption("--exact", action="store_true", help="take --only as a whole id")
@@ -52,33 +82,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--save", default="", help="file for all values of the case's last call (.npz)")
     group.addoption("--budget", default="standard", help="sample sizes of statistical tests: quick, standard, nightly")
     group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
-    group.addoption("--scratch", default="", help="the supervisor's folder: skip, journal.jsonl, logs")
+    group.addoption("--scratch", default="", help="the folder shared with the supervisor: events, queue, logs")
+    group.addoption("--processes", type=int, default=1, help="workers that share the queue")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     _settle_hypothesis()
-    config.stash[NARRATOR] = None
-    if config.option.scratch:
-        narrator = Narrator(Path(config.option.scratch), _worker(config))
-        config.pluginmanager.register(narrator)
-        config.stash[NARRATOR] = narrator
+    scratch = config.option.scratch
+    server = ForkServer(Path(scratch), config.option.processes) if scratch else None
+    config.stash[SERVER] = server
+    config.stash[EVENTS] = server.events if server else None
+    if server:
+        config.pluginmanager.register(_CollectionErrors(server.events))
+
+
+class _CollectionErrors:
+    """Reports suites that cannot be collected: they end the run, because their cases would be missing silently."""
+
+    def __init__(self, events: EventWriter) -> None:
+        self._events = events
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._events.write(SuiteFailed(report.nodeid, str(report.longrepr)))
 
 
 def _settle_hypothesis() -> None:
-    """The same examples in every run, no deadline (a slow machine is no finding), nothing kept between runs."""
+    """Draw the same examples in every run, without a deadline (a slow machine is no finding) and without a database."""
     import hypothesis
 
     hypothesis.settings.register_profile("verispec", derandomize=True, deadline=None, database=None)
     hypothesis.settings.load_profile("verispec")
 
 
-def _worker(config: pytest.Config) -> str:
-    """The name of this pytest-xdist worker; empty in the process that pytest was started in."""
-    return str(getattr(config, "workerinput", {}).get("workerid", ""))
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One item for each combination of the parameters that `case` listed."""
+    """Make one item for each combination of the parameters that `case` listed."""
     spec = getattr(metafunc.function, "__verispec_case__", None)
     if spec is None or not (spec.params or spec.subjects):
         return
@@ -101,7 +139,7 @@ def _text(value: Any) -> str:
 
 
 def subject_of(item: pytest.Item) -> str:
-    """The op that a case judges: its parameter `subject`, else the stem of ``test_<op>.py``."""
+    """Return the op that a case tests: its parameter `subject`, else the stem of ``test_<op>.py``."""
     spec = getattr(getattr(item, "function", None), "__verispec_case__", None)
     if spec is not None and spec.subjects:
         return str(item.callspec.params["subject"])  # type: ignore[attr-defined]
@@ -109,11 +147,10 @@ def subject_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Name every item by its case id, and keep the ones that were asked for."""
+    """Name every item by its case id, and keep those that match the options."""
     seen: dict[str, str] = {}
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
-    done = _already_judged(config)
     first_of: set[tuple[str, str]] = set()
     for item in items:
         text = str(_name(item))
@@ -127,23 +164,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             key = (item.stash[CASE].subject, item.stash[CASE].clause)
             wanted = key not in first_of and is_quick(item.stash[CASE])
             first_of |= {key} if wanted else set()
-        (kept if wanted and text not in done else dropped).append(item)
+        (kept if wanted else dropped).append(item)
     items[:] = kept
     config.stash[SUBJECTS] = frozenset(item.stash[CASE].subject for item in kept)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
-    if narrator := config.stash[NARRATOR]:
-        narrator.collected(map(_id, kept), map(_id, dropped))
+    if events := config.stash[EVENTS]:
+        events.write(Collected([_id(item) for item in kept], [_id(item) for item in dropped]))
 
 
 def _asked_for(config: pytest.Config, case: str) -> bool:
     only, exact = config.option.only, config.option.exact
     return not only or any(pattern == case if exact else selects(pattern, case) for pattern in only)
-
-
-def _already_judged(config: pytest.Config) -> set[str]:
-    skip = Path(config.option.scratch, "skip")
-    return set(skip.read_text(encoding="utf-8").splitlines()) if config.option.scratch and skip.exists() else set()
 
 
 def _name(item: pytest.Item) -> CaseId:
@@ -166,63 +198,91 @@ def _id(item: pytest.Item) -> str:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the engine before the first case, so that its start is not part of any case."""
-    controls_workers = bool(getattr(session.config.option, "numprocesses", None)) and not _worker(session.config)
-    if session.items and not session.config.option.collectonly and not controls_workers:
-        _start_engine(session.config)
+    if session.items and not session.config.option.collectonly and session.config.stash[SERVER] is None:
+        try:
+            _start_engine(session.config)
+        except VerispecError as error:
+            pytest.exit(str(error), returncode=exits.CANNOT_TELL)
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Under a supervisor, fork workers instead of running the cases here."""
+    server = session.config.stash[SERVER]
+    if server is None or session.config.option.collectonly or session.testsfailed:
+        return None
+    server.serve(lambda events, cases: _work(session, events, cases))
+    return True
+
+
+def _work(session: pytest.Session, events: EventWriter, cases: Iterator[str]) -> None:
+    """Run `cases` on an engine of this worker's own."""
+    config = session.config
+    config.stash[EVENTS] = events
+    config.pluginmanager.unregister(name="terminalreporter")  # nobody reads it, and an engine may close stdout
+    try:
+        _start_engine(config)
+    except VerispecError as error:
+        events.write(EngineRefused(os.getpid(), error.diagnostic.to_json(), error.exit_code))
+        return
+    about = config.stash[DESCRIPTION]
+    described = {name: getattr(about, name) for name in ("name", "version", "platform", "device", "details")}
+    events.write(EngineStarted(os.getpid(), {**described, "digest": code_digest(config.stash[ENGINE])}))
+    items = {_id(item): item for item in session.items}
+    # pytest finalises the fixtures that the next item does not need, so the next one is taken before this one runs.
+    item = next((items[case] for case in cases), None)
+    while item is not None:
+        following = next((items[case] for case in cases), None)
+        config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        item = following
+    events.write(EngineClosing(os.getpid()))
+    try:
+        config.stash[ENGINE].close()
+    except BaseException as error:  # sys.exit() in close() is as much a fault as any other exception
+        events.write(CloseFailed(os.getpid(), _bounded(describe_exception(error))))
 
 
 def _start_engine(config: pytest.Config) -> None:
-    narrator = config.stash[NARRATOR]
+    """Start the engine under test. Raises VerispecError, whatever the engine raises."""
+    name, subjects = config.option.engine, config.stash[SUBJECTS]
     try:
-        under_test = resolve(config.option.engine, config.option.device)
-        subjects = config.stash[SUBJECTS]
-        description = check_subjects(under_test, config.option.engine, subjects)
-    except Exception as error:
-        refusal = error if isinstance(error, VerispecError) else _cannot_start(config.option.engine, error)
-        if narrator:
-            narrator.refused(refusal.diagnostic)
-        pytest.exit(str(refusal), returncode=exits.CANNOT_TELL)
-    config.stash[ENGINE] = under_test
-    if narrator:
-        narrator.started(description)
-
-
-def _cannot_start(name: str, error: Exception) -> VerispecError:
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return VerispecError(
-        "V-ENG-START",
-        f"the engine {name!r} cannot be started",
-        where="--engine",
-        cause=f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})",
-        hint="start it in Python alone to see the whole traceback",
-    )
+        config.stash[ENGINE] = resolve(name, config.option.device)
+        config.stash[DESCRIPTION] = check_subjects(config.stash[ENGINE], name, subjects)
+    except VerispecError:
+        raise
+    except BaseException as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        raise VerispecError(
+            "V-ENG-START",
+            f"the engine {name!r} cannot be started",
+            where="--engine",
+            cause=f"{_bounded(describe_exception(error))} ({Path(frames[-1].filename).name}:{frames[-1].lineno})",
+            hint="start it in Python alone to see the whole traceback",
+        ) from error
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Close the engine after the last case has its verdict."""
-    if under_test := config.stash.get(ENGINE, None):
+    """Close the engine of a plain pytest run; workers close their own."""
+    if (under_test := config.stash.get(ENGINE, None)) is not None and config.stash[SERVER] is None:
         under_test.close()
 
 
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Engine:
-    """The engine under judgement."""
+    """Return the engine under test."""
     return request.config.stash[ENGINE]
 
 
 @pytest.fixture
 def op(request: pytest.FixtureRequest, engine: Engine) -> OpUnderTest:
-    """The op that the suite file is named after, of the engine under judgement."""
+    """Return the op that the suite file is named after, of the engine under test."""
     name = subject_of(request.node)
-    function = engine.op(name)
-    if isinstance(function, Unsupported):
-        raise UnsupportedCall(function.reason)
-    return OpUnderTest(contracts.load(name), function, engine.describe().device)
+    function = offered(engine.op(name))
+    return OpUnderTest(contracts.load(name), substituted(name, function), request.config.stash[DESCRIPTION].device)
 
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """A seed of the case's own: from the run's seed and the case id, the same in every process and order."""
+    """Return the seed of the case: drawn from the run's seed and the case id, the same in every process and order."""
     case_id = str(request.node.stash[CASE])
     return random.Random(f"{request.config.option.seed}/{case_id}").getrandbits(63)
 
@@ -238,30 +298,78 @@ def trial(request: pytest.FixtureRequest, seed: int) -> Trial:
     return Trial(str(request.node.stash[CASE]), seed, option.seed, option.budget, evidence)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     spec, params = item.stash[SPEC], item.stash[PARAMS]
-    reach = spec.reach_of(params, item.config.stash[ENGINE].describe().platform)
+    reach = spec.reach_of(params, item.config.stash[DESCRIPTION].platform)
     item.stash[RECORD] = {"id": _id(item), "test": item.nodeid.partition("[")[0], "reach": reach}
-    if narrator := item.config.stash[NARRATOR]:
-        narrator.begins(item.stash[RECORD])
+    if events := item.config.stash[EVENTS]:
+        events.write(CaseStarted(os.getpid(), _log_size(), item.stash[RECORD]))
+    with _interrupts_are_failures(item.config):
+        return (yield)
+
+
+def _log_size() -> int:
+    try:
+        return os.lseek(2, 0, os.SEEK_END)
+    except OSError:  # an engine may have closed it
+        return 0
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    with _interrupts_are_failures(item.config):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    with _interrupts_are_failures(item.config):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[Any]:
+    try:
+        with _interrupts_are_failures(request.config):
+            return (yield)
+    except Mismatch as failure:
+        # pytest caches an Exception by itself, without which it cannot finish the fixture.
+        fixturedef.cached_result = (None, fixturedef.cache_key(request), (failure, failure.__traceback__))  # type: ignore[arg-type]
+        raise
+
+
+@contextlib.contextmanager
+def _interrupts_are_failures(config: pytest.Config) -> Iterator[None]:
+    """Turn exceptions that pytest does not survive into failures: in a worker, only the engine can have raised them."""
+    try:
+        yield
+    except BaseException as error:
+        survived = isinstance(error, Exception) and not isinstance(error, pytest.exit.Exception)
+        if survived or config.stash[SERVER] is None:
+            raise
+        raise Mismatch(_ends_the_process(error)) from error
+
+
+def _ends_the_process(error: BaseException) -> Failure:
+    return Failure(Kind.RAISED, f"{describe_exception(error)}: the engine tried to end the process")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Complete the record of the case; a failing set-up is judged like a failing call."""
+    """Complete the record of the case; a failing set-up counts like a failing call."""
     report = yield
     record = item.stash[RECORD]
+    events = item.config.stash[EVENTS]
     if call.when == "teardown":
         if call.excinfo is not None and record["outcome"] == Outcome.PASS:
             record.update(_judge(call))
-        if narrator := item.config.stash[NARRATOR]:
-            narrator.ended(record)
+        if events:
+            events.write(CaseEnded(os.getpid(), record))
     elif call.when == "call" or call.excinfo is not None:
         record.update(_judge(call), seconds=round(call.duration, 6))
-        narrator = item.config.stash[NARRATOR]
-        if narrator and call.excinfo is not None and isinstance(_decisive(call.excinfo.value), DeviceLost):
-            narrator.ended(record)
+        if events and call.excinfo is not None and isinstance(_decisive(call.excinfo.value), DeviceLost):
+            events.write(CaseEnded(os.getpid(), record))
             os._exit(exits.CANNOT_TELL)  # the supervisor goes on in a new process, with a context of its own
         if item.config.option.detail:
             record["detail"] = captured_call.detail_of(item.funcargs)  # type: ignore[attr-defined]
@@ -271,30 +379,40 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _judge(call: pytest.CallInfo[None]) -> dict[str, Any]:
+    """Return the outcome of a call and what belongs to it in the record."""
     if call.excinfo is None:
         return {"outcome": Outcome.PASS}
     error = _decisive(call.excinfo.value)
     if isinstance(error, Mismatch):
-        return {"outcome": Outcome.FAIL, "failure": error.failure.to_json()}
-    if isinstance(error, SystemExit):
-        failure = Failure(Kind.RAISED, f"SystemExit: {error}: the engine tried to end the process")
-        return {"outcome": Outcome.FAIL, "failure": failure.to_json()}
+        return {"outcome": Outcome.FAIL, "failure": _bounded(error.failure.to_json())}
     if isinstance(error, DeviceLost):
-        return {"outcome": Outcome.CRASH, "failure": {"kind": "crash", "message": str(error)}}
+        return {"outcome": Outcome.CRASH, "failure": {"kind": "crash", "message": _bounded(str(error))}}
     if isinstance(error, UnsupportedCall):
-        return {"outcome": Outcome.UNSUPPORTED, "reason": str(error)}
+        offer = {"offered": False} if isinstance(error, NotOffered) else {}
+        return {"outcome": Outcome.UNSUPPORTED, "reason": _bounded(str(error)), **offer}
     if isinstance(error, Inconclusive):
-        return {"outcome": Outcome.INCONCLUSIVE, "reason": str(error)}
+        return {"outcome": Outcome.INCONCLUSIVE, "reason": _bounded(str(error))}
+    if not isinstance(error, Exception):
+        return {"outcome": Outcome.FAIL, "failure": _bounded(_ends_the_process(error).to_json())}
     last = traceback.extract_tb(error.__traceback__)[-1]
     return {
         "outcome": Outcome.ERROR,
-        "reason": f"{type(error).__name__}: {error}",
+        "reason": _bounded(describe_exception(error)),
         "at": f"{Path(last.filename).name}:{last.lineno}",
     }
 
 
+def _bounded(value: Any) -> Any:
+    """Return `value` with every text in it cut to `LONGEST` characters."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else f"{value[:LONGEST]}... ({len(value):,} characters)"
+    if isinstance(value, dict):
+        return {key: _bounded(each) for key, each in value.items()}
+    return [_bounded(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
 def _decisive(error: BaseException) -> BaseException:
-    """What an exception is about: Hypothesis wraps a failure that does not come again in a group with it inside."""
+    """Unwrap the decisive exception; Hypothesis puts failures that it cannot reproduce into an exception group."""
     if isinstance(error, BaseExceptionGroup):
         inner = [_decisive(e) for e in error.exceptions]
         return next((e for e in inner if isinstance(e, Mismatch)), inner[0])

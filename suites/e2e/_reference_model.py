@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from verispec.cases.request_parameters import distribution
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.reference.models import AuxiliaryStates, load_eagle3, load_target
@@ -53,7 +54,7 @@ class Teacher:
 
     def laws(self, request: GenerationRequest, tokens: Tokens) -> Array:
         """[len(tokens), V]: the law of each token under the request's temperature, top-k and top-p."""
-        return np.stack([law(row, request) for row in self.logits(request.prompt_token_ids, tuple(tokens))])
+        return np.stack([distribution(row, request) for row in self.logits(request.prompt_token_ids, tuple(tokens))])
 
     def judge_greedy(self, prompt: Tokens, tokens: Tokens, what: str) -> None:
         """Every token is the argmax or within rounding of it; raises `Mismatch` at the first that is not."""
@@ -191,18 +192,3 @@ def _head_rows(head: Any, target: PreTrainedModel, prompt: tuple[int, ...], toke
         normed, _ = head(ids[:, 1:], hidden[:, :-1], positions)
         rows: Array = head.target_logits(head.logits(normed[0, len(prompt) - 2 :])).double().numpy()
     return rows
-
-
-def law(logits: Array, request: GenerationRequest) -> Array:
-    """The distribution that a sampled token follows; top-k keeps ties, top-p the smallest set that reaches its mass."""
-    scaled = logits / request.temperature
-    if 0 < request.top_k < len(scaled):
-        scaled = np.where(scaled < np.sort(scaled)[-request.top_k], -np.inf, scaled)
-    weights = np.exp(scaled - scaled.max())
-    weights /= weights.sum()
-    if request.top_p < 1:
-        order = np.argsort(-weights, kind="stable")
-        before = np.cumsum(weights[order]) - weights[order]
-        weights[order[before >= request.top_p]] = 0.0
-        weights /= weights.sum()
-    return np.asarray(weights)

@@ -12,6 +12,7 @@ from verispec import fixtures
 from verispec.cases import CaseSpec
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.engines.protocol.generation import Generator
+from verispec.judge import offered
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._guard import GuardedGenerator
 from verispec.suites.e2e._setups import Load, options_of
@@ -66,10 +67,7 @@ def load(engine: Engine) -> Iterator[Load]:
         if not held or held[0][0] != wanted or getattr(held[0][1], "broken", False):
             close()
             held.append((wanted, answer(target or fixtures.model("target"), options)))
-        generator = held[0][1]
-        if isinstance(generator, Unsupported):
-            raise UnsupportedCall(generator.reason)
-        return generator
+        return offered(held[0][1])
 
     yield loaded
     close()

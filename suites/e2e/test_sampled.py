@@ -13,10 +13,15 @@ from scipy.stats import binom
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.protocol.generation import GenerationRequest, SpeculationMetrics
+from verispec.cases.request_parameters import distribution
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, SpeculationMetrics
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import ALPHA, assert_distribution
-from verispec.suites.e2e._reference_model import Array, head_teacher, law, teacher
+from verispec.judge.statistics.rates import Rates
+from verispec.judge.statistics.rows import Rows
+from verispec.judge.statistics.text import GivenText, kinds_of
+from verispec.judge.statistics.trial import Trial
+from verispec.suites.e2e._reference_model import Array, Teacher, head_teacher, teacher
 from verispec.suites.e2e._setups import ARGMAX, DRAFTERS, METHODS, MODELS, Load, require, stepped
 from verispec.suites.e2e._tiny import VOCAB
 
@@ -30,7 +35,6 @@ LIMITS: dict[str, dict[str, Any]] = {
 }
 LENGTH = 48
 TEXTS = 32
-BINS = 16
 
 
 def sampled(prompts: Any, seed: int, limits: str) -> list[GenerationRequest]:
@@ -42,47 +46,65 @@ def sampled(prompts: Any, seed: int, limits: str) -> list[GenerationRequest]:
 
 
 @case("GEN-5", draft=[*METHODS, ARGMAX], limits=list(LIMITS), reach=REACH)
-def test_every_token_follows_the_targets_law(load: Load, prompts: Any, seed: int, draft: str, limits: str) -> None:
-    """Randomized probability integral transform: the place of each token in its own law is uniform and independent.
+def test_every_token_follows_the_targets_distribution(
+    load: Load, prompts: Any, trial: Trial, draft: str, limits: str
+) -> None:
+    """Every token of real texts against the float64 reference model, by its bets and by its place.
 
-    1,536 tokens: a temperature taken 15 % too low gives G near 109 where the level is at 69, so it passes with a
-    chance of 0.014. A fault that only trades tokens of one rank for another is for GEN-6 and GEN-7. Pairs do not
-    overlap: overlapping ones are not a multinomial sample, and raise a false alarm 400 times too often.
+    1,536 tokens find recovery from the target and most likely tokens of the residual; 12,000, in nightly runs, find
+    acceptance x1.3, a temperature x0.95 and 5 % of drafts kept.
     """
-    asked = sampled(prompts[:TEXTS], seed, limits)
-    results = load(draft).generate(asked)
-    rng = np.random.default_rng(seed)
-    places, pairs = [], []
-    for request, result in zip(asked, results, strict=True):
-        require_possible(teacher(TARGET), request, result.token_ids)
-        u = place_in_law(teacher(TARGET).laws(request, result.token_ids), result.token_ids, rng)
-        places += u
-        pairs += list(zip(u[::2], u[1::2], strict=False))
-    assert_distribution(
-        np.histogram(places, BINS, (0, 1))[0].tolist(), np.full(BINS, 1 / BINS), "places of tokens in their laws"
-    )
-    cells = [int(4 * first) * 4 + int(4 * second) for first, second in pairs]
-    assert_distribution(np.bincount(cells, minlength=16).tolist(), np.full(16, 1 / 16), "places of neighbouring tokens")
+    generator = load(draft)
+    drafter = teacher(fixtures.model("draft")) if draft.startswith("draft_model") else None
+    model = GivenText(trial.weight, trial.seed, drafted=drafter is not None)
+    cap = trial.size(TEXTS * LENGTH)
+    rounds = 0
+
+    def step() -> None:
+        nonlocal rounds
+        texts = prompts[:TEXTS]
+        asked = sampled(texts, trial.seed + 1000 * rounds, limits)
+        rounds += 1
+        for request, result in zip(asked, generator.generate(asked), strict=True):
+            add_text(model, request, result, draft, drafter)
+
+    trial.collect(model.evidence, cap * 3 // 4, step)  # Places at a cut are left out; one round is enough.
 
 
-def require_possible(target: Any, request: GenerationRequest, tokens: Any) -> None:
+def add_text(
+    model: GivenText, request: GenerationRequest, result: GenerationResult, draft: str, drafter: Teacher | None
+) -> None:
+    """Judge one text; places whose top-p cut rounding may move are left out, unless what they emit is excluded."""
+    target, tokens = teacher(TARGET), np.array(result.token_ids)
+    require_possible(target, request, result.token_ids)
+    p = target.laws(request, result.token_ids)
+    judged = np.ones(len(tokens), bool)
+    if request.top_p < 1:
+        wide, narrow = (
+            target.laws(replace(request, top_p=request.top_p + move), result.token_ids) for move in (1e-5, -1e-5)
+        )
+        judged = ((wide > 0) == (narrow > 0)).all(axis=1)
+    q = None
+    if drafter is not None:
+        q = drafter.laws(GenerationRequest(request.prompt_token_ids, temperature=request.temperature), result.token_ids)
+        if draft == ARGMAX:
+            q = np.eye(q.shape[1])[q.argmax(axis=1)]
+    kinds, verified = kinds_of(result.steps, len(tokens)) if result.steps else (None, None)
+    rounding = 2 * target.rounding(request.prompt_token_ids, result.token_ids) / request.temperature
+    at = np.flatnonzero(judged)
+    if not len(at):
+        return
+    rows = Rows(p[at], None if q is None else q[at])
+    known = (None, None) if kinds is None or verified is None else (kinds[at], verified[at])
+    model.add(rows, np.arange(len(at)), tokens[at], *known, slack=rounding)
+
+
+def require_possible(target: Teacher, request: GenerationRequest, tokens: Any) -> None:
     """Raise `Mismatch` at a token that top-k or top-p excludes; a sum in float32 may widen top-p by 1e-5."""
     wide = replace(request, top_p=min(request.top_p + 1e-5, 1.0))
     for place, (row, token) in enumerate(zip(target.laws(wide, tokens), tokens, strict=True)):
         message = f"token {token} at position {place} has probability 0 under the request's top-k and top-p"
         require(row[token] > 0, message, Kind.LAW)
-
-
-def place_in_law(laws: Any, tokens: Any, rng: np.random.Generator) -> list[float]:
-    """F(t-) + v (F(t) - F(t-)) for each token, with tokens in the order of falling probability.
-
-    A token that top-p keeps in float32 and drops in float64 has place 1.
-    """
-    places = []
-    for row, token in zip(laws, tokens, strict=True):
-        before = row[(row > row[token]) | ((row == row[token]) & (np.arange(len(row)) < token))].sum()
-        places.append(float(min(before + rng.random() * row[token], 1 - 1e-12)))
-    return places
 
 
 SEQUENCES = 4000
@@ -115,7 +137,7 @@ def sequence_law(target: Path, request: GenerationRequest) -> Array:
     """[V, V, V]: the exact probability of every continuation of three tokens."""
     exact = np.zeros((VOCAB,) * 3)
     for a, b in itertools.product(range(VOCAB), repeat=2):
-        first, second, third = (law(row, request) for row in teacher(target).logits(PROMPT, (a, b, 0)))
+        first, second, third = (distribution(row, request) for row in teacher(target).logits(PROMPT, (a, b, 0)))
         exact[a, b] = first[a] * second[b] * third
     return exact
 
@@ -126,29 +148,33 @@ def sequence_law(target: Path, request: GenerationRequest) -> Array:
     limits=["none", "temperature"],
     reach=REACH,
 )
-def test_first_drafts_are_accepted_at_the_overlap(load: Load, prompts: Any, seed: int, draft: str, limits: str) -> None:
-    """Steps know their place in the output, so the overlap there is exact; Azuma-Hoeffding bounds the sum."""
-    asked = sampled(prompts[:TEXTS], seed, limits)
+def test_first_drafts_are_accepted_at_the_overlap(
+    load: Load, prompts: Any, trial: Trial, draft: str, limits: str
+) -> None:
+    """Steps know their place in the output, so the overlap there is exact."""
+    asked = sampled(prompts[:TEXTS], trial.seed, limits)
     name = draft.partition(" k=")[0]
     folder = fixtures.model(DRAFTERS[name])
     drafter = head_teacher(folder, TARGET) if name == "eagle3" else teacher(folder)
-    observed, expected, steps = 0, 0.0, 0
+    rates = Rates(trial.weight, trial.seed, "first drafts")
     for request, result in zip(asked, stepped(load(draft), asked), strict=True):
         p, q = teacher(TARGET).laws(request, result.token_ids), drafter.laws(request, result.token_ids)
         if draft == ARGMAX:
             q = np.eye(q.shape[1])[q.argmax(axis=1)]
-        place = 0
+        place, places, accepted = 0, [], []
         for step in result.steps:
             if step.drafted and place < len(p):
-                observed += step.accepted > 0
-                expected += float(np.minimum(p[place], q[place]).sum())
-                steps += 1
+                places.append(place)
+                accepted.append(step.accepted > 0)
             place += step.accepted + 1
-    require(steps > 0, "no step had a draft", Kind.LAW)
-    bound = float(np.sqrt(steps / 2 * np.log(2 / ALPHA)))
-    if abs(observed - expected) > bound:
-        message = f"{observed} of {steps} first drafts accepted, expected {expected:.1f}, and at most {bound:.1f} off"
-        raise Mismatch(Failure(Kind.LAW, message, total=steps, details={"alpha": ALPHA}))
+        if places:
+            rounding = (
+                sum(model.rounding(request.prompt_token_ids, result.token_ids) for model in (teacher(TARGET), drafter))
+                / request.temperature
+            )
+            rates.add(np.minimum(p, q).sum(axis=1)[places], np.array(accepted), slack=rounding)
+    require(rates.evidence.count > 0, "no step had a draft", Kind.LAW)
+    trial.conclude(rates.evidence, rates.evidence.count)
 
 
 ROUNDS = 6

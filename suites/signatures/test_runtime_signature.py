@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from verispec.cases import case
-from verispec.engines import CallShape, Engine, Unsupported, UnsupportedCall
+from verispec.engines import CallShape, Engine, UnsupportedCall
 from verispec.engines.protocol.runtime_signature import RuntimeSignature
-from verispec.judge import Failure, Kind, Mismatch
+from verispec.judge import Failure, Kind, Mismatch, NotOffered, offered
 from verispec.reference import contracts
 from verispec.reference.contracts import Scalar
 
@@ -23,12 +23,10 @@ ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 @pytest.fixture
 def live(engine: Engine, op: str) -> RuntimeSignature:
     """Return the op's callables. A plain function is assumed to be called by its own parameters."""
-    definitions = engine.definitions()
-    if isinstance(definitions, Unsupported):
-        raise UnsupportedCall(definitions.reason)
+    definitions = offered(engine.definitions())
     if op not in definitions:
-        answer = engine.op(op)
-        raise UnsupportedCall(answer.reason if isinstance(answer, Unsupported) else f"no callable of {op} is known")
+        offered(engine.op(op))
+        raise NotOffered(f"no callable of {op} is known")
     found = definitions[op]
     if isinstance(found, RuntimeSignature):
         return found

@@ -10,8 +10,8 @@ import torch
 
 from verispec.cases import case
 from verispec.cases.sampling import random_sampler_batch
-from verispec.engines import Engine, Unsupported, UnsupportedCall
-from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest
+from verispec.engines import Engine
+from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, offered
 from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.trial import Trial
 
@@ -26,10 +26,7 @@ FAMILIES = [None, "request_state"]
 @pytest.fixture
 def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
     torch.manual_seed(seed)
-    whole = engine.sampler() if family is None else engine.sampler(family)
-    if isinstance(whole, Unsupported):
-        raise UnsupportedCall(whole.reason)
-    return SamplerUnderTest(whole)
+    return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
 
 
 def temperatures(batch: str, requests: int) -> Any:

@@ -352,4 +352,6 @@ def test_a_case_that_cannot_be_run_ends_the_search(call: Call, toy: ToyRepositor
     probe = CaseProbe(CASE, lambda name: f"{toy.folder}#{name}", engine="vllm-cpu")
     with pytest.raises(VerispecError, match="V-BIS-CASE") as caught:
         probe(name)
-    assert f"['-m', 'verispec', 'repro', '{CASE}', '--engine', 'vllm-cpu@{toy.folder}#{name}']" in str(caught.value)
+    assert f"['-m', 'verispec', 'repro', '{CASE}', '--json', '--engine', 'vllm-cpu@{toy.folder}#{name}']" in str(
+        caught.value
+    )

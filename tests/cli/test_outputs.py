@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from judging import SUITE, THE_ONE, importable, verdict_on
+from judging import OP, SUITE, THE_ONE, importable, verdict_on
 from referencing import Registry, Resource
 
 from verispec import exits
@@ -24,7 +24,7 @@ SCHEMAS = {
 REGISTRY: Registry[Any] = Registry().with_resources(
     (schema["$id"], Resource.from_contents(schema)) for schema in SCHEMAS.values()
 )
-CASE = f"{SUITE}:EXP-2:dtype=int32;cu=int32"
+CASE = f"{OP}:EXP-2:dtype=int32;cu=int32"
 
 
 def answers(document: Any, schema: str) -> Any:
@@ -116,7 +116,7 @@ def test_repro_shows_what_went_in_and_what_came_out(capsys: pytest.CaptureFixtur
 
 def test_repro_of_no_case_is_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert command(capsys, "repro", "nonsense")[0] == exits.USAGE
-    assert command(capsys, "repro", f"{SUITE}:EXP-2", "--engine", "oracle_engine:OracleEngine")[0] == exits.USAGE
+    assert command(capsys, "repro", f"{OP}:EXP-2", "--engine", "oracle_engine:OracleEngine")[0] == exits.USAGE
 
 
 def test_smoke_takes_one_quick_case_of_every_clause(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judging import PATIENCE, SUITE, THE_ONE, ZOO, importable, verdict_on
+from judging import OP, PATIENCE, SUITE, THE_ONE, ZOO, in_process, verdict_on
 
 from verispec import exits
-from verispec.cli import main
 from verispec.errors import VerispecError
 from verispec.expectations import Expectation
 from verispec.run import runfile
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.timeout(900)
 """A supervisor that is broken may wait for ever; far above what a test takes on a busy machine."""
 
 ORACLE = "oracle_engine:OracleEngine"
-CASE = f"{SUITE}:EXP-2:dtype=int32;cu=int32"
+CASE = f"{OP}:EXP-2:dtype=int32;cu=int32"
 
 
 def verispec(*words: str, **options: Any) -> subprocess.Popen[str]:
@@ -36,13 +35,6 @@ def verispec(*words: str, **options: Any) -> subprocess.Popen[str]:
         text=True,
         **options,
     )
-
-
-def in_process(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command."""
-    with importable(), pytest.raises(SystemExit) as stop:
-        main(list(words))
-    return int(stop.value.code or 0), *capsys.readouterr()
 
 
 def test_a_foreign_folder_changes_nothing_and_is_left_alone(tmp_path: Path) -> None:
@@ -152,11 +144,13 @@ def test_a_run_of_another_engine_is_not_resumed(tmp_path: Path) -> None:
 
 def test_expectations_are_applied_and_checked(tmp_path: Path) -> None:
     known = [
-        Expectation(1, f"{SUITE}:*dtype=float32*", "fail", "https://example.org/1"),
-        Expectation(2, f"{SUITE}:EXP-2:dtype=int64", "fail", "https://example.org/1"),
+        Expectation(1, f"{OP}:*dtype=float32*", "fail", "https://example.org/1"),
+        Expectation(2, f"{OP}:EXP-2:dtype=int64", "fail", "https://example.org/1"),
     ]
-    only = (f"{SUITE}:EXP-2",)
-    verdict = verdict_on("broken_engines:LosesWrites", tmp_path / "run.jsonl", only=only, expectations=tuple(known))
+    only = (f"{OP}:EXP-2",)
+    verdict = verdict_on(
+        "broken_engines:LosesWrites", tmp_path / "run.jsonl", only=only, options={"expectations": known}
+    )
 
     assert {r.id.partition("dtype=")[2]: r.outcome for r in verdict.run.records} == {
         "float32;cu=int32": "xfail",
@@ -173,10 +167,10 @@ def test_expectations_are_applied_and_checked(tmp_path: Path) -> None:
 
 
 def test_what_selects_nothing_is_an_error_with_the_nearest_cases(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = in_process(capsys, "run", "--engine", ORACLE, "--only", f"{SUITE}:EXP-2:dtype=int23")
+    code, out, err = in_process(capsys, "run", "--engine", ORACLE, "--only", f"{OP}:EXP-2:dtype=int23")
     assert (code, out) == (exits.USAGE, "")
     assert "V-RUN-SELECT" in err
-    assert f"near it: {SUITE}:EXP-2:dtype=int32" in err
+    assert f"near it: {OP}:EXP-2:dtype=int32" in err
 
 
 @pytest.mark.parametrize(
@@ -195,15 +189,43 @@ def test_a_wrong_command_ends_with_usage(capsys: pytest.CaptureFixture[str], wor
     assert said in err
 
 
-def test_an_unknown_engine_cannot_be_told(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = in_process(capsys, "run", "--engine", "nonsense", "--only", CASE)
-    assert code == exits.CANNOT_TELL
-    assert "V-ENG-UNKNOWN" in err
+@pytest.fixture
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("engine", "code", "said"),
+    [
+        ("referenc", exits.USAGE, "did you mean reference"),
+        ("vllm@", exits.USAGE, "V-ENG-UNKNOWN"),
+        ("no_such_module:Engine", exits.USAGE, "V-ENG-MODULE"),
+        ("broken_engines:Hang", exits.USAGE, "did you mean Hangs"),
+        ("needs_more:Engine", exits.CANNOT_TELL, "no_such_package_anywhere"),
+    ],
+)
+def test_a_wrong_engine_name_is_usage_and_a_broken_engine_is_not(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    code: int,
+    said: str,
+) -> None:
+    (tmp_path / "needs_more.py").write_text("import no_such_package_anywhere\n")
+    monkeypatch.chdir(tmp_path)
+    for words in (["run", "--only", CASE], ["repro", CASE], ["smoke"]):
+        if words == ["smoke"] and "@" not in engine and ":" in engine:
+            continue  # as slow as it is the same
+        found, _, err = in_process(capsys, *words, "--engine", engine)
+        assert found == code, err
+        assert said in err
 
 
 def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:
     runs = [
-        verdict_on("broken_engines:OffByOne", tmp_path / f"{n}.jsonl", processes=n, only=(f"{SUITE}:EXP-1",)).run
+        verdict_on("broken_engines:OffByOne", tmp_path / f"{n}.jsonl", processes=n, only=(f"{OP}:EXP-1",)).run
         for n in (1, 2)
     ]
     one, two = ({r.id: (r.outcome, r.failure) for r in run.records} for run in runs)

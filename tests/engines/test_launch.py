@@ -51,18 +51,18 @@ def test_what_nobody_knows_is_missing() -> None:
 
 def test_the_grid_of_recovered_tokens_reaches_the_longest_request() -> None:
     bound = {"cu_num_draft_tokens_ptr": torch.tensor([6, 6, 8])}
-    assert launch.grid(RECOVERED, bound) == (3, 6)
-    assert launch.grid(RECOVERED, {"cu_num_draft_tokens_ptr": torch.tensor([], dtype=torch.int32)}) == (0, 0)
+    assert contracts.grid(RECOVERED, bound) == (3, 6)
+    assert contracts.grid(RECOVERED, {"cu_num_draft_tokens_ptr": torch.tensor([], dtype=torch.int32)}) == (0, 0)
 
 
 def test_the_grid_of_the_eagle_step_covers_padding_rows() -> None:
     bound = {"positions_ptr": torch.zeros(2), "out_slot_mapping_ptr": torch.zeros(8)}
-    assert launch.grid(STEP, bound) == (8,)
+    assert contracts.grid(STEP, bound) == (8,)
 
 
 def test_every_flat_op_has_a_grid() -> None:
     flat = [contracts.load(name) for name in contracts.names() if contracts.load(name).family == "flat"]
-    assert [c.name for c in flat if not launch.has_grid(c)] == []
+    assert [c.name for c in flat if not c.grid] == []
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,10 @@ def test_a_flag_that_is_off_is_no_loss_and_one_that_is_on_is() -> None:
 
 
 def test_positional_and_keyword_arguments_are_bound_like_a_functions() -> None:
-    assert launch.positional(EXPAND, (1, 2), {"replace_to": 3}) == {"output_ptr": 1, "input_ptr": 2, "replace_to": 3}
-    for args, kwargs in (((1,), {"output_ptr": 2}), ((), {"nonsense": 1}), (tuple(range(7)), {})):
+    named = {"MAX_NUM_TOKENS": 6, "replace_from": 4, "replace_to": 5, "cu_num_tokens_ptr": 3}
+    bound = launch.positional(EXPAND, (1, 2), named)
+    assert list(bound.items()) == list(zip([p.name for p in EXPAND.params], range(1, 7), strict=True))
+    for args, kwargs in (((1,), {"output_ptr": 2}), ((), {"nonsense": 1}), (tuple(range(7)), {}), ((1, 2), {})):
         with pytest.raises(TypeError):
             launch.positional(EXPAND, args, kwargs)
 

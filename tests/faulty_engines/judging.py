@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from verispec.expectations import Expectation
+import pytest
+
+from verispec.cli import main
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run.plan import Plan
 from verispec.run.progress import Lines
-from verispec.run.session import Files, execute
+from verispec.run.session import Files, Options, execute
 
 ZOO = Path(__file__).parent
-SUITE = "sampler/expand_batch_to_tokens:EXP-*"
+OP = "sampler/expand_batch_to_tokens"
+SUITE = f"{OP}:EXP-*"
+"""The clauses of the op with the faults; other suites test it too."""
 THE_ONE = "sampler/expand_batch_to_tokens:EXP-1:counts=wide;dtype=bool"
 """The case in which fault-injected engines crash or hang."""
 PATIENCE = 20.0
@@ -22,15 +26,28 @@ PATIENCE = 20.0
 
 
 def verdict_on(
-    engine: str, out: Path, *, expectations: tuple[Expectation, ...] = (), resume: Path | None = None, **plan: Any
+    engine: str,
+    out: Path,
+    *,
+    resume: Path | None = None,
+    options: dict[str, Any] | None = None,
+    **plan: Any,
 ) -> RunSummary:
-    """Return the summary of a run of ``module:attr`` that is written to `out`."""
-    options = {"only": (SUITE,), "timeout": PATIENCE, **plan}
+    """Return the summary of a run on ``module:attr`` that is written to `out`; `options` are fields of `Options`."""
+    planned = Plan(engine, **{"only": (SUITE,), "timeout": PATIENCE, **plan})
+    about = Options(Files(out, resume), command=["verispec", "run"], **(options or {}))
     with importable():
-        run, _ = execute(Plan(engine, **options), Files(out, resume), expectations, ["verispec", "run"], Lines())
+        run, _ = execute(planned, about, Lines())
     return summarise(run)
 
 
 def importable() -> Any:
-    """Children can import what lies in this folder."""
+    """Let child processes import the modules of this folder."""
     return patch.dict(os.environ, PYTHONPATH=str(ZOO))
+
+
+def in_process(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Return exit code, stdout and stderr of a command."""
+    with importable(), pytest.raises(SystemExit) as stop:
+        main(list(words))
+    return int(stop.value.code or 0), *capsys.readouterr()

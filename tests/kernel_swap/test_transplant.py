@@ -103,7 +103,7 @@ def test_a_command_that_cannot_start_is_named(tmp_path: Path) -> None:
 
 def test_the_reference_kernel_has_the_engines_signature(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(run_command.NOTES, str(tmp_path / "notes"))
-    patch_vllm._note.cache_clear()
+    run_command.note.cache_clear()
     theirs = ["output", "input", "cu_num_tokens", "replace_from", "replace_to", "MAX_NUM_TOKENS"]
     kernel = patch_vllm.reference_kernel(contracts.load(EXPAND), theirs)
     assert list(inspect.signature(kernel).parameters) == theirs

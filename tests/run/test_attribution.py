@@ -8,10 +8,10 @@ import pytest
 
 from verispec.run import attribution
 from verispec.run.attribution import explain
+from verispec.run.events import CaseEnded
 from verispec.run.plan import Plan
 from verispec.run.progress import Lines
 from verispec.run.record import Record
-from verispec.run.supervisor import Judged
 
 EXPAND, RANDOM, TOP = "expand_batch_to_tokens", "rejection_random_sample", "apply_top_k_top_p"
 NEEDS = {
@@ -40,10 +40,10 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], int]]:
     """Every run that is made: what was exchanged, and how many cases were run again."""
     made: list[tuple[set[str], int]] = []
 
-    def supervisor(plan: Plan) -> Iterator[Judged]:
+    def supervisor(plan: Plan, *, deadline: float | None) -> Iterator[CaseEnded]:
         made.append((set(plan.transplanted), len(plan.only)))
         for case in plan.only:
-            yield Judged({"id": case, "outcome": "pass" if NEEDS[case] <= set(plan.transplanted) else "fail"})
+            yield CaseEnded(0, {"id": case, "outcome": "pass" if NEEDS[case] <= set(plan.transplanted) else "fail"})
 
     monkeypatch.setattr(attribution, "Supervisor", supervisor)
     return made

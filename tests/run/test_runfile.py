@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from run_files import CASES, header, write
 
+from verispec import exits
 from verispec.errors import VerispecError
 from verispec.judge import Outcome
 from verispec.run import runfile
-from verispec.run.journal import to_line
-from verispec.run.plan import Plan
+from verispec.run.json_lines import to_line
 from verispec.run.record import FAILING, UNDECIDED, Record, category_of, is_quick
-
-ENGINE = {"name": "vllm", "version": "0.32.0", "platform": "cpu", "device": "cpu", "details": {}}
-CASES = [Record("sampler/x:EXP-1:b=1", "pass", 0.5), Record("sampler/x:EXP-2", "fail", failure={"kind": "value"})]
-
-
-def header(**plan: Any) -> dict[str, Any]:
-    return runfile.make_header(Plan("vllm", **plan), ENGINE, 2, (), ["verispec", "run"])
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "run.jsonl"
-    writer = runfile.Writer(path, header())
-    for record in CASES:
-        writer.add(record)
+    write(path).release()
     return path
 
 
@@ -41,7 +36,8 @@ def test_what_is_written_is_read(path: Path) -> None:
 
 def test_every_line_is_there_as_soon_as_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    writer = runfile.Writer(path, header())
+    writer = runfile.Writer(path)
+    writer.begin(header())
     for number, record in enumerate(CASES, 1):
         writer.add(record)
         assert len(path.read_text().splitlines()) == 1 + number
@@ -64,21 +60,128 @@ def test_a_line_in_the_middle_that_is_cut_off_is_an_error(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("", "V-RUN-READ"), ('{"type":"case"}\n', "V-RUN-READ"), ('{"type":"header","format":99}\n', "V-RUN-FORMAT")],
-    ids=["empty", "no header", "another format"],
+    [
+        ("", "V-RUN-READ"),
+        ('{"type":"case"}\n', "V-RUN-READ"),
+        ("[1]\n", "V-RUN-READ"),
+        ('{"type":"header","format":99}\n', "V-RUN-FORMAT"),
+        ('{"type":"header","format":1}\n', "V-RUN-READ"),
+    ],
+    ids=["empty", "no header", "no object", "another format", "no fields"],
 )
 def test_what_is_no_run_file_is_said(tmp_path: Path, text: str, code: str) -> None:
     (tmp_path / "run.jsonl").write_text(text)
     with pytest.raises(VerispecError) as caught:
         runfile.read(tmp_path / "run.jsonl")
-    assert caught.value.diagnostic.code == code
+    assert (caught.value.diagnostic.code, caught.value.exit_code) == (code, exits.CANNOT_TELL)
+
+
+def damaged(change: Any) -> str:
+    line = json.loads(json.dumps(header()))
+    change(line)
+    return json.dumps(line) + "\n"
+
+
+def without(*path: str) -> Any:
+    def change(line: Any) -> None:
+        for name in path[:-1]:
+            line = line[name]
+        del line[path[-1]]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(damaged(without(name)) for name in ("verispec", "engine", "platform", "seed", "selection", "started")),
+        damaged(without("engine", "version")),
+        damaged(without("platform", "packages")),
+        damaged(lambda line: line.update(seed="7")),
+        damaged(lambda line: line.update(engine=None)),
+        damaged(lambda line: line.update(expectations=[{"no": "entry"}])),
+        damaged(lambda line: None) + '{"type":"case","outcome":"pass","seconds":0}\n',
+        damaged(lambda line: None) + '{"type":"case","id":"nonsense","outcome":"pass","seconds":0}\n',
+        damaged(lambda line: None) + '{"type":"case","id":"sampler/x:EXP-1","outcome":3,"seconds":0}\n',
+        damaged(lambda line: None) + '{"type":"footer"}\n',
+    ],
+)
+def test_a_damaged_file_is_said_to_be(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.jsonl").write_text(text)
+    with pytest.raises(VerispecError) as caught:
+        runfile.read(tmp_path / "run.jsonl")
+    assert (caught.value.diagnostic.code, caught.value.exit_code) == ("V-RUN-READ", exits.CANNOT_TELL)
+
+
+def test_a_file_that_is_being_written_is_busy(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    writer = write(path)
+    for _ in range(2):
+        with pytest.raises(VerispecError) as caught:
+            runfile.Writer(path)
+        assert (caught.value.diagnostic.code, caught.value.exit_code) == ("V-RUN-BUSY", exits.CANNOT_TELL)
+    writer.release()
+    runfile.Writer(path).release()
+    assert runfile.read(path).records == tuple(CASES), "a run that does not begin leaves the file as it was"
+
+
+def test_a_file_is_locked_before_it_has_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    first = runfile.Writer(path)
+    with pytest.raises(VerispecError, match="V-RUN-BUSY"):
+        runfile.Writer(path)
+    first.release()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("text", ["my notes\n", '{"type":"notes"}\n', "{}\n", "\x00\x01", "3\n"])
+def test_what_is_no_run_file_is_not_overwritten(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    with pytest.raises(VerispecError) as caught:
+        runfile.Writer(path)
+    assert (caught.value.diagnostic.code, caught.value.exit_code) == ("V-RUN-OVERWRITE", exits.USAGE)
+    assert path.read_text() == text
+
+
+def test_a_folder_is_no_run_file(tmp_path: Path) -> None:
+    with pytest.raises(VerispecError) as caught:
+        runfile.Writer(tmp_path)
+    assert (caught.value.diagnostic.code, caught.value.exit_code) == ("V-RUN-WRITE", exits.CANNOT_TELL)
+    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.parent.glob(f"{tmp_path.name}.new")) == []
+
+
+def test_a_full_disk_is_said(tmp_path: Path) -> None:
+    """A limit on the size of files does what a full disk does; in a process of its own, since it cannot be raised."""
+    script = (
+        "import resource, sys, pathlib\n"
+        "from run_files import write, CASES\n"
+        "from verispec.errors import VerispecError\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
+        "try:\n"
+        "    write(pathlib.Path(sys.argv[1]), *CASES * 100)\n"
+        "except VerispecError as error:\n"
+        "    print(error); sys.exit(error.exit_code)\n"
+    )
+    path = tmp_path / "run.jsonl"
+    command = [sys.executable, "-c", script, str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == exits.CANNOT_TELL, done.stderr
+    assert "V-RUN-WRITE" in done.stdout
+    assert "--resume" in done.stdout
+    assert path.stat().st_size <= 4000
+    kept = runfile.read(path).records
+    assert [record.id for record in kept] == [record.id for record in CASES], "what fits on the disk can be resumed"
 
 
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(VerispecError) as caught:
-        runfile.Writer(tmp_path / "file" / "run.jsonl", header())
+        runfile.Writer(tmp_path / "file" / "run.jsonl")
     assert caught.value.diagnostic.code == "V-RUN-WRITE"
+    assert caught.value.exit_code == exits.CANNOT_TELL
 
 
 def test_the_same_run_can_be_resumed(tmp_path: Path) -> None:
@@ -89,12 +192,13 @@ def test_the_same_run_can_be_resumed(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (lambda h: h["engine"].update(version="0.33.0"), "another engine: version was 0.32.0, is 0.33.0"),
+        (lambda h: h["engine"].update(digest="f00"), "another engine: digest was , is f00"),
         (lambda h: h["engine"].update(asked="reference"), "another engine: asked was vllm, is reference"),
         (lambda h: h.update(seed=8), "another seed: was 7, is 8"),
         (lambda h: h.update(verispec="9"), "another verispec"),
         (lambda h: h["platform"]["packages"].update(torch="0"), "another packages: torch was"),
     ],
-    ids=["engine version", "engine", "seed", "verispec", "packages"],
+    ids=["engine version", "engine code", "engine", "seed", "verispec", "packages"],
 )
 def test_another_run_cannot(tmp_path: Path, change: Any, said: str) -> None:
     other = json.loads(json.dumps(header()))

@@ -5,14 +5,57 @@ Every fault is one branch. Noise is drawn as exponentials where faults share it,
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from verispec.cases.row_sets import RowSets
-from verispec.judge.statistics.given_drafts import Requests
+from verispec.cases.row_sets import RowSets, random_row_sets
+from verispec.judge import Mismatch
+from verispec.judge.statistics.budget import weight_of
+from verispec.judge.statistics.evidence import Evidence
+from verispec.judge.statistics.given_drafts import GivenDrafts, Requests
+from verispec.judge.statistics.given_drafts import RowSets as ExactRows
+from verispec.judge.statistics.trial import Trial
 
 Array = np.ndarray[Any, Any]
+
+WEIGHT = weight_of("sampler/whole_sampler:WS-10:mode=law")
+
+
+@dataclass(frozen=True)
+class Planted:
+    """How a planted fault must be named: keys of `verispec.judge.statistics.faults.FAULTS`, and the rows to use."""
+
+    names: tuple[str, ...]
+    limits: str = "none"
+
+
+FAULTS = {
+    "target": Planted(("target",)),
+    "target 0.02": Planted(("target",)),
+    "greedy recovered": Planted(("greedy",)),
+    "first residual": Planted(("first residual",)),
+    "other residual": Planted(("other residual",)),
+    "reused u": Planted(("reused u",)),
+    "one u": Planted(("one u",)),
+    "neighbour u": Planted(("neighbour u",)),
+    "other q": Planted(("other q",)),
+    "last row": Planted(("last row",)),
+    "ratio 1.02": Planted(("ratio",)),
+    "ratio 1.05": Planted(("ratio",)),
+    "ratio 0.95": Planted(("ratio",)),
+    "kept 0.03": Planted(("kept",)),
+    "temperature 0.95": Planted(("temperature",)),
+    "greedy 0.05": Planted(("greedy",)),
+    "tail 1e-4": Planted(("tail lost",)),
+    "draft noise": Planted(("draft noise",)),
+    "neighbour noise": Planted(("neighbour noise",)),
+    "excluded": Planted((), "top_k"),
+}
+"""Faults at the sizes that the suites state; an excluded token has no name but is impossible."""
 
 
 class SimulatedSampler:
@@ -29,7 +72,7 @@ class SimulatedSampler:
 
     def __call__(self, rng: np.random.Generator, sets: Array, lengths: Array, drafts: Array) -> Requests:
         fault, count, K = self.fault, len(sets), self.rows.drafts
-        p, q, at = self.p, self.q, np.arange(len(sets))
+        p, q = self.p, self.q
         alive, accepted, last = np.ones(count, bool), np.zeros(count, np.int64), np.full(count, -1)
         one_u = rng.random(count)
         for i in range(K):
@@ -56,7 +99,6 @@ class SimulatedSampler:
             accepted[finished] = i + 1
         j = np.flatnonzero(last < 0)
         last[j] = self._bonus(rng, sets[j], lengths[j], drafts[j], j)
-        del at
         return Requests(sets, lengths, drafts, accepted, last)
 
     def _recover(self, rng: Any, m: Array, i: int, d: Array, u: Array, places: Array) -> Array:
@@ -126,3 +168,28 @@ class SimulatedSampler:
             self._tables[name] = (cumulative + np.arange(len(rows))[:, None]).ravel()
         found = np.searchsorted(self._tables[name], r + v, side="right") - r * self.rows.vocab_size
         return np.minimum(found, self.rows.vocab_size - 1)
+
+
+@cache
+def rows_of(limits: str) -> tuple[RowSets, ExactRows]:
+    """Row sets of the suites' shape, and their exact distributions."""
+    source = random_row_sets(np.random.default_rng(0), 16, 5, 512, limits=limits)
+    return source, ExactRows(source.p, source.q, source.slack)
+
+
+def run(fault: str, seed: int) -> tuple[Evidence, int]:
+    """Return the evidence against one fault, or none for "", with the weight and the cap of a suite's case."""
+    source, exact = rows_of(FAULTS[fault].limits if fault in FAULTS else "none")
+    cap = 30_000
+    rng = np.random.default_rng(seed)
+    model = GivenDrafts(exact, WEIGHT, seed)
+    sampler = SimulatedSampler(source, fault)
+
+    def step() -> None:
+        sets, lengths = source.choose(rng, 300)
+        model.add(sampler(rng, sets, lengths, source.draw(rng, sets)))
+
+    trial = Trial("sampler/whole_sampler:WS-10:mode=law", seed, seed)
+    with suppress(Mismatch):
+        trial.collect(model.evidence, cap, step)
+    return model.evidence, cap

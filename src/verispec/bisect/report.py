@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -21,7 +22,15 @@ FORMAT = "verispec/bisect/1"
 
 @dataclass(frozen=True, slots=True)
 class BisectReport:
-    """A search and what it was for. `candidates` describe `result.candidates`; `appeared` is empty for a case."""
+    """A search and what it was for.
+
+    Args:
+        candidates: describe `result.candidates`.
+        appeared: findings of the first bad revision; empty for a case.
+        later: findings that came after it.
+        reasons: of a case, by revision: how it fails, or why it cannot be judged.
+        repro: of a case: the command that shows the failure.
+    """
 
     history: str
     good: Revision
@@ -32,6 +41,8 @@ class BisectReport:
     appeared: tuple[Finding, ...]
     later: int
     seconds: float
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    repro: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -52,12 +63,20 @@ class BisectReport:
             "judged": len(self.result.verdicts),
             "total": self.result.total,
             "verdicts": {name: verdict.value for name, verdict in self.result.verdicts.items()},
+            "reasons": dict(self.reasons),
+            "repro": self.repro,
             "seconds": round(self.seconds, 3),
             "exit_code": self.exit_code,
         }
 
+    @property
+    def failure(self) -> str:
+        """How the case fails at the first bad revision; empty for a static search."""
+        return self.reasons.get(self.candidates[-1].name, "")
+
 
 def print_text(outcome: BisectReport, console: Console) -> None:
+    """Print the search for people."""
     wide = not console.is_terminal
     if outcome.result.first_bad:
         first = outcome.candidates[0]
@@ -71,6 +90,11 @@ def print_text(outcome: BisectReport, console: Console) -> None:
         for revision in outcome.candidates:
             console.print(f"{revision.short}", style="bold")
             _print_revision(revision, console, wide)
+            if (reason := outcome.reasons.get(revision.name)) and revision != outcome.candidates[-1]:
+                console.print(Text(printable(f"  cannot be judged: {reason}")), soft_wrap=wide)
+    if outcome.failure:
+        console.print(Text(printable(f"  {'fails':8}{outcome.failure}")), soft_wrap=wide)
+        console.print(Text(printable(f"  {'see':8}{outcome.repro}")), soft_wrap=wide)
     console.print()
     for finding in outcome.appeared:
         print_finding(finding, console, wide)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -38,7 +38,14 @@ class SearchResult:
         return self.candidates[0] if len(self.candidates) == 1 else None
 
 
-def search(history: History, good: str, bad: str, judge: Judge, progress: Progress | None = None) -> SearchResult:
+def search(
+    history: History,
+    good: str,
+    bad: str,
+    judge: Judge,
+    progress: Progress | None = None,
+    reasons: Mapping[str, str] | None = None,
+) -> SearchResult:
     """Find the first bad revision between `good` and `bad` (full names), judging as few as it takes.
 
     Raises VerispecError: V-BIS-BAD-IS-GOOD, V-BIS-GOOD-IS-BAD, V-BIS-END-UNKNOWN when the ends are not what they
@@ -56,8 +63,8 @@ def search(history: History, good: str, bad: str, judge: Judge, progress: Progre
 
     forks = history.forks(good, bad)
     total = len(history.candidates([good], bad))
-    _require(history, "bad", bad, ask(bad, total))
-    _require(history, "good", good, ask(good, total))
+    _require(history, "bad", bad, ask(bad, total), reasons or {})
+    _require(history, "good", good, ask(good, total), reasons or {})
     for fork in forks:
         if ask(fork, total) is RevisionResult.BAD:
             raise VerispecError(
@@ -92,7 +99,7 @@ def _away(skips: int, size: int) -> int:
     return int(size * (skips * GOLDEN % 1) ** 1.5)
 
 
-def _require(history: History, expected: str, name: str, verdict: RevisionResult) -> None:
+def _require(history: History, expected: str, name: str, verdict: RevisionResult, reasons: Mapping[str, str]) -> None:
     if verdict.value == expected:
         return
     short = history.describe(name).short
@@ -101,12 +108,14 @@ def _require(history: History, expected: str, name: str, verdict: RevisionResult
             "V-BIS-END-UNKNOWN",
             f"the {expected} end cannot be judged",
             where=short,
-            hint="name another revision near it",
+            cause=reasons.get(name, ""),
+            hint="name another revision near it, unless the reason holds for all of them",
             exit_code=exits.CANNOT_TELL,
         )
     raise VerispecError(
         "V-BIS-BAD-IS-GOOD" if expected == "bad" else "V-BIS-GOOD-IS-BAD",
         f"the {expected} end is {verdict.value}: the fault is {'not' if expected == 'bad' else 'already'} there",
         where=short,
+        cause=reasons.get(name, ""),
         hint=f"name a revision that is {expected}, or ask for another rule, finding or case",
     )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from verispec.cases.distribution import limited
+
 if TYPE_CHECKING:
     from verispec.engines.protocol.generation import GenerationRequest
 
@@ -53,24 +55,8 @@ def slack_after(slack: float, request: GenerationRequest) -> float:
 
 
 def distribution(row: Array, request: GenerationRequest) -> Array:
-    """Return the distribution [V] of a sampled token, from a processed row.
-
-    Top-k keeps every token that ties with the k-th; top-p keeps the smallest set of most likely tokens with the mass.
-    """
-    scaled = row / request.temperature
-    scaled = scaled - scaled.max()
-    if request.min_p:
-        scaled[scaled < np.log(request.min_p)] = _NEVER
-    if 0 < request.top_k < len(scaled):
-        scaled[scaled < np.sort(scaled)[-request.top_k]] = _NEVER
-    weights: Array = np.exp(scaled)
-    weights /= weights.sum()
-    if request.top_p < 1:
-        order = np.argsort(-weights, kind="stable")
-        before = np.cumsum(weights[order]) - weights[order]
-        weights[order[before >= request.top_p]] = 0.0
-        weights /= weights.sum()
-    return weights
+    """Return the distribution [V] of a sampled token, from a processed row; see `limited`."""
+    return limited(row, request.temperature, request.top_k, request.top_p, request.min_p)
 
 
 def possible(row: Array, request: GenerationRequest, slack: float = 0.0) -> Array:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from verispec.cases.distribution import limited
+
 if TYPE_CHECKING:
     from verispec.engines.protocol.sampling import SamplerBatch
 
@@ -20,8 +22,11 @@ Array = np.ndarray[Any, Any]
 LIMITS = ("none", "temperature", "top_k", "top_p", "both", "min_p", "masked")
 """What shapes the target: nothing but T = 1; T from 0.3 to 2; top-k; top-p; both; min-p; -inf masks and ties."""
 
-DISAGREEMENTS = (0.5, 0.5, 0.9, 0.9, 2.0, 2.0, 4.0, 4.0)
+DISAGREEMENTS = (0.1, 0.2, 0.9, 4.0, 2.0, 0.1, 3.0, 0.4)
 """Standard deviation of a drafter's logits around the target's, by set."""
+
+SPREADS = (1.8, 1.8, 3.0, 3.0)
+"""Standard deviation of a row's logits, by set: a wide one shows a wrong temperature."""
 
 EXCLUDED = 4.0
 """How much less a drafter likes the tokens that the target's limits exclude, in nats."""
@@ -94,7 +99,8 @@ class RowSets:
         Four roundings and the exponent's: x / T is rounded to 2^-24 of itself, and so is the distance to the largest.
         """
         possible = np.where(np.isfinite(self.logits) & (self.p > 1e-9), np.abs(self.logits), 0.0)
-        return 2.0**-22 * (4.0 + possible.max((1, 2)) / self.temperature)
+        slack: Array = 2.0**-22 * (4.0 + possible.max((1, 2)) / self.temperature)
+        return slack
 
     @cached_property
     def _cumulative(self) -> Array:
@@ -104,17 +110,25 @@ class RowSets:
         return (rows + np.arange(len(rows))[:, None]).ravel()
 
     def choose(self, rng: np.random.Generator, requests: int) -> tuple[Array, Array]:
-        """Return sets [B] and draft counts [B]: a third of the requests bring K drafts, a third none, the rest any."""
+        """Return sets [B] and draft counts [B].
+
+        Of ten requests three bring K drafts, four none, three any number. Four of ten take the set of their neighbour,
+        so that noise which neighbours share shows as equal tokens.
+        """
         kind = rng.random(requests)
         any_number = rng.integers(0, self.drafts + 1, requests)
-        lengths = np.where(kind < 1 / 3, self.drafts, np.where(kind < 2 / 3, 0, any_number))
-        return rng.integers(0, self.sets, requests), lengths
+        lengths = np.where(kind < 0.3, self.drafts, np.where(kind < 0.7, 0, any_number))
+        is_new = rng.random(requests) < 0.6
+        is_new[:1] = True
+        sets = rng.integers(0, self.sets, requests)
+        return sets[np.maximum.accumulate(np.where(is_new, np.arange(requests), 0))], lengths
 
     def draw(self, rng: np.random.Generator, sets: Array) -> Array:
         """Draw [B, K] draft tokens for requests of the given sets [B]."""
         rows = sets[:, None] * self.drafts + np.arange(self.drafts)
         found = np.searchsorted(self._cumulative, rows + rng.random(rows.shape), side="right")
-        return np.minimum(found - rows * self.vocab_size, self.vocab_size - 1)
+        tokens: Array = np.minimum(found - rows * self.vocab_size, self.vocab_size - 1)
+        return tokens
 
     def batch(
         self, sets: Array, lengths: Array, drafts: Array, seeds: Any = None, greedy: Array | None = None
@@ -156,25 +170,6 @@ class RowSets:
         )
 
 
-def limited(logits: Array, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> Array:
-    """Return the target's distribution [V] in float64 under temperature, min-p, top-k and top-p, in this order.
-
-    Top-k keeps ties with the k-th logit; top-p keeps the smallest set of the most likely tokens whose mass reaches it.
-    """
-    scaled = logits.astype(np.float64) / temperature
-    weights = np.exp(scaled - scaled.max())
-    weights[weights < min_p] = 0.0
-    if 0 < top_k < len(weights):
-        weights[weights < np.partition(weights, -top_k)[-top_k]] = 0.0
-    weights /= weights.sum()
-    if top_p < 1:
-        order = np.argsort(-weights, kind="stable")
-        before = np.cumsum(weights[order]) - weights[order]
-        weights[order[before >= top_p]] = 0.0
-        weights /= weights.sum()
-    return weights
-
-
 def random_row_sets(
     rng: np.random.Generator, sets: int, drafts: int, vocab_size: int, *, limits: str = "none", certain: bool = False
 ) -> RowSets:
@@ -184,7 +179,7 @@ def random_row_sets(
     with a small p/q show acceptance numbers of too few bits, and drafts that are kept whatever the target says.
     """
     shape = (sets, drafts + 1, vocab_size)
-    logits = rng.normal(0, 1.8, shape)
+    logits = rng.normal(0, 1.0, shape) * np.resize(SPREADS, (sets, 1, 1))
     likely = min(64, max(vocab_size // 4, 1))
     for m in range(0, sets, 2):
         for row in logits[m]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from verispec.cases.distribution import limited
+
 if TYPE_CHECKING:
     from verispec.engines.protocol.sampling import SamplerBatch
 
@@ -107,20 +109,10 @@ def greedy_tokens(batch: SamplerBatch, b: int) -> list[int]:
     return [*emitted, best[-1]]
 
 
-def target_law(batch: SamplerBatch, b: int, row: int) -> Array:
-    """Return the target's distribution at row `row` of request b, float64, under temperature, top-k and top-p.
-
-    Top-k comes first and keeps ties with the k-th logit. Top-p keeps the smallest set of most likely tokens whose
-    probability reaches p.
-    """
-    logits = batch.logits[rows_of(batch, b)][row].double().numpy() / max(float(batch.temperature[b]), 1e-300)
-    if batch.top_k is not None and 0 < int(batch.top_k[b]) < len(logits):
-        logits = np.where(logits < np.sort(logits)[-int(batch.top_k[b])], -np.inf, logits)
-    law = np.exp(logits - logits.max())
-    law /= law.sum()
-    if batch.top_p is not None and float(batch.top_p[b]) < 1:
-        order = np.argsort(-law, kind="stable")
-        before = np.cumsum(law[order]) - law[order]
-        law[order[before >= float(batch.top_p[b])]] = 0.0
-        law /= law.sum()
-    return np.asarray(law)
+def target_distribution(batch: SamplerBatch, b: int, row: int) -> Array:
+    """Return the target's distribution [V] at row `row` of request b; see `limited`."""
+    top_k = 0 if batch.top_k is None else int(batch.top_k[b])
+    top_p = 1.0 if batch.top_p is None else float(batch.top_p[b])
+    logits = batch.logits[rows_of(batch, b)][row].double().numpy()
+    min_p = 0.0 if batch.min_p is None else float(batch.min_p[b])
+    return limited(logits, max(float(batch.temperature[b]), 1e-300), top_k, top_p, min_p)

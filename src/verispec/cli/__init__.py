@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from verispec import __version__
-from verispec.errors import VerispecError
+from verispec.cli._guard import guarded
 
 COMMANDS: dict[str, str] = {
     "run": "Test an engine with the suites.",
@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "bisect": "Find the first bad revision or release.",
     "mutants": "Make faults by machine and score what the suites catch.",
     "transplant": "Replace an engine's kernels by the reference's and check if the fault disappears.",
+    "new": "Write the skeleton of an engine adapter or of an op.",
     "generate": "Generate with the reference engine and show the accepted tokens.",
 }
 
@@ -79,12 +80,5 @@ def _verispec(
 
 
 def main(argv: list[str] | None = None) -> Any:
-    """Run the command line; a user error prints one diagnostic and ends with its exit code."""
-    try:
-        typer.main.get_command(cli).main(args=argv, prog_name="verispec")
-    except VerispecError as error:
-        print(f"verispec: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except SystemExit as stop:
-        # Typer ends an interrupted command with 1, which would mean "bad".
-        sys.exit(130 if isinstance(stop.__context__, typer.Abort) else stop.code)
+    """Run the command line and end the process with its exit code."""
+    sys.exit(guarded(lambda: typer.main.get_command(cli).main(args=argv, prog_name="verispec")))

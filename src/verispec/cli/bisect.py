@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as json_module
+import shlex
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from verispec.bisect import CaseProbe, GitHistory, History, ReleaseHistory, StaticProbe, search
+from verispec.bisect import CaseProbe, GitHistory, History, ReleaseHistory, RevisionResult, StaticProbe, search
 from verispec.bisect.report import BisectReport, print_text
 from verispec.errors import VerispecError
 from verispec.static import Finding
@@ -30,14 +32,17 @@ def bisect(
     rule: Annotated[list[str] | None, typer.Option(help="The fault is a finding of this rule.")] = None,
     finding: Annotated[str, typer.Option(help="The fault is the finding with this fingerprint.")] = "",
     case: Annotated[str, typer.Option(help="The fault is that this case fails, by verispec repro.")] = "",
-    engine: Annotated[str, typer.Option(help="The kind of engine that --case builds of every revision.")] = "vllm",
-    timeout: Annotated[float, typer.Option(help="Seconds after which a --case run is given up.")] = 600.0,
+    engine: Annotated[
+        str, typer.Option(help="For --case: vllm, vllm-cpu, or module:attr of the repository or package.")
+    ] = "vllm",
+    timeout: Annotated[float, typer.Option(help="Seconds that --case may take per revision.")] = 600.0,
     core: Annotated[str, typer.Option(help="The tree that the history plugs into; see verispec signatures.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Find the first bad revision or release. Without --rule, --finding or --case: the first with a new error.
 
-    Nothing is checked out and no reference is moved. Exit codes: 0 found, 125 cannot tell, 2 usage.
+    With --case and module:attr, the engine is imported from each revision of its own repository. Nothing is checked
+    out and no reference is moved. Exit codes: 0 found, 125 cannot tell, 2 usage.
     """
     started = time.perf_counter()
     if package and repo is not None:
@@ -47,20 +52,32 @@ def bisect(
     history: History = ReleaseHistory(package, good, bad) if package else GitHistory(repo or Path())
     first, last = history.resolve(good), history.resolve(bad)
     appeared: tuple[Finding, ...] = ()
+    reasons: dict[str, str] = {}
+    repro = ""
+
+    def lines(name: str, verdict: RevisionResult, reason: str, seconds: float) -> None:
+        """Print one line per revision where there is no terminal for a progress bar."""
+        words = (
+            f"{history.describe(name).short}  {verdict.value:11}  {seconds:5.1f} s  {' '.join(reason.split())[:160]}"
+        )
+        print(words.rstrip(), file=sys.stderr, flush=True)
+
     with shown_progress() as progress:
         if case:
-            result = search(history, first, last, CaseProbe(case, history.source, engine, timeout), progress)
-            later = 0
+            probe = CaseProbe(case, history.source, engine, timeout, None if progress else lines)
+            result = search(history, first, last, probe, progress, probe.reasons)
+            reasons, later = probe.reasons, 0
+            repro = shlex.join(["verispec", "repro", case, "--engine", probe.engine_at(result.candidates[-1])])
         else:
             around = open_tree(core, progress=progress) if core else None
             facts = FactCache(facts_file(package or str(repo or Path())))
-            probe = StaticProbe(history.tree, rules=rule or (), finding=finding, core=around, facts=facts)
+            static = StaticProbe(history.tree, rules=rule or (), finding=finding, core=around, facts=facts)
             history.forks(first, last)  # ends in the wrong order are said so before anything is judged
             with facts.saved_once():
-                probe.aim(first, last)
-                result = search(history, first, last, probe, progress)
-                appeared = probe.appeared(result.candidates[-1])
-            later = len(probe.targets) - len(appeared)
+                static.aim(first, last)
+                result = search(history, first, last, static, progress)
+                appeared = static.appeared(result.candidates[-1])
+            later = len(static.targets) - len(appeared)
     outcome = BisectReport(
         history=package or str(repo or Path()),
         good=history.describe(first),
@@ -71,6 +88,8 @@ def bisect(
         appeared=appeared,
         later=later,
         seconds=time.perf_counter() - started,
+        reasons=reasons,
+        repro=repro,
     )
     if json:
         print(json_module.dumps(outcome.to_json(), indent=2))

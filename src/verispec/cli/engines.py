@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from verispec.engines import Description, Engine, Unsupported
+from verispec.engines import Description, Engine, KernelSites, Unsupported
 from verispec.engines.protocol.check import check_subjects
 from verispec.engines.registry import BUILT_IN, names, resolve
 from verispec.reference import contracts
@@ -48,6 +48,7 @@ def describe(engine: Engine, about: Description) -> dict[str, Any]:
         "device": about.device,
         "details": dict(about.details),
         "ops": ops,
+        "kernel_sites": dict(engine.kernel_sites()) if isinstance(engine, KernelSites) else {},
     }
 
 

@@ -15,9 +15,11 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def explain(
-    name: Annotated[str, typer.Argument(help="An op, a clause such as EXP-2, or a rule such as SIG101.")],
+    name: Annotated[
+        str, typer.Argument(help="An op, a clause such as EXP-2, a case id, a rule such as SIG101, or rules.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="The explanation as JSON.")] = False,
 ) -> None:
-    """Explain an op, a clause or a rule."""
+    """Explain an op, a clause, a case id or a rule; 'rules' lists all rules of the static checker."""
     told = explanation(name)
     print(json.dumps(told, indent=2) if as_json else "\n".join(as_text(told)))

@@ -20,6 +20,7 @@ from verispec.report.svg import as_svg
 from verispec.report.text import print_verdict
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run import runfile
+from verispec.run.files import named
 
 app = typer.Typer(add_completion=False)
 
@@ -40,7 +41,7 @@ def report(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Results files of 'verispec run --out'; for HTML also 'verispec signatures --json' output."
+            help="Results files of 'verispec run', or 'last'; for HTML also 'verispec signatures --json' output."
         ),
     ],
     to: Annotated[Format, typer.Option("--format", help="How to render them; only HTML takes several.")] = Format.TEXT,
@@ -55,7 +56,7 @@ def report(
 
     Examples:
 
-        verispec report run.jsonl
+        verispec report last
 
         verispec report run.jsonl --format html --out report.html
 
@@ -63,6 +64,7 @@ def report(
 
         verispec report run.jsonl --serve
     """
+    files = [named(path) for path in files]
     if serve:
         from verispec.report.html import serve as live
 

@@ -1,21 +1,23 @@
-"""``verispec run``: judge an engine by the suites."""
+"""``verispec run``: test an engine with the suites."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from verispec import exits, expectations
-from verispec.report.text import print_verdict
-from verispec.report.verdict import summarise
+from verispec.cli import _testing as t
+from verispec.errors import VerispecError
+from verispec.expectations import Expectation
 from verispec.run import runfile
-from verispec.run.plan import TIMEOUT, Plan, seed_of_today
-from verispec.run.progress import watcher
-from verispec.run.session import Files, command_line, execute
+from verispec.run.coverage import CLAIMED, parse_floor
+from verispec.run.files import last_run_file, named
+from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan, seed_of_today
+from verispec.run.resume import restored_plan
+from verispec.run.session import MAX_CRASHES, Brakes, Files, Options
 from verispec.run.supervisor import Supervisor
 
 app = typer.Typer(add_completion=False)
@@ -23,53 +25,97 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def run(
-    engine: Annotated[str, typer.Option("--engine", help="The engine to judge; see 'verispec engines'.")] = "reference",
+    engine: t.EngineOption = None,
     only: Annotated[list[str] | None, typer.Option(help="Case id, its beginning, or a pattern with *.")] = None,
     suite: Annotated[
-        list[str] | None, typer.Option(help="Suite to run, or the path of a folder with one; all if omitted.")
+        list[str] | None, typer.Option(help="Suite to run, or the path of a folder with one (default: all).")
     ] = None,
-    processes: Annotated[int, typer.Option("-n", min=1, help="Processes that judge at the same time.")] = 1,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn; a new one each day.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's own choice when left out.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds a case may take.")] = TIMEOUT,
-    out: Annotated[Path | None, typer.Option(help="Run file to write; in the user's cache when left out.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Run file of an interrupted run to go on with.")] = None,
-    expect: Annotated[Path | None, typer.Option(help="TOML file of known failures.")] = None,
-    errors_only: Annotated[bool, typer.Option("--errors-only", help="Notes do not make the run bad.")] = False,
-    collect: Annotated[bool, typer.Option("--collect", help="List the cases and judge nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The verdict as JSON.")] = False,
+    last_failed: Annotated[
+        bool, typer.Option("--last-failed", help="Run the failing cases of the engine's last run.")
+    ] = False,
+    processes: t.ProcessesOption = None,
+    seed: t.SeedOption = None,
+    device: t.DeviceOption = None,
+    timeout: t.TimeoutOption = None,
+    start_timeout: t.StartOption = START_TIMEOUT,
+    close_timeout: t.CloseOption = CLOSE_TIMEOUT,
+    out: t.OutOption = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Results file of an interrupted run to complete, or 'last' for the last one.")
+    ] = None,
+    expect: t.ExpectOption = None,
+    min_judged: t.FloorOption = None,
+    max_crashes: t.CrashesOption = MAX_CRASHES,
+    exit_first: t.FirstOption = False,
+    max_time: t.MaxTimeOption = None,
+    errors_only: t.ErrorsOption = False,
+    collect: Annotated[bool, typer.Option("--collect", help="List the cases and run nothing.")] = False,
+    junit: t.JunitOption = None,
+    sarif: t.SarifOption = None,
+    markdown: t.MarkdownOption = None,
+    github: t.GithubOption = False,
+    as_json: t.JsonOption = False,
 ) -> None:
-    """Judge an engine by the suites.
+    """Test an engine with the suites.
 
-    Ends with 0 when nothing unexpected was found, 1 when something was, 125 when nothing can be said,
-    2 when the command was wrong.
+    Exit codes: 0 nothing unexpected; 1 an unexpected failure; 125 cannot tell: the engine does not start, the run is
+    not complete, or it tested too little; 2 wrong usage.
+
+    Examples:
+
+        verispec run --engine vllm -n 2
+
+        verispec run --engine my_engine:Engine --suite sampler -x
+
+        verispec run --resume last
     """
-    plan = Plan(
-        engine,
-        device,
-        only=tuple(only or ()),
-        suites=tuple(suite or ()),
-        seed=_seed(seed, resume),
-        processes=processes,
-        timeout=timeout,
-    )
+    given: dict[str, Any] = {
+        "engine": engine,
+        "device": device,
+        "only": tuple(only) if only else None,
+        "suites": tuple(suite) if suite else None,
+        "seed": seed,
+        "processes": processes,
+        "timeout": timeout,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    given |= {"start_timeout": start_timeout, "close_timeout": close_timeout}
+    if last_failed:
+        given |= {"only": _last_failed(engine or "reference", given), "exact": True}
+    known: tuple[Expectation, ...] | None = expectations.load(expect) if expect else None
+    if resume is not None:
+        resume = named(resume)
+        header = runfile.read(resume).header
+        plan = restored_plan(given, header, resume)
+        known = tuple(Expectation(**entry) for entry in header.get("expectations", ())) if known is None else known
+        min_judged = min_judged or header.get("min_judged") or CLAIMED
+    else:
+        plan = Plan(**{"engine": "reference", "seed": seed_of_today(), **given})
     if collect:
         cases = Supervisor(plan).collect().selected
         print(json.dumps({"cases": cases}, indent=2) if as_json else "\n".join(cases))
         raise typer.Exit(exits.GOOD if cases else exits.CANNOT_TELL)
-    known = expectations.load(expect) if expect else ()
-    done, path = execute(plan, Files(out, resume), known, command_line(), watcher())
-    verdict = summarise(done)
-    if as_json:
-        print(json.dumps(verdict.to_json(errors_only=errors_only), indent=2))
-    else:
-        print_verdict(verdict, Console(), errors_only=errors_only)
-        print(f"written to {path}")
-    raise typer.Exit(verdict.exit_code(errors_only=errors_only))
+    options = Options(
+        Files(out, resume),
+        known or (),
+        Brakes(max_crashes, exit_first, max_time),
+        parse_floor(min_judged or CLAIMED),
+    )
+    outputs = t.Outputs(as_json, errors_only, junit, sarif, markdown, github)
+    raise typer.Exit(t.test(plan, options, outputs))
 
 
-def _seed(asked: int | None, resumed: Path | None) -> int:
-    """The seed that was asked for, else that of the run to go on with, else today's."""
-    if asked is not None:
-        return asked
-    return int(runfile.read(resumed).header["seed"]) if resumed else seed_of_today()
+def _last_failed(engine: str, given: dict[str, Any]) -> tuple[str, ...]:
+    """Return the failing cases of the engine's last run. Raises VerispecError V-RUN-SELECT when there are none."""
+    path = last_run_file(engine)
+    if "only" in given or "suites" in given:
+        raise VerispecError("V-RUN-SELECT", "give --last-failed or a selection, not both", where="--last-failed")
+    failed = tuple(r.id for r in runfile.read(path).records if r.failed and r.outcome != "xfail")
+    if not failed:
+        raise VerispecError(
+            "V-RUN-SELECT",
+            f"no case failed in the last run of {engine!r}",
+            where=str(path),
+            hint="run everything: leave --last-failed out",
+        )
+    return failed

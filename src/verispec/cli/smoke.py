@@ -1,42 +1,64 @@
-"""``verispec smoke``: judge an engine by one quick case of every kind."""
+"""``verispec smoke``: test an engine with one quick case of every clause."""
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
-
 import typer
-from rich.console import Console
 
-from verispec.report.text import print_verdict
-from verispec.report.verdict import summarise
-from verispec.run.plan import Plan, seed_of_today
-from verispec.run.progress import watcher
-from verispec.run.session import Files, command_line, execute
+from verispec import expectations
+from verispec.cli import _testing as t
+from verispec.run.coverage import CLAIMED, parse_floor
+from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan, seed_of_today
+from verispec.run.session import Brakes, Files, Options
 
 TIMEOUT = 60.0
-"""Seconds a case may take: a kernel that hangs must not make minutes of seconds."""
+"""Seconds per case: a kernel that hangs must not turn seconds into minutes."""
+MAX_CRASHES = 5
+"""Crashes and hangs after which the run stops: an engine that hangs everywhere costs five minutes."""
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def smoke(
-    engine: Annotated[str, typer.Option("--engine", help="The engine to judge; see 'verispec engines'.")] = "reference",
-    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn; a new one each day.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's own choice when left out.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds a case may take.")] = TIMEOUT,
-    as_json: Annotated[bool, typer.Option("--json", help="The verdict as JSON.")] = False,
+    engine: t.EngineOption = None,
+    processes: t.ProcessesOption = None,
+    seed: t.SeedOption = None,
+    device: t.DeviceOption = None,
+    timeout: t.TimeoutOption = TIMEOUT,
+    start_timeout: t.StartOption = START_TIMEOUT,
+    close_timeout: t.CloseOption = CLOSE_TIMEOUT,
+    out: t.OutOption = None,
+    expect: t.ExpectOption = None,
+    min_judged: t.FloorOption = None,
+    max_crashes: t.CrashesOption = MAX_CRASHES,
+    exit_first: t.FirstOption = False,
+    max_time: t.MaxTimeOption = None,
+    errors_only: t.ErrorsOption = False,
+    junit: t.JunitOption = None,
+    sarif: t.SarifOption = None,
+    markdown: t.MarkdownOption = None,
+    github: t.GithubOption = False,
+    as_json: t.JsonOption = False,
 ) -> None:
-    """Judge an engine by the first case of every clause: whether it works at all, in seconds.
+    """Test an engine with the first quick case of every clause: whether it works at all.
 
-    Ends with the exit codes of 'verispec run'.
+    Exit codes are those of 'verispec run'.
+
+    Examples:
+
+        verispec smoke --engine my_engine:Engine
     """
-    plan = Plan(engine, device, seed=seed_of_today() if seed is None else seed, timeout=timeout, smoke=True)
-    done, _ = execute(plan, Files(), (), command_line(), watcher())
-    verdict = summarise(done)
-    if as_json:
-        print(json.dumps(verdict.to_json(), indent=2))
-    else:
-        print_verdict(verdict, Console())
-    raise typer.Exit(verdict.exit_code())
+    given = {"engine": engine, "device": device, "seed": seed, "processes": processes, "timeout": timeout}
+    given = {
+        "engine": "reference",
+        "seed": seed_of_today(),
+        **{name: value for name, value in given.items() if value is not None},
+    }
+    plan = Plan(**given, start_timeout=start_timeout, close_timeout=close_timeout, smoke=True)  # type: ignore[arg-type]
+    options = Options(
+        Files(out),
+        expectations.load(expect) if expect else (),
+        Brakes(max_crashes, exit_first, max_time),
+        parse_floor(min_judged or CLAIMED),
+    )
+    raise typer.Exit(t.test(plan, options, t.Outputs(as_json, errors_only, junit, sarif, markdown, github)))

@@ -1,17 +1,24 @@
-"""``verispec transplant``: which of an engine's kernels is guilty."""
+"""``verispec transplant``: which of an engine's kernels causes a fault."""
 
 from __future__ import annotations
 
+import difflib
 import json
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from verispec.cases import CaseId
+from verispec.engines import KernelSites
+from verispec.engines.protocol.check import check
+from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 from verispec.kernel_swap import run_command
+from verispec.kernel_swap.patch_sites import ENGINE_OP
 from verispec.kernel_swap.patch_vllm import exchangeable
 from verispec.kernel_swap.search import Answer, SwapResult, Trial, search
+from verispec.reference import contracts
 
 app = typer.Typer(add_completion=False)
 
@@ -22,40 +29,34 @@ TIMEOUT = 1800.0
 @app.command(context_settings={"allow_interspersed_args": False})
 def transplant(
     command: Annotated[list[str] | None, typer.Argument(help="A program that uses the engine, after --.")] = None,
-    engine: Annotated[str, typer.Option("--engine", help="The engine whose kernels are exchanged.")] = "vllm",
-    case: Annotated[str, typer.Option("--case", help="Id of the case to judge, instead of a command.")] = "",
-    op: Annotated[list[str] | None, typer.Option("--op", help="Exchange this kernel only; may be given often.")] = None,
+    engine: Annotated[str, typer.Option("--engine", help="The engine whose kernels are substituted.")] = "vllm",
+    case: Annotated[str, typer.Option("--case", help="Id of the case to run, instead of a command.")] = "",
+    op: Annotated[list[str] | None, typer.Option("--op", help="Substitute this kernel only; may be repeated.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda, for a case.")] = None,
-    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds a run may take.")] = TIMEOUT,
-    as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
+    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds per run.")] = TIMEOUT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
-    """Put reference kernels in the place of the installed engine's and see whether the fault goes away.
+    """Substitute reference kernels for an engine's, to find the kernels that cause a fault.
 
-    Runs a case, or a command whose exit code says whether it was good: as it stands, with all kernels
-    exchanged, then one by one. Ends with 1 when kernels are guilty, 0 when the fault stays, 125 when
-    there is no fault or nothing can be said, 2 when the command line was wrong.
+    Runs a case, or a command whose exit code says whether it was good: unmodified, with all kernels substituted,
+    then one by one. Any engine works for a case of one op; for its own sampler or a command, it has the method
+    kernel_sites. Exit codes: 1 kernels cause the fault, 0 the fault stays, 125 no fault or cannot tell, 2 usage.
     """
-    if engine != "vllm":
-        raise VerispecError(
-            "V-TRP-ENGINE",
-            f"kernels of {engine!r} cannot be exchanged",
-            where="--engine",
-            hint="transplant works on the installed vLLM: --engine vllm",
-        )
     if bool(command) == bool(case):
         raise VerispecError(
             "V-TRP-COMMAND",
             "either a case or a command is wanted",
             where="verispec transplant",
-            hint="--case 'sampler/...' judges a case; a program comes after --: -- python program.py",
+            hint="--case 'sampler/...' runs a case; a program comes after --: -- python program.py",
         )
-    candidates = _candidates(op or [])
+    target, known = target_of(engine, case)
+    candidates = _candidates(op or [], known)
     trying = list(command or run_command.command_of_case(case, engine, device))
     run_command.require(trying)
     console = Console(stderr=True)
 
     def run(ops: tuple[str, ...]) -> Trial:
-        made = run_command.run(trying, ops, timeout, quiet=bool(case))
+        made = run_command.run(trying, ops, timeout, quiet=bool(case), target=target)
         console.print(f"{_words(made)}: with {_named(ops)}", soft_wrap=True, highlight=False)
         return made
 
@@ -67,16 +68,46 @@ def transplant(
     raise typer.Exit(result.exit_code)
 
 
-def _candidates(asked: list[str]) -> list[str]:
-    """The ops to exchange; all that can be when none is asked for."""
-    known = exchangeable()
+def target_of(engine: str, case: str) -> tuple[run_command.Target, list[str]]:
+    """Return where kernels of `engine` are substituted, and for which ops.
+
+    Raises:
+        VerispecError: V-TRP-ENGINE, the engine does not say where; what starting the engine raises.
+    """
+    if engine == "vllm":
+        return run_command.VLLM, exchangeable()
+    under_test = resolve(engine)
+    try:
+        check(under_test, engine)
+        sites = dict(under_test.kernel_sites()) if isinstance(under_test, KernelSites) else {}
+    finally:
+        under_test.close()
+    known = [op for op in sites if op in contracts.names() and contracts.load(op).outputs]
+    if known:
+        return run_command.Target(next(iter(sites.values())).partition(":")[0], sites), known
+    subject = CaseId.parse(case).subject if case else ""
+    if subject in contracts.names() and contracts.load(subject).outputs:
+        return run_command.Target(sites={subject: ENGINE_OP}), [subject]
+    raise VerispecError(
+        "V-TRP-ENGINE",
+        f"{engine!r} does not say where its kernels can be substituted",
+        where="--engine",
+        hint="write kernel_sites(self), which returns {op: 'module:attr'}; see docs/reference/engine-protocol.md. "
+        "Without it, only cases of one op can be run",
+    )
+
+
+def _candidates(asked: list[str], known: list[str]) -> list[str]:
+    """Return the ops to substitute: those asked for, or all that can be."""
     for name in asked:
         if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {near[0]}? " if near else ""
             raise VerispecError(
                 "V-TRP-OP",
-                f"there is no exchangeable kernel {name!r}",
+                f"there is no kernel {name!r} to substitute",
                 where="--op",
-                hint=f"kernels are {', '.join(known)}",
+                hint=f"{meant}kernels are {', '.join(known)}",
             )
     return asked or known
 

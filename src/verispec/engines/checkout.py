@@ -133,7 +133,8 @@ def imported_from(root: Path, engine: str) -> Iterator[None]:
     roots = [str(path) for path in (root / "src", root) if path.is_dir()]
     sys.path[:0] = roots
     os.environ["PYTHONPATH"] = os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH", "")])])
-    sys.meta_path.insert(0, _RootFinder(roots))
+    first = next((i for i, finder in enumerate(sys.meta_path) if not getattr(finder, "stays_first", False)), 0)
+    sys.meta_path.insert(first, _RootFinder(roots))
     yield
     if not any(_lies_in(module, root) for module in list(sys.modules.values())):
         module_name = engine.partition(":")[0]

@@ -73,12 +73,25 @@ def resolve(name: str, device: str | None = None) -> Engine:
         return _make(BUILT_IN[f"{kind}@SOURCE[#REV]"], source, device=device)
     if name in BUILT_IN:
         return _make(BUILT_IN[name], device=device)
-    path = next((entry.value for entry in entry_points(group=GROUP, name=kind)), kind)
-    if ":" in path and path not in BUILT_IN and not (at and not source):
+    if path := _import_path(name):
         from verispec.engines import import_path
 
-        return import_path.load(f"{path}{at}{source}", device)
+        return import_path.load(path, device)
     raise unknown(name)
+
+
+def require_known(name: str) -> None:
+    """Raise VerispecError V-ENG-UNKNOWN if `name` cannot name an engine; import nothing to find out."""
+    kind, at, source = name.partition("@")
+    if name not in BUILT_IN and not (at and source and f"{kind}@SOURCE[#REV]" in BUILT_IN) and not _import_path(name):
+        raise unknown(name)
+
+
+def _import_path(name: str) -> str:
+    """Return ``module:attr[@SOURCE]`` for a name that leads to one; "" for any other."""
+    kind, at, source = name.partition("@")
+    path = next((entry.value for entry in entry_points(group=GROUP, name=kind)), kind)
+    return f"{path}{at}{source}" if ":" in path and path not in BUILT_IN and not (at and not source) else ""
 
 
 def unknown(name: str) -> VerispecError:

@@ -11,9 +11,11 @@ from verispec.judge._failure import (
     Inconclusive,
     Kind,
     Mismatch,
+    NotOffered,
     Outcome,
     assert_same,
     lost_device,
+    offered,
 )
 from verispec.judge._memory import LAYOUTS, GuardedTensor, sparse_zeros
 from verispec.judge._op import OpUnderTest
@@ -29,11 +31,13 @@ __all__ = [
     "Inconclusive",
     "Kind",
     "Mismatch",
+    "NotOffered",
     "OpUnderTest",
     "Outcome",
     "SamplerUnderTest",
     "assert_same",
     "exact",
     "lost_device",
+    "offered",
     "sparse_zeros",
 ]

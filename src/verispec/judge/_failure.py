@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from verispec.engines import UnsupportedCall
+from verispec.engines import Unsupported, UnsupportedCall
+from verispec.errors import describe_exception
 from verispec.judge._traceback import engine_traceback
 
 Answer = TypeVar("Answer")
@@ -110,7 +111,7 @@ def lost_device(error: BaseException) -> DeviceLost | None:
     """
     if isinstance(error, DeviceLost):
         return error
-    text = f"{type(error).__name__}: {error}"
+    text = describe_exception(error)
     return DeviceLost(text.partition("\n")[0]) if "CUDA error" in text or "Error [CUDA]" in text else None
 
 
@@ -133,13 +134,27 @@ def call_engine(call: Callable[[], Answer]) -> Answer:
     except UnsupportedCall:
         raise
     except Exception as error:
-        name, text = type(error).__name__, str(error).strip()
-        if name == "CompilationError":
-            text = text.rpartition("\n")[2]  # drop the kernel's source, which Triton prints before the error
+        text = describe_exception(error)
+        if type(error).__name__ == "CompilationError":  # drop the kernel's source, which Triton prints before the error
+            text = f"CompilationError: {text.rpartition(chr(10))[2]}"
         verdict = lost_device(error) or Mismatch(
-            Failure(Kind.RAISED, f"{name}: {text}".strip(), details={"traceback": engine_traceback(error)})
+            Failure(Kind.RAISED, text, details={"traceback": engine_traceback(error)})
         )
         raise verdict from error
+
+
+class NotOffered(UnsupportedCall):
+    """The engine does not have this part at all, so nothing is missing when no case of it is tested."""
+
+
+Part = TypeVar("Part")
+
+
+def offered(part: Part | Unsupported) -> Part:
+    """Return a part of an engine. Raises `NotOffered` when the engine answered `Unsupported` instead."""
+    if isinstance(part, Unsupported):
+        raise NotOffered(part.reason)
+    return part
 
 
 class Inconclusive(Exception):

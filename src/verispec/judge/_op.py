@@ -15,9 +15,8 @@ from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
 from verispec.judge._memory import GuardedTensor, read_only, to_numpy
-from verispec.judge._shapes import axis_sizes, shape_of
 from verispec.reference import oracle
-from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor
+from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
 
 EXAMPLES = 5
 """Number of wrong elements that a failure lists; it counts the others."""

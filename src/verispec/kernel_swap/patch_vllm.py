@@ -10,61 +10,44 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from verispec.kernel_swap.run_command import NOTES, OPS
+from verispec.kernel_swap import patch_sites
+from verispec.kernel_swap.after_import import AfterImport
+from verispec.kernel_swap.run_command import LOADED, WATCH, note
 from verispec.reference import contracts
 from verispec.reference.contracts import Contract, Scalar
 
 
 def arm() -> None:
-    """Watch for vLLM's modules, if the environment names ops to exchange."""
-    ops = tuple(filter(None, os.environ.get(OPS, "").split(",")))
-    if ops:
+    """Watch for the engine's modules, if the environment names ops to substitute or a module to note."""
+    ops, sites = patch_sites.asked_for(), patch_sites.sites()
+    watched: dict[str, list[Callable[[ModuleType], None]]] = {}
+    if watch := os.environ.get(WATCH):
+        watched[watch] = [lambda module: note(LOADED)]
+    if sites:
+        for op, place in sites.items():
+            module, _, attribute = place.partition(":")
+            if op in ops and module:
+                watched.setdefault(module, []).append(partial(patch_sites.patch, op=op, attribute=attribute))
+    elif ops:
         graft = Graft(ops)
-        sys.meta_path.insert(
-            0,
-            AfterImport(
-                {
-                    "vllm.triton_utils.dispatcher": graft.patch_registry,
-                    "vllm.platforms.interface": graft.patch_platform,
-                    "vllm.v1.worker.cpu_model_runner": graft.patch_runner,
-                    **{module: graft.patch_functions for module, _ in FUNCTIONS.values()},
-                }
-            ),
-        )
-
-
-class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function with a module right after that module was imported."""
-
-    def __init__(self, watched: Mapping[str, Callable[[ModuleType], None]]) -> None:
-        self._watched = dict(watched)
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        patch = self._watched.pop(fullname, None)
-        spec = importlib.util.find_spec(fullname) if patch else None
-        if patch is None or spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def then_patch(module: ModuleType) -> None:
-            execute(module)
-            patch(module)
-
-        spec.loader.exec_module = then_patch  # type: ignore[method-assign]
-        return spec
+        for name, patch in (
+            ("vllm.triton_utils.dispatcher", graft.patch_registry),
+            ("vllm.platforms.interface", graft.patch_platform),
+            ("vllm.v1.worker.cpu_model_runner", graft.patch_runner),
+            *((module, graft.patch_functions) for module, _ in FUNCTIONS.values()),
+        ):
+            watched.setdefault(name, []).append(patch)
+    if watched:
+        sys.meta_path.insert(0, AfterImport(watched))
 
 
 class Graft:
@@ -161,8 +144,8 @@ def reference_kernel(contract: Contract, theirs: Sequence[str]) -> Callable[...,
                     arguments.setdefault(param.name, param.type(1 if param.tuning else 0))
             else:
                 arguments.setdefault(param.name, None)
-        _note(contract.name)
-        _function(contract.name, arguments)(**arguments)
+        note(contract.name)
+        reference_function(contract.name, arguments)(**arguments)
 
     kernel.__name__ = f"reference_{contract.name}"
     kernel.__signature__ = signature  # type: ignore[attr-defined]
@@ -171,7 +154,7 @@ def reference_kernel(contract: Contract, theirs: Sequence[str]) -> Callable[...,
 
 def _apply_top_k_top_p(logits: Any, k: Any, p: Any, **_: Any) -> Any:
     """As vLLM's callers have it: the logits are theirs to change; what else they pass says how, not what."""
-    _note("apply_top_k_top_p")
+    note("apply_top_k_top_p")
     function = importlib.import_module("verispec.reference.sampler.top_k_top_p").apply_top_k_top_p
     return function(logits, k, p, inplace=True)
 
@@ -185,14 +168,8 @@ def exchangeable() -> list[str]:
     return [name for name in contracts.names() if contracts.load(name).family == "flat" or name in FUNCTIONS]
 
 
-@functools.cache
-def _note(op: str) -> None:
-    if notes := os.environ.get(NOTES):
-        with Path(notes).open("a", encoding="utf-8") as file:
-            file.write(f"{op}\n")
-
-
-def _function(op: str, arguments: Mapping[str, Any]) -> Callable[..., Any]:
+def reference_function(op: str, arguments: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the reference's kernel of `op` for the device of `arguments`."""
     on_gpu = any(getattr(value, "is_cuda", False) for value in arguments.values())
     kernels = importlib.import_module("verispec.reference.triton" if on_gpu else "verispec.reference.cpu")
     function: Callable[..., Any] = kernels.op(op)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from verispec import exits
@@ -21,21 +24,63 @@ OPS = "VERISPEC_TRANSPLANT"
 NOTES = "VERISPEC_TRANSPLANT_NOTES"
 """Environment variable: a file to which each exchanged kernel adds a line when it is first called."""
 
+SITES = "VERISPEC_TRANSPLANT_SITES"
+"""Environment variable: JSON of op to ``module:attr`` for an engine with `kernel_sites`."""
+
+WATCH = "VERISPEC_TRANSPLANT_WATCH"
+"""Environment variable: a module of the engine; its import is noted, to know that a run used the engine at all."""
+
+LOADED = "@loaded"
+"""Note of a process that imported the watched module."""
+
 HOOK = Path(__file__).parent / "hook"
 
 
-def run(command: Sequence[str], ops: tuple[str, ...], timeout: float, *, quiet: bool = False) -> Trial:
-    """Run `command`; its exit code 0 is good, 125 and a timeout cannot be judged, anything else is bad.
+@functools.cache
+def note(line: str) -> None:
+    """Add a line to the notes of this run, once per process."""
+    if notes := os.environ.get(NOTES):
+        with Path(notes).open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
 
-    What it prints goes to stderr, or nowhere when `quiet`. Raises VerispecError: V-TRP-COMMAND when it
-    cannot be started, V-TRP-CASE when a quiet one (a case) was itself refused.
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The engine whose kernels are substituted.
+
+    Args:
+        watch: a module of it whose import shows that a run used it; empty if every run does.
+        sites: by op the ``module:attr`` to replace; empty for vLLM.
+    """
+
+    watch: str = ""
+    sites: Mapping[str, str] = field(default_factory=dict)
+
+
+VLLM = Target("vllm")
+
+
+def run(
+    command: Sequence[str], ops: tuple[str, ...], timeout: float, *, quiet: bool = False, target: Target | None = None
+) -> Trial:
+    """Run `command` once; exit code 0 is good, 125 and a timeout cannot be judged, anything else is bad.
+
+    Args:
+        command: program and arguments.
+        ops: whose kernels to substitute.
+        timeout: seconds.
+        quiet: drop what the command prints; else it goes to stderr.
+        target: the engine; without it, no import is watched.
+
+    Raises:
+        VerispecError: V-TRP-COMMAND, it cannot be started; V-TRP-CASE, a quiet one (a case) was itself rejected.
     """
     with tempfile.TemporaryDirectory(prefix="verispec-transplant-") as folder:
         notes = Path(folder) / "notes"
         try:
             ended = subprocess.run(
                 command,
-                env=environment(ops, notes),
+                env=environment(ops, notes, target),
                 timeout=timeout,
                 check=False,
                 stdout=subprocess.DEVNULL if quiet else sys.stderr.fileno(),
@@ -53,7 +98,7 @@ def run(command: Sequence[str], ops: tuple[str, ...], timeout: float, *, quiet: 
                 cause=str(error),
                 hint="give it after --, for instance: verispec transplant --engine vllm -- python program.py",
             ) from error
-        called = tuple(dict.fromkeys(notes.read_text().split())) if notes.exists() else ()
+        lines = list(dict.fromkeys(notes.read_text(encoding="utf-8").splitlines())) if notes.exists() else []
     if quiet and code == exits.USAGE:
         raise VerispecError(
             "V-TRP-CASE",
@@ -63,11 +108,14 @@ def run(command: Sequence[str], ops: tuple[str, ...], timeout: float, *, quiet: 
             hint=f"try it alone: {shlex.join(command)}",
         )
     good = None if code == exits.CANNOT_TELL else code == exits.GOOD
-    return Trial(ops, good, called, code)
+    called = tuple(line for line in lines if line[0] not in "@!")
+    problems = [line[1:] for line in lines if line.startswith("!")]
+    loaded = LOADED in lines or not (target and target.watch)
+    return Trial(ops, good, called, code, loaded, "; ".join(problems) or (errors.strip() if good is None else ""))
 
 
 def command_of_case(case: str, engine: str, device: str | None) -> list[str]:
-    """The command that judges one case."""
+    """Return the command that tests one case."""
     command = [sys.executable, "-m", "verispec", "repro", case, "--engine", engine]
     return [*command, "--device", device] if device else command
 
@@ -78,14 +126,19 @@ def require(command: Sequence[str]) -> None:
         raise VerispecError("V-TRP-COMMAND", "there is no such program", where=command[0], hint="name it by its path")
 
 
-def environment(ops: tuple[str, ...], notes: Path | None = None) -> dict[str, str]:
-    """This process's environment, armed so that a Python started in it exchanges `ops` in the engine that it imports.
+def environment(ops: tuple[str, ...], notes: Path | None = None, target: Target | None = None) -> dict[str, str]:
+    """Return this process's environment, armed so that a Python started in it substitutes `ops` in the engine.
 
-    `notes` is a file to which each exchanged kernel adds a line when it is first called.
+    Args:
+        ops: whose kernels to substitute.
+        notes: file to which each substituted kernel adds a line when it is first called.
+        target: the engine; None is vLLM without a watch.
     """
-    kept = {name: value for name, value in os.environ.items() if name not in (OPS, NOTES)}
-    if not ops:
+    kept = {name: value for name, value in os.environ.items() if name not in (OPS, NOTES, SITES, WATCH)}
+    if not ops and not (target and target.watch):
         return kept
     path = os.pathsep.join([str(HOOK), *filter(None, [kept.get("PYTHONPATH", "")])])
     armed = {**kept, "PYTHONPATH": path, OPS: ",".join(ops)}
+    if target is not None:
+        armed |= {WATCH: target.watch, SITES: json.dumps(dict(target.sites))}
     return armed if notes is None else {**armed, NOTES: str(notes)}

@@ -14,15 +14,23 @@ FORMAT = "verispec/transplant/1"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run with the kernels of `ops` exchanged: whether it was good, and which of them it really called.
+    """One run with the kernels of `ops` substituted.
 
-    `good` is None when the run could not be judged.
+    Args:
+        ops: substituted ops.
+        good: whether the run was good; None if it cannot be judged.
+        called: those of `ops` whose kernel was called.
+        exit_code: of the run.
+        loaded: whether the run imported the engine at all.
+        reason: why it cannot be judged, or why a kernel could not be substituted.
     """
 
     ops: tuple[str, ...]
     good: bool | None
     called: tuple[str, ...]
     exit_code: int
+    loaded: bool = True
+    reason: str = ""
 
 
 class Answer(StrEnum):
@@ -79,16 +87,25 @@ def search(candidates: Sequence[str], run: Callable[[tuple[str, ...]], Trial]) -
 
     plain = trial(())
     if plain.good is None:
-        return SwapResult(Answer.CANNOT_TELL, reason="the run cannot be judged as it stands", trials=trials)
+        return SwapResult(
+            Answer.CANNOT_TELL, reason=_because("the unmodified run cannot be judged", plain), trials=trials
+        )
+    if not plain.loaded:
+        reason = "the run never imported the engine, so its exit code says nothing about the engine's kernels"
+        return SwapResult(Answer.CANNOT_TELL, reason=reason, trials=trials)
     if plain.good:
         return SwapResult(Answer.NO_FAULT, reason="the run is good with the engine's own kernels", trials=trials)
     everything = trial(candidates)
     called = [op for op in candidates if op in everything.called]
     if not called:
-        reason = "the run called none of these kernels, or the engine has no place to put others"
+        reason = _because("the run called none of these kernels, or the engine has no place to put others", everything)
         return SwapResult(Answer.CANNOT_TELL, reason=reason, trials=trials)
     if everything.good is None:
-        return SwapResult(Answer.CANNOT_TELL, reason="with reference kernels the run cannot be judged", trials=trials)
+        return SwapResult(
+            Answer.CANNOT_TELL,
+            reason=_because("with reference kernels the run cannot be judged", everything),
+            trials=trials,
+        )
     if not everything.good:
         return SwapResult(
             Answer.STAYS, tuple(called), "with reference kernels in their place, the fault is there", trials
@@ -104,3 +121,7 @@ def search(candidates: Sequence[str], run: Callable[[tuple[str, ...]], Trial]) -
         if fewer and trial(fewer).good:
             needed = fewer
     return SwapResult(Answer.TOGETHER, tuple(needed), "the fault goes away with all of them, and with no fewer", trials)
+
+
+def _because(text: str, trial: Trial) -> str:
+    return f"{text}: {trial.reason}" if trial.reason else text

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
+import shlex
 import textwrap
 from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+from verispec.cases import CaseId
 from verispec.errors import VerispecError
 from verispec.reference import contracts
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Symbol, Tensor
@@ -15,23 +20,79 @@ from verispec.report import inventory
 WIDTH = 100
 
 
+RULES = ("rules", "sig")
+"""Names under which all rules are listed."""
+
+
 def explain(name: str) -> dict[str, Any]:
-    """Return everything about `name`.
+    """Return everything about `name`: an op, a clause, a case id, a rule, or ``rules`` for the list of rules.
 
     Raises:
-        VerispecError: V-EXPLAIN, with the nearest names, if there is no such op, clause or rule.
+        VerispecError: V-EXPLAIN, with the nearest names, if there is no such thing.
     """
+    if name.lower() in RULES:
+        return _rules()
+    if ":" in name:
+        return _case(name)
     for known, explanation in _kinds():
         for spelling in (name, name.upper(), name.lower()):
             if spelling in known:
                 return explanation(spelling)
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> VerispecError:
     names = [n for known, _ in _kinds() for n in known]
-    near = difflib.get_close_matches(name.upper(), names, n=3) + difflib.get_close_matches(name.lower(), names, n=3)
-    raise VerispecError(
+    near = [n for text in (name.upper(), name.lower()) for n in difflib.get_close_matches(text, names, n=3)]
+    return VerispecError(
         "V-EXPLAIN",
         f"there is no op, clause or rule {name!r}",
-        hint=f"did you mean {', '.join(near)}?" if near else "ops and their clauses: verispec ops",
+        hint=f"did you mean {', '.join(dict.fromkeys(near))}?"
+        if near
+        else "verispec ops lists ops, verispec explain rules lists rules; a case id has the form suite/op:CLAUSE-1:a=b",
     )
+
+
+def _case(text: str) -> dict[str, Any]:
+    """Explain a case id: its clause and what its parameters are."""
+    case = CaseId.parse(text)
+    clauses = [clause.id for name in contracts.names() for clause in contracts.load(name).clauses]
+    if case.clause not in clauses:
+        raise _unknown(case.clause)
+    if case.subject not in contracts.names() and case.suite in ("sampler", "synthetic", "signatures"):
+        raise _unknown(case.subject)
+    return {
+        "kind": "case",
+        "name": text,
+        "suite": case.suite,
+        "subject": case.subject,
+        "parameters": dict(case.params),
+        "clause": _clause(case.clause),
+        "repro": f"verispec repro {shlex.quote(text)} --engine ENGINE",
+    }
+
+
+def _rules() -> dict[str, Any]:
+    """List the rules of the static checker."""
+    from verispec.static import rules
+
+    return {"kind": "rules", "name": "rules", "rules": [_rule(name) for name in rules.names()]}
+
+
+def _inputs(contract: Contract) -> list[dict[str, str]]:
+    """Return the fields of the batch that a sampler is called with; empty for an op, whose inputs are parameters."""
+    if contract.family != "sampler":
+        return []
+    from verispec.engines.protocol import sampling
+
+    source = ast.parse(Path(str(sampling.__file__)).read_text(encoding="utf-8"))
+    batch = next(n for n in source.body if isinstance(n, ast.ClassDef) and n.name == "SamplerBatch")
+    inputs = []
+    for field, doc in pairwise(batch.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
+            text = " ".join(str(doc.value.value).split())
+            inputs.append({"name": ast.unparse(field.target), "type": ast.unparse(field.annotation), "doc": text})
+    return inputs
 
 
 def _kinds() -> Iterator[tuple[tuple[str, ...], Callable[[str], dict[str, Any]]]]:
@@ -52,6 +113,7 @@ def _op(name: str) -> dict[str, Any]:
         "law": contract.law,
         "axes": dict(contract.axes),
         "parameters": [_parameter(contract, parameter.name) for parameter in contract.params],
+        "inputs": _inputs(contract),
         "clauses": [_clause(clause.id) for clause in contract.clauses],
         "implementations": implementations(contract),
         "symbols": [_symbol(symbol) for symbol in contract.symbols],
@@ -117,6 +179,19 @@ def as_text(told: dict[str, Any]) -> Iterator[str]:
         yield f"{told['name']}  {told['title']} ({told['level']})"
         yield ""
         yield from textwrap.wrap(told["why"], WIDTH)
+    elif told["kind"] == "rules":
+        width = max(len(rule["title"]) for rule in told["rules"])
+        for rule in told["rules"]:
+            yield f"{rule['name']}  {rule['title'].ljust(width)}  {rule['level']}"
+        yield ""
+        yield "verispec explain NAME says why a rule exists"
+    elif told["kind"] == "case":
+        yield told["name"]
+        yield from _listed("parameters", [f"{name} = {value}" for name, value in told["parameters"].items()])
+        yield ""
+        yield from as_text(told["clause"])
+        yield ""
+        yield f"run it alone: {told['repro']}"
     elif told["kind"] == "clause":
         yield from _clause_lines(told)
         if told["unreachable"]:
@@ -129,6 +204,8 @@ def as_text(told: dict[str, Any]) -> Iterator[str]:
         yield from textwrap.wrap(told["summary"], WIDTH)
         yield from _listed("axes", [f"{axis}: {text}" for axis, text in told["axes"].items()])
         yield from _listed("parameters", [_parameter_line(p) for p in told["parameters"]])
+        if told["inputs"]:
+            yield from _input_lines(told["inputs"])
         if told["law"]:
             yield from _listed("law", textwrap.wrap(told["law"], WIDTH))
         yield "clauses"
@@ -148,6 +225,17 @@ def _listed(title: str, items: list[str]) -> Iterator[str]:
     if items:
         yield title
         yield from (f"  {item}" for item in items)
+
+
+def _input_lines(inputs: list[dict[str, str]]) -> Iterator[str]:
+    """Yield how a sampler is called, and every field of its batch."""
+    yield "called as sampler(batch) -> list[list[int]]; batch is a verispec.engines.SamplerBatch with the fields"
+    for field in inputs:
+        yield f"  {field['name']}: {field['type']}"
+        yield from textwrap.wrap(field["doc"], WIDTH, initial_indent="      ", subsequent_indent="      ")
+    yield "optional methods"
+    yield "  trace(batch) -> Trace: report the random samples; WS-9 then checks every token exactly"
+    yield "  draft_and_verify(batch, draft_logits) -> DraftedTokens: draw the draft tokens too; DRS clauses"
 
 
 def _parameter_line(parameter: dict[str, Any]) -> str:

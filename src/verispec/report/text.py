@@ -54,7 +54,12 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
 
 
 def complaints(verdict: RunSummary) -> Iterator[str]:
-    """Yield problems of the run itself: outdated known failures, an engine that ended badly."""
+    """Yield what is wrong with the run itself: low coverage, stale expectations, an engine that ends badly."""
+    for shortfall in verdict.shortfalls:
+        yield f"coverage: {shortfall}"
+    for outcome in verdict.unknown:
+        count = plural(verdict.counts[outcome], "case")
+        yield f"unknown: {count} with the outcome {outcome!r}, which this version of verispec does not know"
     for record in verdict.stale:
         yield f"stale: {record.id} is expected to fail ({record.issue}) but passes; remove it from the known failures"
     for entry in verdict.unmatched:
@@ -81,12 +86,15 @@ def circumstances(header: Mapping[str, Any]) -> str:
 
 
 def summary(verdict: RunSummary) -> str:
-    """Return the number of causes and failing cases, and the reason if the run is incomplete."""
+    """Return the number of causes, of failing and of decided cases, and what kept the run from being whole."""
     total = len(verdict.run.records)
+    decided = total - verdict.undecided
     if verdict.failures:
         text = f"{plural(len(verdict.causes), 'cause')} for {plural(verdict.failures, 'failing case')} of {total:,}"
     else:
-        text = f"no unexpected failure in {plural(total, 'case')}"
+        text = f"no unexpected failure in {plural(decided, 'case')}"
+    if verdict.undecided:
+        text += f", {verdict.undecided:,} not judged"
     if not verdict.complete:
         left = verdict.run.footer.get("left")
         reason = verdict.run.footer.get("reason") or "cut off"

@@ -1,4 +1,4 @@
-"""The verdict on a run: counts, causes, gaps, and the exit code that they come to."""
+"""The summary of a run: counts, causes, gaps, and the exit code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from verispec import exits
 from verispec.expectations import Expectation
 from verispec.report.causes import Cause, Gap, fold, gaps
-from verispec.run.record import CATEGORIES, FAILING, Record
+from verispec.run.record import CATEGORIES, FAILING, KNOWN, Record
 from verispec.run.runfile import Run
 
 
@@ -30,10 +30,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a run comes to.
+    """The summary of a run.
 
-    `causes` are unexpected failures, `known` those that expectations name, `stale` cases that were expected
-    to fail and pass, `unmatched` entries that select no case.
+    Attributes:
+        run: what the run found.
+        counts: cases by outcome.
+        causes: unexpected failures, by cause.
+        known: expected failures, by cause.
+        gaps: undecided cases, by reason.
+        stale: cases that were expected to fail and pass.
+        unmatched: expectations that match no case.
     """
 
     run: Run
@@ -49,18 +55,33 @@ class RunSummary:
         return bool(self.run.footer.get("complete"))
 
     @property
+    def shortfalls(self) -> tuple[str, ...]:
+        """Return how the run tested less than it should."""
+        return tuple(self.run.footer.get("shortfalls", ()))
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Return outcomes that this version does not know; another version wrote them."""
+        return tuple(sorted(outcome for outcome in self.counts if outcome not in KNOWN))
+
+    @property
+    def undecided(self) -> int:
+        """Return the number of cases that tell nothing about the engine."""
+        return sum(not record.decided for record in self.run.records)
+
+    @property
     def failures(self) -> int:
         return sum(self.counts.get(outcome, 0) for outcome in FAILING)
 
     def table(self) -> dict[str, dict[str, Cell]]:
-        """Counts by op and category, ops by suite and name, categories that nobody uses left out."""
+        """Return counts by op and category, ops by suite and name, without unused categories."""
         tally: dict[str, dict[str, Counter[str]]] = {}
         for record in sorted(self.run.records, key=lambda r: (r.case.suite, r.case.subject)):
             tally.setdefault(record.case.subject, {}).setdefault(record.category, Counter())[_column(record)] += 1
         return {s: {c: Cell(**row[c]) for c in CATEGORIES if c in row} for s, row in tally.items()}
 
     def modes(self) -> dict[str, dict[str, Cell]]:
-        """Counts of generated text by what drafts and by what is judged; empty where nothing was generated."""
+        """Return counts of generated text by drafter and test; empty where nothing was generated."""
         tally: dict[str, dict[str, Counter[str]]] = {}
         for record in sorted(self.run.records, key=lambda r: (r.case.suite, r.case.subject)):
             draft = dict(record.case.params).get("draft")
@@ -69,14 +90,18 @@ class RunSummary:
         return {draft: {s: Cell(**row[s]) for s in row} for draft, row in sorted(tally.items())}
 
     def exit_code(self, *, errors_only: bool = False) -> int:
-        """BAD for any unexpected failure (of level error, if `errors_only`), stale or unmatched expectation; then
-        CANNOT_TELL when a test broke, the run is not complete or nothing passed or failed."""
+        """Return the exit code.
+
+        BAD for an unexpected failure (of level error, if `errors_only`) and for a stale or unmatched expectation.
+        Otherwise CANNOT_TELL when a test broke, the run is not complete, it tested too little, or an outcome is
+        unknown.
+        """
         if any(cause.level == "error" or not errors_only for cause in self.causes) or self.stale or self.unmatched:
             return exits.BAD
-        decided = sum(self.counts.get(o, 0) for o in ("pass", "xfail", *FAILING))
-        if not self.complete or self.counts.get("error") or not decided:
-            return exits.CANNOT_TELL
-        return exits.GOOD
+        decided = self.undecided < len(self.run.records)
+        if self.complete and decided and not (self.counts.get("error") or self.shortfalls or self.unknown):
+            return exits.GOOD
+        return exits.CANNOT_TELL
 
     def to_json(self, *, errors_only: bool = False) -> dict[str, Any]:
         return {
@@ -99,6 +124,7 @@ class RunSummary:
             "gaps": [gap.to_json() for gap in self.gaps],
             "stale": [record.id for record in self.stale],
             "unmatched": [entry.to_json() for entry in self.unmatched],
+            "shortfalls": list(self.shortfalls),
             "warnings": list(self.run.footer.get("warnings", ())),
             "complete": self.complete,
             "exit": self.exit_code(errors_only=errors_only),
@@ -106,7 +132,7 @@ class RunSummary:
 
 
 def summarise(run: Run) -> RunSummary:
-    """The verdict on `run`, from nothing but what its file holds."""
+    """Return the summary of `run`, which a run holds in memory and `report` reads from its file."""
     unexpected = [r for r in run.records if r.outcome != "xfail"]
     expected = [r for r in run.records if r.outcome in ("xfail", "pass")]
     return RunSummary(

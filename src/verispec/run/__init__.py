@@ -1,4 +1,4 @@
-"""A run: suites judged in child processes, watched by a supervisor, written down line by line.
+"""A run: suites in worker processes, watched by a supervisor, written down line by line.
 
-Nothing here imports torch, pytest or an engine: those live in the child.
+Nothing here imports torch, pytest or an engine: those live in the workers.
 """

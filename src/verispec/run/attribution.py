@@ -1,7 +1,7 @@
-"""Which kernel makes a whole sampler or a generation fail: failing cases run again with the reference's in its place.
+"""Attribution: name the op whose fault makes an end-to-end case fail.
 
-A case that goes through many kernels fails when one of them does. If it passes once the reference's
-kernel stands in the place of the engine's, it is no fault of its own, and its record says whose it is.
+A case that goes through many kernels fails when one of them does. If it passes once the reference's kernel
+replaces the engine's, the case has no fault of its own, and its record names the op.
 """
 
 from __future__ import annotations
@@ -12,27 +12,30 @@ from dataclasses import replace
 
 from verispec.kernel_swap.patch_vllm import exchangeable
 from verispec.reference import contracts
+from verispec.run.events import CaseEnded
 from verispec.run.plan import Plan
 from verispec.run.progress import ProgressListener
 from verispec.run.record import Record
-from verispec.run.supervisor import Judged, Supervisor
+from verispec.run.supervisor import Supervisor
 
 FEW = 16
-"""Cases that one process judges sooner than several have started."""
+"""Cases that one process finishes sooner than several have started."""
 
 EXCHANGEABLE = ("vllm",)
-"""Engines whose kernels `verispec.kernel_swap` can exchange."""
+"""Engines whose kernels `verispec.kernel_swap` can replace."""
 
 Exchanged = tuple[str, ...]
-"""Ops of which the reference's kernels stand in the engine's place."""
+"""Ops that use the reference's kernels instead of the engine's."""
 
 
-def explain(plan: Plan, records: Iterable[Record], watcher: ProgressListener) -> Iterator[Record]:
-    """The failing records that other ops' faults explain, each with `explained_by`.
+def explain(
+    plan: Plan, records: Iterable[Record], listener: ProgressListener, deadline: float | None = None
+) -> Iterator[Record]:
+    """Yield the failing records that faults of other ops explain, each with `explained_by`.
 
-    Ops with a failure that production reaches are exchanged one by one, the most failing first; then all at
-    once. From what only that mends one kernel after the other is taken out again, the least suspicious first,
-    and stays out where the case still passes: none is named that the case does not need.
+    First replace the kernels of ops with production-reachable failures one by one, the most failing first, then
+    all at once. For cases that need several, drop one kernel at a time and keep it out if the case still passes,
+    so that the answer is minimal.
     """
     failing = [r for r in records if r.failed and not r.explained_by]
     counts = Counter(r.case.subject for r in failing if r.reach)
@@ -41,27 +44,27 @@ def explain(plan: Plan, records: Iterable[Record], watcher: ProgressListener) ->
     if plan.engine not in EXCHANGEABLE or plan.transplanted:
         return
 
-    def mended(exchanged: Exchanged, cases: Iterable[str]) -> list[str]:
+    def passing(exchanged: Exchanged, cases: Iterable[str]) -> list[str]:
         cases = tuple(cases)
         if not cases:
             return []
-        watcher.explaining(", ".join(exchanged), len(cases))
-        return _mended(plan, exchanged, cases)
+        listener.explaining(", ".join(exchanged), len(cases))
+        return _passing(plan, exchanged, cases, deadline)
 
     alone: Counter[str] = Counter(dict.fromkeys(suspects, 0))
     for op in suspects:
-        for case in mended((op,), waiting):
+        for case in passing((op,), waiting):
             alone[op] += 1
             yield replace(waiting.pop(case), explained_by=op)
     if len(suspects) < 2:
         return
-    needed = dict.fromkeys(mended(tuple(suspects), waiting), tuple(suspects))
+    needed = dict.fromkeys(passing(tuple(suspects), waiting), tuple(suspects))
     for op, _ in reversed(alone.most_common()):
         for exchanged, cases in _by_exchanged(needed).items():
             fewer = tuple(kept for kept in exchanged if kept != op)
-            # One alone has mended none of these.
+            # No single op explains any of these cases.
             if 1 < len(fewer) < len(exchanged):
-                needed |= dict.fromkeys(mended(fewer, cases), fewer)
+                needed |= dict.fromkeys(passing(fewer, cases), fewer)
     for case, exchanged in needed.items():
         yield replace(waiting[case], explained_by=", ".join(exchanged))
 
@@ -73,14 +76,14 @@ def _by_exchanged(needed: Mapping[str, Exchanged]) -> dict[Exchanged, list[str]]
     return groups
 
 
-def _mended(plan: Plan, exchanged: Exchanged, cases: tuple[str, ...]) -> list[str]:
-    """The ids of the cases that pass with the reference's `exchanged`."""
+def _passing(plan: Plan, exchanged: Exchanged, cases: tuple[str, ...], deadline: float | None) -> list[str]:
+    """Return the ids of the cases that pass with the reference's kernels of `exchanged`."""
     processes = plan.processes if len(cases) > FEW else 1
     again = replace(plan, only=cases, exact=True, suites=(), transplanted=exchanged, processes=processes)
-    verdicts = [Record.from_json(news.record) for news in Supervisor(again) if isinstance(news, Judged)]
-    return [verdict.id for verdict in verdicts if verdict.outcome == "pass"]
+    results = [Record.from_json(e.record) for e in Supervisor(again, deadline=deadline) if isinstance(e, CaseEnded)]
+    return [result.id for result in results if result.outcome == "pass"]
 
 
 def _has_kernel(subject: str) -> bool:
-    """Whether the subject is an op of its own, or a matter of binding alone."""
+    """Return whether the subject is an op with a kernel, not an end-to-end sampler or a function of rates."""
     return subject in contracts.names() and contracts.load(subject).family != "sampler"

@@ -80,10 +80,10 @@ def _target_probs(inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     import numpy as np
 
-    from verispec.cases.sampling import target_law
+    from verispec.cases.sampling import target_distribution
     from verispec.engines import SamplerBatch
 
     fields = {name: inputs[name] for name in SamplerBatch.__dataclass_fields__ if name in inputs}
     batch = SamplerBatch(**fields)
-    rows = [target_law(batch, b, row) for b, count in enumerate(batch.counts) for row in range(count + 1)]
+    rows = [target_distribution(batch, b, row) for b, count in enumerate(batch.counts) for row in range(count + 1)]
     return {"target_probs": np.asarray(rows)} if rows else {}

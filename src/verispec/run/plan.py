@@ -1,4 +1,4 @@
-"""What a run is asked to do, and the pytest command that does it."""
+"""The plan of a run, and the pytest command that carries it out."""
 
 from __future__ import annotations
 
@@ -16,17 +16,29 @@ from verispec.static.sources import cache_dir
 SEED = 7
 """The seed of commands that compare revisions or repeat a case; `run` and `smoke` draw anew each day."""
 TIMEOUT = 120.0
-"""Seconds a case may take before it counts as hung: far above the slowest on a busy machine, below a CI job's limit."""
+"""Seconds per case before it counts as hung: far above the slowest on a busy machine, below a CI job's limit."""
+START_TIMEOUT = 600.0
+"""Seconds for importing and starting the engine, which may load libraries and compile."""
+CLOSE_TIMEOUT = 60.0
+"""Seconds for closing the engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One run of suites on one engine.
 
-    `only` are case ids, prefixes or patterns (all cases when empty), `exact` takes them as whole ids; `suites` are
-    names of suite folders (all when empty), `timeout` seconds a case; `smoke` runs the first case of every clause,
-    `detail` records inputs and outputs, `budget` names the sample sizes of statistical tests, `transplanted` ops have
-    the reference's kernel in place of the engine's.
+    Attributes:
+        only: case ids, prefixes or patterns; empty for all cases.
+        exact: whether `only` holds whole ids.
+        suites: names of suite folders; empty for all.
+        processes: workers that test at the same time.
+        timeout: seconds per case.
+        start_timeout: seconds for importing and starting the engine.
+        close_timeout: seconds for closing the engine.
+        smoke: run the first quick case of every clause only.
+        detail: record inputs and outputs of each case.
+        budget: sample sizes of statistical tests: quick, standard or nightly.
+        transplanted: ops that use the reference's kernel instead of the engine's.
     """
 
     engine: str
@@ -37,6 +49,8 @@ class Plan:
     seed: int = SEED
     processes: int = 1
     timeout: float = TIMEOUT
+    start_timeout: float = START_TIMEOUT
+    close_timeout: float = CLOSE_TIMEOUT
     smoke: bool = False
     detail: bool = False
     save: Path | None = None
@@ -45,16 +59,16 @@ class Plan:
 
     @property
     def whole(self) -> bool:
-        """Whether every case of every suite is asked for."""
+        """Return whether every case of every suite is asked for."""
         return not (self.only or self.suites or self.smoke)
 
     def command(self, scratch: Path, *, collect_only: bool = False) -> list[str]:
-        """The pytest command; it reads ``skip`` in the folder `scratch` and writes ``journal.jsonl`` and logs there."""
+        """Return the command of the fork server, which shares the folder `scratch` with the supervisor."""
         root = suites_folder()
         command = [sys.executable, "-P", "-m", "pytest", "-c", str(root / "pytest.ini"), f"--rootdir={root}"]
         command += [str(path) for path in self._paths()]
         command += [f"--engine={self.engine}", f"--seed={self.seed}", f"--scratch={scratch}"]
-        command += [f"--budget={self.budget}"]
+        command += [f"--processes={self.processes}", f"--budget={self.budget}"]
         command += ["--capture=no", "--assert=plain", "-p", "no:faulthandler"]
         command += [f"--only={pattern}" for pattern in self.only]
         if self.device:
@@ -64,13 +78,10 @@ class Plan:
             command.append(f"--save={self.save.absolute()}")
         if collect_only:
             command.append("--collect-only")
-        elif self.processes > 1:
-            # Each process has neighbouring cases, which share what is dear to load; one that is done takes over some.
-            command += ["-p", "xdist", f"--numprocesses={self.processes}", "--dist=worksteal"]
         return command
 
     def _paths(self) -> list[Path]:
-        """The files that can hold what is asked for: a pattern that begins with suite/subject: needs one file only."""
+        """Return the files that can hold matching cases; a pattern that begins with suite/op: needs one file only."""
         folders = [suite_folder(suite) for suite in self.suites or suites()]
         files = []
         for pattern in self.only:
@@ -89,7 +100,7 @@ def seed_of_today() -> int:
 
 
 def suites_folder() -> Path:
-    """Where the installed suites are."""
+    """Return the folder of the installed suites."""
     return Path(str(resources.files("verispec.suites")))
 
 
@@ -114,12 +125,12 @@ def suite_folder(suite: str) -> Path:
 
 
 def suites() -> list[str]:
-    """The names of all suites."""
+    """Return the names of all suites."""
     return sorted(path.name for path in suites_folder().iterdir() if any(path.glob("test_*.py")))
 
 
 def environment(plan: Plan) -> dict[str, str]:
-    """The child's environment: what leaks into a pytest run from outside is kept out, caches go to the user's cache."""
+    """Return the environment of the fork server: without pytest settings from outside, caches in the user's cache."""
     around = run_command.environment(plan.transplanted) if plan.transplanted else os.environ
     kept = {k: v for k, v in around.items() if not k.startswith("PYTEST_")}
     if plan.processes > 1:  # threads of several processes that wait for each other cost more than they give

@@ -1,10 +1,11 @@
-"""How far a run is: a bar on a terminal, else a plain line now and then; on stderr, for stdout is the report's."""
+"""Progress of a run: a bar on a terminal, otherwise a plain line now and then; on stderr, as stdout has the report."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
@@ -18,22 +19,30 @@ EVERY = 10.0
 
 
 class ProgressListener(Protocol):
-    """Is told what happens; a context manager around the run."""
+    """Receives what happens in a run; a context manager around it."""
 
     def __enter__(self) -> ProgressListener: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None: ...
     def expect(self, total: int, done: Sequence[Record]) -> None:
-        """`total` cases in all, of which `done` have a verdict already."""
+        """Receive the number of cases, and the records of those that have a result already."""
 
-    def judged(self, record: Record) -> None: ...
+    def writing(self, path: Path) -> None:
+        """Receive the path of the results file, before anything is in it."""
+
+    def waiting(self, text: str) -> None:
+        """Receive what the run has been waiting for."""
+
+    def judged(self, record: Record) -> None:
+        """Receive the result of a case."""
+
     def explaining(self, op: str, cases: int) -> None:
-        """`cases` failing cases are run again with the reference's kernel in the place of `op`."""
+        """Receive how many failing cases run again with the reference's kernel instead of the engine's `op`."""
 
 
 class Tally:
-    """Counts as they come."""
+    """Counts of results so far."""
 
     def __init__(self) -> None:
         self.total = self.done = self.failing = 0
@@ -49,7 +58,7 @@ class Tally:
 
 
 class Lines:
-    """Plain lines, for logs."""
+    """Prints plain lines, for logs."""
 
     def __init__(self) -> None:
         self._tally = Tally()
@@ -63,8 +72,15 @@ class Lines:
 
     def expect(self, total: int, done: Sequence[Record]) -> None:
         self._tally.expect(total, done)
-        already = f", {len(done):,} of them judged before" if done else ""
+        already = f", {len(done):,} of them done before" if done else ""
         print(f"{total:,} cases{already}", file=sys.stderr, flush=True)
+
+    def writing(self, path: Path) -> None:
+        print(_run_file(path), file=sys.stderr, flush=True)
+
+    def waiting(self, text: str) -> None:
+        self._last = time.monotonic()
+        print(text, file=sys.stderr, flush=True)
 
     def judged(self, record: Record) -> None:
         self._tally.add(record)
@@ -76,11 +92,11 @@ class Lines:
             print(f"{line} ({record.case.subject})", file=sys.stderr, flush=True)
 
     def explaining(self, op: str, cases: int) -> None:
-        print(f"{cases:,} failing cases again with the reference's {op}", file=sys.stderr, flush=True)
+        print(f"running {cases:,} failing cases again with the reference's {op}", file=sys.stderr, flush=True)
 
 
 class Bar:
-    """A bar with the op, counts and the time that is left."""
+    """Draws a bar with the op, counts and the remaining time."""
 
     def __init__(self, console: Console) -> None:
         self._tally = Tally()
@@ -106,6 +122,12 @@ class Bar:
         self._tally.expect(total, done)
         self._progress.update(self._task, description="starting the engine", total=total, completed=len(done))
 
+    def writing(self, path: Path) -> None:
+        self._progress.console.print(_run_file(path), soft_wrap=True, highlight=False, markup=False)
+
+    def waiting(self, text: str) -> None:
+        self._progress.update(self._task, description=text)
+
     def judged(self, record: Record) -> None:
         self._tally.add(record)
         self._progress.update(
@@ -119,6 +141,11 @@ class Bar:
         self._progress.update(self._task, description=f"{cases:,} again: reference's {op}", total=None)
 
 
+def _run_file(path: Path) -> str:
+    return f"results file: {path}"
+
+
 def watcher() -> ProgressListener:
+    """Return the listener for this stderr."""
     console = Console(stderr=True)
     return Bar(console) if console.is_terminal else Lines()

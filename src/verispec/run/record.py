@@ -1,4 +1,4 @@
-"""The verdict on one case, as it stands in a run file."""
+"""The result of one case, as a results file holds it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,33 @@ from verispec.cases import CaseId
 FAILING = ("fail", "crash", "timeout")
 """The engine did something wrong."""
 UNDECIDED = ("unsupported", "inconclusive", "error")
-"""Nothing is known of the engine: it does not claim to do this, there is not enough evidence, or the test broke."""
+"""Nothing is known of the engine: it rejected the case, there is not enough evidence, or the test broke."""
+KNOWN = ("pass", "xfail", "xpass", *FAILING, *UNDECIDED)
+"""Every outcome that this version knows."""
+
+_UNSAID: tuple[Any, ...] = ("", {}, True)
+"""Values of fields that need no place in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One case. `outcome` is what counts; where an expectation changed it, `observed` is what was seen.
+    """The result of one case.
 
-    `reach` says how production gets there, `failure` what was wrong, `reason` why there is no verdict,
-    `explained_by` which op's fault makes this case fail too, `evidence` what a statistical test has shown.
+    Attributes:
+        id: the case id.
+        outcome: the result that counts.
+        seconds: how long the case took.
+        test: the test function.
+        reach: how production reaches the case; empty where only the contract is at stake.
+        failure: what was wrong.
+        reason: why the case is undecided.
+        at: where a test broke.
+        observed: what was seen, where an expectation changed the outcome.
+        issue: the issue that tracks a known failure.
+        explained_by: the ops whose faults make this case fail too.
+        offered: False where the engine does not have the tested part at all.
+        evidence: what a statistical test has shown.
+        detail: inputs and outputs of the last call.
     """
 
     id: str
@@ -33,18 +51,20 @@ class Record:
     observed: str = ""
     issue: str = ""
     explained_by: str = ""
+    offered: bool = True
     evidence: Mapping[str, Any] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Record:
-        """From a run file's line; fields that a later version added are ignored."""
+        """Return the record of a results file's line; fields that a later version added are ignored."""
         return cls(**{name: line[name] for name in cls.__dataclass_fields__ if name in line})
 
     def to_json(self) -> dict[str, Any]:
-        """Every field that says something, with the type of the line first."""
+        """Return every field that says something, with the type of the line first."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {"type": "case", **{k: v for k, v in values.items() if v or k in ("outcome", "seconds")}}
+        said = {k: v for k, v in values.items() if k in ("outcome", "seconds") or v not in _UNSAID}
+        return {"type": "case", **said}
 
     @property
     def case(self) -> CaseId:
@@ -52,7 +72,7 @@ class Record:
 
     @property
     def seen(self) -> str:
-        """The outcome without regard to expectations."""
+        """Return the outcome without regard to expectations."""
         return self.observed or self.outcome
 
     @property
@@ -60,8 +80,13 @@ class Record:
         return self.seen in FAILING
 
     @property
+    def decided(self) -> bool:
+        """Return whether the case tells something about the engine."""
+        return self.seen in ("pass", *FAILING)
+
+    @property
     def kind(self) -> str:
-        """The class of the failure; empty where there is none."""
+        """Return the class of the failure; empty where there is none."""
         return str(self.failure.get("kind", ""))
 
     @property
@@ -70,7 +95,7 @@ class Record:
 
     @property
     def level(self) -> str:
-        """``error`` where production gets there, ``note`` where only the contract is broken."""
+        """Return ``error`` where production reaches the case, ``note`` where only the contract is broken."""
         return "error" if self.reach else "note"
 
     @property
@@ -79,12 +104,12 @@ class Record:
 
 
 CATEGORIES = ("exact", "generated", "metamorphic", "law", "live", "text")
-"""How a case judges: one written call against the oracle, calls that Hypothesis writes, calls against each
+"""How a case tests: one written call against the oracle, calls that Hypothesis writes, calls against each
 other, frequencies against exact probabilities, callables against callers, generated text token by token."""
 
 
 def category_of(case: CaseId) -> str:
-    """The category of a case, read from its id: its suite, ``mode=generated``, ``mode=law`` or ``relation=...``."""
+    """Return the category of a case from its id: its suite, ``mode=generated``, ``mode=law`` or ``relation=...``."""
     params = dict(case.params)
     if case.suite in ("signatures", "e2e"):
         return "live" if case.suite == "signatures" else "text"
@@ -95,5 +120,5 @@ def category_of(case: CaseId) -> str:
 
 
 def is_quick(case: CaseId) -> bool:
-    """Whether the case is one small call: no sample, no search, no tensors of gigabytes (``size=large``)."""
+    """Return whether the case is one small call: no sample, no search, no tensors of gigabytes (``size=large``)."""
     return category_of(case) in ("exact", "live") and dict(case.params).get("size") != "large"

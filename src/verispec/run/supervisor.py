@@ -1,118 +1,150 @@
-"""The supervisor: runs the suites in a child process, and gives every case a verdict whatever the engine does to it.
+"""The supervisor: has the suites run in worker processes and gives every case a result, whatever the engine does.
 
-An engine under judgement may crash, hang or end its process. Each of these costs the one case that
-was running: the supervisor knows it from the journal, writes its verdict, and goes on with the rest,
-in a new child or (with pytest-xdist) in a new worker.
+An engine under test may crash, hang or end its process. Each of these costs the one case that was running:
+the supervisor knows the case from the event log, records the result, and has a new worker forked for the rest.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from verispec import exits
+from verispec.engines.registry import require_known
 from verispec.errors import VerispecError
-from verispec.run.journal import Event, Tail
+from verispec.run.case_queue import CaseQueue
+from verispec.run.events import (
+    CANNOT_WRITE,
+    LOG_CLOSED,
+    CaseEnded,
+    CasesTaken,
+    CaseStarted,
+    CloseFailed,
+    Collected,
+    EngineClosing,
+    EngineRefused,
+    EngineStarted,
+    EventReader,
+    Rechecked,
+    RunEvent,
+    Stopped,
+    SuiteFailed,
+    Waiting,
+    Warned,
+    WorkerEnded,
+    WorkerEvent,
+    WorkerStarted,
+)
+from verispec.run.fork_server import case_queue, event_log, worker_log
+from verispec.run.logs import bound_log, last_lines
 from verispec.run.plan import Plan, environment
+from verispec.run.process_tree import kill_descendants, send_signal
+from verispec.run.record import UNDECIDED
 
 LOOK_EVERY = 0.02
-"""Seconds between two looks at the journal: short beside a case, and no load."""
+"""Seconds between two looks at the event log: short beside a case, and no load."""
 GRACE = 2.0
 """Seconds from asking a hung process for its traceback to killing it."""
-START_TIMEOUT = 600.0
-"""Seconds an engine may take to start: it loads libraries and compiles, on a machine that does other things too."""
-LOG_LINES = 12
-"""Lines of a crashed process's output that its record keeps."""
+REPORT_EVERY = 10.0
+"""Seconds between two `Waiting` events."""
+COLLECT_TIMEOUT = 600.0
+"""Seconds for importing the suites and collecting their cases."""
+FRUITLESS = 2
+"""Workers in a row that may end without a result before the run gives up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """The cases that will be judged, and those that exist beside them."""
+class Phase(StrEnum):
+    """What a worker is doing."""
 
-    selected: list[str]
-    others: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The engine can be judged; what it says of itself."""
-
-    engine: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One case has its verdict."""
-
-    record: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Warned:
-    """Something went wrong that belongs to no case."""
-
-    text: str
-
-
-Update = Collected | Started | Judged | Warned
+    START = "starting the engine"
+    BETWEEN = "between two cases"
+    CASE = "running a case"
+    CLOSE = "closing the engine"
 
 
 @dataclass(slots=True)
-class _Running:
-    record: dict[str, Any]
+class _Worker:
     since: float
-    log_from: int
+    phase: Phase = Phase.START
+    taken: list[str] = field(default_factory=list)
+    record: dict[str, Any] = field(default_factory=dict)
+    log_from: int = 0
+    fruitful: bool = False
     asked: float = 0.0
     """When a hung process was asked for its traceback; 0 when it was not."""
 
+    def enter(self, phase: Phase) -> None:
+        self.phase, self.since = phase, time.monotonic()
+
 
 class Supervisor:
-    """One run of a plan; `judged` are cases that already have a verdict.
+    """One run of a plan. Iterating runs it; leaving the iteration early ends every process of the run.
 
-    Iterating runs it. Leaving the iteration early ends the child.
+    Args:
+        plan: what to run.
+        judged: ids of cases that already have a result.
+        recheck: at the end, run one rejected case of each kind again in a fresh process (`Rechecked`).
+        deadline: `time.monotonic()` at which the run stops.
+
+    Raises:
+        VerispecError: V-ENG-START and what the engine's adapter raises when the engine cannot be started;
+            V-RUN-CHILD when the suites or the harness fail; V-RUN-WRITE when events cannot be written.
     """
 
-    def __init__(self, plan: Plan, judged: set[str] | None = None) -> None:
+    def __init__(
+        self, plan: Plan, judged: Iterable[str] = (), *, recheck: bool = False, deadline: float | None = None
+    ) -> None:
         self._plan = plan
-        self._judged = set(judged or ())
-        self._running: dict[int, _Running] = {}
-        self._waiting: set[str] | None = None
-        self._told: set[type[Update]] = set()
-        self._collected = self._started = False
-        """What the child of the moment has done."""
+        self._judged = frozenset(judged)
+        self._recheck = recheck
+        self._deadline = deadline
+        self._workers: dict[int, _Worker] = {}
+        self._waiting: dict[str, None] = {}
+        """Cases without a result, in order."""
+        self._forks: list[float] = []
+        """When each worker was asked for that has not reported yet."""
+        self._fruitless = 0
+        self._described = self._rechecking = self._decided = False
+        self._rejected: dict[tuple[str, str], str] = {}
 
     def collect(self) -> Collected:
-        """The cases of the plan, without starting the engine."""
-        for news in self._child(collect_only=True):
-            if isinstance(news, Collected):
-                return news
+        """Return the cases of the plan, without starting the engine."""
+        with self._server(collect_only=True):
+            for event in self._collect():
+                if isinstance(event, Collected):
+                    return event
         raise AssertionError("a child that collects says so or fails")
 
-    def __iter__(self) -> Iterator[Update]:
-        while True:
-            before = len(self._judged)
-            yield from self._child()
-            if not self._waiting:
-                return
-            if len(self._judged) == before:
-                raise _broken("the child ended without judging a case", "")
+    def __iter__(self) -> Iterator[RunEvent]:
+        require_known(self._plan.engine)
+        with self._server():
+            for event in self._collect():
+                yield event
+                if isinstance(event, Collected):
+                    self._waiting = dict.fromkeys(case for case in event.selected if case not in self._judged)
+            yield from self._run(self._plan.processes)
+            if self._recheck and self._decided and self._rejected:
+                self._rechecking = True
+                self._waiting = dict.fromkeys(self._rejected.values())
+                yield from self._run(1)
 
-    def _child(self, *, collect_only: bool = False) -> Iterator[Update]:
+    @contextlib.contextmanager
+    def _server(self, *, collect_only: bool = False) -> Iterator[None]:
         with tempfile.TemporaryDirectory(prefix="verispec-") as name:
-            scratch = Path(name)
-            (scratch / "skip").write_text("".join(f"{case}\n" for case in sorted(self._judged)), encoding="utf-8")
-            tail = Tail(scratch / "journal.jsonl")
-            with (scratch / "pytest.log").open("wb") as log:
-                child = subprocess.Popen(
-                    self._plan.command(scratch, collect_only=collect_only),
+            self._scratch = Path(name)
+            self._queue = CaseQueue(case_queue(self._scratch))
+            self._events = EventReader(event_log(self._scratch))
+            with (self._scratch / "server.log").open("wb") as log:
+                self._child = subprocess.Popen(
+                    self._plan.command(self._scratch, collect_only=collect_only),
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -120,135 +152,226 @@ class Supervisor:
                     start_new_session=True,
                 )
             try:
-                yield from self._watch(child, tail, scratch)
+                yield
             finally:
-                _end(child)
-                tail.close()
-                self._running.clear()
+                _end(self._child)
+                self._events.close()
+                self._workers.clear()
+                self._forks.clear()
 
-    def _watch(self, child: subprocess.Popen[bytes], tail: Tail, scratch: Path) -> Iterator[Update]:
+    def _collect(self) -> Iterator[RunEvent]:
+        """Wait until the suites are collected."""
         began = time.monotonic()
-        self._collected = self._started = False
-        while True:
-            ended = child.poll() is not None  # asked first: what it wrote before it ended is then all there
-            for event in tail.new():
-                for news in self._hear(event, scratch):
-                    if isinstance(news, (Judged, Warned)) or type(news) not in self._told:
-                        self._told.add(type(news))
-                        yield news
+        for passed in self._looks("collecting the suites"):
+            if passed:
+                yield passed
+            for event in self._events.new():
+                yield from self._hear(event)
+                if isinstance(event, Collected):
+                    return
+            if self._child.poll() is not None and not self._unread():
+                raise self._server_ended()
+            if time.monotonic() - began > COLLECT_TIMEOUT:
+                message = f"the suites were not collected within {COLLECT_TIMEOUT:g} s"
+                raise _broken(message, last_lines(self._scratch / "server.log"))
+
+    def _run(self, processes: int) -> Iterator[RunEvent]:
+        """Have workers judge the waiting cases; one starts the engine even when no case is left."""
+        self._queue.put(self._waiting)
+        for _ in range(min(processes, max(len(self._waiting), 1))):
+            self._fork()
+        for passed in self._looks():
+            if passed:
+                yield passed
+            ended = self._child.poll() is not None  # before the events: the last ones are then all in the log
+            for event in self._events.new():
+                yield from self._hear(event)
+            if not self._workers and not self._forks:
+                return
             if ended:
-                break
+                raise self._server_ended()
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                yield Stopped("stopped after the time of --max-time")
+                self._recheck = False
+                return
             self._end_hung()
-            if not self._started and time.monotonic() - began > START_TIMEOUT:
-                raise self._cannot_start("it did not start in time", scratch, child.pid)
+            for pid in self._workers:
+                bound_log(worker_log(self._scratch, pid))
+
+    def _looks(self, waiting_for: str = "") -> Iterator[Waiting | None]:
+        """Pass once for each look at the log; say now and then what takes long."""
+        began = told = time.monotonic()
+        while True:
+            now = time.monotonic()
+            slow = waiting_for or next((w.phase for w in self._workers.values() if w.phase in _SLOW), "")
+            if slow and now - told > REPORT_EVERY:
+                told = now
+                yield Waiting(f"{slow}, {now - began:.0f} s")
+            else:
+                yield None
             time.sleep(LOOK_EVERY)
-        if not self._collected:
-            raise _broken(_ending(child.returncode), _log_of(scratch, child.pid))
-        if self._waiting and not self._started:
-            raise self._cannot_start(_ending(child.returncode), scratch, child.pid)
-        if child.returncode < 0 and child.pid not in self._running:
-            yield Warned(f"outside of any case, {_ending(child.returncode)}")
-        for pid in list(self._running):
-            yield self._crash(pid, child.returncode if pid == child.pid else None, scratch)
 
-    def _hear(self, event: Event, scratch: Path) -> Iterator[Update]:
-        pid = event.get("pid", 0)
-        match event["type"]:
-            case "collected":
-                self._collected = True
-                self._waiting = set(event["selected"]) - self._judged
-                yield Collected(event["selected"], event["others"])
-            case "engine":
-                self._started = True
-                yield Started(event["engine"])
-            case "refused":
-                said = event["diagnostic"]
-                raise VerispecError(said.pop("code"), said.pop("message"), **said, exit_code=exits.CANNOT_TELL)
-            case "broken":
-                raise _broken(f"{event['where']} cannot be collected", event["text"])
-            case "start":
-                self._running[pid] = _Running(event["case"], time.monotonic(), event["log"])
-            case "case":
-                self._running.pop(pid, None)
-                yield self._verdict(event["case"])
-            case "gone":
-                if pid in self._running:
-                    yield self._crash(pid, event["status"], scratch)
-                elif event["status"] and not self._started:
-                    raise self._cannot_start(_ending(event["status"]), scratch, pid)
-                elif (event["status"] or 0) < 0:
-                    yield Warned(f"outside of any case, {_ending(event['status'])}")
+    def _fork(self) -> None:
+        assert self._child.stdin is not None
+        self._forks.append(time.monotonic())
+        with contextlib.suppress(BrokenPipeError):  # a server that ended is noticed at the next look
+            self._child.stdin.write(b"\n")
+            self._child.stdin.flush()
 
-    def _verdict(self, record: dict[str, Any]) -> Judged:
-        self._judged.add(record["id"])
-        if self._waiting is not None:
-            self._waiting.discard(record["id"])
-        return Judged(record)
+    def _hear(self, event: WorkerEvent) -> Iterator[RunEvent]:
+        match event:
+            case Collected():
+                yield event
+            case SuiteFailed(where, text):
+                raise _broken(f"{where} failed", text)
+            case WorkerStarted(pid):
+                self._forks.pop()
+                self._workers[pid] = _Worker(time.monotonic())
+            case EngineStarted(pid):
+                self._workers[pid].enter(Phase.BETWEEN)
+                if not self._described:
+                    self._described = True
+                    yield event
+            case EngineRefused(_, diagnostic, exit_code):
+                meant = exit_code if self._names_nothing(diagnostic) else exits.CANNOT_TELL
+                raise VerispecError(**diagnostic, exit_code=meant)
+            case CasesTaken(pid, cases):
+                self._workers[pid].taken += cases
+            case CaseStarted(pid, log, record):
+                worker = self._workers[pid]
+                worker.enter(Phase.CASE)
+                worker.record, worker.log_from = record, log
+            case CaseEnded(pid, record):
+                self._workers[pid].enter(Phase.BETWEEN)
+                self._workers[pid].fruitful = True
+                yield self._result(record)
+            case EngineClosing(pid):
+                self._workers[pid].enter(Phase.CLOSE)
+            case CloseFailed(_, text):
+                yield Warned(f"close() of the engine raised {text}")
+            case WorkerEnded(pid, status):
+                yield from self._ended(pid, status)
 
-    def _crash(self, pid: int, status: int | None, scratch: Path) -> Judged:
-        run = self._running.pop(pid)
-        hung = bool(run.asked)
-        message = f"no answer within {self._plan.timeout:g} s" if hung else _ending(status)
-        outcome = "timeout" if hung else "crash"
-        failure = {
-            "kind": outcome,
-            "message": message,
-            "details": {"log": _log_of(scratch, pid, run.log_from)},
-        }
-        seconds = round(time.monotonic() - run.since, 6)
-        return self._verdict({**run.record, "outcome": outcome, "seconds": seconds, "failure": failure})
+    def _names_nothing(self, diagnostic: dict[str, str]) -> bool:
+        """Return whether the engine's name is wrong, rather than the engine: the same command can never work."""
+        package = self._plan.engine.partition(":")[0].partition(".")[0]
+        absent = f"ModuleNotFoundError: No module named {package!r}"
+        module = diagnostic["code"] == "V-ENG-MODULE" and diagnostic["cause"].startswith(absent)
+        return module or diagnostic["code"] in ("V-ENG-UNKNOWN", "V-ENG-ATTR")
 
-    def _cannot_start(self, cause: str, scratch: Path, pid: int) -> VerispecError:
+    def _result(self, record: dict[str, Any]) -> CaseEnded | Rechecked:
+        self._waiting.pop(record["id"], None)
+        if self._rechecking:
+            return Rechecked(record)
+        if record["outcome"] == "unsupported":
+            self._rejected.setdefault((record["id"].partition(":")[0], record["reason"]), record["id"])
+        self._decided |= record["outcome"] not in UNDECIDED
+        return CaseEnded(0, record)
+
+    def _ended(self, pid: int, status: int) -> Iterator[RunEvent]:
+        """Record what the end of a worker means, and replace it where cases are left for it."""
+        if pid not in self._workers:  # it ended before it could report
+            self._forks.pop()
+            self._workers[pid] = _Worker(time.monotonic())
+        worker = self._workers.pop(pid)
+        if status == CANNOT_WRITE:
+            raise self._cannot_write(last_lines(worker_log(self._scratch, pid)))
+        how = f"no answer within {self._limit(worker.phase):g} s" if worker.asked else _ending(status)
+        match worker.phase:
+            case Phase.START:
+                raise self._cannot_start(how, pid)
+            case Phase.CASE:
+                worker.fruitful = True
+                yield self._crash(worker, pid, how)
+            case Phase.CLOSE if worker.asked or status:
+                yield Warned(f"close() of the engine: {how}")
+            case Phase.BETWEEN if (worker.asked or status) and status != exits.CANNOT_TELL:
+                yield Warned(f"outside of any case, {how}")
+        left = [case for case in worker.taken if case in self._waiting]
+        self._fruitless = 0 if worker.fruitful or not left else self._fruitless + 1
+        if self._fruitless >= FRUITLESS:
+            raise _broken("workers end without a result", last_lines(worker_log(self._scratch, pid)))
+        self._queue.put(left)
+        if set(self._waiting).difference(*(other.taken for other in self._workers.values())) and not self._forks:
+            self._fork()
+
+    def _crash(self, worker: _Worker, pid: int, how: str) -> CaseEnded | Rechecked:
+        outcome = "timeout" if worker.asked else "crash"
+        log = last_lines(worker_log(self._scratch, pid), worker.log_from)
+        failure = {"kind": outcome, "message": how, "details": {"log": log}}
+        seconds = round(time.monotonic() - worker.since, 6)
+        return self._result({**worker.record, "outcome": outcome, "seconds": seconds, "failure": failure})
+
+    def _limit(self, phase: Phase) -> float:
+        limits = {Phase.START: self._plan.start_timeout, Phase.CLOSE: self._plan.close_timeout}
+        return limits.get(phase, self._plan.timeout)
+
+    def _end_hung(self) -> None:
+        """Ask a process that takes too long for its traceback, then kill it."""
+        now = time.monotonic()
+        for pid, worker in self._workers.items():
+            if not worker.asked and now - worker.since > self._limit(worker.phase):
+                worker.asked = now
+                send_signal(pid, signal.SIGABRT)
+            elif worker.asked and now - worker.asked > GRACE:
+                send_signal(pid, signal.SIGKILL)
+        if self._forks and now - self._forks[0] > COLLECT_TIMEOUT:
+            raise _broken("no worker could be forked", last_lines(self._scratch / "server.log"))
+
+    def _unread(self) -> bool:
+        return event_log(self._scratch).stat().st_size > self._events.position
+
+    def _server_ended(self) -> VerispecError:
+        log = last_lines(self._scratch / "server.log")
+        if self._child.returncode == CANNOT_WRITE:
+            return self._cannot_write(log)
+        return _broken(_ending(self._child.returncode), log)
+
+    def _cannot_start(self, cause: str, pid: int) -> VerispecError:
         return VerispecError(
             "V-ENG-START",
             f"the engine {self._plan.engine!r} cannot be started",
             where="--engine",
-            cause=f"{cause}\n{_log_of(scratch, pid)}".rstrip(),
-            hint="start it in Python alone to see more",
+            cause=f"{cause}\n{last_lines(worker_log(self._scratch, pid))}".rstrip(),
+            hint="start it in Python alone to see more; --start-timeout sets the limit",
             exit_code=exits.CANNOT_TELL,
         )
 
-    def _end_hung(self) -> None:
-        """Ask a process that is too long at one case for its traceback, then kill it."""
-        now = time.monotonic()
-        for pid, run in self._running.items():
-            if not run.asked and now - run.since > self._plan.timeout:
-                run.asked = now
-                _signal(pid, signal.SIGABRT)
-            elif run.asked and now - run.asked > GRACE:
-                _signal(pid, signal.SIGKILL)
+    def _cannot_write(self, cause: str) -> VerispecError:
+        return VerispecError(
+            "V-RUN-WRITE",
+            "events of the run cannot be written",
+            where=str(self._scratch.parent),
+            cause=cause.rpartition("\n")[2],
+            hint="free space there, or set TMPDIR to a folder with space",
+            exit_code=exits.CANNOT_TELL,
+        )
 
 
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+_SLOW = (Phase.START, Phase.CLOSE)
+"""Phases that may take long and belong to no case."""
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child and its workers, which share its session."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
+    """End the server and everything below it, in whatever session."""
+    if child.poll() is None:
+        send_signal(child.pid, signal.SIGSTOP)  # it adopts orphans still, and forks no more
+        kill_descendants(child.pid)
+        send_signal(child.pid, signal.SIGKILL)
     child.wait()
     if child.stdin:
-        child.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
 
 
-def _ending(status: int | None) -> str:
-    if status is None:
-        return "the process ended"
+def _ending(status: int) -> str:
     if status < 0:
-        return f"the process was ended by {signal.Signals(-status).name} ({signal.strsignal(-status)})"
+        known = -status in {int(number) for number in signal.Signals}
+        name = signal.Signals(-status).name if known else f"signal {-status}"
+        return f"the process was ended by {name} ({signal.strsignal(-status)})"
+    if status == LOG_CLOSED:
+        return "the engine closed files of the process that are not its own"
     return f"the process ended itself with exit code {status}"
-
-
-def _log_of(scratch: Path, pid: int, start: int = 0) -> str:
-    """What a process printed last, from `start` on; its traceback where it left one, innermost call first."""
-    for path in (scratch / f"{pid}.log", scratch / "pytest.log"):
-        if path.exists() and path.stat().st_size > start:
-            lines = path.read_bytes()[start:].decode(errors="replace").splitlines()
-            fatal = next((n for n, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
-            return "\n".join(lines[-LOG_LINES:] if fatal is None else lines[fatal : fatal + LOG_LINES])
-    return ""
 
 
 def _broken(message: str, cause: str) -> VerispecError:

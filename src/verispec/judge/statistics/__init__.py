@@ -33,9 +33,9 @@ def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
     impossible = np.flatnonzero((probabilities <= 0) & (seen > 0))
     if len(impossible):
         message = f"{what}: outcome {int(impossible[0])} has probability 0 and came {int(seen[impossible[0]])} times"
-        details = {"counts": _table(counts, probabilities)}
+        table = {"counts": _table(counts, probabilities)}
         wrong, total = int(seen[impossible].sum()), int(seen.sum())
-        raise Mismatch(Failure(Kind.LAW, message, wrong=wrong, total=total, details=details))
+        raise Mismatch(Failure(Kind.LAW, message, wrong=wrong, total=total, details=table))
     expected = probabilities / probabilities.sum() * seen.sum()
     large = expected >= FEWEST_EXPECTED
     seen = np.append(seen[large], seen[~large].sum())
@@ -46,7 +46,12 @@ def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
         raise Inconclusive(f"{what}: {int(seen.sum())} draws are too few for a law of {len(probabilities)} outcomes")
     statistic, p = power_divergence(seen, expected, lambda_="log-likelihood")
     if not p >= ALPHA:
-        details = {"statistic": float(statistic), "degrees": len(seen) - 1, "p": float(p), "alpha": ALPHA}
+        details: dict[str, Any] = {
+            "statistic": float(statistic),
+            "degrees": len(seen) - 1,
+            "p": float(p),
+            "alpha": ALPHA,
+        }
         details |= {"counts": _table(counts, probabilities)}
         message = f"{what}: G = {statistic:.1f} at {len(seen) - 1} degrees of freedom, p = {p:.2g} < {ALPHA:.2g}"
         raise Mismatch(Failure(Kind.LAW, message, total=int(seen.sum()), details=details))

@@ -131,4 +131,5 @@ class AcceptanceBets:
             under += [share * other + (1.0 - share) * a for share in size[key]]
         f = np.array(under)
         decided = np.where(accepted, f, 1.0 - f)
-        return np.maximum(np.log(np.maximum(decided, FLOOR)) - np.log(np.maximum(null, FLOOR)), RUIN)
+        logs: Array = np.log(np.maximum(decided, FLOOR)) - np.log(np.maximum(null, FLOOR))
+        return np.maximum(logs, RUIN)

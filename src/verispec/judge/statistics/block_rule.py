@@ -34,7 +34,6 @@ class BlockRule:
 
     def __init__(self, rows: RowSets, weight: float, seed: int) -> None:
         self.rows = rows
-        self._bonus_rows = Rows(np.ascontiguousarray(rows.p.reshape(-1, rows.p.shape[2])))
         self._acceptance = AcceptanceBets(ACCEPTANCE)
         self._recovered = TokenBets("recovered token", RECOVERED)
         self._bonus = TokenBets("bonus token", ("last row", "first row"))
@@ -149,6 +148,6 @@ class BlockRule:
             "last row": np.where(i > 0, self.rows.p[m, np.maximum(i - 1, 0), t], np.nan),
             "first row": np.where(i > 0, self.rows.p[m, 0, t], np.nan),
         }
-        out[:, b] = self._bonus.log_ratios(self._bonus_rows, r, t, density)
+        out[:, b] = self._bonus.log_ratios(self.rows.targets, r, t, density)
         u = self._random.random(len(b))
-        self._views[2].add(cells_of(self._bonus_rows.likely_first[r, t], p, u))
+        self._views[2].add(cells_of(self.rows.targets.likely_first[r, t], p, u))

@@ -31,14 +31,17 @@ class Share:
 
 
 SHARES: dict[str, Share] = {
-    "sampler/whole_sampler:WS-10": Share(0.35, 36),
-    "sampler/whole_sampler:WS-11": Share(0.04, 8),
-    "sampler/whole_sampler:WS-14": Share(0.08, 2),
-    "synthetic/whole_sampler:WS-12": Share(0.05, 6),
+    "sampler/whole_sampler:WS-10": Share(0.30, 36),
+    "sampler/whole_sampler:WS-11": Share(0.03, 8),
+    "sampler/whole_sampler:WS-14": Share(0.05, 2),
+    "synthetic/whole_sampler:WS-12": Share(0.04, 6),
+    "e2e/sampled:GEN-5": Share(0.08, 20),
+    "e2e/witness:GEN-6": Share(0.12, 10),
+    "e2e/sampled:GEN-7": Share(0.03, 8),
 }
 """Shares of tests by evidence, by suite, subject and clause."""
 
-P_VALUES = Share(0.48, 384)
+P_VALUES = Share(0.35, 384)
 """The share of tests that decide by a p-value, e.g. frequencies of sequences of three tokens. All parts sum to 1."""
 
 

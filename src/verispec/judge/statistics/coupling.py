@@ -81,9 +81,9 @@ class Coupling:
                 self.wrong.append(
                     f"request {self.requests + b[n]} {done} draft {i} with p/q = {ratio[n]:.9g} at u = {u[n]:.9g}"
                 )
-            np.maximum.at(self._accepted, (m[yes], i, d[yes]), u[yes])
-            np.minimum.at(self._rejected, (m[~yes], i, d[~yes]), u[~yes])
-            np.add.at(self._seen, (m, i, d), 1)
+            np.maximum.at(self._accepted[:, i], (m[yes], d[yes]), u[yes])
+            np.minimum.at(self._rejected[:, i], (m[~yes], d[~yes]), u[~yes])
+            np.add.at(self._seen[:, i], (m, d), 1)
         self._add_tokens(requests, numbers, slack, differs)
         self.requests += len(requests.sets)
         self.tokens += int((requests.accepted + 1).sum())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,47 @@ class RowSets:
     def drafts(self) -> int:
         return int(self.q.shape[1])
 
+    @cached_property
+    def targets(self) -> Rows:
+        """All target rows, [M (K + 1), V]."""
+        return Rows(np.ascontiguousarray(self.p.reshape(-1, self.p.shape[2])))
+
+    @cached_property
+    def draft_rows(self) -> Rows:
+        """Target and draft distributions of all draft rows, [M K, V]."""
+        vocabulary = self.p.shape[2]
+        return Rows(self.p[:, : self.drafts].reshape(-1, vocabulary), self.q.reshape(-1, vocabulary))
+
+    @cached_property
+    def residuals(self) -> Rows:
+        """Residuals of all draft rows, [M K, V]."""
+        return Rows(self.draft_rows.residual, self.draft_rows.q)
+
+    @cached_property
+    def unsigned(self) -> Array:
+        """[M K, V] |p - q| over its sum."""
+        apart = np.abs(self.draft_rows.p - self.q.reshape(self.draft_rows.p.shape))
+        share: Array = apart / np.maximum(apart.sum(1, keepdims=True), FLOOR)
+        return share
+
+    @cached_property
+    def rejected(self) -> Array:
+        """[M K] sum of max(p - q, 0)."""
+        mass: Array = np.maximum(self.draft_rows.p - self.q.reshape(self.draft_rows.p.shape), 0.0).sum(1)
+        return mass
+
+    @cached_property
+    def above(self) -> Array:
+        """[M K] mass of the tokens with p > q."""
+        p = self.draft_rows.p
+        mass: Array = np.where(p > self.q.reshape(p.shape), p, 0.0).sum(1)
+        return mass
+
+    @cached_property
+    def certain(self) -> bool:
+        """Whether all drafts are certain."""
+        return bool((self.q.max(-1) == 1.0).all())
+
 
 @dataclass(frozen=True)
 class Requests:
@@ -120,16 +162,6 @@ class GivenDrafts:
 
     def __init__(self, rows: RowSets, weight: float, seed: int) -> None:
         self.rows = rows
-        drafts, vocabulary = rows.q.shape[1:]
-        self._certain = bool((rows.q.max(-1) == 1.0).all())
-        self._p = Rows(np.ascontiguousarray(rows.p.reshape(-1, vocabulary)))
-        draft_rows = Rows(rows.p[:, :drafts].reshape(-1, vocabulary), rows.q.reshape(-1, vocabulary))
-        self._draft_rows = draft_rows
-        self._residual = Rows(draft_rows.residual, draft_rows.q)
-        self._rejected = np.maximum(draft_rows.p - rows.q.reshape(-1, vocabulary), 0.0).sum(1)
-        self._above = np.where(draft_rows.p > rows.q.reshape(-1, vocabulary), draft_rows.p, 0.0).sum(1)
-        unsigned = np.abs(draft_rows.p - rows.q.reshape(-1, vocabulary))
-        self._unsigned = unsigned / np.maximum(unsigned.sum(1, keepdims=True), FLOOR)
         self._acceptance = AcceptanceBets(ACCEPTANCE)
         self._recovered = TokenBets("recovered token", RECOVERED)
         self._bonus = TokenBets("bonus token", BONUS)
@@ -208,12 +240,12 @@ class GivenDrafts:
         return {
             "one u": np.minimum(1.0, a / least[b]) if i else nothing,
             "neighbour u": np.where(reached, np.where(took, below, above), np.nan),
-            "other q": ratio(p, rows.q[m, i - 1, d]) if i and not self._certain else nothing,
-            "next q": ratio(p, rows.q[m, i + 1, d]) if i + 1 < drafts and not self._certain else nothing,
+            "other q": ratio(p, rows.q[m, i - 1, d]) if i and not rows.certain else nothing,
+            "next q": ratio(p, rows.q[m, i + 1, d]) if i + 1 < drafts and not rows.certain else nothing,
             "other p": ratio(rows.p[m, i - 1, d], q) if i else nothing,
             "next p": ratio(rows.p[m, i + 1, d], q),
             "neighbour row": np.where(has_neighbour, ratio(rows.p[other, i, d], q), np.nan),
-            "argmax rule": (d == self._p.top[m * (drafts + 1) + i]).astype(np.float64),
+            "argmax rule": (d == rows.targets.top[m * (drafts + 1) + i]).astype(np.float64),
             "no ratio": p,
         }
 
@@ -236,27 +268,27 @@ class GivenDrafts:
             self._impossible(np.arange(len(b)) == n, b, text)
         # Rounding moves p by a factor e^slack at most, and so the residual and its sum.
         most = np.maximum(p * np.exp(d_slack) - q, 0.0)
-        least = np.maximum(self._rejected[r] - d_slack * self._above[r], FLOOR)
-        null = np.maximum(self._residual.p[r, t], FLOOR)
+        least = np.maximum(rows.rejected[r] - d_slack * rows.above[r], FLOOR)
+        null = np.maximum(rows.residuals.p[r, t], FLOOR)
         paid = np.where(impossible, 0.0, np.maximum(np.log(np.maximum(most / least, FLOOR) / null), 0.0))
         slack[b] += np.minimum(paid, 1.0)
         density = {
-            "target": self._draft_rows.p[r, t],
-            "other residual": np.where(i > 0, self._residual.p[np.maximum(r - 1, 0), t], np.nan),
-            "first residual": np.where(i > 0, self._residual.p[m * drafts, t], np.nan),
+            "target": rows.draft_rows.p[r, t],
+            "other residual": np.where(i > 0, rows.residuals.p[np.maximum(r - 1, 0), t], np.nan),
+            "first residual": np.where(i > 0, rows.residuals.p[m * drafts, t], np.nan),
             "next residual": np.where(
-                i + 1 < drafts, self._residual.p[np.minimum(r + 1, len(self._residual.p) - 1), t], np.nan
+                i + 1 < drafts, rows.residuals.p[np.minimum(r + 1, len(rows.residuals.p) - 1), t], np.nan
             ),
-            "draft noise": self._draft_rows.shared_noise[r, t],
+            "draft noise": rows.draft_rows.shared_noise[r, t],
             "reused u": self._quantile_of_u(requests, b, r, t),
-            "unsigned": self._unsigned[r, t],
+            "unsigned": rows.unsigned[r, t],
             "draft row": q,
-            "neighbour row": self._neighbours(requests, b, self._residual.p, drafts, i, t),
+            "neighbour row": self._neighbours(requests, b, rows.residuals.p, drafts, i, t),
             **self._same_token(requests, b, t),
         }
-        out[:, b] = self._recovered.log_ratios(self._residual, r, t, density)
+        out[:, b] = self._recovered.log_ratios(rows.residuals, r, t, density)
         uniform = self._random.random(len(b))
-        residual = self._residual
+        residual = rows.residuals
         for view, before in zip(
             self._views, (residual.likely_first, residual.drafted_last, residual.by_id), strict=True
         ):
@@ -280,23 +312,25 @@ class GivenDrafts:
         density = {
             "last row": np.where(i > 0, rows.p[m, last, t], np.nan),
             "first row": np.where(i > 0, rows.p[m, 0, t], np.nan),
-            "bonus residual": np.where(i > 0, self._residual.p[m * drafts + last, t], np.nan),
-            "neighbour row": self._neighbours(requests, b, self._p.p, drafts + 1, i, t),
+            "bonus residual": np.where(i > 0, rows.residuals.p[m * drafts + last, t], np.nan),
+            "neighbour row": self._neighbours(requests, b, rows.targets.p, drafts + 1, i, t),
             **self._same_token(requests, b, t),
         }
-        out[:, b] = self._bonus.log_ratios(self._p, r, t, density)
+        out[:, b] = self._bonus.log_ratios(rows.targets, r, t, density)
         uniform = self._random.random(len(b))
-        for view, before in zip(self._bonus_views, (self._p.likely_first, self._p.by_id), strict=True):
+        for view, before in zip(self._bonus_views, (rows.targets.likely_first, rows.targets.by_id), strict=True):
             view.add(cells_of(before[r, t], p, uniform))
 
     def _quantile_of_u(self, requests: Requests, b: Array, r: Array, t: Array) -> Array:
         """Density of the residual's quantile at u, which is uniform above a once the draft was rejected."""
         m, i = requests.sets[b], requests.accepted[b]
         d = requests.drafts[b, i]
-        a = np.minimum(1.0, self.rows.p[m, i, d] / np.maximum(self.rows.q[m, i, d], FLOOR))
-        start = self._residual.by_id[r, t]
-        end = start + self._residual.p[r, t]
-        return np.maximum(end - np.maximum(start, a), 0.0) / np.maximum(1.0 - a, FLOOR)
+        rows = self.rows
+        a = np.minimum(1.0, rows.p[m, i, d] / np.maximum(rows.q[m, i, d], FLOOR))
+        start = rows.residuals.by_id[r, t]
+        end = start + rows.residuals.p[r, t]
+        density: Array = np.maximum(end - np.maximum(start, a), 0.0) / np.maximum(1.0 - a, FLOOR)
+        return density
 
     @staticmethod
     def _neighbours(requests: Requests, b: Array, rows: Array, stride: int, i: Array, t: Array) -> Array:

@@ -31,7 +31,8 @@ def cumulative_before(weights: Array, key: Array) -> Array:
 def cells_of(before: Array, mass: Array, uniform: Array) -> Array:
     """Return the cell of each randomised place `before + uniform * mass`."""
     place = np.clip(before + uniform * mass, 0.0, np.nextafter(1.0, 0.0))
-    return (place * CELLS).astype(np.int64)
+    cells: Array = (place * CELLS).astype(np.int64)
+    return cells
 
 
 def log_evidence(counts: Array) -> Array:

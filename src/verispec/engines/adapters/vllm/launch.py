@@ -11,18 +11,13 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from verispec.engines import CallShape, UnsupportedCall
-from verispec.reference.contracts import Contract, Scalar
+from verispec.reference.contracts import Contract, Scalar, bind, host_sizes
 from verispec.static.linking.binding import LAUNCH_OPTIONS
 
 _STRIDE = re.compile(r"(?P<tensor>\w+?)_stride_?(?P<dim>\d*)", re.IGNORECASE)
-
-
-UPPER_BOUNDS = frozenset({"MAX_NUM_TOKENS"})
-"""Scalars of which any larger value means the same."""
 
 
 def aliases(contract: Contract, name: str) -> list[str]:
@@ -54,18 +49,13 @@ def map_parameters(contract: Contract, engine_names: Sequence[str]) -> dict[str,
 
 
 def positional(contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by contract name; TypeError as for any Python function."""
-    names = [param.name for param in contract.params]
-    if len(args) > len(names):
-        raise TypeError(f"{contract.name} takes {len(names)} arguments, got {len(args)}")
-    bound = dict(zip(names, args, strict=False))
-    for name, value in kwargs.items():
-        if name not in names:
-            raise TypeError(f"{contract.name} has no parameter {name!r}")
-        if name in bound:
-            raise TypeError(f"{contract.name} got {name!r} twice")
-        bound[name] = value
-    return bound
+    """Return the arguments by contract name, in the contract's order, defaults included.
+
+    Raises:
+        ContractError: a parameter is missing, unknown or given twice.
+    """
+    bound = bind(contract, args, kwargs)
+    return {param.name: bound[param.name] for param in contract.params if param.name in bound}
 
 
 class Missing(Exception):
@@ -144,82 +134,7 @@ def reject_unsupported_arguments(
                 continue
             raise UnsupportedCall(f"{who} has no parameter {param.name}, asked for with {wanted!r}")
         got = passed[param.name]
-        if param.name in UPPER_BOUNDS and got >= wanted:
+        if param.upper_bound and got >= wanted:
             continue
         if got != wanted:
             raise UnsupportedCall(f"{who} always launches with {param.name}={got!r}, asked for {wanted!r}")
-
-
-def host_sizes(contract: Contract, bound: Mapping[str, Any]) -> dict[str, int]:
-    """Sizes that a host-side caller of this op knows beside the kernel's parameters, by the names that callers use."""
-    rule = _SIZES.get(contract.name)
-    return rule(bound) if rule else {}
-
-
-def has_grid(contract: Contract) -> bool:
-    """Whether the op is one Triton kernel of vLLM's; other ops are functions, or cut otherwise in vLLM."""
-    return contract.name in _GRIDS
-
-
-def grid(contract: Contract, bound: Mapping[str, Any]) -> tuple[int, ...]:
-    """The launch grid of the op's Triton kernel."""
-    sizes = host_sizes(contract, bound)
-    return tuple(sizes[axis] for axis in _GRIDS[contract.name])
-
-
-def _rows(name: str) -> Callable[[Mapping[str, Any]], dict[str, int]]:
-    return lambda bound: {"batch_size": len(bound[name])}
-
-
-def _recovered(bound: Mapping[str, Any]) -> dict[str, int]:
-    ends = bound["cu_num_draft_tokens_ptr"].tolist()
-    counts = [end - start for start, end in pairwise([0, *ends])]
-    return {"batch_size": len(ends), "max_spec_len": max(counts, default=0)}
-
-
-def _copy_and_expand(bound: Mapping[str, Any]) -> dict[str, int]:
-    starts = bound["query_start_loc_ptr"].tolist()
-    longest = max((end - start for start, end in pairwise(starts)), default=0)
-    longest += int(bound["num_padding_slots_per_request"])
-    block = int(bound.get("BLOCK_SIZE_TOKENS") or 256)
-    return {"batch_size": len(bound["query_end_loc_ptr"]), "num_blocks": -(-longest // block)}
-
-
-_SIZES: dict[str, Callable[[Mapping[str, Any]], dict[str, int]]] = {
-    "expand_batch_to_tokens": _rows("input_ptr"),
-    "rejection_greedy_sample": _rows("cu_num_draft_tokens_ptr"),
-    "rejection_random_sample": _rows("cu_num_draft_tokens_ptr"),
-    "sample_recovered_tokens": _recovered,
-    "eagle_prepare_inputs_padded": lambda bound: {"num_reqs": len(bound["cu_num_draft_tokens_ptr"])},
-    "eagle_prepare_next_token_padded": lambda bound: {"num_reqs": len(bound["discard_request_mask_ptr"])},
-    "eagle_step_slot_mapping_metadata": lambda bound: {
-        "batch_size": len(bound["positions_ptr"]),
-        "input_batch_size": len(bound["out_slot_mapping_ptr"]),
-    },
-    "copy_and_expand_eagle_inputs": _copy_and_expand,
-    "flatten_sampled": _rows("num_sampled"),
-    "synthetic_rejection": _rows("num_sampled"),
-    "compute_slot_mapping": lambda bound: {
-        "num_reqs": len(bound["query_start_loc_ptr"]) - 1,
-        "num_programs": len(bound["query_start_loc_ptr"]),
-        # Kernel blocks and KV blocks could differ until 0.31; here they are the same.
-        "block_size": bound["KV_CACHE_BLOCK_SIZE"],
-        "kv_cache_block_size": bound["KV_CACHE_BLOCK_SIZE"],
-        "BLOCKS_PER_KV_BLOCK": 1,
-        "blocks_per_kv_block": 1,
-    },
-}
-
-_GRIDS: dict[str, tuple[str, ...]] = {
-    "expand_batch_to_tokens": ("batch_size",),
-    "rejection_greedy_sample": ("batch_size",),
-    "rejection_random_sample": ("batch_size",),
-    "sample_recovered_tokens": ("batch_size", "max_spec_len"),
-    "eagle_prepare_inputs_padded": ("num_reqs",),
-    "eagle_prepare_next_token_padded": ("num_reqs",),
-    "eagle_step_slot_mapping_metadata": ("input_batch_size",),
-    "copy_and_expand_eagle_inputs": ("batch_size", "num_blocks"),
-    "compute_slot_mapping": ("num_programs",),
-    "flatten_sampled": ("batch_size",),
-    "synthetic_rejection": ("batch_size",),
-}

@@ -22,12 +22,11 @@ from verispec.engines.adapters.vllm.installed.fallbacks import import_if_there, 
 from verispec.engines.adapters.vllm.launch import (
     Missing,
     call_shape,
-    grid,
     map_parameters,
     reject_unsupported_arguments,
     value_for,
 )
-from verispec.reference.contracts import Contract
+from verispec.reference.contracts import Contract, grid
 
 
 @dataclass(slots=True)

@@ -13,8 +13,6 @@ from verispec.engines import Description, OpFunction, Unsupported, UnsupportedCa
 from verispec.engines.adapters.vllm.launch import (
     Missing,
     forwarded,
-    grid,
-    has_grid,
     kernels_part,
     map_parameters,
     positional,
@@ -57,7 +55,7 @@ class TritonKernels(KernelsOnly):
             return Unsupported(f"{name} needs a package that is not installed: {error}")
         if contract.returns:
             return lambda *args, **kwargs: function(*positional(contract, args, kwargs).values())
-        if not has_grid(contract):
+        if not contract.grid:
             return Unsupported(f"{where} does another part of the work than {name}: no launch is known for it")
 
         def call(*args: Any, **kwargs: Any) -> None:
@@ -108,7 +106,7 @@ def launch(contract: Contract, where: str, kernel: Any, bound: Mapping[str, Any]
                 raise UnsupportedCall(f"{where} needs {engine_name!r}, which the contract does not have") from error
     passed = {mapping[engine_name]: value for engine_name, value in arguments.items() if engine_name in mapping}
     reject_unsupported_arguments(contract, passed, bound, where)
-    programs = grid(contract, bound)
+    programs = contracts.grid(contract, bound)
     if not all(programs):
         return
     with limits():

@@ -1,0 +1,114 @@
+"""``verispec new``: write the skeleton of an engine adapter or of an op."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verispec.errors import VerispecError
+from verispec.reference import contracts
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(help="Name of what is made: letters, digits, blanks, - and _.")]
+Folder = Annotated[Path, typer.Option("--in", help="Folder to write into; it is made if it is missing.")]
+CLAUSE_LETTERS = 3
+
+
+@app.callback()
+def new() -> None:
+    """Write the skeleton of an engine adapter or of an op. It passes its tests as it is.
+
+    Examples:
+
+        verispec new engine "my engine" --in verispec_tests
+
+        verispec new op cap_draft_tokens --in suites/mine
+    """
+
+
+@app.command()
+def engine(name: Name, folder: Folder = Path()) -> None:
+    """Write an adapter with one op, a pytest gate and an empty list of known failures."""
+    module = identifier(name)
+    written = write(
+        folder,
+        {
+            f"{module}.py": "engine.py",
+            f"test_{module}.py": "test_engine.py",
+            "known_failures.toml": "known_failures.toml",
+        },
+        name=name,
+        module=module,
+    )
+    print("\n".join(f"written: {path}" for path in written))
+    print(f"next: cd {folder} && verispec run --engine {module}:Engine")
+
+
+@app.command()
+def op(name: Name, folder: Folder = Path()) -> None:
+    """Write the contract, the oracle and the suite of an op in one file."""
+    module = identifier(name)
+    written = write(
+        folder, {f"test_{module}.py": "op.py"}, name=module, folder=str(folder), prefix=clause_prefix(module)
+    )
+    print("\n".join(f"written: {path}" for path in written))
+    print(f"next: write {module} into your engine's op(), then verispec run --engine MODULE:Engine --suite {folder}")
+
+
+def identifier(name: str) -> str:
+    """Return `name` as a Python identifier: "my engine" becomes my_engine.
+
+    Raises:
+        VerispecError: V-NEW-NAME, nothing is left that an identifier could begin with.
+    """
+    found = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower()
+    if not found or not found[0].isalpha():
+        raise VerispecError(
+            "V-NEW-NAME", f"{name!r} gives no Python identifier", where="NAME", hint="begin with a letter: my_engine"
+        )
+    return found
+
+
+def clause_prefix(name: str) -> str:
+    """Return three capital letters for the clause ids of the op `name` that no other op uses."""
+    used = {clause.id.partition("-")[0] for op in contracts.names() for clause in contracts.load(op).clauses}
+    letters = re.sub(r"[^a-z]", "", name).upper().ljust(CLAUSE_LETTERS, "X")
+    initials = "".join(word[0] for word in name.upper().split("_") if word[:1].isalpha())
+    for prefix in (initials[:CLAUSE_LETTERS], letters[:CLAUSE_LETTERS], letters[:1] + letters[-2:]):
+        if len(prefix) == CLAUSE_LETTERS and prefix not in used:
+            return prefix
+    return next(f"{letters[:2]}{last}" for last in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if f"{letters[:2]}{last}" not in used)
+
+
+def write(target: Path, files: dict[str, str], **words: str) -> list[Path]:
+    """Fill the templates `files` (by file name) with `words` and write them; write nothing if one file is there.
+
+    Raises:
+        VerispecError: V-NEW-EXISTS, a file is there already; V-NEW-WRITE, the folder cannot be written.
+    """
+    for file in files:
+        if (target / file).exists():
+            raise VerispecError(
+                "V-NEW-EXISTS",
+                "the file is there already",
+                where=str(target / file),
+                hint="choose another name or --in",
+            )
+    templates = resources.files("verispec") / "templates"
+    written = []
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for file, template in files.items():
+            text = (templates / f"{template}.txt").read_text(encoding="utf-8").format(**words)
+            (target / file).write_text(text, encoding="utf-8")
+            written.append(target / file)
+    except OSError as error:
+        raise VerispecError(
+            "V-NEW-WRITE", "the skeleton cannot be written", where=str(target), cause=error.strerror or str(error)
+        ) from error
+    return written

@@ -1,0 +1,27 @@
+"""A run as GitHub's workflow commands: one annotation per cause."""
+
+from __future__ import annotations
+
+from verispec.report.text import complaints, facts, repro
+from verispec.report.verdict import RunSummary
+
+
+def as_github(summary: RunSummary) -> str:
+    """Return an annotation for each unexpected cause, and for each complaint about the run itself."""
+    lines = []
+    for cause in summary.causes:
+        body = "\n".join([cause.message, *facts(cause), repro(cause.case, summary.run.header)])
+        kind = "error" if cause.level == "error" else "notice"
+        lines.append(f"::{kind} title={_property(f'{cause.clause} {cause.subjects[0]}')}::{_escaped(body)}")
+    lines += [f"::error title=verispec::{_escaped(line)}" for line in complaints(summary)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    for character in "%\r\n":
+        text = text.replace(character, f"%{ord(character):02X}")
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,63 @@
+"""A run as SARIF 2.1.0: one result per cause, one rule per clause."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from verispec import __version__, exits
+from verispec.report.case import clause_text
+from verispec.report.causes import Cause
+from verispec.report.signatures_sarif import SCHEMA_URL
+from verispec.report.text import complaints, facts, repro
+from verispec.report.verdict import RunSummary
+
+_LEVEL = {"error": "error", "note": "note"}
+
+
+def as_sarif(summary: RunSummary) -> str:
+    """Return the run as SARIF; known failures are suppressed results, with the issues that track them."""
+    causes = [*summary.causes, *summary.known]
+    clauses = sorted({cause.clause for cause in causes})
+    run = {
+        "tool": {
+            "driver": {
+                "name": "verispec",
+                "version": __version__,
+                "semanticVersion": __version__,
+                "rules": [_rule(clause) for clause in clauses],
+            }
+        },
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(cause, clauses, summary) for cause in causes],
+        "invocations": [
+            {
+                "executionSuccessful": summary.exit_code() != exits.CANNOT_TELL,
+                "exitCode": summary.exit_code(),
+                "toolExecutionNotifications": [
+                    {"level": "warning", "message": {"text": line}} for line in complaints(summary)
+                ],
+            }
+        ],
+        "properties": {"engine": summary.run.header["engine"]["asked"], "counts": dict(summary.counts)},
+    }
+    return json.dumps({"$schema": SCHEMA_URL, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _rule(clause: str) -> dict[str, Any]:
+    text = clause_text(clause) or clause
+    return {"id": clause, "shortDescription": {"text": text}, "help": {"text": f"verispec explain {clause}"}}
+
+
+def _result(cause: Cause, clauses: list[str], summary: RunSummary) -> dict[str, Any]:
+    text = "\n".join([cause.message, *facts(cause), repro(cause.case, summary.run.header)])
+    known = cause in summary.known
+    return {
+        "ruleId": cause.clause,
+        "ruleIndex": clauses.index(cause.clause),
+        "level": _LEVEL[cause.level],
+        "message": {"text": text},
+        "locations": [{"logicalLocations": [{"fullyQualifiedName": name} for name in cause.subjects]}],
+        "partialFingerprints": {"verispec/case": cause.case},
+        "suppressions": [{"kind": "external", "justification": issue} for issue in cause.issues] if known else [],
+    }

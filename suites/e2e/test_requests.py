@@ -1,0 +1,143 @@
+"""What else a request asks for: stop strings, samples, aborts, the same prompt again (contract GEN)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verispec import fixtures
+from verispec.cases import case
+from verispec.engines import UnsupportedCall
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
+from verispec.judge import Inconclusive
+from verispec.judge.statistics import assert_distribution
+from verispec.reference.models import load_tokenizer
+from verispec.suites.e2e._parameters import check_tokens, sequence_distribution
+from verispec.suites.e2e._reference_model import greedy_text, teacher
+from verispec.suites.e2e._setups import METHODS, Load, greedy, require
+from verispec.suites.e2e._tiny import VOCAB
+
+TARGET = fixtures.model("target")
+LENGTH = 40
+
+
+@case("GEN-32", draft=METHODS, reach="a request with stop strings")
+def test_text_ends_before_its_first_stop_string(load: Load, prompts: Any, draft: str) -> None:
+    """Stop strings reach over token boundaries and end at every offset of the text; the first request has none."""
+    tokenizer = load_tokenizer(TARGET)
+    asked = []
+    for prompt in prompts[:4]:
+        text = tokenizer.decode(greedy_text(TARGET, prompt, LENGTH))
+        asked += greedy([prompt], 8)
+        asked += [
+            GenerationRequest(prompt, max_tokens=LENGTH, ignore_eos=True, stop=(text[place : place + 4], "\0"))
+            for place in range(10, min(len(text) - 4, 60), 5)
+        ]
+    results = load(draft).generate(asked)
+    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
+        if request.stop:
+            check_stop(request, result, tokenizer.decode(result.token_ids), f"request {n}")
+
+
+def check_stop(request: GenerationRequest, result: GenerationResult, decoded: str, what: str) -> None:
+    """The text is the decoded output up to the stop string; its tokens are the target's."""
+    teacher(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
+    stop = request.stop[0]
+    if stop not in decoded:
+        require(len(result.token_ids) == LENGTH, f"{what} ended after {len(result.token_ids)} tokens without {stop!r}")
+        return
+    expected = decoded.partition(stop)[0]
+    require(result.text == expected, f"{what} has the text {result.text!r}, expected {expected!r} before {stop!r}")
+    require(result.finish_reason is FinishReason.STOP, f"{what} finished by {result.finish_reason}, expected stop")
+
+
+@case("GEN-33", target="tiny", draft=METHODS[:3], reach="a request with n above 1")
+def test_samples_are_independent(load: Load, tiny: dict[str, Path], seed: int, draft: str) -> None:
+    """600 requests of five samples: sequences have their exact probabilities, first tokens of neighbours the product.
+
+    Every third request has a seed, from which its samples must differ too.
+    """
+    request = GenerationRequest((1, 5, 2), max_tokens=6, ignore_eos=True, temperature=1.5, n=5)
+    asked = [
+        GenerationRequest(
+            request.prompt_token_ids,
+            max_tokens=6,
+            ignore_eos=True,
+            temperature=1.5,
+            n=5,
+            seed=seed % 2**31 + 100 * n if n % 3 == 0 else None,
+        )
+        for n in range(600)
+    ]
+    drafter = tiny["draft"] if draft.startswith("draft_model") else None
+    results = load(draft, target=tiny["target"], drafter=drafter).generate(asked)
+    counts, pairs = np.zeros((VOCAB,) * 3, dtype=np.int64), np.zeros((VOCAB, VOCAB), dtype=np.int64)
+    for n, result in enumerate(results):
+        texts = [sample.token_ids for sample in (result, *result.samples)]
+        require(len(texts) == request.n, f"request {n} has {len(texts)} samples, expected {request.n}")
+        for text in texts:
+            counts[text[:3]] += 1
+        for first, second in zip(texts[::2], texts[1::2], strict=False):
+            pairs[first[0], second[0]] += 1
+    exact = sequence_distribution(teacher(tiny["target"]), request)
+    assert_distribution(counts.ravel().tolist(), exact.ravel(), "sequences of three tokens of all samples")
+    first_token = exact.sum(axis=(1, 2))
+    product = np.outer(first_token, first_token).ravel()
+    assert_distribution(pairs.ravel().tolist(), product, "first tokens of two samples")
+
+
+@case("GEN-34", draft=METHODS, memory="preemption", reach="a client that disconnects")
+def test_aborts_change_nothing_else(load: Load, prompts: Any, draft: str) -> None:
+    """Requests are aborted in the middle of others, twelve times as many as fit into memory; the others go on."""
+    generator = load(draft, "preemption")
+    for round_ in range(3):
+        asked = greedy(prompts[:8], LENGTH)
+        for n in (1, 2, 4, 7):
+            asked[n] = GenerationRequest(prompts[n], max_tokens=LENGTH, ignore_eos=True, abort_after=2 + 3 * n)
+        for n, (request, result) in enumerate(zip(asked, generator.generate(asked), strict=True)):
+            what = f"request {n} of round {round_}"
+            teacher(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
+            wanted = FinishReason.LENGTH if request.abort_after is None else FinishReason.ABORT
+            require(result.finish_reason is wanted, f"{what} finished by {result.finish_reason}, expected {wanted}")
+            least = request.abort_after or LENGTH
+            require(len(result.token_ids) >= least, f"{what} has {len(result.token_ids)} tokens, expected {least}")
+
+
+@case("GEN-35", draft=METHODS, parameter=["none", "penalties"], reach="a prompt that was sent before")
+def test_a_prompt_that_was_seen_gives_the_same_text(load: Load, prompts: Any, draft: str, parameter: str) -> None:
+    """Prompts of 33, 129 and 150 tokens are sent three times, alone and among others: a block more than one is cached.
+
+    Schedulers pad drafts with placeholders after a hit in their prefix cache.
+    """
+    fields: dict[str, Any] = {"max_tokens": 12, "ignore_eos": True, "seed": 3}
+    if parameter == "penalties":
+        fields |= {"repetition_penalty": 1.2, "presence_penalty": 0.5}
+    generator, long = load(draft), (*prompts[0], *prompts[1], *prompts[2])
+    asked = [
+        GenerationRequest(long[start : start + length], temperature=heat, **fields)
+        for start, length, heat in ((0, 129, 0.0), (0, 150, 0.9), (7, 33, 0.0), (0, 129, 0.9), (0, 150, 0.0))
+    ]
+    for round_ in range(3):
+        batches = [asked, asked[::-1], *([request] for request in asked[:2])][round_ : round_ + 2]
+        for batch in batches:
+            for n, (request, result) in enumerate(zip(batch, generator.generate(batch), strict=True)):
+                check_tokens(teacher(TARGET), request, result, f"request {n} of round {round_}")
+
+
+@case("GEN-36", draft=METHODS[1:], parameter="async scheduling", reach="async_scheduling is an accepted option")
+def test_async_scheduling_changes_no_text(load: Load, prompts: Any, draft: str) -> None:
+    """Greedy requests, with penalties and without, and requests that stop or are aborted early."""
+    generator = load(draft, async_scheduling=True)
+    asked = greedy(prompts[:6], LENGTH)
+    asked[1] = GenerationRequest(prompts[1], max_tokens=LENGTH, ignore_eos=True, repetition_penalty=1.3)
+    asked[4] = GenerationRequest(prompts[4], max_tokens=7, ignore_eos=True, presence_penalty=0.8)
+    accepted = 0
+    for n, (request, result) in enumerate(zip(asked, generator.generate(asked), strict=True)):
+        check_tokens(teacher(TARGET), request, result, f"request {n}")
+        accepted += sum(step.accepted for step in result.steps)
+    if not generator.metrics().num_drafts:
+        raise UnsupportedCall("the engine does not count drafts")
+    if not accepted and not generator.metrics().num_accepted_tokens:
+        raise Inconclusive("no draft was accepted")

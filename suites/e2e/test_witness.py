@@ -1,0 +1,103 @@
+"""Sampled generation from witness models, whose next-token distributions are chosen tables (contract GEN)."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verispec.cases import case
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
+from verispec.fixtures.witness import WitnessTables, save_witness, witness_tables
+from verispec.judge.statistics.rows import Rows
+from verispec.judge.statistics.text import GivenText, kinds_of
+from verispec.judge.statistics.trial import Trial
+from verispec.suites.e2e._setups import ARGMAX, Load
+
+Array = np.ndarray[Any, Any]
+
+VOCAB = 512
+DRAFTS = ["ngram k=3", "draft_model k=1", "draft_model k=3", "draft_model k=8", ARGMAX]
+REQUESTS = 96
+LENGTH = 24
+TOKENS = 6000
+SLACK = 2.0**-22 * (4 + 16)
+"""Rounding of a logit of at most 16 and of its softmax in float32."""
+
+
+@cache
+def tables() -> WitnessTables:
+    return witness_tables(VOCAB)
+
+
+@pytest.fixture(scope="session")
+def witness(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of the witness target and drafter."""
+    return save_witness(tmp_path_factory.mktemp("witness"), tables())
+
+
+@case("GEN-6", target="witness", draft=DRAFTS, sampler=["flat", "request_state"], reach="temperature above 0")
+def test_every_decision_follows_the_tables(
+    load: Load, witness: dict[str, Path], trial: Trial, draft: str, sampler: str
+) -> None:
+    """Requests share prompts, so that neighbours often stand in the same row: shared noise shows as equal tokens.
+
+    6,000 tokens find draft and recovery that share their noise, noise that is reused from step to step or between
+    requests, and recovery from the target.
+    """
+    model_drafts = draft.startswith("draft_model")
+    generator = load(
+        draft, target=witness["target"], drafter=witness["draft"] if model_drafts else None, sampler=sampler
+    )
+    p, q = distributions(tables().target), distributions(tables().draft)
+    if draft == ARGMAX:
+        q = np.eye(VOCAB)[q.argmax(axis=1)]
+    rows = Rows(p, q) if model_drafts else Rows(p)
+    model = GivenText(trial.weight, trial.seed, drafted=model_drafts)
+    rng = np.random.default_rng(trial.seed)
+
+    def step() -> None:
+        prompts = [tuple(rng.integers(1, VOCAB, 3).tolist()) for _ in range(4)]
+        seeds = rng.integers(0, 2**31, REQUESTS).tolist()
+        asked = [
+            GenerationRequest(prompts[n // 2 % 4], max_tokens=LENGTH, ignore_eos=True, temperature=1.0, seed=seed)
+            for n, seed in enumerate(seeds)
+        ]
+        results = generator.generate(asked)
+        for n, (request, result) in enumerate(zip(asked, results, strict=True)):
+            beside = results[n - 1] if n else None
+            add_text(model, rows, request, result, beside, asked[n - 1] if n else None)
+
+    trial.collect(model.evidence, trial.size(TOKENS), step)
+
+
+def distributions(table: Array) -> Array:
+    """Return softmax of each row [S, V] in float64."""
+    weights = np.exp(table.astype(np.float64) - table.max(axis=1, keepdims=True))
+    result: Array = weights / weights.sum(axis=1, keepdims=True)
+    return result
+
+
+def add_text(
+    model: GivenText,
+    rows: Rows,
+    request: GenerationRequest,
+    result: GenerationResult,
+    beside: GenerationResult | None,
+    beside_request: GenerationRequest | None,
+) -> None:
+    """Judge one text; `beside` is that of the neighbour in the batch."""
+    tokens = np.array(result.token_ids)
+    states = tables().states([request.prompt_token_ids[-1], *tokens[:-1]])
+    before = np.full(len(tokens), -1)
+    before[1:] = np.where(states[1:] == states[:-1], tokens[:-1], -1)
+    neighbour = None
+    if beside is not None and beside_request is not None and len(beside.token_ids) == len(tokens):
+        other = np.array(beside.token_ids)
+        theirs = tables().states([beside_request.prompt_token_ids[-1], *other[:-1]])
+        neighbour = np.where(theirs == states, other, -1)
+    kinds, verified = kinds_of(result.steps, len(tokens)) if result.steps else (None, None)
+    model.add(rows, states, tokens, kinds, verified, slack=SLACK, neighbour=neighbour, before=before)

@@ -1,0 +1,77 @@
+"""``verispec bisect --case`` over an engine's own repository, and why an end cannot be judged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toy_git import ToyRepository
+
+from verispec import exits
+from verispec.engines.registry import resolve
+from verispec.errors import VerispecError
+
+EXAMPLE = (Path(__file__).resolve().parents[2] / "examples/own_engine/my_engine.py").read_text()
+BROKEN = EXAMPLE.replace("input_ptr == replace_from", "input_ptr != replace_from")
+CASE = "sampler/expand_batch_to_tokens:EXP-2:dtype=float32;cu=int32"
+
+
+def bisect(toy: ToyRepository, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "verispec", "bisect", "--repo", str(toy.folder), "--case", CASE, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=toy.folder.parent)
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> ToyRepository:
+    return ToyRepository(tmp_path / "repo")
+
+
+def test_the_commit_that_broke_an_engine_is_found(toy: ToyRepository) -> None:
+    assert BROKEN != EXAMPLE
+    good = toy.commit({"src/mine/__init__.py": "", "src/mine/adapter.py": EXAMPLE})
+    toy.commit({"src/mine/adapter.py": EXAMPLE + "import no_such_module\n"}, "does not import")
+    culprit = toy.commit({"src/mine/adapter.py": BROKEN}, "turn a comparison round")
+    toy.commit({"README.md": "words"})
+    found = bisect(toy, "--good", good, "--engine", "mine.adapter:Engine")
+    assert found.returncode == exits.CANNOT_TELL, found.stderr
+    assert "cannot be judged: V-ENG-MODULE" in found.stdout
+    assert "ModuleNotFoundError: No module named 'no_such_module'" in found.stdout
+
+    toy.git("reset", "-q", "--hard", good)
+    culprit = toy.commit({"src/mine/adapter.py": BROKEN}, "turn a comparison round")
+    toy.commit({"README.md": "words"})
+    found = bisect(toy, "--good", good, "--engine", "mine.adapter:Engine")
+    assert found.returncode == exits.GOOD, found.stderr
+    assert f"{culprit[:12]} is the first bad revision" in found.stdout
+    assert "fails   value: output_ptr[0] is" in found.stdout
+    assert f"verispec repro '{CASE}' --engine 'mine.adapter:Engine@{toy.folder}#{culprit}'" in found.stdout
+    judged = found.stderr.splitlines()
+    assert [line.split()[1] for line in judged] == ["bad", "good", "bad"], "one line per revision without a terminal"
+
+
+def test_an_end_without_the_engine_says_why(toy: ToyRepository) -> None:
+    good = toy.commit({"README.md": "words"})
+    toy.commit({"mine.py": BROKEN})
+    found = bisect(toy, "--good", good, "--engine", "mine:Engine")
+    assert found.returncode == exits.CANNOT_TELL
+    assert "V-BIS-END-UNKNOWN" in found.stderr
+    assert "cannot import the module 'mine'" in found.stderr
+
+
+def test_a_revision_is_imported_and_nothing_else(toy: ToyRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the same name that is installed or lies in the current folder does not stand in."""
+    first = toy.commit({"only_here.py": EXAMPLE})
+    toy.commit({"only_here.py": EXAMPLE.replace('"1.0"', '"2.0"')})
+    monkeypatch.chdir(toy.folder)
+    for name, version in ((f"#{first}", "1.0"), ("", "2.0")):
+        code = (
+            f"from verispec.engines.registry import resolve\n"
+            f"print(resolve('only_here:Engine@{toy.folder}{name}').describe().version)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == version, done.stderr
+    with pytest.raises(VerispecError) as raised:
+        resolve(f"json:dumps@{toy.folder}#{first}")
+    assert raised.value.exit_code == exits.CANNOT_TELL

@@ -1,0 +1,81 @@
+"""``verispec new``: what it writes runs, and nothing is ever overwritten."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from verispec.cli.new import clause_prefix, identifier
+from verispec.errors import VerispecError
+from verispec.reference import contracts
+
+
+def verispec(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "VERISPEC_CACHE_DIR": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "verispec", *words]
+    return subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, env=environment)
+
+
+def test_a_new_engine_passes_its_own_gate(tmp_path: Path) -> None:
+    made = verispec("new", "engine", "My engine-2", "--in", "gate", folder=tmp_path)
+    assert made.returncode == 0, made.stderr
+    gate = tmp_path / "gate"
+    assert sorted(path.name for path in gate.iterdir()) == [
+        "known_failures.toml",
+        "my_engine_2.py",
+        "test_my_engine_2.py",
+    ]
+    only = "sampler/expand_batch_to_tokens"
+    done = verispec("run", "--engine", "my_engine_2:Engine", "--only", only, folder=gate)
+    assert (done.returncode, "no unexpected failure" in done.stdout) == (0, True), done.stdout + done.stderr
+    engine = gate / "my_engine_2.py"
+    engine.write_text(engine.read_text().replace("values == replace_from", "values != replace_from"))
+    assert verispec("run", "--engine", "my_engine_2:Engine", "--only", only, folder=gate).returncode == 1
+
+
+def test_a_new_op_is_tested(tmp_path: Path) -> None:
+    assert verispec("new", "op", "double_it", "--in", "mine", folder=tmp_path).returncode == 0
+    assert verispec("new", "engine", "mine", folder=tmp_path).returncode == 0
+    engine = tmp_path / "mine.py"
+    right = "def double_it(output, input):\n    output.copy_(2 * input)\n\n\nOPS"
+    engine.write_text(
+        engine.read_text()
+        .replace("OPS", right, 1)
+        .replace("OPS: dict[str, OpFunction] = {", 'OPS: dict[str, OpFunction] = {"double_it": double_it, ')
+    )
+    done = verispec("run", "--engine", "mine:Engine", "--suite", "mine", folder=tmp_path)
+    assert (done.returncode, "3 ok" in done.stdout) == (0, True), done.stdout + done.stderr
+    engine.write_text(engine.read_text().replace("2 * input", "3 * input"))
+    assert verispec("run", "--engine", "mine:Engine", "--suite", "mine", folder=tmp_path).returncode == 1
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text("my own test")
+    done = verispec("new", "engine", "mine", folder=tmp_path)
+    assert done.returncode == 2
+    assert "V-NEW-EXISTS test_mine.py" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["test_mine.py"]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("my engine", "my_engine"), ("Ünder-2", "nder_2"), ("a/b", "a_b")])
+def test_names_become_identifiers(name: str, expected: str) -> None:
+    assert identifier(name) == expected
+
+
+@pytest.mark.parametrize("name", ["", "2fast", "---"])
+def test_a_name_without_an_identifier_is_rejected(name: str) -> None:
+    with pytest.raises(VerispecError, match="V-NEW-NAME"):
+        identifier(name)
+
+
+@pytest.mark.parametrize("name", [*contracts.names(), "x", "a_b_c_d"])
+def test_clause_letters_are_new(name: str) -> None:
+    prefix = clause_prefix(name)
+    used = {clause.id.partition("-")[0] for op in contracts.names() for clause in contracts.load(op).clauses}
+    assert len(prefix) == 3
+    assert prefix.isupper()
+    assert prefix not in used
