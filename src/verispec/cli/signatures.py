@@ -40,6 +40,9 @@ def signatures(
     ] = None,
     baseline: Annotated[Path | None, typer.Option(help="Leave out the findings that this file accepts.")] = None,
     write_baseline: Annotated[Path | None, typer.Option(help="Write a file that accepts all findings.")] = None,
+    types: Annotated[
+        bool, typer.Option("--types", help="Check plain Python with Pyrefly too; needs --since or --core-since.")
+    ] = False,
     patches: Annotated[
         bool, typer.Option("--patches", help="List what TREE replaces in its host, and its state.")
     ] = False,
@@ -61,7 +64,7 @@ def signatures(
             "--patches lists what a plugin replaces, and --core is missing",
             hint="name the host with --core",
         )
-    request = Request(tree, core, since, core_since, tuple(rule or ()), tuple(exclude or ()), baseline, fail_on)
+    request = Request(tree, core, since, core_since, tuple(rule or ()), tuple(exclude or ()), baseline, types, fail_on)
     with writable_cache() as unwritable, shown_progress() as progress:
         if unwritable is not None:
             print(f"{unwritable}\n  continuing without a cache", file=sys.stderr)

@@ -54,7 +54,7 @@ def _rule(rule_id: str) -> dict[str, Any]:
         "id": rule.id,
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.why},
-        "help": {"text": f"{rule.why}\n\nverispec explain {rule.id}"},
+        "help": {"text": f"{rule.why}\n\n{rule.example}\n\nFix: {rule.fix}"},
         "defaultConfiguration": {"level": rule.level.value},
     }
 
