@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from faulty_samplers import rows_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verispec.judge.statistics.bets import AcceptanceBets, TextBets, TokenBets
@@ -29,6 +29,7 @@ def random_rows(seed: int, vocab: int) -> Rows:
     return Rows(p / p.sum(1, keepdims=True), q)
 
 
+@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 40]))
 def test_bets_on_tokens_are_fair(seed: int, vocab: int) -> None:
     rows = random_rows(seed, vocab)
@@ -42,6 +43,7 @@ def test_bets_on_tokens_are_fair(seed: int, vocab: int) -> None:
             assert (expected <= 1 + ROUNDING).all(), model.bets[int(expected.argmax())].label
 
 
+@settings(deadline=None)
 @given(st.floats(0.0, 5.0), st.floats(0.0, 1.0))
 def test_bets_on_acceptance_are_fair(ratio: float, other: float) -> None:
     a = min(ratio, 1.0)

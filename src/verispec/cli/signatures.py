@@ -57,6 +57,12 @@ def signatures(
     """Check that every caller binds to every implementation. Nothing of the tree is imported, built or run.
 
     Exit codes: 0 good, 1 a finding of the level --fail-on, 125 cannot tell, 2 usage.
+
+    Examples:
+
+        verispec signatures path/to/vllm
+
+        verispec signatures vllm==0.33.0 --rule SIG101
     """
     if patches and not core:
         raise VerispecError(

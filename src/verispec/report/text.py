@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from verispec.report.causes import Cause, Gap
+from verispec.report.certificate import statistics_line
 from verispec.report.verdict import Cell, RunSummary
 from verispec.run.plan import SEED
 from verispec.run.record import CATEGORIES
@@ -36,6 +37,8 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
     yield Text()
     for line in complaints(verdict):
         yield from _wrapped(line, width, style="red")
+    if statistics := statistics_line(verdict.run.records):
+        yield Text(statistics)
     yield Text(summary(verdict), style="bold")
     for cause in verdict.causes:
         yield from _cause(cause, verdict, cause.level, width)

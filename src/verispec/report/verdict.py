@@ -10,6 +10,7 @@ from typing import Any
 from verispec import exits
 from verispec.expectations import Expectation
 from verispec.report.causes import Cause, Gap, fold, gaps
+from verispec.report.certificate import fails_together
 from verispec.run.record import CATEGORIES, FAILING, KNOWN, Record
 from verispec.run.runfile import Run
 
@@ -92,11 +93,13 @@ class RunSummary:
     def exit_code(self, *, errors_only: bool = False) -> int:
         """Return the exit code.
 
-        BAD for an unexpected failure (of level error, if `errors_only`) and for a stale or unmatched expectation.
-        Otherwise CANNOT_TELL when a test broke, the run is not complete, it tested too little, or an outcome is
-        unknown.
+        BAD for an unexpected failure (of level error, if `errors_only`), for a stale or unmatched expectation, and
+        where statistical tests that pass fail together. Otherwise CANNOT_TELL when a test broke, the run is not
+        complete, it tested too little, or an outcome is unknown.
         """
         if any(cause.level == "error" or not errors_only for cause in self.causes) or self.stale or self.unmatched:
+            return exits.BAD
+        if fails_together(self.run.records):
             return exits.BAD
         decided = self.undecided < len(self.run.records)
         if self.complete and decided and not (self.counts.get("error") or self.shortfalls or self.unknown):

@@ -131,8 +131,11 @@ class Evidence:
         return sorted(best.values(), key=lambda item: -item[1])
 
     def excluded(self) -> list[Bet]:
-        """Return the faults excluded at `LEVEL`: with f as the null, p/f is a test martingale."""
-        return [bet for bet, log in zip(self.bets, self._against, strict=True) if log >= LOG_LIMIT]
+        """Return the excluded faults: with f as the null, p/f is a test martingale.
+
+        All tests of a run together exclude a fault wrongly with a probability of at most `LEVEL`.
+        """
+        return [bet for bet, log in zip(self.bets, self._against, strict=True) if log >= self.limit]
 
     def found(self) -> list[Bet]:
         """Return the faults that this many outcomes find with a probability of about 99.9 %.

@@ -1,0 +1,55 @@
+"""``verispec certify``: run the statistical tests and write what they exclude."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verispec.report.certificate import Certificate
+from verispec.run.plan import SEED, Plan
+from verispec.run.progress import watcher
+from verispec.run.session import Files, Options, execute
+
+app = typer.Typer(add_completion=False)
+
+TIMEOUT = 1200.0
+"""Seconds a case may take; nightly samples are eight times as large."""
+
+
+@app.command()
+def certify(
+    engine: Annotated[str, typer.Option("--engine", help="The engine to test; see 'verispec engines'.")] = "reference",
+    budget: Annotated[str, typer.Option(help="Sample sizes: quick, standard or nightly.")] = "standard",
+    only: Annotated[list[str] | None, typer.Option(help="Case id, its beginning, or a pattern with *.")] = None,
+    processes: Annotated[int, typer.Option("-n", min=1, help="Processes that test at the same time.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = SEED,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's own choice when omitted.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for certificate.json, .md and .html, and the results file.")] = Path(
+        "certificate"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="The certificate as JSON.")] = False,
+) -> None:
+    """Run every statistical test of an engine and write a certificate of the faults that they exclude.
+
+    Ends with 0 when nothing failed, 1 when a test did, 125 when nothing was tested, 2 when the command was wrong.
+    """
+    from verispec.errors import VerispecError
+    from verispec.judge.statistics.budget import SHARES
+    from verispec.judge.statistics.trial import BUDGETS
+
+    if budget not in BUDGETS:
+        raise VerispecError("V-LAW-BUDGET", f"there is no budget {budget!r}", where="--budget", hint=", ".join(BUDGETS))
+    chosen = tuple(only or (*SHARES, "sampler/whole_sampler:WS-9:*part=*"))
+    plan = Plan(engine, device, only=chosen, seed=seed, processes=processes, timeout=TIMEOUT, budget=budget)
+    out.mkdir(parents=True, exist_ok=True)
+    run, _ = execute(plan, Options(Files(out / "results.jsonl")), watcher())
+    certificate = Certificate(run)
+    page = certificate.as_markdown()
+    text = json.dumps(certificate.to_json(), indent=2)
+    for name, content in (("json", text), ("md", page), ("html", certificate.as_html())):
+        (out / f"certificate.{name}").write_text(content, encoding="utf-8")
+    print(text if as_json else page)
+    raise typer.Exit(certificate.exit_code())

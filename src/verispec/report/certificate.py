@@ -1,0 +1,247 @@
+"""The certificate of an engine: what its statistical tests exclude, merged over a run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from typing import Any
+
+from verispec import exits
+from verispec.report import pictures
+from verispec.run.record import Record
+from verispec.run.runfile import Run
+
+NOT_EXCLUDED = "-"
+LIMIT = 6.0
+"""log10 of the evidence at which a run fails: one correct engine in a million reaches it."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a run's statistical tests have shown.
+
+    Attributes:
+        run: results of `verispec certify`, or of any run.
+    """
+
+    run: Run
+
+    @cached_property
+    def tests(self) -> tuple[Record, ...]:
+        """Records with evidence, a coupling or measured noise."""
+        return tuple(record for record in self.run.records if record.evidence)
+
+    @cached_property
+    def failing(self) -> tuple[Record, ...]:
+        """Tests that failed on their own."""
+        return tuple(record for record in self.run.records if record.failed)
+
+    @cached_property
+    def log10_e(self) -> float:
+        """log10 of the run's merged evidence; infinite after an impossible outcome."""
+        from verispec.judge.statistics.budget import merged
+
+        weighted = [
+            (e["weight"], math.inf if e["log10_e"] is None else e["log10_e"] * math.log(10))
+            for e in (record.evidence for record in self.tests)
+            if "weight" in e
+        ]
+        return merged(weighted) / math.log(10)
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Names of the families that were tested, in the order of the run."""
+        return tuple(dict.fromkeys(family_of(record) for record in self.tests))
+
+    @cached_property
+    def couplings(self) -> dict[str, dict[str, Any]]:
+        """Requests, differences and the bound on total variation of each family that was coupled."""
+        from verispec.judge.statistics.coupling import bound
+
+        found: dict[str, dict[str, Any]] = {}
+        for record in self.tests:
+            part = record.evidence.get("coupling")
+            if part:
+                total = found.setdefault(
+                    family_of(record), {"requests": 0, "tokens": 0, "differing": 0, "brackets": []}
+                )
+                for name in ("requests", "tokens", "differing"):
+                    total[name] += part[name]
+                total["brackets"] += part["brackets"][:2]
+        for total in found.values():
+            total["total_variation"] = bound(total["requests"], total["differing"])
+        return found
+
+    @cached_property
+    def excluded(self) -> list[dict[str, Any]]:
+        """Every fault that was bet on, with the smallest size that each family excludes."""
+        from verispec.judge.statistics.faults import FAULTS
+
+        sizes: dict[tuple[str, str], dict[str, set[float]]] = {}
+        for record in self.tests:
+            evidence = record.evidence
+            for bet in evidence.get("all", ()):
+                sizes.setdefault((bet["where"], bet["fault"]), {}).setdefault(family_of(record), set())
+            # A test that failed says what is wrong, not what is excluded.
+            for bet in evidence.get("excluded", ()) if not record.failed else ():
+                sizes[bet["where"], bet["fault"]][family_of(record)].add(bet["size"])
+        rows = []
+        for (where, key), families in sizes.items():
+            fault = FAULTS[key]
+            shown = {family: _smallest(fault.unit, found) for family, found in families.items()}
+            best = min((_effect(fault.unit, size) for found in families.values() for size in found), default=1.0)
+            name = fault.name.replace(" {}", "")
+            rows.append({"where": where, "fault": name, "unit": fault.unit, "families": shown, "effect": best})
+        return rows
+
+    def exit_code(self) -> int:
+        """Return 0 when nothing failed, 1 when something did, 125 when nothing was tested."""
+        if self.failing or self.log10_e >= LIMIT:
+            return exits.BAD
+        return exits.GOOD if self.tests and self.run.footer.get("complete") else exits.CANNOT_TELL
+
+    def statement(self) -> str:
+        """Return the result in one or two sentences."""
+        if self.failing:
+            return f"{len(self.failing)} of {len(self.run.records)} statistical tests fail."
+        parts = [f"E = {_power(self.log10_e)} over {len(self.tests)} tests (limit 1e6)."]
+        for family, coupling in self.couplings.items():
+            parts.append(
+                f"{family}: total variation at most {coupling['total_variation']:.2g} by coupling of "
+                f"{coupling['requests']:,} requests."
+            )
+        return " ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the certificate as JSON."""
+        return {
+            "engine": dict(self.run.header["engine"]),
+            "verispec": self.run.header["verispec"],
+            "seed": self.run.header["seed"],
+            "packages": self.run.header["platform"]["packages"],
+            "statement": self.statement(),
+            "log10_e": None if math.isinf(self.log10_e) else round(self.log10_e, 3),
+            "level": 1e-6,
+            "couplings": self.couplings,
+            "excluded": self.excluded,
+            "failing": [{"id": record.id, "message": record.message} for record in self.failing],
+            "undecided": [
+                {"id": record.id, "outcome": record.outcome, "reason": record.reason}
+                for record in self.run.records
+                if record.outcome in ("unsupported", "inconclusive", "error")
+            ],
+            "tests": [{"id": record.id, "outcome": record.outcome, **record.evidence} for record in self.tests],
+        }
+
+    def as_markdown(self) -> str:
+        """Return the certificate as a page of Markdown."""
+        engine = self.run.header["engine"]
+        families = [family for family in self.families if any(family in row["families"] for row in self.excluded)]
+        lines = [f"# Certificate of {engine['asked']}", "", self.statement(), ""]
+        lines += [f"- **{record.id}**: {record.message}" for record in self.failing]
+        lines += ["", "## Excluded at 1e-6", "", "The smallest size of each fault that the tests exclude.", ""]
+        lines += ["| outcome | fault | " + " | ".join(families) + " |", "| --- | --- |" + " --- |" * len(families)]
+        for row in self.excluded:
+            cells = [row["families"].get(family, "") or NOT_EXCLUDED for family in families]
+            lines.append(f"| {row['where']} | {row['fault']} | " + " | ".join(cells) + " |")
+        undecided = self.to_json()["undecided"]
+        if undecided:
+            lines += ["", "## Not tested", ""]
+            lines += [f"- {entry['id']}: {entry['outcome']}, {entry['reason']}" for entry in undecided]
+        lines += ["", "## Tests", "", "| case | result | outcomes | log10 E | best explanation |"]
+        lines.append("| --- | --- | --- | --- | --- |")
+        for record in self.tests:
+            evidence = record.evidence
+            best = evidence.get("best") or [{"label": NOT_EXCLUDED}]
+            shown = "impossible" if evidence.get("impossible") else evidence.get("log10_e", NOT_EXCLUDED)
+            count = f"{evidence['count']:,} {evidence['unit']}" if "count" in evidence else NOT_EXCLUDED
+            lines.append(f"| {record.id} | {record.outcome} | {count} | {shown} | {best[0]['label']} |")
+        return "\n".join(lines) + "\n"
+
+    def as_html(self) -> str:
+        """Return the certificate as one page with pictures; it loads nothing."""
+        engine = escape(str(self.run.header["engine"]["asked"]))
+        bars = [
+            (f"{row['where']}: {row['fault']}", _best_text(row["families"]), row["effect"]) for row in self.excluded
+        ]
+        noise = [
+            (record.case.clause + " " + family_of(record), record.evidence)
+            for record in self.tests
+            if "noise" in record.evidence or "needles" in record.evidence
+        ]
+        parts = [f"<h1>Certificate of {engine}</h1><p>{escape(self.statement())}</p>"]
+        parts += [f"<p><b>{escape(record.id)}</b>: {escape(record.message)}</p>" for record in self.failing]
+        parts.append("<h2>Excluded</h2>" + pictures.excluded_sizes(bars))
+        if noise:
+            parts.append("<h2>Random numbers</h2>" + pictures.noise_table(noise))
+        parts.append("<h2>Tests</h2>")
+        for record in self.tests:
+            if "trail" in record.evidence:
+                parts.append(f"<details><summary>{escape(record.id)}: {record.outcome}</summary>")
+                parts.append(pictures.evidence_over_tokens(record.evidence, record.id))
+                if "reliability" in record.evidence:
+                    parts.append(pictures.reliability(record.evidence))
+                parts.append(pictures.places(record.evidence) + "</details>")
+        data = json.dumps(self.to_json()).replace("</", "<\\/")
+        style = "body{font-family:sans-serif;max-width:60em;margin:2em auto;color:#24292f}summary{cursor:pointer}"
+        return (
+            f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Certificate of {engine}</title>'
+            f"<style>{style}</style></head><body>{''.join(parts)}"
+            f'<script type="application/json" id="certificate">{data}</script></body></html>'
+        )
+
+
+def family_of(record: Record) -> str:
+    """Return what a test drives: the sampler's family, or generation with its sampler."""
+    params = dict(record.case.params)
+    if record.case.suite == "e2e":
+        return "generation" + (f" {params['sampler']}" if params.get("sampler", "flat") != "flat" else "")
+    return params.get("family", "flat")
+
+
+def fails_together(records: Sequence[Record]) -> bool:
+    """Return whether the evidence of statistical tests that pass on their own reaches the run's limit."""
+    passing = tuple(record for record in records if not record.failed)
+    return Certificate(Run({}, passing, {})).log10_e >= LIMIT
+
+
+def statistics_line(records: Sequence[Record]) -> str:
+    """Return one line about the statistical tests of any run; empty when it has none."""
+    certificate = Certificate(Run({}, tuple(records), {}))
+    if not any("weight" in record.evidence for record in certificate.tests):
+        return ""
+    return f"statistics: E = {_power(certificate.log10_e)} over {len(certificate.tests)} tests (limit 1e6)"
+
+
+def _power(log10: float) -> str:
+    if math.isinf(log10):
+        return "infinite" if log10 > 0 else "0"
+    return f"{10**log10:.2g}" if log10 < 4 else f"1e{log10:.1f}"
+
+
+def _effect(unit: str, size: float) -> float:
+    """Return how large a fault of this size is, from 0 to 1."""
+    if unit == "factor":
+        return abs(size - 1.0)
+    return 2.0**-size if unit == "bits" else size
+
+
+def _smallest(unit: str, sizes: set[float]) -> str:
+    """Return the smallest excluded sizes as text; of factors one on either side of 1."""
+    if not sizes:
+        return ""
+    if unit == "factor":
+        sides = [max((s for s in sizes if s < 1), default=0.0), min((s for s in sizes if s > 1), default=0.0)]
+        return ", ".join(f"x{side:g}" for side in sides if side)
+    if unit == "bits":
+        return f"{max(sizes):g} bits"
+    return f"below {min(sizes):g}" if unit == "below" else f"{min(sizes):.2g} of draws"
+
+
+def _best_text(families: Mapping[str, str]) -> str:
+    shown = [text for text in families.values() if text]
+    return shown[0] if shown else "not excluded"

@@ -1,0 +1,28 @@
+"""Evidence over tokens: log10 E of a test, its best bets, and the limit at which it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from verispec.report.pictures._canvas import COLOURS, RED, Canvas
+
+
+def evidence_over_tokens(evidence: Mapping[str, Any], title: str = "Evidence against losslessness") -> str:
+    """Draw the trail of a test: one line per bet, E itself in black, and the limit."""
+    trail = evidence["trail"]
+    counts = trail["count"] or [0]
+    lines = {"E": trail["log10_e"], **trail["bets"]}
+    values = [v for line in lines.values() for v in line if v is not None]
+    limit = evidence["log10_limit"]
+    low, high = min([-2.0, *values]), max([limit + 1, *values])
+    low = max(low, -limit)
+    canvas = Canvas(title, (0, counts[-1]), (low, high))
+    canvas.axes(evidence["unit"], "log10 E", [0, counts[-1] // 2, counts[-1]], [round(low), 0, round(limit, 1)])
+    canvas.line([(0, limit), (counts[-1], limit)], RED, 1, "4 3")
+    for n, (name, line) in enumerate(lines.items()):
+        colour = "#24292f" if n == 0 else COLOURS[(n - 1) % len(COLOURS)]
+        points = [(count, max(v, low)) for count, v in zip(counts, line, strict=False) if v is not None]
+        canvas.line([(0, 0), *points], colour, 2 if n == 0 else 1.2)
+        canvas.label(canvas.LEFT + 8, canvas.TOP + 12 + 13 * n, name, colour)
+    return canvas.render()

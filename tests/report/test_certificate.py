@@ -1,0 +1,121 @@
+"""Certificates: merged evidence, merged couplings, what is excluded, exit codes, and pages that parse."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from verispec.report import pictures
+from verispec.report.certificate import Certificate, fails_together, statistics_line
+from verispec.run.record import Record
+from verispec.run.runfile import Run
+
+HEADER = {"engine": {"asked": "x"}, "verispec": "0", "seed": 7, "platform": {"packages": {}}}
+BETS = [{"where": "bonus token", "fault": "temperature", "size": size} for size in (0.9, 0.95, 1.05)]
+ID = "sampler/whole_sampler:WS-10:limits=none;draft=present;mode=law"
+COUPLED = "sampler/whole_sampler:WS-9:draft=present;part={};mode=law"
+
+
+def evidence(log10_e: float | None = -0.5, **changes: Any) -> dict[str, Any]:
+    return {
+        "log10_e": log10_e,
+        "log10_limit": 8.0,
+        "weight": 0.01,
+        "count": 300,
+        "unit": "requests",
+        "impossible": [],
+        "best": [{"label": "bonus token: temperature x0.95", "log10": 0.1, "issues": []}],
+        "excluded": BETS[:2],
+        "found": [],
+        "all": BETS,
+        "trail": {"count": [100, 300], "log10_e": [0.1, log10_e], "bets": {"bonus <token>": [0.0, 0.2]}},
+        "places": {"likely first": [[10] * 16], "paired": [[5] * 4] * 4},
+        "reliability": [[10.0] * 10, [5.0] * 10, [5.0] * 10],
+        **changes,
+    }
+
+
+def certificate(*records: Record, complete: bool = True) -> Certificate:
+    return Certificate(Run(HEADER, records, {"complete": complete}))
+
+
+def coupling(part: int) -> Record:
+    shown = {"requests": 50_000, "tokens": 99_000, "differing": 0, "total_variation": 2.8e-4, "brackets": []}
+    return Record(COUPLED.format(part), "pass", evidence={"coupling": shown})
+
+
+def test_couplings_of_a_family_are_merged() -> None:
+    total = certificate(coupling(1), coupling(2)).couplings["flat"]
+    assert total["requests"] == 100_000
+    assert total["total_variation"] == pytest.approx(1.38e-4, rel=0.01)
+
+
+def test_the_smallest_excluded_size_is_kept_on_either_side() -> None:
+    (row,) = certificate(Record(ID, "pass", evidence=evidence())).excluded
+    assert row["families"] == {"flat": "x0.95"}
+
+
+def test_a_failing_test_excludes_nothing_and_is_bad() -> None:
+    failing = Record(ID, "fail", failure={"kind": "law", "message": "E = 1e9"}, evidence=evidence(9.0))
+    bad = certificate(failing)
+    assert bad.exit_code() == 1
+    assert bad.excluded[0]["families"] == {"flat": ""}
+    assert "E = 1e9" in bad.as_markdown()
+
+
+def test_evidence_of_several_tests_adds_up() -> None:
+    """Neither test reaches its own limit of 1e8; their weighted sum reaches that of the run."""
+    records = [Record(ID + f";n={n}", "pass", evidence=evidence(7.9)) for n in range(2)]
+    assert certificate(records[0]).exit_code() == 0
+    assert certificate(*records).exit_code() == 1
+
+
+def test_a_run_whose_tests_fail_together_is_bad() -> None:
+    records = [Record(ID + f";n={n}", "pass", evidence=evidence(7.9)) for n in range(2)]
+    assert fails_together(records)
+    assert not fails_together(records[:1])
+    # A test that fails on its own is a cause, which may be a known failure.
+    alone = Record(ID, "xfail", observed="fail", evidence=evidence(9.0))
+    assert not fails_together([alone])
+
+
+def test_nothing_tested_or_incomplete_cannot_tell() -> None:
+    assert certificate().exit_code() == 125
+    assert certificate(Record(ID, "pass", evidence=evidence()), complete=False).exit_code() == 125
+
+
+def test_an_impossible_outcome_is_infinite_evidence() -> None:
+    record = Record(ID, "fail", failure={"message": "x"}, evidence=evidence(None, impossible=["token 3"]))
+    assert "infinite" in statistics_line([record])
+    assert json.loads(json.dumps(certificate(record).to_json()))["log10_e"] is None
+
+
+def test_a_run_without_statistics_says_nothing_of_them() -> None:
+    assert statistics_line([Record(ID, "pass")]) == ""
+
+
+def test_the_page_has_every_picture_and_no_scripts() -> None:
+    noise = {"noise": {"values": 10, "smallest": 1e-7, "grid_bits": 24, "repeated": 0.1, "lost": 0.01}}
+    needle = Record("sampler/whole_sampler:WS-14:mode=law", "pass", evidence=noise)
+    page = certificate(Record(ID, "pass", evidence=evidence()), needle, coupling(1)).as_html()
+    assert page.count("<svg") == 6
+    assert page.count("<script") == 1
+    assert 'type="application/json"' in page
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        pictures.evidence_over_tokens(evidence(None)),
+        pictures.reliability(evidence()),
+        pictures.reliability({}),
+        pictures.excluded_sizes([("a < b", "x0.95", 0.05), ("c", "not excluded", 1.0)]),
+        pictures.excluded_sizes([]),
+        pictures.noise_table([("flat", {"needles": {"seen": 1, "expected": 30.0, "probability": 1e-8}})]),
+    ],
+)
+def test_pictures_are_well_formed(picture: str) -> None:
+    assert ElementTree.fromstring(picture).tag.endswith("svg")
