@@ -52,7 +52,7 @@ class Brakes:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where a run is written; `resume` is the results file that it goes on from."""
+    """The results file of a run: the one to write, and the one to complete."""
 
     out: Path | None = None
     resume: Path | None = None
@@ -64,7 +64,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a run needs beside its plan.
+    """Settings of a run beside its plan.
 
     Attributes:
         files: where it is written.
