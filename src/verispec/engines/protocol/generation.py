@@ -160,6 +160,10 @@ class LoadKeywords(TypedDict, total=False):
     ngram_min: int
     ngram_max: int
     draft_sample_method: str
+    rejection_sample_method: str
+    synthetic_acceptance_rates: tuple[float, ...] | None
+    synthetic_acceptance_length: float | None
+    async_scheduling: bool
     sampler: str
     dtype: str
     max_model_len: int
