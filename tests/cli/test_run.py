@@ -172,7 +172,7 @@ def test_what_selects_nothing_is_an_error_with_the_nearest_cases(capsys: pytest.
     code, out, err = in_process(capsys, "run", "--engine", ORACLE, "--only", f"{OP}:EXP-2:dtype=int23")
     assert (code, out) == (exits.USAGE, "")
     assert "V-RUN-SELECT" in err
-    assert f"near it: {OP}:EXP-2:dtype=int32" in err
+    assert f"did you mean '{OP}:EXP-2:dtype=int32'" in err
 
 
 @pytest.mark.parametrize(
