@@ -43,6 +43,11 @@ CONTRACT = Contract(
         ),
         Clause("ANY-9", "An op writes to no input, not even to put it back; others may read it meanwhile.", _DESIGN),
         Clause("ANY-10", "Calls keep neither memory nor threads.", _DESIGN),
+        Clause(
+            "ANY-11",
+            "Another process gives the same answers, whatever its number and the seed of its hashes.",
+            "vllm-plugin-FL#318: ranks that disagree",
+        ),
     ),
     returns="nothing: each op is tested by suites/sampler/test_every_op.py",
 )

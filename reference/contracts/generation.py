@@ -197,6 +197,17 @@ CONTRACT = Contract(
             "Scheduling a step before the tokens of the last one are known changes no text.",
             "vllm#38419, vllm#43434",
         ),
+        Clause(
+            "GEN-37",
+            "An option that is accepted takes effect, and changes no other option; what is not supported is refused.",
+            "llama.cpp#25345; vllm#54843: options that were accepted and ignored",
+        ),
+        Clause(
+            "GEN-38",
+            "A configuration or a request that cannot work is refused before it starts, in words that name the option "
+            "and the value; what runs goes on.",
+            "vllm#44566, vllm#54498: start-up failures deep in the engine",
+        ),
     ),
     returns="the tokens of each request",
 )

@@ -272,6 +272,19 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return request.config.stash[ENGINE]
 
 
+@pytest.fixture(scope="session")
+def another_process(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Engine]:
+    """The engine under test in a process of its own, whose hashes have another seed; ops only."""
+    from verispec.engines.process.subprocess_ops import Child
+
+    if engine.describe().device != "cpu":
+        raise UnsupportedCall("only tensors of the host travel to another process")
+    option = request.config.option
+    child = Child(option.engine, option.device or "cpu", {"PYTHONHASHSEED": "4"})
+    yield child
+    child.close()
+
+
 @pytest.fixture
 def op(request: pytest.FixtureRequest, engine: Engine) -> OpUnderTest:
     """Return the op that the suite file is named after, of the engine under test."""

@@ -17,6 +17,7 @@ from verispec.engines.protocol.generation import FinishReason, GenerationRequest
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.reference.oracle.philox import Draw, gumbel, uniform
 from verispec.suites.e2e._reference_model import Array, Teacher
+from verispec.suites.e2e._tiny import EOS
 
 ARITHMETIC = 2.0**-16
 """How far an op may move a score or a logarithm, times the largest of 1, |logit| and |logit / temperature| (clauses
@@ -41,7 +42,7 @@ class LogitRows:
         logits = teacher.logits(request.prompt_token_ids, tokens)
         rounding = teacher.rounding(request.prompt_token_ids, tokens)
         if not drafter:
-            stops = request.stop_token_ids
+            stops = {*request.stop_token_ids, *(() if request.ignore_eos else (EOS,))}
             logits = np.stack([processed(row, request, tokens[:i], stops) for i, row in enumerate(logits)])
             rounding = slack_after(rounding, request)
         warm = logits / request.temperature

@@ -268,6 +268,7 @@ def test_a_disk_that_is_full_cannot_be_told(size: int, said: str, tmp_path: Path
     assert said in done.stderr
     assert ("Traceback" in done.stderr) == (size == 0), "where no report can be written, it is printed"
     assert not out.exists() or out.stat().st_size <= size
+    assert not list(tmp_path.glob("*.new"))
 
 
 @pytest.mark.slow

@@ -5,8 +5,11 @@ The table below names the modules and imports none, since every pull request pay
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import inspect
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -49,16 +52,57 @@ class _Commands(TyperGroup):
         command.name = cmd_name
         # Join the lines of each paragraph, so that the terminal wraps them.
         command.help = "\n\n".join(" ".join(lines.split()) for lines in (command.help or "").split("\n\n"))
+        if ctx is not None:
+            ctx.default_map = {cmd_name: _configured(cmd_name, command, _paths(module))}
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that `args` begin with; for a wrong name, exit with usage and the nearest names."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=3, cutoff=0.5)
+            meant = f" Did you mean {' or '.join(near)}?" if near else f" Commands are {', '.join(COMMANDS)}."
+            ctx.fail(f"No such command {args[0]!r}.{meant}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _configured(name: str, command: Any, paths: set[str]) -> dict[str, Any]:
+    """Return the defaults of a command from the user's configuration file; `paths` names its path parameters."""
+    from verispec import config
+
+    found = config.find(Path.cwd())
+    if found is None:
+        return {}
+    options = [
+        config.Option(
+            param.name,
+            tuple({param.name, *(spelling.lstrip("-") for spelling in param.opts)}),
+            is_path=param.name in paths,
+            many=param.multiple,
+        )
+        for param in command.params
+        if param.param_type_name == "option" and param.name != "help"
+    ]
+    return config.defaults(found, name, list(COMMANDS), options)
+
+
+def _paths(module: Any) -> set[str]:
+    """Return the parameters of a command that are paths, from the annotations of its function."""
+    functions = [registered.callback for registered in module.app.registered_commands if registered.callback]
+    return {
+        name
+        for function in functions
+        for name, annotation in inspect.get_annotations(function, eval_str=False).items()
+        if "Path" in str(annotation)
+    }
+
+
 cli = typer.Typer(
     cls=_Commands,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},

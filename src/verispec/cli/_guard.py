@@ -45,7 +45,7 @@ def guarded(command: Callable[[], object]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         _abandon_stdout()
-        _complain("V-CLI-STDOUT whoever read stdout has closed it; the report is cut off")
+        _complain("V-CLI-STDOUT the reader of stdout has closed it; the report is cut off")
         return exits.CANNOT_TELL
     except BaseException as error:
         if isinstance(error, OSError):

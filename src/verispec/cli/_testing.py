@@ -1,4 +1,4 @@
-"""What ``run`` and ``smoke`` have in common: options, the run itself, and everything that is written about it."""
+"""Options and outputs that ``run`` and ``smoke`` share, and the run itself."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ GithubOption = Annotated[bool, typer.Option("--github", help="Also print GitHub'
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What to write about a run, beside its results file."""
+    """The outputs of a run, beside its results file."""
 
     as_json: bool = False
     errors_only: bool = False

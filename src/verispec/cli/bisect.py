@@ -43,6 +43,12 @@ def bisect(
 
     With --case and module:attr, the engine is imported from each revision of its own repository. Nothing is checked
     out and no reference is moved. Exit codes: 0 found, 125 cannot tell, 2 usage.
+
+    Examples:
+
+        verispec bisect --package vllm --good 0.19.1 --bad 0.20.2 --rule SIG101
+
+        verispec bisect --good v1.2 --case 'sampler/whole_sampler:WS-7:batch=mixed' --engine mine.adapter:Engine
     """
     started = time.perf_counter()
     if package and repo is not None:

@@ -20,6 +20,15 @@ def explain(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="The explanation as JSON.")] = False,
 ) -> None:
-    """Explain an op, a clause, a case id or a rule; 'rules' lists all rules of the static checker."""
+    """Explain an op, a clause, a case id or a rule; 'rules' lists all rules of the static checker.
+
+    Examples:
+
+        verispec explain EXP-2
+
+        verispec explain whole_sampler
+
+        verispec explain rules
+    """
     told = explanation(name)
     print(json.dumps(told, indent=2) if as_json else "\n".join(as_text(told)))

@@ -71,6 +71,12 @@ def generate(
 
     Accepted, recovered and bonus tokens have different colours. A summary follows: acceptance by position, tokens per
     step, tokens per second, and the speed-up over the same engine without speculation, measured in the same run.
+
+    Examples:
+
+        MODELS=$(python -c "from verispec import fixtures; print(fixtures.model('target').parent)")
+
+        verispec generate --target $MODELS/target --prompt "def " --method draft_model --draft $MODELS/draft
     """
     from verispec.engines.adapters.reference import require_packages
 

@@ -24,6 +24,7 @@ def mutants(
     processes: Annotated[int, typer.Option("-n", min=0, help="Processes; all cores when 0.")] = 0,
     limit: Annotated[float, typer.Option(min=0.1, help="Seconds of cases that one mutant may cost.")] = 90.0,
     triggers: Annotated[bool, typer.Option(help="Include faults that act under a condition only.")] = True,
+    device: Annotated[str, typer.Option(help="cuda runs Triton's mutants on a GPU.")] = "",
     out: Annotated[Path | None, typer.Option(help="Results as JSON lines; continued where the file exists.")] = None,
     render: Annotated[list[Path] | None, typer.Option(help="Render result files; run nothing.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the mutants and run nothing.")] = False,
@@ -35,6 +36,12 @@ def mutants(
     Each mutant runs in a process of its own against the cases that reach it, until one fails. A crash alone is no kill.
 
     Ends with 0 when the score reaches its targets, 1 when it does not, 2 when the command was wrong.
+
+    Examples:
+
+        verispec mutants --of oracle --sample 20
+
+        verispec mutants --of cpp --op rejection_random_sample --list
     """
     from verispec.mutants import campaign, rendering, results, score
     from verispec.mutants.layers import chosen
@@ -43,7 +50,7 @@ def mutants(
     paths = list(render or ())
     if not paths:
         for layer in chosen(of):
-            plan = campaign.Plan(layer, sample, seed, op, processes, limit, triggers)
+            plan = campaign.Plan(layer, sample, seed, op, processes, limit, triggers, device)
             prepared = campaign.prepare(plan)
             if list_:
                 print("\n".join(mutant.id for mutant in prepared.mutants))

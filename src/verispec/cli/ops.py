@@ -14,7 +14,12 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def ops(as_json: Annotated[bool, typer.Option("--json", help="The table as JSON.")] = False) -> None:
-    """List the ops with their implementations and tests."""
+    """List the ops with their implementations and tests.
+
+    Examples:
+
+        verispec ops
+    """
     table = rows()
     if as_json:
         print(json.dumps({"ops": [row.to_json() for row in table]}, indent=2))

@@ -38,6 +38,12 @@ def repro(
     """Run one case again, alone, and show everything about it: inputs, outputs, what was expected, and the traceback.
 
     Exit codes: 0 it passes, 1 it fails, crashes or hangs, 125 it cannot be judged, as 'git bisect run' wants them.
+
+    Examples:
+
+        verispec repro 'sampler/expand_batch_to_tokens:EXP-2:dtype=float32;cu=int32' --engine vllm
+
+        verispec repro 'sampler/whole_sampler:WS-7:batch=mixed' --engine my_engine:Engine --full --save case.npz
     """
     CaseId.parse(case)
     require_writable(save)

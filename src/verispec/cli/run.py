@@ -17,7 +17,7 @@ from verispec.run.coverage import CLAIMED, parse_floor
 from verispec.run.files import last_run_file, named
 from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan, seed_of_today
 from verispec.run.resume import restored_plan
-from verispec.run.session import MAX_CRASHES, Brakes, Files, Options
+from verispec.run.session import MAX_CRASHES, Brakes, Files, Options, require_selection
 from verispec.run.supervisor import Supervisor
 
 app = typer.Typer(add_completion=False)
@@ -92,7 +92,9 @@ def run(
     else:
         plan = Plan(**{"engine": "reference", "seed": seed_of_today(), **given})
     if collect:
-        cases = Supervisor(plan).collect().selected
+        collected = Supervisor(plan).collect()
+        require_selection(plan, collected)
+        cases = collected.selected
         print(json.dumps({"cases": cases}, indent=2) if as_json else "\n".join(cases))
         raise typer.Exit(exits.GOOD if cases else exits.CANNOT_TELL)
     options = Options(

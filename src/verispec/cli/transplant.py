@@ -41,6 +41,12 @@ def transplant(
     Runs a case, or a command whose exit code says whether it was good: unmodified, with all kernels substituted,
     then one by one. Any engine works for a case of one op; for its own sampler or a command, it has the method
     kernel_sites. Exit codes: 1 kernels cause the fault, 0 the fault stays, 125 no fault or cannot tell, 2 usage.
+
+    Examples:
+
+        verispec transplant --engine vllm -- python program.py
+
+        verispec transplant --engine my_engine:Engine --case 'sampler/whole_sampler:WS-7:batch=mixed'
     """
     if bool(command) == bool(case):
         raise VerispecError(

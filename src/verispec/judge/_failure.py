@@ -12,6 +12,7 @@ import numpy as np
 from verispec.engines import Unsupported, UnsupportedCall
 from verispec.errors import describe_exception
 from verispec.judge._traceback import engine_traceback
+from verispec.reference import oracle
 
 Answer = TypeVar("Answer")
 
@@ -129,6 +130,7 @@ def call_engine(call: Callable[[], Answer]) -> Answer:
         DeviceLost: the process's CUDA context is broken.
         UnsupportedCall: the engine does not support this call.
     """
+    running = oracle.off_limits.set(True)
     try:
         return call()
     except UnsupportedCall:
@@ -141,6 +143,8 @@ def call_engine(call: Callable[[], Answer]) -> Answer:
             Failure(Kind.RAISED, text, details={"traceback": engine_traceback(error)})
         )
         raise verdict from error
+    finally:
+        oracle.off_limits.reset(running)
 
 
 class NotOffered(UnsupportedCall):

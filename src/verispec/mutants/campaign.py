@@ -39,6 +39,8 @@ class Plan:
     processes: int = 0
     limit: float = LIMIT
     triggers: bool = True
+    device: str = ""
+    """"cuda" runs Triton's mutants on a GPU; empty in the interpreter."""
     run_seed: int = SEED
 
     @property
@@ -79,7 +81,7 @@ def prepare(plan: Plan) -> Campaign:
                 "V-MUT-OP", f"the layer {plan.layer.name} has no mutants of {plan.op!r}", where="--op",
                 hint="name the stem of a source file; 'verispec ops' lists the ops",
             )  # fmt: skip
-    if not plan.triggers:
+    if not plan.triggers or plan.device:  # a compiled kernel cannot ask the host whether a fault acts
         mutants = [m for m in mutants if m.trigger == ALWAYS]
     return Campaign(plan, len(mutants), _sampled(mutants, plan), extension, count)
 
@@ -131,7 +133,7 @@ def judge(campaign: Campaign, out: Path, done: Iterable[Result] = ()) -> None:
 def _baseline(campaign: Campaign) -> Path:
     """Times and reach of every case without a mutant, measured once for one state of the sources."""
     layer = campaign.plan.layer
-    digest = hashlib.sha256(f"{layer.name} {campaign.plan.run_seed} {campaign.plan.op}".encode())
+    digest = hashlib.sha256(f"{layer.name} {campaign.plan.run_seed} {campaign.plan.op} {campaign.plan.device}".encode())
     roots = [layer.folder, suites_folder(), _package("cases"), _package("judge"), _package("mutants")]
     for root in roots:
         for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp", ".h")):
@@ -176,12 +178,13 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
             "extension": str(campaign.extension or ""),
             "count": campaign.count,
             "limit": plan.limit,
+            "device": plan.device,
         }
         job.write_text(json.dumps(data))
         log = Path(name) / "log"
         with log.open("wb") as stream:
             done = subprocess.run(
-                _command(plan, job), env=_environment(layer), stdin=subprocess.DEVNULL, stdout=stream,
+                _command(plan, job), env=_environment(plan), stdin=subprocess.DEVNULL, stdout=stream,
                 stderr=subprocess.STDOUT, check=False, cwd=layer.folder if layer.tests else None,
             )  # fmt: skip
         if done.returncode not in (0, 5) or not (out.exists() or mutants):
@@ -207,19 +210,26 @@ def _command(plan: Plan, job: Path) -> list[str]:
         ]
     root = suites_folder()
     paths = [root / suite for suite in layer.suites]
+    if layer.op_files:  # whole samplers and generation judge other layers
+        tests = [root / suite / f"test_{op}.py" for suite in layer.suites for op in contracts.names()]
+        paths = [test for test in tests if test.exists() and test.stem != "test_whole_sampler"]
+        paths += [test for suite in layer.suites for test in (root / suite).glob("test_every_op.py")]
     command += ["-c", str(root / "pytest.ini"), f"--rootdir={root}", "--capture=no"]
     own = root / "sampler" / f"test_{plan.op}.py"
     if plan.op and layer.op_files and own.exists() and plan.op in contracts.names():
         paths = [own, *own.parent.glob("test_every_*.py")]
         command.append(f"--only=sampler/{plan.op}:*")
+    if plan.device:
+        command.append(f"--device={plan.device}")
     return [*command, f"--engine={layer.engine}", f"--seed={plan.run_seed}", *map(str, paths)]
 
 
-def _environment(layer: Layer) -> dict[str, str]:
+def _environment(plan: Plan) -> dict[str, str]:
+    added = {k: v for k, v in plan.layer.environment.items() if not (plan.device and k == "TRITON_INTERPRET")}
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "OMP_"))}
     return {
         **kept,
-        **layer.environment,
+        **added,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "OMP_WAIT_POLICY": "passive",
         "OMP_DYNAMIC": "false",

@@ -44,6 +44,7 @@ class Job:
     mutants: list[Mutant]
     baseline: dict[str, Any]
     active: activation.Activation
+    device: str
     limit: float
     """Seconds of cases (by their times without a mutant) that a mutant may cost."""
 
@@ -66,10 +67,23 @@ def pytest_configure(config: pytest.Config) -> None:
         [Mutant.from_json(m) for m in data["mutants"]],
         baseline,
         activation.make(layer, extension, data["count"]),
+        data["device"],
         data["limit"],
     )
     job.active.prepare()
+    if job.device:  # a CUDA context does not survive a fork: each process starts an engine of its own
+        _engine_starts_later()
     config.stash[JOB] = job
+
+
+_start: list[Any] = []
+
+
+def _engine_starts_later() -> None:
+    from verispec import pytest_plugin
+
+    _start.append(pytest_plugin._start_engine)
+    pytest_plugin._start_engine = lambda config: None
 
 
 @pytest.hookimpl(trylast=True)
@@ -85,7 +99,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtestloop(session: pytest.Session) -> bool:
     """In the place of pytest's own loop."""
     job = session.config.stash[JOB]
-    items = {_name(item): item for item in session.items}
+    items = {name: item for item in session.items if ":ANY-11" not in (name := _name(item))}
+    # ANY-11 asks another process, in which no mutant acts.
     if job.baseline:
         _judge(job, items)
     else:
@@ -154,9 +169,11 @@ def _run_cases(job: Job, items: Sequence[pytest.Item], mutant: Mutant | None, pi
         except Exception as error:
             tell({"invalid": f"{type(error).__name__}: {error}"[:300]})
             return
-    else:
+    elif not job.device:
         job.active.cover()
         job.active.reached()
+    for start in _start:
+        start(items[0].config)
     for i, item in enumerate(items):
         name = _name(item)
         tell({"start": name})
@@ -351,7 +368,10 @@ class _State:
         self._results: list[dict[str, Any]] = []
         self._began = time.monotonic()
         self._invalid = ""
-        cases = {case for key in job.active.keys(mutant) for case in reaching.get(key, ())}
+        if job.device:
+            cases = {case for case in times if _subject(case) in mutant.ops}
+        else:
+            cases = {case for key in job.active.keys(mutant) for case in reaching.get(key, ())}
 
         def order(case: str) -> tuple[bool, int, float]:
             return (not self.is_own(case), -kills.get((mutant.file, case), 0), times[case])

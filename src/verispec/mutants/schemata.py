@@ -317,11 +317,25 @@ def _switch(site: Site, original: str, dropped: set[int]) -> str:
 
 
 def _blamed(output: str, lines: dict[str, dict[int, list[int]]]) -> set[int]:
-    """The alternatives on, or else next to, the lines of the compiler's errors."""
+    """The alternatives on, or else next to, the lines of the compiler's errors.
+
+    An error inside a header of the library is blamed on the lines that instantiated it.
+    """
     blamed: set[int] = set()
-    for name, number in re.findall(r"(\w+\.(?:cpp|h)):(\d+):\d+: (?:fatal )?error", output):
+    asked: list[tuple[str, int]] = []
+    places: list[tuple[str, int]] = []
+    for line in output.splitlines():
+        if not (found := re.match(r"\S*?([\w.]+):(\d+):\d+:\s+(required from|(?:fatal )?error)", line)):
+            continue
+        place = found[1], int(found[2])
+        if found[3] == "required from":
+            asked.append(place)
+            continue
+        places += [place] if place[0] in lines else [p for p in asked if p[0] in lines]
+        asked = []
+    for name, number in places:
         for distance in range(LINES_PER_ERROR + 1):
-            near = {int(number) + distance, int(number) - distance}
+            near = {number + distance, number - distance}
             switches = {switch for line in near for switch in lines.get(name, {}).get(line, [])}
             if switches:
                 blamed |= switches

@@ -19,7 +19,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What a run must have decided, beside a case of every op that the engine offers.
+    """The minimum that a run must decide.
 
     Attributes:
         claimed: whether every offered op needs a decided case.

@@ -1,4 +1,4 @@
-"""Where runs are kept: a file that the user names, or one of the newest in the user's cache."""
+"""Paths of results files: named by the user, or among the newest in the user's cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes printed: bounded on disk, and read from its end."""
+"""Output of processes: bounded on disk, and read from its end."""
 
 from __future__ import annotations
 

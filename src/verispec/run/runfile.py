@@ -36,7 +36,7 @@ _LONGEST_HEADER = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run found; `footer` is empty when the run was killed."""
+    """The results of a run; `footer` is empty when the run was killed."""
 
     header: Mapping[str, Any]
     records: tuple[Record, ...]
@@ -121,19 +121,23 @@ class Writer:
 
     @property
     def begun(self) -> bool:
-        """Whether the file has its header."""
+        """Return whether the file has its header."""
         return self._file is not None
 
     def begin(self, header: Mapping[str, Any], records: Iterable[Record] = ()) -> None:
         """Replace the file by one with this header and these records."""
         beside = self.path.with_name(self.path.name + ".new")
         with self._errors():
-            file = beside.open("wb")
-            fcntl.flock(file, fcntl.LOCK_EX)
-            for line in (header, *(record.to_json() for record in records)):
-                file.write(to_line(line).encode())
-            file.flush()
-            beside.replace(self.path)
+            try:
+                file = beside.open("wb")
+                fcntl.flock(file, fcntl.LOCK_EX)
+                for line in (header, *(record.to_json() for record in records)):
+                    file.write(to_line(line).encode())
+                file.flush()
+                beside.replace(self.path)
+            except OSError:
+                beside.unlink(missing_ok=True)
+                raise
         self._file = file
         self._lock.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import signal
 import sys
 import time
@@ -14,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from verispec.cases import selects
+from verispec.cases.nearby import nearby
 from verispec.errors import VerispecError
 from verispec.expectations import Expectation, apply, unmatched
 from verispec.run import runfile
@@ -52,7 +52,7 @@ class Brakes:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where a run is written; `resume` is the results file that it goes on from."""
+    """The results file of a run: the one to write, and the one to complete."""
 
     out: Path | None = None
     resume: Path | None = None
@@ -64,7 +64,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a run needs beside its plan.
+    """Settings of a run beside its plan.
 
     Attributes:
         files: where it is written.
@@ -119,7 +119,7 @@ def judge_one(plan: Plan) -> tuple[dict[str, Any], Record]:
         for event in Supervisor(plan):
             match event:
                 case Collected():
-                    _require_selection(plan, event)
+                    require_selection(plan, event)
                 case EngineStarted(_, engine):
                     header = runfile.make_header(plan, engine, 1, (), command_line())
                 case CaseEnded(_, record):
@@ -170,7 +170,7 @@ class _Session:
         match event:
             case Collected():
                 self.cases = event
-                _require_selection(self.plan, event)
+                require_selection(self.plan, event)
                 listener.expect(len({*event.selected, *self.records}), list(self.records.values()))
             case EngineStarted(_, engine):
                 self._open(engine)
@@ -240,19 +240,23 @@ class _Session:
         self.writer.add(record)
 
 
-def _require_selection(plan: Plan, cases: Collected) -> None:
-    """Require that every pattern matches a case: a typing error must not look like a run without failures."""
+def require_selection(plan: Plan, cases: Collected) -> None:
+    """Require that every pattern matches a case: a typing error must not look like a run without failures.
+
+    Raises:
+        VerispecError: V-RUN-SELECT, with the nearest patterns.
+    """
     known = [*cases.selected, *cases.others]
     for pattern in plan.only:
         if not any(pattern == case if plan.exact else selects(pattern, case) for case in known):
-            depth = 1 + pattern.count(";")  # compared with as much of each id as the pattern has
-            starts = dict.fromkeys(case if plan.exact else ";".join(case.split(";")[:depth]) for case in known)
-            near = difflib.get_close_matches(pattern, starts, n=3, cutoff=0.5)
+            near = nearby(pattern, known, exact=plan.exact)
             raise VerispecError(
                 "V-RUN-SELECT",
                 f"{pattern!r} {'is' if plan.exact else 'selects'} none of {len(known):,} cases",
                 where="CASE" if plan.exact else "--only",
-                hint=f"near it: {', '.join(near)}" if near else "list them with: verispec run --collect",
+                hint=f"did you mean {' or '.join(map(repr, near))}?"
+                if near
+                else "list them with: verispec run --collect",
             )
 
 

@@ -48,6 +48,7 @@ from verispec.run.logs import bound_log, last_lines
 from verispec.run.plan import Plan, environment
 from verispec.run.process_tree import kill_descendants, send_signal
 from verispec.run.record import UNDECIDED
+from verispec.run.requirements import require_packages
 
 LOOK_EVERY = 0.02
 """Seconds between two looks at the event log: short beside a case, and no load."""
@@ -62,7 +63,7 @@ FRUITLESS = 2
 
 
 class Phase(StrEnum):
-    """What a worker is doing."""
+    """The phase of a worker's life."""
 
     START = "starting the engine"
     BETWEEN = "between two cases"
@@ -102,6 +103,7 @@ class Supervisor:
     def __init__(
         self, plan: Plan, judged: Iterable[str] = (), *, recheck: bool = False, deadline: float | None = None
     ) -> None:
+        require_packages()
         self._plan = plan
         self._judged = frozenset(judged)
         self._recheck = recheck
@@ -176,7 +178,7 @@ class Supervisor:
                 raise _broken(message, last_lines(self._scratch / "server.log"))
 
     def _run(self, processes: int) -> Iterator[RunEvent]:
-        """Have workers judge the waiting cases; one starts the engine even when no case is left."""
+        """Have workers run the waiting cases; one starts the engine even when no case is left."""
         self._queue.put(self._waiting)
         for _ in range(min(processes, max(len(self._waiting), 1))):
             self._fork()
@@ -199,14 +201,15 @@ class Supervisor:
                 bound_log(worker_log(self._scratch, pid))
 
     def _looks(self, waiting_for: str = "") -> Iterator[Waiting | None]:
-        """Pass once for each look at the log; say now and then what takes long."""
+        """Pass once for each look at the log; name now and then what takes long."""
         began = told = time.monotonic()
         while True:
             now = time.monotonic()
-            slow = waiting_for or next((w.phase for w in self._workers.values() if w.phase in _SLOW), "")
-            if slow and now - told > REPORT_EVERY:
+            slow = [(w.since, str(w.phase)) for w in self._workers.values() if w.phase in _SLOW]
+            since, phase = min(slow, default=(began, waiting_for))
+            if phase and now - max(since, told) > REPORT_EVERY:
                 told = now
-                yield Waiting(f"{slow}, {now - began:.0f} s")
+                yield Waiting(f"{phase}, {now - since:.0f} s")
             else:
                 yield None
             time.sleep(LOOK_EVERY)

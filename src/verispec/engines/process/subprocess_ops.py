@@ -107,7 +107,9 @@ class TensorPayload:
     def take_back(self, storages: list[bytes]) -> None:
         """Copy what the call left in its storages into the tensors that this parcel was made from."""
         for original, raw in zip(self._originals, storages, strict=True):
-            original.copy_(_tensor(raw))
+            after = _tensor(raw)
+            if not torch.equal(original.cpu(), after):  # what did not change may be read-only
+                original.copy_(after)
 
 
 class OpServer:

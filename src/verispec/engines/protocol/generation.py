@@ -29,6 +29,9 @@ SAMPLERS = ("flat", "request_state")
 """Where random numbers come from: a generator a request, which the steps before have moved on, or Philox words counted
 by the request's seed, the position and the step (contract philox), the same on every platform and in any batch."""
 
+DTYPES = ("float32", "bfloat16", "float16")
+"""Of weights, activations and KV cache."""
+
 LOGPROBS_MODES = ("raw", "processed")
 """Log-probabilities of the model's own logits, or of what was sampled from (after every processor and temperature)."""
 
@@ -73,7 +76,7 @@ class LoadOptions:
         synthetic_acceptance_length: instead of rates, the mean number of tokens of a verification, from 1 to K + 1.
         async_scheduling: schedule a step before the tokens of the step before are known.
         sampler: one of `SAMPLERS`.
-        dtype: of weights, activations and KV cache, e.g. ``"float32"``.
+        dtype: one of `DTYPES`.
         max_model_len: most tokens of a sequence, prompt included; 0 takes the model's own limit.
         max_num_seqs: most requests in one batch.
         max_num_batched_tokens: most tokens of one target forward pass; longer prompts are prefilled in chunks.
@@ -113,6 +116,7 @@ class LoadOptions:
             ("rejection_sample_method", REJECTION_SAMPLE_METHODS),
             ("sampler", SAMPLERS),
             ("logprobs_mode", LOGPROBS_MODES),
+            ("dtype", DTYPES),
         ):
             _require(getattr(self, name) in allowed, name, f"one of {', '.join(allowed)}", getattr(self, name))
         for name in ("num_speculative_tokens", "ngram_min", "max_num_seqs", "max_num_batched_tokens", "block_size"):

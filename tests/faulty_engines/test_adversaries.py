@@ -1,0 +1,63 @@
+"""Every engine that cheats is seen, by the clause that speaks of its trick where one does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from judging import verdict_on
+
+from verispec.report.verdict import RunSummary
+from verispec.run.plan import SEED, seed_of_today
+
+OP = "sampler/expand_batch_to_tokens"
+SEEN = {
+    "RightForTheOldDefaultSeed": ("EXP-1", "fail", "value"),
+    "WrongOnceIn500Calls": ("", "fail", "value"),
+    "GivesThePreviousAnswer": ("ANY-4", "fail", ""),
+    "KnowsThePoison": ("EXP-1", "fail", ""),
+    "PutsTheInputBack": ("ANY-9", "crash", ""),
+    "LeaksMemory": ("ANY-10", "fail", "resources kept"),
+    "LeaksThreads": ("ANY-10", "fail", "resources kept"),
+    "AsksTheOracle": ("EXP-1", "fail", "raised"),
+    "DiffersBetweenProcesses": ("ANY-11", "fail", ""),
+}
+"""An adversary, the clause of a case that must fail (any where it is empty), its outcome and kind."""
+
+QUICK = (f"{OP}:EXP-*", f"{OP}:ANY-4*", f"{OP}:ANY-9*", f"{OP}:ANY-10*", f"{OP}:ANY-11*", f"{OP}:ANY-5*")
+
+
+def failing(verdict: RunSummary) -> set[tuple[str, str, str]]:
+    """Clause, outcome and kind of every case that did not pass."""
+    return {(r.id.split(":")[1], str(r.outcome), str(r.failure["kind"])) for r in verdict.run.records if r.failed}
+
+
+def test_the_control_passes_what_sees_them(tmp_path: Path) -> None:
+    verdict = verdict_on("oracle_engine:OracleEngine", tmp_path / "run.jsonl", only=QUICK, seed=seed_of_today())
+    assert failing(verdict) == set()
+    assert set(verdict.counts) == {"pass"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEEN)
+def test_an_adversary_is_seen(name: str, tmp_path: Path) -> None:
+    clause, outcome, kind = SEEN[name]
+    seen = failing(verdict_on(f"adversaries:{name}", tmp_path / "run.jsonl", only=QUICK, seed=seed_of_today()))
+    assert any(c.startswith(clause) and o == outcome and k.startswith(kind) for c, o, k in seen), seen
+
+
+def test_a_single_sleep_costs_one_case(tmp_path: Path) -> None:
+    verdict = verdict_on("adversaries:SleepsOnce", tmp_path / "run.jsonl", only=(f"{OP}:EXP-*",), timeout=8.0)
+    assert {(o, k) for _, o, k in failing(verdict)} == {("timeout", "timeout")}
+
+
+@pytest.mark.parametrize("batch", ["greedy", "mixed"])
+def test_a_sampler_that_rewrites_logits_is_seen(batch: str, tmp_path: Path) -> None:
+    only = (f"sampler/whole_sampler:ANY-8:batch={batch};*",)
+    verdict = verdict_on("adversaries:RewritesLogits", tmp_path / "run.jsonl", only=only)
+    assert {(c, k) for c, _, k in failing(verdict)} == {("ANY-8", "input changed")}
+
+
+def test_the_default_seed_is_not_last_year_s() -> None:
+    assert seed_of_today() != SEED
+    assert len(str(seed_of_today())) == 8
