@@ -248,7 +248,7 @@ def _input_lines(inputs: list[dict[str, str]]) -> Iterator[str]:
         yield from textwrap.wrap(field["doc"], WIDTH, initial_indent="      ", subsequent_indent="      ")
     yield "optional methods"
     yield "  trace(batch) -> Trace: report the random samples; WS-9 then checks every token exactly"
-    yield "  draft_and_verify(batch, draft_logits) -> DraftedTokens: draw the draft tokens too; DRS clauses"
+    yield "  draft_and_verify(batch, draft_logits) -> DraftedTokens: draw the draft tokens too"
 
 
 def _parameter_line(parameter: dict[str, Any]) -> str:
