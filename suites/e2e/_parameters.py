@@ -48,6 +48,7 @@ def fields(parameter: str, text: Sequence[int]) -> dict[str, Any]:
         "top-k": {"top_k": 3},
         "top-p": {"top_p": 0.7},
         "temperature": {},
+        "none": {},
     }
     table["penalties"] = {"presence_penalty": 0.5, "frequency_penalty": 0.4, "repetition_penalty": 1.4}
     table["penalties and limits"] = table["penalties"] | {"top_k": 5, "top_p": 0.85}
@@ -199,9 +200,8 @@ def check_distribution(
     """
     drafter = tiny["draft"] if draft.startswith("draft_model") else None
     prompt = (1, 5, 2)
-    common: dict[str, Any] = {"max_tokens": JUDGED + 3, "ignore_eos": True, "temperature": 1.2}
-    if parameter == "temperature":
-        common["temperature"] = 0.6
+    temperature = {"temperature": 0.6, "none": 2.0}.get(parameter, 1.2)
+    common: dict[str, Any] = {"max_tokens": JUDGED + 3, "ignore_eos": True, "temperature": temperature}
     wanted = fields(parameter, greedy_text(tiny["target"], prompt, LENGTH))
     if parameter == "min tokens":
         wanted = {"min_tokens": 2, "stop_token_ids": (3, 6), "ignore_eos": False}

@@ -16,7 +16,7 @@ CAUGHT = [
     ),
     (
         "tokenwise_residual",
-        f"{METHODS}:GEN-26:sampler=request_state;{DRAFT};parameter=temperature;target=tiny",
+        f"{METHODS}:GEN-26:sampler=request_state;{DRAFT};parameter=none;target=tiny",
     ),
     ("unconditional_rates", f"verification_methods:GEN-27:rates=0.8 0.5 0.2;batch=mixed;{DRAFT};target=tiny"),
     ("scheduled_counted", f"verification_methods:GEN-27:rates=0.8 0.5 0.2;batch=all greedy;{DRAFT};target=tiny"),

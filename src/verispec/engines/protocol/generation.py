@@ -199,7 +199,6 @@ class GenerationRequest:
         prompt_logprobs: how many to report for every token of the prompt; None reports nothing.
         stop: strings that end the output; the text ends before the first of them.
         n: samples of the prompt, each from random numbers of its own.
-        regex: the whole text matches it; the end-of-sequence token is emitted when nothing else can follow.
         abort_after: the caller aborts the request when it has this many tokens; None never does.
 
     Raises:
@@ -226,7 +225,6 @@ class GenerationRequest:
     prompt_logprobs: int | None = None
     stop: tuple[str, ...] = ()
     n: int = 1
-    regex: str = ""
     abort_after: int | None = None
 
     def __post_init__(self) -> None:
@@ -282,7 +280,7 @@ class GenerationResult:
 
     `kinds` has one entry a token, `steps` one a target forward pass that emitted; both are empty when the engine
     does not tell. `logprobs` has one entry a token when asked for, `prompt_logprobs` one a prompt token, None for the
-    first. `text` is the decoded output when stop strings or a regular expression were given, else empty. `samples` are
+    first. `text` is the decoded output without special tokens when stop strings were given, else empty. `samples` are
     the results of the second sample and those after it. `preemptions` counts how often the request lost its KV blocks
     and was computed again.
     """
