@@ -137,9 +137,17 @@ class Verification:
                 self._launch("_compute_local_residual_mass_kernel", (self.rows, self.blocks), BLOCK_SIZE=8192)
         self._launch("_rejection_kernel", (self.requests,))
 
+    def step(self) -> None:
+        """Run the whole verification of a step: it writes the counts, so that nothing has to be put back."""
+        self.verify()
+        self._resample()
+
     def resample(self, rejected: Any) -> None:
         # The insertion increments the counts, so that each run must start from the same values.
         self.num_sampled.copy_(rejected)
+        self._resample()
+
+    def _resample(self) -> None:
         self._launch("_resample_kernel", (self.requests, self.race_blocks), BLOCK_SIZE=1024)
         kernel = self.kernels["_insert_resampled_kernel"]
         available = self._common()

@@ -250,6 +250,78 @@ def shared_rows(peers: Peers) -> Iterator[dict[str, Any]]:
                 )
 
 
+FUSED = {"greedy": "verify_greedy", "one-hot": "verify_one_hot", "draft": "verify_draft_logits"}
+COLD_BYTES = 256 << 20
+"""Inputs rotate until they are several times the L2 cache."""
+
+
+def fused_rows(peers: Peers, shapes: list[tuple[int, int, int, Any]]) -> Iterator[dict[str, Any]]:
+    """From raw logits to tokens, all launches: our one kernel beside vLLM's four."""
+    for requests, drafts, vocabulary, dtype in shapes:
+        for kind in ("greedy", "one-hot", "draft", "draft, normaliser", "one-hot, top-k", "one-hot, top-p"):
+            first = kind.partition(",")[0]
+            size = requests * (2 * drafts + 1 if first == "draft" else drafts + 1) * vocabulary * dtype.itemsize
+            # One request stays in the cache, as the language-model head leaves it.
+            sets = 1 if requests == 1 else max(1, COLD_BYTES // size)
+            temperature = 0.0 if first == "greedy" else 1.0
+            inputs = [
+                verification_inputs(requests, drafts, vocabulary, dtype, first == "draft", temperature)
+                for _ in range(sets)
+            ]
+            ours = [fused_call(FUSED[first], given, kind) for given in inputs]
+            theirs = [peers.verification(given).step for given in inputs] if kind in FUSED else []
+            shape = f"{requests}x{drafts}x{vocabulary} {str(dtype).removeprefix('torch.')} {kind}"
+            row = _row(FUSED[first], shape, rotated(ours), rotated(theirs), calls=sets)
+            rows = requests * (drafts + 1) + (requests * drafts if kind == "draft" else 0)
+            row["bytes"] = rows * vocabulary * dtype.itemsize
+            row["host"] = host_microseconds(ours[0])
+            yield row
+            del inputs, ours, theirs
+
+
+def fused_call(name: str, given: dict[str, Any], kind: str) -> Callable[[], Any]:
+    requests, columns = given["idx_mapping"].shape[0], given["steps"] + 1
+    names = {p.name for p in load(name).params}
+    arguments = {n: v for n, v in given.items() if n in names}
+    counts = ("num_sampled", "num_rejected", "next_token", "next_row")
+    arguments |= {n: torch.zeros(requests, dtype=torch.int32, device="cuda") for n in counts}
+    arguments["sampled"] = torch.zeros(requests, columns, dtype=torch.int64, device="cuda")
+    if kind.endswith("normaliser"):
+        arguments["draft_normaliser"] = torch.logsumexp(given["draft_logits"].float(), -1)
+    if kind.endswith("top-k"):
+        arguments["top_k"] = torch.full((requests,), 50, dtype=torch.int32, device="cuda")
+    if kind.endswith("top-p"):
+        arguments["top_p"] = torch.full((requests,), 0.9, device="cuda")
+    return lambda: op(name)(**arguments)
+
+
+def rotated(functions: list[Callable[[], Any]]) -> Callable[[], Any]:
+    def call() -> None:
+        for function in functions:
+            function()
+
+    if not functions:
+        raise_missing = "vLLM has this in other kernels"
+
+        def call() -> None:
+            raise LookupError(raise_missing)
+
+    return call
+
+
+def host_microseconds(function: Callable[[], Any], calls: int = 300) -> float:
+    """Return what a call costs the host outside a graph; the device runs later."""
+    times = []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(calls):
+            function()
+        times.append((time.perf_counter() - began) * 1e6 / calls)
+        torch.cuda.synchronize()
+    return round(min(times), 1)
+
+
 def flat_rows(peers: Peers) -> Iterator[dict[str, Any]]:
     for name in ops():
         contract = load(name)
@@ -275,11 +347,12 @@ def flat_rows(peers: Peers) -> Iterator[dict[str, Any]]:
             )
 
 
-def _row(name: str, shape: str, ours: Callable[[], Any], theirs: Callable[[], Any]) -> dict[str, Any]:
+def _row(name: str, shape: str, ours: Callable[[], Any], theirs: Callable[[], Any], calls: int = 1) -> dict[str, Any]:
+    """Time both sides; a function may make several `calls`."""
     row: dict[str, Any] = {"op": name, "shape": shape}
     for side, function in (("ours", ours), ("vllm", theirs)):
         try:
-            row[side] = round(microseconds(function), 2)
+            row[side] = round(microseconds(function) / calls, 2)
         except Exception as error:
             row[side] = None
             row.setdefault("problem", f"{side}: {type(error).__name__}: {str(error)[:300]}")
@@ -318,7 +391,7 @@ def main() -> int:
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--vllm", help="a vLLM source tree whose kernels are timed beside ours")
     parser.add_argument("--only", default="", help="check only ops whose name contains one of these, split by commas")
-    parser.add_argument("--families", default="shared,request-state,flat", help="time only these")
+    parser.add_argument("--families", default="fused,shared,request-state,flat", help="time only these")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     machine = {
@@ -343,6 +416,14 @@ def main() -> int:
     if options.time:
         peers = Peers(options.vllm)
         machine["vllm"] = Path(peers.version).name  # of a folder the name, since where it lies is nobody's business
+        fused = [
+            (1, 3, 128256, torch.float32),
+            (8, 3, 128256, torch.float32),
+            (64, 3, 128256, torch.float32),
+            (256, 3, 128256, torch.float32),
+            (64, 3, 128256, torch.bfloat16),
+            (256, 7, 151936, torch.bfloat16),
+        ]
         shapes = [
             (1, 3, 128256, torch.float32),
             (64, 3, 128256, torch.float32),
@@ -352,6 +433,7 @@ def main() -> int:
         ]
         report["times"] = []
         for family, rows in (
+            ("fused", fused_rows(peers, fused)),
             ("shared", shared_rows(peers)),
             ("request-state", request_state_rows(peers, shapes)),
             ("flat", flat_rows(peers)),

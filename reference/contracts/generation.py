@@ -157,13 +157,13 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-29",
-            "Raw log-probabilities come one a token, accepted, recovered or bonus, and are those of the model's own "
+            "Raw log-probabilities come one per token, accepted, recovered or bonus, and are those of the model's own "
             "logits at the token's place.",
             "vllm#29216, vllm#31082, vllm#30846",
         ),
         Clause(
             "GEN-30",
-            "Processed log-probabilities come one a token, and are those of what the token was sampled from.",
+            "Processed log-probabilities come one per token, and are those of what the token was sampled from.",
             "vllm 0.33.0 LogprobsMode; vllm#42684",
         ),
         Clause(
@@ -190,12 +190,23 @@ CONTRACT = Contract(
         Clause(
             "GEN-35",
             "A prompt that was sent before gives the target's own text again, whatever is cached of it.",
-            "vllm#46533, vllm#46899: placeholder drafts after a prefix-cache hit",
+            "vllm#46533, vllm#46899: padded draft tokens after a prefix-cache hit",
         ),
         Clause(
             "GEN-36",
             "Scheduling a step before the tokens of the last one are known changes no text.",
             "vllm#38419, vllm#43434",
+        ),
+        Clause(
+            "GEN-37",
+            "An option that is accepted takes effect, and changes no other option; what is not supported is refused.",
+            "llama.cpp#25345; vllm#54843: options that were accepted and ignored",
+        ),
+        Clause(
+            "GEN-38",
+            "A configuration or a request that cannot work is refused before it starts, in words that name the option "
+            "and the value; what runs goes on.",
+            "vllm#44566, vllm#54498: start-up failures deep in the engine",
         ),
     ),
     returns="the tokens of each request",

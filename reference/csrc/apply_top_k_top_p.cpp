@@ -119,8 +119,8 @@ void apply_top_k_top_p(const Tensor& output, const Tensor& logits, const std::op
 
 }  // namespace
 
-void bind_apply_top_k_top_p(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("apply_top_k_top_p", &apply_top_k_top_p, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

@@ -80,8 +80,8 @@ void block_verification(const Tensor& sampled, const Tensor& num_accepted, const
 
 }  // namespace
 
-void bind_block_verification(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("block_verification", &block_verification, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

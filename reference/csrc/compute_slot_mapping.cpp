@@ -34,8 +34,8 @@ void compute_slot_mapping(int64_t num_tokens, int64_t max_num_tokens, const Tens
 
 }  // namespace
 
-void bind_compute_slot_mapping(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("compute_slot_mapping", &compute_slot_mapping, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

@@ -55,8 +55,8 @@ void copy_and_expand_eagle_inputs(const Tensor& target_token_ids, const Tensor& 
 
 }  // namespace
 
-void bind_copy_and_expand_eagle_inputs(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("copy_and_expand_eagle_inputs", &copy_and_expand_eagle_inputs, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

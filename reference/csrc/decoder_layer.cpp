@@ -57,7 +57,7 @@ struct DecoderLayer {
 
 }  // namespace
 
-void bind_decoder_layer(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   nb::class_<DecoderLayer>(m, "DecoderLayer")
       .def(
           "__init__",
@@ -87,6 +87,6 @@ void bind_decoder_layer(nb::module_& m) {
                   reinterpret_cast<const float*>(residual), batch, reinterpret_cast<float*>(cache));
           },
           nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

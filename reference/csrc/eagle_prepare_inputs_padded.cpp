@@ -27,8 +27,8 @@ void eagle_prepare_inputs_padded(const Tensor& cu_num_draft_tokens, const Tensor
 
 }  // namespace
 
-void bind_eagle_prepare_inputs_padded(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("eagle_prepare_inputs_padded", &eagle_prepare_inputs_padded, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

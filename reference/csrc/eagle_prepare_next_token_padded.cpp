@@ -34,8 +34,8 @@ void eagle_prepare_next_token_padded(const Tensor& sampled_token_ids, const Tens
 
 }  // namespace
 
-void bind_eagle_prepare_next_token_padded(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("eagle_prepare_next_token_padded", &eagle_prepare_next_token_padded, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

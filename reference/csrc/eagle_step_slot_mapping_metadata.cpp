@@ -36,9 +36,9 @@ void eagle_step_slot_mapping_metadata(const Tensor& positions, const Tensor& blo
 
 }  // namespace
 
-void bind_eagle_step_slot_mapping_metadata(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("eagle_step_slot_mapping_metadata", &eagle_step_slot_mapping_metadata,
         nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

@@ -50,8 +50,8 @@ void expand_batch_to_tokens(const Tensor& output, const Tensor& input, const Ten
 
 }  // namespace
 
-void bind_expand_batch_to_tokens(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("expand_batch_to_tokens", &expand_batch_to_tokens, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

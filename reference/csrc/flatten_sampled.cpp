@@ -18,8 +18,8 @@ void flatten_sampled(const Tensor& flat_sampled, const Tensor& sampled, const Te
 
 }  // namespace
 
-void bind_flatten_sampled(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("flatten_sampled", &flatten_sampled, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

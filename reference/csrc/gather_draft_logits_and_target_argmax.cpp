@@ -54,9 +54,9 @@ void gather_draft_logits_and_target_argmax(const Tensor& local_max, const Tensor
 
 }  // namespace
 
-void bind_gather_draft_logits_and_target_argmax(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("gather_draft_logits_and_target_argmax", &gather_draft_logits_and_target_argmax,
         nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

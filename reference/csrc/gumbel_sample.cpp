@@ -74,8 +74,8 @@ void gumbel_sample(const Tensor& sampled, const Tensor& logits, const Tensor& ex
 
 }  // namespace
 
-void bind_gumbel_sample(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("gumbel_sample", &gumbel_sample, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

@@ -92,7 +92,7 @@ void Linear::operator()(float* out, const float* x, int64_t rows, const float* r
   }
 }
 
-void bind_linear(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.attr("PANEL") = kPanel;
   nb::class_<Linear>(m, "Linear")
       .def(nb::init<uintptr_t, std::optional<uintptr_t>, int64_t, int64_t, bool>(), nb::arg(), nb::arg().none(),
@@ -103,6 +103,6 @@ void bind_linear(nb::module_& m) {
             linear(reinterpret_cast<float*>(out), reinterpret_cast<const float*>(x), rows);
           },
           nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

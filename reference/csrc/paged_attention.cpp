@@ -176,9 +176,9 @@ void PagedAttention::operator()(float* out, const float* qkv, const PagedBatch& 
   }
 }
 
-void bind_paged_attention(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   nb::class_<PagedBatch>(m, "PagedBatch")
       .def(nb::init<uintptr_t, uintptr_t, int64_t, uintptr_t, uintptr_t, int64_t, uintptr_t, int64_t, int64_t, int64_t>());
-}
+});
 
 }  // namespace verispec

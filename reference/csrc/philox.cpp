@@ -20,6 +20,6 @@ void philox(const Tensor& words, const Tensor& counter, const Tensor& key) {
 
 }  // namespace
 
-void bind_philox(nb::module_& m) { m.def("philox", &philox, nb::call_guard<nb::gil_scoped_release>()); }
+const Registration registration([](nb::module_& m) { m.def("philox", &philox, nb::call_guard<nb::gil_scoped_release>()); });
 
 }  // namespace verispec

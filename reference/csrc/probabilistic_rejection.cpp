@@ -55,8 +55,8 @@ void probabilistic_rejection(const Tensor& sampled, const Tensor& num_accepted, 
 
 }  // namespace
 
-void bind_probabilistic_rejection(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("probabilistic_rejection", &probabilistic_rejection, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

@@ -36,8 +36,8 @@ void rejection_greedy_sample(const Tensor& output_token_ids, const Tensor& cu_nu
 
 }  // namespace
 
-void bind_rejection_greedy_sample(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("rejection_greedy_sample", &rejection_greedy_sample, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

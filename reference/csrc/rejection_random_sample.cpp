@@ -45,8 +45,8 @@ void rejection_random_sample(const Tensor& output_token_ids, const Tensor& cu_nu
 
 }  // namespace
 
-void bind_rejection_random_sample(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("rejection_random_sample", &rejection_random_sample, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

@@ -65,8 +65,8 @@ void residual_resample(const Tensor& sampled, const Tensor& num_sampled, const T
 
 }  // namespace
 
-void bind_residual_resample(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("residual_resample", &residual_resample, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

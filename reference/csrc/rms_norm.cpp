@@ -28,12 +28,12 @@ void RMSNorm::operator()(float* out, const float* x, int64_t rows, int64_t strid
   for (int64_t i = 0; i < rows; ++i) norm_row(out + i * stride, x + i * width_, weight_, width_, epsilon_);
 }
 
-void bind_rms_norm(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   nb::class_<RMSNorm>(m, "RMSNorm")
       .def(nb::init<uintptr_t, int64_t, double>())
       .def("__call__", [](const RMSNorm& norm, uintptr_t out, uintptr_t x, int64_t rows, int64_t stride) {
         norm(reinterpret_cast<float*>(out), reinterpret_cast<const float*>(x), rows, stride);
       });
-}
+});
 
 }  // namespace verispec

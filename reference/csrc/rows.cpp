@@ -17,7 +17,6 @@
 
 namespace verispec {
 
-namespace nb = nanobind;
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -97,7 +96,7 @@ const RowFunctions* chosen = &baseline::kFunctions;
 
 const RowFunctions& rows() { return *chosen; }
 
-void bind_rows(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   chosen = find(nb::cast<std::string_view>(versions()[0]));
   m.def("instruction_sets", &versions);
   // For tests and benchmarks; not safe while a kernel runs.
@@ -106,6 +105,6 @@ void bind_rows(nb::module_& m) {
     chosen = find(name);
     return before;
   });
-}
+});
 
 }  // namespace verispec

@@ -103,8 +103,8 @@ void sample_recovered_tokens(const Tensor& output_token_ids, const Tensor& cu_nu
 
 }  // namespace
 
-void bind_sample_recovered_tokens(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("sample_recovered_tokens", &sample_recovered_tokens, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

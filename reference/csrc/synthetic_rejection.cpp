@@ -31,8 +31,8 @@ void synthetic_rejection(const Tensor& sampled, const Tensor& num_sampled, const
 
 }  // namespace
 
-void bind_synthetic_rejection(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("synthetic_rejection", &synthetic_rejection, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

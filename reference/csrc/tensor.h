@@ -18,7 +18,6 @@
 
 namespace verispec {
 
-namespace nb = nanobind;
 
 enum class Type : uint8_t { boolean, int32, int64, float32, float64, bfloat16, float16 };
 

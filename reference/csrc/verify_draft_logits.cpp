@@ -129,8 +129,8 @@ void verify_draft_logits(const Tensor& sampled, const Tensor& num_sampled, const
 
 }  // namespace
 
-void bind_verify_draft_logits(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("verify_draft_logits", &verify_draft_logits, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

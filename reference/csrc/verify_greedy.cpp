@@ -45,8 +45,8 @@ void verify_greedy(const Tensor& sampled, const Tensor& num_sampled, const Tenso
 
 }  // namespace
 
-void bind_verify_greedy(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("verify_greedy", &verify_greedy, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

@@ -68,8 +68,8 @@ void verify_one_hot(const Tensor& sampled, const Tensor& num_sampled, const Tens
 
 }  // namespace
 
-void bind_verify_one_hot(nb::module_& m) {
+const Registration registration([](nb::module_& m) {
   m.def("verify_one_hot", &verify_one_hot, nb::call_guard<nb::gil_scoped_release>());
-}
+});
 
 }  // namespace verispec

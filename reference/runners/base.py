@@ -236,7 +236,7 @@ class BaseRunner(ABC):
     def _decode(self, token_ids: Sequence[int]) -> str:
         if self._tokenizer is None:
             self._tokenizer = load_tokenizer(self._target)
-        return str(self._tokenizer.decode(token_ids))
+        return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
 
     # One step
 

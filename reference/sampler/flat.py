@@ -15,6 +15,7 @@ import torch
 
 from . import ops
 from .drafting import exponential_noise, noise_dtype
+from .fused import verify_greedy_drafts
 from .min_p import mask_below_min_p
 from .ops import PLACEHOLDER
 from .top_k_top_p import apply_top_k_top_p
@@ -76,15 +77,7 @@ class FlatSampler:
 
     def greedy(self, logits: torch.Tensor, drafts: DraftBatch) -> torch.Tensor:
         """Verify a batch of greedy requests, not in synthetic mode; see `sample` for arguments and result."""
-        argmax = logits.argmax(dim=-1)
-        if not drafts.token_ids.shape[0]:
-            return argmax.to(torch.int32)[:, None]
-        target_rows, bonus_rows = drafts.rows(logits.device)
-        output = _placeholders(drafts, logits.device)
-        self._verify_greedy(
-            output, drafts, argmax[target_rows], argmax[bonus_rows].to(torch.int32)[:, None], None, None
-        )
-        return output
+        return verify_greedy_drafts(logits, drafts)
 
     def sample(
         self,

@@ -17,6 +17,7 @@ from itertools import accumulate
 import torch
 
 from . import ops
+from .fused import verify_rows
 from .min_p import mask_below_min_p
 from .ops import PLACEHOLDER
 from .top_k_top_p import apply_top_k_top_p
@@ -123,11 +124,16 @@ class RequestStateSampler:
         block_verification: verify the draft tokens of a request as one block (Sun et al. 2024) instead of one by one.
         synthetic_rates: [K] float32 conditional acceptance rates of synthetic mode, which overrides
             `block_verification`; None verifies by the models.
+        fused: draw tokens by inverse CDF in the fused ops, which leave the logits unchanged. Batches with min-p and the
+            two other methods are verified op by op.
     """
 
-    def __init__(self, *, block_verification: bool = False, synthetic_rates: torch.Tensor | None = None) -> None:
+    def __init__(
+        self, *, block_verification: bool = False, synthetic_rates: torch.Tensor | None = None, fused: bool = False
+    ) -> None:
         self._block_verification = block_verification
         self._synthetic_rates = synthetic_rates
+        self._fused = fused and not block_verification and synthetic_rates is None
 
     def sample(self, logits: torch.Tensor, rows: RequestRows, states: RequestStates) -> Sampled:
         """Verify and sample a batch that mixes greedy, sampled and padding requests.
@@ -137,6 +143,8 @@ class RequestStateSampler:
             rows: owners of the logits and draft tokens.
             states: sampling parameters of all states.
         """
+        if self._fused and states.min_p is None:
+            return Sampled(*verify_rows(logits, rows, states))
         constrain(logits, rows, states)
         device, batch_size = logits.device, rows.idx_mapping.shape[0]
         token_ids = torch.full((batch_size, rows.max_rows), PLACEHOLDER, dtype=torch.int64, device=device)

@@ -21,11 +21,13 @@ class WholeRequestStateSampler:
     Args:
         device: device of the sampler; batches and results are on the CPU.
         block_verification: verify blocks instead of tokens.
+        fused: draw by inverse CDF in the fused ops.
     """
 
-    def __init__(self, device: str = "cpu", *, block_verification: bool = False) -> None:
+    def __init__(self, device: str = "cpu", *, block_verification: bool = False, fused: bool = False) -> None:
         self._device = torch.device(device)
         self._block_verification = block_verification
+        self._fused = fused
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
         """Return the tokens of each request."""
@@ -35,12 +37,13 @@ class WholeRequestStateSampler:
         """Return the tokens of each request, and the random samples of its position and steps.
 
         The contract defines the samples. Every sampled request has them; the noise is of the row of its last token.
-        Block verification does not follow the rule of `Draws`, so that it returns none.
+        Block verification and the fused ops do not follow the rule of `Draws`, so that they
+        return none.
         """
         seeds = self._seeds(batch)
         tokens = self._sample(batch, seeds)
         draws: list[Draws | None] = [None] * len(tokens)
-        if self._block_verification:
+        if self._block_verification or self._fused:
             return Trace(tokens, draws)
         last = np.array([len(emitted) - 1 for emitted in tokens])
         noise = np.exp(-gumbel_rows(np.array(seeds), last, last, Draw.TARGET, batch.vocab_size))
@@ -83,7 +86,9 @@ class WholeRequestStateSampler:
         if batch.synthetic_rates is not None:
             conditional = unconditional_to_conditional_rates(batch.synthetic_rates)
             rates = torch.tensor(conditional, dtype=torch.float32, device=device)
-        sampler = RequestStateSampler(block_verification=self._block_verification, synthetic_rates=rates)
+        sampler = RequestStateSampler(
+            block_verification=self._block_verification, synthetic_rates=rates, fused=self._fused
+        )
         logits = torch.empty(batch.logits.shape, dtype=torch.float32, device=device).copy_(batch.logits)
         sampled = sampler.sample(logits, rows, tables)
         return [ids[:emitted] for ids, emitted in zip(sampled.token_ids.tolist(), sampled.counts.tolist(), strict=True)]

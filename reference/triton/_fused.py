@@ -1,13 +1,14 @@
-"""The one kernel of the fused family: every logit is read once, and the last block of a request writes its tokens.
+"""The kernels of the fused family: every logit is read once, and the last program of a request writes its tokens.
 
 A row is cut into chunks, one program each. A program leaves the maximum of its chunk, and where the request samples the
 sum of exponentials of every tile of 256 tokens relative to that maximum. It then takes a ticket of its request; the
 program with the last ticket combines the chunks of all rows, verifies the drafts and draws the token: it picks a tile
 by the cumulative masses in float64, and reads that tile alone. So nothing of size V is stored and there is one launch.
 
-Where `SKIP` is set, the last program of a row also decides on the row's draft and publishes a rejection. Programs run
-position by position, so those of later positions see it and read nothing: a row after a rejected draft costs no
-bandwidth once a position's rows fill the device. Results do not depend on what was seen.
+Large batches take two launches. The last program of a row decides on the row's draft and publishes a rejection.
+Programs run position by position, so those of later positions see it and read nothing: a row after a rejected draft
+costs no bandwidth once a position's rows fill the device. Results do not depend on what was seen. The second launch
+draws: its registers would keep programs that read off the device.
 
 Tickets return to zero by the program that took the last one, so a call needs no memset. Calls share their scratch: on
 one device they must not overlap on several streams.
@@ -27,9 +28,7 @@ from .philox import acceptance_number, draw_words
 
 CHUNK: tl.constexpr = tl.constexpr(4096)
 TILE: tl.constexpr = tl.constexpr(256)
-CANDIDATES: tl.constexpr = tl.constexpr(4)
-"""Trials of a residual draw that are made side by side."""
-ROUNDS: tl.constexpr = tl.constexpr(16)
+TRIALS: tl.constexpr = tl.constexpr(64)
 SUM_BLOCK: tl.constexpr = tl.constexpr(1024)
 INVERSE: tl.constexpr = tl.constexpr(3)
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
@@ -40,7 +39,7 @@ ONE_HOT: tl.constexpr = tl.constexpr(1)
 DRAFT: tl.constexpr = tl.constexpr(2)
 
 REGISTERS = (80, 96, 128)
-"""Most registers of a thread, by kind: the part that ends a request must not keep programs that read off the device."""
+"""Maximum registers per thread, by kind, of the kernel that both reads and draws."""
 SKIP_BYTES = 32 << 20
 """Bytes of target rows from which skipping pays: fewer are in flight before the first row is decided."""
 
@@ -239,14 +238,20 @@ def tile_masses(chunks, slot, top, scale, TILES: tl.constexpr):
 
 
 @triton.jit
-def draw(masses, u, target, row, hole, top, scale, vocabulary, N: tl.constexpr, TILES: tl.constexpr):
-    """Tokens by inverse CDF at `u`, [N], never `hole`, and their weights."""
+def cumulative(masses, TILES: tl.constexpr):
+    """Return what `draw` needs of the tiles: cumulative masses, the total, and the last tile that has mass."""
+    sums = tl.cumsum(masses, axis=0)
+    return sums, tl.max(sums, axis=0), tl.max(tl.where(masses > 0.0, tl.arange(0, TILES), 0), axis=0)
+
+
+@triton.jit
+def draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES: tl.constexpr):
+    """Tokens by inverse CDF at the numbers `u`, never `hole`, and their weights."""
     tile = tl.arange(0, TILES)
     lane = tl.arange(0, TILE)
-    sums = tl.cumsum(masses, axis=0)
-    aim = u * tl.max(sums, axis=0)
+    sums, mass, last = tiles
+    aim = u * mass
     is_before = sums[None, :] <= aim[:, None]
-    last = tl.max(tl.where(masses > 0.0, tile, 0), axis=0)
     found = tl.minimum(tl.sum(is_before.to(tl.int32), axis=1), last)
     rest = aim - tl.max(tl.where(tile[None, :] < found[:, None], sums[None, :], 0.0), axis=1)
     ids = found[:, None] * TILE + lane[None, :]
@@ -281,7 +286,7 @@ def residual_block(target, draft, row, state, step, begin, top, total, draft_top
 
 @triton.jit
 def draw_residual(
-    masses,
+    tiles,
     target,
     draft,
     row,
@@ -296,15 +301,16 @@ def draw_residual(
     scale,
     vocabulary,
     TILES: tl.constexpr,
+    CANDIDATES: tl.constexpr,
 ):
     """Return a token of norm(max(p - q, 0)): the first candidate from p that passes 1 - q / p, else from the sum."""
     lane = tl.arange(0, CANDIDATES)
     start = draft.logits + state * draft.state_stride + step * draft.step_stride
     token = tl.full((), -1, tl.int64)
     turn = tl.zeros((), tl.int32)
-    while (token < 0) & (turn < ROUNDS):
+    while (token < 0) & (turn < TRIALS // CANDIDATES):
         u, v = trial_numbers(seed, pos, step, turn * CANDIDATES + lane)
-        candidates, weight = draw(masses, u, target, row, -1, top, scale, vocabulary, CANDIDATES, TILES)
+        candidates, weight = draw(tiles, u, target, row, -1, top, scale, vocabulary, TILES)
         y = load_logits(start, draft.id_stride, candidates, candidates < vocabulary)
         q = tl.where(draft_total > 0.0, weights_of(y, draft_top, scale) / tl.maximum(draft_total, 1e-38), 0.0)
         p = weight / total
@@ -313,8 +319,8 @@ def draw_residual(
         token = tl.max(tl.where(lane == chosen, candidates, -1), axis=0)
         turn += 1
     if token < 0:
-        u, _v = trial_numbers(seed, pos, step, ROUNDS * CANDIDATES + lane)
-        u = tl.max(tl.where(lane == 0, u, 0.0), axis=0)
+        numbers, _v = trial_numbers(seed, pos, step, TRIALS + tl.arange(0, 1))
+        u = tl.max(numbers, axis=0)
         mass = tl.zeros((), tl.float64)
         for begin in range(0, vocabulary, SUM_BLOCK):
             mass += tl.sum(
@@ -337,8 +343,8 @@ def draw_residual(
                     token = tl.where(last >= 0, begin + at.to(tl.int64), token)
                 before += tl.sum(left, axis=0)
         else:
-            whole, _weight = draw(masses, u + lane * 0.0, target, row, -1, top, scale, vocabulary, CANDIDATES, TILES)
-            token = tl.max(tl.where(lane == 0, whole, 0), axis=0)
+            whole, _weight = draw(tiles, numbers, target, row, -1, top, scale, vocabulary, TILES)
+            token = tl.max(whole, axis=0)
     return token
 
 
@@ -358,6 +364,7 @@ def finish(
     COLUMNS: tl.constexpr,
     SPLITS: tl.constexpr,
     TILES: tl.constexpr,
+    CANDIDATES: tl.constexpr,
 ):
     """Verify a request from the chunks of its rows and write its results."""
     scale, is_greedy = scale_of(requests, state, KIND)
@@ -377,7 +384,6 @@ def finish(
             rejected = tl.max(tl.where(step == n, drafted, -1), axis=0)
             is_residual = (n < drafts) & (rejected >= 0) & (rejected < vocabulary)
             masses = tile_masses(chunks, request * requests.columns + n, top, scale, TILES)
-            lane = tl.arange(0, CANDIDATES)
             hole = tl.full((), -1, tl.int64)
             if KIND == ONE_HOT:  # noqa: SIM102
                 if is_residual:
@@ -394,7 +400,7 @@ def finish(
                 token = tl.full((), -1, tl.int64)
                 if is_residual:
                     token = draw_residual(
-                        masses,
+                        cumulative(masses, TILES),
                         target,
                         draft,
                         row,
@@ -409,10 +415,12 @@ def finish(
                         scale,
                         vocabulary,
                         TILES,
+                        CANDIDATES,
                     )
             if (KIND == ONE_HOT) | (not is_residual):
-                u, _v = trial_numbers(seed, pos, n, lane * 0)
-                tokens, _weight = draw(masses, u, target, row, hole, top, scale, vocabulary, CANDIDATES, TILES)
+                u, _v = trial_numbers(seed, pos, n, tl.arange(0, 1))
+                tiles = cumulative(masses, TILES)
+                tokens, _weight = draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES)
                 token = tl.where(total > 0.0, tl.max(tokens, axis=0), 0)
     value = tl.where(step < n, drafted, tl.where(step == n, token, -1))
     sampled = out.sampled + request * out.sampled_stride_0 + step * out.sampled_stride_1
@@ -421,6 +429,21 @@ def finish(
     tl.store(out.num_rejected + request * out.num_rejected_stride, drafts - n)
     tl.store(out.next_token + request * out.next_token_stride, token)
     tl.store(out.next_row + request * out.next_row_stride, row)
+
+
+@triton.jit
+def request_of(requests, request):
+    """State, first row and drafts of a request."""
+    state = tl.load(requests.idx_mapping + request).to(tl.int64)
+    first = tl.load(requests.cu_num_logits + request).to(tl.int64)
+    return state, first, tl.load(requests.cu_num_logits + request + 1).to(tl.int64) - first - 1
+
+
+@triton.jit
+def place_of(program, chunks, requests):
+    """Step, request and chunk of a program: later steps come last."""
+    request = ((program // chunks.splits) % requests.count).to(tl.int64)
+    return (program // chunks.splits) // requests.count, request, program % chunks.splits
 
 
 @triton.jit
@@ -433,36 +456,17 @@ def _verify_kernel(
     requests,
     vocabulary,
     KIND: tl.constexpr,
-    SKIP: tl.constexpr,
     COLUMNS: tl.constexpr,
     SPLITS: tl.constexpr,
     TILES: tl.constexpr,
 ):
-    program = tl.program_id(0)
-    split = program % chunks.splits
-    request = ((program // chunks.splits) % requests.count).to(tl.int64)
-    step = (program // chunks.splits) // requests.count
-    state = tl.load(requests.idx_mapping + request).to(tl.int64)
-    first = tl.load(requests.cu_num_logits + request).to(tl.int64)
-    drafts = tl.load(requests.cu_num_logits + request + 1).to(tl.int64) - first - 1
+    step, request, split = place_of(tl.program_id(0), chunks, requests)
+    state, first, drafts = request_of(requests, request)
     if (state < 0) | (step > drafts):
         return
     slot = request * requests.columns + step
-    is_read = True
-    if SKIP:
-        is_read = tl.load(tickets.rejected + request, volatile=True) >= step
-    if is_read:
-        scan_chunk(chunks, target, draft, requests, slot, first + step, state, step, drafts, split, vocabulary, KIND)
-        if SKIP:
-            # Every thread's stores come before the ticket, and the last program's loads after it.
-            tl.debug_barrier()
-            if tl.atomic_add(tickets.row + slot, 1, sem="acq_rel") == chunks.splits - 1:
-                tl.debug_barrier()
-                accepted, _a, _b, _c, _d, _e, _f = decide(
-                    chunks, target, draft, requests, request, state, first, drafts, step, vocabulary, KIND, 1, SPLITS
-                )
-                if tl.max(accepted.to(tl.int32), axis=0) == 0:
-                    tl.atomic_min(tickets.rejected + request, step, sem="relaxed")
+    scan_chunk(chunks, target, draft, requests, slot, first + step, state, step, drafts, split, vocabulary, KIND)
+    # Every thread's stores come before the ticket, and the last program's loads after it.
     tl.debug_barrier()
     if tl.atomic_add(tickets.request + request, 1, sem="acq_rel") == (drafts + 1) * chunks.splits - 1:
         tl.debug_barrier()
@@ -481,12 +485,70 @@ def _verify_kernel(
             COLUMNS,
             SPLITS,
             TILES,
+            8,
         )
         tl.store(tickets.request + request, 0)
-        if SKIP:
-            tl.store(tickets.rejected + request, UNREJECTED)
-            steps = tl.arange(0, COLUMNS)
-            tl.store(tickets.row + request * requests.columns + steps, 0, mask=steps < requests.columns)
+
+
+@triton.jit
+def _scan_kernel(chunks, tickets, target, draft, requests, vocabulary, KIND: tl.constexpr, SPLITS: tl.constexpr):
+    step, request, split = place_of(tl.program_id(0), chunks, requests)
+    # Nothing here waits for another load.
+    rejected = tl.load(tickets.rejected + request, volatile=True)
+    state, first, drafts = request_of(requests, request)
+    if (state < 0) | (step > drafts) | (rejected < step):
+        return
+    slot = request * requests.columns + step
+    scan_chunk(chunks, target, draft, requests, slot, first + step, state, step, drafts, split, vocabulary, KIND)
+    if step < drafts:
+        tl.debug_barrier()
+        if tl.atomic_add(tickets.row + slot, 1, sem="acq_rel") == chunks.splits - 1:
+            tl.debug_barrier()
+            accepted, _a, _b, _c, _d, _e, _f = decide(
+                chunks, target, draft, requests, request, state, first, drafts, step, vocabulary, KIND, 1, SPLITS
+            )
+            if tl.max(accepted.to(tl.int32), axis=0) == 0:
+                tl.atomic_min(tickets.rejected + request, step, sem="relaxed")
+
+
+@triton.jit
+def _finish_kernel(
+    out,
+    chunks,
+    tickets,
+    target,
+    draft,
+    requests,
+    vocabulary,
+    KIND: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    TILES: tl.constexpr,
+):
+    request = tl.program_id(0).to(tl.int64)
+    state, first, drafts = request_of(requests, request)
+    tl.store(tickets.rejected + request, UNREJECTED)
+    steps = tl.arange(0, COLUMNS)
+    tl.store(tickets.row + request * requests.columns + steps, 0, mask=steps < requests.columns)
+    if (state < 0) | (drafts < 0):
+        return
+    finish(
+        out,
+        chunks,
+        target,
+        draft,
+        requests,
+        request,
+        state,
+        first,
+        drafts,
+        vocabulary,
+        KIND,
+        COLUMNS,
+        SPLITS,
+        TILES,
+        16,
+    )
 
 
 def _make_scratch(device: Any, rows: int, splits: int) -> tuple[Any, ...]:
@@ -544,20 +606,16 @@ def launch(out: Outputs, target: Target, draft: Draft, requests: Requests, vocab
     splits = triton.cdiv(vocabulary, CHUNK.value)
     rows = requests.count * requests.columns
     top, total, draft_top, draft_total, tiles, best, request, row, rejected = _scratch(device, rows, splits)
-    skips = requests.columns > 1 and rows * vocabulary * target.logits.element_size() >= SKIP_BYTES
-    _verify_kernel[(rows * splits,)](
-        out,
-        Chunks(top, total, best, tiles, draft_top, draft_total, splits),
-        Tickets(request, row, rejected),
-        target,
-        draft,
-        requests,
-        vocabulary,
-        KIND=kind.value,
-        SKIP=skips,
-        COLUMNS=triton.next_power_of_2(requests.columns),
-        SPLITS=triton.next_power_of_2(splits),
-        TILES=triton.next_power_of_2(splits * (CHUNK.value // TILE.value)),
-        num_warps=4,
-        maxnreg=REGISTERS[kind.value],
-    )
+    chunks = Chunks(top, total, best, tiles, draft_top, draft_total, splits)
+    tickets = Tickets(request, row, rejected)
+    padded = {
+        "COLUMNS": triton.next_power_of_2(requests.columns),
+        "SPLITS": triton.next_power_of_2(splits),
+        "TILES": triton.next_power_of_2(splits * (CHUNK.value // TILE.value)),
+    }
+    read = (chunks, tickets, target, draft, requests, vocabulary, kind.value)
+    if requests.columns == 1 or rows * vocabulary * target.logits.element_size() < SKIP_BYTES:
+        _verify_kernel[(rows * splits,)](out, *read, **padded, num_warps=4, maxnreg=REGISTERS[kind.value])
+        return
+    _scan_kernel[(rows * splits,)](*read, SPLITS=padded["SPLITS"], num_warps=4)
+    _finish_kernel[(requests.count,)](out, *read, **padded, num_warps=8)

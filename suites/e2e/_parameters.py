@@ -37,7 +37,7 @@ def fields(parameter: str, text: Sequence[int]) -> dict[str, Any]:
     table: dict[str, dict[str, Any]] = {
         "allowed ids": {"allowed_token_ids": tuple(range(own[0] % 2, VOCAB if max(text) < VOCAB else 2048, 2))},
         "bad words": {"bad_words": tuple(dict.fromkeys([*pairs, *triples[1::3]]))},
-        "min tokens": {"min_tokens": 6, "stop_token_ids": tuple(own[1:4])},
+        "min tokens": {"min_tokens": 6, "stop_token_ids": tuple(own[1:4]), "ignore_eos": False},
         "logit bias": {"logit_bias": {own[0]: -4.0, own[1 % len(own)]: -4.0, (own[0] + 3) % VOCAB: 1.5}},
         "presence penalty": {"presence_penalty": 2.0},
         "negative presence penalty": {"presence_penalty": -1.5},
@@ -48,6 +48,7 @@ def fields(parameter: str, text: Sequence[int]) -> dict[str, Any]:
         "top-k": {"top_k": 3},
         "top-p": {"top_p": 0.7},
         "temperature": {},
+        "none": {},
     }
     table["penalties"] = {"presence_penalty": 0.5, "frequency_penalty": 0.4, "repetition_penalty": 1.4}
     table["penalties and limits"] = table["penalties"] | {"top_k": 5, "top_p": 0.85}
@@ -126,6 +127,14 @@ def check_greedy(
         raise Inconclusive(f"{parameter} changed no token after an accepted draft")
 
 
+def stops_of(request: GenerationRequest) -> frozenset[int]:
+    """Return the tokens that end a request; both targets have the same end-of-sequence token.
+
+    Engines differ on whether `min_tokens` forbids an end-of-sequence token that is ignored, so no request has both.
+    """
+    return frozenset(request.stop_token_ids) | (frozenset() if request.ignore_eos else {EOS})
+
+
 def offsets(result: GenerationResult) -> list[int]:
     """For each token, how many tokens its step emitted before it; empty when the engine does not report steps."""
     places = [offset for step in result.steps for offset in range(step.accepted + 1)]
@@ -140,7 +149,7 @@ def check_tokens(model: Teacher, request: GenerationRequest, result: GenerationR
     """
     tokens = result.token_ids
     require(len(tokens) > 0, f"{what} emitted nothing")
-    stops = set(request.stop_token_ids)
+    stops = stops_of(request)
     rows = model.logits(request.prompt_token_ids, tokens)
     slack = slack_after(model.rounding(request.prompt_token_ids, tokens), request)
     changed = []
@@ -163,7 +172,7 @@ def check_tokens(model: Teacher, request: GenerationRequest, result: GenerationR
     return changed
 
 
-def _check_end(request: GenerationRequest, result: GenerationResult, stops: set[int], what: str) -> None:
+def _check_end(request: GenerationRequest, result: GenerationResult, stops: frozenset[int], what: str) -> None:
     """The output ends at its first stop token, which min_tokens may delay, or at max_tokens."""
     first = next((i for i, token in enumerate(result.token_ids) if token in stops), None)
     wanted = request.max_tokens if first is None else first + 1
@@ -191,13 +200,12 @@ def check_distribution(
     """
     drafter = tiny["draft"] if draft.startswith("draft_model") else None
     prompt = (1, 5, 2)
-    common: dict[str, Any] = {"max_tokens": JUDGED + 3, "ignore_eos": True, "temperature": 1.2}
-    if parameter == "temperature":
-        common["temperature"] = 0.6
+    temperature = {"temperature": 0.6, "none": 2.0}.get(parameter, 1.2)
+    common: dict[str, Any] = {"max_tokens": JUDGED + 3, "ignore_eos": True, "temperature": temperature}
     wanted = fields(parameter, greedy_text(tiny["target"], prompt, LENGTH))
     if parameter == "min tokens":
-        wanted = {"min_tokens": 2, "stop_token_ids": (3, 6)}
-    asked = [GenerationRequest(prompt, **common, **wanted, seed=seed % 2**31 + n) for n in range(SEQUENCES)]
+        wanted = {"min_tokens": 2, "stop_token_ids": (3, 6), "ignore_eos": False}
+    asked = [GenerationRequest(prompt, **{**common, **wanted, "seed": seed % 2**31 + n}) for n in range(SEQUENCES)]
     batch: list[GenerationRequest] = []
     for n, request in enumerate(asked):
         if n % 8 == 0:
@@ -223,7 +231,7 @@ def pattern(a: int, b: int, c: int) -> int:
 def sequence_distribution(model: Teacher, request: GenerationRequest) -> Array:
     """[V, V, V]: the exact probability of every start of three tokens; what follows a stop token counts as 0."""
     exact = np.zeros((VOCAB,) * JUDGED)
-    stops = set(request.stop_token_ids)
+    stops = stops_of(request)
     for a, b in itertools.product(range(VOCAB), repeat=2):
         rows = model.logits(request.prompt_token_ids, (a, b, 0))
         first, second, third = (

@@ -12,14 +12,14 @@ from verispec.cases.batches import random_batch
 from verispec.cases.request_state import RequestBatch, normal, random_requests
 from verispec.judge import Compare
 from verispec.reference import oracle
-from verispec.suites.sampler import _rejection, _request_state
+from verispec.suites.sampler import _fused, _rejection, _request_state
 
 Rng = np.random.Generator
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a call is asked to be: drafts of each request, vocabulary, and which of the op's modes.
+    """Requested form of a call: drafts of each request, vocabulary, and the op's modes.
 
     `exact` asks for values whose quotients and products float32 holds, so that an equality is one everywhere.
     """
@@ -312,6 +312,37 @@ def flatten_sampled(rng: Rng, shape: Shape) -> OpCall:
         "cu_num_logits": np.concatenate(([0], np.cumsum(rows))),
     }
     return OpCall(values, {"flat_sampled": (int(rows.sum()) + 3,)})
+
+
+def _fused_verification(op: str, rng: Rng, shape: Shape) -> OpCall:
+    from verispec.reference import contracts
+
+    draft, temperature = op == "verify_draft_logits", 0.0 if op == "verify_greedy" else None
+    padding = [1] if shape.requests > 3 else []
+    requests = _fused.raw(
+        random_requests(rng, shape.counts, shape.vocab, draft=draft, temperature=temperature, padding=padding)
+    )
+    limited = shape.synthetic and op != "verify_greedy"
+    given = _fused.limits(requests, [0, max(shape.vocab // 2, 1)], [0.9, 1.0, 0.5]) if limited else {}
+    compare = {} if op == "verify_greedy" else _fused.by_rule(op)
+    same = (("target_logits", "draft_logits"),) if draft else ()
+    values = requests.arguments(contracts.load(op), **given)
+    return OpCall(values, {"sampled": (requests.requests, requests.columns)}, compare, same)
+
+
+@maker
+def verify_greedy(rng: Rng, shape: Shape) -> OpCall:
+    return _fused_verification("verify_greedy", rng, shape)
+
+
+@maker
+def verify_one_hot(rng: Rng, shape: Shape) -> OpCall:
+    return _fused_verification("verify_one_hot", rng, shape)
+
+
+@maker
+def verify_draft_logits(rng: Rng, shape: Shape) -> OpCall:
+    return _fused_verification("verify_draft_logits", rng, shape)
 
 
 @maker

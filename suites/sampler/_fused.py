@@ -30,13 +30,15 @@ def verify(op: OpUnderTest, requests: RequestBatch, **options: Any) -> dict[str,
     names = {p.name for p in op.contract.params}
     given = {name: options.pop(name) for name in list(options) if name in names}
     shapes = {"sampled": (requests.requests, requests.columns)}
-    compare: dict[str, Compare] = {} if op.contract.name == "verify_greedy" else _by_rule(op.contract.name)
+    compare: dict[str, Compare] = {} if op.contract.name == "verify_greedy" else by_rule(op.contract.name)
     got = op.check_outputs(requests.arguments(op.contract, **given), shapes=shapes, compare=compare, **options)
     _consistent(requests, got)
     return got
 
 
-def _by_rule(name: str) -> dict[str, Compare]:
+def by_rule(name: str) -> dict[str, Compare]:
+    """Return comparisons that allow the results of numbers moved by the contract's tolerance."""
+
     def of(output: str) -> Compare:
         def wrong(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
             different: Array = expected != got

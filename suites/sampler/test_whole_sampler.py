@@ -29,8 +29,10 @@ DRAFT = ["present", "absent"]
 COUNTS = (3, 0, 2, 5, 1, 0, 4)
 GREEDY = (1, 3, 5)
 """Requests that are greedy in a mixed batch; the first request is not."""
-FAMILIES = [None, "request_state"]
-"""The flat family, which every engine's default sampler is built on, and the request-state family."""
+FAMILIES = [None, "request_state", "fused"]
+"""The packed family, on which every engine's default sampler is built, the slot-indexed family, and the fused ops."""
+GUMBEL = [None, "request_state"]
+"""Families that draw a token as an argmax over noise, which `Draws` describes."""
 
 
 @pytest.fixture
@@ -239,7 +241,7 @@ MARGIN = 1e-4
 
 @case(
     "WS-9",
-    family=FAMILIES,
+    family=GUMBEL,
     draft=DRAFT,
     limits=["none", "top_k", "top_p"],
     batch=["all sampled", "mixed"],
@@ -297,7 +299,7 @@ def by_rule(step: SamplerBatch, b: int, uniform: Any, noise: Any) -> tuple[list[
     return emitted, False
 
 
-@case("WS-9", family=FAMILIES, draft=["present"], part=[1, 2, 3, 4], mode="law", reach="a request with a seed")
+@case("WS-9", family=GUMBEL, draft=["present"], part=[1, 2, 3, 4], mode="law", reach="a request with a seed")
 def test_coupled_tokens_are_the_oracles(sampler: SamplerUnderTest, trial: Trial, draft: str, part: int) -> None:
     """25,000 requests a part: with shared random numbers every token, bonus included, is that of the rule.
 

@@ -56,7 +56,7 @@ def test_the_stream_is_the_text_and_colours_tell_kinds_apart(
     assert "\x1b[32m" in stream
     plain = re.sub(r"\x1b\[[0-9;]*m", "", stream)
     assert plain.startswith(PROMPT + text)
-    for words in ("acceptance", "mean length", "tokens a second", "without speculation", "the same tokens as"):
+    for words in ("acceptance", "mean length", "tokens per second", "without speculation", "the same tokens as"):
         assert words in plain
 
 

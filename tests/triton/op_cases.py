@@ -1,5 +1,7 @@
 """Inputs for every op of the reference, by name and size, and the check of a kernel's outputs.
 
+Every op gets calls from the suite's maker; the modules of the families add variants for kernels.
+
 The family modules make the arguments. `Case.narrow` names those that a kernel gets as
 bfloat16, whose values bfloat16 holds exactly.
 """
@@ -8,16 +10,18 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import flat_cases
 import fused_cases
 import numpy as np
 import request_state_cases
 import shared_cases
-from case_parts import MAKERS, Array, Case, Size
+from case_parts import MAKERS, POISON, Array, Case, Size, draft_counts
 
-from verispec.reference.contracts import load
+from verispec.reference.contracts import REQUIRED, Scalar, axis_sizes, load, shape_of
 from verispec.reference.oracle.apply_top_k_top_p import order, probabilities_before
+from verispec.suites.sampler import _calls
 
 __all__ = ["Array", "Case", "Size", "make", "ops", "small_cases", "to_bfloat16", "variants", "verdict"]
 
@@ -36,7 +40,7 @@ SEVERAL_PARTS = {
 
 
 def verdict(case: Case, got: dict[str, Array], expected: dict[str, Array] | None = None) -> str:
-    """What is wrong with the outputs `got`; empty when nothing is."""
+    """Return the problem with the outputs `got`, or an empty string."""
     expected = case.expected() if expected is None else expected
     for name, want in expected.items():
         have = got[name]
@@ -86,11 +90,49 @@ def _masked_rows(case: Case, have: Array) -> str:
 
 
 def ops() -> tuple[str, ...]:
-    return tuple(MAKERS)
+    """Return every op with a maker; the suite's maker suffices."""
+    return tuple(dict.fromkeys((*MAKERS, *_calls.MAKERS)))
 
 
 def variants(op: str) -> tuple[str, ...]:
-    return MAKERS[op][1]
+    """Return the variants of the op's own maker and those of the suite's."""
+    return (*(MAKERS[op][1] if op in MAKERS else ()), *SUITE_VARIANTS)
+
+
+SUITE_VARIANTS = {"suite": True, "suite_one_hot": False}
+"""Variants of the suite's maker: with draft probabilities or logits, and without."""
+
+
+def _suite_arguments(op: str, rng: np.random.Generator, size: Size, draft: bool) -> dict[str, Any]:
+    """Return a call of the suite's maker, with poisoned outputs and production dtypes."""
+    contract = load(op)
+    shape = _calls.Shape(tuple(draft_counts(rng, size).tolist()), size.vocabulary, draft=draft)
+    call = _calls.make(op, int(rng.integers(2**31)), shape)
+    arrays = {t.name: np.asarray(call.values[t.name]) for t in contract.tensors if call.values.get(t.name) is not None}
+    sizes = axis_sizes(contract, {name: a.shape for name, a in arrays.items()} | dict(call.shapes), call.values)
+    arguments: dict[str, Any] = {}
+    for param in contract.params:
+        if isinstance(param, Scalar):
+            value = call.values.get(param.name, sizes.get(param.axis, param.default))
+            arguments[param.name] = TILE if value is REQUIRED and param.tuning else value
+            continue
+        dtype = param.production or param.dtypes[0]
+        if param.name in arrays:
+            arguments[param.name] = arrays[param.name].astype(dtype)
+        elif param.written and param.name not in call.values:
+            wanted = call.shapes[param.name] if param.name in call.shapes else shape_of(param, sizes)
+            arguments[param.name] = np.full(tuple(wanted), POISON).astype(dtype)
+        else:
+            arguments[param.name] = None
+    for param in contract.params:
+        if isinstance(param, Scalar) and param.stride_of:
+            tensor = arguments[param.stride_of]
+            arguments[param.name] = tensor.strides[0] // tensor.itemsize
+    return arguments
+
+
+TILE = 64
+"""Value of required tuning parameters."""
 
 
 def make(op: str, variant: str, size: Size, *, narrow: bool = False, ints: str = "") -> Case:
@@ -98,7 +140,10 @@ def make(op: str, variant: str, size: Size, *, narrow: bool = False, ints: str =
     name = f"{variant};{size.requests}x{size.drafts}x{size.vocabulary}"
     name += ";bf16" * narrow + f";{ints}" * bool(ints)
     rng = np.random.default_rng(zlib.crc32(f"{op}:{name}".encode()))
-    arguments = MAKERS[op][0](rng, size, variant)
+    if variant in SUITE_VARIANTS:
+        arguments = _suite_arguments(op, rng, size, SUITE_VARIANTS[variant])
+    else:
+        arguments = MAKERS[op][0](rng, size, variant)
     narrowed = set()
     for tensor in load(op).tensors:
         value = arguments[tensor.name]

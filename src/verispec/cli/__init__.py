@@ -35,6 +35,7 @@ COMMANDS: dict[str, str] = {
     "transplant": "Replace an engine's kernels by the reference's and check if the fault disappears.",
     "new": "Write the skeleton of an engine adapter or of an op.",
     "generate": "Generate with the reference engine and show the accepted tokens.",
+    "bench": "Time an engine from logits to tokens, beside another one.",
 }
 
 

@@ -12,24 +12,47 @@ from verispec.engines import Description, Engine, KernelSites, Unsupported
 from verispec.engines.protocol.check import check_subjects
 from verispec.engines.registry import BUILT_IN, names, resolve
 from verispec.reference import contracts
+from verispec.report.options import CASES, option_rows
+from verispec.report.options import as_json as options_as_json
+from verispec.report.options import as_text as options_as_text
+from verispec.report.verdict import summarise
+from verispec.run.coverage import parse_floor
+from verispec.run.plan import Plan
+from verispec.run.progress import watcher
+from verispec.run.session import Options, execute
 
 app = typer.Typer(add_completion=False)
+
+_PROBE_TIMEOUT = 600.0
+"""Seconds per option: a probe may load an engine three times."""
 
 
 @app.command()
 def engines(
     name: Annotated[str, typer.Argument(help="Start this engine, check its protocol and list its ops.")] = "",
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the engine's own choice.")] = None,
+    options: Annotated[
+        bool,
+        typer.Option("--options", help="Probe which options of generation take effect."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The list as JSON.")] = False,
 ) -> None:
     """List the engines that can be tested here, or start one, check it against the protocol and describe it.
+
+    With --options, each option is set and its effect looked for from outside, which takes minutes.
+
+    Exit codes: 0 good, 1 an option is accepted and not honoured, 2 usage, 125 no option could be probed.
 
     Examples:
 
         verispec engines
 
         verispec engines my_engine:Engine
+
+        verispec engines reference --options
     """
+    if options:
+        raise typer.Exit(_probe_options(name or "reference", device, as_json=as_json))
     if name:
         engine = resolve(name, device)
         try:
@@ -57,6 +80,14 @@ def describe(engine: Engine, about: Description) -> dict[str, Any]:
         "ops": ops,
         "kernel_sites": dict(engine.kernel_sites()) if isinstance(engine, KernelSites) else {},
     }
+
+
+def _probe_options(name: str, device: str | None, *, as_json: bool) -> int:
+    """Run the probes of all options, print what was seen, and return the exit code."""
+    run, _ = execute(Plan(name, device, (CASES,), timeout=_PROBE_TIMEOUT), Options(floor=parse_floor("1")), watcher())
+    rows = option_rows(run.records)
+    print(json.dumps(options_as_json(name, rows), indent=2) if as_json else options_as_text(name, rows))
+    return summarise(run).exit_code()
 
 
 def _row(name: str) -> dict[str, Any]:

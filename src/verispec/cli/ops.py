@@ -7,24 +7,49 @@ from typing import Annotated
 
 import typer
 
+from verispec import exits
 from verispec.report.inventory import Row, rows
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def ops(as_json: Annotated[bool, typer.Option("--json", help="The table as JSON.")] = False) -> None:
+def ops(
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if an op lacks a required cell.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The table as JSON.")] = False,
+) -> None:
     """List the ops with their implementations and tests.
+
+    With --check, also list what each op still lacks, as described in docs/how-to/add-an-op.md.
 
     Examples:
 
         verispec ops
+
+        verispec ops --check
     """
     table = rows()
     if as_json:
         print(json.dumps({"ops": [row.to_json() for row in table]}, indent=2))
     else:
         print("\n".join(lines(table)))
+    incomplete = [row for row in table if row.missing]
+    if check and not as_json:
+        print("\n".join(["", *(missing_line(row) for row in incomplete)]) if incomplete else "\nno cell is missing")
+    if check and incomplete:
+        raise typer.Exit(exits.BAD)
+
+
+def missing_line(row: Row) -> str:
+    """Return the files or clauses that an op lacks, as one line."""
+    where = {
+        "oracle": f"reference/oracle/{row.op}.py",
+        "cpu": f"reference/csrc/{row.op}.cpp",
+        "triton": f"reference/triton/{row.op}.py",
+        "suite": f"cases for {', '.join(row.untested)}",
+        "call": f"a maker named {row.op} in suites/sampler/_calls.py",
+    }
+    return f"{row.op} lacks {'; '.join(where[cell] for cell in row.missing)}"
 
 
 def lines(table: list[Row]) -> list[str]:

@@ -13,6 +13,7 @@ from verispec.errors import VerispecError
 from verispec.report.signatures import as_json
 from verispec.report.signatures_check import Request, check
 from verispec.report.signatures_ci import as_github, as_junit
+from verispec.report.signatures_markdown import as_markdown
 from verispec.report.signatures_sarif import as_sarif
 from verispec.report.signatures_text import print_patches, print_text
 from verispec.static import Level
@@ -39,6 +40,9 @@ def signatures(
     ] = None,
     baseline: Annotated[Path | None, typer.Option(help="Leave out the findings that this file accepts.")] = None,
     write_baseline: Annotated[Path | None, typer.Option(help="Write a file that accepts all findings.")] = None,
+    types: Annotated[
+        bool, typer.Option("--types", help="Check plain Python with Pyrefly too; needs --since or --core-since.")
+    ] = False,
     patches: Annotated[
         bool, typer.Option("--patches", help="List what TREE replaces in its host, and its state.")
     ] = False,
@@ -48,6 +52,7 @@ def signatures(
     github: Annotated[bool, typer.Option("--github", help="Print GitHub annotations as well.")] = False,
     sarif: Annotated[Path | None, typer.Option(help="Write SARIF 2.1.0 to this file.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML to this file.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write Markdown for a comment to this file.")] = None,
 ) -> None:
     """Check that every caller binds to every implementation. Nothing of the tree is imported, built or run.
 
@@ -65,12 +70,12 @@ def signatures(
             "--patches lists what a plugin replaces, and --core is missing",
             hint="name the host with --core",
         )
-    request = Request(tree, core, since, core_since, tuple(rule or ()), tuple(exclude or ()), baseline, fail_on)
+    request = Request(tree, core, since, core_since, tuple(rule or ()), tuple(exclude or ()), baseline, types, fail_on)
     with writable_cache() as unwritable, shown_progress() as progress:
         if unwritable is not None:
             print(f"{unwritable}\n  continuing without a cache", file=sys.stderr)
         outcome, findings = check(request, progress)
-    for path, text in ((sarif, as_sarif), (junit, as_junit)):
+    for path, text in ((sarif, as_sarif), (junit, as_junit), (markdown, as_markdown)):
         if path is not None:
             _write(path, text(outcome))
     if write_baseline is not None:

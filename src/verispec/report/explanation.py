@@ -159,7 +159,15 @@ def _rule(name: str) -> dict[str, Any]:
     from verispec.static import rules
 
     rule = rules.load(name)
-    return {"kind": "rule", "name": name, "title": rule.title, "level": str(rule.level), "why": rule.why}
+    return {
+        "kind": "rule",
+        "name": name,
+        "title": rule.title,
+        "level": str(rule.level),
+        "why": rule.why,
+        "example": rule.example,
+        "fix": rule.fix,
+    }
 
 
 def implementations(contract: Contract) -> list[str]:
@@ -179,6 +187,11 @@ def as_text(told: dict[str, Any]) -> Iterator[str]:
         yield f"{told['name']}  {told['title']} ({told['level']})"
         yield ""
         yield from textwrap.wrap(told["why"], WIDTH)
+        yield ""
+        yield from textwrap.indent(told["example"], "    ").splitlines()
+        yield ""
+        yield f"fix: {told['fix']}"
+        yield f"not a fault? # verispec: ignore[{told['name']}] reason"
     elif told["kind"] == "rules":
         width = max(len(rule["title"]) for rule in told["rules"])
         for rule in told["rules"]:
@@ -235,7 +248,7 @@ def _input_lines(inputs: list[dict[str, str]]) -> Iterator[str]:
         yield from textwrap.wrap(field["doc"], WIDTH, initial_indent="      ", subsequent_indent="      ")
     yield "optional methods"
     yield "  trace(batch) -> Trace: report the random samples; WS-9 then checks every token exactly"
-    yield "  draft_and_verify(batch, draft_logits) -> DraftedTokens: draw the draft tokens too; DRS clauses"
+    yield "  draft_and_verify(batch, draft_logits) -> DraftedTokens: draw the draft tokens too"
 
 
 def _parameter_line(parameter: dict[str, Any]) -> str:

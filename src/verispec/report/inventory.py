@@ -17,10 +17,25 @@ from typing import Any
 from verispec.reference import contracts
 from verispec.run.plan import suites_folder
 
+WANTED: dict[str, tuple[str, ...]] = {
+    "flat": ("oracle", "cpu", "triton", "suite", "call"),
+    "request_state": ("oracle", "cpu", "triton", "suite", "call"),
+    "fused": ("oracle", "cpu", "triton", "suite", "call"),
+    "shared": ("oracle", "suite"),
+}
+"""Cells that an op of each family must have. Shared ops are plain functions or parts of other kernels. Contracts of
+other families describe end-to-end samplers and engines, whose cases have no op of their own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One op: `tests` counts test functions, `untested` lists the clauses without a test."""
+    """One op with its cells.
+
+    Attributes:
+        tests: number of test functions.
+        untested: clauses without a test.
+        missing: cells of `WANTED` that are empty; "suite" stands for the clauses without a test.
+    """
 
     op: str
     family: str
@@ -30,6 +45,7 @@ class Row:
     triton: bool
     tests: int
     untested: tuple[str, ...]
+    missing: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as a JSON-serialisable dictionary."""
@@ -39,20 +55,29 @@ class Row:
 def rows() -> list[Row]:
     """Return all ops, by family."""
     found = []
-    tests = tests_by_clause()
+    tests, calls = tests_by_clause(), call_makers()
     for name in contracts.names():
         contract = contracts.load(name)
         of_op = {test for clause in contract.clauses for test in tests.get(clause.id, ())}
+        untested = tuple(c.id for c in contract.clauses if c.id not in tests)
+        cells = {
+            "oracle": has_oracle(name),
+            "cpu": has_cpu_kernel(name),
+            "triton": has_triton_kernel(name),
+            "suite": not untested,
+            "call": name in calls or bool(contract.returns),
+        }
         found.append(
             Row(
                 name,
                 contract.family,
                 len(contract.clauses),
-                has_oracle(name),
-                has_cpu_kernel(name),
-                has_triton_kernel(name),
+                cells["oracle"],
+                cells["cpu"],
+                cells["triton"],
                 len(of_op),
-                tuple(c.id for c in contract.clauses if c.id not in tests),
+                untested,
+                tuple(cell for cell in WANTED.get(contract.family, ()) if not cells[cell]),
             )
         )
     return sorted(found, key=lambda row: (row.family, row.op))
@@ -81,6 +106,17 @@ def has_cpu_kernel(name: str) -> bool:
 def _file(folder: str, name: str) -> Traversable:
     """Return a file of the reference; an editable installation spreads it over several folders."""
     return resources.files("verispec.reference") / folder / name
+
+
+def call_makers() -> frozenset[str]:
+    """Return the ops that have a maker of calls in ``suites/sampler/_calls.py``, which kernel tests use too."""
+    module = ast.parse((suites_folder() / "sampler" / "_calls.py").read_text(encoding="utf-8"))
+    return frozenset(
+        node.name
+        for node in module.body
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(decorator, ast.Name) and decorator.id == "maker" for decorator in node.decorator_list)
+    )
 
 
 @cache

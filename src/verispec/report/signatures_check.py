@@ -15,12 +15,13 @@ from verispec.static.changes import new_since
 from verispec.static.exclusion import without
 from verispec.static.folding import fold
 from verispec.static.placement import changed_paths, place
-from verispec.static.sources import facts_file, open_tree
+from verispec.static.sources import cache_dir, facts_file, open_tree
+from verispec.static.typecheck import new_faults
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to check: the options of `verispec signatures`, under their names."""
+    """The options of `verispec signatures`, by name."""
 
     tree: str = "."
     core: str = ""
@@ -29,6 +30,7 @@ class Request:
     rules: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     baseline: Path | None = None
+    types: bool = False
     fail_on: Level = Level.ERROR
 
 
@@ -43,7 +45,7 @@ class _Opened:
 
     @property
     def compared_with(self) -> str:
-        """What the findings are new since."""
+        """The tree that new findings are relative to."""
         names = [self.older.describe()] if self.older is not None else []
         if self.older_host is not None:
             names.append(self.older_host.describe())
@@ -60,9 +62,14 @@ def check(request: Request, progress: Progress | None = None) -> tuple[Signature
     opened = _open(request, progress)
     report, before = _reports(request, opened, progress)
     findings = report.findings if before is None else new_since(report, before)
+    known = len(report.findings) - len(findings)
+    if request.types:
+        findings += _type_faults(request, opened)
     diagnostics = list(report.diagnostics)
     if accepted is not None:
-        findings, problems = without_accepted(findings, accepted, str(request.baseline))
+        left, problems = without_accepted(findings, accepted, str(request.baseline))
+        known += len(findings) - len(left)
+        findings = left
         diagnostics += problems if before is None else []
     own = {file.path for file in opened.tree.files()}
     if not own:
@@ -78,7 +85,7 @@ def check(request: Request, progress: Progress | None = None) -> tuple[Signature
             stats=report.stats,
             core=opened.host.describe() if opened.host else "",
             since=opened.compared_with,
-            known=len(report.findings) - len(findings),
+            known=known,
             core_paths=frozenset(places - own) if opened.host else frozenset(),
             prefix=_prefix(request.tree),
             fail_on=request.fail_on,
@@ -121,6 +128,23 @@ def _reports(request: Request, opened: _Opened, progress: Progress | None) -> tu
         )
     parse = before.participants if before is not None else frozenset()
     return check_tree(opened.tree, core=opened.host, rules=rules, cache=facts, progress=progress, parse=parse), before
+
+
+def _type_faults(request: Request, opened: _Opened) -> tuple[Finding, ...]:
+    if opened.older is None and opened.older_host is None:
+        raise VerispecError(
+            "V-TYPES-SINCE",
+            "--types reports what a change brings, and nothing is compared",
+            hint="name the older tree with --since, or the older host with --core-since",
+        )
+    found = new_faults(
+        opened.tree,
+        opened.older or opened.tree,
+        opened.host,
+        opened.older_host or opened.host,
+        cache_dir() / "types-1",
+    )
+    return tuple(finding for finding in found if not request.rules or finding.rule in request.rules)
 
 
 def older_tree(tree: str, since: str) -> Tree:

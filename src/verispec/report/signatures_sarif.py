@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -37,9 +38,14 @@ def as_sarif(outcome: SignatureReport) -> str:
                 "toolExecutionNotifications": [_notification(diagnostic) for diagnostic in outcome.diagnostics],
             }
         ],
-        "properties": {"tree": outcome.tree, "core": outcome.core, "since": outcome.since},
+        "properties": {"tree": _name(outcome.tree), "core": outcome.core, "since": outcome.since},
     }
     return json.dumps({"$schema": SCHEMA_URL, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def _name(tree: str) -> str:
+    """Return the name of a tree; an absolute path names a machine, not a tree."""
+    return Path(tree).name if Path(tree).is_absolute() else tree
 
 
 def _rule(rule_id: str) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def _rule(rule_id: str) -> dict[str, Any]:
         "id": rule.id,
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.why},
-        "help": {"text": f"{rule.why}\n\nverispec explain {rule.id}"},
+        "help": {"text": f"{rule.why}\n\n{rule.example}\n\nFix: {rule.fix}"},
         "defaultConfiguration": {"level": rule.level.value},
     }
 

@@ -61,6 +61,12 @@ def apply_ignores(
     return kept, silenced, problems
 
 
+def is_silenced(finding: Finding, ignores: Iterable[Ignore]) -> bool:
+    """Return whether one of the comments of its file silences a finding."""
+    first, last = finding.location.line - 1, finding.location.end_line or finding.location.line
+    return any(first <= ignore.line <= last and finding.rule in ignore.rules and ignore.reason for ignore in ignores)
+
+
 def _spans(finding: Finding) -> Iterable[tuple[str, int, int]]:
     """Yield the lines on which a comment silences `finding`: the whole call, and the first line of other places."""
     here = finding.location

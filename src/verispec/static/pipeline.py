@@ -21,6 +21,7 @@ from verispec.static.linking.substitutions import called_names, plugin_class_pat
 from verispec.static.linking.versions import host_version
 from verispec.static.patches import PatchPoint, patch_points
 from verispec.static.readers.pool import read_all, relevant
+from verispec.static.rules.types import TYPE_RULES
 from verispec.static.tree import SourceFile, Tree, is_test
 
 Progress = Callable[[str, int, int], None]
@@ -32,7 +33,7 @@ _ROUNDS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found in a tree.
+    """The findings in a tree.
 
     Attributes:
         stats: Counts of files, kernels, launches, ... and the seconds of each stage.
@@ -131,8 +132,10 @@ def _check(
             if finding.location.path in own or any(side.location.path in own for side in finding.sides)
         )
     tell("checking", len(chosen), len(chosen))
+    # Rules of the type checker see two trees, and are applied elsewhere.
+    applied = {rule.id for rule in chosen if rule.id not in TYPE_RULES}
     summaries = {path: facts for source in reversed(sources) for path, facts in source.facts.items()}
-    findings, ignored, problems = apply_ignores(_distinct(reported), summaries, own, {rule.id for rule in chosen})
+    findings, ignored, problems = apply_ignores(_distinct(reported), summaries, own, applied)
     stats = {
         "files": len(own),
         "modules": len(links.index.modules),

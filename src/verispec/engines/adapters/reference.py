@@ -40,10 +40,11 @@ class Reference:
         return function
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
-        if family in ("request_state", "block"):
+        if family in ("request_state", "block", "fused"):
             from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
 
-            return WholeRequestStateSampler(self._description.device, block_verification=family == "block")
+            device = self._description.device
+            return WholeRequestStateSampler(device, block_verification=family == "block", fused=family == "fused")
         if family != "flat":
             return Unsupported(f"the reference has no {family} sampler")
         from verispec.reference.sampler.whole import WholeFlatSampler

@@ -99,8 +99,7 @@ class TransformersGenerator:
         """Nothing is held."""
 
     def _one(self, index: int, request: GenerationRequest) -> GenerationResult:
-        if request.presence_penalty or request.frequency_penalty:
-            raise UnsupportedCall("transformers has no presence and no frequency penalty")
+        _reject_missing(request)
         limit = self._options.max_model_len or self._model.config.max_position_embeddings
         length = len(request.prompt_token_ids)
         if length >= limit:
@@ -142,6 +141,20 @@ class TransformersGenerator:
                 "max_matching_ngram_size": self._options.ngram_max,
             }
         return {} if self._assistant is None else {"assistant_model": self._assistant}
+
+
+def _reject_missing(request: GenerationRequest) -> None:
+    """Raise UnsupportedCall for what transformers does not have, or does in another order or place."""
+    for asked, what in (
+        (request.presence_penalty or request.frequency_penalty, "presence or frequency penalty"),
+        (request.min_p and request.top_p < 1, "min-p before top-p: it applies top-p first"),
+        (request.n > 1, "seeded samples of one prompt"),
+        (request.stop, "stop strings among token ids"),
+        (request.prompt_logprobs is not None, "log-probabilities of a prompt"),
+        (request.abort_after is not None, "aborts"),
+    ):
+        if asked:
+            raise UnsupportedCall(f"transformers has no {what}")
 
 
 def _sampling(request: GenerationRequest) -> dict[str, Any]:

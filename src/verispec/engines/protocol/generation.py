@@ -29,6 +29,9 @@ SAMPLERS = ("flat", "request_state")
 """Where random numbers come from: a generator a request, which the steps before have moved on, or Philox words counted
 by the request's seed, the position and the step (contract philox), the same on every platform and in any batch."""
 
+DTYPES = ("float32", "bfloat16", "float16")
+"""Of weights, activations and KV cache."""
+
 LOGPROBS_MODES = ("raw", "processed")
 """Log-probabilities of the model's own logits, or of what was sampled from (after every processor and temperature)."""
 
@@ -73,7 +76,7 @@ class LoadOptions:
         synthetic_acceptance_length: instead of rates, the mean number of tokens of a verification, from 1 to K + 1.
         async_scheduling: schedule a step before the tokens of the step before are known.
         sampler: one of `SAMPLERS`.
-        dtype: of weights, activations and KV cache, e.g. ``"float32"``.
+        dtype: one of `DTYPES`.
         max_model_len: most tokens of a sequence, prompt included; 0 takes the model's own limit.
         max_num_seqs: most requests in one batch.
         max_num_batched_tokens: most tokens of one target forward pass; longer prompts are prefilled in chunks.
@@ -113,6 +116,7 @@ class LoadOptions:
             ("rejection_sample_method", REJECTION_SAMPLE_METHODS),
             ("sampler", SAMPLERS),
             ("logprobs_mode", LOGPROBS_MODES),
+            ("dtype", DTYPES),
         ):
             _require(getattr(self, name) in allowed, name, f"one of {', '.join(allowed)}", getattr(self, name))
         for name in ("num_speculative_tokens", "ngram_min", "max_num_seqs", "max_num_batched_tokens", "block_size"):
@@ -156,6 +160,10 @@ class LoadKeywords(TypedDict, total=False):
     ngram_min: int
     ngram_max: int
     draft_sample_method: str
+    rejection_sample_method: str
+    synthetic_acceptance_rates: tuple[float, ...] | None
+    synthetic_acceptance_length: float | None
+    async_scheduling: bool
     sampler: str
     dtype: str
     max_model_len: int
@@ -191,7 +199,6 @@ class GenerationRequest:
         prompt_logprobs: how many to report for every token of the prompt; None reports nothing.
         stop: strings that end the output; the text ends before the first of them.
         n: samples of the prompt, each from random numbers of its own.
-        regex: the whole text matches it; the end-of-sequence token is emitted when nothing else can follow.
         abort_after: the caller aborts the request when it has this many tokens; None never does.
 
     Raises:
@@ -218,7 +225,6 @@ class GenerationRequest:
     prompt_logprobs: int | None = None
     stop: tuple[str, ...] = ()
     n: int = 1
-    regex: str = ""
     abort_after: int | None = None
 
     def __post_init__(self) -> None:
@@ -274,7 +280,7 @@ class GenerationResult:
 
     `kinds` has one entry a token, `steps` one a target forward pass that emitted; both are empty when the engine
     does not tell. `logprobs` has one entry a token when asked for, `prompt_logprobs` one a prompt token, None for the
-    first. `text` is the decoded output when stop strings or a regular expression were given, else empty. `samples` are
+    first. `text` is the decoded output without special tokens when stop strings were given, else empty. `samples` are
     the results of the second sample and those after it. `preemptions` counts how often the request lost its KV blocks
     and was computed again.
     """

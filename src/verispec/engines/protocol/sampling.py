@@ -156,7 +156,7 @@ class TracingSampler(WholeSampler, Protocol):
 
 
 class DraftingSampler(WholeSampler, Protocol):
-    """A sampler that drafts too. Without `draft_and_verify`, the clauses of drafting_sampler are `unsupported`."""
+    """A sampler that drafts too, so that noise shared between drafter and verifier shows."""
 
     def draft_and_verify(self, batch: SamplerBatch, draft_logits: torch.Tensor) -> DraftedTokens:
         """Draw the draft tokens as the engine's drafter does, then verify them in the same step.

@@ -1,22 +1,27 @@
-"""What a rule is made of."""
+"""The data model of a rule."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from textwrap import dedent
 from typing import Any, Final
 
 from verispec.static.finding import Finding, Level
+from verispec.static.rules._pages import EXAMPLES, REPAIRS
 
 _ID: Final = re.compile(r"SIG\d{3}")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: `why` is one paragraph with a real example, `level` the highest level of its findings.
+    """A rule of the static checker.
 
-    `check` reads the linked index of a tree and yields findings; it never reads files.
+    Attributes:
+        level: The highest level of its findings.
+        why: One paragraph with a real regression.
+        check: Reads the linked index of a tree and yields findings; it never reads files.
     """
 
     id: str
@@ -24,6 +29,16 @@ class Rule:
     level: Level
     why: str
     check: Callable[[Any], Iterable[Finding]]
+
+    @property
+    def example(self) -> str:
+        """The smallest source that the rule reports."""
+        return dedent(EXAMPLES[self.id]).strip("\n")
+
+    @property
+    def fix(self) -> str:
+        """Return the fix for a finding, in one sentence."""
+        return REPAIRS[self.id]
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):

@@ -193,12 +193,9 @@ def _speculation(options: LoadOptions) -> dict[str, Any]:
 
 
 def _sampling(request: GenerationRequest) -> Mapping[str, Any]:
-    text: dict[str, Any] = {"detokenize": bool(request.stop or request.regex)}
+    text: dict[str, Any] = {"detokenize": bool(request.stop)}
     if request.stop:
         text["stop"] = list(request.stop)
-    if request.regex:
-        structured = importlib.import_module("vllm.sampling_params")
-        text["structured_outputs"] = structured.StructuredOutputsParams(regex=request.regex)
     return {
         **text,
         "n": request.n,

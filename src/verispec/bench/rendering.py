@@ -1,0 +1,111 @@
+"""Results of a benchmark as a table, as JSON and as a roofline picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any
+
+from verispec.bench.inputs import Shape
+from verispec.bench.timing import Time
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One shape: both sides, the time of reading the needed bytes once, and these bytes."""
+
+    shape: Shape
+    engine: Time
+    engine_way: str
+    peer: Time | None
+    peer_way: str
+    read: Time
+    bytes: int
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times longer the peer takes."""
+        return None if self.peer is None else self.peer.median / self.engine.median
+
+    @property
+    def share(self) -> float:
+        """Share of the floor: time of the plain read over the engine's."""
+        return self.read.median / self.engine.median
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as plain data; times are in microseconds."""
+        return asdict(self) | {"ratio": self.ratio, "share_of_floor": self.share}
+
+
+def lines(results: Sequence[Result], engine: str, peer: str) -> list[str]:
+    """Return the table as plain lines."""
+    head = (
+        f"{'op':20}{'requests x drafts x vocabulary':46}{engine:>20}{'spread':>9}{peer or '-':>20}{'ratio':>7}"
+        f"{'read':>9}{'of floor':>10}{'MB':>9}"
+    )
+    return [head, *(_line(r) for r in results)]
+
+
+def _line(r: Result) -> str:
+    spread = (r.engine.high - r.engine.low) / r.engine.median
+    peer = "-" if r.peer is None else f"{r.peer.median:.1f} us {r.peer_way}"
+    ratio = "-" if r.ratio is None else f"{r.ratio:.2f}"
+    return (
+        f"{r.shape.op:20}{r.shape.name:46}{f'{r.engine.median:.1f} us {r.engine_way}':>20}{spread:>9.0%}{peer:>20}"
+        f"{ratio:>7}{r.read.median:>9.1f}{r.share:>10.0%}{r.bytes / 1e6:>9.2f}"
+    )
+
+
+WIDTH, HEIGHT, MARGIN = 760, 460, 60
+_COLOURS = ("#1f77b4", "#d62728")
+
+
+def roofline(results: Sequence[Result], engine: str, peer: str) -> str:
+    """Return an SVG: time per call over the bytes that it must read, and the line of the plain read."""
+    sides = [(engine, [(r.bytes, r.engine.median) for r in results])]
+    if any(r.peer for r in results):
+        sides.append((peer, [(r.bytes, r.peer.median) for r in results if r.peer]))
+    floor = sorted((r.bytes, r.read.median) for r in results)
+    xs = [x for _, points in sides for x, _ in points]
+    ys = [y for _, points in sides for _, y in points] + [y for _, y in floor]
+    across, up = _scale(xs, MARGIN, WIDTH - 20), _scale(ys, HEIGHT - MARGIN, 30)
+    parts = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+            'font-family="sans-serif" font-size="12">'
+        ),
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+    ]
+    parts += [_tick(across(x), HEIGHT - MARGIN, f"{x / 1e6:g} MB", "x") for x in _decades(xs)]
+    parts += [_tick(MARGIN, up(y), f"{y:g} us", "y") for y in _decades(ys)]
+    path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in floor)
+    parts.append(f'<polyline points="{path}" fill="none" stroke="#888" stroke-dasharray="4 3"/>')
+    parts.append(f'<text x="{WIDTH - 20}" y="20" text-anchor="end" fill="#888">dashed: reading the bytes once</text>')
+    for n, (name, points) in enumerate(sides):
+        colour = _COLOURS[n]
+        parts += [
+            f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="4" fill="{colour}" fill-opacity="0.7"/>'
+            for x, y in points
+        ]
+        parts.append(f'<text x="{MARGIN + 8}" y="{20 + 16 * n}" fill="{colour}">{escape(name)}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _scale(values: Sequence[float], low: float, high: float) -> Any:
+    """Return a map from a logarithmic axis over `values` to pixels."""
+    first, last = math.log(min(values)), math.log(max(values))
+    width = last - first or 1.0
+    return lambda value: low + (math.log(value) - first) / width * (high - low)
+
+
+def _decades(values: Sequence[float]) -> list[float]:
+    low, high = math.log10(min(values)), math.log10(max(values))
+    return [10.0**n for n in range(math.ceil(low), math.floor(high) + 1)]
+
+
+def _tick(x: float, y: float, text: str, axis: str) -> str:
+    if axis == "x":
+        return f'<text x="{x:.1f}" y="{y + 20:.1f}" text-anchor="middle">{text}</text>'
+    return f'<text x="{x - 8:.1f}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'

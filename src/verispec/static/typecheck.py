@@ -1,0 +1,264 @@
+"""Pyrefly's errors in plain Python that a change adds: errors of the new tree that the old one does not have.
+
+Pyrefly reads both trees with nothing installed. Only kinds of errors that say that a call, an override or a name no
+longer fits are kept, and only those that the change brings: what a checker infers elsewhere is not our subject.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from verispec import exits
+from verispec.errors import VerispecError
+from verispec.static.finding import Finding, Level, Location, Side, fingerprint
+from verispec.static.ignores import is_silenced, read_ignores
+from verispec.static.tree import Tree, is_test
+
+KINDS: Final = {
+    "unexpected-keyword": "SIG601",
+    "missing-argument": "SIG601",
+    "bad-argument-count": "SIG601",
+    "bad-keyword-argument": "SIG601",
+    "no-matching-overload": "SIG601",
+    "bad-override": "SIG602",
+    "bad-override-param-name": "SIG602",
+    "missing-attribute": "SIG603",
+    "missing-module-attribute": "SIG603",
+    "missing-import": "SIG603",
+    "unknown-name": "SIG603",
+    "bad-typed-dict-key": "SIG603",
+}
+"""Kinds of Pyrefly's errors that concern this checker, and their rules."""
+
+_WARNINGS: Final = frozenset({"no-matching-overload", "bad-override-param-name"})
+_UNSURE: Final = re.compile(r"`NoneType`|`object`|Object of class `(?:Module|Tensor|str|int|dict|list|tuple)`")
+"""Descriptions of what a checker cannot know without the packages that a tree needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeFault:
+    """One error of the type checker; equal in two trees if nothing but lines moved."""
+
+    kind: str
+    path: str
+    text: str
+    line: int
+    detail: str
+
+
+def is_available() -> bool:
+    """Return whether Pyrefly is installed."""
+    return _program() is not None
+
+
+def new_faults(
+    tree: Tree, before: Tree, host: Tree | None, host_before: Tree | None, cache: Path
+) -> tuple[Finding, ...]:
+    """Return what `tree` brings against `before`, each read together with its host.
+
+    Raises:
+        VerispecError: V-TYPES-MISSING without Pyrefly, V-TYPES-FAILED if it fails.
+    """
+    faults = _faults(tree, host, cache)
+    old = _faults(before, host_before, cache)
+    known = Counter((fault.kind, fault.path, fault.text) for fault in old)
+    present = Counter((fault.kind, fault.path, fault.text) for fault in faults)
+    # An error that vanished at one place and appears at another has moved with its code.
+    moves = Counter[tuple[str, str]]()
+    for (kind, _, text), number in (known - present).items():
+        moves[kind, _without_modules(text)] += number
+    sources = {file.path: file for file in tree.files()}
+    fresh = []
+    for fault in faults:
+        key = (fault.kind, fault.path, fault.text)
+        if known[key] > 0:
+            known[key] -= 1
+        elif not is_test(fault.path) and fault.path in sources:
+            fresh.append(fault)
+    found = []
+    for fault in fresh:
+        moved = (fault.kind, _without_modules(fault.text))
+        if moves[moved] > 0:
+            moves[moved] -= 1
+            continue
+        source = sources[fault.path].read()
+        finding = _finding(fault, source)
+        if not is_silenced(finding, read_ignores(source)):
+            found.append(finding)
+    return tuple(found)
+
+
+def _without_modules(text: str) -> str:
+    """Return a description without the modules of names, which change when code moves."""
+    return re.sub(r"(?:\w+\.)+(?=\w)", "", text)
+
+
+def _finding(fault: TypeFault, source: bytes) -> Finding:
+    rule = KINDS[fault.kind]
+    here = Location(fault.path, fault.line)
+    scope = f"{fault.path.removesuffix('.py').replace('/', '.')}.{scope_at(source, fault.line)}".rstrip(".")
+    lines = source.splitlines()
+    text = lines[fault.line - 1].decode("utf-8", "replace").strip() if 0 < fault.line <= len(lines) else ""
+    return Finding(
+        rule,
+        Level.WARNING if fault.kind in _WARNINGS else Level.ERROR,
+        fault.text,
+        here,
+        scope,
+        (Side("code", here, text), Side("type checker", here, fault.detail)),
+        _FIXES[rule],
+        fingerprint(rule, scope, fault.kind, fault.text),
+        scope,
+    )
+
+
+_FIXES: Final = {
+    "SIG601": "bring the call and the signature to the same parameters",
+    "SIG602": "give the override the parameters of its base's method",
+    "SIG603": "use the present name, or restore the old one",
+}
+
+
+def scope_at(source: bytes, line: int) -> str:
+    """Return the dotted name of the function or class around `line`, or nothing at module level."""
+    try:
+        node: ast.AST = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    names: list[str] = []
+    inside = True
+    while inside:
+        inside = False
+        for child in ast.walk(node):
+            if child is node or not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                continue
+            if child.lineno <= line <= (child.end_lineno or child.lineno):
+                names.append(child.name)
+                node, inside = child, True
+                break
+    return ".".join(names)
+
+
+def _faults(tree: Tree, host: Tree | None, cache: Path) -> tuple[TypeFault, ...]:
+    """Return the errors of a tree, from the cache if its content was checked before."""
+    program = _program()
+    if program is None:
+        raise VerispecError(
+            "V-TYPES-MISSING", "--types needs Pyrefly, which is not installed", hint="pip install verispec[types]"
+        )
+    key = _key(tree, host, program)
+    kept = cache / f"{key}.json"
+    if key and kept.is_file():
+        try:
+            return tuple(TypeFault(**fault) for fault in json.loads(kept.read_text()))
+        except (OSError, ValueError, TypeError):
+            pass
+    with tempfile.TemporaryDirectory(prefix="verispec-types-") as folder:
+        roots = [_write(tree, Path(folder) / "tree")]
+        if host is not None:
+            roots.append(_write(host, Path(folder) / "host"))
+        faults = tuple(_relevant(_run(program, roots), roots[0], _packages(tree)))
+    if key:
+        cache.mkdir(parents=True, exist_ok=True)
+        temporary = kept.with_name(f"{kept.name}.{os.getpid()}")
+        names = TypeFault.__slots__
+        temporary.write_text(json.dumps([{name: getattr(fault, name) for name in names} for fault in faults]))
+        temporary.replace(kept)
+    return faults
+
+
+def _program() -> str | None:
+    beside = Path(sys.executable).with_name("pyrefly")
+    return str(beside) if beside.is_file() else shutil.which("pyrefly")
+
+
+def _key(tree: Tree, host: Tree | None, program: str) -> str:
+    state = Path(program).stat()
+    digest = hashlib.blake2b(f"{state.st_size} {state.st_mtime_ns} {sorted(KINDS)}".encode(), digest_size=16)
+    for part in (tree, host):
+        digest.update(b"\0\0")
+        for file in sorted(part.files(), key=lambda file: file.path) if part is not None else ():
+            if file.path.endswith(".py"):
+                if not file.blob:
+                    return ""
+                digest.update(f"{file.path}\0{file.blob}\0".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _write(tree: Tree, root: Path) -> Path:
+    """Write the Python files of a tree below `root`; tests are left out, since nothing is reported there."""
+    root.mkdir()
+    made: set[Path] = set()
+    for file in tree.files():
+        if not file.path.endswith(".py") or is_test(file.path) or ".." in file.path.split("/"):
+            continue
+        path = root / file.path
+        if path.parent not in made:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made.add(path.parent)
+        path.write_bytes(file.read())
+    return root
+
+
+def _packages(tree: Tree) -> set[str]:
+    """Return the top-level names that the tree itself provides."""
+    paths = (file.path.removeprefix("src/") for file in tree.files() if file.path.endswith(".py"))
+    return {path.partition("/")[0].removesuffix(".py") for path in paths}
+
+
+def _run(program: str, roots: list[Path]) -> list[dict[str, Any]]:
+    # `src` layouts import their packages from below it.
+    search = [str(path) for root in roots for path in (root, root / "src") if path.is_dir()]
+    config = roots[0].parent / "pyrefly.toml"
+    lines = [
+        f"project-includes = {json.dumps([f'{roots[0].name}/**/*.py'])}",
+        f"search-path = {json.dumps(search)}",
+        'python-version = "3.12"',
+        'python-platform = "linux"',
+        "site-package-path = []",
+        "skip-interpreter-query = true",
+        "use-ignore-files = false",
+    ]
+    config.write_text("\n".join(lines) + "\n")
+    words = [program, "check", "--config", str(config), "--output-format", "json", "--summary=none"]
+    done = subprocess.run(words, cwd=config.parent, capture_output=True, check=False)
+    try:
+        errors = json.loads(done.stdout)["errors"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise VerispecError(
+            "V-TYPES-FAILED",
+            "Pyrefly gave no answer",
+            cause=done.stderr.decode("utf-8", "replace").strip()[-500:] or str(error),
+            hint="leave --types out, and report this with the version of Pyrefly",
+            exit_code=exits.CANNOT_TELL,
+        ) from error
+    return list(errors)
+
+
+def _relevant(errors: Iterable[dict[str, Any]], root: Path, packages: set[str]) -> Iterable[TypeFault]:
+    for error in errors:
+        text = error["concise_description"]
+        kind = error["name"]
+        if kind not in KINDS or _UNSURE.search(text):
+            continue
+        if kind == "missing-import":
+            missing = re.search(r"`([\w.]+)`", text)
+            if missing is None or missing[1].partition(".")[0] not in packages:
+                continue
+        path = Path(error["path"])
+        relative = path.relative_to(root) if path.is_absolute() else path.relative_to(root.name)
+        detail = " ".join(error["description"].split()).replace(str(root), "").replace(text, "", 1).strip()
+        yield TypeFault(kind, relative.as_posix(), text.replace(str(root), ""), error["line"], detail or text)

@@ -1,0 +1,119 @@
+"""Configurations and requests that cannot work are refused in words, before anything has started (contract GEN)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verispec import fixtures
+from verispec.cases import case
+from verispec.engines import UnsupportedCall
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.errors import VerispecError
+from verispec.judge import Failure, Kind, Mismatch
+from verispec.suites.e2e._reference_model import teacher
+from verispec.suites.e2e._setups import Load, greedy, require
+
+TARGET = fixtures.model("target")
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A configuration that no engine can run.
+
+    Attributes:
+        draft: as in `_setups`.
+        options: of the generator.
+        names: words of which the message must have one: the option, as engines call it.
+        values: words of which it must have one: what was given.
+        folders: from the folders of the small models to those of target and drafter.
+    """
+
+    draft: str
+    options: dict[str, Any]
+    names: Sequence[str]
+    values: Sequence[str]
+    folders: Callable[[dict[str, Path]], dict[str, Path]] = lambda tiny: {}
+
+
+CONFIGURATIONS = {
+    "draft model of another vocabulary": Bad(
+        "draft_model k=3", {}, ("vocab", "tokens"), ("8",), lambda tiny: {"drafter": tiny["draft"]}
+    ),
+    "head of another target": Bad(
+        "eagle3 k=3",
+        {},
+        ("hidden", "vocab", "size", "shape", "layer"),
+        ("64", "256", "8"),
+        lambda tiny: {"target": tiny["target"]},
+    ),
+    "draft folder without a checkpoint": Bad(
+        "draft_model k=3",
+        {},
+        ("config", "checkpoint", "model"),
+        ("empty",),
+        lambda tiny: {"drafter": tiny["target"].parent / "empty"},
+    ),
+    "length beyond the model": Bad("draft_model k=3", {"max_model_len": 4096}, ("max_model_len",), ("4096",)),
+    "too few blocks": Bad(
+        "draft_model k=3",
+        {"num_blocks": 2, "block_size": 32, "max_model_len": 256},
+        ("num_blocks", "blocks", "num_gpu_blocks", "KV cache"),
+        ("2", "256"),
+    ),
+}
+
+
+@case("GEN-38", configuration=list(CONFIGURATIONS), reach="the configuration is accepted")
+def test_a_configuration_that_cannot_work_is_refused(load: Load, tiny: dict[str, Path], configuration: str) -> None:
+    bad = CONFIGURATIONS[configuration]
+    (tiny["target"].parent / "empty").mkdir(exist_ok=True)
+    try:
+        load(bad.draft, **bad.folders(tiny), **bad.options)
+    except (UnsupportedCall, VerispecError) as refusal:
+        check_message(str(refusal), bad.names, bad.values)
+    except Exception as error:
+        message = f"{type(error).__name__} where words were expected: {' '.join(str(error).split())[:200]}"
+        raise Mismatch(Failure(Kind.RAISED, message)) from error
+    else:
+        raise Mismatch(Failure(Kind.ACCEPTED, f"a {configuration} is accepted"))
+
+
+def check_message(message: str, names: Sequence[str], values: Sequence[str]) -> None:
+    """A refusal names the option and the value."""
+    for what, words in (("option", names), ("value", values)):
+        found = any(word.lower() in message.lower() for word in words)
+        require(
+            found, f"the refusal does not name the {what} (one of {', '.join(words)}): {message[:200]}", Kind.RAISED
+        )
+
+
+REQUESTS: dict[str, tuple[dict[str, Any], Sequence[str], Sequence[str]]] = {
+    "prompt beyond the limit": (
+        {"prompt_token_ids": (5,) * 1200},
+        ("prompt", "max_model_len", "length"),
+        ("1200", "1024"),
+    ),
+    "prompt of unknown tokens": ({"prompt_token_ids": (5, 9999, 7)}, ("token", "vocab"), ("9999",)),
+    "unknown allowed ids": ({"allowed_token_ids": (4, 9999)}, ("allowed_token_ids", "token"), ("9999", "2048")),
+    "unknown bad words": ({"bad_words": ((4, 9999),)}, ("bad_words", "token"), ("9999", "2048")),
+    "unknown biased ids": ({"logit_bias": {9999: 1.0}}, ("logit_bias", "token"), ("9999", "2048")),
+}
+
+
+@case("GEN-38", draft=["none", "draft_model k=3"], request_=list(REQUESTS), reach="the request is accepted")
+def test_a_request_that_cannot_work_is_refused(load: Load, prompts: Any, draft: str, request_: str) -> None:
+    """The others of its batch do not run half, and the next batch is right."""
+    fields, names, values = REQUESTS[request_]
+    bad = GenerationRequest(**{"prompt_token_ids": prompts[0], "max_tokens": 8, "ignore_eos": True, **fields})
+    generator = load(draft)
+    try:
+        generator.generate([*greedy(prompts[1:2], 8), bad, *greedy(prompts[2:3], 8)])
+    except (UnsupportedCall, VerispecError) as refusal:
+        check_message(str(refusal), names, values)
+    else:
+        raise Mismatch(Failure(Kind.ACCEPTED, f"a {request_} is accepted"))
+    for n, result in enumerate(generator.generate(greedy(prompts[3:5], 16))):
+        teacher(TARGET).judge_greedy(prompts[3 + n], result.token_ids, f"request {n} after a refusal")
