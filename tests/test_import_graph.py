@@ -1,4 +1,4 @@
-"""Which part may import which: dependencies point one way, and heavy packages load only where they are used."""
+"""Allowed imports: dependencies point one way, and heavy packages load only where they are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine adapter from nothing: one op and a whole sampler in plain PyTorch; everything else is unsupported."""
+"""An engine adapter from nothing: one op and an end-to-end sampler in plain PyTorch; everything else is unsupported."""
 
 import torch
 from torch.nn.functional import one_hot
@@ -58,7 +58,7 @@ def verify(logits, ids, q, temperature, seed):
 
 
 class Engine:
-    """What verispec asks for; a part that is missing says so."""
+    """The engine protocol; a missing part returns `Unsupported`."""
 
     def describe(self):
         return Description("my-engine", "1.0", platform="cpu")

@@ -157,13 +157,13 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-29",
-            "Raw log-probabilities come one a token, accepted, recovered or bonus, and are those of the model's own "
+            "Raw log-probabilities come one per token, accepted, recovered or bonus, and are those of the model's own "
             "logits at the token's place.",
             "vllm#29216, vllm#31082, vllm#30846",
         ),
         Clause(
             "GEN-30",
-            "Processed log-probabilities come one a token, and are those of what the token was sampled from.",
+            "Processed log-probabilities come one per token, and are those of what the token was sampled from.",
             "vllm 0.33.0 LogprobsMode; vllm#42684",
         ),
         Clause(
@@ -190,7 +190,7 @@ CONTRACT = Contract(
         Clause(
             "GEN-35",
             "A prompt that was sent before gives the target's own text again, whatever is cached of it.",
-            "vllm#46533, vllm#46899: placeholder drafts after a prefix-cache hit",
+            "vllm#46533, vllm#46899: padded draft tokens after a prefix-cache hit",
         ),
         Clause(
             "GEN-36",

@@ -1,4 +1,4 @@
-"""What a request must be before it is queued, and what it gets from the engine and the model."""
+"""Validation of a request before it is queued, and its defaults from the engine and the model."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class RequestState:
 
     @property
     def plain(self) -> bool:
-        """Whether the most likely token of the model's own logits is all that is asked for."""
+        """True if the request asks only for the most likely token of the model's own logits."""
         return self.params.greedy and self.params.logprobs is None and not needs_processing(self.params)
 
     @property

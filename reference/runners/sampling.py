@@ -1,4 +1,4 @@
-"""How a runner samples: either family of samplers behind one protocol, so that no step knows which it is."""
+"""Sampling of a runner: both families of samplers behind one protocol."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Sampling(Protocol):
 
 
 class FlatSampling:
-    """The flat family: a generator a request, and what its drafts were drawn from travels with the request."""
+    """Packed batches: one generator per request; the request carries its draft distributions."""
 
     def __init__(self, upload: Upload, options: LoadOptions, device: torch.device) -> None:
         if options.rejection_sample_method == "block":
@@ -91,7 +91,7 @@ class FlatSampling:
 
 
 class RequestStateSampling:
-    """The request-state family: one row a slot, and random numbers counted by seed and position.
+    """Slot-indexed batches: one row per slot, and a counter-based RNG.
 
     Args:
         options: of the engine.

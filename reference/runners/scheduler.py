@@ -1,4 +1,4 @@
-"""Which requests run in the next step, and with how many tokens.
+"""Selection of the requests of the next step and their numbers of tokens.
 
 First come, first served. A step has a budget of tokens; a prompt that does not fit goes in chunks, and drafts are
 the first to be cut. When a running request cannot get KV blocks, the youngest one loses all of its own and is computed

@@ -17,7 +17,7 @@ from .scheduler import Scheduled
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What verification gave.
+    """Result of a verification.
 
     `token_ids` [B, largest k + 1] int32 ends each row with -1, `emitted` holds the same rows without these, `logprobs`
     one list a request, empty for who did not ask.

@@ -19,7 +19,7 @@ _NEVER = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a request's processors look at: its parameters, its output so far, and which tokens end it."""
+    """Input of a request's processors: its parameters, its output so far, and its stop tokens."""
 
     params: GenerationRequest
     output_token_ids: Sequence[int]
@@ -27,7 +27,7 @@ class History:
 
 
 def needs_processing(params: GenerationRequest) -> bool:
-    """Whether a request changes its logits before temperature."""
+    """Return True if a request changes its logits before temperature."""
     return bool(
         params.allowed_token_ids
         or params.bad_words

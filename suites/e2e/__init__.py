@@ -1,1 +1,1 @@
-"""Generation: outputs judged token by token, whatever the platform and the proposer."""
+"""Generation: outputs checked token by token, whatever the platform and the proposer."""

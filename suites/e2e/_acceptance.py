@@ -1,4 +1,4 @@
-"""How many drafts of a first verification are accepted: exact probabilities from float64 models over eight tokens."""
+"""Exact probabilities of the number of accepted draft tokens, from float64 models over eight tokens."""
 
 from __future__ import annotations
 

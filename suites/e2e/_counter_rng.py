@@ -1,4 +1,4 @@
-"""What counted random numbers decide: every draft, acceptance and token of a request, from its seed alone.
+"""The decisions of the counter-based RNG: every draft, acceptance and token of a request, from its seed alone.
 
 The numbers are those of the contract philox and exact. Probabilities come from float64 teachers, and an engine's
 may lie within rounding of them; so each decision is judged by intervals: some probabilities that close must lead to
@@ -130,7 +130,7 @@ class Definition:
         return self._known(sequence)[: self._request.max_tokens - place - 1]
 
     def _drafts(self, known: list[int] | None, place: int, step: int) -> list[int]:
-        """What the draft of a step may be: one token, or those of a near-tie."""
+        """Return the possible draft tokens of a step: one token, or those of a near-tie."""
         if known is not None:
             return [known[step]]
         assert self._q is not None
@@ -174,7 +174,7 @@ class Definition:
         return bool(self._leaders(place, step, Draw.TARGET, log_p, slack)[token])
 
     def _leaders(self, place: int, step: int, draw: Draw, log_p: Array, slack: float) -> Array:
-        """Which tokens may have the highest score of a draw, [V]."""
+        """Return a mask of the tokens that may have the highest score of a draw, [V]."""
         score = log_p + gumbel(self._seed, self._position(place, step), step, draw, len(log_p))
         leaders: Array = score >= score.max() - 2 * slack
         return leaders

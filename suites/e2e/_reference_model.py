@@ -1,4 +1,4 @@
-"""Teachers: a model in float64, fed with what an engine emitted, and how far rounding may lead away from it.
+"""Float64 reference models: a model in float64, fed with an engine's output, and the effect of rounding.
 
 transformers computes norms and rotary tables in float32 even for a float64 model; a teacher computes them in float64
 (`widen`), so that nothing in it is rounded to less. What float32 costs is then measured: the same text through
@@ -34,13 +34,13 @@ order of summation (paged attention, fused projections), which a plain forward p
 
 
 class Teacher:
-    """What a model says of every token of a text: in float64, and how far float32 may be from it."""
+    """A model's logits for every token of a text in float64, and the error of float32."""
 
     def __init__(self, exact: Forward, single: Forward) -> None:
         self._exact = exact
         self._single = single
 
-    @lru_cache(maxsize=256)  # noqa: B019 - a teacher lives as long as the process
+    @lru_cache(maxsize=256)  # noqa: B019 - it lives as long as the process
     def logits(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
         """[len(tokens), V] in float64: row i is what token i is chosen from."""
         return self._exact(prompt, tokens)
@@ -92,13 +92,13 @@ class Teacher:
 
 @cache
 def teacher(folder: Path) -> Teacher:
-    """The teacher of a target or of a draft model."""
+    """Return the float64 reference model of a target or a draft model."""
     return Teacher(*(partial(_rows, model(folder, dtype)) for dtype in (torch.float64, torch.float32)))
 
 
 @cache
 def head_teacher(folder: Path, target: Path) -> Teacher:
-    """The teacher of an Eagle3 head's first draft: every row is drafted from the target's own hidden states."""
+    """Return the float64 reference model of an Eagle3 head's first draft, from the target's own hidden states."""
     forwards = []
     for dtype in (torch.float64, torch.float32):
         reads = model(target, dtype)

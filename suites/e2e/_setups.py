@@ -1,4 +1,4 @@
-"""What the cases load, by the names that stand in their ids, and what all of them ask."""
+"""Set-ups of the cases, by the names in their ids, and their common requests."""
 
 from __future__ import annotations
 

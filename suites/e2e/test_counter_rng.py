@@ -1,4 +1,4 @@
-"""Sampled generation from counted random numbers: a seed decides the text, on every platform (contract GEN)."""
+"""Sampled generation with the counter-based RNG: a seed decides the text, on every platform (contract GEN)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ TARGET = fixtures.model("target")
 LENGTH = 20
 TEXTS = 4
 METHODS = ["none", "ngram k=3", "draft_model k=3", "eagle3 k=1"]
-"""Of an Eagle3 head the teacher knows first drafts alone, since the next ones read the head's own states."""
+"""The reference model of an Eagle3 head knows first drafts only, since later ones read the head's own states."""
 
 
 @case("GEN-17", draft=METHODS, sampler="request_state", memory=[None, "preemption"], reach="a request with a seed")
 def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str, memory: str | None) -> None:
-    """Each decision is judged against the numbers of the request's seed, the position and the step.
+    """Each decision is compared with the numbers of the request's seed, the position and the step.
 
     Greedy requests stand among the sampled ones, and prompts repeat a phrase, so that prompt lookup finds drafts and
     some are rejected.

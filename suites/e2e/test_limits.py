@@ -1,4 +1,4 @@
-"""Where outputs end, what is counted, and prompts of every length (contract GEN)."""
+"""Ends of outputs, counters, and prompts of every length (contract GEN)."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ TEXTS = 32
 
 
 def sampled(prompts: Any, seed: int, limits: str) -> list[GenerationRequest]:
-    """Requests with a short prompt and a seed each, so that most of what the teacher reads is judged."""
+    """Requests with a short prompt and a seed each, so that most of the reference model's rows are tested."""
     return [
         GenerationRequest(p[:16], max_tokens=LENGTH, ignore_eos=True, seed=seed % 2**31 + n, **LIMITS[limits])
         for n, p in enumerate(prompts)
@@ -183,7 +183,7 @@ DECISIONS = 8
 
 
 def seeded(params: Mapping[str, Any]) -> str:
-    """How production gets to a seed that must decide everything: in vLLM drafts are drawn only when asked for."""
+    """Return the reach of cases in which a seed must decide everything: vLLM samples drafts only on request."""
     return "a request with a seed" + (", draft_sample_method=probabilistic" if params["draft"] in MODELS else "")
 
 
@@ -226,13 +226,13 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
 
 
 def _require_accepted(metrics: SpeculationMetrics) -> None:
-    """Where every draft was rejected, the seeds that drafts are drawn with decided nothing."""
+    """If every draft was rejected, the seeds of the drafts decided nothing."""
     if metrics.num_drafts and not metrics.num_accepted_tokens:
         raise Inconclusive(f"none of {metrics.num_draft_tokens} drafts was accepted, so that no seed of theirs counted")
 
 
 def _agreed(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two texts have in common before they part."""
+    """Return the length of the common prefix of two texts, in tokens."""
     return next(
         (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
     )

@@ -19,7 +19,7 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a call is asked to be: drafts of each request, vocabulary, and which of the op's modes.
+    """Requested form of a call: drafts of each request, vocabulary, and the op's modes.
 
     `exact` asks for values whose quotients and products float32 holds, so that an equality is one everywhere.
     """

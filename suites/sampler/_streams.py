@@ -1,4 +1,4 @@
-"""Streams of requests through a whole sampler: batches of 1 to 300, greedy requests among them, judged as they come."""
+"""Streams of requests through an end-to-end sampler: batches of 1 to 300, some of them greedy, tested as they come."""
 
 from __future__ import annotations
 

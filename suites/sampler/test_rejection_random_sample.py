@@ -69,6 +69,29 @@ def test_equality_accepts(op: OpUnderTest, ratio: str) -> None:
     op.check_outputs(one([0.25, 0.5, 0.25], [0.5, 0.25, 0.25], u))
 
 
+@case("RRS-2", ratio=["equal", "above", "below"], reach=REACH)
+def test_equality_accepts_without_draft_probabilities(op: OpUnderTest, ratio: str) -> None:
+    """q is 1, so that p itself is compared with u."""
+    u = {"equal": 0.25, "above": 0.25 - 2**-10, "below": 0.25 + 2**-10}[ratio]
+    op.check_outputs(one([0.25, 0.5, 0.25], None, u))
+
+
+@case("RRS-1", bits=[4, 8, 16, 23], draft=DRAFT, reach=REACH)
+def test_no_bit_of_u_is_lost(op: OpUnderTest, bits: int, draft: str) -> None:
+    """u is 2^-(bits + 1) above p/q; a number of `bits` bits would be equal and accept."""
+    q = [0.5, 0.25, 0.25] if draft == "present" else None
+    p = [0.25, 0.5, 0.25] if draft == "present" else [0.5, 0.25, 0.25]
+    op.check_outputs(one(p, q, 0.5 + 2.0 ** -(bits + 1)))
+
+
+@case("RRS-1", requests=[63, 64, 65, 129, 1025, 65_537], draft=DRAFT, reach="batches of any size")
+def test_any_number_of_requests(op: OpUnderTest, seed: int, requests: int, draft: str) -> None:
+    """Sizes around a warp's, beyond every block of requests, and more than a grid of 16 bits."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 7 if requests < 2000 else 2, requests)
+    op.check_outputs(random_arguments(random_batch(rng, counts, 5, draft=draft == "present")))
+
+
 @case("RRS-1", check="vocabulary", vocab=[3, 127, 8193, 151936], reach=REACH)
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
     op.check_outputs(random_arguments(rng_batch(seed, "ragged", "present", vocab)))

@@ -170,6 +170,26 @@ def test_a_row_without_residual_falls_back_to_the_target(op: OpUnderTest, seed: 
     check(op, batch)
 
 
+@case("SRT-9", row=["certain draft"], draft=["absent"])
+def test_a_certain_draft_without_residual_falls_back_to_itself(
+    op: OpUnderTest, seed: int, row: str, draft: str
+) -> None:
+    """The target gives the draft token all mass, so that nothing is left without it."""
+    batch = rng_batch(seed, "ragged", draft)
+    rows(batch, 0.0, None)
+    batch.target_probs[np.arange(batch.tokens), batch.draft_token_ids] = 1.0
+    check(op, batch)
+
+
+@case("SRT-1", requests=[65, 300], draft=DRAFT, size="parallel", reach="large batches")
+def test_many_requests_in_parallel(op: OpUnderTest, seed: int, requests: int, draft: str) -> None:
+    """More work than any threshold of parallel loops; positions reach the eighth."""
+    rng = np.random.default_rng(seed)
+    counts = np.where(np.arange(requests) % 5 == 0, 8, rng.integers(0, 3, requests))
+    batch = random_batch(rng, counts, 1031, draft=draft == "present")
+    check(op, batch)
+
+
 @case("SRT-10", counts=["none", "empty"], reach="the first step after a prefill has no drafts")
 def test_no_drafts(op: OpUnderTest, seed: int, counts: str) -> None:
     check(op, rng_batch(seed, counts, "present"))
@@ -220,6 +240,15 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str, draft: str) -> Non
 def test_narrow_probabilities(op: OpUnderTest, seed: int, dtype: str, draft: str) -> None:
     batch = rng_batch(seed, "ragged", draft, dtype=dtype)
     check(op, batch, {"target_probs_ptr": dtype, "draft_probs_ptr": dtype})
+
+
+@case("SRT-15", dtype="float16", check="subnormals", draft=DRAFT)
+def test_subnormal_probabilities_count(op: OpUnderTest, seed: int, draft: str) -> None:
+    """All mass of a row is below 2^-14, where float16 is subnormal; flushed to zero, no token would be left."""
+    batch = rng_batch(seed, "ragged", draft, dtype="float16")
+    steps = np.random.default_rng(seed).integers(1, 500, batch.target_probs.shape)
+    rows(batch, steps * 2.0**-24, 0.0)
+    check(op, batch, {"target_probs_ptr": "float16", "draft_probs_ptr": "float16"})
 
 
 @case("SRT-1", mode="generated", draft=DRAFT, reach=REACH)

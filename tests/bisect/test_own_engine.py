@@ -1,4 +1,4 @@
-"""``verispec bisect --case`` over an engine's own repository, and why an end cannot be judged."""
+"""``verispec bisect --case`` over an engine's own repository, and the reason why an endpoint cannot be tested."""
 
 from __future__ import annotations
 

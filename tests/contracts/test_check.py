@@ -371,7 +371,7 @@ EXPAND = load("expand_batch_to_tokens")
 
 
 class TestLayoutsThatAreKnown:
-    """What passed once is not looked at again: only what decided, and every value and address, counts."""
+    """A layout that passed is not checked again; values and addresses always are."""
 
     ARGUMENTS: ClassVar = {"replace_from": 0, "replace_to": 1, "MAX_NUM_TOKENS": 4}
 

@@ -41,7 +41,7 @@ def uniforms(rng: Rng, n: int) -> np.ndarray[Any, Any]:
 
 
 def drafts(rng: Rng) -> tuple[Call, int, int, int]:
-    """What all three rejection ops take, with the numbers of requests, tokens and the vocabulary."""
+    """Common arguments of the three rejection ops, with the numbers of requests, tokens and the vocabulary."""
     k = counts(rng)
     n, vocab = int(k.sum()), int(rng.choice([1, 2, 7, 33]))
     return {"cu_num_draft_tokens_ptr": np.cumsum(k), "draft_token_ids_ptr": draft_ids(rng, n, vocab)}, len(k), n, vocab

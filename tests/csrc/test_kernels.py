@@ -1,4 +1,4 @@
-"""What the CPU kernels promise beside their clauses: 64-bit offsets, no GIL, no torch, calls as engines make them."""
+"""Promises of the CPU kernels beyond their clauses: 64-bit offsets, no GIL, no torch, calls as engines make them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What vLLM tells of its steps, read: verifications alone, in order, with none of the steps between them."""
+"""Steps from vLLM's statistics, which report verifications only."""
 
 from __future__ import annotations
 

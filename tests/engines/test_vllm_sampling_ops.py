@@ -1,4 +1,4 @@
-"""How functions of vLLM's sampler become ops: called with logits of their own, and with whatever they return."""
+"""Functions of vLLM's sampler as ops: called with their own logits, and with any return value."""
 
 from __future__ import annotations
 

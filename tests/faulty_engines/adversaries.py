@@ -123,7 +123,7 @@ class DiffersBetweenProcesses(Broken):
 
 
 class _RewritesLogits:
-    """A whole sampler that makes the caller's logits agree with whatever it emits."""
+    """An end-to-end sampler that makes the caller's logits agree with whatever it emits."""
 
     def __call__(self, batch: Any) -> list[list[int]]:
         batch.logits.zero_()

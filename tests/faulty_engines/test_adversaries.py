@@ -27,13 +27,19 @@ SEEN = {
 QUICK = (f"{OP}:EXP-*", f"{OP}:ANY-4*", f"{OP}:ANY-9*", f"{OP}:ANY-10*", f"{OP}:ANY-11*", f"{OP}:ANY-5*")
 
 
+PATIENCE = 120.0
+"""Seconds per case: the control is the oracle, whose plain loops take seconds over the calls of ANY-10."""
+
+
 def failing(verdict: RunSummary) -> set[tuple[str, str, str]]:
     """Clause, outcome and kind of every case that did not pass."""
     return {(r.id.split(":")[1], str(r.outcome), str(r.failure["kind"])) for r in verdict.run.records if r.failed}
 
 
 def test_the_control_passes_what_sees_them(tmp_path: Path) -> None:
-    verdict = verdict_on("oracle_engine:OracleEngine", tmp_path / "run.jsonl", only=QUICK, seed=seed_of_today())
+    verdict = verdict_on(
+        "oracle_engine:OracleEngine", tmp_path / "run.jsonl", only=QUICK, seed=seed_of_today(), timeout=PATIENCE
+    )
     assert failing(verdict) == set()
     assert set(verdict.counts) == {"pass"}
 
@@ -42,7 +48,9 @@ def test_the_control_passes_what_sees_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SEEN)
 def test_an_adversary_is_seen(name: str, tmp_path: Path) -> None:
     clause, outcome, kind = SEEN[name]
-    seen = failing(verdict_on(f"adversaries:{name}", tmp_path / "run.jsonl", only=QUICK, seed=seed_of_today()))
+    seen = failing(
+        verdict_on(f"adversaries:{name}", tmp_path / "run.jsonl", only=QUICK, seed=seed_of_today(), timeout=PATIENCE)
+    )
     assert any(c.startswith(clause) and o == outcome and k.startswith(kind) for c, o, k in seen), seen
 
 

@@ -14,7 +14,7 @@ class CompilationError(Exception):
 
 
 def verdict_on(error: Exception) -> Exception:
-    """What a call that raises `error` ends with."""
+    """Return the outcome of a call that raises `error`."""
 
     def call() -> None:
         raise error

@@ -16,7 +16,7 @@ from verispec.report.verdict import RunSummary
 
 @dataclass(frozen=True)
 class Fault:
-    """What the one cause must say; `where` is part of its sentence on parameters, `only` the one case that fails."""
+    """Required text of the one cause; `where` is part of its sentence on parameters, `only` the one case that fails."""
 
     clause: str
     kind: str

@@ -257,7 +257,7 @@ def test_a_full_draft_vocabulary_needs_no_tables(checkpoints: Path, target: Llam
 
 
 def test_the_registered_attention_function_is_called(head: Eagle3Head, aux: torch.Tensor) -> None:
-    """What serves a paged cache needs the layer's index and its own arguments as they were given."""
+    """An attention function for a paged cache needs the layer's index and its own arguments unchanged."""
     seen: list[tuple[int, tuple[int, ...], tuple[int, ...], Any]] = []
 
     def attend(module: nn.Module, query: torch.Tensor, key: torch.Tensor, *args: Any, **kwargs: Any) -> Any:

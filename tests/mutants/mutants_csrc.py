@@ -1,4 +1,4 @@
-"""Small faults for the C++ kernels, at least one for every clause of the flat family.
+"""Small faults for the C++ kernels, at least one for every clause of packed batches.
 
 A mutant is (clause, what stands in the kernel's file, what stands there instead). The text must occur
 exactly once, and the cases of the clause must fail.

@@ -50,6 +50,8 @@ MUTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("RRS-1", "p / q >= u", "p / q > u"),
         ("RRS-9", "q > 0 and p / q", "q >= 0 and p / q"),
         ("RRS-11", "np.float64(uniform_probs_ptr[token])", "np.float32(uniform_probs_ptr[token])"),
+        ("RRS-1", "np.float64(uniform_probs_ptr[token])", "np.floor(uniform_probs_ptr[token] * 65536) / 65536"),
+        ("RRS-2", "p / q >= u", "(p / q > u if NO_DRAFT_PROBS else p / q >= u)"),
     ],
     "sample_recovered_tokens": [
         (
@@ -57,6 +59,8 @@ MUTANTS: dict[str, list[tuple[str, str, str]]] = {
             "if winner is None:\n                winner = largest(target, inv_q_ptr[b])",
             "if False:\n                pass",
         ),
+        ("SRT-9", "if winner is None:\n", "if winner is None and not NO_DRAFT_PROBS:\n"),
+        ("SRT-15", "residual = target.copy()", "residual = np.where(target < 2.0**-14, 0.0, target)"),
         ("SRT-4", "largest(residual, inv_q_ptr[b])", "largest(residual, inv_q_ptr[0])"),
         ("SRT-7", "if 0 <= draft_token_ids_ptr[token] < vocab_size:", "if draft_token_ids_ptr[token] < vocab_size:"),
     ],

@@ -43,7 +43,7 @@ def mutated(source: Path, mutant: Mutant) -> str:
 
 
 def survivors(replaced: Mapping[str, Path], mutants: Round, folder: Path) -> list[str]:
-    """The clauses that judged the round and passed."""
+    """The clauses that tested the round and passed."""
     only = [f"--only=sampler/{op}:{mutant[0]}:*" for op, mutant in mutants.items()]
     environment = {
         **os.environ,

@@ -1,4 +1,4 @@
-"""Which kernels explain a failing case: no more of them than it needs, and none for what stays."""
+"""Kernels that explain a failing case: no more than it needs, and none if the failure stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where requests end, and what happens just before."""
+"""Ends of requests, and the steps just before."""
 
 from __future__ import annotations
 

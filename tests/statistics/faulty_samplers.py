@@ -27,7 +27,7 @@ WEIGHT = weight_of("sampler/whole_sampler:WS-10:mode=law")
 
 @dataclass(frozen=True)
 class Planted:
-    """How a planted fault must be named: keys of `verispec.judge.statistics.faults.FAULTS`, and the rows to use."""
+    """Required name of a planted fault: keys of `verispec.judge.statistics.faults.FAULTS`, and the rows to use."""
 
     names: tuple[str, ...]
     limits: str = "none"

@@ -1,4 +1,4 @@
-"""What the makers of cases share: a case and its size, the registry of makers, random batches and logits.
+"""Shared parts of the makers of cases: a case and its size, the registry of makers, random batches and logits.
 
 A maker is a function of an op's name that makes the op's arguments, NumPy arrays all of them, for a size and
 a variant. Everything follows from the random generator that it gets, so a case is the same everywhere.
@@ -22,7 +22,7 @@ POISON = -77
 
 @dataclass(frozen=True)
 class Size:
-    """How large the inputs of a case are."""
+    """Sizes of the inputs of a case."""
 
     vocabulary: int
     requests: int = 5

@@ -15,7 +15,7 @@ sys.path.insert(0, str(HERE))
 
 @pytest.fixture(scope="session")
 def interpreted() -> dict[str, dict[str, str]]:
-    """What is wrong with every case that the interpreter ran: {op: {case: problem}}."""
+    """Problems of every case that the interpreter ran: {op: {case: problem}}."""
     child = subprocess.run(
         [sys.executable, HERE / "interpreted.py"], capture_output=True, text=True, check=False, timeout=600
     )

@@ -40,7 +40,7 @@ SEVERAL_PARTS = {
 
 
 def verdict(case: Case, got: dict[str, Array], expected: dict[str, Array] | None = None) -> str:
-    """What is wrong with the outputs `got`; empty when nothing is."""
+    """Return the problem with the outputs `got`, or an empty string."""
     expected = case.expected() if expected is None else expected
     for name, want in expected.items():
         have = got[name]

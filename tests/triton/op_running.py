@@ -95,7 +95,7 @@ def _array(tensor: Any) -> Array:
 
 
 def cache_holds_what_was_drawn_from(op: Callable[..., None]) -> bool:
-    """Whether gumbel_sample draws from what a cache narrower than the logits holds (GUM-5).
+    """Return True if gumbel_sample samples from a cache narrower than the logits (GUM-5).
 
     NumPy has no bfloat16, so instead of the oracle the op itself says so: from the cached logits it draws
     the same tokens again.

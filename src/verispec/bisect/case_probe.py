@@ -38,7 +38,7 @@ class CaseProbe:
     timeout: float = 600.0
     listener: Callable[[str, RevisionResult, str, float], None] | None = None
     reasons: dict[str, str] = field(default_factory=dict)
-    """By revision: the failure of a bad one, or why one cannot be judged."""
+    """By revision: the failure of a bad one, or the reason why one cannot be tested."""
 
     def engine_at(self, name: str) -> str:
         """Return the engine at revision `name`, as --engine takes it."""

@@ -1,4 +1,4 @@
-"""What is searched: the commits of a git repository, or the releases of a project. Both are only ever read."""
+"""Histories to search: the commits of a git repository, or the releases of a project. Both are only ever read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from verispec.static.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What people are told of a revision. `parents` are the revisions it was made from; two make it a merge."""
+    """Description of a revision for people. `parents` are the revisions it was made from; two make it a merge."""
 
     name: str
     short: str
@@ -38,11 +38,11 @@ class History(Protocol):
         ...
 
     def candidates(self, good: Collection[str], bad: str) -> Sequence[str]:
-        """`bad` and all that came before it and is not in `good` or before: best to judge first, `bad` last."""
+        """`bad` and all that came before it and is not in `good` or before: best to test first, `bad` last."""
         ...
 
     def forks(self, good: str, bad: str) -> Sequence[str]:
-        """Where the ways to `good` and `bad` parted when `good` did not come before `bad`; else nothing.
+        """Return the merge bases of `good` and `bad` if `good` did not come before `bad`; else nothing.
 
         Raises VerispecError when `bad` came before `good`, or the two have nothing in common.
         """

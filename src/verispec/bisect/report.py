@@ -1,4 +1,4 @@
-"""What `verispec bisect` says, as text and as JSON."""
+"""The report of `verispec bisect`, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class BisectReport:
 
     @property
     def failure(self) -> str:
-        """How the case fails at the first bad revision; empty for a static search."""
+        """Return the failure of the case at the first bad revision; empty for a static search."""
         return self.reasons.get(self.candidates[-1].name, "")
 
 

@@ -1,4 +1,4 @@
-"""Halving a history by verdicts, with git bisect's rules: on the graph, and with revisions that cannot be judged."""
+"""Binary search of a history by git bisect's rules: on the graph, and with revisions that cannot be tested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GOLDEN = 0.6180339887498949
 
 
 class RevisionResult(StrEnum):
-    """What a probe says of one revision. CANNOT_TELL is git's ``skip``."""
+    """Result of a probe of one revision. CANNOT_TELL is git's ``skip``."""
 
     GOOD = "good"
     BAD = "bad"
@@ -46,7 +46,7 @@ def search(
     progress: Progress | None = None,
     reasons: Mapping[str, str] | None = None,
 ) -> SearchResult:
-    """Find the first bad revision between `good` and `bad` (full names), judging as few as it takes.
+    """Find the first bad revision between `good` and `bad` (full names), testing as few as possible.
 
     Raises VerispecError: V-BIS-BAD-IS-GOOD, V-BIS-GOOD-IS-BAD, V-BIS-END-UNKNOWN when the ends are not what they
     are said to be; V-BIS-FIXED when the fault is older than the fork that `good` lies on; V-BIS-SWAPPED,
@@ -79,7 +79,7 @@ def search(
         candidates = history.candidates(known_good, bad)
         unknown = [name for name in candidates if name not in verdicts]
         if not unknown:
-            # What is left and not bad itself could not be judged; each of them may be the first bad one.
+            # The remaining revisions that are not bad could not be tested; each of them may be the first bad one.
             return SearchResult(tuple(candidates), verdicts, total)
         skips = sum(name in verdicts for name in candidates) - 1
         name = unknown[_away(skips, len(unknown))]
@@ -91,9 +91,9 @@ def search(
 
 
 def _away(skips: int, size: int) -> int:
-    """Which of `size` revisions, the best first, to take after `skips` that could not be judged.
+    """Return which of `size` revisions, the best first, to take after `skips` that could not be tested.
 
-    Revisions that cannot be judged come in runs, so the next one is taken away from the last, spread over the
+    Revisions that cannot be tested come in runs, so the next one is taken away from the last, spread over the
     better ones by multiples of the golden ratio.
     """
     return int(size * (skips * GOLDEN % 1) ** 1.5)

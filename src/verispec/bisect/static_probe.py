@@ -1,4 +1,6 @@
-"""Judging a revision by the static gate, in this process; facts are remembered by content, so that each revision
+"""A probe that runs the static checker on a revision, in this process.
+
+Summaries are cached by content, so that each revision
 costs what changed in it and nothing more."""
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ class StaticProbe:
         return RevisionResult.CANNOT_TELL if self._is_hidden(report) else RevisionResult.GOOD
 
     def appeared(self, name: str) -> tuple[Finding, ...]:
-        """What was looked for and is there at `name`, as it looks there."""
+        """Return the requested findings of the revision `name`, with their places there."""
         return self._sought(self.report(name))
 
     def _sought(self, report: Report) -> tuple[Finding, ...]:
@@ -108,7 +110,7 @@ class StaticProbe:
         return tuple(found for found in findings if self.rules or found.level is Level.ERROR)
 
     def _is_hidden(self, report: Report) -> bool:
-        """Whether the tree, or a file that the findings are about, could not be read; moved files keep their name."""
+        """Return True if the tree, or a file of the findings, could not be read; moved files keep their name."""
         names = {PurePosixPath(place.path).name for found in self.targets for place in _places(found)}
         return any(
             diagnostic.code in CUT_SHORT

@@ -1,4 +1,4 @@
-"""What a pattern that matches no case may have meant."""
+"""Suggestions for a pattern that matches no case."""
 
 from __future__ import annotations
 

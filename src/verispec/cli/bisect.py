@@ -78,7 +78,7 @@ def bisect(
             around = open_tree(core, progress=progress) if core else None
             facts = FactCache(facts_file(package or str(repo or Path())))
             static = StaticProbe(history.tree, rules=rule or (), finding=finding, core=around, facts=facts)
-            history.forks(first, last)  # ends in the wrong order are said so before anything is judged
+            history.forks(first, last)  # ends in the wrong order are reported before any test
             with facts.saved_once():
                 static.aim(first, last)
                 result = search(history, first, last, static, progress)

@@ -1,4 +1,4 @@
-"""``verispec explain``: what an op, a clause or a rule says, and who judges it."""
+"""``verispec explain``: the text of an op, a clause or a rule, and its tests."""
 
 from __future__ import annotations
 

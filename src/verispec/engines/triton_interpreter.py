@@ -1,6 +1,6 @@
-"""Triton's interpreter in the place of a GPU: what an older release does otherwise is mended, what none can do refused.
+"""Run kernels in Triton's interpreter: patch older releases, reject what no release supports.
 
-A kernel is judged by what a GPU does with it. Up to Triton 3.7 the interpreter's maxima and minima take NaN,
+A GPU's result is the reference for a kernel. Up to Triton 3.7 the interpreter's maxima and minima take NaN,
 which a GPU's leave out, and it has no bool among a kernel's arguments.
 """
 
@@ -21,7 +21,7 @@ from verispec.errors import VerispecError
 
 
 def prepare(engine: str) -> None:
-    """Make this process's interpreter fit to judge by; call it before the first kernel runs.
+    """Patch this process's interpreter; call it before the first kernel runs.
 
     Raises VerispecError V-ENG-INTERPRETER where the installed Triton cannot run a loop beside the installed NumPy.
     """
@@ -40,7 +40,7 @@ def prepare(engine: str) -> None:
 
 @contextmanager
 def limits() -> Iterator[None]:
-    """What only the interpreter cannot do is no fault of the kernel.
+    """Report failures of the interpreter alone as unsupported, not as faults of the kernel.
 
     NumPy refuses to reduce NaN alone, and plain Python values lack the attributes that a compiled kernel's have.
     """

@@ -63,7 +63,7 @@ VLLM = Target("vllm")
 def run(
     command: Sequence[str], ops: tuple[str, ...], timeout: float, *, quiet: bool = False, target: Target | None = None
 ) -> Trial:
-    """Run `command` once; exit code 0 is good, 125 and a timeout cannot be judged, anything else is bad.
+    """Run `command` once; exit code 0 is good, 125 and a timeout cannot tell, anything else is bad.
 
     Args:
         command: program and arguments.

@@ -1,4 +1,4 @@
-"""Which kernels are guilty, found with as few runs as possible."""
+"""Search for the culprit kernels with as few runs as possible."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Trial:
 
 
 class Answer(StrEnum):
-    """What a search comes to."""
+    """Result of a search."""
 
     GUILTY = "guilty"
     """The fault goes away with each of the named kernels alone."""
@@ -43,9 +43,9 @@ class Answer(StrEnum):
     STAYS = "stays"
     """The fault is there with every candidate exchanged."""
     NO_FAULT = "no fault"
-    """The run is good as it stands."""
+    """The unmodified run is good."""
     CANNOT_TELL = "cannot tell"
-    """A run could not be judged, or called none of the kernels."""
+    """A run could not tell, or called none of the kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class SwapResult:
 
     @property
     def exit_code(self) -> int:
-        """1 when kernels are guilty, 0 when they are not, 125 when there is nothing to say."""
+        """1 if there are culprits, 0 if there are none, 125 if the search cannot tell."""
         if self.answer in (Answer.GUILTY, Answer.TOGETHER):
             return exits.BAD
         return exits.GOOD if self.answer is Answer.STAYS else exits.CANNOT_TELL

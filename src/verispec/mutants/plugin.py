@@ -157,7 +157,8 @@ def _run_cases(job: Job, items: Sequence[pytest.Item], mutant: Mutant | None, pi
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    if not job.device:  # CUDA reserves more addresses than any machine has memory
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def tell(record: dict[str, Any]) -> None:

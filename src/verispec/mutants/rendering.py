@@ -83,7 +83,7 @@ def _markdown(score: Score, command: str) -> Iterator[str]:
 
 
 def _table(title: str, tallies: Mapping[str, Tally]) -> Iterator[str]:
-    yield f"| {title} | judged | killed | own clause | " + " | ".join(name for name, _ in COLUMNS) + " |"
+    yield f"| {title} | judged | killed | by own clause | " + " | ".join(name for name, _ in COLUMNS) + " |"
     yield "| --- |" + " ---: |" * (3 + len(COLUMNS))
     for name, tally in tallies.items():
         counts = " | ".join(str(tally.counts[verdict]) for _, verdict in COLUMNS)

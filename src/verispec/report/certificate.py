@@ -22,7 +22,7 @@ LIMIT = 6.0
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a run's statistical tests have shown.
+    """Results of a run's statistical tests.
 
     Attributes:
         run: results of `verispec certify`, or of any run.

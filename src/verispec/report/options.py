@@ -1,4 +1,4 @@
-"""What an engine does with each option of a generator: honours, refuses or ignores it (clause GEN-37)."""
+"""Options of a generator that an engine honours, rejects or ignores (clause GEN-37)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `verispec signatures` says, as data: the JSON of it is described by ``schemas/signatures.schema.json``."""
+"""The report of `verispec signatures` as data; ``schemas/signatures.schema.json`` describes its JSON."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class SignatureReport:
 
 
 EMPTY = "V-SRC-EMPTY"
-"""Said of a tree without a single source file: nothing was judged, so nothing is known to be good."""
+"""Report a tree without source files: nothing was checked, so nothing is known to be good."""
 
 
 def empty(tree: str) -> Diagnostic:

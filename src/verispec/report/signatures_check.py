@@ -21,7 +21,7 @@ from verispec.static.typecheck import new_faults
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to check: the options of `verispec signatures`, under their names."""
+    """The options of `verispec signatures`, by name."""
 
     tree: str = "."
     core: str = ""
@@ -45,7 +45,7 @@ class _Opened:
 
     @property
     def compared_with(self) -> str:
-        """What the findings are new since."""
+        """The tree that new findings are relative to."""
         names = [self.older.describe()] if self.older is not None else []
         if self.older_host is not None:
             names.append(self.older_host.describe())

@@ -1,4 +1,4 @@
-"""The static gate: does every caller of every kernel still bind to every implementation, on every platform?
+"""The static checker: every caller of every kernel must bind to every implementation, on every platform.
 
 Nothing here imports, builds or runs engine code. One file's `facts` are a pure function of its bytes and are
 cached by content; `link` joins the facts of a tree into an index, and the rules read that index.

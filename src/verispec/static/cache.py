@@ -45,7 +45,7 @@ class FactCache:
 
     @cached_property
     def _facts(self) -> dict[tuple[str, int], FileFacts]:
-        """What the file holds, read when it is first asked for: many megabytes."""
+        """The contents of the file, read at the first access: many megabytes."""
         if self.path is None or not self.path.is_file():
             return {}
         try:
@@ -82,7 +82,7 @@ class FactCache:
 
     @contextmanager
     def saved_once(self) -> Iterator[None]:
-        """Write the file at the end of the block only, however many trees are judged in it."""
+        """Write the file at the end of the block only, however many trees it checks."""
         self._held = True
         try:
             yield
@@ -92,13 +92,13 @@ class FactCache:
 
 
 class ReportCache:
-    """The last few verdicts by key, in one file beside the facts; none are kept without a file."""
+    """The last few reports by key, in one file beside the facts; none are kept without a file."""
 
     def __init__(self, facts: Path | None) -> None:
         self._path = facts.with_name(f"{facts.name}.verdicts") if facts is not None else None
 
     def get(self, key: str) -> Any | None:
-        """What was remembered under `key`, or None."""
+        """Return the report under `key`, or None."""
         known = self._load().get(key) if key else None
         try:
             return pickle.loads(known) if known is not None else None
@@ -141,7 +141,7 @@ def report_key(trees: Iterable[Iterable[SourceFile]], rules: Iterable[str], opti
 
 
 def _code() -> str:
-    """The sizes and times of this package's own files: whoever changes a rule wants to see what it finds now."""
+    """The sizes and times of this package's own files: a changed rule must not use old results."""
     here = Path(__file__).parent
     states = [(path.relative_to(here).as_posix(), path.stat()) for path in here.rglob("*.py")]
     return repr(sorted((name, state.st_size, state.st_mtime_ns) for name, state in states))

@@ -1,4 +1,4 @@
-"""What is kept of one source file: plain tuples, small enough that a whole tree loads in a fraction of a second.
+"""The summary of one source file: plain tuples, so small that a whole tree loads in a fraction of a second.
 
 References are strings, resolved as far as one file allows:
 
@@ -32,7 +32,7 @@ UNREADABLE: Final = "V-SRC-UNREADABLE"
 """The code of a file that could not be opened; the next time it may be."""
 
 UNKNOWN: Final = "?"
-"""The returns of a schema that could not be read; nothing is said about its arguments then."""
+"""The returns of a schema that could not be read; nothing is checked about its arguments then."""
 
 
 class Param(NamedTuple):
@@ -128,7 +128,7 @@ class Override(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """What a module-level name is bound to.
+    """The value of a module-level name.
 
     `kind` is ``def``, ``class``, ``import``, ``alias``, ``call``, ``literal`` or ``other``.
     """
@@ -236,7 +236,7 @@ class Constant(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """What every Python file gives: classes, constants, the imports that its bases need, and all its words.
+    """The summary of every Python file: classes, constants, the imports of its bases, and all its words.
 
     `launches` are the names that it may launch: what it imports and every attribute of a name that it does not
     call, if something like ``[grid](`` is there at all. `ops` are the ``(namespace, name)`` of the torch ops that

@@ -1,4 +1,4 @@
-"""What the gate says about a tree: a `Finding` names a rule, a place, and both sides of a disagreement."""
+"""Findings of the static checker: a `Finding` names a rule, a place, and both sides of a disagreement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Level(StrEnum):
-    """How sure a rule is: an `ERROR` will fail or corrupt, a `WARNING` probably will, a `NOTE` asks for a look."""
+    """Severity of a finding: an `ERROR` will fail or corrupt, a `WARNING` probably will, a `NOTE` asks for a look."""
 
     ERROR = "error"
     WARNING = "warning"

@@ -33,7 +33,7 @@ _ROUNDS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found in a tree.
+    """The findings in a tree.
 
     Attributes:
         stats: Counts of files, kernels, launches, ... and the seconds of each stage.

@@ -1,4 +1,4 @@
-"""What the gate needs to know of a tree; folders, git revisions, archives and releases answer it alike."""
+"""The protocol of a tree, which folders, git revisions, archives and releases implement."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Tree(Protocol):
 
     @property
     def diagnostics(self) -> Iterable[Diagnostic]:
-        """What went wrong so far while the tree was opened and listed."""
+        """Return the problems so far, from opening and listing the tree."""
         ...
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""What a change breaks in plain Python, as Pyrefly sees it: errors of the new tree that the old one does not have.
+"""Pyrefly's errors in plain Python that a change adds: errors of the new tree that the old one does not have.
 
 Pyrefly reads both trees with nothing installed. Only kinds of errors that say that a call, an override or a name no
 longer fits are kept, and only those that the change brings: what a checker infers elsewhere is not our subject.

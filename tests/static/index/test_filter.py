@@ -1,4 +1,4 @@
-"""Which files need a syntax tree: all that may define a kernel or an override, and few others."""
+"""Files that need a syntax tree: all that may define a kernel or an override, and few others."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""SIG205 to SIG207: callers of a host, and what a plugin puts in the place of what they call."""
+"""SIG205 to SIG207: callers of a host, and a plugin's replacements of their callees."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class RemoteDied(Exception):
 
 
 class Process(Protocol):
-    """What `subprocess.Popen` and `Forked` have in common."""
+    """The common interface of `subprocess.Popen` and `Forked`."""
 
     def wait(self, timeout: float | None = None) -> int: ...
 
@@ -168,7 +168,7 @@ def _serve_forked(requests: Connection, answers: Connection) -> None:
 
 
 def _end_with_our_owner() -> None:
-    """Whoever asked for this process may be killed while we are busy; nobody would end us then."""
+    """End with the parent: it may be killed while this process is busy."""
     owner = multiprocessing.parent_process()
     assert owner is not None
     owner.join()

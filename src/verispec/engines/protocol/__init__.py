@@ -1,1 +1,1 @@
-"""What an engine answers: `engine` the whole, `sampling` samplers, `generation` generators; `check` tests it."""
+"""Protocols of an engine: `engine` the whole, `sampling` samplers, `generation` generators; `check` tests it."""

@@ -73,7 +73,7 @@ class Description:
 
 @runtime_checkable
 class Engine(Protocol):
-    """What every engine answers; each part may be `Unsupported`."""
+    """The protocol of every engine; each part may be `Unsupported`."""
 
     def describe(self) -> Description:
         """Return the engine's identity, the same in every call."""
@@ -87,7 +87,7 @@ class Engine(Protocol):
         ...
 
     def sampler(self, family: str = "flat") -> WholeSampler | Unsupported:
-        """Return the whole sampler: logits and draft tokens in, emitted tokens out.
+        """Return the end-to-end sampler: logits and draft tokens in, emitted tokens out.
 
         Args:
             family: "flat", which draws from a generator per request, or "request_state", which draws from a

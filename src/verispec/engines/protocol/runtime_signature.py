@@ -1,4 +1,4 @@
-"""What a running engine reports about one op to the signature suite."""
+"""The runtime signature of one op, for the signature suite."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """How a caller passes a kernel's arguments.
+    """The way a caller passes a kernel's arguments.
 
     Args:
         positional: how many by position.

@@ -53,7 +53,7 @@ def bind(
     given: Collection[str] | None = (),
     options: Collection[str] = (),
 ) -> list[Problem]:
-    """What keeps a call with so many positionals and these keywords from binding to `params`.
+    """Return the reasons why a call with these positionals and keywords does not bind to `params`.
 
     `given` are parameters that somebody else supplies (None: unknown, then compile-time parameters are never
     missed), `options` keywords that the launcher takes for itself.
@@ -122,7 +122,7 @@ def dispatched(inputs: Iterable[str], params: Sequence[Param], spec: LaunchSpec)
 
 
 def same(name: str, other: str) -> bool:
-    """Whether two parameters are the same but for case and a pointer's ending."""
+    """Return True if two parameters differ only in case and in a pointer suffix."""
     return plain(name) == plain(other)
 
 

@@ -118,7 +118,7 @@ class Links:
     _shared: dict[Callable[[Links], Any], Any] = field(default_factory=dict)
 
     def shared(self, make: Callable[[Links], _Made]) -> _Made:
-        """What `make` gives for these links, made once however many rules ask."""
+        """Return the result of `make` for these links, computed once for all rules."""
         if make not in self._shared:
             self._shared[make] = make(self)
         made: _Made = self._shared[make]

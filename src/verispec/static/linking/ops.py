@@ -37,7 +37,7 @@ class Op:
 
     @property
     def known(self) -> bool:
-        """Whether the schema's arguments could be read."""
+        """True if the schema's arguments could be read."""
         return self.schema.returns != UNKNOWN
 
 
@@ -160,7 +160,7 @@ def cpp_kind(text: str) -> tuple[str, bool, bool]:
 
 
 def agrees(schema: Schema, function: CppFunction) -> bool:
-    """Whether a C++ function can stand behind a schema: as many parameters, and no kind that contradicts."""
+    """Return True if a C++ function can implement a schema: same number of parameters, no contradictory kind."""
     if len(schema.args) != len(function.params):
         return False
     for argument, (text, _) in zip(schema.args, function.params, strict=True):

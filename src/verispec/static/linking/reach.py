@@ -1,4 +1,4 @@
-"""Which methods of a host still run with a plugin that overrides others?"""
+"""Find the methods of a host that still run with a plugin that overrides others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin puts in the place of its host's functions, classes and methods, and who calls those."""
+"""A plugin's replacements of its host's functions, classes and methods, and their callers."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _CLOSED: Final = frozenset({
 
 
 def registers(data: bytes) -> bool:
-    """Whether the file may register ops."""
+    """Return True if the file may register ops."""
     return b"TORCH_LIBRARY" in data
 
 

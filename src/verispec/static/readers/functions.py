@@ -1,4 +1,4 @@
-"""What is read from the header and the body of a function: parameters, launches that it returns, conversions."""
+"""Reader of a function's header and body: parameters, launches that it returns, conversions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def specs(nodes: Nodes, scope: Scope) -> tuple[LaunchSpec, ...]:
 
 
 def converts(node: FunctionNode, nodes: Nodes) -> bool:
-    """Whether the function only returns its first parameter, as it is or converted."""
+    """Return True if the function only returns its first parameter, unchanged or converted."""
     if len(node.args.args) < 1:
         return False
     returns = [n.value for n in nodes.of(ast.Return)]
@@ -93,7 +93,7 @@ def _conversion_of(value: ast.expr | None, name: str) -> str:
         return ""
     method = value.func.attr
     if method == "to":
-        # Only a change of dtype is told from a move between devices.
+        # Distinguish a change of dtype from a move between devices.
         arguments = [*value.args, *(k.value for k in value.keywords if k.arg == "dtype")]
         return ".to" if any(dotted(a).startswith("torch.") or "dtype" in dotted(a) for a in arguments) else ""
     return f".{method}" if method in _DTYPE_METHODS or method == "contiguous" else ""

@@ -1,4 +1,4 @@
-"""What is read from the body and the decorators of a kernel, and from the classes that stand in for one."""
+"""Reader of a kernel's body and decorators, and of the classes that replace one."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def overflows(node: FunctionNode, nodes: Nodes, name: str) -> tuple[list[Overflo
 
 
 def item_of(node: ast.ClassDef) -> str:
-    """What ``instance[grid]`` gives (see `facts.Class`)."""
+    """Return the result of ``instance[grid]`` (see `facts.Class`)."""
     methods = {child.name: child for child in node.body if isinstance(child, FUNCTIONS)}
     getter = methods.get("__getitem__")
     if getter is None:

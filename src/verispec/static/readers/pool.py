@@ -21,7 +21,7 @@ _Work = tuple[str, bytes, int]
 
 
 def relevant(path: str) -> bool:
-    """Whether a file of this name can hold anything that the rules read."""
+    """Return True if a file of this name can contain anything that the rules read."""
     return path.endswith((*PYTHON, *CPP))
 
 

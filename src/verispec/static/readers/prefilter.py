@@ -1,4 +1,4 @@
-"""Which Python files of a tree need a syntax tree, told from their bytes."""
+"""Selection of the Python files that need a syntax tree, from their bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _JIT: Final = (b"triton.jit", b"gluon.jit", b"runtime.jit", b"@jit", b"import ji
 
 
 def takes_part(data: bytes) -> bool:
-    """Whether the file may define a kernel or an override; few files of a tree do.
+    """Return True if the file may define a kernel or an override; few files of a tree do.
 
     Files that only use what others define are found by what they name (see `Outline`) and read when it is known.
     """

@@ -1,4 +1,4 @@
-"""The rules of the static gate, one file a rule or a small family; adding a file adds its rules."""
+"""The rules of the static checker, one file per rule or small family; adding a file adds its rules."""
 
 from __future__ import annotations
 

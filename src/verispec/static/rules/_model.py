@@ -1,4 +1,4 @@
-"""What a rule is made of."""
+"""The data model of a rule."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Rule:
 
     @property
     def fix(self) -> str:
-        """How to repair a finding, in one sentence."""
+        """Return the fix for a finding, in one sentence."""
         return REPAIRS[self.id]
 
     def __post_init__(self) -> None:

@@ -143,7 +143,7 @@ def _misspelled(links: Links) -> Iterator[Finding]:
 
 
 def _one_word_apart(name: str, other: str) -> bool:
-    """Whether two snake-case names differ by exactly one word: replaced, or one more."""
+    """Return True if two snake-case names differ by exactly one word: replaced, or added."""
     a, b = name.strip("_").split("_"), other.strip("_").split("_")
     if len(a) == len(b):
         return len(a) > 2 and sum(x != y for x, y in zip(a, b, strict=True)) == 1 and _alike(a, b)
@@ -156,7 +156,7 @@ def _one_word_apart(name: str, other: str) -> bool:
 
 
 def _alike(a: list[str], b: list[str]) -> bool:
-    """Whether the words that differ are forms of one word (layer and layers, num and number)."""
+    """Return True if the words that differ are forms of one word (layer and layers, num and number)."""
     x, y = next((x, y) for x, y in zip(a, b, strict=True) if x != y)
     return x[:3] == y[:3]
 

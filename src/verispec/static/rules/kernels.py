@@ -1,4 +1,4 @@
-"""What the bodies of kernels and of their stand-ins give away."""
+"""Checks of the bodies of kernels and of their stubs."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _needs_triton(links: Links) -> Iterator[Finding]:
 
 
 def _missing_attribute(links: Links, module: Module, target: str, attribute: str) -> Location | None:
-    """Where the stand-in for the triton module is defined, if it lacks `attribute`."""
+    """Return the place of the triton module's stub, if it lacks `attribute`."""
     for entity in links.index.resolve(module, target):
         owner = entity.callee if entity.kind == "instance" else None
         if owner is None:

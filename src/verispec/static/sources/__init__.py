@@ -1,4 +1,4 @@
-"""Where trees come from: a folder, a git revision, an archive or a release, all only ever read.
+"""Sources of trees: a folder, a git revision, an archive or a release, never written to.
 
     path/to/folder            the files as they lie there
     path/to/folder#REV        any git revision, read from the object store; the work tree is not touched
@@ -75,7 +75,7 @@ def open_release(release: Release, *, progress: Progress | None = None) -> Tree:
 
 
 def facts_file(text: str) -> Path:
-    """Where facts about the trees that are called like `text` are kept between calls: one file a folder or project.
+    """Return the cache file for trees named like `text`: one file per folder or project.
 
     All revisions of a folder share one file, and so do all releases of a project, since most of their content is
     the same; unrelated trees do not, so that none of them grows slow through others.

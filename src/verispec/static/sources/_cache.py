@@ -84,7 +84,7 @@ def cannot_write(error: OSError) -> VerispecError:
 
 
 def read_json(path: Path) -> Any | None:
-    """What `path` holds, or None when it is not there or is not whole; a cache is only ever a shortcut."""
+    """Return the contents of `path`, or None if it is missing or damaged; a cache is only a shortcut."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What all sources share: which files may hold source, how content is named, and how a path is shown."""
+"""Shared parts of all sources: source file names, names of contents, and displayed paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUFFIXES = (".py", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hp
 """Files that the gate reads: Python, and the languages that a TORCH_LIBRARY block is written in."""
 
 MAX_FILE = 16 * 2**20
-"""Bytes. The largest source file of vLLM 0.33.0 is under 1 MB; what is larger than this is generated or hostile."""
+"""Bytes. The largest source file of vLLM 0.33.0 is under 1 MB; larger files are generated or adversarial."""
 
 MAX_FILES = 200_000
 
@@ -43,7 +43,7 @@ _ELSEWHERE = re.compile(r"(?:\A|/)(?:\.(?!\.?/)[^/]*|__pycache__|node_modules|si
 
 
 def is_elsewhere(folder: str) -> bool:
-    """Whether a folder of this name is left out."""
+    """Return True if a folder of this name is omitted."""
     return _ELSEWHERE.match(f"{folder}/") is not None
 
 
@@ -62,7 +62,7 @@ def shown(path: str | bytes) -> str:
 
 
 def is_shown_whole(path: str | bytes) -> bool:
-    """Whether `shown` needs no escape."""
+    """Return True if `shown` needs no escape."""
     try:
         os.fsencode(path).decode("utf-8")
     except UnicodeDecodeError:
@@ -89,7 +89,7 @@ def skipped(
     odd_names: Iterable[str] = (),
     outside: Iterable[str] = (),
 ) -> list[Diagnostic]:
-    """What every source says of the entries that it did not take, in the same words."""
+    """Return a source's diagnostic about the entries that it skipped."""
     return [
         *several(
             "V-SRC-LINK",

@@ -17,7 +17,7 @@ SECTIONS = ("global", "download")
 
 @dataclass(frozen=True, slots=True)
 class IndexConfig:
-    """Where releases are looked for, in order; `timeout` in seconds, `certificates` a bundle or ""."""
+    """The package indexes, in order; `timeout` in seconds, `certificates` a bundle or ""."""
 
     indexes: tuple[str, ...]
     find_links: tuple[str, ...]
@@ -26,7 +26,9 @@ class IndexConfig:
 
 
 def index_config(environment: Mapping[str, str] = os.environ) -> IndexConfig:
-    """What pip would use in `environment`. Raises VerispecError (V-IDX-CONFIG) for a file that pip could not read."""
+    """Return the indexes that pip would use in `environment`.
+
+    Raises VerispecError (V-IDX-CONFIG) for a file that pip could not read."""
     options: dict[str, str] = {}
     for path in _files(environment):
         options |= _read(path)

@@ -84,7 +84,7 @@ class _Bomb(Exception):
 
 @dataclass
 class _Entries:
-    """What came out of an archive, and what was left out and why."""
+    """The contents of an archive, and the skipped entries with reasons."""
 
     files: dict[str, tuple[str, int, int]] = field(default_factory=dict)  # by path: blob, offset, size
     tops: set[str] = field(default_factory=set)
@@ -101,7 +101,7 @@ class _Entries:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether `path` holds a tar (plain or compressed) or zip archive, by its content."""
+    """Return True if `path` is a tar (plain or compressed) or zip archive, by its content."""
     try:
         return _compression(path) != "" or zipfile.is_zipfile(path)
     except BROKEN:
@@ -109,7 +109,7 @@ def is_archive(path: Path) -> bool:
 
 
 def open_archive(path: Path, *, name: str = "", progress: Progress | None = None) -> ListedTree:
-    """The source files of the archive `path`; a broken or hostile one gives what could be read and a diagnostic.
+    """The source files of the archive `path`; a broken or adversarial one gives what could be read and a diagnostic.
 
     Raises VerispecError when the file itself cannot be read.
     """
@@ -243,7 +243,7 @@ def _tar_members(path: Path, limit: int) -> Iterator[tuple[str, str, bytes | Non
 
 
 def _compression(path: Path) -> str:
-    """How a tar archive is compressed, "tar" when it is not, and "" for anything else."""
+    """Return the compression of a tar archive, "tar" if it has none, and "" for anything else."""
     with path.open("rb") as file:
         head = file.read(512)
     for magic, kind in ((b"\x1f\x8b", "gz"), (b"BZh", "bz2"), (b"\xfd7zXZ\0", "xz")):

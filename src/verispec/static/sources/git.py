@@ -25,7 +25,7 @@ MAX_ENTRIES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What people are told of a commit. `author` is name, address and date."""
+    """Description of a commit for people. `author` is name, address and date."""
 
     name: str
     parents: tuple[str, ...]
@@ -42,7 +42,7 @@ class Repository:
         self.run("rev-parse", "--git-dir")
 
     def run(self, *arguments: str) -> str:
-        """What git prints. Raises VerispecError (V-GIT-...) when it fails."""
+        """Return git's output. Raises VerispecError (V-GIT-...) when it fails."""
         return b"".join(self._stream(*arguments)).decode("utf-8", "replace")
 
     def _stream(self, *arguments: str) -> Iterator[bytes]:

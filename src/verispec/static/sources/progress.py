@@ -1,4 +1,4 @@
-"""What is being done, on the terminal's error stream; nothing where there is no terminal."""
+"""Progress on the terminal's error stream; nothing without a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shown_progress() -> Iterator[Report | None]:
         yield None
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    # Drawn by whoever reports, not by a thread: the readers fork, and a process with threads must not.
+    # Drawn by the reporting call, not by a thread: the readers fork, and a process with threads must not.
     with Progress(*columns, console=console, transient=True, auto_refresh=False) as bar:
         task = bar.add_task("", total=None)
 

@@ -1,4 +1,4 @@
-"""How a kernel of some engine version is launched with the arguments of our contract.
+"""Launch a kernel of any engine version with the arguments of a contract.
 
 Versions call the same thing by different names (``output_ptr`` and ``output``, ``block_size`` and
 ``KV_CACHE_BLOCK_SIZE``), and a host-side caller knows sizes that the kernel itself never sees (its
@@ -21,7 +21,7 @@ _STRIDE = re.compile(r"(?P<tensor>\w+?)_stride_?(?P<dim>\d*)", re.IGNORECASE)
 
 
 def aliases(contract: Contract, name: str) -> list[str]:
-    """What engines call our parameter `name`, our own name first."""
+    """Return the names that engines give the parameter `name`, the contract's own first."""
     bare = name.removesuffix("_ptr")
     renamed = [symbol.rename[name] for symbol in contract.symbols if name in symbol.rename]
     found = [name, *renamed, bare, f"{bare}_ptr", *(alias.removesuffix("_ptr") for alias in renamed)]
@@ -90,7 +90,7 @@ def stride_of(engine_name: str, tensors: Mapping[str, Any]) -> int | None:
 
 
 def call_shape(source: str, kernel: str) -> CallShape | None:
-    """How `source` launches ``kernel[grid](...)``; None where it does not, or passes * or **."""
+    """Return the arguments of ``kernel[grid](...)`` in `source`; None if there is no launch, or it uses * or **."""
     for node in ast.walk(ast.parse(source)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)):
             continue

@@ -1,4 +1,4 @@
-"""Where vLLM's own callers hold each kernel, and how they launch it.
+"""Call sites of each kernel in vLLM, and their launches.
 
 Two shapes exist. Up to 0.29 a caller's module holds the kernel by name and launches it as
 ``kernel[grid](...)``. Since 0.30 a dispatcher object has the kernel as its attribute ``kernel``;
@@ -31,7 +31,7 @@ from verispec.reference.contracts import Contract, grid
 
 @dataclass(slots=True)
 class CallSite:
-    """What vLLM's caller holds for one op.
+    """The call site of one op in vLLM.
 
     where: dotted name of the holder; original: the Triton kernel, or the plain function that stands
     in for it without Triton; dispatcher: the dispatcher object, or None where the caller launches the kernel itself.
@@ -47,12 +47,12 @@ class CallSite:
 
     @property
     def kernel(self) -> Any:
-        """What the caller would launch now."""
+        """The kernel that the caller would launch now."""
         return self.dispatcher.kernel if self.dispatcher is not None else getattr(self.module, self.attribute)
 
     @property
     def replaced(self) -> bool:
-        """Whether something else than the original has been put where the caller looks."""
+        """True if the call site has something else than the original kernel."""
         return self.kernel is not self.original
 
     @property

@@ -145,7 +145,7 @@ def _function(contract: Contract) -> OpFunction | Unsupported:
 
 
 def live_of(holder: call_sites.CallSite) -> RuntimeSignature:
-    """What the signature suite wants to know of a holder."""
+    """Return the runtime signature of a call site."""
     parameters = tuple(holder.parameters())
     shape = holder.shape or forwarded(parameters, holder.implementation)
     return RuntimeSignature(
@@ -159,7 +159,7 @@ def live_of(holder: call_sites.CallSite) -> RuntimeSignature:
 
 
 def _has_implementation(found: list[call_sites.CallSite]) -> bool:
-    """Whether Triton runs here, or anything under the kernel's name has been replaced anywhere in vLLM.
+    """Return True if Triton runs here, or vLLM replaced anything under the kernel's name.
 
     A replacement that is not where callers look is a fault to be seen, so the op is run then.
     """

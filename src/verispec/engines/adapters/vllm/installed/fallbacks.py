@@ -1,4 +1,4 @@
-"""Start vLLM's platform as its worker does, so that Triton's stand-ins are replaced exactly where vLLM does it."""
+"""Start vLLM's platform as its worker does, so that Triton's stubs are replaced exactly where vLLM does it."""
 
 from __future__ import annotations
 

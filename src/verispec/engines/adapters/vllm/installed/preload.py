@@ -1,4 +1,4 @@
-"""What every `vllm.LLM` needs before it can be made; imported once, and processes that hold one are forked from there.
+"""Imports that every `vllm.LLM` needs; imported once, and processes that hold one are forked from there.
 
 Half of an engine's start is importing. Modules that this version does not have are left out, and what else
 goes wrong is left for the engine's own start to say.

@@ -25,7 +25,7 @@ STOOD_IN: Mapping[str, frozenset[str]] = {
     "vllm.utils.gpu_sync_debug": frozenset({"gpu_sync_allowed"}),
     "vllm.model_executor.warmup.jit_warmup_triton_helper": frozenset({"triton_kernel_dispatcher_with_warmup"}),
 }
-"""Names of the tree, by module, that the stand-ins supply."""
+"""Names of the tree, by module, that the stubs supply."""
 
 WARMUP = "triton_kernel_dispatcher_with_warmup"
 
@@ -240,7 +240,7 @@ def _new_home(origin: str, name: str) -> tuple[str, int]:
 
 
 def _rewritten(statement: ast.Import | ast.ImportFrom, needed: set[str]) -> Iterator[str]:
-    """The import as it stands in the new package, without names that nothing needs."""
+    """Return the import as the new package needs it, without names that nothing needs."""
     for alias in statement.names:
         if (alias.asname or alias.name.partition(".")[0]) not in needed:
             continue

@@ -19,7 +19,7 @@ _CALLERS = re.compile(r"vllm/v1/(sample|spec_decode|worker)/[^/]+\.py")
 
 
 def caller_shape(sources: Mapping[str, str], kernel: str) -> CallShape | None:
-    """How the tree's callers launch ``kernel[grid](...)`` themselves; None where they go through a dispatcher."""
+    """Return how the tree's callers launch ``kernel[grid](...)``; None if they use a dispatcher."""
     name = kernel.rpartition(".")[2]
     for path in sorted(filter(_CALLERS.fullmatch, sources)):
         text = sources[path]

@@ -1,4 +1,4 @@
-"""What no source tree can do, whatever its kernels run on."""
+"""Parts that no source tree can provide, whatever its kernels run on."""
 
 from __future__ import annotations
 

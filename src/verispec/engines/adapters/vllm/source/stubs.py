@@ -1,4 +1,4 @@
-"""What code taken out of a vLLM tree finds in place of the parts of vLLM that stay behind.
+"""Stubs of the vLLM modules that extracted kernels import.
 
 Imported only by such code, in the process that runs it.
 """
