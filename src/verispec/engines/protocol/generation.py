@@ -29,7 +29,7 @@ SAMPLERS = ("flat", "request_state")
 """Where random numbers come from: a generator a request, which the steps before have moved on, or Philox words counted
 by the request's seed, the position and the step (contract philox), the same on every platform and in any batch."""
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float64", "float32", "bfloat16", "float16")
 """Of weights, activations and KV cache."""
 
 LOGPROBS_MODES = ("raw", "processed")
