@@ -1,4 +1,4 @@
-"""What every runner shares: loading, the step from scheduled requests to emitted tokens, and generation.
+"""Shared parts of all runners: loading, the step from scheduled requests to emitted tokens, and generation.
 
 A step flattens its requests' tokens (chunks of prompts, single tokens, tokens with drafts behind them), runs the target
 once over the paged cache, verifies, emits, and lets the proposer draft for the next step. A rejected draft needs no

@@ -45,7 +45,7 @@ SKIP_BYTES = 32 << 20
 
 
 class Outputs(NamedTuple):
-    """Where the results go, with strides."""
+    """Output tensors, with strides."""
 
     sampled: Any
     sampled_stride_0: Any
@@ -77,7 +77,7 @@ class Requests(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """What the chunks of every row leave: [requests * columns, splits], tiles [.., splits * tiles of a chunk]."""
+    """Partial results of every row's chunks: [requests * columns, splits], tiles [.., splits * tiles of a chunk]."""
 
     top: Any
     total: Any

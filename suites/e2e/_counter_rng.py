@@ -1,7 +1,7 @@
 """The decisions of the counter-based RNG: every draft, acceptance and token of a request, from its seed alone.
 
-The numbers are those of the contract philox and exact. Probabilities come from float64 teachers, and an engine's
-may lie within rounding of them; so each decision is judged by intervals: some probabilities that close must lead to
+The numbers are those of the contract philox and exact. Probabilities come from float64 reference models, and an
+engine's may differ by rounding. Each decision is tested by intervals: some probabilities that close must lead to
 it. A near-tie is therefore right either way, and engines that pass give the same tokens wherever nothing is one.
 """
 

@@ -224,7 +224,7 @@ def check_distribution(
 
 
 def pattern(a: int, b: int, c: int) -> int:
-    """Which of three tokens are equal, from 0 (none) to 4 (all): what penalties change most."""
+    """Return which of three tokens are equal, from 0 (none) to 4 (all): penalties change this most."""
     return 4 if a == b == c else 3 if a == b else 2 if b == c else 1 if a == c else 0
 
 

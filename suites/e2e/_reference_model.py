@@ -1,8 +1,8 @@
 """Float64 reference models: a model in float64, fed with an engine's output, and the effect of rounding.
 
-transformers computes norms and rotary tables in float32 even for a float64 model; a teacher computes them in float64
-(`widen`), so that nothing in it is rounded to less. What float32 costs is then measured: the same text through
-the same model in plain float32.
+transformers computes norms and rotary tables in float32 even for a float64 model; a reference model computes them
+in float64 (`widen`), so that nothing in it is rounded to less. What float32 costs is then measured: the same text
+through the same model in plain float32.
 """
 
 from __future__ import annotations

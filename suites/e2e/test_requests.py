@@ -1,4 +1,4 @@
-"""What else a request asks for: stop strings, samples, aborts, the same prompt again (contract GEN)."""
+"""Further features of a request: stop strings, samples, aborts, the same prompt again (contract GEN)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Helpers shared by the suites of the fused family.
 
-Tokens are compared one by one: the numbers are given, so that the rule leaves one result. Where rounding could decide
-otherwise, the oracle is asked again with every number moved by the tolerance of the contract, and a request's tokens
-are right if they are those of one of these results. Counts and the drafter's numbers must follow from the tokens.
+Tokens are compared one by one: the numbers are given, so that the rule leaves one result. Where rounding could
+decide otherwise, the oracle runs again with every number moved by the contract's tolerance. A request's tokens are
+right if they equal one of these results. Counts and the drafter's numbers must follow from the tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The whole sampler: what every engine's must do with a mixed batch (contract WS)."""
+"""Requirements of the end-to-end sampler on mixed batches (contract WS)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The reference engine with modules replaced by mutated ones: ``--engine mutant_engine:engine``.
 
-``VERISPEC_MUTANT`` names them as ``module=file`` pairs, separated by semicolons: a built extension in
-the place of verispec.reference._csrc, or a changed oracle in the place of the true one.
+``VERISPEC_MUTANT`` names them as ``module=file`` pairs, separated by semicolons: a built extension instead of
+verispec.reference._csrc, or a changed oracle instead of the true one.
 """
 
 from __future__ import annotations

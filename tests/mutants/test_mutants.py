@@ -1,6 +1,6 @@
 """Every small fault in a kernel or an oracle is caught by the clause that speaks of it.
 
-Faults in different ops do not meet, so one build and one run judge one mutant of every op: a round.
+Faults in different ops do not meet, so one build and one run test one mutant of every op: a round.
 Only the cases of the clauses named by the round's mutants are run, and each clause must fail.
 """
 

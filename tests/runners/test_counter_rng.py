@@ -1,7 +1,7 @@
 """Generation with the counter-based RNG: a seed decides the tokens, whatever else the engine does.
 
-What the numbers decide is tested against the contract's own, as the e2e suite does (`suites/e2e/_counter_rng.py`); that
-nothing else decides is judged by generating the same requests in other ways.
+What the numbers decide is tested against the contract's own, as the e2e suite does (`suites/e2e/_counter_rng.py`);
+that nothing else decides is tested by generating the same requests in other ways.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _K, _P = 50, 0.9
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is measured.
+    """Inputs to measure.
 
     Attributes:
         op: one of `OPS`.

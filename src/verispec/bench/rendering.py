@@ -26,7 +26,7 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """How many times longer the peer takes."""
+        """Return the peer's time divided by ours."""
         return None if self.peer is None else self.peer.median / self.engine.median
 
     @property

@@ -1,7 +1,7 @@
 """Finding the revision or release that brought a fault: a history to search, a probe that tests one revision.
 
-`search` halves the history (`GitHistory` or `ReleaseHistory`) by the verdicts of a probe: `StaticProbe` judges in
-this process by the static checker, `CaseProbe` by running one case in a process of its own.
+`search` halves the history (`GitHistory` or `ReleaseHistory`) by the results of a probe: `StaticProbe` runs the
+static checker in this process, `CaseProbe` runs one case in a process of its own.
 """
 
 from __future__ import annotations

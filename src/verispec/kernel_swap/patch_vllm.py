@@ -1,9 +1,8 @@
 """Inside the engine's process: put reference kernels where vLLM's callers look.
 
-Nothing is imported ahead of the program. A few modules of vLLM are watched, and patched right after
-they are imported: the override registry (0.31 and later), the platform for devices that register no
-overrides of their own, before that the CPU model runner that assigned fallbacks, and the modules whose
-functions are ops.
+Nothing is imported ahead of the program. A few modules of vLLM are watched, and patched right after they are
+imported: the override registry (0.31 and later), the platform for devices that register no overrides of their own,
+and before that the CPU model runner that assigned fallbacks. The modules whose functions are ops follow.
 """
 
 from __future__ import annotations

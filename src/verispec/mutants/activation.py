@@ -22,7 +22,10 @@ from verispec.mutants.schemata import TRIGGERS, Switchboard
 
 
 class Activation(Protocol):
-    """How a layer's mutants act. `prepare` runs before the engine starts, the others in a process of their own."""
+    """Activation of a layer's mutants.
+
+    `prepare` runs before the engine starts, the others in a process of their own.
+    """
 
     def prepare(self) -> None: ...
 
@@ -43,7 +46,7 @@ class CppActivation:
         self._switches: Switchboard | None = None
 
     def prepare(self) -> None:
-        """Load the extension with the mutants in the place of the reference's."""
+        """Load the extension with the mutants instead of the reference's kernels."""
         name = "verispec.reference._csrc"
         spec = importlib.util.spec_from_file_location(name, self._extension)
         assert spec is not None
@@ -75,7 +78,7 @@ class CppActivation:
         self._switches.select(mutant)
 
     def keys(self, mutant: Mutant) -> set[int]:
-        """What a case must reach to run the mutant."""
+        """Return what a case must reach to run the mutant."""
         return {8 * mutant.number + TRIGGERS.index(mutant.trigger)}
 
 

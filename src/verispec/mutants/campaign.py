@@ -1,4 +1,4 @@
-"""A campaign: sample mutants of a layer, judge them in a pytest process, write JSON lines that can be resumed."""
+"""A campaign: sample mutants of a layer, test them in a pytest process, write JSON lines that can be resumed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LIMIT = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which mutants are judged. `sample` 0 takes all; `op` is a file's stem; `seed` draws the sample."""
+    """Selection of the mutants to test. `sample` 0 takes all; `op` is a file's stem; `seed` draws the sample."""
 
     layer: Layer
     sample: int = 0
@@ -165,7 +165,7 @@ def _package(name: str) -> Path:
 
 
 def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: Path | None) -> None:
-    """One pytest process that measures (no `baseline`) or judges."""
+    """One pytest process that measures (no `baseline`) or tests."""
     plan, layer = campaign.plan, campaign.plan.layer
     with tempfile.TemporaryDirectory(prefix="verispec-mutants-") as name:
         job = Path(name) / "job.json"
@@ -210,7 +210,7 @@ def _command(plan: Plan, job: Path) -> list[str]:
         ]
     root = suites_folder()
     paths = [root / suite for suite in layer.suites]
-    if layer.op_files:  # whole samplers and generation judge other layers
+    if layer.op_files:  # end-to-end samplers and generation test other layers
         tests = [root / suite / f"test_{op}.py" for suite in layer.suites for op in contracts.names()]
         paths = [test for test in tests if test.exists() and test.stem != "test_whole_sampler"]
         paths += [test for suite in layer.suites for test in (root / suite).glob("test_every_op.py")]

@@ -1,4 +1,4 @@
-"""The layers of the reference engine that are mutated, and what judges each."""
+"""The layers of the reference engine that are mutated, and the tests of each."""
 
 from __future__ import annotations
 

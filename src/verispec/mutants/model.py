@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """What became of a mutant, from best to worst for the suites."""
+    """Fate of a mutant, from best to worst for the suites."""
 
     KILLED = "killed"
     """A case of a clause of the mutated op failed."""
@@ -68,7 +68,7 @@ class Mutant:
 
 @dataclass(slots=True)
 class Result:
-    """What the cases said of one mutant."""
+    """Results of the cases on one mutant."""
 
     mutant: Mutant
     verdict: Verdict

@@ -72,7 +72,7 @@ def sites(source: bytes) -> list[Site]:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What is visible at a node."""
+    """The names that are visible at a node."""
 
     integers: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class _Finder:
                 integers.append(name)
             elif re.match(r"const Tensor& \w+$", type_text):
                 tensors.append(name)
-        # A helper that works on one row of a batch is told which.
+        # The argument selects the row of the batch that a helper works on.
         rows = tuple(name for name in integers if name in ROWS)
         inner = _Scope(tuple(integers), tuple(tensors), rows, scope.parallel, True)
         for child in node.named_children:

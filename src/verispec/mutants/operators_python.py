@@ -220,7 +220,7 @@ Made = list[tuple[str, "ast.AST | list[ast.stmt]"]]
 
 
 def _alternatives(place: _Place) -> Made:
-    """What a node may become; the order never changes for one tree."""
+    """Yield the replacements of a node, always in the same order for a tree."""
     node = place.node
     if place.function is None and not isinstance(node, (ast.Constant, ast.BinOp)):
         return []

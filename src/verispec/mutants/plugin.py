@@ -36,7 +36,7 @@ MEMORY: Final = 24 << 30
 
 @dataclass(slots=True)
 class Job:
-    """What the campaign asks for."""
+    """Request of the campaign."""
 
     layer: layers.Layer
     out: Path
@@ -388,7 +388,7 @@ class _State:
             spent += times[case]
 
     def is_own(self, case: str) -> bool:
-        """Whether a case is of a clause of the mutated op; of any where a layer has no ops."""
+        """Return True if a case tests a clause of the mutated op, or of any op for a layer without ops."""
         return not self.mutant.ops or _subject(case) in self.mutant.ops
 
     def is_enough(self, record: dict[str, Any]) -> bool:

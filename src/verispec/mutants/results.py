@@ -15,7 +15,7 @@ from verispec.static.sources import cache_dir
 
 
 def path_of(plan: Plan, out: Path | None, *, many: bool) -> Path:
-    """Where results go: `out`, with the layer in its name where there are many, or the user's cache."""
+    """Return the results file: `out`, with the layer in its name where there are many, or the user's cache."""
     layer = plan.layer.name
     if out is None:
         return cache_dir() / "mutants" / f"{layer}-{plan.op or 'all'}-{plan.sample}-{plan.seed}.jsonl"
@@ -44,7 +44,7 @@ def begin(path: Path, plan: Plan, total: int, drawn: int) -> list[Result]:
 
 
 def read(paths: Iterable[Path]) -> list[Result]:
-    """All results of `paths`; a mutant that is there twice counts once, as it was judged last."""
+    """All results of `paths`; of a repeated mutant the last result counts."""
     found = {r["id"]: Result.from_json(r) for p in paths for r in _lines(p) if r.get("type") == "mutant"}
     return list(found.values())
 

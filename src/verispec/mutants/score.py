@@ -30,7 +30,7 @@ class Equivalent:
     operator: str = ""
 
     def matches(self, mutant: Mutant) -> bool:
-        """Whether the entry is about `mutant`; an empty field matches anything, ``*`` at the end any ending."""
+        """Return True if the entry matches `mutant`; an empty field matches anything, ``*`` at the end any ending."""
         pairs = (
             (self.file, f"{mutant.layer}/{mutant.file}"),
             (self.before, mutant.before),
@@ -76,7 +76,7 @@ def with_list(results: Iterable[Result], entries: Iterable[Equivalent]) -> list[
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of verdicts."""
+    """Counts of results."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -91,7 +91,7 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """Killed by a failing case, of those judged."""
+        """Share of tested mutants that a failing case killed."""
         return self.killed / self.judged if self.judged else 1.0
 
     @property
@@ -133,7 +133,7 @@ class Score:
 
     @property
     def survivors(self) -> list[Result]:
-        """What no case told from the original, then what only crashed."""
+        """Return the surviving mutants, then those that only crashed."""
         open_ = (Verdict.SURVIVED, Verdict.NOT_REACHED, Verdict.CRASHED)
         chosen = [r for r in self.results if r.verdict in open_]
         return sorted(chosen, key=lambda r: (open_.index(r.verdict), r.mutant.layer, r.mutant.file, r.mutant.line))

@@ -1,4 +1,4 @@
-"""What mutated Python files call: whether a trigger acts, a stale value, and what was reached."""
+"""Functions that mutated Python files call: whether a trigger acts, a stale value, and what was reached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _program() -> int:
 
 
 def acts(trigger: str) -> bool:
-    """Whether a mutant with this trigger acts now."""
+    """Return True if a mutant with this trigger acts now."""
     if trigger == TRIGGERS[1]:
         return _program() >= 64
     return next(_calls) >= REPEATED

@@ -1,6 +1,6 @@
 """Engine ``transformers``: its own generation, one request after the other, as an oracle of generation.
 
-It has no kernels and no whole sampler of flat batches; it generates with the methods none, ngram (prompt lookup)
+It has no kernels and no end-to-end sampler of flat batches; it generates with the methods none, ngram (prompt lookup)
 and draft_model (assisted generation).
 """
 
@@ -158,7 +158,7 @@ def _reject_missing(request: GenerationRequest) -> None:
 
 
 def _sampling(request: GenerationRequest) -> dict[str, Any]:
-    """A request's parameters under transformers' names; what a request does not use is left away."""
+    """A request's parameters under transformers' names; parameters that a request does not use are omitted."""
     wanted: dict[str, Any] = {"do_sample": not request.greedy}
     if not request.greedy:
         wanted |= {"temperature": request.temperature, "top_k": request.top_k, "top_p": request.top_p}

@@ -2,7 +2,7 @@
 
 Triton's interpreter must be chosen before triton is imported, so it gets a process of its own. What
 travels is storages, not tensors: strides, guard bands, aliases and changed inputs all survive the
-trip, and the judge sees the same memory as if the op had run here.
+trip, and `verispec.judge` sees the same memory as if the op had run here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a generator answers: `Engine.load(target, **options)` returns one, and the e2e suite judges through it.
+"""The protocol of a generator: `Engine.load(target, **options)` returns one, and the e2e suite tests it.
 
 Every engine that generates (the reference on any device, vLLM, transformers) takes the same
 `LoadOptions` and `GenerationRequest` and gives back the same `GenerationResult`. Token ids only:
@@ -37,7 +37,7 @@ LOGPROBS_MODES = ("raw", "processed")
 
 
 class TokenKind(StrEnum):
-    """Where an emitted token comes from."""
+    """Origin of an emitted token."""
 
     ACCEPTED = "accepted"
     """A draft token that passed verification."""
@@ -62,7 +62,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How a generator is set up; `Engine.load(target, **options)` passes its options through here.
+    """Options of a generator; `Engine.load(target, **options)` passes its options through here.
 
     Args:
         method: one of `METHODS`.
@@ -276,7 +276,7 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """What a request came to.
+    """Result of a request.
 
     `kinds` has one entry a token, `steps` one a target forward pass that emitted; both are empty when the engine
     does not tell. `logprobs` has one entry a token when asked for, `prompt_logprobs` one a prompt token, None for the
@@ -320,7 +320,7 @@ class SpeculationMetrics:
         return tuple(count / self.num_drafts for count in self.accepted_per_position) if self.num_drafts else ()
 
     def since(self, before: SpeculationMetrics) -> SpeculationMetrics:
-        """What was counted after `before` was taken from the same generator."""
+        """Return the counts since `before` was taken from the same generator."""
         earlier = before.accepted_per_position or (0,) * len(self.accepted_per_position)
         return SpeculationMetrics(
             self.num_drafts - before.num_drafts,
@@ -346,7 +346,7 @@ class Generator(Protocol):
         ...
 
     def metrics(self) -> SpeculationMetrics:
-        """What was counted since the generator was loaded; no `accepted_per_position` where it has no counters."""
+        """Return the counts since the generator was loaded; without counters `accepted_per_position` is empty."""
         ...
 
     def close(self) -> None: ...

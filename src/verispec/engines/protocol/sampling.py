@@ -122,7 +122,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class DraftedTokens:
-    """What a sampler drafted and emitted in one step.
+    """Draft tokens and emitted tokens of one step.
 
     Args:
         draft_token_ids: the draft tokens that the engine drew, k_i per request.
@@ -134,7 +134,7 @@ class DraftedTokens:
 
 
 class WholeSampler(Protocol):
-    """An engine's whole sampler."""
+    """An engine's end-to-end sampler."""
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
         """Return the emitted tokens of each request, without padding.

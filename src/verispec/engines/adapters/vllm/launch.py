@@ -1,7 +1,7 @@
 """Launch a kernel of any engine version with the arguments of a contract.
 
 Versions call the same thing by different names (``output_ptr`` and ``output``, ``block_size`` and
-``KV_CACHE_BLOCK_SIZE``), and a host-side caller knows sizes that the kernel itself never sees (its
+``KV_CACHE_BLOCK_SIZE``). A host-side caller also knows sizes that the kernel itself never sees (its
 grid). Both are settled here, for installed engines and for kernels taken out of a source tree.
 """
 

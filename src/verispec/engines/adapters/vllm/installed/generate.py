@@ -126,7 +126,7 @@ class GeneratorServer:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What vLLM refuses in words is a gap, not a crash: ValueError, NotImplementedError, its own validation errors."""
+    """Report vLLM's own rejections as unsupported: ValueError, NotImplementedError, its validation errors."""
     try:
         yield
     except Exception as error:

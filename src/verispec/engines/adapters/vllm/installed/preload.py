@@ -20,7 +20,7 @@ ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
 }
 """The engine core in the one process; a GiB of KV cache; threads as OMP_NUM_THREADS says and bound to no core, since
-engines that are judged side by side would be bound to the same ones; an n-gram proposer with threads of its own kind,
+engines that run side by side would be bound to the same ones; an n-gram proposer with threads of its own kind,
 which leaves torch's OpenMP alone (else every matrix product is slower by far); no compiling, 9 to 19 s a start."""
 
 MODULES = ("vllm.entrypoints.llm", "vllm.engine.arg_utils", "vllm.v1.engine.llm_engine")

@@ -30,7 +30,7 @@ class VllmSampler:
         return self._run(batch, _generators(batch, self._device))
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        """As a call; the draws are replayed from the generators as they stand when vLLM starts to verify."""
+        """As a call; the draws are replayed from copies of the generators at the start of vLLM's verification."""
         draws: list[Draws | None] = [None] * len(batch.draft_token_ids)
         with self._watch(batch, draws):
             tokens = self._run(batch, _generators(batch, self._device))

@@ -1,8 +1,8 @@
 """Ops that vLLM cuts otherwise than our contracts: bound through its host functions, as far as the two can be compared.
 
-vLLM's request-state sampler draws from counters in a layout of its own, which even differs between
-its versions, so tokens of sampled rows cannot be compared one by one. Rows of temperature 0 need no
-random number and are compared exactly; a call with any other row is refused.
+vLLM's request-state sampler draws from counters in its own layout, which differs between its versions. Tokens of
+sampled rows therefore cannot be compared one by one. Rows of temperature 0 need no random number and are compared
+exactly; a call with any other row is refused.
 """
 
 from __future__ import annotations
