@@ -42,12 +42,12 @@ class ScheduledCounted(CPURunner):
         return replace(told, num_draft_tokens=told.num_drafts * self.options.num_speculative_tokens)
 
 
-class TokenwiseResidual(CPURunner):
-    """After block verification the token is recovered from the residual of the token-wise rule (vllm-ascend#7807)."""
+class StaleResidual(CPURunner):
+    """After block verification the token is recovered from a residual without the drafter's logits."""
 
     def __init__(self, target: Path, options: LoadOptions) -> None:
         super().__init__(target, options)
-        change_calls("residual_resample", "log_prefix_ratio", torch.zeros_like)
+        change_calls("residual_resample", "draft_logits", torch.zeros_like)
 
 
 def with_logprobs(change: Callable[..., Any]) -> Callable[[], Mutant]:
@@ -175,7 +175,7 @@ logprobs_mode_ignored = with_options(logprobs_mode=lambda options: "raw")
 max_num_seqs_ignored = with_options(max_num_seqs=lambda options: 16)
 unconditional_rates = engine_with(UnconditionalRates)
 scheduled_counted = engine_with(ScheduledCounted)
-tokenwise_residual = engine_with(TokenwiseResidual)
+stale_residual = engine_with(StaleResidual)
 logprob_rows_shifted = with_logprobs(rows_shifted)
 logprobs_of_last_alone = with_logprobs(last_alone)
 logprobs_of_one = with_logprobs(probability_one)

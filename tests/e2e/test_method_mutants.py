@@ -15,7 +15,7 @@ CAUGHT = [
         f"{METHODS}:GEN-25:method=block;sampler=request_state;{DRAFT};limits=none;target=tiny",
     ),
     (
-        "tokenwise_residual",
+        "stale_residual",
         f"{METHODS}:GEN-26:sampler=request_state;{DRAFT};parameter=none;target=tiny",
     ),
     ("unconditional_rates", f"verification_methods:GEN-27:rates=0.8 0.5 0.2;batch=mixed;{DRAFT};target=tiny"),

@@ -27,7 +27,6 @@ CAUGHT = [
     ),
     ("forgets_drafts", "GEN-22:parameter=presence penalty;draft=draft_model k=3;sampling=greedy"),
     ("forgets_drafts", "GEN-22:parameter=frequency penalty;draft=draft_model k=3;sampling=greedy"),
-    ("forgets_drafts", "GEN-22:parameter=presence penalty;draft=draft_model k=3;target=tiny;sampling=drawn"),
     ("all_drafts_counted", "GEN-22:parameter=penalties;draft=draft_model k=3;sampling=greedy"),
     ("prompt_forgotten", "GEN-22:parameter=repetition penalty;draft=none;sampling=greedy"),
     (
