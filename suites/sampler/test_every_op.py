@@ -134,7 +134,14 @@ def test_the_hundredth_call_is_as_the_first(op: OpUnderTest, seed: int, subject:
         check(op, make(subject, seed + i, Shape((2, 1, 3), 9, draft=i % 2 == 0, synthetic=i % 3 == 0)))
 
 
-@case("ANY-5", subjects=OPS)
+BOUNDED = [op for op in OPS if not op.startswith("verify_")]
+"""Ops whose inputs are independent of each other.
+
+The fused ops draw and normalise inside: a changed logit or normaliser moves a near tie that rounding decides, so a
+boundary of the oracle is not one of theirs."""
+
+
+@case("ANY-5", subjects=BOUNDED)
 def test_boundaries_of_the_oracle_s_comparisons(op: OpUnderTest, seed: int, subject: str) -> None:
     """Each comparison of the oracle at equality and beside it, with draft probabilities and without."""
     base = [
