@@ -593,9 +593,21 @@ def requests_of(
     normaliser: Any = None,
 ) -> Requests:
     tensors = (draft_sampled, cu_num_logits, idx_mapping, pos, temperature, seed)
-    strides = (0, 0) if normaliser is None else normaliser.stride()
-    dense = (None if t is None else t.contiguous() for t in tensors)
-    return Requests(*dense, normaliser, *strides, idx_mapping.shape[0], columns)
+    stride_0, stride_1 = (0, 0) if normaliser is None else normaliser.stride()
+    drafts, ends, states, positions, temperatures, seeds = (None if t is None else t.contiguous() for t in tensors)
+    return Requests(
+        drafts,
+        ends,
+        states,
+        positions,
+        temperatures,
+        seeds,
+        normaliser,
+        stride_0,
+        stride_1,
+        idx_mapping.shape[0],
+        columns,
+    )
 
 
 def launch(out: Outputs, target: Target, draft: Draft, requests: Requests, vocabulary: int, kind: Any) -> None:

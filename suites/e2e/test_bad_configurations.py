@@ -71,7 +71,8 @@ def test_a_configuration_that_cannot_work_is_refused(load: Load, tiny: dict[str,
     bad = CONFIGURATIONS[configuration]
     (tiny["target"].parent / "empty").mkdir(exist_ok=True)
     try:
-        generator = load(bad.draft, **bad.folders(tiny), **bad.options)
+        folders: dict[str, Any] = dict(bad.folders(tiny))
+        generator = load(bad.draft, **folders, **bad.options)
     except (UnsupportedCall, VerispecError) as refusal:
         check_message(str(refusal), bad.names, bad.values)
     except Exception as error:
@@ -82,7 +83,7 @@ def test_a_configuration_that_cannot_work_is_refused(load: Load, tiny: dict[str,
 
 
 def check_accepted(generator: Generator, target: Path, what: str) -> None:
-    """What is accepted after all has to work; a failure in the middle of a text comes too late."""
+    """Generate when the options are accepted after all: a failure in the middle of a text comes too late."""
     try:
         [result] = generator.generate(greedy([(1, 5, 2)], 8))
     except Mismatch as broken:

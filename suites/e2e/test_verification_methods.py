@@ -165,8 +165,8 @@ def check_rates(steps: Sequence[Sequence[SpeculativeStep]], rates: Sequence[floa
     short = [step for own in steps for step in own if step.drafted < depth]
     if len(short) >= FEW:
         accepted = sum(step.accepted > 0 for step in short)
-        first = [len(short) - accepted, accepted], [1 - rates[0], rates[0]]
-        assert_distribution(*first, "first of fewer drafts accepted")
+        counts, law = [len(short) - accepted, accepted], [1 - rates[0], rates[0]]
+        assert_distribution(counts, law, "first of fewer drafts accepted")
 
 
 @case(

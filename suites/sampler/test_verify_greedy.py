@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from verispec.cases import case
@@ -87,7 +89,7 @@ def test_nan_rows(op: OpUnderTest, seed: int, rows: str) -> None:
     if rows == "minus infinity":
         requests.target_logits[:] = -np.inf
     else:
-        at = {"some": slice(None, None, 2), "all": slice(None), "first": 0}[rows]
+        at: Any = {"some": slice(None, None, 2), "all": slice(None), "first": 0}[rows]
         requests.target_logits[:, at] = np.nan
     verify(op, requests)
 

@@ -84,7 +84,7 @@ def _graph_sampler(group: Sequence[Call]) -> Callable[[], float]:
         graph.replay()
         end.record()
         end.synchronize()
-        return start.elapsed_time(end) * 1e-3 / (turns * len(group))
+        return float(start.elapsed_time(end)) * 1e-3 / (turns * len(group))
 
     once()
     return once
