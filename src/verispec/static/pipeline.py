@@ -90,7 +90,8 @@ def check_tree(
     started = perf_counter()
     sources = [_Source(tree, False)] if core is None else [_Source(tree, False), _Source(core, True)]
     reports = ReportCache(store.path)
-    key = report_key((source.files.values() for source in sources), [rule.id for rule in chosen], sorted(parse))
+    contents = (source.files.values() for source in sources)
+    key = report_key(contents, [r.id for r in chosen], sorted(parse)) if all_rules.are_own(chosen) else ""
     report: Report | None = reports.get(key)
     if report is not None:
         spent = {"seconds_reading": round(perf_counter() - started, 3), "seconds_linking": 0.0, "seconds_rules": 0.0}

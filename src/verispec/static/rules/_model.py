@@ -22,6 +22,7 @@ class Rule:
         level: The highest level of its findings.
         why: One paragraph with a real regression.
         check: Reads the linked index of a tree and yields findings; it never reads files.
+        own_example, own_fix: The page of a rule of another package; verispec's own pages are in `_pages`.
     """
 
     id: str
@@ -29,16 +30,18 @@ class Rule:
     level: Level
     why: str
     check: Callable[[Any], Iterable[Finding]]
+    own_example: str = ""
+    own_fix: str = ""
 
     @property
     def example(self) -> str:
         """The smallest source that the rule reports."""
-        return dedent(EXAMPLES[self.id]).strip("\n")
+        return dedent(self.own_example or EXAMPLES[self.id]).strip("\n")
 
     @property
     def fix(self) -> str:
         """Return the fix for a finding, in one sentence."""
-        return REPAIRS[self.id]
+        return self.own_fix or REPAIRS[self.id]
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
