@@ -14,7 +14,7 @@ from verispec.engines.protocol.generation import FinishReason, GenerationRequest
 def read(drafted: list[int], accepted: list[int], num_tokens: int, preemptions: int = 0) -> GenerationResult:
     told: Any = SimpleNamespace(per_step_drafted=drafted, per_step_accepted=accepted) if drafted else None
     output = SimpleNamespace(
-        token_ids=list(range(num_tokens)), finish_reason="length", logprobs=None, spec_decode_metrics=told
+        token_ids=list(range(num_tokens)), text="", finish_reason="length", logprobs=None, spec_decode_metrics=told
     )
     return _result(output, GenerationRequest((1,)), preemptions)
 

@@ -31,9 +31,9 @@ class Share:
 
 
 SHARES: dict[str, Share] = {
-    "sampler/whole_sampler:WS-10": Share(0.30, 36),
-    "sampler/whole_sampler:WS-11": Share(0.03, 8),
-    "sampler/whole_sampler:WS-14": Share(0.05, 2),
+    "sampler/whole_sampler:WS-10": Share(0.30, 51),
+    "sampler/whole_sampler:WS-11": Share(0.03, 12),
+    "sampler/whole_sampler:WS-14": Share(0.05, 3),
     "synthetic/whole_sampler:WS-12": Share(0.04, 6),
     "e2e/sampled:GEN-5": Share(0.08, 20),
     "e2e/witness:GEN-6": Share(0.12, 10),
