@@ -78,6 +78,12 @@ CONTRACT = Contract(
             "for vocabularies up to 262,144.",
             "vllm#43150, vllm#47524; Philox race of 32 bits: tails x / sinh(x) with x = 2^-33 / p",
         ),
+        Clause(
+            "WS-15",
+            "Drafting and verification share no random numbers: given the draft token, the recovered token follows the "
+            "residual.",
+            "vllm#54282",
+        ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.RejectionSampler", since="0.8.0"),),
     returns="tokens of each request: accepted draft tokens, then one recovered or bonus token",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import torch
 
-from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace, replay
+from verispec.engines.protocol.sampling import DraftedTokens, Draws, SamplerBatch, Trace, replay
 
-from .drafting import exponential_noise, noise_dtype
+from .drafting import exponential_noise, noise_dtype, sample_drafts
 from .flat import DraftBatch, FlatSampler, SamplingTensors
 from .synthetic_rates import unconditional_to_conditional_rates
 
@@ -30,20 +31,8 @@ class WholeFlatSampler:
     def trace(self, batch: SamplerBatch) -> Trace:
         """Return the tokens of each request, and the random samples of seeded, sampled requests."""
         device = self._device
-        seeds = batch.seeds or [None] * len(batch.draft_token_ids)
-        generators = [_generator(seed, device) for seed in seeds]
-        flat = list(itertools.chain.from_iterable(batch.draft_token_ids))
-        drafts = DraftBatch(
-            batch.counts,
-            torch.tensor(flat, dtype=torch.int32, device=device),
-            torch.tensor(batch.counts, device=device).cumsum(0, dtype=torch.int32),
-            _moved(batch.draft_probs, device),
-        )
-        limits = (_moved(values, device) for values in (batch.top_k, batch.top_p, batch.min_p))
-        params = SamplingTensors(batch.temperature.to(device), *limits)
-        logits = torch.empty(batch.logits.shape, dtype=torch.float32, device=device).copy_(batch.logits)
-        sampled = _sampler(batch, device).sample(logits, drafts, params, generators)
-        tokens = [[token for token in row if token >= 0] for row in sampled.tolist()]
+        seeds = _seeds(batch)
+        tokens = self._verify(batch, [_generator(seed, device) for seed in seeds])
         draws: list[Draws | None] = [None] * len(tokens)
         for row, (seed, count) in enumerate(zip(seeds, batch.counts, strict=True)):
             if seed is not None and float(batch.temperature[row]) > 0:
@@ -56,6 +45,53 @@ class WholeFlatSampler:
                 drawn = replay(generator, count, batch.vocab_size, bonus, noise_dtype(device))
                 draws[row] = Draws(drawn.uniform.cpu(), drawn.noise.cpu(), bonus, bonus_noise)
         return Trace(tokens, draws)
+
+    def draft_and_verify(self, batch: SamplerBatch, draft_logits: torch.Tensor) -> DraftedTokens:
+        """Return draft tokens sampled from `draft_logits` and the tokens that verification emits.
+
+        One generator per request serves both, as in generation: verification goes on where drafting stopped.
+
+        Args:
+            batch: the step; `batch.counts` says how many draft tokens to sample.
+            draft_logits: [N, V] float32, before temperature; row j belongs to draft token j.
+        """
+        generators = [_generator(seed, self._device) for seed in _seeds(batch)]
+        temperatures = batch.temperature.tolist()
+        ends = list(itertools.accumulate(batch.counts))
+        drafted: list[list[int]] = [[] for _ in batch.counts]
+        probs = torch.zeros(draft_logits.shape, device=self._device)
+        for position in range(max(batch.counts, default=0)):
+            requests = [b for b, count in enumerate(batch.counts) if count > position]
+            rows = [ends[b] - batch.counts[b] + position for b in requests]
+            token_ids, drawn_from = sample_drafts(
+                draft_logits[rows].to(self._device),
+                [temperatures[b] for b in requests],
+                [generators[b] for b in requests],
+            )
+            probs[rows] = drawn_from
+            for b, token in zip(requests, token_ids.tolist(), strict=True):
+                drafted[b].append(token)
+        step = replace(batch, draft_token_ids=drafted, draft_probs=probs.cpu())
+        return DraftedTokens(drafted, self._verify(step, generators))
+
+    def _verify(self, batch: SamplerBatch, generators: list[torch.Generator]) -> list[list[int]]:
+        device = self._device
+        flat = list(itertools.chain.from_iterable(batch.draft_token_ids))
+        drafts = DraftBatch(
+            batch.counts,
+            torch.tensor(flat, dtype=torch.int32, device=device),
+            torch.tensor(batch.counts, device=device).cumsum(0, dtype=torch.int32),
+            _moved(batch.draft_probs, device),
+        )
+        limits = (_moved(values, device) for values in (batch.top_k, batch.top_p, batch.min_p))
+        params = SamplingTensors(batch.temperature.to(device), *limits)
+        logits = torch.empty(batch.logits.shape, dtype=torch.float32, device=device).copy_(batch.logits)
+        sampled = _sampler(batch, device).sample(logits, drafts, params, generators)
+        return [[token for token in row if token >= 0] for row in sampled.tolist()]
+
+
+def _seeds(batch: SamplerBatch) -> list[int | None]:
+    return list(batch.seeds or [None] * len(batch.draft_token_ids))
 
 
 def _moved(tensor: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:

@@ -20,6 +20,7 @@ from verispec.cases.sampling import (
 from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.judge.statistics import assert_distribution
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.sampler._streams import Coupled, measure_noise, run_needles, run_stream
 
@@ -364,3 +365,30 @@ def test_rare_tokens_are_not_lost(sampler: SamplerUnderTest, trial: Trial) -> No
     """
     if not measure_noise(sampler, trial) or trial.budget == "nightly":
         run_needles(sampler, trial, trial.size(REQUESTS))
+
+
+DRAFT_ROW, TARGET_ROW = (0.5, 0.45, 0.05), (0.0, 0.5, 0.5)
+"""Draft and target probabilities: draft token 0 is always rejected (its residual is 0, 0.1, 0.9), the others never."""
+JOINT = ((0.0, 0.05, 0.45), (0.0, 0.45, 0.0), (0.0, 0.0, 0.05))
+"""Exact probabilities of (draft token, emitted token). Noise that recovery shares with drafting shifts row 0."""
+
+
+@case("WS-15", seeds=["given", "none"], mode="law", reach="every request whose drafts are sampled")
+def test_recovery_does_not_reuse_the_noise_of_drafting(engine: Engine, seed: int, seeds: str) -> None:
+    torch.manual_seed(seed)
+    sampler = SamplerUnderTest(offered(engine.sampler()))
+    batches, requests = 16, 500
+    seen = np.zeros((3, 3), dtype=np.int64)
+    for number in range(batches):
+        first = seed % 2**40 + number * requests
+        step = SamplerBatch(
+            draft_token_ids=[[0]] * requests,
+            logits=torch.tensor([TARGET_ROW, (1.0, 0.0, 0.0)], dtype=torch.float64).log().float().repeat(requests, 1),
+            draft_probs=None,
+            temperature=torch.ones(requests),
+            seeds=list(range(first, first + requests)) if seeds == "given" else None,
+        )
+        drafted = sampler.draft_and_verify(step, torch.tensor(DRAFT_ROW).log().repeat(requests, 1))
+        for draft, tokens in zip(drafted.draft_token_ids, drafted.tokens, strict=True):
+            seen[draft[0], tokens[0]] += 1
+    assert_distribution(seen.ravel().tolist(), np.ravel(JOINT), "draft and first emitted token")

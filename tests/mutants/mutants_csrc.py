@@ -63,7 +63,7 @@ GREEDY: list[Mutant] = [
         "Integers output(output_token_ids)",
         f"Integers output({view('output_token_ids', 'stride[0] = max_spec_len + 1')})",
     ),
-    ("RGS-13", "  // The comparison is made", "  if (drafts.size() == 0) return;\n  // The comparison is made"),
+    ("RGS-13", "  const auto accepts =", "  if (drafts.size() == 0) return;\n  const auto accepts ="),
     ("RGS-14", "argmax(target_argmax)", f"argmax({narrow('target_argmax')})"),
 ]
 
@@ -88,7 +88,7 @@ RANDOM: list[Mutant] = [
         "target.get(token, draft)",
         "target.get(token * vocab_size % (int64_t{1} << 31) / vocab_size, draft)",
     ),
-    ("RRS-16", "  // Everything is widened", "  if (drafts.size() == 0) return;\n  // Everything is widened"),
+    ("RRS-16", "  const auto accepts =", "  if (drafts.size() == 0) return;\n  const auto accepts ="),
     ("RRS-17", "recovered(recovered_token_ids)", f"recovered({narrow('recovered_token_ids')})"),
     (
         "RRS-18",
