@@ -273,7 +273,9 @@ def test_tokens_follow_from_the_random_numbers(
             got = trace.tokens[b] if rejected else trace.tokens[b][:-1]
             equal(expected, got, f"request {b}, up to its bonus token,")
     if judged < 20:
-        raise Inconclusive(f"only {judged} requests had known random numbers and no near tie")
+        raise Inconclusive(
+            f"only {judged} requests reported their random numbers (Draws of trace()) and had no near tie"
+        )
 
 
 def by_rule(step: SamplerBatch, b: int, uniform: Any, noise: Any) -> tuple[list[int], bool] | None:

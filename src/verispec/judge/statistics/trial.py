@@ -90,7 +90,7 @@ class Trial:
         """
         requests, differing = sum(c.requests for c in couplings), sum(c.differing for c in couplings)
         if not requests:
-            raise Inconclusive("no request had known random numbers")
+            raise Inconclusive("no request reported its random numbers; return Draws for seeded requests from trace()")
         self.record["coupling"] = {
             "requests": requests,
             "tokens": sum(c.tokens for c in couplings),
