@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_mutants import judged
+from engine_runs import outcomes_of
 
 DRAFT = "draft=draft_model k=3"
 METHODS = "verification_methods"
@@ -49,4 +49,4 @@ CAUGHT = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "case"), CAUGHT, ids=lambda value: value.replace(" ", "-"))
 def test_a_fault_is_caught(fault: str, case: str, tmp_path: Path) -> None:
-    assert judged(f"method_mutants:{fault}", f"e2e/{case}", tmp_path) == {"fail"}
+    assert outcomes_of(f"method_mutants:{fault}", f"e2e/{case}", tmp_path) == {"fail"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_mutants import judged
+from engine_runs import outcomes_of
 
 CAUGHT = [
     ("allowed_ids_ignored", "GEN-18:parameter=allowed ids;draft=draft_model k=3;sampling=greedy"),
@@ -49,4 +49,4 @@ CAUGHT = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "case"), CAUGHT, ids=lambda value: value.replace(" ", "-"))
 def test_a_fault_in_a_parameter_is_caught(fault: str, case: str, tmp_path: Path) -> None:
-    assert judged(f"parameter_mutants:{fault}", f"e2e/parameters:{case}", tmp_path) == {"fail"}
+    assert outcomes_of(f"parameter_mutants:{fault}", f"e2e/parameters:{case}", tmp_path) == {"fail"}

@@ -39,6 +39,12 @@ def bench(
     Both run in turn in one process on the same inputs, after their results were checked. 'fused' is one op for the
     whole step, 'ops' are verification and resampling one by one; '--vs ENGINE:ops' asks for the latter. The floor
     is the time of reading the needed rows once, measured in the same run.
+
+    Examples:
+
+        verispec bench --vs reference:ops --batch 8 --svg roofline.svg
+
+        verispec bench --engine reference:triton --device cuda --op verify_greedy
     """
     shapes = [
         Shape(*parts)

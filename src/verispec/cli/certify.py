@@ -35,6 +35,12 @@ def certify(
     """Run every statistical test of an engine and write a certificate of the faults that they exclude.
 
     Ends with 0 when nothing failed, 1 when a test did, 125 when nothing was tested, 2 when the command was wrong.
+
+    Examples:
+
+        verispec certify --engine vllm --out certificate
+
+        verispec certify --engine my_engine:Engine --budget quick
     """
     from verispec.errors import VerispecError
     from verispec.judge.statistics.budget import SHARES
