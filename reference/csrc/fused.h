@@ -1,4 +1,4 @@
-// What the fused kernels share: rows of raw logits, their masses in blocks, draws, and the walk over requests.
+// Shared by the fused kernels: rows of raw logits, their masses in blocks, draws, and the walk over requests.
 //
 // A row is read once: each block of kBlock logits gives its maximum and its sum of exponentials while it is in the
 // first-level cache. Masses of blocks are combined in double, in the order of their ids, so that neither the number of
@@ -68,7 +68,7 @@ class RowView {
   const char* data_ = nullptr;
 };
 
-// What a pass over a row leaves of each block; threads fill different blocks.
+// Summary of each block after a pass over a row; threads fill different blocks.
 struct BlockStats {
   std::vector<float> top, mass, sub;  // mass relative to the block's own top; sub: maxima of sub-blocks
 

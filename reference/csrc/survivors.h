@@ -195,7 +195,7 @@ class TargetRow {
   bool is_limited_ = false;
 };
 
-// What a sampled request draws with, by state.
+// State of a sampled request that determines its random samples.
 struct Sampling {
   Integers pos, seed;
   Reals temperature;

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 LIMITS = ("none", "temperature", "top_k", "top_p", "both", "min_p", "masked")
-"""What shapes the target: nothing but T = 1; T from 0.3 to 2; top-k; top-p; both; min-p; -inf masks and ties."""
+"""Limits that shape the target: only T = 1; T from 0.3 to 2; top-k; top-p; both; min-p; -inf masks and ties."""
 
 DISAGREEMENTS = (0.1, 0.2, 0.9, 4.0, 2.0, 0.1, 3.0, 0.4)
 """Standard deviation of a drafter's logits around the target's, by set."""
@@ -29,7 +29,7 @@ SPREADS = (1.8, 1.8, 3.0, 3.0)
 """Standard deviation of a row's logits, by set: a wide one shows a wrong temperature."""
 
 EXCLUDED = 4.0
-"""How much less a drafter likes the tokens that the target's limits exclude, in nats."""
+"""Amount, in nats, that a drafter's logits lose at tokens that the target's limits exclude."""
 
 GAP = 3e-5
 """Distance of a limit from the next token's mass that no float32 sum crosses."""

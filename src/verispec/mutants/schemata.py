@@ -74,7 +74,7 @@ inline bool on(int number, int64_t outer, int64_t inner) {
   if (__builtin_expect(active == kOff, 1)) return false;
   return (active == number || active == kCover) && look(number, outer, inner);
 }
-// What the expression gave the last time, and the first time.
+// Values of the expression at its last and at its first evaluation.
 template <int number, class T> T previous(T now) {
   static thread_local T before = now;
   const T was = before;

@@ -43,7 +43,7 @@ _CALLS: Mapping[str, tuple[tuple[object, ...], Mapping[str, object]]] = {
     "definitions": ((), {}),
     "close": ((), {}),
 }
-"""How the harness calls each method."""
+"""Calls of each method as the harness makes them."""
 
 SAMPLER_FAMILIES = ("flat", "request_state")
 

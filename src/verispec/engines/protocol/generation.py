@@ -16,14 +16,14 @@ from typing import Protocol, TypedDict, runtime_checkable
 from verispec.errors import VerispecError
 
 METHODS = ("none", "ngram", "draft_model", "eagle3")
-"""How drafts are proposed."""
+"""Methods that propose draft tokens."""
 
 DRAFT_SAMPLE_METHODS = ("probabilistic", "greedy")
 """How a draft model draws for a sampled request: from its own distribution (which is then handed to the sampler as
 draft probabilities), or its argmax (no draft probabilities)."""
 
 REJECTION_SAMPLE_METHODS = ("standard", "synthetic", "block")
-"""How drafts are verified: each by p/q, by chance at configured rates, or as one block (Sun et al. 2024)."""
+"""Verification methods: each draft token by p/q, by chance at configured rates, or as one block (Sun et al. 2024)."""
 
 SAMPLERS = ("flat", "request_state")
 """Where random numbers come from: a generator a request, which the steps before have moved on, or Philox words counted

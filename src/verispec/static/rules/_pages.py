@@ -126,4 +126,4 @@ REPAIRS: Final = {
     "SIG602": "Give the override the parameters of the base's method.",
     "SIG603": "Use the present name, or restore the old one.",
 }
-"""How to repair a finding of each rule."""
+"""Repair of a finding, by rule."""
