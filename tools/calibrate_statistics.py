@@ -5,9 +5,9 @@
     python tools/calibrate_statistics.py summary --out calibration.jsonl
 
 `null` and `faults` append one JSON object per run to the file; runs that it already holds are not repeated, so an
-interrupted calibration continues. Every run has rows of its own, made from its seed. `summary` prints the shares of
-correct runs whose evidence ever reached 10, 100 and 1,000, which Ville's inequality bounds by 10, 1 and 0.1 %, and per
-fault how often it was found and how it was named.
+interrupted calibration continues. Every run has rows of its own, made from its seed. `summary` counts
+the correct runs whose evidence ever reached 10, 100 and 1,000: at most 10, 1 and 0.1 % by Ville's inequality. Per fault
+it prints how often it was found and how it was named.
 """
 
 from __future__ import annotations

@@ -106,6 +106,7 @@ class TextBets(TokenBets):
             self.bets += bets("token", self.DRAFTED)
 
     def log_ratios(self, rows: Rows, r: Array, t: Array, extra: Mapping[str, Array]) -> Array:
+        """Return the log ratios of the target's bets, and of those that need the draft's distribution."""
         own = super().log_ratios(rows, r, t, extra)
         if not self._drafted:
             return own

@@ -57,7 +57,7 @@ class BlockRule:
         self.evidence.checkpoint()
 
     def _thresholds(self, requests: Requests) -> tuple[Array, Array]:
-        """Joint ratios R [B, K + 1] of every prefix, R_0 = 1, and h [B, K + 1] of the prefixes 1 to K."""
+        """Return joint ratios R [B, K + 1] of every prefix, R_0 = 1, and h [B, K + 1] of the prefixes 1 to K."""
         rows, count, drafts = self.rows, len(requests.sets), self.rows.drafts
         ratio, h = np.ones((count, drafts + 1)), np.zeros((count, drafts + 1))
         for i in range(drafts):
@@ -108,7 +108,7 @@ class BlockRule:
             self._decisions.add(cells_of(np.where(yes, u * a, a + u * (1.0 - a)), np.zeros(len(b)), u))
 
     def _within(self, requests: Requests, b: Array) -> Array:
-        """[n, K + 1] whether a prefix is no longer than the request's drafts."""
+        """Return a mask [n, K + 1] of the prefixes that are no longer than the request's drafts."""
         return np.arange(self.rows.drafts + 1) <= requests.lengths[b, None]
 
     def _add_recovered(self, requests: Requests, ratio: Array, out: Array, slack: Array) -> None:

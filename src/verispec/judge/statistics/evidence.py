@@ -110,6 +110,7 @@ class Evidence:
 
     @property
     def failed(self) -> bool:
+        """True when the evidence against the engine reaches the limit of this test."""
         return self.log_e >= self.limit
 
     def explanations(self) -> list[Explanation]:

@@ -154,6 +154,7 @@ class Bet:
 
     @property
     def fault(self) -> Fault:
+        """The fault that this bet is on."""
         return FAULTS[self.key]
 
     @property

@@ -1,8 +1,8 @@
 """Evidence from a sampler's steps when their drafts are known.
 
-Given the drafts, each decision has an exact distribution: draft d of row i is accepted with probability min(1, p/q),
-the token at the first rejection follows max(p - q, 0) over its sum, the bonus token follows p. All are judged in one
-pass over one stream of requests.
+Given the drafts, each decision has an exact distribution. Draft d of row i is accepted with probability min(1, p/q),
+the token at the first rejection follows max(p - q, 0) over its sum, and the bonus token follows p. One pass over one
+stream of requests tests all three.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ ACCEPTANCE = (
 
 @dataclass(frozen=True)
 class RowSets:
-    """M sets of K draft rows and a bonus row each, with what every set's distributions need.
+    """M sets of K draft rows and a bonus row each, and what every set's distributions need.
 
     Attributes:
-        p: [M, K + 1, V] target probabilities under the set's temperature and limits.
-        q: [M, K, V] probabilities that the drafts are drawn from; one-hot rows for certain drafts.
-        slack: [M] log of how far rounding may move a probability of the engine.
-        unlimited: [M, K + 1, V] target probabilities before top-k, top-p and min-p; None where p has no such limits.
+        p: [M, K + 1, V] float64 target probabilities under the set's temperature and limits.
+        q: [M, K, V] float64 probabilities that the drafts are drawn from; one-hot rows for certain drafts.
+        slack: [M] maximum change of log p by the engine's rounding.
+        unlimited: [M, K + 1, V] float64 target probabilities before top-k, top-p and min-p; None without limits.
     """
 
     p: Array
@@ -88,6 +88,7 @@ class RowSets:
 
     @property
     def drafts(self) -> int:
+        """K, the number of draft rows per set."""
         return int(self.q.shape[1])
 
     @cached_property
@@ -116,40 +117,40 @@ class RowSets:
 
     @cached_property
     def unsigned(self) -> Array:
-        """[M K, V] |p - q| over its sum."""
+        """|p - q| over its sum, [M K, V]."""
         apart = np.abs(self.draft_rows.p - self.q.reshape(self.draft_rows.p.shape))
         share: Array = apart / np.maximum(apart.sum(1, keepdims=True), FLOOR)
         return share
 
     @cached_property
     def rejected(self) -> Array:
-        """[M K] sum of max(p - q, 0)."""
+        """Sum of max(p - q, 0), [M K]."""
         mass: Array = np.maximum(self.draft_rows.p - self.q.reshape(self.draft_rows.p.shape), 0.0).sum(1)
         return mass
 
     @cached_property
     def above(self) -> Array:
-        """[M K] mass of the tokens with p > q."""
+        """Mass of the tokens with p > q, [M K]."""
         p = self.draft_rows.p
         mass: Array = np.where(p > self.q.reshape(p.shape), p, 0.0).sum(1)
         return mass
 
     @cached_property
     def certain(self) -> bool:
-        """Whether all drafts are certain."""
+        """True when every draft row has one token of probability 1."""
         return bool((self.q.max(-1) == 1.0).all())
 
 
 @dataclass(frozen=True)
 class Requests:
-    """Requests of one batch and what they emitted.
+    """Requests of one batch and the tokens that they emitted.
 
     Attributes:
-        sets: [B] row set of each request.
-        lengths: [B] drafts of each request, at most K; its bonus row is row `lengths`.
-        drafts: [B, K] draft tokens; columns past a request's length are not read.
-        accepted: [B] drafts that were emitted.
-        last: [B] the recovered or bonus token.
+        sets: [B] int64, row set of each request.
+        lengths: [B] int64, drafts of each request, at most K; its bonus row is row `lengths`.
+        drafts: [B, K] int64 draft tokens; columns past a request's length are not read.
+        accepted: [B] int64, drafts that were emitted.
+        last: [B] int64, the recovered or bonus token.
     """
 
     sets: Array
@@ -160,7 +161,16 @@ class Requests:
 
     @classmethod
     def of(cls, sets: Array, lengths: Array, drafts: Array, tokens: Sequence[Sequence[int]]) -> Requests:
-        """Read what requests emitted: accepted drafts, then one token of the target.
+        """Return the requests with their emitted tokens split into accepted drafts and one token of the target.
+
+        Args:
+            sets: [B] row set of each request.
+            lengths: [B] drafts of each request.
+            drafts: [B, K] draft tokens.
+            tokens: emitted tokens of each request, without padding.
+
+        Returns:
+            The batch, as `GivenDrafts.add` takes it.
 
         Raises:
             Mismatch: a request emitted no token, more than its drafts and one, or something else before its last token.
@@ -176,7 +186,7 @@ class Requests:
 
 
 class GivenDrafts:
-    """Turns batches of steps into evidence.
+    """Evidence of a stream of steps with known drafts.
 
     Args:
         rows: the row sets that requests choose from.
@@ -200,7 +210,7 @@ class GivenDrafts:
         self._before: Requests | None = None
 
     def add(self, requests: Requests) -> None:
-        """Judge one batch; requests stand in the order of the batch."""
+        """Add the evidence of one batch, whose requests stand in the order of the engine's batch."""
         count = len(requests.sets)
         spans = np.cumsum([0, *(len(group.bets) for group in (self._acceptance, self._recovered, self._bonus))])
         ratios = np.zeros((spans[-1], count))
@@ -242,7 +252,7 @@ class GivenDrafts:
             least[b] = np.where(yes, np.minimum(least[b], a), least[b])
 
     def _other_rules(self, requests: Requests, i: int, b: Array, a: Array, least: Array) -> dict[str, Array]:
-        """Acceptance probability of draft i of requests b under each fault of `ACCEPTANCE`."""
+        """Return the acceptance probability [n] of draft i of requests `b` under each fault of `ACCEPTANCE`."""
         rows, drafts = self.rows, self.rows.drafts
         m, d = requests.sets[b], requests.drafts[b, i]
         p, q = rows.p[m, i, d], np.maximum(rows.q[m, i, d], FLOOR)
@@ -352,7 +362,7 @@ class GivenDrafts:
             view.add(cells_of(before[r, t], p, uniform))
 
     def _quantile_of_u(self, requests: Requests, b: Array, r: Array, t: Array) -> Array:
-        """Density of the residual's quantile at u, which is uniform above a once the draft was rejected."""
+        """Return the density of the residual's quantile at u, which is uniform above a once the draft was rejected."""
         m, i = requests.sets[b], requests.accepted[b]
         d = requests.drafts[b, i]
         rows = self.rows
@@ -368,7 +378,11 @@ class GivenDrafts:
         return np.where(b > 0, rows[other * stride + i, t], np.nan)
 
     def _same_token(self, requests: Requests, b: Array, t: Array) -> dict[str, Array]:
-        """1 where an earlier request with the same row emitted the same token, 0 where another, NaN without one."""
+        """Compare each token with that of an earlier request with the same row, for each way to share noise.
+
+        Returns:
+            [n] per fault: 1 where the tokens are equal, 0 where they differ, NaN without such a request.
+        """
 
         def against(earlier: Requests, at: Array) -> Array:
             valid = (at >= 0) & (at < len(earlier.sets))

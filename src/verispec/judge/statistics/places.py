@@ -79,6 +79,7 @@ class View:
 
     @property
     def log_evidence(self) -> float:
+        """Sum over all rows of counts of the log evidence against uniform places."""
         return float(np.sum(log_evidence(self.counts)))
 
     def table(self) -> list[dict[str, Any]]:

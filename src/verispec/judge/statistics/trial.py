@@ -18,7 +18,7 @@ BUDGETS = {"quick": 0.1, "standard": 1.0, "nightly": 8.0}
 CLEAR_LEAD = 3.0
 """log10 by which the best fault must lead the next, or sampling goes on to name it."""
 PATIENCE = 4
-"""How many times the sample at which a test failed may be spent on naming the fault."""
+"""Maximum size of the sample that names the fault, as a multiple of the sample at which the test failed."""
 BEST = 6
 """Explanations that a record keeps."""
 
@@ -43,6 +43,7 @@ class Trial:
 
     @property
     def weight(self) -> float:
+        """The case's part of the run's budget."""
         return weight_of(self.case)
 
     @property
