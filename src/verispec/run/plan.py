@@ -124,6 +124,11 @@ def suite_folder(suite: str) -> Path:
     )
 
 
+def named_suite(suite: str) -> str:
+    """Return a suite of verispec by its name, any other by its absolute path. Raises like `suite_folder`."""
+    return suite if suite in suites() else str(suite_folder(suite))
+
+
 def suites() -> list[str]:
     """Return the names of all suites."""
     return sorted(path.name for path in suites_folder().iterdir() if any(path.glob("test_*.py")))

@@ -43,11 +43,13 @@ class Brakes:
         max_crashes: stop after so many crashes and hangs, known ones included.
         exit_first: stop at the first unexpected failure.
         max_time: stop after so many seconds; None for never.
+        expected: ids of cases that are no reason for `exit_first`, because they failed before.
     """
 
     max_crashes: int = MAX_CRASHES
     exit_first: bool = False
     max_time: float | None = None
+    expected: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,8 @@ class _Session:
     def _brake(self, record: Record) -> None:
         brakes = self.options.brakes
         self.crashes += record.seen in ("crash", "timeout")
-        if brakes.exit_first and record.failed and record.outcome != "xfail":
+        surprising = record.failed and record.outcome != "xfail" and record.id not in brakes.expected
+        if brakes.exit_first and surprising:
             self.reason = "stopped at the first failure (-x)"
         elif self.crashes >= brakes.max_crashes:
             self.reason = f"stopped after {self.crashes} crashes and hangs (--max-crashes)"
