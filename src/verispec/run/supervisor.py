@@ -80,7 +80,7 @@ class _Worker:
     log_from: int = 0
     fruitful: bool = False
     asked: float = 0.0
-    """When a hung process was asked for its traceback; 0 when it was not."""
+    """Time of the request for a hung process's traceback; 0 before it."""
     half: float | None = None
     """`waited_for_processor` when half of the phase's limit had passed."""
 
@@ -114,7 +114,7 @@ class Supervisor:
         self._waiting: dict[str, None] = {}
         """Cases without a result, in order."""
         self._forks: list[float] = []
-        """When each worker was asked for that has not reported yet."""
+        """Time of the request for each worker that has not reported yet."""
         self._fruitless = 0
         self._described = self._rechecking = self._decided = False
         self._rejected: dict[tuple[str, str], str] = {}
