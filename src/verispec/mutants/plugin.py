@@ -1,4 +1,4 @@
-"""The pytest side of a campaign: collected cases are run in forked processes, one process a mutant.
+"""The pytest side of a campaign: collected cases are run in forked processes, one process per mutant.
 
 Started by `verispec.mutants.campaign` with a job file. The process that collects never runs a case itself, so that
 each fork starts clean: no mutant, no OpenMP threads, nothing that an earlier mutant wrote.
@@ -53,11 +53,13 @@ class Job:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of the job file."""
     parser.addoption("--mutation-job", default="", help="job file of verispec mutants")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    """Read the job file, and load what all mutants share."""
     path = Path(config.option.mutation_job)
     data = json.loads(path.read_text())
     layer = layers.LAYERS[data["layer"]]
@@ -94,7 +96,7 @@ def _engine_starts_later() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Faults need not be shrunk, only found."""
+    """Stop Hypothesis from shrinking: a fault only has to be found."""
     import hypothesis
 
     phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
@@ -103,7 +105,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool:
-    """In the place of pytest's own loop."""
+    """Run the job instead of pytest's own loop."""
     job = session.config.stash[JOB]
     items = {name: item for item in session.items if ":ANY-11" not in (name := _name(item))}
     # ANY-11 asks another process, in which no mutant acts.
@@ -117,7 +119,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 
 def _name(item: pytest.Item) -> str:
-    """The case id of a suite's case; the node id of a plain test."""
+    """Return the case id of a suite's case, or the node id of a plain test."""
     from verispec.pytest_plugin import CASE
 
     return str(item.stash.get(CASE, None) or item.nodeid)
@@ -139,7 +141,7 @@ class _Child:
 
 
 def _fork(job: Job, items: dict[str, pytest.Item], cases: Sequence[str], mutant: Mutant | None, enough: Any) -> _Child:
-    """A process that runs `cases` with `mutant`, or records what they reach; `enough` ends it after a record."""
+    """Fork a process that runs `cases` with `mutant`, or records what they reach; `enough` ends it after a record."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     pid = os.fork()
@@ -226,7 +228,7 @@ def _run_one(item: pytest.Item, following: pytest.Item | None) -> dict[str, Any]
 
 
 class _Pool:
-    """Forked processes, at most `processes` at a time; `finished` says what a process that ended has to say."""
+    """Forked processes, at most `processes` at a time."""
 
     def __init__(self, job: Job, limit: Callable[[str], float]) -> None:
         self._job, self._limit = job, limit
@@ -235,6 +237,7 @@ class _Pool:
 
     @property
     def full(self) -> bool:
+        """True if no further process may start."""
         return len(self._running) >= self._job.processes
 
     def __len__(self) -> int:
@@ -245,7 +248,7 @@ class _Pool:
         self._selector.register(child.pipe, selectors.EVENT_READ)
 
     def wait(self) -> Iterator[_Child]:
-        """Processes that have ended, after at most half a second."""
+        """Yield the processes that have ended, after at most half a second."""
         for key, _ in self._selector.select(0.5):
             child = self._running[key.fd]
             data = os.read(key.fd, 1 << 16)
@@ -396,7 +399,7 @@ class _State:
                 self._results.append(record)
 
     def rest(self) -> list[str]:
-        """The cases to go on with after a crash."""
+        """Return the cases to continue with after a crash."""
         bad = [r for r in self._results if r["outcome"] in ("crash", "timeout")]
         if self._invalid or len(bad) >= MOST_CRASHES or any(map(self.is_enough, self._results)) or not self._results:
             return []
@@ -427,7 +430,7 @@ class _State:
 
 
 def _spread_over_tests(cases: Sequence[str], is_own: Any) -> list[str]:
-    """The quickest case of each clause first, then the second of each; own cases before others."""
+    """Order cases: the quickest of each clause first, then the second of each; own cases before others."""
     rank: dict[str, int] = {}
     ranked = []
     for i, case in enumerate(cases):
