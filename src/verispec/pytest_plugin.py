@@ -21,7 +21,7 @@ from verispec import exits
 from verispec.cases import CaseId, CaseSpec, selects
 from verispec.engines import Description, Engine, UnsupportedCall
 from verispec.engines.protocol.check import check_subjects
-from verispec.engines.registry import resolve
+from verispec.engines.registry import import_modules, resolve
 from verispec.errors import VerispecError, describe_exception
 from verispec.judge import (
     DeviceLost,
@@ -84,6 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--budget", default="standard", help="sample sizes of statistical tests: quick, standard, nightly")
     group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
     group.addoption("--scratch", default="", help="the folder shared with the supervisor: events, queue, logs")
+    group.addoption("--start-timeout", type=float, default=60.0, help="seconds for importing the engine's modules")
     group.addoption("--processes", type=int, default=1, help="workers that share the queue")
 
 
@@ -212,7 +213,12 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     server = session.config.stash[SERVER]
     if server is None or session.config.option.collectonly or session.testsfailed:
         return None
-    server.serve(lambda events, cases: _work(session, events, cases))
+    option = session.config.option
+    server.serve(
+        lambda events, cases: _work(session, events, cases),
+        lambda: import_modules(option.engine),
+        option.start_timeout,
+    )
     return True
 
 
