@@ -41,7 +41,7 @@ _FATAL = ("V-RUN-RESUME", "V-RUN-WRITE", "V-RUN-RECORD")
 
 @dataclass(frozen=True, slots=True)
 class Brakes:
-    """When a run stops before its last case.
+    """Limits that stop a run before its last case.
 
     Attributes:
         max_crashes: stop after so many crashes and hangs, known ones included.
@@ -64,6 +64,7 @@ class Files:
     resume: Path | None = None
 
     def target(self, plan: Plan) -> Path:
+        """Return the path of the results file: the named one, the resumed one, or a new one."""
         named = self.out or self.resume
         return named.absolute() if named else new_run_file(plan)
 

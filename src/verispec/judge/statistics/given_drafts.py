@@ -17,7 +17,7 @@ import numpy as np
 from verispec.judge._failure import Failure, Kind, Mismatch
 from verispec.judge.statistics.bets import AcceptanceBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
-from verispec.judge.statistics.places import View, cells_of
+from verispec.judge.statistics.places import View, cells_of, randomiser
 from verispec.judge.statistics.rows import FLOOR, Rows
 
 Array = np.ndarray[Any, Any]
@@ -41,8 +41,20 @@ RECOVERED = (
     "neighbour row",
     "unsigned",
     "draft row",
+    "excluded",
+    "unlimited",
 )
-BONUS = ("last row", "first row", "bonus residual", "neighbour noise", "far noise", "step noise", "neighbour row")
+BONUS = (
+    "last row",
+    "first row",
+    "bonus residual",
+    "neighbour noise",
+    "far noise",
+    "step noise",
+    "neighbour row",
+    "excluded",
+    "unlimited",
+)
 ACCEPTANCE = (
     "one u",
     "neighbour u",
@@ -53,6 +65,8 @@ ACCEPTANCE = (
     "neighbour row",
     "argmax rule",
     "no ratio",
+    "excluded",
+    "unlimited",
 )
 
 
@@ -64,11 +78,13 @@ class RowSets:
         p: [M, K + 1, V] float64 target probabilities under the set's temperature and limits.
         q: [M, K, V] float64 probabilities that the drafts are drawn from; one-hot rows for certain drafts.
         slack: [M] maximum change of log p by the engine's rounding.
+        unlimited: [M, K + 1, V] float64 target probabilities before top-k, top-p and min-p; None without limits.
     """
 
     p: Array
     q: Array
     slack: Array
+    unlimited: Array | None = None
 
     @property
     def drafts(self) -> int:
@@ -90,6 +106,14 @@ class RowSets:
     def residuals(self) -> Rows:
         """Residuals of all draft rows, [M K, V]."""
         return Rows(self.draft_rows.residual, self.draft_rows.q)
+
+    @cached_property
+    def unlimited_residuals(self) -> Array | None:
+        """[M K, V] residuals of a sampler that ignores limits; None without limits."""
+        if self.unlimited is None:
+            return None
+        vocabulary = self.p.shape[2]
+        return Rows(self.unlimited[:, : self.drafts].reshape(-1, vocabulary), self.q.reshape(-1, vocabulary)).residual
 
     @cached_property
     def unsigned(self) -> Array:
@@ -181,7 +205,7 @@ class GivenDrafts:
         self._pairs = [View("recovered, after the neighbour's", paired=True), View("acceptance")]
         bets = [*self._acceptance.bets, *self._recovered.bets, *self._bonus.bets]
         self.evidence = Evidence(bets, [*self._views, *self._bonus_views, *self._pairs], weight, unit="requests")
-        self._random = np.random.default_rng(seed)
+        self._random = randomiser(seed)
         self._predicted = np.zeros((3, RELIABILITY_BINS))
         self._before: Requests | None = None
 
@@ -248,7 +272,7 @@ class GivenDrafts:
         below = np.minimum(1.0, a / np.maximum(theirs, FLOOR))
         above = np.maximum(0.0, a - theirs) / np.maximum(1.0 - theirs, FLOOR)
         return {
-            "one u": np.minimum(1.0, a / least[b]) if i else nothing,
+            "one u": ratio(a, least[b]) if i else nothing,
             "neighbour u": np.where(reached, np.where(took, below, above), np.nan),
             "other q": ratio(p, rows.q[m, i - 1, d]) if i and not rows.certain else nothing,
             "next q": ratio(p, rows.q[m, i + 1, d]) if i + 1 < drafts and not rows.certain else nothing,
@@ -257,6 +281,8 @@ class GivenDrafts:
             "neighbour row": np.where(has_neighbour, ratio(rows.p[other, i, d], q), np.nan),
             "argmax rule": (d == rows.targets.top[m * (drafts + 1) + i]).astype(np.float64),
             "no ratio": p,
+            "excluded": np.where(p <= 0, 1.0, a),
+            "unlimited": nothing if rows.unlimited is None else ratio(rows.unlimited[m, i, d], q),
         }
 
     def _count_reliability(self, a: Array, yes: Array) -> None:
@@ -293,6 +319,8 @@ class GivenDrafts:
             "reused u": self._quantile_of_u(requests, b, r, t),
             "unsigned": rows.unsigned[r, t],
             "draft row": q,
+            "excluded": rows.draft_rows.outside(r, t),
+            "unlimited": _at(rows.unlimited_residuals, r, t),
             "neighbour row": self._neighbours(requests, b, rows.residuals.p, drafts, i, t),
             **self._same_token(requests, b, t),
         }
@@ -323,6 +351,8 @@ class GivenDrafts:
             "last row": np.where(i > 0, rows.p[m, last, t], np.nan),
             "first row": np.where(i > 0, rows.p[m, 0, t], np.nan),
             "bonus residual": np.where(i > 0, rows.residuals.p[m * drafts + last, t], np.nan),
+            "excluded": rows.targets.outside(r, t),
+            "unlimited": _at(rows.unlimited, m, i, t),
             "neighbour row": self._neighbours(requests, b, rows.targets.p, drafts + 1, i, t),
             **self._same_token(requests, b, t),
         }
@@ -371,6 +401,12 @@ class GivenDrafts:
             "far noise": against(requests, b - FAR),
             "step noise": np.full(len(b), np.nan) if before is None else against(before, b),
         }
+
+
+def _at(table: Array | None, *index: Array) -> Array:
+    """Return the entries of a table, or NaN without one."""
+    chosen: Array = np.full(len(index[0]), np.nan) if table is None else table[index]
+    return chosen
 
 
 def _with_rounding(a: Array, yes: Array, slack: Array) -> tuple[Array, Array]:

@@ -40,6 +40,17 @@ class Rows:
         largest: Array = self.p.max(1)
         return largest
 
+    @cached_property
+    def excluded(self) -> Array:
+        """[R] number of tokens of probability 0."""
+        number: Array = (self.p <= 0).sum(1)
+        return number
+
+    def outside(self, r: Array, t: Array) -> Array:
+        """Return the density [n] of tokens `t` [n] when an excluded token of row `r` [n] is drawn; NaN without any."""
+        number = self.excluded[r]
+        return np.where(number > 0, (self.p[r, t] <= 0) / np.maximum(number, 1), np.nan)
+
     def norm(self, power: float) -> Array:
         """Return the sum of p^power over the possible tokens, [R] float64."""
         if power not in self._norms:

@@ -13,7 +13,7 @@ import numpy as np
 
 from verispec.judge.statistics.bets import AcceptanceBets, TextBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
-from verispec.judge.statistics.places import View, cells_of
+from verispec.judge.statistics.places import View, cells_of, randomiser
 from verispec.judge.statistics.rows import FLOOR, Rows
 
 Array = np.ndarray[Any, Any]
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 PLAIN, ACCEPTED, RECOVERED = 0, 1, 2
 """Kinds of a token: drawn from the target alone, a draft token that was accepted, and the one after a rejection."""
 
-DEPENDENCE = ("neighbour noise", "step noise")
+EXTRA = ("neighbour noise", "step noise", "excluded")
 RESIDUAL = ("target", "draft noise", "draft row")
 
 
@@ -36,7 +36,7 @@ class GivenText:
 
     def __init__(self, weight: float, seed: int, drafted: bool) -> None:
         self._drafted = drafted
-        self._text = TextBets(drafted, DEPENDENCE)
+        self._text = TextBets(drafted, EXTRA)
         self._accept = AcceptanceBets(())
         self._recovered = TokenBets("recovered token", RESIDUAL)
         self._views = [View("likely first"), View("by id"), View("after the token before", paired=True)]
@@ -46,7 +46,7 @@ class GivenText:
         if drafted:
             bets += [*self._accept.bets, *self._recovered.bets]
         self.evidence = Evidence(bets, self._views, weight)
-        self._random = np.random.default_rng(seed)
+        self._random = randomiser(seed)
 
     def add(
         self,
@@ -81,7 +81,11 @@ class GivenText:
         def same(other: Array | None) -> Array:
             return nothing if other is None else np.where(other < 0, np.nan, (other == tokens).astype(np.float64))
 
-        extra = {"neighbour noise": same(neighbour), "step noise": same(before)}
+        extra = {
+            "neighbour noise": same(neighbour),
+            "step noise": same(before),
+            "excluded": rows.outside(r, tokens),
+        }
         groups = [self._text.log_ratios(rows, r, tokens, extra)]
         paid = np.full(len(tokens), slack)
         if self._drafted:
