@@ -67,7 +67,7 @@ class OpUnderTest:
         self.failing: OpCall | None = None
         """The last call that failed, for `verispec.saved_calls`."""
         self.under_guards_alone = False
-        """Whether that failure needs guards that hold plausible values: the op read outside of its inputs."""
+        """True if that failure needs guards that hold plausible values: the op read outside of its inputs."""
         self.instead: OpCall | None = None
         """A saved call to check in place of the case's own; the case's comparisons are kept."""
         self.before_call: Callable[[OpCall], None] | None = None

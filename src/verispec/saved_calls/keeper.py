@@ -23,7 +23,7 @@ LARGEST = 64 << 20
 
 
 class Keeper:
-    """What one case keeps, as the options `--record`, `--shrink`, `--replay` and `--export` of the plugin say."""
+    """Keeps calls of one case, as the options `--record`, `--shrink`, `--replay` and `--export` of the plugin ask."""
 
     def __init__(self, option: Namespace, case: str, op: str, folder: Path) -> None:
         self._shrink, self._replay, self._export = (
