@@ -14,7 +14,7 @@ REJECTION_SAMPLER = "vllm.v1.sample.rejection_sampler"
 
 
 def find(name: str) -> OpFunction | Unsupported | None:
-    """The op `name` as vLLM's rejection sampler calls it; None when it is no op of this kind."""
+    """Return the op `name` as vLLM's rejection sampler calls it; None if it is no op of this kind."""
     adapt = _ADAPTERS.get(name)
     if adapt is None:
         return None
@@ -33,9 +33,9 @@ def source(name: str, variables: Mapping[str, str]) -> StandaloneCall | None:
 
 
 def _apply_top_k_top_p(function: Callable[..., torch.Tensor]) -> OpFunction:
-    """vLLM gives the function logits of its own, which it may change, and goes on with what it returns.
+    """Return an op over vLLM's `function`, which may change its logits and returns the result.
 
-    The output takes the place of those logits, with its strides and what surrounds it.
+    The op's output serves as these logits, with its strides and its guard bands.
     """
 
     def apply_top_k_top_p(output: Any, logits: Any, k: Any, p: Any) -> None:
