@@ -94,7 +94,7 @@ class Class(NamedTuple):
 class Call(NamedTuple):
     """A call. `targets` are the references that the callee may be; `grid` marks ``target[grid](...)``.
 
-    `constants` are the keywords whose values are literals.
+    `constants` are the keywords whose values are literals. `chosen` says that the callee is taken from a dict.
     """
 
     targets: tuple[str, ...]
@@ -107,6 +107,7 @@ class Call(NamedTuple):
     open_positional: bool
     open_keywords: bool
     constants: tuple[str, ...] = ()
+    chosen: bool = False
 
 
 class Override(NamedTuple):
@@ -134,7 +135,7 @@ class Binding(NamedTuple):
 
 class Conversion(NamedTuple):
     """A parameter that is converted (`via`: a method such as ``.to`` or a reference) and then passed to `sink`
-    as argument number `position`, without the result being copied back or returned."""
+    as argument number `position` or keyword `keyword`, without the result being copied back or returned."""
 
     function: str
     param: str
@@ -143,6 +144,7 @@ class Conversion(NamedTuple):
     sink: str
     position: int
     line: int
+    keyword: str = ""
 
 
 class Overflow(NamedTuple):

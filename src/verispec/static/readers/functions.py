@@ -142,12 +142,14 @@ def conversions(function: str, nodes: Nodes, params: set[str], scope: Scope) -> 
             kept.add(param)
     found_all: list[Conversion] = []
     for node in ops:
-        for index, argument in enumerate(node.args):
+        named = [(-1, keyword.value, keyword.arg or "") for keyword in node.keywords]
+        placed = [(index, argument, "") for index, argument in enumerate(node.args)]
+        for index, argument, name in (*placed, *named):
             found = converted.get(argument.id) if isinstance(argument, ast.Name) else conversion(argument)
             if found and found[1] and found[0] not in kept:
                 dtype = found[1] not in (".contiguous",)
                 found_all.append(
-                    Conversion(function, found[0], found[1], dtype, dotted(node.func), index, argument.lineno)
+                    Conversion(function, found[0], found[1], dtype, dotted(node.func), index, argument.lineno, name)
                 )
     return found_all
 
