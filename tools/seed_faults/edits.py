@@ -298,7 +298,8 @@ class Sites:
             for node in (n for n in ast.walk(tree) if isinstance(n, ast.Dict)):
                 for key, value in zip(node.keys, node.values, strict=True):
                     text = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
-                    name = values.get(dotted(value).rpartition(".")[2], "")
+                    last = dotted(value).rpartition(".")[2]
+                    name = values.get(last, last)
                     if text.count(".") > 1 and name in self.functions and name not in self.kernels:
                         path, function = self.functions[name]
                         yield text.rpartition(".")[2], path, function

@@ -121,6 +121,14 @@ def test_a_call_of_an_op_that_python_registers(judged, call, expected):
     assert all(finding.level is Level.ERROR for finding in found)
 
 
+def test_a_platform_whose_ops_python_registers(judged):
+    """An op that only a platform's C++ defines may be built elsewhere; one that this tree registers is not."""
+    caller = "import torch\ndef run(out):\n    torch.ops.demo.resize(out)\n"
+    tree = {"engine/xpu/a.py": DIRECT.format(fake="out, n, *, scale=1.0", arguments=NAMED), "engine/xpu/b.py": caller}
+    (finding,) = judged("SIG302", tree)
+    assert finding.level is Level.ERROR
+
+
 def test_a_name_that_two_libraries_register(judged):
     caller = "import torch\ndef run(out):\n    torch.ops.demo.resize(out)\n"
     other = "from engine.utils import direct_register_custom_op\ndef small(out): ...\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from verispec.static import rendering
-from verispec.static.facts import Conversion, CppFunction, SchemaArg
+from verispec.static.facts import CPP, Conversion, CppFunction, SchemaArg
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.linking.binding import bind_call
 from verispec.static.linking.launches import Links
@@ -49,6 +49,7 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
         if any(not problems or not op.known for op, problems in results):
             continue
         op, problems = results[0]
+        in_cpp = all(op.path.endswith(CPP) for op, _ in results)
         for problem in problems:
             sides = (
                 Side("call", call.location, rendering.call(call.call)),
@@ -56,7 +57,7 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
             )
             yield Finding(
                 "SIG302",
-                Level.NOTE if built_elsewhere(links.index, call.module, call.call.line) else Level.ERROR,
+                Level.NOTE if in_cpp and built_elsewhere(links.index, call.module, call.call.line) else Level.ERROR,
                 f"the call does not bind to the op's schema: {problem}",
                 call.location,
                 op.schema.name,
