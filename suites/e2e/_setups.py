@@ -52,6 +52,10 @@ MEMORY: dict[str, dict[str, Any]] = {
 LAYOUTS = [name for name in MEMORY if name]
 
 
+class NotTold(UnsupportedCall):
+    """The engine does not report what a case compares; the option or parameter itself may well work."""
+
+
 class Load(Protocol):
     """Loads a generator: `draft` one of `DRAFTS`, `memory` of `MEMORY`; the fixtures where no folder is given.
 
@@ -90,26 +94,26 @@ def greedy(prompts: Sequence[Sequence[int]], length: int) -> list[GenerationRequ
 def counted(
     generator: Generator, requests: Sequence[GenerationRequest]
 ) -> tuple[list[GenerationResult], SpeculationMetrics]:
-    """Results, and what was counted for them. Raises UnsupportedCall for an engine that has no counters."""
+    """Results, and what was counted for them. Raises NotTold for an engine that has no counters."""
     generator.generate([replace(requests[0], max_tokens=4)])
     before = generator.metrics()
     if not before.accepted_per_position:
-        raise UnsupportedCall("the engine does not count drafts")
+        raise NotTold("the engine does not count drafts")
     results = generator.generate(requests)
     return results, generator.metrics().since(before)
 
 
 def stepped(generator: Generator, requests: Sequence[GenerationRequest]) -> Sequence[GenerationResult]:
-    """Results with their steps. Raises UnsupportedCall for an engine that does not tell them; it is asked a little
+    """Results with their steps. Raises NotTold for an engine that does not tell them; it is asked a little
     first."""
     with_steps(generator.generate([replace(requests[0], max_tokens=4)]))
     return with_steps(generator.generate(requests))
 
 
 def with_steps(results: Sequence[GenerationResult]) -> Sequence[GenerationResult]:
-    """The results. Raises UnsupportedCall when the engine does not tell the steps of every one of them."""
+    """The results. Raises NotTold when the engine does not tell the steps of every one of them."""
     if not all(result.steps for result in results):
-        raise UnsupportedCall("the engine does not tell what it drafted and accepted in each step")
+        raise NotTold("the engine does not tell what it drafted and accepted in each step")
     return results
 
 

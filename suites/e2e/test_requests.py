@@ -9,14 +9,13 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive
 from verispec.judge.statistics import assert_distribution
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._parameters import check_tokens, sequence_distribution
 from verispec.suites.e2e._reference_model import greedy_text, teacher
-from verispec.suites.e2e._setups import METHODS, Load, greedy, require
+from verispec.suites.e2e._setups import METHODS, Load, NotTold, greedy, require
 from verispec.suites.e2e._tiny import EOS, VOCAB
 
 TARGET = fixtures.model("target")
@@ -139,6 +138,6 @@ def test_async_scheduling_changes_no_text(load: Load, prompts: Any, draft: str) 
         check_tokens(teacher(TARGET), request, result, f"request {n}")
         accepted += sum(step.accepted for step in result.steps)
     if not generator.metrics().num_drafts:
-        raise UnsupportedCall("the engine does not count drafts")
+        raise NotTold("the engine does not count drafts")
     if not accepted and not generator.metrics().num_accepted_tokens:
         raise Inconclusive("no draft was accepted")
