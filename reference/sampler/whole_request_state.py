@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.sampling import Draws, ProcessedTokens, RequestContext, SamplerBatch, Trace
 from verispec.reference.oracle.philox import Draw, gumbel_rows, uniform
 
@@ -35,7 +34,7 @@ class WholeRequestStateSampler:
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
         """Return the tokens of each request."""
-        return self._sample(batch, self._seeds(batch))
+        return self._sample(batch, self._seeds(batch), fused=self._fused)
 
     def trace(self, batch: SamplerBatch) -> Trace:
         """Return the tokens of each request, and the random samples of its position and steps.
@@ -45,7 +44,7 @@ class WholeRequestStateSampler:
         return none.
         """
         seeds = self._seeds(batch)
-        tokens = self._sample(batch, seeds)
+        tokens = self._sample(batch, seeds, fused=self._fused)
         draws: list[Draws | None] = [None] * len(tokens)
         if self._block_verification or self._fused:
             return Trace(tokens, draws)
@@ -66,14 +65,11 @@ class WholeRequestStateSampler:
     ) -> ProcessedTokens:
         """Return tokens and log-probabilities of a step with logits processors.
 
-        Raises:
-            UnsupportedCall: processed log-probabilities of the fused ops, which leave the logits unlimited.
+        Processed log-probabilities are verified op by op, because the fused ops leave the logits unlimited.
         """
-        if self._fused and logprobs_mode == "processed":
-            raise UnsupportedCall("the fused ops do not write the limited logits")
-        seeds = self._seeds(batch)
+        seeds, fused = self._seeds(batch), self._fused and logprobs_mode == "raw"
         return with_processors(
-            batch, contexts, logprobs_mode, self._device, lambda logits: self._sample(batch, seeds, logits)
+            batch, contexts, logprobs_mode, self._device, lambda logits: self._sample(batch, seeds, logits, fused=fused)
         )
 
     @staticmethod
@@ -82,7 +78,9 @@ class WholeRequestStateSampler:
         given = batch.seeds or fresh
         return [new if seed is None else seed for seed, new in zip(given, fresh, strict=True)]
 
-    def _sample(self, batch: SamplerBatch, seeds: list[int], given: torch.Tensor | None = None) -> list[list[int]]:
+    def _sample(
+        self, batch: SamplerBatch, seeds: list[int], given: torch.Tensor | None = None, *, fused: bool
+    ) -> list[list[int]]:
         """Sample `batch`, from the logits `given` instead of its own if there are any, which are written over."""
         device, count = self._device, len(seeds)
         states = list(range(count))[::-1]
@@ -106,9 +104,7 @@ class WholeRequestStateSampler:
         if batch.synthetic_rates is not None:
             conditional = unconditional_to_conditional_rates(batch.synthetic_rates)
             rates = torch.tensor(conditional, dtype=torch.float32, device=device)
-        sampler = RequestStateSampler(
-            block_verification=self._block_verification, synthetic_rates=rates, fused=self._fused
-        )
+        sampler = RequestStateSampler(block_verification=self._block_verification, synthetic_rates=rates, fused=fused)
         logits = copied_logits(batch, device) if given is None else given
         sampled = sampler.sample(logits, rows, tables)
         return [ids[:emitted] for ids, emitted in zip(sampled.token_ids.tolist(), sampled.counts.tolist(), strict=True)]

@@ -1,8 +1,8 @@
-"""Steps of whole samplers whose requests have logits processors, and their exact tokens in float64."""
+"""Steps of end-to-end samplers whose requests have logits processors, and their exact tokens in float64."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ PENALTIES: dict[str, dict[str, Any]] = {
     "frequency penalty": {"frequency_penalty": 1.6},
     "repetition penalty": {"repetition_penalty": 1.7},
     "repetition reward": {"repetition_penalty": 0.6},
-    "penalties": {"presence_penalty": 0.5, "frequency_penalty": 0.4, "repetition_penalty": 1.3},
+    "penalties": {"presence_penalty": 1.2, "frequency_penalty": 0.8, "repetition_penalty": 1.5},
 }
 LIMITS: dict[str, dict[str, float]] = {
     "min-p": {"min_p": 0.25},
@@ -39,16 +39,25 @@ LIMITS: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True)
 class Step:
-    """A batch with the contexts of its requests, and which of them have parameters."""
+    """A batch with the contexts of its requests.
+
+    Attributes:
+        batch: the step.
+        contexts: one per request.
+        special: requests that have parameters.
+        forgets: drafts do not count as output, which is wrong.
+    """
 
     batch: SamplerBatch
     contexts: list[RequestContext]
     special: tuple[int, ...]
+    forgets: bool = False
 
     def row(self, b: int, j: int, processors: bool = True) -> Array:
         """Return row j of request b [V] in float64, as processors leave it or as the model gave it."""
         logits = self.batch.logits[rows_of(self.batch, b)][j].double().numpy()
-        return processed_row(logits, self.contexts[b], self.batch.draft_token_ids[b][:j], j) if processors else logits
+        drafts = [] if self.forgets else self.batch.draft_token_ids[b][:j]
+        return processed_row(logits, self.contexts[b], drafts, j) if processors else logits
 
     def law(self, b: int, j: int) -> Array:
         """Return the distribution [V] of a sampled token at row j of request b."""
@@ -159,7 +168,47 @@ def greedy_by_rule(step: Step, b: int) -> tuple[list[int], list[int]] | None:
     return emitted, changed
 
 
-def outcomes(step: Step, b: int) -> Array:
+Law = Callable[[Step, int, int], Array]
+"""The distribution [V] at row j of request b of a step."""
+
+
+def right(step: Step, b: int, j: int) -> Array:
+    """Return the distribution that the row must have."""
+    return step.law(b, j)
+
+
+def unprocessed(step: Step, b: int, j: int) -> Array:
+    """Return the distribution without processors and limits."""
+    return limited(step.row(b, j, processors=False), float(step.batch.temperature[b]))
+
+
+def min_p_last(step: Step, b: int, j: int) -> Array:
+    """Return the distribution with min-p after top-k and top-p; `unprocessed` where the order does not matter."""
+    if step.batch.min_p is None or step.batch.top_p is None:
+        return unprocessed(step, b, j)
+    others = Step(replace(step.batch, min_p=None), step.contexts, step.special).law(b, j)
+    weights = np.where(others >= float(step.batch.min_p[b]) * others.max(), others, 0.0)
+    own: Array = weights / weights.sum()
+    return own
+
+
+def drafts_forgotten(step: Step, b: int, j: int) -> Array:
+    """Return the distribution when drafts do not count as output; `unprocessed` where they do not matter."""
+    forgetful = Step(step.batch, step.contexts, step.special, forgets=True)
+    same = np.array_equal(forgetful.row(b, 1), step.row(b, 1)) and np.array_equal(forgetful.row(b, 2), step.row(b, 2))
+    return unprocessed(step, b, j) if same else forgetful.law(b, j)
+
+
+WRONG = (unprocessed, min_p_last, drafts_forgotten)
+"""Distributions that the outcomes of a step must differ from, so that a faulty sampler shows."""
+
+
+def distance(step: Step, b: int, law: Law) -> float:
+    """Return the total variation distance of the outcomes of request b from those under another law."""
+    return float(np.abs(outcomes(step, b) - outcomes(step, b, law)).sum() / 2)
+
+
+def outcomes(step: Step, b: int, law: Law = right) -> Array:
     """Return [k + 1, V]: the exact probability of the number of accepted drafts and of the token after them.
 
     Source: Leviathan et al. 2023, algorithm 1; without draft probabilities q is 1 at the draft.
@@ -168,7 +217,7 @@ def outcomes(step: Step, b: int) -> Array:
     first = sum(step.batch.counts[:b])
     exact, reached = np.zeros((len(drafts) + 1, vocab)), 1.0
     for j, token in enumerate(drafts):
-        p = step.law(b, j)
+        p = law(step, b, j)
         probs = step.batch.draft_probs
         q = np.eye(vocab)[token] if probs is None else probs[first + j].double().numpy()
         accept = min(1.0, p[token] / q[token])
@@ -176,5 +225,5 @@ def outcomes(step: Step, b: int) -> Array:
         if accept < 1:
             exact[j] = reached * (1 - accept) * residual / residual.sum()
         reached *= accept
-    exact[-1] = reached * step.law(b, len(drafts))
+    exact[-1] = reached * law(step, b, len(drafts))
     return exact

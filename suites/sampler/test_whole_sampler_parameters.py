@@ -16,7 +16,16 @@ from verispec.engines.protocol.generation import TokenLogprobs
 from verispec.engines.protocol.sampling import RequestContext, SamplerBatch
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
 from verispec.judge.statistics import assert_distribution
-from verispec.suites.sampler._parameters import COUNTS, PENALTIES, Step, greedy_by_rule, outcomes, random_step
+from verispec.suites.sampler._parameters import (
+    COUNTS,
+    PENALTIES,
+    WRONG,
+    Step,
+    distance,
+    greedy_by_rule,
+    outcomes,
+    random_step,
+)
 
 Test = Callable[..., None]
 REACH = "a request with this parameter"
@@ -71,8 +80,8 @@ def check_greedy(sampler: SamplerUnderTest, rng: np.random.Generator, parameter:
 
 
 CALLS, COPIES = 50, 60
-LIKELY, OUTCOMES = 0.03, 4
-"""A limit may leave one token of each row; a step is taken that leaves this many likely outcomes."""
+APART = 0.12
+"""Total variation distance of a step's outcomes from the ones under `WRONG` distributions."""
 
 
 def sampled_cases(clause: str, parameters: list[str]) -> Test:
@@ -92,8 +101,9 @@ def check_sampled(sampler: SamplerUnderTest, seed: int, parameter: str, draft: s
     """Batches of one request without the parameter, then `COPIES` with it, and greedy ones without it among them."""
     rng = np.random.default_rng(seed)
     pair = random_step(rng, parameter, draft, [0.0, 1.3], counts=(1, 2), vocab=8)
-    while ((exact := outcomes(pair, 1)) > LIKELY).sum() < OUTCOMES:
+    while min(distance(pair, 1, law) for law in WRONG) < APART:
         pair = random_step(rng, parameter, draft, [0.0, 1.3], counts=(1, 2), vocab=8)
+    exact = outcomes(pair, 1)
     counts = np.zeros(exact.shape, dtype=np.int64)
     for call in range(CALLS):
         first = seed % 2**40 + call * COPIES

@@ -34,9 +34,6 @@ CAUGHT: dict[str, list[str]] = {
     "general_mutants:limit_not_checked": [
         "bad_configurations:GEN-38:configuration=length beyond the model",
     ],
-    "general_mutants:vocabulary_not_checked": [
-        "bad_configurations:GEN-38:configuration=draft model of another vocabulary",
-    ],
     "general_mutants:unknown_token_taken": [
         "bad_configurations:GEN-38:draft=none;request_=prompt of unknown tokens",
     ],
@@ -194,6 +191,13 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "method_mutants:ngram_min_ignored": [
         "options:GEN-37:option=ngram_min",
+    ],
+    "parameter_mutants:grammar_at_start_of_step": [
+        "parameters:GEN-39:parameter=grammar;draft=draft_model k=3;sampling=greedy",
+        "parameters:GEN-39:parameter=grammar;draft=draft_model k=3;target=tiny;sampling=drawn",
+    ],
+    "parameter_mutants:grammar_not_rolled_back": [
+        "parameters:GEN-39:parameter=grammar;draft=draft_model k=3;sampling=greedy",
     ],
     "method_mutants:ngram_max_ignored": ["options:GEN-37:option=ngram_max"],
     "method_mutants:argmax_ignored": [

@@ -141,16 +141,6 @@ class LimitNotChecked(CPURunner):
         return inputs
 
 
-class VocabularyNotChecked(CPURunner):
-    """A draft model of another vocabulary is loaded as if it had the target's."""
-
-    def _load_model(self, folder: Path) -> Any:
-        model = super()._load_model(folder)
-        if folder == self.options.draft:
-            model.config.vocab_size = self.vocab_size
-        return model
-
-
 class UnknownTokenTaken(CPURunner):
     """An unknown token in a prompt is taken for the last known one."""
 
@@ -170,5 +160,4 @@ seed_with_arrival = engine_with(SeedWithArrival)
 async_accepted = engine_with(AsyncAccepted)
 async_forgets_last = engine_with(AsyncForgetsLast)
 limit_not_checked = engine_with(LimitNotChecked)
-vocabulary_not_checked = engine_with(VocabularyNotChecked)
 unknown_token_taken = engine_with(UnknownTokenTaken)

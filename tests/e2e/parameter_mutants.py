@@ -11,6 +11,7 @@ import torch
 from processing_faults import (
     Process,
     bad_word_prefix_off_by_one,
+    grammar_of_the_step,
     not_at_bonus,
     only_at_bonus,
     prompt_not_counted,
@@ -23,6 +24,7 @@ from runner_mutants import Mutant, engine_with
 from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
 from verispec.reference.runners import verification
 from verispec.reference.runners.cpu import CPURunner
+from verispec.reference.runners.request import RequestState
 from verispec.reference.sampler import flat, request_state
 
 
@@ -87,6 +89,37 @@ class MinPAfterTopP(CPURunner):
             module.apply_top_k_top_p = after
 
 
+class GrammarNotRolledBack(CPURunner):
+    """The grammar's state follows the drafts and stays there after a rejection."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        rows, emit = RequestState.grammar_rows, RequestState.emit
+
+        def followed(request: RequestState, drafts: Any, vocab_size: int) -> Any:
+            allowed, grammar = rows(request, drafts, vocab_size), request.params.grammar
+            ahead = request.grammar_state
+            for draft in drafts if grammar else ():
+                if draft not in grammar.allowed(ahead):
+                    break
+                ahead = grammar.advance(ahead, draft)
+            request.grammar_state = ahead
+            return allowed
+
+        def kept(request: RequestState, sampled: list[int], drafted: int) -> int:
+            ahead, request.grammar_state = request.grammar_state, None
+            params, request.params = request.params, replace(request.params, grammar=None)
+            emitted = emit(request, sampled, drafted)
+            request.params, request.grammar_state = params, ahead
+            if params.grammar and sampled[-1] in params.grammar.allowed(ahead):
+                request.grammar_state = params.grammar.advance(ahead, sampled[-1])
+            return emitted
+
+        RequestState.grammar_rows, RequestState.emit = followed, kept
+
+
+grammar_at_start_of_step = processing(grammar_of_the_step)
+grammar_not_rolled_back = engine_with(GrammarNotRolledBack)
 forgets_drafts = processing(without_draft_prefix)
 bonus_unprocessed = processing(not_at_bonus)
 drafts_unprocessed = processing(only_at_bonus)

@@ -64,7 +64,8 @@ def generate(options: dict[str, Any], prompts: list[list[int]], params: list[dic
     process = context.Process(target=_serve, args=(options, prompts, params, answers))
     process.start()
     answer: Texts | str = answers.get()
-    process.join()
+    process.join(30)  # An engine that raised may hang at its end.
+    process.kill()
     return answer
 
 

@@ -30,6 +30,7 @@ from verispec.engines.protocol.generation import (
     TokenKind,
     TokenLogprobs,
 )
+from verispec.engines.protocol.grammar import TokenGrammar, TransitionTable
 from verispec.engines.protocol.kernel_sites import KernelSites
 from verispec.engines.protocol.runtime_signature import CallShape, RuntimeSignature
 from verispec.engines.protocol.sampling import (
@@ -70,10 +71,12 @@ __all__ = [
     "SamplerBatch",
     "SpeculationMetrics",
     "SpeculativeStep",
+    "TokenGrammar",
     "TokenKind",
     "TokenLogprobs",
     "Trace",
     "TracingSampler",
+    "TransitionTable",
     "Unsupported",
     "UnsupportedCall",
     "WholeSampler",

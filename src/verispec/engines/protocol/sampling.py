@@ -138,7 +138,7 @@ class DraftedTokens:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What one request of a step wants beyond `SamplerBatch`, and its text so far.
+    """Parameters of one request of a step beyond `SamplerBatch`, and its text so far.
 
     Args:
         params: allowed ids, bad words, min_tokens, logit bias, penalties, logprobs and the prompt. Temperature, top-k,
