@@ -16,10 +16,6 @@ PACKAGES = {
 }
 
 PROTOCOLS = tuple(f"verispec.engines.protocol.{name}" for name in ("generation", "grammar", "sampling"))
-    "verispec.engines.protocol.generation",
-    "verispec.engines.protocol.grammar",
-    "verispec.engines.protocol.sampling",
-)
 """Data and protocols that engines share with the tests."""
 
 ALLOWED: dict[str, tuple[str, ...]] = {
