@@ -28,6 +28,11 @@ DISAGREEMENTS = (0.1, 0.2, 0.9, 4.0, 2.0, 0.1, 3.0, 0.4)
 SPREADS = (1.8, 1.8, 3.0, 3.0)
 """Standard deviation of a row's logits, by set: a wide one shows a wrong temperature."""
 
+FLAT = 0.3
+"""Standard deviation of the logits of a flat rest."""
+ONE_LIKELY = (0.4, 0.75)
+"""Range of the probability of its one likely token."""
+
 EXCLUDED = 4.0
 """Amount, in nats, that a drafter's logits lose at tokens that the target's limits exclude."""
 
@@ -77,6 +82,13 @@ class RowSets:
     def p(self) -> Array:
         """[M, K + 1, V] float64 target probabilities under each set's temperature and limits."""
         return np.stack([[self._row(m, row) for row in self.logits[m]] for m in range(self.sets)])
+
+    @cached_property
+    def unlimited(self) -> Array | None:
+        """[M, K + 1, V] float64 target probabilities under the temperature alone; None without limits."""
+        if self.top_k is None and self.top_p is None and self.min_p is None:
+            return None
+        return RowSets(self.logits, self.draft_probs, self.certain, self.temperature).p
 
     def _row(self, m: int, logits: Array) -> Array:
         return limited(
@@ -175,14 +187,22 @@ def random_row_sets(
 ) -> RowSets:
     """Return row sets for one of `LIMITS`: even sets are low-entropy, odd ones high-entropy.
 
-    A low-entropy row has a normal background and 64 likely tokens. Drafters of the sets disagree more and more: drafts
-    with a small p/q show acceptance numbers of too few bits, and drafts that are kept whatever the target says.
+    A low-entropy row has a normal background and 64 likely tokens. In every fourth set it has one likely token and a
+    flat rest instead, which shows a wrong temperature: log p varies most there. Drafters of the sets disagree more and
+    more: drafts with a small p/q show acceptance numbers of too few bits, and drafts that are kept whatever the target
+    says.
     """
     shape = (sets, drafts + 1, vocab_size)
     logits = rng.normal(0, 1.0, shape) * np.resize(SPREADS, (sets, 1, 1))
     likely = min(64, max(vocab_size // 4, 1))
     for m in range(0, sets, 2):
+        if m % 4 == 2:
+            logits[m] *= FLAT / SPREADS[m % len(SPREADS)]
         for row in logits[m]:
+            if m % 4 == 2:
+                top = rng.uniform(*ONE_LIKELY)
+                row[rng.integers(vocab_size)] = np.log(top / (1.0 - top)) + np.log(np.exp(row).sum())
+                continue
             at = rng.choice(vocab_size, likely, replace=False)
             row[at] = 6.0 + np.sort(rng.exponential(rng.uniform(2.0, 5.0), likely))
     apart = np.resize(DISAGREEMENTS, (sets, 1, 1))

@@ -15,7 +15,7 @@ from verispec.cases import CaseId
 from verispec.errors import VerispecError
 from verispec.report.case import case_lines, clause_text
 from verispec.run import captured_call
-from verispec.run.plan import SEED, TIMEOUT, Plan
+from verispec.run.plan import SEED, TIMEOUT, Plan, named_suite
 from verispec.run.record import FAILING, Record
 from verispec.run.session import judge_one
 
@@ -29,6 +29,9 @@ def repro(
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = SEED,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the engine's own choice.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds the case may take.")] = TIMEOUT,
+    suite: Annotated[
+        list[str] | None, typer.Option(help="Suite of the case, or the path of a folder with one (default: all).")
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print every array whole.")] = False,
     save: Annotated[
         Path | None, typer.Option(help="Write inputs, outputs and expected values to this .npz file.")
@@ -54,6 +57,7 @@ def repro(
             device,
             only=(case,),
             exact=True,
+            suites=tuple(map(named_suite, suite or ())),
             seed=seed,
             timeout=timeout,
             detail=True,

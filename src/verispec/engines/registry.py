@@ -90,6 +90,25 @@ def is_address(name: str) -> bool:
     return name.startswith(("http://", "https://")) and name != HTTP
 
 
+def import_modules(name: str) -> None:
+    """Import the modules that `resolve(name)` needs, and start nothing.
+
+    A process that has done this is forked once per worker, so that workers need not import the modules again.
+    The modules of ``@SOURCE`` engines are left out: they are unpacked and compiled by the engine's start.
+
+    Raises:
+        VerispecError: what `resolve` raises for a module that cannot be imported.
+    """
+    if built_in := BUILT_IN.get(HTTP if is_address(name) else name):
+        module = importlib.import_module(built_in.module)
+        if preload := getattr(module, "preload", None):
+            preload()
+    elif (path := _import_path(name)) and "@" not in path:
+        from verispec.engines import import_path
+
+        import_path.import_module(path)
+
+
 def require_known(name: str) -> None:
     """Raise VerispecError V-ENG-UNKNOWN if `name` cannot name an engine; import nothing to find out."""
     if is_address(name):

@@ -28,9 +28,10 @@ _draws = np.random.default_rng(20)
 
 
 def _poison(count: int, dtype: torch.dtype, pattern: int) -> torch.Tensor:
-    """Pattern 0 is what no op could mean: NaN, a negative id. Pattern 1 is what memory really holds.
+    """Return `count` values of a poison pattern.
 
-    So pattern 1 is drawn anew for every tensor: an engine that looks for poison, and behaves only then, finds none.
+    Pattern 0 is what no op could mean: NaN, a negative id. Pattern 1 is what memory really holds. So pattern 1 is drawn
+    anew for every tensor: an engine that looks for poison, and behaves only then, finds none.
     """
     if dtype == torch.bool:
         return torch.full((count,), bool(pattern))

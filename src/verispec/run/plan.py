@@ -69,6 +69,7 @@ class Plan:
         command += [str(path) for path in self._paths()]
         command += [f"--engine={self.engine}", f"--seed={self.seed}", f"--scratch={scratch}"]
         command += [f"--processes={self.processes}", f"--budget={self.budget}"]
+        command += [f"--start-timeout={self.start_timeout}"]
         command += ["--capture=no", "--assert=plain", "-p", "no:faulthandler"]
         command += [f"--only={pattern}" for pattern in self.only]
         if self.device:
@@ -122,6 +123,11 @@ def suite_folder(suite: str) -> Path:
         where="--suite",
         hint=f"suites are {', '.join(suites())}, or the path of a folder that holds test_*.py",
     )
+
+
+def named_suite(suite: str) -> str:
+    """Return a suite of verispec by its name, any other by its absolute path. Raises like `suite_folder`."""
+    return suite if suite in suites() else str(suite_folder(suite))
 
 
 def suites() -> list[str]:

@@ -18,7 +18,7 @@ from verispec.judge.statistics.rows import FLOOR
 Array = np.ndarray[Any, Any]
 
 ARITHMETIC = 2.0**-16
-"""How far an op may move the logarithm of a score (clauses GUM-8, PRJ-11 and RSR-14)."""
+"""Maximum error of the logarithm of a score (clauses GUM-8, PRJ-11 and RSR-14)."""
 
 
 @dataclass(frozen=True)

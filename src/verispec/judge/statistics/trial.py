@@ -18,7 +18,7 @@ BUDGETS = {"quick": 0.1, "standard": 1.0, "nightly": 8.0}
 CLEAR_LEAD = 3.0
 """log10 by which the best fault must lead the next, or sampling goes on to name it."""
 PATIENCE = 4
-"""How many times the sample at which a test failed may be spent on naming the fault."""
+"""Maximum size of the sample that names the fault, as a multiple of the sample at which the test failed."""
 BEST = 6
 """Explanations that a record keeps."""
 
@@ -43,6 +43,7 @@ class Trial:
 
     @property
     def weight(self) -> float:
+        """The case's part of the run's budget."""
         return weight_of(self.case)
 
     @property
@@ -54,19 +55,30 @@ class Trial:
         """Return the sample size of this budget."""
         return max(int(standard * BUDGETS[self.budget]), 1)
 
-    def collect(self, evidence: Evidence, cap: int, step: Callable[[], None]) -> None:
+    def collect(
+        self, evidence: Evidence, cap: int, step: Callable[[], None], effects: Sequence[tuple[str, float]] = ()
+    ) -> None:
         """Call `step`, which adds outcomes, until `cap` units were seen or the evidence decides; then conclude.
 
         A test that fails goes on for a while, until one fault explains it clearly better than the next.
+
+        Args:
+            evidence: of this test.
+            cap: largest sample.
+            step: adds outcomes to the evidence.
+            effects: faults and sizes that the test is for; it ends once all of them are excluded.
         """
         failed_at = 0
         while evidence.count < cap:
             step()
             if not evidence.failed:
+                if effects and evidence.excludes(effects):
+                    break
                 continue
             failed_at = failed_at or evidence.count
             if evidence.count >= PATIENCE * failed_at or _lead(evidence) >= CLEAR_LEAD:
                 break
+        self.record["failed_at"] = failed_at
         self.conclude(evidence, cap)
 
     def conclude(self, evidence: Evidence, cap: int) -> None:
