@@ -43,6 +43,7 @@ from verispec.engines.protocol.sampling import (
     WholeSampler,
     replay,
 )
+from verispec.engines.protocol.standalone import Standalone, StandaloneCall
 
 __all__ = [
     "PLATFORMS",
@@ -65,6 +66,8 @@ __all__ = [
     "SamplerBatch",
     "SpeculationMetrics",
     "SpeculativeStep",
+    "Standalone",
+    "StandaloneCall",
     "TokenKind",
     "TokenLogprobs",
     "Trace",
