@@ -33,11 +33,11 @@ class HttpEngine:
         self._server = HttpServer(address)
 
     def describe(self) -> Description:
+        """Return the server's version and address; its own device cannot be seen from outside."""
         address = self._address
         details = {"address": address.where, "model": self._server.model, "dialect": self._server.dialect_name}
         if address.checkpoint:
             details["checkpoint"] = str(address.checkpoint)
-        # A server's own device cannot be seen from outside; what is tested here are texts.
         return Description("http", self._server.version(), "cpu", "cpu", details)
 
     def server(self) -> Server:
@@ -45,12 +45,15 @@ class HttpEngine:
         return self._server
 
     def op(self, name: str) -> OpFunction | Unsupported:
+        """Return why no op can be called."""
         return Unsupported(_NO_KERNELS)
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
+        """Return why no sampler can be called."""
         return Unsupported(_NO_KERNELS)
 
     def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        """Return a generator if the server serves `target` and was started with these options."""
         wanted, address = LoadOptions(**options), self._address
         if address.checkpoint is None:
             return Unsupported("nobody said which checkpoint is served; add ?checkpoint=FOLDER")
@@ -67,6 +70,7 @@ class HttpEngine:
         return HttpGenerator(self._server, address)
 
     def definitions(self) -> Mapping[str, Any] | Unsupported:
+        """Return why no signatures can be read."""
         return Unsupported(_NO_KERNELS)
 
     def close(self) -> None:

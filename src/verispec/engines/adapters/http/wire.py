@@ -252,7 +252,7 @@ def _id(name: str) -> int:
 
 
 def _ranked(own: float, ranked: list[tuple[int, float]], top: int | None) -> TokenLogprobs:
-    """A server adds the sampled token where it is not among the most likely ones."""
+    """Return one entry; a server adds the sampled token where it is not among the most likely ones."""
     ranked.sort(key=lambda entry: -entry[1])
     return TokenLogprobs(own, tuple(ranked[: top or 0]))
 
