@@ -78,7 +78,7 @@ def _text(node: Any) -> str:
 
 
 def _walk(root: Any, data: bytes) -> Iterator[tuple[str, Any, str]]:
-    """Yield calls, functions and declarations, each with its type and the innermost preprocessor condition around it."""
+    """Yield calls, functions and declarations, each with its type and the innermost preprocessor condition."""
     left_out = _CLOSED if registers(data) else _CLOSED | {"declaration", "expression_statement"}
     stack: list[tuple[Any, str]] = [(root, "")]
     while stack:

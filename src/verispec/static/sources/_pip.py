@@ -28,7 +28,9 @@ class IndexConfig:
 def index_config(environment: Mapping[str, str] = os.environ) -> IndexConfig:
     """Return the indexes that pip would use in `environment`.
 
-    Raises VerispecError (V-IDX-CONFIG) for a file that pip could not read."""
+    Raises:
+        VerispecError: V-IDX-CONFIG, pip could not read a file either.
+    """
     options: dict[str, str] = {}
     for path in _files(environment):
         options |= _read(path)

@@ -73,6 +73,7 @@ class ReadSlice:
     size: int
 
     def __call__(self) -> bytes:
+        """Return the bytes."""
         with Path(self.pack).open("rb") as file:
             file.seek(self.offset)
             return file.read(self.size)

@@ -53,6 +53,7 @@ class ReadFile:
 
     def __call__(self) -> bytes:
         # A link or a pipe may have taken the file's place since it was listed: follow none, wait for none.
+        """Return the bytes."""
         handle = os.open(self.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
