@@ -173,7 +173,13 @@ class OpUnderTest:
         return {name: g.view for name, g in guarded.items()}
 
     def check_aliased(self, values: Mapping[str, Any], output: str, source: str, compare: Compare = exact) -> None:
-        """Call the op with `output` in the very memory of its input `source`, and compare `output` with the oracle.
+        """Call the op with an output in the very memory of an input, and compare the output with the oracle.
+
+        Args:
+            values: arguments by parameter name.
+            output: name of the output.
+            source: name of the input.
+            compare: comparison of the output.
 
         Raises:
             Mismatch: the output is wrong, memory outside was written, or the engine raised.
@@ -192,7 +198,13 @@ class OpUnderTest:
         self._compare(output, expected[output], got, inputs, compare)
 
     def check_read_only(self, values: Mapping[str, Any], *, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
-        """Call the op with its inputs in memory that cannot be written: a write, even one that is undone, is a crash.
+        """Call the op with its inputs in memory that cannot be written.
+
+        A write is then a crash, even one that the op undoes.
+
+        Args:
+            values: arguments by parameter name.
+            shapes: shapes of outputs that the contract's axes do not determine.
 
         Raises:
             UnsupportedCall: the op runs on a device whose memory the host cannot protect.
@@ -211,8 +223,12 @@ class OpUnderTest:
     def check_return_value(self, values: Mapping[str, Any]) -> None:
         """Call an op that returns numbers and compare them exactly with the oracle.
 
+        Args:
+            values: arguments by parameter name.
+
         Raises:
             Mismatch: the numbers differ, the call raised, or it changed an argument.
+            ProtocolError: the op does not return a sequence.
         """
         given = copy.deepcopy(dict(values))
         got = require_sequence(call_engine(lambda: self.function(**given)), f"op({self.contract.name!r})")
@@ -223,7 +239,14 @@ class OpUnderTest:
             raise Mismatch(Failure(Kind.VALUE, f"got {got}, expected {expected}", "return", total=len(expected)))
 
     def check_rejects(self, values: Mapping[str, Any]) -> None:
-        """Raise `Mismatch` unless the op raises ValueError for arguments that its contract forbids."""
+        """Call the op with arguments that its contract forbids.
+
+        Args:
+            values: arguments by parameter name.
+
+        Raises:
+            Mismatch: the op does not raise ValueError.
+        """
         try:
             got = self.function(**values)
         except ValueError:
@@ -233,7 +256,18 @@ class OpUnderTest:
         raise Mismatch(Failure(Kind.ACCEPTED, f"{EXPLANATION[Kind.ACCEPTED]}: {dict(values)} gave {got}"))
 
     def run(self, values: Mapping[str, Any], **tensors: torch.Tensor | None) -> dict[str, Array]:
-        """Call the op once with some tensors passed unmodified, because they are too large to copy or guard."""
+        """Call the op once with some tensors passed unmodified, because they are too large to copy or guard.
+
+        Args:
+            values: other arguments by parameter name.
+            **tensors: arguments to pass as they are.
+
+        Returns:
+            The outputs among the other arguments, by parameter name.
+
+        Raises:
+            Mismatch: the engine raised.
+        """
         guarded, scalars = self._materialise(values, {}, {}, {}, 0, given=tensors)
         self._run({**scalars, **{name: g.view for name, g in guarded.items()}, **tensors})
         return {t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded}

@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
         data["processes"],
         [Mutant.from_json(m) for m in data["mutants"]],
         baseline,
-        activation.make(layer, extension, data["count"]),
+        activation.make(layer, extension, data["count"], path.parent),
         data["device"],
         data["limit"],
         data["per_clause"],
