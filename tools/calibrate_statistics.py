@@ -1,10 +1,13 @@
-"""Calibrate the statistical tests on simulated samplers: false alarms of a correct one, and what each fault takes.
+"""Calibrate the statistical tests on simulated engines: false alarms of a correct one, and what each fault takes.
 
-    python tools/calibrate_statistics.py null --runs 10000
-    python tools/calibrate_statistics.py faults --seeds 200
+    python tools/calibrate_statistics.py null --runs 10000 --first-seed 1000000 --processes 64 --out calibration.jsonl
+    python tools/calibrate_statistics.py faults --runs 200 --first-seed 1000000 --processes 64 --out calibration.jsonl
+    python tools/calibrate_statistics.py summary --out calibration.jsonl
 
-Prints one JSON object per line. `null` gives the shares of runs whose evidence ever reached 10, 100 and 1,000;
-Ville's inequality bounds them by 10, 1 and 0.1 %. `faults` gives requests until a fault is found and how it is named.
+`null` and `faults` append one JSON object per run to the file; runs that it already holds are not repeated, so an
+interrupted calibration continues. Every run has rows of its own, made from its seed. `summary` counts
+the correct runs whose evidence ever reached 10, 100 and 1,000: at most 10, 1 and 0.1 % by Ville's inequality. Per fault
+it prints how often it was found and how it was named.
 """
 
 from __future__ import annotations
@@ -12,72 +15,126 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
+import os
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/statistics"))
 
-from faulty_samplers import FAULTS, SimulatedSampler, run
+from simulations import FAULTS, TESTS, correct, planted, run
 
-from verispec.cases.row_sets import random_row_sets
-from verispec.judge.statistics.given_drafts import GivenDrafts, RowSets
+Job = tuple[str, str, int]
+"""What is run ("null" or "faults"), the test or the fault, and the seed."""
 
-
-def null(runs: int, requests: int, first_seed: int) -> None:
-    """Print how often evidence against a correct sampler reached each limit."""
-    source = random_row_sets(np.random.default_rng(0), 16, 5, 256)
-    exact = RowSets(source.p, source.q, source.slack)
-    sampler = SimulatedSampler(source)
-    reached = dict.fromkeys((2, 10, 100, 1000, 10000, 1000000), 0)
-    largest, impossible = -math.inf, 0
-    for seed in range(first_seed, first_seed + runs):
-        rng = np.random.default_rng(seed)
-        model = GivenDrafts(exact, 1.0, seed)
-        top = -math.inf
-        for _ in range(requests // 64):
-            sets, lengths = source.choose(rng, 64)
-            model.add(sampler(rng, sets, lengths, source.draw(rng, sets)))
-            top = max(top, model.evidence.log_e)
-        impossible += bool(model.evidence.impossible)
-        largest = max(largest, top)
-        for limit in reached:
-            reached[limit] += top >= math.log(limit)
-    shares = {str(limit): count / runs for limit, count in reached.items()}
-    result = {"runs": runs, "requests": requests, "reached": shares, "impossible": impossible}
-    print(json.dumps({**result, "largest": math.exp(largest)}), flush=True)
+LIMITS = (2, 10, 100, 1000, 10_000, 1_000_000)
+NULL_UNITS = 3000
+"""Requests, tokens or decisions of a correct run."""
 
 
-def faults(seeds: int, only: list[str]) -> None:
-    """Print for every fault how often it was found and named, and after how many requests."""
-    for fault in only or list(FAULTS):
-        found, named, counts = 0, Counter[str](), []
-        for seed in range(seeds):
-            evidence, cap = run(fault, seed)
-            found += evidence.failed
-            counts.append(evidence.count if evidence.failed else 10 * cap)
-            named[evidence.best_bets()[0][0].key] += 1
-        result = {"fault": fault, "found": found, "seeds": seeds, "named": named.most_common(3)}
-        times = {"mean": float(np.mean(counts)), "q99": float(np.quantile(counts, 0.99))}
-        print(json.dumps({**result, **times}), flush=True)
+def outcome(job: Job) -> dict[str, Any]:
+    """Return the record of one run."""
+    kind, name, seed = job
+    record: dict[str, Any] = {"kind": kind, "name": name, "seed": seed}
+    if kind == "null":
+        simulation = correct(name, seed, rows=seed)
+        evidence, top = simulation.evidence, -math.inf
+        while evidence.count < NULL_UNITS:
+            simulation.step()
+            top = max(top, evidence.log_e)
+        impossible = bool(evidence.impossible)
+        return record | {"log_e": None if impossible else top, "impossible": impossible, "count": evidence.count}
+    simulation = planted(name, seed, rows=seed)
+    evidence = run(simulation)
+    (best, first), *others = evidence.best_bets()
+    result = {"found": bool(evidence.failed), "failed_at": simulation.trial.record["failed_at"]}
+    named = {"named": best.key, "lead": first - others[0][1], "next": others[0][0].key}
+    return record | result | named | {"count": evidence.count, "cap": simulation.cap}
+
+
+def jobs_of(options: argparse.Namespace) -> list[Job]:
+    """Return the jobs of the command line, by seed first, so that an interrupted file has all names."""
+    known = TESTS if options.what == "null" else FAULTS
+    names = options.only or list(known)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.exit(f"calibrate_statistics.py: {unknown[0]!r} is none of: {', '.join(known)}")
+    seeds = range(options.first_seed, options.first_seed + options.runs)
+    return [(options.what, name, seed) for seed in seeds for name in names]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file; a last line that an interruption cut is left out."""
+    records = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return records
+
+
+def collect(jobs: list[Job], path: Path, processes: int) -> None:
+    """Run the jobs that the file lacks and append their records."""
+    done = {(record["kind"], record["name"], record["seed"]) for record in read(path)}
+    left = [job for job in jobs if job not in done]
+    print(f"{len(left)} runs, {len(jobs) - len(left)} already in {path}", file=sys.stderr)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.read_bytes().endswith(b"\n"):
+        with path.open("a") as file:
+            file.write("\n")  # The next record must not join a cut line.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")  # Of the spawned processes: one thread each.
+    with path.open("a") as file, multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for record in pool.imap_unordered(outcome, left, chunksize=4):
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+
+
+def summarise(records: Iterable[dict[str, Any]]) -> None:
+    """Print one JSON object per test and per fault."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault((record["kind"], record["name"]), []).append(record)
+    for (kind, name), group in sorted(groups.items(), reverse=True):
+        line: dict[str, Any] = {"kind": kind, "name": name, "runs": len(group)}
+        if kind == "null":
+            tops = np.array([math.inf if record["impossible"] else record["log_e"] for record in group])
+            line["reached"] = {str(limit): int((tops >= math.log(limit)).sum()) for limit in LIMITS}
+            line |= {"largest": float(np.exp(tops.max())), "impossible": sum(r["impossible"] for r in group)}
+        else:
+            counts = [r["failed_at"] for r in group if r["found"]]
+            named = Counter(record["named"] for record in group)
+            line |= {"found": len(counts), "named_rightly": sum(named[key] for key in FAULTS[name].names)}
+            line |= {"named": named.most_common(3)}
+            if counts:
+                line |= {
+                    "mean": float(np.mean(counts)),
+                    "q99": float(np.quantile(counts, 0.99)),
+                    "cap": group[0]["cap"],
+                }
+        print(json.dumps(line), flush=True)
 
 
 def main() -> None:
     """Run the calibration that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["null", "faults"])
-    parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--requests", type=int, default=512)
+    parser.add_argument("what", choices=["null", "faults", "summary"])
+    parser.add_argument("--runs", type=int, default=200, help="seeds per test or fault")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--fault", action="append", default=[])
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--only", action="append", default=[], help="a test or a fault by name; repeatable")
+    parser.add_argument("--out", type=Path, required=True, help="JSON-lines file of the runs")
     options = parser.parse_args()
-    if options.what == "null":
-        null(options.runs, options.requests, options.first_seed)
+    if options.what == "summary":
+        summarise(read(options.out))
     else:
-        faults(options.seeds, options.fault)
+        collect(jobs_of(options), options.out, options.processes)
 
 
 if __name__ == "__main__":

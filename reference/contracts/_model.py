@@ -68,6 +68,7 @@ class Tensor:
         may_alias: tensor that may be the same memory.
         cumulative: set for cumulative sums and row starts.
         within: tensor of row starts around the values: starts[b] <= value[b] < starts[b + 1].
+        minimum: lowest value that callers pass. No kernel checks it, and no case goes below it.
         column: accept a trailing axis of 1 too ([N, 1] for [N]), which a kernel that takes pointers does not see.
     """
 
@@ -85,6 +86,7 @@ class Tensor:
     may_alias: str = ""
     cumulative: Cumulative | None = None
     within: str = ""
+    minimum: float | None = None
     column: bool = False
 
     def __post_init__(self) -> None:

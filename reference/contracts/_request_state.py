@@ -65,7 +65,7 @@ EXPANDED_IDX_MAPPING = Tensor(
 EXPANDED_LOCAL_POS = Tensor(
     "expanded_local_pos", ("L",), INTS, "step of each target row in its request", production="int32"
 )
-TEMPERATURE = Tensor("temperature", ("R",), ("float32",), "temperature; 0 is greedy", production="float32")
+TEMPERATURE = Tensor("temperature", ("R",), ("float32",), "temperature; 0 is greedy", production="float32", minimum=0.0)
 SEED = Tensor("seed", ("R",), ("int64",), "seed of the request's random samples", production="int64")
 
 

@@ -1,8 +1,8 @@
 """Shared parts of all runners: loading, the step from scheduled requests to emitted tokens, and generation.
 
-A step flattens its requests' tokens (chunks of prompts, single tokens, tokens with drafts behind them), runs the target
-once over the paged cache, verifies, emits, and lets the proposer draft for the next step. A rejected draft needs no
-cleaning up: `num_computed` stops before it, so its slot is written again before anything reads it.
+A step flattens its requests' tokens: chunks of prompts, single tokens, and tokens with drafts behind them. It runs the
+target once over the paged cache, verifies, emits, and lets the proposer draft for the next step. A rejected draft needs
+no cleaning up: `num_computed` stops before it, so its slot is written again before anything reads it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from .verification import Verified, verify
 
 
 class BaseRunner(ABC):
-    """Runs requests on one target; subclasses say where tensors live.
+    """A runner of requests on one target; subclasses define where tensors live.
 
     Args:
         target: checkpoint folder.
-        options: how to generate.
+        options: of generation.
 
     Raises:
         VerispecError: V-MODEL-... or V-EAGLE3-... for a checkpoint that cannot be used, V-GEN-VOCAB for a draft model
@@ -97,14 +97,15 @@ class BaseRunner(ABC):
 
     @abstractmethod
     def _callable(self, model: PreTrainedModel) -> nn.Module:
-        """Return what to call for a loaded model: itself, or what computes the same faster on the platform."""
+        """Return the callable of a loaded model: the model, or a faster equivalent of the platform."""
 
     @abstractmethod
     def _callable_head(self, head: Eagle3Head) -> Head:
-        """Return what to call for a loaded Eagle3 head."""
+        """Return the callable of a loaded Eagle3 head."""
 
     @property
     def vocab_size(self) -> int:
+        """V, the number of tokens of the target."""
         size: int = self._model.config.vocab_size
         return size
 
@@ -176,17 +177,24 @@ class BaseRunner(ABC):
         return DraftModelProposer(self._callable(model), self._make_cache(model, num_blocks), **chain)
 
     def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
-        """Make the target hand out the hidden states that the head reads; the one place where this happens."""
+        """Make the target hand out the hidden states that the head reads; nothing else does this."""
         self._aux = AuxiliaryStates(self._forward, head.config.aux_layers(self._model.config.num_hidden_layers))
 
     # Generation
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
-        """Run all requests to their end, batched continuously; results in the order of the requests.
+        """Run all requests to their end, batched continuously.
 
-        A request's tokens do not depend on the others beyond rounding: greedy ones take the argmax, sampled ones draw
-        from random numbers of their own. The request-state sampler's are counted, and its drafts neither cut for others
-        nor lost by preemption, so that these do not matter either.
+        A request's tokens do not depend on the others beyond rounding: greedy requests take the argmax, sampled
+        requests have random numbers of their own. The slot-indexed sampler derives them from seed and position. Its
+        drafts are neither shortened for other requests nor lost by preemption.
+
+        Args:
+            requests: in any number; the scheduler batches as many as fit.
+            on_emit: called after each step with the new tokens of a request; None for no calls.
+
+        Returns:
+            Results in the order of the requests.
 
         Raises:
             VerispecError: V-GEN-PROMPT for a prompt that leaves no room for a token or has unknown ids.
@@ -202,6 +210,7 @@ class BaseRunner(ABC):
         ]
 
     def metrics(self) -> SpeculationMetrics:
+        """Return the counts of speculation since this runner was made."""
         return SpeculationMetrics(
             num_drafts=self._num_drafts,
             num_draft_tokens=self._num_draft_tokens,
@@ -210,11 +219,12 @@ class BaseRunner(ABC):
         )
 
     def close(self) -> None:
+        """Detach from the target's hidden layers."""
         if self._aux is not None:
             self._aux.close()
 
     def _admit_samples(self, index: int, request: GenerationRequest) -> list[RequestState]:
-        """Return a state for each sample of the prompt; a seed is that of the first one, the next have the next."""
+        """Return one state per sample of the prompt; sample i has the request's seed plus i."""
         seeds = [None if request.seed is None else request.seed + sample for sample in range(request.n)]
         return [self._admit(index, replace(request, seed=seed)) for seed in seeds]
 
@@ -241,7 +251,7 @@ class BaseRunner(ABC):
     # One step
 
     def step(self, on_emit: OnEmit | None = None) -> None:
-        """Schedule, run the target, verify, emit, draft."""
+        """Run one step: schedule, run the target, verify, emit, draft."""
         scheduled = self._scheduler.schedule()
         inputs = self._prepare(scheduled)
         output = self._forward(
@@ -274,7 +284,7 @@ class BaseRunner(ABC):
         verified: Verified | None,
         on_emit: OnEmit | None,
     ) -> None:
-        """Count what is computed, and give every request that sampled its tokens."""
+        """Count the computed tokens, and append the emitted tokens to every request that sampled."""
         for part in scheduled:
             part.request.num_computed += part.num_tokens
         if verified is None:

@@ -20,6 +20,7 @@ class BlockPool:
 
     @property
     def free_blocks(self) -> tuple[int, ...]:
+        """Ids of the blocks that no sequence has."""
         return tuple(self._free)
 
     def grow(self, blocks: list[int], num_tokens: int) -> bool:

@@ -94,10 +94,12 @@ class RequestState:
 
     @property
     def num_prompt_tokens(self) -> int:
+        """Number of prompt tokens."""
         return len(self.params.prompt_token_ids)
 
     @property
     def output_token_ids(self) -> np.ndarray:
+        """Emitted tokens, [num_tokens - num_prompt_tokens] int64, as a view of `tokens`."""
         return self.tokens[self.num_prompt_tokens : self.num_tokens]
 
     def grammar_rows(self, drafts: Sequence[int], vocab_size: int) -> torch.Tensor | None:
@@ -130,6 +132,7 @@ class RequestState:
         self.draft_probs = None if probs is None else probs[: self.drafts]
 
     def drop_drafts(self) -> None:
+        """Forget the drafts that no step has verified yet."""
         self.drafts = 0
         self.draft_probs = None
 
@@ -176,6 +179,7 @@ class RequestState:
         return any(stop in text for stop in self.params.stop)
 
     def result(self) -> GenerationResult:
+        """Return the result of a request that has ended."""
         assert self.finish_reason is not None
         return GenerationResult(
             token_ids=tuple(self.output_token_ids.tolist()),

@@ -29,11 +29,11 @@ class Sampling(Protocol):
     """Verifies and drafts for the requests of a step, each from random numbers of its own."""
 
     def greedy(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
-        """As `sample`, for requests that all want the model's most likely token."""
+        """Verify as `sample` does, for requests that all want the model's most likely token."""
         ...
 
     def sample(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
-        """Verify the drafts of `parts` and sample one token more for each.
+        """Verify the drafts of `parts` and sample one more token for each part.
 
         Args:
             logits: [N + B, V] float32: for each part in turn the rows of its drafts, then its bonus row. They are
@@ -46,7 +46,7 @@ class Sampling(Protocol):
         ...
 
     def drafting(self, requests: Sequence[RequestState], wanted: Sequence[bool]) -> DrawDrafts:
-        """Return what draws the drafts of a step; no random number is spent on who does not want any."""
+        """Return the function that draws the drafts of a step; requests that want none use no random number."""
         ...
 
 
@@ -67,11 +67,13 @@ class FlatSampling:
         self._upload = upload
 
     def greedy(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
+        """Verify against the argmax of each row."""
         if self._synthetic:
             return self.sample(logits.float(), parts)
         return self._sampler.greedy(logits, self._drafts(logits, parts))
 
     def sample(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
+        """Verify with random numbers from each request's generator."""
         requests = [part.request for part in parts]
         generators = [request.generator for request in requests]
         return self._sampler.sample(
@@ -79,6 +81,7 @@ class FlatSampling:
         )
 
     def drafting(self, requests: Sequence[RequestState], wanted: Sequence[bool]) -> DrawDrafts:
+        """Return a function that draws from each request's generator."""
         temperatures = [r.params.temperature if wants else 0.0 for r, wants in zip(requests, wanted, strict=True)]
         generators = [request.generator for request in requests]
         return lambda logits, pos, step: sample_drafts(logits, temperatures, generators)
@@ -117,9 +120,11 @@ class RequestStateSampling:
         self._draft_logits = torch.zeros(kept, device=device) if draws else None
 
     def greedy(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
+        """Verify as `sample`: the slot's temperature of 0 selects the argmax."""
         return self.sample(logits.float(), parts)
 
     def sample(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
+        """Verify with random numbers that seed and position determine."""
         requests = [part.request for part in parts]
         states = self._states(requests)
         inputs = [
@@ -130,6 +135,7 @@ class RequestStateSampling:
         return self._sampler.sample(logits, rows, states).token_ids.to(torch.int32)
 
     def drafting(self, requests: Sequence[RequestState], wanted: Sequence[bool]) -> DrawDrafts:
+        """Return a function that draws by seed and position, and keeps the logits for verification."""
         states, cache = self._states(requests), self._draft_logits
         assert cache is not None
         slots = [request.slot if wants else -1 for request, wants in zip(requests, wanted, strict=True)]

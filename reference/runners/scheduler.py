@@ -34,6 +34,7 @@ class Scheduled:
 
     @property
     def draft_token_ids(self) -> np.ndarray:
+        """Drafts that this step verifies, [num_drafts] int64."""
         return self.request.tokens[self.request.num_tokens : self.request.num_tokens + self.num_drafts]
 
 

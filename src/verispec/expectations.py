@@ -67,6 +67,21 @@ def load(path: Path) -> tuple[Expectation, ...]:
     return tuple(_entry(path, number, entry) for number, entry in enumerate(entries, 1))
 
 
+def require_proposal(path: Path, current: Path | None) -> None:
+    """Raise VerispecError V-EXPECT unless a proposal may be written to `path`: a new file, or an earlier proposal."""
+    if current is not None and path.absolute() == current.absolute():
+        raise _wrong(path, "the proposal would replace the file of --expect", "name another file, and compare the two")
+    if not path.absolute().parent.is_dir():
+        raise _wrong(path, "the folder of the proposal does not exist", "name a file in an existing folder")
+    if path.exists():
+        try:
+            known = not set(tomllib.loads(path.read_text(encoding="utf-8"))) - {"expect"}
+        except (OSError, ValueError) as error:
+            raise _wrong(path, "the file exists and is no file of known failures", str(error)) from error
+        if not known:
+            raise _wrong(path, "the file exists and is no file of known failures", "it has other keys than [[expect]]")
+
+
 def _entry(path: Path, number: int, entry: Any) -> Expectation:
     where = f"entry {number}"
     if not isinstance(entry, dict):

@@ -15,7 +15,7 @@ from verispec.cases.sampling import greedy_tokens
 from verispec.engines.protocol.sampling import Draws, SamplerBatch
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest
 from verispec.judge.statistics import given_drafts
-from verispec.judge.statistics.bets import TokenBets
+from verispec.judge.statistics.bets import TailBets
 from verispec.judge.statistics.block_rule import BlockRule
 from verispec.judge.statistics.coupling import Coupling, SharedNumbers
 from verispec.judge.statistics.evidence import Evidence
@@ -81,7 +81,7 @@ def run_stream(
 ) -> None:
     """Judge requests until `cap` were seen or the evidence decides."""
     stream = _Stream(sampler, rows, rng, most)
-    exact = given_drafts.RowSets(rows.p, rows.q, rows.slack)
+    exact = given_drafts.RowSets(rows.p, rows.q, rows.slack, rows.unlimited)
     model: GivenDrafts | BlockRule = (BlockRule if block else GivenDrafts)(exact, trial.weight, trial.seed)
 
     def step() -> None:
@@ -101,7 +101,7 @@ class Coupled(_Stream):
 
     def __init__(self, sampler: SamplerUnderTest, rows: RowSets, rng: np.random.Generator) -> None:
         super().__init__(sampler, rows, rng)
-        self.coupling = Coupling(given_drafts.RowSets(rows.p, rows.q, rows.slack))
+        self.coupling = Coupling(given_drafts.RowSets(rows.p, rows.q, rows.slack, rows.unlimited))
 
     def step(self) -> None:
         """Compare one batch. Raises `Inconclusive` where the engine does not tell its random numbers."""
@@ -156,7 +156,7 @@ def run_needles(sampler: SamplerUnderTest, trial: Trial, cap: int) -> None:
     logits = needles(VOCABULARY, 1e-8)
     p = np.exp(logits.astype(np.float64))
     rows = Rows((p / p.sum())[None])
-    bets = TokenBets("token")
+    bets = TailBets("token")
     view = View("likely first")
     evidence = Evidence(bets.bets, [view], trial.weight)
     rng = np.random.default_rng(trial.seed)
@@ -166,7 +166,7 @@ def run_needles(sampler: SamplerUnderTest, trial: Trial, cap: int) -> None:
         batch = SamplerBatch(spread, [[]] * NEEDLE_BATCH, torch.ones(NEEDLE_BATCH))
         tokens = np.array([emitted[0] for emitted in sampler(batch)])
         at = np.zeros(NEEDLE_BATCH, np.int64)
-        evidence.add(bets.log_ratios(rows, at, tokens, {}), NEEDLE_BATCH, NEEDLE_SLACK)
+        evidence.add(bets.log_ratios(rows, at, tokens), NEEDLE_BATCH, NEEDLE_SLACK)
         view.add(cells_of(rows.likely_first[at, tokens], rows.p[at, tokens], rng.random(NEEDLE_BATCH)))
         evidence.notes["needles"] = {
             "probability": 1e-8,
@@ -175,4 +175,4 @@ def run_needles(sampler: SamplerUnderTest, trial: Trial, cap: int) -> None:
         }
         evidence.checkpoint()
 
-    trial.collect(evidence, cap, step)
+    trial.collect(evidence, cap, step, effects=[("tail lost", 3e-8)])

@@ -1,8 +1,7 @@
 """A vLLM of a few lines for tests of engines: one kernel, its caller, its CPU fallback, and two ways to install it.
 
-The module names and shapes are vLLM's, the code is not. ``registry`` has a dispatcher object and an
-override registry (as 0.31 and later), ``runner`` launches the kernel by name and lets the CPU runner
-assign the fallback (as 0.20 to 0.29).
+The module names and shapes are vLLM's, the code is not. ``registry`` has a dispatcher object and an override registry,
+as 0.31 and later. ``runner`` launches the kernel by name and lets the CPU runner assign the fallback, as 0.20 to 0.29.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_new_failures_are_folded_by_cause() -> None:
     text = "\n".join(text_lines(found))
     assert "     5 new" in text
     assert f"verispec repro '{CASE};n=0' --engine mine" in text
-    assert text.endswith("exit 1")
+    assert found.exit_code == exits.BAD
     assert "### verispec: 5 new failing cases, 0 fixed" in "\n".join(markdown_lines(found))
 
 
@@ -90,3 +90,30 @@ def test_the_page_shows_the_difference_first() -> None:
     page = as_html([summarise(found.base), summarise(found.head)], diff=found)
     assert page.index('id="difference"') < page.index('id="causes"')
     assert "1 new: fail now and did not fail before" in page
+
+
+def selected(**selection: Any) -> dict[str, Any]:
+    return {**HEADER, "selection": {**HEADER["selection"], **selection}}
+
+
+@pytest.mark.parametrize(
+    ("selection", "lost"),
+    [
+        ({"only": ["sampler/expand_batch_to_tokens"]}, True),
+        ({"only": [CASE], "exact": True}, True),
+        ({"only": ["sampler/philox"]}, False),
+        ({"suites": ["sampler"]}, True),
+        ({"suites": ["/home/me/e2e"]}, False),
+        ({"smoke": True}, False),
+    ],
+)
+def test_a_case_that_was_not_asked_for_is_not_lost(selection: dict[str, Any], lost: bool) -> None:
+    other = Record("sampler/philox:PHX-1", "pass")
+    found = compare(run(PASS), Run(selected(**selection), (other,), {"complete": True}))
+    assert bool(found.lost) is lost
+
+
+def test_new_notes_may_be_left_out_of_the_exit_code() -> None:
+    assert compare(run(PASS), run(FAIL), errors_only=True).exit_code == exits.GOOD
+    reached = replace(FAIL, reach="every step")
+    assert compare(run(PASS), run(reached), errors_only=True).exit_code == exits.BAD

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from faulty_samplers import rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulations import row_sets
 
 from verispec.judge.statistics.bets import AcceptanceBets, TextBets, TokenBets
 from verispec.judge.statistics.budget import LEVEL
@@ -58,7 +58,7 @@ def test_bets_on_acceptance_are_fair(ratio: float, other: float) -> None:
 
 
 def test_densities_of_faults_sum_to_one() -> None:
-    _source, exact = rows_of("none")
+    _source, exact = row_sets(0, "none", vocab=512)
     for table in (exact.draft_rows.shared_noise, exact.unsigned, exact.residuals.p):
         assert np.allclose(table.sum(1), 1.0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from faulty_samplers import rows_of
+from simulations import row_sets
 
 from verispec.judge.statistics.coupling import Coupling, SharedNumbers, bound
 from verispec.judge.statistics.given_drafts import Requests
@@ -14,7 +14,7 @@ from verispec.reference.oracle.philox import Draw, gumbel, gumbel_rows
 
 def coupled(count: int, seed: int = 0) -> tuple[Coupling, Requests, SharedNumbers]:
     """Requests that follow the rule by their numbers, drawn here and decided one by one."""
-    source, exact = rows_of("none")
+    source, exact = row_sets(0, "none", vocab=512)
     rng = np.random.default_rng(seed)
     sets, lengths = source.choose(rng, count)
     drafts = source.draw(rng, sets)

@@ -15,20 +15,26 @@ SERIES = (1, 2, 3, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 def around(sizes: Iterable[int], most: int) -> list[int]:
-    """Each size, one less and one more, up to `most`, ascending.
+    """Return each size, one less and one more, up to `most`, ascending.
 
     Args:
-        sizes: Block sizes, thresholds or tile edges, in elements.
-        most: The largest size that a case can afford.
+        sizes: block sizes, thresholds or tile edges, in elements.
+        most: the largest size that a case can afford.
     """
     near = {n + step for n in sizes for step in (-1, 0, 1)}
     return sorted(n for n in near if 0 < n <= most)
 
 
 def told_sizes(implementation: Any, op: str) -> tuple[int, ...]:
-    """Return the sizes at which an engine says that its `op` changes its ways; empty when it says nothing.
+    """Return the sizes at which an engine says that it changes its algorithm.
 
-    An engine tells by a method ``tile_sizes(op)``: block sizes, tile edges, thresholds of parallel loops.
+    Args:
+        implementation: an engine, or anything; its optional method ``tile_sizes(op)`` returns block sizes, tile edges
+            and thresholds of parallel loops.
+        op: name of the op.
+
+    Returns:
+        Numbers of elements; empty without such a method.
     """
     tell = getattr(implementation, "tile_sizes", None)
     return tuple(int(n) for n in tell(op)) if callable(tell) else ()
@@ -40,8 +46,11 @@ def all_pairs(axes: Mapping[str, Sequence[Any]], seed: int = 0) -> list[dict[str
     Greedy: each row takes the values that meet most new partners. The result depends on `seed` alone.
 
     Args:
-        axes: The values of each axis; an axis without values is an error.
-        seed: Breaks ties.
+        axes: values of each axis.
+        seed: breaks ties.
+
+    Raises:
+        ValueError: an axis has no values.
     """
     names = list(axes)
     if not all(len(axes[name]) for name in names):

@@ -53,7 +53,11 @@ class _Watch:
 
 
 def boundaries(
-    oracle: Callable[..., Any], base: list[Call], fixed: Collection[str] = (), most: int = 200
+    oracle: Callable[..., Any],
+    base: list[Call],
+    fixed: Collection[str] = (),
+    most: int = 200,
+    fits: Callable[[Call], bool] = lambda _: True,
 ) -> list[Boundary]:
     """Return calls at the boundary of every comparison of `oracle` that an input can reach.
 
@@ -62,6 +66,7 @@ def boundaries(
         base: Calls to start from, by parameter name, NumPy arrays and scalars.
         fixed: Parameters that must stay: one value of them follows from others.
         most: Calls to return at most.
+        fits: True for a changed call that still keeps to the contract. The oracle defines no other.
     """
     watched, texts, watch = _watched(oracle)
     found: dict[tuple[int, str], Boundary] = {}
@@ -76,7 +81,7 @@ def boundaries(
                     continue
                 for changed in _attempts(values, pairs, relation, fixed):
                     again = _run(watched, watch, changed).get(site, [])
-                    if any(_relation(*pair) == relation and _is_near(*pair) for pair in again):
+                    if any(_relation(*pair) == relation and _is_near(*pair) for pair in again) and fits(changed):
                         found[site, relation] = Boundary(site, texts[site], relation, changed)
                         break
                 if len(found) >= most:

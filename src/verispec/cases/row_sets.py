@@ -28,6 +28,11 @@ DISAGREEMENTS = (0.1, 0.2, 0.9, 4.0, 2.0, 0.1, 3.0, 0.4)
 SPREADS = (1.8, 1.8, 3.0, 3.0)
 """Standard deviation of a row's logits, by set: a wide one shows a wrong temperature."""
 
+FLAT = 0.3
+"""Standard deviation of the logits of a flat rest."""
+ONE_LIKELY = (0.4, 0.75)
+"""Range of the probability of its one likely token."""
+
 EXCLUDED = 4.0
 """Amount, in nats, that a drafter's logits lose at tokens that the target's limits exclude."""
 
@@ -78,6 +83,13 @@ class RowSets:
         """[M, K + 1, V] float64 target probabilities under each set's temperature and limits."""
         return np.stack([[self._row(m, row) for row in self.logits[m]] for m in range(self.sets)])
 
+    @cached_property
+    def unlimited(self) -> Array | None:
+        """[M, K + 1, V] float64 target probabilities under the temperature alone; None without limits."""
+        if self.top_k is None and self.top_p is None and self.min_p is None:
+            return None
+        return RowSets(self.logits, self.draft_probs, self.certain, self.temperature).p
+
     def _row(self, m: int, logits: Array) -> Array:
         return limited(
             logits,
@@ -89,12 +101,12 @@ class RowSets:
 
     @cached_property
     def q(self) -> Array:
-        """[M, K, V] float64 draft probabilities."""
+        """Draft probabilities, [M, K, V] float64."""
         return self.draft_probs.astype(np.float64)
 
     @cached_property
     def slack(self) -> Array:
-        """[M] log of how far a float32 engine's probabilities may be from exact ones.
+        """Maximum error of the log-probabilities of a float32 engine, [M].
 
         Four roundings and the exponent's: x / T is rounded to 2^-24 of itself, and so is the distance to the largest.
         """
@@ -110,10 +122,17 @@ class RowSets:
         return (rows + np.arange(len(rows))[:, None]).ravel()
 
     def choose(self, rng: np.random.Generator, requests: int) -> tuple[Array, Array]:
-        """Return sets [B] and draft counts [B].
+        """Choose a row set and a number of drafts for each request.
 
-        Of ten requests three bring K drafts, four none, three any number. Four of ten take the set of their neighbour,
+        Of ten requests three have K drafts, four none, three any number. Four of ten take the set of their neighbour,
         so that noise which neighbours share shows as equal tokens.
+
+        Args:
+            rng: source of the choices.
+            requests: B.
+
+        Returns:
+            Sets [B] and draft counts [B], int64.
         """
         kind = rng.random(requests)
         any_number = rng.integers(0, self.drafts + 1, requests)
@@ -124,7 +143,15 @@ class RowSets:
         return sets[np.maximum.accumulate(np.where(is_new, np.arange(requests), 0))], lengths
 
     def draw(self, rng: np.random.Generator, sets: Array) -> Array:
-        """Draw [B, K] draft tokens for requests of the given sets [B]."""
+        """Draw the drafts of requests.
+
+        Args:
+            rng: source of the tokens.
+            sets: [B] row set of each request.
+
+        Returns:
+            [B, K] int64 token ids.
+        """
         rows = sets[:, None] * self.drafts + np.arange(self.drafts)
         found = np.searchsorted(self._cumulative, rows + rng.random(rows.shape), side="right")
         tokens: Array = np.minimum(found - rows * self.vocab_size, self.vocab_size - 1)
@@ -175,14 +202,30 @@ def random_row_sets(
 ) -> RowSets:
     """Return row sets for one of `LIMITS`: even sets are low-entropy, odd ones high-entropy.
 
-    A low-entropy row has a normal background and 64 likely tokens. Drafters of the sets disagree more and more: drafts
-    with a small p/q show acceptance numbers of too few bits, and drafts that are kept whatever the target says.
+    A low-entropy row has a normal background and 64 likely tokens. In every fourth set it has one likely token and a
+    flat rest instead, which shows a wrong temperature: log p varies most there. Drafters of the sets disagree more and
+    more: drafts with a small p/q show acceptance numbers of too few bits, and drafts that are kept whatever the target
+    says.
+
+    Args:
+        rng: source of all values.
+        sets: M.
+        drafts: K.
+        vocab_size: V.
+        limits: one of `LIMITS`.
+        certain: True for drafts of probability 1.
     """
     shape = (sets, drafts + 1, vocab_size)
     logits = rng.normal(0, 1.0, shape) * np.resize(SPREADS, (sets, 1, 1))
     likely = min(64, max(vocab_size // 4, 1))
     for m in range(0, sets, 2):
+        if m % 4 == 2:
+            logits[m] *= FLAT / SPREADS[m % len(SPREADS)]
         for row in logits[m]:
+            if m % 4 == 2:
+                top = rng.uniform(*ONE_LIKELY)
+                row[rng.integers(vocab_size)] = np.log(top / (1.0 - top)) + np.log(np.exp(row).sum())
+                continue
             at = rng.choice(vocab_size, likely, replace=False)
             row[at] = 6.0 + np.sort(rng.exponential(rng.uniform(2.0, 5.0), likely))
     apart = np.resize(DISAGREEMENTS, (sets, 1, 1))

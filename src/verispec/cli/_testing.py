@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +11,19 @@ import typer
 from rich.console import Console
 
 from verispec import exits
-from verispec.errors import VerispecError
+from verispec.report.diff import RunDiff, compare, markdown_lines, text_lines
+from verispec.report.expectations import proposal
 from verispec.report.github import as_github
 from verispec.report.junit import as_junit
 from verispec.report.markdown import as_markdown
 from verispec.report.sarif import as_sarif
-from verispec.report.text import print_verdict
+from verispec.report.text import complaints, print_verdict
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run.plan import Plan
 from verispec.run.progress import watcher
+from verispec.run.runfile import Run
 from verispec.run.session import Options, execute
+from verispec.whole_file import write_whole
 
 EngineOption = Annotated[
     str | None, typer.Option("--engine", help="Engine to test (default: reference); see 'verispec engines'.")
@@ -61,36 +64,44 @@ class Outputs:
     sarif: Path | None = None
     markdown: Path | None = None
     github: bool = False
+    against: Run | None = None
+    """An older run: only what fails now and did not fail there counts."""
+    proposal: Path | None = None
+    """File for a proposal of known failures."""
 
 
 def test(plan: Plan, options: Options, outputs: Outputs) -> int:
     """Run `plan`, write `outputs`, and return the exit code."""
     run, path = execute(plan, options, watcher())
     summary = summarise(run)
-    code = summary.exit_code(errors_only=outputs.errors_only)
-    _write_files(summary, outputs)
+    found = compare(outputs.against, run, errors_only=outputs.errors_only) if outputs.against else None
+    code = found.exit_code if found else summary.exit_code(errors_only=outputs.errors_only)
+    if found and (summary.stale or summary.unmatched):
+        code = exits.BAD
+    _write_files(summary, outputs, found)
     if outputs.as_json:
-        print(json.dumps(summary.to_json(errors_only=outputs.errors_only), indent=2))
+        shown = found.to_json() if found else summary.to_json(errors_only=outputs.errors_only)
+        print(json.dumps({**shown, "exit": code}, indent=2))
         return code
-    print_verdict(summary, Console(), errors_only=outputs.errors_only)
+    if found:
+        print("\n".join([*text_lines(found), *complaints(summary), "", f"exit {code}"]))
+    else:
+        print_verdict(summary, Console(), errors_only=outputs.errors_only)
     if outputs.github:
-        print(as_github(summary), end="")
+        print(as_github(replace(summary, causes=found.causes) if found else summary), end="")
+    if outputs.proposal is not None:
+        print(f"proposal of known failures: {outputs.proposal}")
     print(f"results file: {path}")
     return code
 
 
-def _write_files(summary: RunSummary, outputs: Outputs) -> None:
-    for path, render in ((outputs.junit, as_junit), (outputs.sarif, as_sarif), (outputs.markdown, as_markdown)):
-        if path is None:
-            continue
-        try:
-            path.write_text(render(summary), encoding="utf-8")
-        except OSError as error:
-            raise VerispecError(
-                "V-CLI-WRITE",
-                "the report cannot be written",
-                where=str(path),
-                cause=error.strerror or str(error),
-                hint="render it from the results file with: verispec report",
-                exit_code=exits.CANNOT_TELL,
-            ) from error
+def _write_files(summary: RunSummary, outputs: Outputs, found: RunDiff | None) -> None:
+    def markdown(verdict: RunSummary) -> str:
+        return "\n".join(markdown_lines(found)) + "\n" if found else as_markdown(verdict)
+
+    for path, render in ((outputs.junit, as_junit), (outputs.sarif, as_sarif), (outputs.markdown, markdown)):
+        if path is not None:
+            hint = "render it from the results file with: verispec report"
+            write_whole(path, render(summary), what="the report", hint=hint)
+    if outputs.proposal is not None:
+        write_whole(outputs.proposal, proposal(summary.run), what="the proposal of known failures")

@@ -11,6 +11,7 @@ import typer
 
 from verispec.report.diff import compare, markdown_lines, text_lines
 from verispec.run import runfile
+from verispec.run.files import named
 
 app = typer.Typer(add_completion=False)
 
@@ -26,10 +27,13 @@ class Format(StrEnum):
 
 @app.command()
 def diff(
-    base: Annotated[Path, typer.Argument(help="The older results file.")],
-    head: Annotated[Path, typer.Argument(help="The newer results file.")],
+    base: Annotated[Path, typer.Argument(help="The older results file, or 'last'.")],
+    head: Annotated[Path, typer.Argument(help="The newer results file, or 'last'.")],
     to: Annotated[Format, typer.Option("--format", help="How to render the difference.")] = Format.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    errors_only: Annotated[
+        bool, typer.Option("--errors-only", help="Ignore notes when computing the exit code.")
+    ] = False,
 ) -> None:
     """Compare two runs case by case.
 
@@ -42,10 +46,10 @@ def diff(
 
         verispec diff main.jsonl branch.jsonl --format markdown
     """
-    found = compare(runfile.read(base), runfile.read(head))
+    found = compare(runfile.read(named(base)), runfile.read(named(head)), errors_only=errors_only)
     match Format.JSON if as_json else to:
         case Format.TEXT:
-            print("\n".join(text_lines(found)))
+            print("\n".join([*text_lines(found), "", f"exit {found.exit_code}"]))
         case Format.MARKDOWN:
             print("\n".join(markdown_lines(found)))
         case Format.JSON:

@@ -21,6 +21,7 @@ from verispec.report.text import print_verdict
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run import runfile
 from verispec.run.files import named
+from verispec.whole_file import write_whole
 
 app = typer.Typer(add_completion=False)
 
@@ -74,12 +75,7 @@ def report(
     if out is None:
         sys.stdout.write(text)
         return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise VerispecError(
-            "V-REPORT-WRITE", "the report cannot be written", where=str(out), cause=error.strerror or str(error)
-        ) from error
+    write_whole(out, text, what="the report")
     print(f"written to {out}")
 
 

@@ -15,7 +15,7 @@ from verispec.expectations import Expectation
 from verispec.run import runfile
 from verispec.run.coverage import CLAIMED, parse_floor
 from verispec.run.files import last_run_file, named
-from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan, seed_of_today
+from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan, named_suite, seed_of_today
 from verispec.run.resume import restored_plan
 from verispec.run.session import MAX_CRASHES, Brakes, Files, Options, require_selection
 from verispec.run.supervisor import Supervisor
@@ -43,7 +43,19 @@ def run(
     resume: Annotated[
         Path | None, typer.Option(help="Results file of an interrupted run to complete, or 'last' for the last one.")
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Folder for each failing case as a file, with the inputs of its last launch, crash or not."),
+    ] = None,
     expect: t.ExpectOption = None,
+    update_expectations: Annotated[
+        Path | None,
+        typer.Option(help="File for a proposal of known failures: current entries, and new ones without their issue."),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="Older results file, or 'last': exit with 1 only for cases that did not fail there."),
+    ] = None,
     min_judged: t.FloorOption = None,
     max_crashes: t.CrashesOption = MAX_CRASHES,
     exit_first: t.FirstOption = False,
@@ -68,20 +80,27 @@ def run(
         verispec run --engine my_engine:Engine --suite sampler -x
 
         verispec run --resume last
+
+        verispec run --engine vllm --against main.jsonl --markdown summary.md
+
+        verispec run --engine vllm --expect known.toml --update-expectations proposal.toml
     """
+    base = runfile.read(named(against)) if against else None
     given: dict[str, Any] = {
         "engine": engine,
         "device": device,
         "only": tuple(only) if only else None,
-        "suites": tuple(suite) if suite else None,
+        "suites": tuple(map(named_suite, suite)) if suite else None,
         "seed": seed,
         "processes": processes,
         "timeout": timeout,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    given |= {"start_timeout": start_timeout, "close_timeout": close_timeout}
+    given |= {"start_timeout": start_timeout, "close_timeout": close_timeout, "record": _folder(record)}
     if last_failed:
         given |= {"only": _last_failed(engine or "reference", given), "exact": True}
+    if update_expectations is not None:
+        expectations.require_proposal(update_expectations, expect)
     known: tuple[Expectation, ...] | None = expectations.load(expect) if expect else None
     if resume is not None:
         resume = named(resume)
@@ -90,7 +109,9 @@ def run(
         known = tuple(Expectation(**entry) for entry in header.get("expectations", ())) if known is None else known
         min_judged = min_judged or header.get("min_judged") or CLAIMED
     else:
-        plan = Plan(**{"engine": "reference", "seed": seed_of_today(), **given})
+        # Generated cases are only the same cases under the same seed.
+        usual = {"engine": "reference", "seed": base.header["seed"] if base else seed_of_today()}
+        plan = Plan(**{**usual, **given})
     if collect:
         collected = Supervisor(plan).collect()
         require_selection(plan, collected)
@@ -100,11 +121,28 @@ def run(
     options = Options(
         Files(out, resume),
         known or (),
-        Brakes(max_crashes, exit_first, max_time),
+        Brakes(max_crashes, exit_first, max_time, _failing(base)),
         parse_floor(min_judged or CLAIMED),
     )
-    outputs = t.Outputs(as_json, errors_only, junit, sarif, markdown, github)
+    outputs = t.Outputs(as_json, errors_only, junit, sarif, markdown, github, base, update_expectations)
     raise typer.Exit(t.test(plan, options, outputs))
+
+
+def _folder(record: Path | None) -> Path | None:
+    """Return the folder of --record as an absolute path, made if need be."""
+    if record is None:
+        return None
+    try:
+        record.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VerispecError(
+            "V-RUN-RECORD", "the folder cannot be made", where=f"--record {record}", cause=error.strerror or str(error)
+        ) from error
+    return record.absolute()
+
+
+def _failing(base: runfile.Run | None) -> frozenset[str]:
+    return frozenset(record.id for record in base.records if record.failed) if base else frozenset()
 
 
 def _last_failed(engine: str, given: dict[str, Any]) -> tuple[str, ...]:

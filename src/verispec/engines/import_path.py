@@ -28,9 +28,7 @@ def load(name: str, device: str | None = None) -> Engine:
             V-ENG-PROTOCOL, the object lacks methods of the protocol; V-ENG-ELSEWHERE, SOURCE has no such module.
     """
     plain, at, source = name.partition("@")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    _make_current_folder_importable()
     if not at:
         return as_engine(_find(plain, name), name, device)
     from verispec.engines.checkout import imported_from, unpack
@@ -46,8 +44,25 @@ def load(name: str, device: str | None = None) -> Engine:
         raise
 
 
+def import_module(name: str) -> None:
+    """Import the module of ``module:attr``; raise what it raises."""
+    _make_current_folder_importable()
+    importlib.import_module(name.partition(":")[0])
+
+
+def _make_current_folder_importable() -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
 def as_engine(found: object, name: str, device: str | None = None) -> Engine:
     """Return `found` as an engine: itself if it is one, else what it makes.
+
+    Args:
+        found: an engine, or a class or function that makes one.
+        name: ``module:attr``, for messages.
+        device: passed to a maker that has a parameter of this name.
 
     Raises:
         VerispecError: V-ENG-PROTOCOL, if it is neither.

@@ -1,8 +1,11 @@
-"""Inside the engine's process: put reference kernels where vLLM's callers look.
+"""Install reference kernels where vLLM's callers look, inside the engine's process.
 
-Nothing is imported ahead of the program. A few modules of vLLM are watched, and patched right after they are
-imported: the override registry (0.31 and later), the platform for devices that register no overrides of their own,
-and before that the CPU model runner that assigned fallbacks. The modules whose functions are ops follow.
+Nothing is imported ahead of the program. A few modules of vLLM are watched, and patched right after their import:
+
+- the override registry (0.31 and later);
+- the platform, for devices that register no overrides (CUDA);
+- the CPU model runner, which assigned fallbacks in releases without a registry (0.19 to 0.30);
+- the modules whose functions are ops.
 """
 
 from __future__ import annotations
@@ -37,27 +40,27 @@ def arm() -> None:
             if op in ops and module:
                 watched.setdefault(module, []).append(partial(patch_sites.patch, op=op, attribute=attribute))
     elif ops:
-        graft = Graft(ops)
+        vllm = VllmPatch(ops)
         for name, patch in (
-            ("vllm.triton_utils.dispatcher", graft.patch_registry),
-            ("vllm.platforms.interface", graft.patch_platform),
-            ("vllm.v1.worker.cpu_model_runner", graft.patch_runner),
-            *((module, graft.patch_functions) for module, _ in FUNCTIONS.values()),
+            ("vllm.triton_utils.dispatcher", vllm.patch_registry),
+            ("vllm.platforms.interface", vllm.patch_platform),
+            ("vllm.v1.worker.cpu_model_runner", vllm.patch_runner),
+            *((module, vllm.patch_functions) for module, _ in FUNCTIONS.values()),
         ):
             watched.setdefault(name, []).append(patch)
     if watched:
         sys.meta_path.insert(0, AfterImport(watched))
 
 
-class Graft:
-    """Reference kernels for `ops`, and the ways to put them into vLLM."""
+class VllmPatch:
+    """Reference kernels for `ops`, and the ways to install them in vLLM."""
 
     def __init__(self, ops: Sequence[str]) -> None:
         self._names = frozenset(ops)
         self._contracts = [contracts.load(op) for op in ops]
 
     def patch_registry(self, module: Any) -> None:
-        """``register_kernels`` of vllm.triton_utils.dispatcher: what a platform registers is exchanged on the way."""
+        """Exchange kernels at registration, in ``register_kernels`` of vllm.triton_utils.dispatcher."""
         register = module.register_kernels
 
         @functools.wraps(register)
@@ -67,7 +70,7 @@ class Graft:
         module.register_kernels = exchanged
 
     def patch_platform(self, module: Any) -> None:
-        """A platform without overrides of its own (CUDA) registers ours."""
+        """Register the reference's kernels for a platform without overrides (CUDA)."""
         platform = module.Platform
         if not hasattr(platform, "register_triton_kernel_overrides"):
             return
@@ -79,7 +82,7 @@ class Graft:
         platform.register_triton_kernel_overrides = classmethod(register)
 
     def patch_runner(self, module: Any) -> None:
-        """The CPU runner's methods that assign fallbacks (0.19 to 0.30): ours go into the same holders after them."""
+        """Exchange kernels after each method of the CPU runner that assigns fallbacks (0.19 to 0.30)."""
         from verispec.engines.adapters.vllm.installed import call_sites, fallbacks
 
         for class_name, method in fallbacks.replacing_methods(Path(module.__file__).read_text(encoding="utf-8")):
@@ -96,13 +99,13 @@ class Graft:
             setattr(cls, method, assign_and_exchange)
 
     def patch_functions(self, module: Any) -> None:
-        """Functions by the names that callers import from `module`."""
+        """Replace the functions of `module` that are ops under the names that callers import."""
         for name, (where, function) in FUNCTIONS.items():
             if where == module.__name__ and name in self._names and hasattr(module, name):
                 setattr(module, name, function)
 
     def _overrides(self, wanted: Callable[[str], bool]) -> dict[str, Callable[..., Any]]:
-        """Reference kernels by the dotted name under which vLLM knows each kernel."""
+        """Return reference kernels by the dotted name under which vLLM knows each kernel."""
         from verispec.engines.adapters.vllm.installed.call_sites import parameters_of, resolve_symbol
 
         found = {}
@@ -115,7 +118,7 @@ class Graft:
 
 
 class Launchable:
-    """``kernel[grid](...)`` over a plain function; the grid is the function's own affair."""
+    """A plain function with the syntax ``kernel[grid](...)``; it ignores the grid."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.func = function
@@ -125,9 +128,15 @@ class Launchable:
 
 
 def reference_kernel(contract: Contract, theirs: Sequence[str]) -> Callable[..., None]:
-    """The reference's kernel behind the parameters of the engine's; on CUDA where the tensors are there.
+    """Return the reference's kernel behind the parameters of the engine's.
 
-    What this version of the engine does not pass is off or absent: a flag that it does not have is False.
+    Args:
+        contract: of the op.
+        theirs: names of the engine's parameters, in order.
+
+    Returns:
+        A function with the signature `theirs`. It runs the reference's kernel for the device of its tensors. Arguments
+        that this version of the engine does not have are off or absent.
     """
     from verispec.engines.adapters.vllm.launch import map_parameters
 
@@ -152,7 +161,7 @@ def reference_kernel(contract: Contract, theirs: Sequence[str]) -> Callable[...,
 
 
 def _apply_top_k_top_p(logits: Any, k: Any, p: Any, **_: Any) -> Any:
-    """As vLLM's callers have it: the logits are theirs to change; what else they pass says how, not what."""
+    """Mask `logits` in place, as vLLM's callers allow; other arguments select an algorithm and are ignored."""
     note("apply_top_k_top_p")
     function = importlib.import_module("verispec.reference.sampler.top_k_top_p").apply_top_k_top_p
     return function(logits, k, p, inplace=True)
@@ -163,7 +172,7 @@ FUNCTIONS = {"apply_top_k_top_p": ("vllm.v1.sample.ops.topk_topp_sampler", _appl
 
 
 def exchangeable() -> list[str]:
-    """The ops whose implementations can be exchanged in vLLM."""
+    """Return the ops whose implementations can be exchanged in vLLM."""
     return [name for name in contracts.names() if contracts.load(name).family == "flat" or name in FUNCTIONS]
 
 

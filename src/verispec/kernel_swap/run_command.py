@@ -121,7 +121,7 @@ def command_of_case(case: str, engine: str, device: str | None) -> list[str]:
 
 
 def require(command: Sequence[str]) -> None:
-    """Raises VerispecError V-TRP-COMMAND when there is no such program."""
+    """Raise VerispecError V-TRP-COMMAND if there is no such program."""
     if shutil.which(command[0]) is None:
         raise VerispecError("V-TRP-COMMAND", "there is no such program", where=command[0], hint="name it by its path")
 

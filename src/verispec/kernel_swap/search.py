@@ -65,6 +65,7 @@ class SwapResult:
         return exits.GOOD if self.answer is Answer.STAYS else exits.CANNOT_TELL
 
     def to_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object of the format `FORMAT`."""
         return {
             "format": FORMAT,
             "answer": self.answer.value,

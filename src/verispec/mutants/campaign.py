@@ -17,7 +17,7 @@ from typing import Any
 
 from verispec import exits
 from verispec.errors import VerispecError
-from verispec.mutants import schemata
+from verispec.mutants import measured, schemata
 from verispec.mutants.layers import Layer, python_mutants
 from verispec.mutants.model import ALWAYS, Mutant, Result
 from verispec.reference import contracts
@@ -26,11 +26,24 @@ from verispec.static.sources import cache_dir
 
 LIMIT = 90.0
 """Seconds of cases that one mutant may cost before it counts as a survivor."""
+SLOWEST = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Selection of the mutants to test. `sample` 0 takes all; `op` is a file's stem; `seed` draws the sample."""
+    """Selection of the mutants to test.
+
+    Attributes:
+        layer: of the reference engine.
+        sample: number of mutants; 0 takes all.
+        seed: of the sample.
+        op: stem of a source file; empty takes all files.
+        processes: number of processes; 0 is one per CPU.
+        limit: seconds of cases per mutant.
+        triggers: False drops mutants that act only under a condition.
+        device: "cuda" runs Triton's mutants on a GPU; empty runs them in the interpreter.
+        run_seed: of the suites.
+    """
 
     layer: Layer
     sample: int = 0
@@ -40,17 +53,21 @@ class Plan:
     limit: float = LIMIT
     triggers: bool = True
     device: str = ""
-    """"cuda" runs Triton's mutants on a GPU; empty in the interpreter."""
     run_seed: int = SEED
+    per_clause: int = 0
+    """Cases of each clause that are used at most; 0 uses all."""
+    slowest: float = SLOWEST
+    """Seconds after which a case without a mutant is given up and not used."""
 
     @property
     def jobs(self) -> int:
+        """Number of processes."""
         return self.processes or os.cpu_count() or 1
 
 
 @dataclass(slots=True)
 class Campaign:
-    """The mutants of a plan and how they are made to act."""
+    """The mutants of a plan, and the extension that holds those of C++ kernels."""
 
     plan: Plan
     total: int
@@ -87,7 +104,7 @@ def prepare(plan: Plan) -> Campaign:
 
 
 def _sampled(mutants: list[Mutant], plan: Plan) -> list[Mutant]:
-    """As many of each kind of fault as of any other, as far as there are; the order is random."""
+    """Draw the sample, in random order: two thirds from all mutants, one third evenly over all kinds of faults."""
     rng = random.Random(f"{plan.layer.name}/{plan.seed}")
     if not plan.sample or plan.sample >= len(mutants):
         return mutants
@@ -121,7 +138,11 @@ def _source_root(layer: Layer) -> Path:
 
 
 def judge(campaign: Campaign, out: Path, done: Iterable[Result] = ()) -> None:
-    """Judge what `done` has not; results are appended to `out` as they come."""
+    """Test the mutants that `done` has not, and append results to `out` as they come.
+
+    Raises:
+        VerispecError: V-MUT-BASELINE, cases fail without a mutant; V-MUT-RUN, the testing process ended early.
+    """
     known = {result.mutant.id for result in done}
     left = [m for m in campaign.mutants if m.id not in known]
     if not left:
@@ -131,27 +152,25 @@ def judge(campaign: Campaign, out: Path, done: Iterable[Result] = ()) -> None:
 
 
 def _baseline(campaign: Campaign) -> Path:
-    """Times and reach of every case without a mutant, measured once for one state of the sources."""
+    """Return the file of times and reach of cases without a mutant, measured once for one state of the sources."""
     layer = campaign.plan.layer
     digest = hashlib.sha256(f"{layer.name} {campaign.plan.run_seed} {campaign.plan.op} {campaign.plan.device}".encode())
     roots = [layer.folder, suites_folder(), _package("cases"), _package("judge"), _package("mutants")]
+    roots += [layer.folder.parents[2] / tests for tests in layer.tests]
     for root in roots:
         for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp", ".h")):
             digest.update(path.read_bytes())
     if campaign.extension is not None:
         digest.update(str(campaign.extension).encode())
-    path = cache_dir() / "mutants" / f"baseline-{layer.name}-{digest.hexdigest()[:16]}.json"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        _pytest(campaign, [], temporary, None)
-        temporary.replace(path)
-    cases = json.loads(path.read_text())["cases"]
-    failing = [name for name, record in cases.items() if record["outcome"] in ("fail", "crash", "timeout", "error")]
+    path = cache_dir() / "mutants" / f"baseline-{layer.name}-{digest.hexdigest()[:16]}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _pytest(campaign, [], path, path)
+    cases = measured.read(path)
+    failing = [name for name, record in cases.items() if record["outcome"] in ("fail", "crash", "error")]
     if failing:
         raise VerispecError(
             "V-MUT-BASELINE", f"{len(failing)} cases fail without a mutant", where=failing[0],
-            cause=str(cases[failing[0]].get("reason", "")), hint="mend them first: a fault in the dark proves nothing",
+            cause=str(cases[failing[0]].get("reason", "")), hint="fix these cases first: they would kill every mutant",
             exit_code=exits.CANNOT_TELL,
         )  # fmt: skip
     return path
@@ -164,8 +183,8 @@ def _package(name: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: Path | None) -> None:
-    """One pytest process that measures (no `baseline`) or tests."""
+def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: Path) -> None:
+    """Run one pytest process that tests `mutants`, or that completes the baseline if there are none."""
     plan, layer = campaign.plan, campaign.plan.layer
     with tempfile.TemporaryDirectory(prefix="verispec-mutants-") as name:
         job = Path(name) / "job.json"
@@ -174,7 +193,10 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
             "out": str(out),
             "processes": plan.jobs,
             "mutants": [m.to_json() for m in mutants],
-            "baseline": str(baseline or ""),
+            "baseline": str(baseline),
+            "measuring": not mutants,
+            "per_clause": plan.per_clause,
+            "slowest": plan.slowest,
             "extension": str(campaign.extension or ""),
             "count": campaign.count,
             "limit": plan.limit,
@@ -187,9 +209,9 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
                 _command(plan, job), env=_environment(plan), stdin=subprocess.DEVNULL, stdout=stream,
                 stderr=subprocess.STDOUT, check=False, cwd=layer.folder if layer.tests else None,
             )  # fmt: skip
-        if done.returncode not in (0, 5) or not (out.exists() or mutants):
+        if done.returncode not in (0, 5) or not out.exists():
             raise VerispecError(
-                "V-MUT-RUN", "the process that judges mutants ended early", where=f"--of {layer.name}",
+                "V-MUT-RUN", "the process that tests mutants ended early", where=f"--of {layer.name}",
                 cause=log.read_text(errors="replace")[-2000:], hint="results so far are kept; repeat with --resume",
                 exit_code=exits.CANNOT_TELL,
             )  # fmt: skip

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from verispec import exits
+from verispec.cases import selects
 from verispec.report.causes import Cause, fold, normalised
 from verispec.report.markdown import escaped
 from verispec.report.text import extent, plural, repro, title
@@ -27,6 +29,7 @@ class RunDiff:
         known: cases that fail in both in the same way.
         changed: cases that fail in both in different ways.
         lost: cases that passed or failed in `base` and have neither result in `head`.
+        errors_only: whether new notes leave the exit code alone.
     """
 
     base: Run
@@ -36,6 +39,7 @@ class RunDiff:
     known: tuple[Record, ...]
     changed: tuple[Record, ...]
     lost: tuple[Record, ...]
+    errors_only: bool = False
 
     @property
     def causes(self) -> tuple[Cause, ...]:
@@ -48,7 +52,7 @@ class RunDiff:
     @property
     def exit_code(self) -> int:
         """Return BAD for new failures, CANNOT_TELL when results were lost or `head` is not complete, else GOOD."""
-        if self.new:
+        if any(record.level == "error" or not self.errors_only for record in self.new):
             return exits.BAD
         return exits.CANNOT_TELL if self.lost or not self.head.footer.get("complete") else exits.GOOD
 
@@ -74,8 +78,16 @@ CLASSES: Mapping[str, str] = {
 """The classes of cases in the order in which they are shown, each with its meaning."""
 
 
-def compare(base: Run, head: Run) -> RunDiff:
-    """Return what is different in `head`. A case that `base` does not have is new when it fails."""
+def compare(base: Run, head: Run, *, errors_only: bool = False) -> RunDiff:
+    """Return what is different in `head`.
+
+    A case that `base` does not have is new when it fails. A case that `head` did not select is not compared.
+
+    Args:
+        base: the older run.
+        head: the newer run.
+        errors_only: whether new notes leave the exit code alone.
+    """
     before = {record.id: record for record in base.records}
     now = {record.id: record for record in head.records}
     found: dict[str, list[Record]] = {name: [] for name in CLASSES}
@@ -90,9 +102,24 @@ def compare(base: Run, head: Run) -> RunDiff:
             found["fixed"].append(record)
     for old in base.records:
         head_record = now.get(old.id)
+        if head_record is None and not _selected(head, old):
+            continue
         if _decided(old) and not (head_record and _decided(head_record)):
             found["lost"].append(head_record or old)
-    return RunDiff(base, head, **{name: tuple(records) for name, records in found.items()})
+    return RunDiff(base, head, **{name: tuple(records) for name, records in found.items()}, errors_only=errors_only)
+
+
+def _selected(run: Run, record: Record) -> bool:
+    """Return whether `run` was asked for the case; a smoke run takes the first of each clause, so that nobody knows."""
+    selection = run.header["selection"]
+    if selection["smoke"]:
+        return False
+    suites = {Path(suite).name for suite in selection["suites"]}
+    if suites and record.case.suite not in suites:
+        return False
+    exact = selection.get("exact", False)
+    patterns = selection["only"]
+    return not patterns or any(pattern == record.id if exact else selects(pattern, record.id) for pattern in patterns)
 
 
 def _decided(record: Record) -> bool:
@@ -125,8 +152,6 @@ def text_lines(diff: RunDiff) -> Iterator[str]:
             yield f"  {name}: {', '.join(record.id for record in records[:3])}" + (
                 f" and {len(records) - 3:,} more" if len(records) > 3 else ""
             )
-    yield ""
-    yield f"exit {diff.exit_code}"
 
 
 def markdown_lines(diff: RunDiff) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -108,6 +109,9 @@ def summary(verdict: RunSummary) -> str:
 def repro(case: str, header: Mapping[str, Any]) -> str:
     """Return the command that reproduces one case of the run."""
     command = f"verispec repro {shlex.quote(case)} --engine {shlex.quote(header['engine']['asked'])}{on(header)}"
+    for suite in header["selection"]["suites"]:
+        if Path(suite).is_absolute():  # a folder of one's own, which nobody finds by its name
+            command += f" --suite {shlex.quote(suite)}"
     return command if header["seed"] == SEED else f"{command} --seed {header['seed']}"
 
 

@@ -38,6 +38,11 @@ class Plan:
         smoke: run the first quick case of every clause only.
         detail: record inputs and outputs of each case.
         budget: sample sizes of statistical tests: quick, standard or nightly.
+        save: file for all values of the last call.
+        record: folder for the cases that fail, crash or hang, each with the inputs of its last launch.
+        shrink: file for the case, with its call made small.
+        replay: file of a saved case, whose call takes the place of the case's own.
+        export: file for a test of the engine alone, made from `replay`; nothing is launched.
         transplanted: ops that use the reference's kernel instead of the engine's.
     """
 
@@ -54,6 +59,10 @@ class Plan:
     smoke: bool = False
     detail: bool = False
     save: Path | None = None
+    record: Path | None = None
+    shrink: Path | None = None
+    replay: Path | None = None
+    export: Path | None = None
     budget: str = "standard"
     transplanted: tuple[str, ...] = ()
 
@@ -69,13 +78,15 @@ class Plan:
         command += [str(path) for path in self._paths()]
         command += [f"--engine={self.engine}", f"--seed={self.seed}", f"--scratch={scratch}"]
         command += [f"--processes={self.processes}", f"--budget={self.budget}"]
+        command += [f"--start-timeout={self.start_timeout}"]
         command += ["--capture=no", "--assert=plain", "-p", "no:faulthandler"]
         command += [f"--only={pattern}" for pattern in self.only]
         if self.device:
             command.append(f"--device={self.device}")
         command += [f"--{flag}" for flag in ("exact", "smoke", "detail") if getattr(self, flag)]
-        if self.save:
-            command.append(f"--save={self.save.absolute()}")
+        for option in ("save", "record", "shrink", "replay", "export"):
+            if path := getattr(self, option):
+                command.append(f"--{option}={path.absolute()}")
         if collect_only:
             command.append("--collect-only")
         return command
@@ -122,6 +133,11 @@ def suite_folder(suite: str) -> Path:
         where="--suite",
         hint=f"suites are {', '.join(suites())}, or the path of a folder that holds test_*.py",
     )
+
+
+def named_suite(suite: str) -> str:
+    """Return a suite of verispec by its name, any other by its absolute path. Raises like `suite_folder`."""
+    return suite if suite in suites() else str(suite_folder(suite))
 
 
 def suites() -> list[str]:

@@ -35,19 +35,25 @@ def command_line() -> list[str]:
     return ["verispec", *sys.argv[1:]]
 
 
+_FATAL = ("V-RUN-RESUME", "V-RUN-WRITE", "V-RUN-RECORD")
+"""Errors of the run itself, after which it is no use to write a footer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Brakes:
-    """When a run stops before its last case.
+    """Limits that stop a run before its last case.
 
     Attributes:
         max_crashes: stop after so many crashes and hangs, known ones included.
         exit_first: stop at the first unexpected failure.
         max_time: stop after so many seconds; None for never.
+        expected: ids of cases that are no reason for `exit_first`, because they failed before.
     """
 
     max_crashes: int = MAX_CRASHES
     exit_first: bool = False
     max_time: float | None = None
+    expected: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,7 @@ class Files:
     resume: Path | None = None
 
     def target(self, plan: Plan) -> Path:
+        """Return the path of the results file: the named one, the resumed one, or a new one."""
         named = self.out or self.resume
         return named.absolute() if named else new_run_file(plan)
 
@@ -158,7 +165,7 @@ class _Session:
                     if self.reason:
                         return
         except VerispecError as error:
-            if not self.records or not self.writer.begun or error.diagnostic.code in ("V-RUN-RESUME", "V-RUN-WRITE"):
+            if not self.records or not self.writer.begun or error.diagnostic.code in _FATAL:
                 raise
             self.reason = f"ended early: {error.diagnostic.message}"
             self.warnings.append(str(error))
@@ -192,7 +199,8 @@ class _Session:
     def _brake(self, record: Record) -> None:
         brakes = self.options.brakes
         self.crashes += record.seen in ("crash", "timeout")
-        if brakes.exit_first and record.failed and record.outcome != "xfail":
+        surprising = record.failed and record.outcome != "xfail" and record.id not in brakes.expected
+        if brakes.exit_first and surprising:
             self.reason = "stopped at the first failure (-x)"
         elif self.crashes >= brakes.max_crashes:
             self.reason = f"stopped after {self.crashes} crashes and hangs (--max-crashes)"

@@ -46,9 +46,10 @@ from verispec.run.events import (
 from verispec.run.fork_server import case_queue, event_log, worker_log
 from verispec.run.logs import bound_log, last_lines
 from verispec.run.plan import Plan, environment
-from verispec.run.process_tree import kill_descendants, send_signal
+from verispec.run.process_tree import kill_descendants, send_signal, waited_for_processor
 from verispec.run.record import UNDECIDED
 from verispec.run.requirements import require_packages
+from verispec.saved_calls.places import keep_launch, tidy
 
 LOOK_EVERY = 0.02
 """Seconds between two looks at the event log: short beside a case, and no load."""
@@ -80,10 +81,12 @@ class _Worker:
     log_from: int = 0
     fruitful: bool = False
     asked: float = 0.0
-    """When a hung process was asked for its traceback; 0 when it was not."""
+    """Time of the request for a hung process's traceback; 0 before it."""
+    half: float | None = None
+    """`waited_for_processor` when half of the phase's limit had passed."""
 
     def enter(self, phase: Phase) -> None:
-        self.phase, self.since = phase, time.monotonic()
+        self.phase, self.since, self.half = phase, time.monotonic(), None
 
 
 class Supervisor:
@@ -112,7 +115,7 @@ class Supervisor:
         self._waiting: dict[str, None] = {}
         """Cases without a result, in order."""
         self._forks: list[float] = []
-        """When each worker was asked for that has not reported yet."""
+        """Time of the request for each worker that has not reported yet."""
         self._fruitless = 0
         self._described = self._rechecking = self._decided = False
         self._rejected: dict[tuple[str, str], str] = {}
@@ -206,6 +209,7 @@ class Supervisor:
         while True:
             now = time.monotonic()
             slow = [(w.since, str(w.phase)) for w in self._workers.values() if w.phase in _SLOW]
+            slow += [(forked, str(Phase.START)) for forked in self._forks]
             since, phase = min(slow, default=(began, waiting_for))
             if phase and now - max(since, told) > REPORT_EVERY:
                 told = now
@@ -277,6 +281,8 @@ class Supervisor:
             self._forks.pop()
             self._workers[pid] = _Worker(time.monotonic())
         worker = self._workers.pop(pid)
+        if self._plan.record and worker.phase is not Phase.CASE:
+            tidy(self._plan.record, pid)
         if status == CANNOT_WRITE:
             raise self._cannot_write(last_lines(worker_log(self._scratch, pid)))
         how = f"no answer within {self._limit(worker.phase):g} s" if worker.asked else _ending(status)
@@ -302,6 +308,8 @@ class Supervisor:
         outcome = "timeout" if worker.asked else "crash"
         log = last_lines(worker_log(self._scratch, pid), worker.log_from)
         failure = {"kind": outcome, "message": how, "details": {"log": log}}
+        if self._plan.record and (saved := keep_launch(self._plan.record, pid, worker.record["id"])):
+            failure["details"]["saved case"] = str(saved)
         seconds = round(time.monotonic() - worker.since, 6)
         return self._result({**worker.record, "outcome": outcome, "seconds": seconds, "failure": failure})
 
@@ -310,14 +318,24 @@ class Supervisor:
         return limits.get(phase, self._plan.timeout)
 
     def _end_hung(self) -> None:
-        """Ask a process that takes too long for its traceback, then kill it."""
+        """Ask a process that takes too long for its traceback, then kill it.
+
+        On a busy machine an engine is slow without fault. Time that a process waited for a processor in the
+        second half of its limit is therefore added to the limit; looking earlier would cost every short case.
+        """
         now = time.monotonic()
         for pid, worker in self._workers.items():
-            if not worker.asked and now - worker.since > self._limit(worker.phase):
+            limit = self._limit(worker.phase)
+            passed = now - worker.since
+            if worker.asked:
+                if now - worker.asked > GRACE:
+                    send_signal(pid, signal.SIGKILL)
+            elif worker.half is None:
+                if passed > limit / 2:
+                    worker.half = waited_for_processor(pid)
+            elif passed > limit and passed - (waited_for_processor(pid) - worker.half) > limit:
                 worker.asked = now
                 send_signal(pid, signal.SIGABRT)
-            elif worker.asked and now - worker.asked > GRACE:
-                send_signal(pid, signal.SIGKILL)
         if self._forks and now - self._forks[0] > COLLECT_TIMEOUT:
             raise _broken("no worker could be forked", last_lines(self._scratch / "server.log"))
 
@@ -341,11 +359,21 @@ class Supervisor:
         )
 
     def _cannot_write(self, cause: str) -> VerispecError:
+        last = cause.rpartition("\n")[2]
+        if self._plan.record and last.startswith(f"verispec: {self._plan.record}: "):
+            return VerispecError(
+                "V-RUN-RECORD",
+                "the inputs of a launch cannot be written",
+                where=f"--record {self._plan.record}",
+                cause=last.removeprefix(f"verispec: {self._plan.record}: "),
+                hint="free space there, then go on with --resume",
+                exit_code=exits.CANNOT_TELL,
+            )
         return VerispecError(
             "V-RUN-WRITE",
             "events of the run cannot be written",
             where=str(self._scratch.parent),
-            cause=cause.rpartition("\n")[2],
+            cause=last,
             hint="free space there, or set TMPDIR to a folder with space",
             exit_code=exits.CANNOT_TELL,
         )

@@ -1,8 +1,8 @@
 """The protocol of a generator: `Engine.load(target, **options)` returns one, and the e2e suite tests it.
 
-Every engine that generates (the reference on any device, vLLM, transformers) takes the same
-`LoadOptions` and `GenerationRequest` and gives back the same `GenerationResult`. Token ids only:
-text belongs to the tokenizer and to whoever shows it.
+Every engine that generates (the reference on any device, vLLM, transformers) takes the same `LoadOptions` and
+`GenerationRequest`, and returns the same `GenerationResult`. Prompts and results are token ids: only stop strings and
+the `text` that they end need the tokenizer.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ METHODS = ("none", "ngram", "draft_model", "eagle3")
 """Methods that propose draft tokens."""
 
 DRAFT_SAMPLE_METHODS = ("probabilistic", "greedy")
-"""How a draft model draws for a sampled request: from its own distribution (which is then handed to the sampler as
-draft probabilities), or its argmax (no draft probabilities)."""
+"""Draws of a draft model for a sampled request: from its own distribution, which the sampler then gets as draft
+probabilities, or its argmax, without draft probabilities."""
 
 REJECTION_SAMPLE_METHODS = ("standard", "synthetic", "block")
 """Verification methods: each draft token by p/q, by chance at configured rates, or as one block (Sun et al. 2024)."""
 
 SAMPLERS = ("flat", "request_state")
-"""Where random numbers come from: a generator a request, which the steps before have moved on, or Philox words counted
-by the request's seed, the position and the step (contract philox), the same on every platform and in any batch."""
+"""Sources of random numbers: one generator per request, which each step advances, or a counter-based RNG.
+
+Seed, position and step determine the latter (contract philox), on every platform and in any batch."""
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-"""Of weights, activations and KV cache."""
+"""Dtypes of weights, activations and KV cache."""
 
 LOGPROBS_MODES = ("raw", "processed")
-"""Log-probabilities of the model's own logits, or of what was sampled from (after every processor and temperature)."""
+"""Log-probabilities of the model's own logits, or of the sampled distribution, after processors and temperature."""
 
 
 class TokenKind(StrEnum):
@@ -51,7 +52,7 @@ class TokenKind(StrEnum):
 
 
 class FinishReason(StrEnum):
-    """Why a request ended."""
+    """Reason for the end of a request."""
 
     STOP = "stop"
     """A stop token (the end-of-sequence token included) was emitted; it is the last of `token_ids`."""
@@ -63,28 +64,29 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """Options of a generator; `Engine.load(target, **options)` passes its options through here.
+    """Options of a generator, as keywords of `Engine.load(target, **options)`.
 
     Args:
         method: one of `METHODS`.
         draft: folder of the draft model or of the Eagle3 head; for those two methods only.
-        num_speculative_tokens: K, drafts a step, at least 1.
-        ngram_min, ngram_max: shortest and longest suffix that prompt lookup tries to match.
+        num_speculative_tokens: K, drafts per step, at least 1.
+        ngram_min: minimum length in tokens of the suffix that prompt lookup matches.
+        ngram_max: maximum length in tokens of that suffix.
         draft_sample_method: one of `DRAFT_SAMPLE_METHODS`.
         rejection_sample_method: one of `REJECTION_SAMPLE_METHODS`.
-        synthetic_acceptance_rates: for the synthetic method, K unconditional rates: the chance that a draft and all
-            before it are accepted. They never rise from one draft to the next.
-        synthetic_acceptance_length: instead of rates, the mean number of tokens of a verification, from 1 to K + 1.
+        synthetic_acceptance_rates: for the synthetic method, K unconditional rates: the probability that a draft and
+            all before it are accepted. They never rise from one draft to the next.
+        synthetic_acceptance_length: instead of rates, the mean number of tokens per verification, from 1 to K + 1.
         async_scheduling: schedule a step before the tokens of the step before are known.
         sampler: one of `SAMPLERS`.
         dtype: one of `DTYPES`.
-        max_model_len: most tokens of a sequence, prompt included; 0 takes the model's own limit.
-        max_num_seqs: most requests in one batch.
-        max_num_batched_tokens: most tokens of one target forward pass; longer prompts are prefilled in chunks.
-        block_size: tokens a KV block.
-        num_blocks: KV blocks; 0 takes enough for `max_num_seqs` sequences of `max_model_len`. Fewer cause preemption.
+        max_model_len: maximum tokens per sequence, prompt included; 0 is the model's own limit.
+        max_num_seqs: maximum requests per batch.
+        max_num_batched_tokens: maximum tokens per target forward pass; longer prompts are prefilled in chunks.
+        block_size: tokens per KV block.
+        num_blocks: KV blocks; 0 is enough for `max_num_seqs` sequences of `max_model_len`. Fewer cause preemption.
         logprobs_mode: one of `LOGPROBS_MODES`.
-        seed: of requests that bring none.
+        seed: of requests without a seed.
 
     Raises:
         VerispecError: V-GEN-OPTION, for a value outside of these.
@@ -135,9 +137,9 @@ class LoadOptions:
         self._check_rates()
 
     def _check_rates(self) -> None:
-        """Synthetic verification needs rates or a length, and nothing else takes them."""
+        """Raise V-GEN-OPTION unless synthetic verification has rates or a length, and other methods have neither."""
         rates, length = self.synthetic_acceptance_rates, self.synthetic_acceptance_length
-        most = self.num_speculative_tokens
+        maximum = self.num_speculative_tokens
         both = "synthetic_acceptance_rates", "synthetic_acceptance_length"
         if self.rejection_sample_method != "synthetic":
             for name in both:
@@ -146,10 +148,12 @@ class LoadOptions:
             return
         _require((rates is None) != (length is None), both[0], f"given without {both[1]}, or the other", rates)
         if rates is not None:
-            good = len(rates) == most and all(0 <= rate <= 1 for rate in rates) and list(rates) == sorted(rates)[::-1]
-            _require(good, both[0], f"{most} numbers from 0 to 1, none above the one before it", rates)
+            good = (
+                len(rates) == maximum and all(0 <= rate <= 1 for rate in rates) and list(rates) == sorted(rates)[::-1]
+            )
+            _require(good, both[0], f"{maximum} numbers from 0 to 1, none above the one before it", rates)
         if length is not None:
-            _require(1 <= length <= most + 1, both[1], f"from 1 to {most + 1}", length)
+            _require(1 <= length <= maximum + 1, both[1], f"from 1 to {maximum + 1}", length)
 
 
 class LoadKeywords(TypedDict, total=False):
@@ -178,30 +182,31 @@ class LoadKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A prompt and how its continuation is sampled.
+    """A prompt and the parameters of its continuation.
 
     Args:
         prompt_token_ids: at least one token.
-        max_tokens: most tokens to emit, at least 1.
-        temperature: 0 is greedy.
+        max_tokens: maximum number of emitted tokens, at least 1.
+        temperature: divisor of the logits; 0 is greedy.
         top_k: keep the k most likely tokens; 0 keeps all.
         top_p: keep the smallest set of most likely tokens with at least this mass; 1 keeps all.
         min_p: keep tokens with at least this fraction of the most likely token's probability.
-        seed: of this request's random numbers; the engine's own when None.
-        stop_token_ids: emitting one ends the request.
-        ignore_eos: the model's own end-of-sequence token does not end the request.
-        min_tokens: neither `stop_token_ids` nor the end-of-sequence token can be emitted before this many.
+        seed: of this request's random numbers; None is the engine's own.
+        stop_token_ids: tokens that end the request when emitted.
+        ignore_eos: True if the model's own end-of-sequence token does not end the request.
+        min_tokens: number of tokens before which neither `stop_token_ids` nor the end-of-sequence token is emitted.
         repetition_penalty: above 1 makes tokens of prompt and output less likely (divides positive logits).
-        presence_penalty, frequency_penalty: subtracted from a token's logit once, or once an occurrence in the output.
+        presence_penalty: subtracted from the logit of each token of the output.
+        frequency_penalty: subtracted from a token's logit once per occurrence in the output.
         bad_words: token sequences that are never completed.
-        allowed_token_ids: nothing else is emitted; empty allows all.
-        logit_bias: added to the logits of these tokens.
-        grammar: an automaton of the tokens that each place of the output may have; None allows all.
-        logprobs: how many of the most likely tokens to report at every position; None reports nothing.
-        prompt_logprobs: how many to report for every token of the prompt; None reports nothing.
+        allowed_token_ids: the only tokens to emit; empty allows all.
+        logit_bias: summand of the logit, by token id.
+        grammar: automaton of the tokens that each place of the output may have; None allows all.
+        logprobs: number of most likely tokens to report per emitted position; None reports nothing.
+        prompt_logprobs: the same per prompt token.
         stop: strings that end the output; the text ends before the first of them.
-        n: samples of the prompt, each from random numbers of its own.
-        abort_after: the caller aborts the request when it has this many tokens; None never does.
+        n: number of samples of the prompt, each from random numbers of its own.
+        abort_after: number of tokens after which the caller aborts the request; None never aborts.
 
     Raises:
         VerispecError: V-GEN-REQUEST, for a value outside of these.
@@ -256,14 +261,17 @@ class GenerationRequest:
 
     @property
     def greedy(self) -> bool:
+        """True if the request wants the most likely token at each position."""
         return self.temperature == 0
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeStep:
-    """One verification of one request: how many drafts were verified, and how many of them accepted.
+    """Counts of one verification of one request, before a stop token or a length limit cuts the output.
 
-    Counted before a stop token or a length limit cuts the output.
+    Attributes:
+        drafted: number of drafts that were verified.
+        accepted: number of drafts that were accepted.
     """
 
     drafted: int
@@ -272,7 +280,12 @@ class SpeculativeStep:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """At one emitted position: the emitted token's log-probability, and the most likely tokens' in falling order."""
+    """Log-probabilities at one position.
+
+    Attributes:
+        sampled: natural log-probability of the token at this position.
+        top: (token id, log-probability) of the most likely tokens, in falling order.
+    """
 
     sampled: float
     top: tuple[tuple[int, float], ...] = ()
@@ -282,11 +295,16 @@ class TokenLogprobs:
 class GenerationResult:
     """Result of a request.
 
-    `kinds` has one entry a token, `steps` one a target forward pass that emitted; both are empty when the engine
-    does not tell. `logprobs` has one entry a token when asked for, `prompt_logprobs` one a prompt token, None for the
-    first. `text` is the decoded output without special tokens when stop strings were given, else empty. `samples` are
-    the results of the second sample and those after it. `preemptions` counts how often the request lost its KV blocks
-    and was computed again.
+    Attributes:
+        token_ids: emitted tokens.
+        finish_reason: reason for the end of the request.
+        kinds: origin of each token; empty if the engine does not report it.
+        steps: one entry per target forward pass that emitted; empty if the engine does not report them.
+        logprobs: one entry per token if the request asks for them.
+        preemptions: number of times that the request lost its KV blocks and was computed again.
+        prompt_logprobs: one entry per prompt token if the request asks for them, None for the first.
+        text: decoded output without special tokens if the request has stop strings, else empty.
+        samples: results of the second sample and of those after it.
     """
 
     token_ids: tuple[int, ...]
@@ -304,8 +322,12 @@ class GenerationResult:
 class SpeculationMetrics:
     """Sums over all requests since the generator was loaded.
 
-    `num_drafts` counts verifications with at least one draft, `accepted_per_position[i]` those that accepted draft i;
-    it has K entries, all 0 while nothing was drafted, or none in an engine that does not count.
+    Attributes:
+        num_drafts: verifications with at least one draft.
+        num_draft_tokens: drafts that were verified.
+        num_accepted_tokens: drafts that were accepted.
+        accepted_per_position: entry i counts the verifications that accepted draft i. It has K entries, or none if the
+            engine does not count them.
     """
 
     num_drafts: int = 0
@@ -315,7 +337,7 @@ class SpeculationMetrics:
 
     @property
     def mean_length(self) -> float:
-        """Tokens a verification emits on average: the accepted ones and the target's own."""
+        """Mean number of tokens per verification: accepted drafts and the target's own token."""
         return 1 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else 1.0
 
     @property
@@ -343,9 +365,18 @@ class Generator(Protocol):
     """A loaded target with its proposer."""
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
-        """Run all requests to their end; results in the order of the requests.
+        """Run all requests to their end.
 
-        `on_emit` is called as early as the engine can tell, at the latest at the end.
+        Args:
+            requests: in any number; the engine batches as many as fit.
+            on_emit: called as early as the engine can, at the latest at the end; None for no calls.
+
+        Returns:
+            Results in the order of the requests.
+
+        Raises:
+            UnsupportedCall: the engine does not support a parameter of a request.
+            VerispecError: V-GEN-PROMPT for a prompt that leaves no room for a token or has unknown ids.
         """
         ...
 
@@ -353,7 +384,9 @@ class Generator(Protocol):
         """Return the counts since the generator was loaded; without counters `accepted_per_position` is empty."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the engine's memory and processes."""
+        ...
 
 
 def _require(good: bool, name: str, wanted: str, got: object, code: str = "V-GEN-OPTION") -> None:

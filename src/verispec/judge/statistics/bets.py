@@ -21,8 +21,42 @@ GAINS = {1e-3: 0.03, 1e-4: 0.01, 1e-5: 0.003, 1e-6: 0.001, 1e-7: 0.0003, 3e-8: 0
 
 
 def log_mixtures(sizes: Sequence[float], ratio: Array) -> list[Array]:
-    """Return log((1 - s) + s ratio) for every share s, each [n]."""
+    """Return log((1 - s) + s ratio), [n] float64, for every share s.
+
+    Args:
+        sizes: the shares, from 0 to 1.
+        ratio: [n] probability under the fault over that under the null.
+    """
     return [np.log(np.maximum(1.0 - s + s * ratio, np.exp(RUIN))) for s in sizes]
+
+
+class TailBets:
+    """Bets on the unlikely tokens of known rows, alone where a row tells nothing else, such as one of needles.
+
+    Args:
+        where: the kind of token, e.g. "bonus token".
+    """
+
+    OWN = ("tail lost", "tail gained")
+
+    def __init__(self, where: str) -> None:
+        self.bets = bets(where, self.OWN)
+
+    def log_ratios(self, rows: Rows, r: Array, t: Array) -> Array:
+        """Return log(f/p) [bets, n] of tokens `t` [n] drawn in rows `r` [n]."""
+        p, possible = np.maximum(rows.p[r, t], FLOOR), rows.p[r, t] > 0
+        out: list[Array] = []
+        for limit in FAULTS["tail lost"].sizes:
+            mass = rows.tail(limit)[r]
+            kept = np.where((mass > 0) & (mass < 1), np.where(p >= limit, 1.0 / np.maximum(1 - mass, FLOOR), 0.0), 1.0)
+            out += log_mixtures((CERTAIN,), kept)
+        for limit in FAULTS["tail gained"].sizes:
+            mass = rows.tail(limit)[r]
+            # An excluded token belongs to no tail.
+            inside = np.where(p < limit, 1.0 / np.maximum(mass, FLOOR), 0.0)
+            more = np.where(possible & (mass > 0) & (mass < 1), inside, 1.0)
+            out += log_mixtures((GAINS[limit],), more)
+        return np.array(out)
 
 
 class TokenBets:
@@ -33,11 +67,12 @@ class TokenBets:
         extra: faults whose density the caller gives with each outcome, see `log_ratios`.
     """
 
-    OWN = ("greedy", "temperature", "tail lost", "tail gained")
+    OWN = ("greedy", "temperature")
 
     def __init__(self, where: str, extra: tuple[str, ...] = ()) -> None:
         self.extra = extra
-        self.bets = bets(where, self.OWN + extra)
+        self._tails = TailBets(where)
+        self.bets = bets(where, self.OWN) + self._tails.bets + bets(where, extra)
 
     def log_ratios(self, rows: Rows, r: Array, t: Array, extra: Mapping[str, Array]) -> Array:
         """Return log(f/p) [bets, n] of tokens `t` [n] drawn in rows `r` [n].
@@ -48,19 +83,13 @@ class TokenBets:
             t: the tokens.
             extra: density f(t) [n] of each fault in `extra`; NaN where the fault says nothing of an outcome.
         """
-        p = np.maximum(rows.p[r, t], FLOOR)
+        p, possible = np.maximum(rows.p[r, t], FLOOR), rows.p[r, t] > 0
         out = log_mixtures(FAULTS["greedy"].sizes, np.where(t == rows.top[r], 1.0 / rows.top_p[r], 0.0))
         log_p = np.log(p)
         for factor in FAULTS["temperature"].sizes:
-            out.append((1.0 / factor - 1.0) * log_p - np.log(rows.norm(1.0 / factor)[r]))
-        for limit in FAULTS["tail lost"].sizes:
-            mass = rows.tail(limit)[r]
-            kept = np.where((mass > 0) & (mass < 1), np.where(p >= limit, 1.0 / np.maximum(1 - mass, FLOOR), 0.0), 1.0)
-            out += log_mixtures((CERTAIN,), kept)
-        for limit in FAULTS["tail gained"].sizes:
-            mass = rows.tail(limit)[r]
-            more = np.where((mass > 0) & (mass < 1), np.where(p < limit, 1.0 / np.maximum(mass, FLOOR), 0.0), 1.0)
-            out += log_mixtures((GAINS[limit],), more)
+            # No temperature draws an excluded token.
+            out.append(np.where(possible, (1.0 / factor - 1.0) * log_p - np.log(rows.norm(1.0 / factor)[r]), 0.0))
+        out += list(self._tails.log_ratios(rows, r, t))
         for key in self.extra:
             density = extra[key]
             out += log_mixtures(FAULTS[key].sizes, np.where(np.isnan(density), 1.0, density / p))
@@ -82,6 +111,17 @@ class TextBets(TokenBets):
             self.bets += bets("token", self.DRAFTED)
 
     def log_ratios(self, rows: Rows, r: Array, t: Array, extra: Mapping[str, Array]) -> Array:
+        """Return the log ratios of the target's bets, and of those that need the draft's distribution.
+
+        Args:
+            rows: distributions p and q.
+            r: [n] row of each token.
+            t: [n] token ids.
+            extra: densities [n] of further faults, by name; NaN without a bet.
+
+        Returns:
+            [bets, n] float64.
+        """
         own = super().log_ratios(rows, r, t, extra)
         if not self._drafted:
             return own

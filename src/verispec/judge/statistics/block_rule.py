@@ -14,13 +14,14 @@ import numpy as np
 from verispec.judge.statistics.bets import AcceptanceBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
 from verispec.judge.statistics.given_drafts import CLEARLY, Requests, RowSets
-from verispec.judge.statistics.places import View, cells_of
+from verispec.judge.statistics.places import View, cells_of, randomiser
 from verispec.judge.statistics.rows import FLOOR, Rows
 
 Array = np.ndarray[Any, Any]
 
-ACCEPTANCE = ("one u", "token rule")
-RECOVERED = ("target", "token residual", "draft row")
+ACCEPTANCE = ("one u", "token rule", "excluded")
+RECOVERED = ("target", "token residual", "draft row", "excluded")
+BONUS = ("last row", "first row", "excluded")
 
 
 class BlockRule:
@@ -36,15 +37,15 @@ class BlockRule:
         self.rows = rows
         self._acceptance = AcceptanceBets(ACCEPTANCE)
         self._recovered = TokenBets("recovered token", RECOVERED)
-        self._bonus = TokenBets("bonus token", ("last row", "first row"))
+        self._bonus = TokenBets("bonus token", BONUS)
         self._views = [View("recovered, likely first"), View("recovered, by id"), View("bonus, likely first")]
         self._decisions = View("acceptance")
         bets = [*self._acceptance.bets, *self._recovered.bets, *self._bonus.bets]
         self.evidence = Evidence(bets, [*self._views, self._decisions], weight, unit="requests")
-        self._random = np.random.default_rng(seed)
+        self._random = randomiser(seed)
 
     def add(self, requests: Requests) -> None:
-        """Judge one batch."""
+        """Add the evidence of the `requests` of one batch."""
         count = len(requests.sets)
         ratio, h = self._thresholds(requests)
         first, second = len(self._acceptance.bets), len(self._acceptance.bets) + len(self._recovered.bets)
@@ -56,7 +57,7 @@ class BlockRule:
         self.evidence.checkpoint()
 
     def _thresholds(self, requests: Requests) -> tuple[Array, Array]:
-        """Joint ratios R [B, K + 1] of every prefix, R_0 = 1, and h [B, K + 1] of the prefixes 1 to K."""
+        """Return joint ratios R [B, K + 1] of every prefix, R_0 = 1, and h [B, K + 1] of the prefixes 1 to K."""
         rows, count, drafts = self.rows, len(requests.sets), self.rows.drafts
         ratio, h = np.ones((count, drafts + 1)), np.zeros((count, drafts + 1))
         for i in range(drafts):
@@ -97,13 +98,17 @@ class BlockRule:
             # With one number for all prefixes, u is above every h that has failed.
             longer = np.where(np.arange(drafts + 1) > i, np.where(self._within(requests, b), h[b], 0.0), 0.0).max(1)
             below = np.maximum(a - longer, 0.0) / np.maximum(1.0 - longer, FLOOR)
-            others = {"one u": np.where(requests.lengths[b] > i, below, np.nan), "token rule": token}
+            others = {
+                "one u": np.where(requests.lengths[b] > i, below, np.nan),
+                "token rule": token,
+                "excluded": np.where(self.rows.p[m, i - 1, d] <= 0, 1.0, a),
+            }
             out[:, b] += self._acceptance.log_ratios(a, a, null, yes, others)
             u = self._random.random(len(b))
             self._decisions.add(cells_of(np.where(yes, u * a, a + u * (1.0 - a)), np.zeros(len(b)), u))
 
     def _within(self, requests: Requests, b: Array) -> Array:
-        """[n, K + 1] whether a prefix is no longer than the request's drafts."""
+        """Return a mask [n, K + 1] of the prefixes that are no longer than the request's drafts."""
         return np.arange(self.rows.drafts + 1) <= requests.lengths[b, None]
 
     def _add_recovered(self, requests: Requests, ratio: Array, out: Array, slack: Array) -> None:
@@ -129,6 +134,7 @@ class BlockRule:
             "target": p[at, t],
             "token residual": plain[at, t] / np.maximum(plain.sum(1), FLOOR),
             "draft row": q[at, t],
+            "excluded": self.rows.targets.outside(m * (self.rows.drafts + 1) + i, t),
         }
         out[:, b] = self._recovered.log_ratios(rows, at, t, density)
         u = self._random.random(len(b))
@@ -147,6 +153,7 @@ class BlockRule:
         density = {
             "last row": np.where(i > 0, self.rows.p[m, np.maximum(i - 1, 0), t], np.nan),
             "first row": np.where(i > 0, self.rows.p[m, 0, t], np.nan),
+            "excluded": self.rows.targets.outside(r, t),
         }
         out[:, b] = self._bonus.log_ratios(self.rows.targets, r, t, density)
         u = self._random.random(len(b))

@@ -1,7 +1,7 @@
 """The false-alarm budget of a run: every statistical test has a weight, and the weights sum to at most 1.
 
 A run fails when the weighted sum of its evidence reaches 1 / LEVEL. That sum has an expectation of at most 1 for a
-correct engine, whatever the dependence between tests, so a run raises a false alarm with a probability of at most LEVEL
+correct engine, whatever the dependence between tests. So a run raises a false alarm with a probability of at most LEVEL
 (Markov's inequality; arXiv 1912.06116). A test that fails on a p-value counts as the evidence 1 / (weight LEVEL).
 """
 
@@ -19,11 +19,11 @@ LEVEL = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What all cases of one clause may spend together.
+    """Part of the budget that all cases of one clause spend together.
 
     Attributes:
-        part: of the budget.
-        cases: how many cases share it; a self-test compares it with the suites.
+        part: fraction of the budget, from 0 to 1.
+        cases: number of cases that share it; a self-test compares it with the suites.
     """
 
     part: float
@@ -38,15 +38,23 @@ SHARES: dict[str, Share] = {
     "e2e/sampled:GEN-5": Share(0.08, 20),
     "e2e/witness:GEN-6": Share(0.12, 10),
     "e2e/sampled:GEN-7": Share(0.03, 8),
+    "e2e/served_text:SRV-2": Share(0.015, 3),
+    "e2e/served_answers:SRV-8": Share(0.005, 1),
 }
 """Shares of tests by evidence, by suite, subject and clause."""
 
-P_VALUES = Share(0.35, 480)
+P_VALUES = Share(0.33, 488)
 """The share of tests that decide by a p-value, e.g. frequencies of sequences of three tokens. All parts sum to 1."""
 
 
 def weight_of(case_id: str) -> float:
     """Return the weight of one case.
+
+    Args:
+        case_id: full id, e.g. ``sampler/whole_sampler:WS-10:...``.
+
+    Returns:
+        Fraction of the budget, above 0 and below 1.
 
     Raises:
         VerispecError: V-LAW-WEIGHT, for a case of a clause that has no share.
@@ -64,7 +72,14 @@ def weight_of(case_id: str) -> float:
 
 
 def merged(tests: Iterable[tuple[float, float]]) -> float:
-    """Return log of the run's evidence, the weighted sum of E over `tests` of (weight, log E)."""
+    """Return the log of the run's evidence: the weighted sum of the evidence of all tests.
+
+    Args:
+        tests: (weight, log E) of each test.
+
+    Returns:
+        Natural logarithm; minus infinity without tests.
+    """
     logs = [math.log(weight) + log_e for weight, log_e in tests]
     top = max(logs, default=-math.inf)
     if math.isinf(top):

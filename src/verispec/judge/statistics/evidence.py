@@ -7,7 +7,7 @@ under any dependence (arXiv 1912.06116).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,6 +110,7 @@ class Evidence:
 
     @property
     def failed(self) -> bool:
+        """True when the evidence against the engine reaches the limit of this test."""
         return self.log_e >= self.limit
 
     def explanations(self) -> list[Explanation]:
@@ -136,6 +137,12 @@ class Evidence:
         All tests of a run together exclude a fault wrongly with a probability of at most `LEVEL`.
         """
         return [bet for bet, log in zip(self.bets, self._against, strict=True) if log >= self.limit]
+
+    def excludes(self, effects: Iterable[tuple[str, float]]) -> bool:
+        """Return whether every one of `effects`, faults with a size, is excluded at each kind of outcome."""
+        wanted = set(effects)
+        left = (log for bet, log in zip(self.bets, self._against, strict=True) if (bet.key, bet.size) in wanted)
+        return all(log >= self.limit for log in left)
 
     def found(self) -> list[Bet]:
         """Return the faults that this many outcomes find with a probability of about 99.9 %.

@@ -102,6 +102,18 @@ FAULTS: dict[str, Fault] = {
         "one likely token, the rest at 1e-8",
     ),
     "tail gained": Fault("tokens below {} are drawn too often", "[p < tau] / mass of the tail", "below", TAILS),
+    "excluded": Fault(
+        "tokens that the request's limits or masks exclude are drawn",
+        "[p = 0] / number of excluded tokens; for drafts a = 1 where p = 0",
+        sizes=SHARES[1:],
+        witness="top-k or top-p",
+    ),
+    "unlimited": Fault(
+        "the request's top-k, top-p and min-p are ignored",
+        "the rule with p before its limits",
+        sizes=ALMOST,
+        witness="top-k or top-p",
+    ),
     "last row": Fault(
         "the bonus token is drawn from the last draft's row", "p of row k - 1 at the bonus", sizes=ALMOST
     ),
@@ -142,6 +154,7 @@ class Bet:
 
     @property
     def fault(self) -> Fault:
+        """The fault that this bet is on."""
         return FAULTS[self.key]
 
     @property
@@ -151,5 +164,5 @@ class Bet:
 
 
 def bets(where: str, keys: tuple[str, ...]) -> list[Bet]:
-    """Return all sizes of the faults `keys`, in order."""
+    """Return bets on all sizes of the faults `keys`, in order; `where` is the kind of token."""
     return [Bet(where, key, size) for key in keys for size in FAULTS[key].sizes]

@@ -1,8 +1,8 @@
 """Evidence from a sampler's steps when their drafts are known.
 
-Given the drafts, each decision has an exact distribution: draft d of row i is accepted with probability min(1, p/q),
-the token at the first rejection follows max(p - q, 0) over its sum, the bonus token follows p. All are judged in one
-pass over one stream of requests.
+Given the drafts, each decision has an exact distribution. Draft d of row i is accepted with probability min(1, p/q),
+the token at the first rejection follows max(p - q, 0) over its sum, and the bonus token follows p. One pass over one
+stream of requests tests all three.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from verispec.judge._failure import Failure, Kind, Mismatch
 from verispec.judge.statistics.bets import AcceptanceBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
-from verispec.judge.statistics.places import View, cells_of
+from verispec.judge.statistics.places import View, cells_of, randomiser
 from verispec.judge.statistics.rows import FLOOR, Rows
 
 Array = np.ndarray[Any, Any]
@@ -41,8 +41,20 @@ RECOVERED = (
     "neighbour row",
     "unsigned",
     "draft row",
+    "excluded",
+    "unlimited",
 )
-BONUS = ("last row", "first row", "bonus residual", "neighbour noise", "far noise", "step noise", "neighbour row")
+BONUS = (
+    "last row",
+    "first row",
+    "bonus residual",
+    "neighbour noise",
+    "far noise",
+    "step noise",
+    "neighbour row",
+    "excluded",
+    "unlimited",
+)
 ACCEPTANCE = (
     "one u",
     "neighbour u",
@@ -53,25 +65,30 @@ ACCEPTANCE = (
     "neighbour row",
     "argmax rule",
     "no ratio",
+    "excluded",
+    "unlimited",
 )
 
 
 @dataclass(frozen=True)
 class RowSets:
-    """M sets of K draft rows and a bonus row each, with what every set's distributions need.
+    """M sets of K draft rows and a bonus row each, and what every set's distributions need.
 
     Attributes:
-        p: [M, K + 1, V] target probabilities under the set's temperature and limits.
-        q: [M, K, V] probabilities that the drafts are drawn from; one-hot rows for certain drafts.
-        slack: [M] log of how far rounding may move a probability of the engine.
+        p: [M, K + 1, V] float64 target probabilities under the set's temperature and limits.
+        q: [M, K, V] float64 probabilities that the drafts are drawn from; one-hot rows for certain drafts.
+        slack: [M] maximum change of log p by the engine's rounding.
+        unlimited: [M, K + 1, V] float64 target probabilities before top-k, top-p and min-p; None without limits.
     """
 
     p: Array
     q: Array
     slack: Array
+    unlimited: Array | None = None
 
     @property
     def drafts(self) -> int:
+        """K, the number of draft rows per set."""
         return int(self.q.shape[1])
 
     @cached_property
@@ -91,41 +108,49 @@ class RowSets:
         return Rows(self.draft_rows.residual, self.draft_rows.q)
 
     @cached_property
+    def unlimited_residuals(self) -> Array | None:
+        """[M K, V] residuals of a sampler that ignores limits; None without limits."""
+        if self.unlimited is None:
+            return None
+        vocabulary = self.p.shape[2]
+        return Rows(self.unlimited[:, : self.drafts].reshape(-1, vocabulary), self.q.reshape(-1, vocabulary)).residual
+
+    @cached_property
     def unsigned(self) -> Array:
-        """[M K, V] |p - q| over its sum."""
+        """|p - q| over its sum, [M K, V]."""
         apart = np.abs(self.draft_rows.p - self.q.reshape(self.draft_rows.p.shape))
         share: Array = apart / np.maximum(apart.sum(1, keepdims=True), FLOOR)
         return share
 
     @cached_property
     def rejected(self) -> Array:
-        """[M K] sum of max(p - q, 0)."""
+        """Sum of max(p - q, 0), [M K]."""
         mass: Array = np.maximum(self.draft_rows.p - self.q.reshape(self.draft_rows.p.shape), 0.0).sum(1)
         return mass
 
     @cached_property
     def above(self) -> Array:
-        """[M K] mass of the tokens with p > q."""
+        """Mass of the tokens with p > q, [M K]."""
         p = self.draft_rows.p
         mass: Array = np.where(p > self.q.reshape(p.shape), p, 0.0).sum(1)
         return mass
 
     @cached_property
     def certain(self) -> bool:
-        """Whether all drafts are certain."""
+        """True when every draft row has one token of probability 1."""
         return bool((self.q.max(-1) == 1.0).all())
 
 
 @dataclass(frozen=True)
 class Requests:
-    """Requests of one batch and what they emitted.
+    """Requests of one batch and the tokens that they emitted.
 
     Attributes:
-        sets: [B] row set of each request.
-        lengths: [B] drafts of each request, at most K; its bonus row is row `lengths`.
-        drafts: [B, K] draft tokens; columns past a request's length are not read.
-        accepted: [B] drafts that were emitted.
-        last: [B] the recovered or bonus token.
+        sets: [B] int64, row set of each request.
+        lengths: [B] int64, drafts of each request, at most K; its bonus row is row `lengths`.
+        drafts: [B, K] int64 draft tokens; columns past a request's length are not read.
+        accepted: [B] int64, drafts that were emitted.
+        last: [B] int64, the recovered or bonus token.
     """
 
     sets: Array
@@ -136,7 +161,16 @@ class Requests:
 
     @classmethod
     def of(cls, sets: Array, lengths: Array, drafts: Array, tokens: Sequence[Sequence[int]]) -> Requests:
-        """Read what requests emitted: accepted drafts, then one token of the target.
+        """Return the requests with their emitted tokens split into accepted drafts and one token of the target.
+
+        Args:
+            sets: [B] row set of each request.
+            lengths: [B] drafts of each request.
+            drafts: [B, K] draft tokens.
+            tokens: emitted tokens of each request, without padding.
+
+        Returns:
+            The batch, as `GivenDrafts.add` takes it.
 
         Raises:
             Mismatch: a request emitted no token, more than its drafts and one, or something else before its last token.
@@ -152,7 +186,7 @@ class Requests:
 
 
 class GivenDrafts:
-    """Turns batches of steps into evidence.
+    """Evidence of a stream of steps with known drafts.
 
     Args:
         rows: the row sets that requests choose from.
@@ -171,12 +205,12 @@ class GivenDrafts:
         self._pairs = [View("recovered, after the neighbour's", paired=True), View("acceptance")]
         bets = [*self._acceptance.bets, *self._recovered.bets, *self._bonus.bets]
         self.evidence = Evidence(bets, [*self._views, *self._bonus_views, *self._pairs], weight, unit="requests")
-        self._random = np.random.default_rng(seed)
+        self._random = randomiser(seed)
         self._predicted = np.zeros((3, RELIABILITY_BINS))
         self._before: Requests | None = None
 
     def add(self, requests: Requests) -> None:
-        """Judge one batch; requests stand in the order of the batch."""
+        """Add the evidence of one batch, whose requests stand in the order of the engine's batch."""
         count = len(requests.sets)
         spans = np.cumsum([0, *(len(group.bets) for group in (self._acceptance, self._recovered, self._bonus))])
         ratios = np.zeros((spans[-1], count))
@@ -218,7 +252,7 @@ class GivenDrafts:
             least[b] = np.where(yes, np.minimum(least[b], a), least[b])
 
     def _other_rules(self, requests: Requests, i: int, b: Array, a: Array, least: Array) -> dict[str, Array]:
-        """Acceptance probability of draft i of requests b under each fault of `ACCEPTANCE`."""
+        """Return the acceptance probability [n] of draft i of requests `b` under each fault of `ACCEPTANCE`."""
         rows, drafts = self.rows, self.rows.drafts
         m, d = requests.sets[b], requests.drafts[b, i]
         p, q = rows.p[m, i, d], np.maximum(rows.q[m, i, d], FLOOR)
@@ -238,7 +272,7 @@ class GivenDrafts:
         below = np.minimum(1.0, a / np.maximum(theirs, FLOOR))
         above = np.maximum(0.0, a - theirs) / np.maximum(1.0 - theirs, FLOOR)
         return {
-            "one u": np.minimum(1.0, a / least[b]) if i else nothing,
+            "one u": ratio(a, least[b]) if i else nothing,
             "neighbour u": np.where(reached, np.where(took, below, above), np.nan),
             "other q": ratio(p, rows.q[m, i - 1, d]) if i and not rows.certain else nothing,
             "next q": ratio(p, rows.q[m, i + 1, d]) if i + 1 < drafts and not rows.certain else nothing,
@@ -247,6 +281,8 @@ class GivenDrafts:
             "neighbour row": np.where(has_neighbour, ratio(rows.p[other, i, d], q), np.nan),
             "argmax rule": (d == rows.targets.top[m * (drafts + 1) + i]).astype(np.float64),
             "no ratio": p,
+            "excluded": np.where(p <= 0, 1.0, a),
+            "unlimited": nothing if rows.unlimited is None else ratio(rows.unlimited[m, i, d], q),
         }
 
     def _count_reliability(self, a: Array, yes: Array) -> None:
@@ -283,6 +319,8 @@ class GivenDrafts:
             "reused u": self._quantile_of_u(requests, b, r, t),
             "unsigned": rows.unsigned[r, t],
             "draft row": q,
+            "excluded": rows.draft_rows.outside(r, t),
+            "unlimited": _at(rows.unlimited_residuals, r, t),
             "neighbour row": self._neighbours(requests, b, rows.residuals.p, drafts, i, t),
             **self._same_token(requests, b, t),
         }
@@ -313,6 +351,8 @@ class GivenDrafts:
             "last row": np.where(i > 0, rows.p[m, last, t], np.nan),
             "first row": np.where(i > 0, rows.p[m, 0, t], np.nan),
             "bonus residual": np.where(i > 0, rows.residuals.p[m * drafts + last, t], np.nan),
+            "excluded": rows.targets.outside(r, t),
+            "unlimited": _at(rows.unlimited, m, i, t),
             "neighbour row": self._neighbours(requests, b, rows.targets.p, drafts + 1, i, t),
             **self._same_token(requests, b, t),
         }
@@ -322,7 +362,7 @@ class GivenDrafts:
             view.add(cells_of(before[r, t], p, uniform))
 
     def _quantile_of_u(self, requests: Requests, b: Array, r: Array, t: Array) -> Array:
-        """Density of the residual's quantile at u, which is uniform above a once the draft was rejected."""
+        """Return the density of the residual's quantile at u, which is uniform above a once the draft was rejected."""
         m, i = requests.sets[b], requests.accepted[b]
         d = requests.drafts[b, i]
         rows = self.rows
@@ -338,7 +378,11 @@ class GivenDrafts:
         return np.where(b > 0, rows[other * stride + i, t], np.nan)
 
     def _same_token(self, requests: Requests, b: Array, t: Array) -> dict[str, Array]:
-        """1 where an earlier request with the same row emitted the same token, 0 where another, NaN without one."""
+        """Compare each token with that of an earlier request with the same row, for each way to share noise.
+
+        Returns:
+            [n] per fault: 1 where the tokens are equal, 0 where they differ, NaN without such a request.
+        """
 
         def against(earlier: Requests, at: Array) -> Array:
             valid = (at >= 0) & (at < len(earlier.sets))
@@ -357,6 +401,12 @@ class GivenDrafts:
             "far noise": against(requests, b - FAR),
             "step noise": np.full(len(b), np.nan) if before is None else against(before, b),
         }
+
+
+def _at(table: Array | None, *index: Array) -> Array:
+    """Return the entries of a table, or NaN without one."""
+    chosen: Array = np.full(len(index[0]), np.nan) if table is None else table[index]
+    return chosen
 
 
 def _with_rounding(a: Array, yes: Array, slack: Array) -> tuple[Array, Array]:

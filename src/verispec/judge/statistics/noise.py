@@ -1,7 +1,7 @@
-"""How many bits an engine's random numbers have: floors, grids and ties, and what they do to a distribution.
+"""Resolution of an engine's random numbers: floors, grids and ties, and their effect on a distribution.
 
 A token is the argmax of p over exponential noise. Noise that is a multiple of 2^-b never falls below 2^-b, so tokens
-less likely than about 2^-b are lost, and the best score of a flat row of V tokens is shared about V 2^-b times in two.
+less likely than about 2^-b are lost. The best score of a flat row of V tokens is a tie with probability V 2^-(b + 1).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ GRIDS = range(8, 49)
 
 @dataclass(frozen=True, slots=True)
 class NoiseReport:
-    """What a sample of exponential noise shows.
+    """Grid, floor and repetitions of a sample of exponential noise.
 
     Attributes:
-        values: how many numbers were seen.
-        smallest: the smallest of them.
+        values: sample size.
+        smallest: the smallest value.
         grid_bits: b where all values below `SMALL` are near multiples of 2^-b; 0 where there is no grid up to 2^-48.
-        repeated: share of the values below `SMALL` that came more than once.
+        repeated: fraction of the values below `SMALL` that occur more than once.
     """
 
     values: int
@@ -38,7 +38,14 @@ class NoiseReport:
 
 
 def measure(noise: Array) -> NoiseReport | None:
-    """Return the report of `noise` (any shape), or None where too few values are small."""
+    """Return the report of `noise`, or None where too few values are small.
+
+    Args:
+        noise: exponential noise of any shape, in the engine's dtype.
+
+    Returns:
+        The report; None with fewer than `FEWEST` values below `SMALL`.
+    """
     values = np.asarray(noise, dtype=np.float64).ravel()
     small = values[values < SMALL]
     if len(small) < FEWEST:
@@ -62,9 +69,14 @@ def _grid(distinct: Array) -> int:
 
 
 def kept_share(probability: Array | float, bits: int) -> Array:
-    """Return which share of a rare token's probability survives a race of `bits`-bit uniform numbers (w + 1/2) 2^-bits.
+    """Return the share of a rare token's probability that remains with noise of limited resolution.
 
-    With x = 2^-(bits + 1) / probability the share is x / sinh(x).
+    Args:
+        probability: of the token, of any shape.
+        bits: b of the uniform numbers (w + 1/2) 2^-b, with an integer w, that the noise is made from.
+
+    Returns:
+        x / sinh(x) with x = 2^-(b + 1) / probability, float64, in the shape of `probability`.
     """
     x = 2.0 ** -(bits + 1) / np.asarray(probability, dtype=np.float64)
     with np.errstate(over="ignore"):
@@ -73,13 +85,26 @@ def kept_share(probability: Array | float, bits: int) -> Array:
 
 
 def tail_loss(vocab_size: int, bits: int) -> float:
-    """Return the largest total variation that lost tails cause: `vocab_size` tokens of one rare probability."""
+    """Return the largest total variation that lost tails cause.
+
+    Args:
+        vocab_size: number of tokens, all but one of one rare probability.
+        bits: of the uniform numbers; see `kept_share`.
+    """
     e = np.geomspace(2.0 ** -(bits + 8), 2.0 ** -(bits - 8), 400)
     return float((vocab_size * e * (1.0 - kept_share(e, bits))).max())
 
 
 def needles(vocab_size: int, probability: float) -> Array:
-    """Return logits [V] float32 of one likely token, 0, beside V - 1 of `probability` each."""
+    """Return logits of a likely token, 0, and unlikely ones.
+
+    Args:
+        vocab_size: V.
+        probability: of each of the V - 1 unlikely tokens.
+
+    Returns:
+        [V] float32.
+    """
     logits = np.full(vocab_size, np.log(probability), dtype=np.float32)
     logits[0] = np.log1p(-probability * (vocab_size - 1))
     return logits

@@ -19,6 +19,15 @@ CONCENTRATIONS = tuple(float(2**k) for k in range(4, 22, 2))
 """Total concentrations of the mixtures, from coarse deviations (16) to fine ones (2^20)."""
 
 
+def randomiser(seed: int) -> np.random.Generator:
+    """Return the generator of randomised places.
+
+    It is independent of `numpy.random.default_rng(seed)`, from which a case draws its rows and drafts: places are
+    uniform only under numbers that nothing else has used.
+    """
+    return np.random.default_rng([seed, CELLS])
+
+
 def cumulative_before(weights: Array, key: Array) -> Array:
     """Return, per row of `weights` [..., V], the mass of the tokens that come before each one in order of `key`."""
     order = np.argsort(key, axis=-1, kind="stable")
@@ -70,6 +79,7 @@ class View:
 
     @property
     def log_evidence(self) -> float:
+        """Sum over all rows of counts of the log evidence against uniform places."""
         return float(np.sum(log_evidence(self.counts)))
 
     def table(self) -> list[dict[str, Any]]:

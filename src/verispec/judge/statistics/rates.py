@@ -8,7 +8,7 @@ import numpy as np
 
 from verispec.judge.statistics.bets import AcceptanceBets
 from verispec.judge.statistics.evidence import Evidence
-from verispec.judge.statistics.places import View, cells_of
+from verispec.judge.statistics.places import View, cells_of, randomiser
 from verispec.judge.statistics.rows import FLOOR
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +27,7 @@ class Rates:
         self._bets = AcceptanceBets(())
         self._view = View("acceptance")
         self.evidence = Evidence(self._bets.bets, [self._view], weight, unit)
-        self._random = np.random.default_rng(seed)
+        self._random = randomiser(seed)
 
     def add(self, rate: Array, accepted: Array, slack: float = 0.0) -> None:
         """Judge decisions that are positive with probability `rate` [n].

@@ -40,8 +40,19 @@ class Rows:
         largest: Array = self.p.max(1)
         return largest
 
+    @cached_property
+    def excluded(self) -> Array:
+        """[R] number of tokens of probability 0."""
+        number: Array = (self.p <= 0).sum(1)
+        return number
+
+    def outside(self, r: Array, t: Array) -> Array:
+        """Return the density [n] of tokens `t` [n] when an excluded token of row `r` [n] is drawn; NaN without any."""
+        number = self.excluded[r]
+        return np.where(number > 0, (self.p[r, t] <= 0) / np.maximum(number, 1), np.nan)
+
     def norm(self, power: float) -> Array:
-        """[R] sum of p^power over the possible tokens."""
+        """Return the sum of p^power over the possible tokens, [R] float64."""
         if power not in self._norms:
             with np.errstate(divide="ignore"):
                 logs = np.log(self.p)
@@ -49,7 +60,7 @@ class Rows:
         return self._norms[power]
 
     def tail(self, below: float) -> Array:
-        """[R] mass of the tokens less likely than `below`."""
+        """Return the mass of the tokens less likely than `below`, [R] float64."""
         if below not in self._tails:
             self._tails[below] = np.where(self.p < below, self.p, 0.0).sum(1)
         return self._tails[below]
@@ -62,7 +73,7 @@ class Rows:
         return shared
 
     def scaled_overlap(self, factor: float) -> Array:
-        """[R] sum of min(q, factor p)."""
+        """Return the sum of min(q, factor p), [R] float64."""
         assert self.q is not None
         shared: Array = np.minimum(self.q, factor * self.p).sum(1)
         return shared

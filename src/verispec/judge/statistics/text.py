@@ -1,8 +1,8 @@
-"""Evidence from emitted text, for any lossless engine, and from its steps where the engine tells them.
+"""Evidence from emitted text, for any lossless engine, and from its steps where the engine reports them.
 
-Text alone: every token follows p given all before it, whatever was drafted. Where steps are known, a place that was
-verified is accepted with probability sum(min(p, q)), a recovered token follows the residual, and a bonus token p. Both
-are judged on the same tokens; the mean of their capitals is evidence too.
+Text alone: every token follows p given all before it, whatever was drafted. Where steps are known, a verified place is
+accepted with probability sum(min(p, q)). A recovered token follows the residual, and a bonus token p. Both kinds of
+evidence use the same tokens; the mean of their capitals is evidence too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from verispec.judge.statistics.bets import AcceptanceBets, TextBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
-from verispec.judge.statistics.places import View, cells_of
+from verispec.judge.statistics.places import View, cells_of, randomiser
 from verispec.judge.statistics.rows import FLOOR, Rows
 
 Array = np.ndarray[Any, Any]
@@ -21,22 +21,22 @@ Array = np.ndarray[Any, Any]
 PLAIN, ACCEPTED, RECOVERED = 0, 1, 2
 """Kinds of a token: drawn from the target alone, a draft token that was accepted, and the one after a rejection."""
 
-DEPENDENCE = ("neighbour noise", "step noise")
+EXTRA = ("neighbour noise", "step noise", "excluded")
 RESIDUAL = ("target", "draft noise", "draft row")
 
 
 class GivenText:
-    """Turns texts into evidence.
+    """Evidence of a stream of texts.
 
     Args:
         weight: part of the run's budget.
         seed: of the randomised places.
-        drafted: whether the drafts' distributions are known.
+        drafted: True if the drafts' distributions are known.
     """
 
     def __init__(self, weight: float, seed: int, drafted: bool) -> None:
         self._drafted = drafted
-        self._text = TextBets(drafted, DEPENDENCE)
+        self._text = TextBets(drafted, EXTRA)
         self._accept = AcceptanceBets(())
         self._recovered = TokenBets("recovered token", RESIDUAL)
         self._views = [View("likely first"), View("by id"), View("after the token before", paired=True)]
@@ -46,7 +46,7 @@ class GivenText:
         if drafted:
             bets += [*self._accept.bets, *self._recovered.bets]
         self.evidence = Evidence(bets, self._views, weight)
-        self._random = np.random.default_rng(seed)
+        self._random = randomiser(seed)
 
     def add(
         self,
@@ -60,15 +60,15 @@ class GivenText:
         neighbour: Array | None = None,
         before: Array | None = None,
     ) -> None:
-        """Judge the tokens of one text, in order.
+        """Add the evidence of the tokens of one text, in order.
 
         Args:
             rows: distributions p, and q where drafts are known.
             r: [n] row of each token.
-            tokens: [n].
+            tokens: [n] emitted token ids.
             kinds: [n] of `PLAIN`, `ACCEPTED`, `RECOVERED`; None where steps are unknown.
-            verified: [n] bool, whether a draft token was verified at this place; with `kinds`.
-            slack: log of how far rounding may move a probability.
+            verified: [n] bool, True where a draft token was verified at this place; with `kinds`.
+            slack: maximum change of log p by the engine's rounding.
             neighbour: [n] token of a neighbour in the batch with the same row at the same time; -1 without one.
             before: [n] token of the same text in the step before, with the same row; -1 without one.
         """
@@ -81,7 +81,11 @@ class GivenText:
         def same(other: Array | None) -> Array:
             return nothing if other is None else np.where(other < 0, np.nan, (other == tokens).astype(np.float64))
 
-        extra = {"neighbour noise": same(neighbour), "step noise": same(before)}
+        extra = {
+            "neighbour noise": same(neighbour),
+            "step noise": same(before),
+            "excluded": rows.outside(r, tokens),
+        }
         groups = [self._text.log_ratios(rows, r, tokens, extra)]
         paid = np.full(len(tokens), slack)
         if self._drafted:
@@ -100,7 +104,7 @@ class GivenText:
         slack: float,
         paid: Array,
     ) -> list[Array]:
-        """Log ratios of acceptance and recovered tokens; zeros where steps are unknown."""
+        """Return the log ratios of acceptance and of recovered tokens; zeros where steps are unknown."""
         accept = np.zeros((len(self._accept.bets), len(tokens)))
         recovered = np.zeros((len(self._recovered.bets), len(tokens)))
         if kinds is None or verified is None:
@@ -142,11 +146,14 @@ class GivenText:
 
 
 def kinds_of(steps: Any, length: int) -> tuple[Array, Array]:
-    """Return kinds [length] and which places were verified [length], from steps with `drafted` and `accepted`.
+    """Return the kind of each emitted token, and a mask of the verified places.
 
     Args:
-        steps: of one request, in order; the last may reach past the text.
-        length: emitted tokens.
+        steps: verifications of one request, in order, with `drafted` and `accepted`; the last may reach past the text.
+        length: number of emitted tokens.
+
+    Returns:
+        Kinds, [length] int64, and the mask, [length] bool.
     """
     kinds, verified = np.zeros(length, np.int64), np.zeros(length, bool)
     place = 0

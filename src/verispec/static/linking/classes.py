@@ -21,16 +21,20 @@ class Type:
 
     @property
     def name(self) -> str:
+        """Dotted name of the class."""
         return f"{self.module.name}.{self.outline.name}"
 
     @property
     def location(self) -> Location:
+        """Line of the class statement."""
         return Location(self.module.path, self.outline.line)
 
     def method(self, name: str) -> OutlineMethod | None:
+        """Return the method `name` that the class itself defines; None if it has none."""
         return self.methods.get(name)
 
     def at(self, method: OutlineMethod) -> Location:
+        """Return the place of `method` in the file of this class."""
         return Location(self.module.path, method.line)
 
 
@@ -47,28 +51,34 @@ class Hierarchy:
                 self._by_name[outline.name].append(entry)
                 self._by_key[module.name, outline.name] = entry
         self._bases: dict[tuple[str, str], tuple[Type, ...]] = {}
+        self._ancestors: dict[Type, tuple[Type, ...]] = {}
 
     def __iter__(self) -> Iterator[Type]:
         return iter(self._by_key.values())
 
     def bases(self, entry: Type) -> tuple[Type, ...]:
-        """The direct bases that are in the tree; a base that cannot be told from another of its name is left out."""
+        """Return the direct bases of `entry` that are in the tree.
+
+        A base that shares its name with another class is omitted.
+        """
         key = (entry.module.name, entry.outline.name)
         if key not in self._bases:
             found = (self._resolve(entry.module, base) for base in entry.outline.bases)
             self._bases[key] = tuple(base for base in found if base is not None and base is not entry)
         return self._bases[key]
 
-    def ancestors(self, entry: Type) -> list[Type]:
-        """All bases, nearest first."""
-        found: list[Type] = []
-        queue = list(self.bases(entry))
-        while queue:
-            base = queue.pop(0)
-            if base not in found:
-                found.append(base)
-                queue.extend(self.bases(base))
-        return found
+    def ancestors(self, entry: Type) -> tuple[Type, ...]:
+        """Return all bases of `entry`, nearest first."""
+        known = self._ancestors.get(entry)
+        if known is None:
+            found: dict[Type, None] = {}
+            queue = list(self.bases(entry))
+            for base in queue:
+                if base not in found:
+                    found[base] = None
+                    queue.extend(self.bases(base))
+            known = self._ancestors[entry] = tuple(found)
+        return known
 
     def _resolve(self, module: Module, text: str) -> Type | None:
         head, _, rest = text.partition(".")

@@ -66,6 +66,7 @@ class PlainCall:
 
     @property
     def location(self) -> Location:
+        """Place of the call."""
         return Location(self.module.path, self.call.line, end_line=self.call.end_line)
 
     @property
@@ -75,12 +76,16 @@ class PlainCall:
 
 
 def hierarchy(links: Links) -> Hierarchy:
-    """Return the classes of all trees."""
+    """Return the classes of all trees of `links`."""
     return Hierarchy(links.index)
 
 
 def plugin_class_paths(links: Links) -> set[str]:
-    """Return the files of a plugin with subclasses of host classes, and of those host classes: all must be parsed."""
+    """Return the files of a plugin's subclasses of host classes, and of those host classes: all must be parsed.
+
+    Args:
+        links: of all trees.
+    """
     if not any(module.core for module in links.index.modules.values()):
         return set()
     types = hierarchy(links)
@@ -96,21 +101,21 @@ def plugin_class_paths(links: Links) -> set[str]:
 
 
 def substitutions(links: Links) -> list[Substitution]:
-    """Return all substitutions whose both sides are known."""
+    """Return all substitutions of `links` whose both sides are known."""
     return [*_replaced(links), *_overridden(links)]
 
 
 def called_names(links: Links) -> set[str]:
-    """Return the names whose calls must be known: those of substitutions that other parameters."""
+    """Return the names whose calls must be known: those of substitutions in `links` with other parameters."""
     return {found.last_name for found in links.shared(substitutions) if found.differs()}
 
 
 def calls_of(links: Links) -> dict[str, list[PlainCall]]:
-    """Return all plain calls by the last name of what is called, in the files that were read for them."""
+    """Return all plain calls of `links` by the last name of their callee, in the files that were read for them."""
     found: dict[str, list[PlainCall]] = defaultdict(list)
     for module in links.index.modules.values():
         if module.path in links.call_paths:
-            for call in module.facts.plain_calls:
+            for call in module.facts.plain_calls or ():
                 for target in call.targets[:1]:
                     found[target.rpartition(".")[2].lstrip("$@")].append(PlainCall(module, call))
     return found
@@ -195,10 +200,17 @@ def _overridden(links: Links) -> Iterator[Substitution]:
 
 
 def broken_calls(links: Links, found: Substitution) -> Iterator[tuple[PlainCall, bool]]:
-    """Yield the calls that reach the replacement and bind to the original only, and whether that is certain."""
+    """Yield the calls that reach the replacement and bind to the original only, and True for a certain one.
+
+    Args:
+        links: of all trees.
+        found: the substitution.
+    """
     for plain in links.shared(calls_of).get(found.last_name, ()):
+        if not found.breaks(plain.call):
+            continue
         reached = _reaches_method(links, plain, found) if found.kind == "method" else _reads_slot(links, plain, found)
-        if reached is not None and found.breaks(plain.call):
+        if reached is not None:
             yield plain, reached
 
 
@@ -229,25 +241,24 @@ def _reaches_method(links: Links, plain: PlainCall, found: Substitution) -> bool
                 hidden = [m for t in nearer if (m := t.method(method)) is not None and not m.calls_super]
                 return None if hidden else True
         return None
-    if target.startswith(("@", "?")) and name and _is_of_one_family(links, found):
+    if target.startswith(("@", "?")) and name and found.last_name in links.shared(_family_names):
         return False
     return None
 
 
-def _is_of_one_family(links: Links, found: Substitution) -> bool:
-    """Return whether all classes with a method of this name descend from the one with the original."""
+def _family_names(links: Links) -> set[str]:
+    """Return the method names whose holders all descend from one class; a single word may be a method of anything."""
     types = links.shared(hierarchy)
-    holders = links.shared(_holders)[found.last_name]
-    top = [holder for holder in holders if not any(a in holders for a in types.ancestors(holder))]
-    return len(top) == 1 and len(found.last_name.strip("_").split("_")) > 1
-
-
-def _holders(links: Links) -> dict[str, list[Type]]:
     holders: dict[str, list[Type]] = defaultdict(list)
-    for entry in links.shared(hierarchy):
+    for entry in types:
         for method in entry.outline.methods:
-            holders[method.name].append(entry)
-    return holders
+            if "_" in method.name.strip("_"):
+                holders[method.name].append(entry)
+    return {
+        name
+        for name, own in holders.items()
+        if sum(set(own).isdisjoint(types.ancestors(holder)) for holder in own) == 1
+    }
 
 
 def _without_first(function: Function) -> Function:

@@ -16,9 +16,10 @@ from verispec.static.facts import (
     Overflow,
     Override,
     PythonFacts,
+    PythonOp,
     TritonUse,
 )
-from verispec.static.readers import functions, kernels
+from verispec.static.readers import functions, kernels, registrations
 from verispec.static.readers.guards import read_guards
 from verispec.static.readers.scope import (
     FunctionNode,
@@ -33,7 +34,14 @@ from verispec.static.readers.scope import (
 
 
 def parse(data: bytes) -> ast.Module:
-    """The syntax tree of the source `data`. Raises SyntaxError, ValueError, RecursionError or MemoryError."""
+    """Return the syntax tree of the source `data`.
+
+    Raises:
+        SyntaxError: the source is invalid.
+        ValueError: it contains null bytes.
+        RecursionError: it is nested too deeply.
+        MemoryError: it is nested too deeply for the parser.
+    """
     return ast.parse(data)
 
 
@@ -49,6 +57,8 @@ class _Reader:
     def __init__(self, tree: ast.Module, data: bytes, every_call: bool) -> None:
         self.every_call = every_call
         self.plain_calls: list[Call] = []
+        self.device_calls: list[Call] = []
+        self.ops: list[PythonOp] = []
         self.has_placeholder = b"self.jit" in data
         self.has_triton = b"triton" in data
         self.has_ops = b"torch.ops" in data
@@ -87,7 +97,9 @@ class _Reader:
             tuple(self.placeholders),
             read_guards(self.tree),
             tuple(self.all_imports),
-            tuple(self.plain_calls),
+            tuple(self.plain_calls) if self.every_call else None,
+            tuple(self.device_calls),
+            tuple(self.ops),
         )
 
     # Names
@@ -148,7 +160,7 @@ class _Reader:
                 self._bind(name, "literal" if isinstance(choice, ast.Constant) else "other", "", node)
 
     def _absolute(self, text: str) -> str:
-        """`text` with its first name replaced by what the module imports under it."""
+        """Return `text` with its first name replaced by the import that it stands for."""
         head, dot, rest = text.partition(".")
         return f"{self.imports.get(head, head)}{dot}{rest}"
 
@@ -165,6 +177,8 @@ class _Reader:
         for statement in nodes.imports:
             self._import(statement)
         kernel = bool(self.functions and self.functions[-1].name == scope.name and self.functions[-1].jit)
+        if kernel:
+            self._device_calls(nodes, scope)
         self._calls(nodes, scope)
         for assignment in nodes.of(ast.Assign):
             self._assign(assignment, scope)
@@ -222,6 +236,7 @@ class _Reader:
             any(name == "sys" and attribute.attr == "modules" for name, attribute in nodes.attributes),
         )
         self.functions.append(function)
+        self.ops += registrations.decorated(node, name, parent)
         if jit:
             found, promotes = kernels.overflows(node, nodes, name)
             self.overflows.extend(found)
@@ -242,7 +257,7 @@ class _Reader:
         return Decorator(scope.one(text), text, call is not None, tuple(keywords))
 
     def _kernel(self, node: FunctionNode) -> tuple[str, tuple[str, ...] | None, bool]:
-        """A function's kernel dialect, the arguments that its decorators give, and whether one is not understood."""
+        """Return a function's kernel dialect, the arguments of its decorators, and True if one is not understood."""
         jit, opaque = "", False
         given: set[str] | None = set()
         for decorator in node.decorator_list:
@@ -268,12 +283,22 @@ class _Reader:
                 self._registry(call, scope)
             self._call(call, scope)
 
+    def _device_calls(self, nodes: Nodes, scope: Scope) -> None:
+        for call in nodes.of(ast.Call):
+            text = dotted(call.func)
+            targets = scope.resolve(text) if text and not self._absolute(text).startswith("triton.") else ()
+            if targets:
+                self.device_calls.append(self._bound(call, targets, scope, False))
+
     def _call(self, node: ast.Call, scope: Scope) -> None:
         callee = node.func
         grid = isinstance(callee, ast.Subscript)
         text = dotted(callee.value if isinstance(callee, ast.Subscript) else callee)
         if not text:
             return
+        op = registrations.registered(node, scope) if text.endswith("register_custom_op") else None
+        if op is not None:
+            self.ops.append(op)
         if text == "setattr" and len(node.args) == 3:
             self._setattr(node, scope)
             return
@@ -350,7 +375,7 @@ class _Reader:
         return f"${name}"
 
     def _owner(self, text: str, scope: Scope) -> str:
-        """The import that `text` leads to, "" when its first name is anything else."""
+        """Return the import that `text` leads to; "" if its first name is anything else."""
         reference = scope.one(text)
         if not reference or reference.startswith("@"):
             return ""

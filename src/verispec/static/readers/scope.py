@@ -84,20 +84,22 @@ class Nodes:
         self._groups = groups
 
     def of(self, kind: type[_Node]) -> list[_Node]:
-        """The nodes of exactly this type, one of those that are kept, in source order."""
+        """Return the nodes of exactly the type `kind`, one of those that are kept, in source order."""
         return cast("list[_Node]", self._groups.get(kind, []))
 
     @property
     def functions(self) -> list[FunctionNode]:
+        """Functions and asynchronous functions, in source order each."""
         return [*self.of(ast.FunctionDef), *self.of(ast.AsyncFunctionDef)]
 
     @property
     def imports(self) -> list[ast.Import | ast.ImportFrom]:
+        """Both forms of imports, in source order each."""
         return [*self.of(ast.Import), *self.of(ast.ImportFrom)]
 
 
 def dotted(node: ast.AST | None) -> str:
-    """``a.b.c`` for a chain of attributes on a name, else the empty string."""
+    """Return ``a.b.c`` if `node` is a chain of attributes on a name, else the empty string."""
     if type(node) is ast.Name:
         return node.id
     rest = ""
@@ -108,7 +110,7 @@ def dotted(node: ast.AST | None) -> str:
 
 
 def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
-    """The names that an import binds, each with what it stands for; ``import a.b`` binds ``a``."""
+    """Yield the names that the import `node` binds, each with its target; ``import a.b`` binds ``a``."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             if alias.asname:
@@ -137,6 +139,7 @@ class Scope:
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def bind(self, name: str, reference: str) -> None:
+        """Add `reference` to the meanings of `name`; an empty one makes the name unknown."""
         known = self.names.setdefault(name, [])
         if not reference:
             self.names[name] = None
@@ -144,7 +147,7 @@ class Scope:
             known.append(reference)
 
     def resolve(self, text: str) -> tuple[str, ...]:
-        """The references that the dotted `text` may be from here; empty when nothing is known."""
+        """Return the references that the dotted `text` may be from here; empty if nothing is known."""
         if not text:
             return ()
         head, dot, rest = text.partition(".")
@@ -161,13 +164,20 @@ class Scope:
         return (f"${text}",)
 
     def one(self, text: str) -> str:
-        """The one reference that `text` is from here, else the empty string."""
+        """Return the one reference that `text` is from here, else the empty string."""
         references = self.resolve(text)
         return references[0] if len(references) == 1 else ""
 
 
 def function_scope(node: FunctionNode, name: str, parent: Scope, owner: str) -> tuple[Scope, Nodes]:
-    """The scope of a function, and the nodes that are its own."""
+    """Return the scope of a function, and its own nodes.
+
+    Args:
+        node: the function.
+        name: its qualified name.
+        parent: scope around it.
+        owner: class that defines it; empty outside of classes.
+    """
     scope = Scope(name, parent, owner)
     decorators = {dotted(decorator) for decorator in node.decorator_list}
     arguments = node.args
@@ -179,9 +189,18 @@ def function_scope(node: FunctionNode, name: str, parent: Scope, owner: str) -> 
     for argument in (*everything, arguments.vararg, arguments.kwarg):
         if argument is not None and argument.arg != scope.instance:
             scope.names[argument.arg] = None
-    nodes = Nodes(node.body)
+    nodes = nodes_of(node)
     bind_all(scope, nodes)
     return scope, nodes
+
+
+def nodes_of(node: FunctionNode) -> Nodes:
+    """Return the own nodes of the function `node`, collected once for the scope around it and for its own."""
+    known: Nodes | None = vars(node).get("own_nodes")
+    if known is None:
+        known = Nodes(node.body)
+        vars(node)["own_nodes"] = known
+    return known
 
 
 def bind_all(scope: Scope, nodes: Nodes) -> None:
@@ -227,31 +246,60 @@ _READS = frozenset({"get", "keys", "values", "items", "copy", "index", "count"})
 
 def _forget_changed(scope: Scope, nodes: Nodes) -> None:
     """Forget the keys and lengths of dicts and lists that something may change after they are made."""
+    _forget_used(scope, nodes, {*scope.mappings, *scope.sequences})
+
+
+def _forget_used(scope: Scope, nodes: Nodes, names: set[str]) -> None:
+    """Forget those of `names` in `scope` that `nodes`, its own or those of a function inside, may change."""
     for change in nodes.of(ast.AugAssign):
-        _forget(scope, dotted(change.target), gains=isinstance(change.op, ast.BitOr))
+        _forget(scope, names, dotted(change.target), gains=isinstance(change.op, ast.BitOr))
     for deletion in nodes.of(ast.Delete):
         for target in deletion.targets:
-            _forget(scope, dotted(target.value if isinstance(target, ast.Subscript) else target))
+            _forget(scope, names, dotted(target.value if isinstance(target, ast.Subscript) else target))
     for call in nodes.of(ast.Call):
         function = call.func
         if isinstance(function, ast.Attribute) and function.attr not in _READS:
-            _forget(scope, dotted(function.value), gains=function.attr in _GAINS)
+            _forget(scope, names, dotted(function.value), gains=function.attr in _GAINS)
         if dotted(function) not in _PURE:
             # `**meta` and `*args` hand over copies, `helper(meta)` the object itself.
             for argument in (*call.args, *(keyword.value for keyword in call.keywords if keyword.arg)):
-                _forget(scope, dotted(argument), escapes=True)
+                _forget(scope, names, dotted(argument), escapes=True)
     for assignment in nodes.of(ast.Assign):
         values = assignment.value.elts if isinstance(assignment.value, (ast.Tuple, ast.List)) else [assignment.value]
         for value in values:
-            _forget(scope, dotted(value), escapes=True)
+            _forget(scope, names, dotted(value), escapes=True)
     for inner in nodes.functions:
-        for node in ast.walk(inner):
+        _forget_in_function(scope, inner, names)
+    for closure in (*nodes.of(ast.Lambda), *nodes.of(ast.ClassDef)):
+        for node in ast.walk(closure):
             if isinstance(node, ast.Name):
-                _forget(scope, node.id, escapes=True)
+                _forget(scope, names, node.id, escapes=True)
 
 
-def _forget(scope: Scope, name: str, *, gains: bool = False, escapes: bool = False) -> None:
+def _forget_in_function(scope: Scope, inner: FunctionNode, names: set[str]) -> None:
+    """Forget names that a function inside may change or hand on; its own variables hide those around it."""
+    nodes = nodes_of(inner)
+    outer = {name for kind in (ast.Global, ast.Nonlocal) for d in nodes.of(kind) for name in d.names}
+    arguments = inner.args
+    everything = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+    own = {argument.arg for argument in everything if argument is not None} | {name.id for name in nodes.stores}
+    left = names - (own - outer)
+    for name in left & outer:
+        _forget(scope, left, name)
+    for assignment in nodes.of(ast.Assign):
+        for goal in assignment.targets:
+            if isinstance(goal, ast.Subscript):
+                _forget(scope, left, dotted(goal.value), gains=True)
+    for result in nodes.of(ast.Return):
+        _forget(scope, left, dotted(result.value), escapes=True)
+    if left:
+        _forget_used(scope, nodes, left)
+
+
+def _forget(scope: Scope, names: set[str], name: str, *, gains: bool = False, escapes: bool = False) -> None:
     """Forget what is known of `name`: all of it, or only that it has no further keys if it `gains` some."""
+    if name not in names:
+        return
     if name in scope.mappings:
         scope.mappings[name] = (scope.mappings[name][0] if gains else (), True)
     if name in scope.sequences and not (escapes and name not in scope.lists):
@@ -308,7 +356,10 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
 
 
 def module_named(node: ast.AST) -> str:
-    """The module that ``sys.modules["a.b"]``, ``sys.modules.get("a.b")`` or ``import_module("a.b")`` gives, else ""."""
+    """Return the module that ``sys.modules["a.b"]``, ``sys.modules.get("a.b")`` or ``import_module("a.b")`` gives.
+
+    Any other `node` gives the empty string.
+    """
     if isinstance(node, ast.Subscript) and dotted(node.value) == "sys.modules":
         name: ast.expr | None = node.slice
     elif isinstance(node, ast.Call) and node.args:
@@ -320,7 +371,7 @@ def module_named(node: ast.AST) -> str:
 
 
 def mapping_of(node: ast.AST) -> tuple[tuple[str, ...], bool] | None:
-    """The keys of ``{...}`` or ``dict(...)`` and whether there may be others; None when `node` is neither."""
+    """Return the keys of ``{...}`` or ``dict(...)``, and True if there may be others; None if `node` is neither."""
     keys: list[str] = []
     unknown = False
     if isinstance(node, ast.Dict):

@@ -1,0 +1,61 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from verispec import exits
+from verispec.errors import VerispecError
+
+
+def write_whole(
+    path: Path, content: str | bytes, *, what: str = "the file", hint: str = "", durable: bool = True
+) -> None:
+    """Write `content` to `path`, which keeps what it held if anything goes wrong, a kill and a full disk included.
+
+    Args:
+        path: file to write; a link is followed.
+        content: text, which is written as UTF-8, or bytes.
+        what: what the file is, for the message.
+        hint: what to do when it cannot be written.
+        durable: wait until the disk has it; without, it survives a crash of the process, not one of the machine.
+
+    Raises:
+        VerispecError: V-CLI-WRITE with the reason of the operating system.
+    """
+    content = content.encode("utf-8") if isinstance(content, str) else content
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():  # a pipe or /dev/stdout cannot be replaced
+            target.write_bytes(content)
+            return
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        beside = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                if durable:
+                    os.fsync(file.fileno())
+            beside.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
+            beside.replace(target)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise VerispecError(
+            "V-CLI-WRITE",
+            f"{what} cannot be written",
+            where=str(path),
+            cause=error.strerror or str(error),
+            hint=hint or "free space there, or name another file",
+            exit_code=exits.CANNOT_TELL,
+        ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
