@@ -39,12 +39,15 @@ class TransitionTable:
     transitions: tuple[Mapping[int, int], ...]
 
     def start(self) -> int:
+        """Return the first state."""
         return 0
 
     def allowed(self, state: int) -> Collection[int]:
+        """Return the tokens of the state's row."""
         return self.transitions[state].keys()
 
     def advance(self, state: int, token_id: int) -> int:
+        """Return the entry of the token in the state's row."""
         return self.transitions[state][token_id]
 
 
