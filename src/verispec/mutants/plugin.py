@@ -23,7 +23,7 @@ from typing import Any, Final
 import pytest
 
 from verispec.judge import Outcome
-from verispec.mutants import activation, layers, measured
+from verispec.mutants import activation, launches, layers, measured
 from verispec.mutants.model import Mutant, Result, Verdict
 
 JOB = pytest.StashKey["Job"]()
@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
         data["processes"],
         [Mutant.from_json(m) for m in data["mutants"]],
         baseline,
-        activation.make(layer, extension, data["count"]),
+        activation.make(layer, extension, data["count"], path.parent),
         data["device"],
         data["limit"],
         data["per_clause"],
@@ -180,7 +180,9 @@ def _run_cases(job: Job, items: Sequence[pytest.Item], mutant: Mutant | None, pi
         except Exception as error:
             tell({"invalid": f"{type(error).__name__}: {error}"[:300]})
             return
-    elif not job.device:
+    elif job.device:
+        launches.watch()
+    else:
         job.active.cover()
         job.active.reached()
     for start in _start:
@@ -192,7 +194,10 @@ def _run_cases(job: Job, items: Sequence[pytest.Item], mutant: Mutant | None, pi
         following = items[i + 1] if i + 1 < len(items) else None
         record = _run_one(item, following)
         record |= {"case": name, "seconds": round(time.monotonic() - began, 4)}
-        if mutant is None:
+        if mutant is None and job.device:
+            record["kernels"] = sorted(launches.launched)
+            launches.launched.clear()
+        elif mutant is None:
             record["reached"] = measured.ranges(sorted(job.active.reached()))
         tell(record)
         if enough is not None and enough(record):
@@ -365,7 +370,7 @@ class _State:
         self._began = time.monotonic()
         self._invalid = ""
         if job.device:
-            cases = {case for case in times if measured.subject(case) in mutant.ops}
+            cases = launches.cases_of(mutant, job.layer, job.baseline, times)
         else:
             cases = {case for key in job.active.keys(mutant) for case in reaching.get(key, ())}
 
@@ -412,6 +417,8 @@ class _State:
         reason = ""
         if self._invalid:
             verdict, case, reason = Verdict.INVALID, "", self._invalid
+        elif failed and "CompilationError" in str(failed.get("reason", "")):
+            verdict, case, reason = Verdict.INVALID, failed["case"], str(failed["reason"])
         elif not self.cases:
             verdict, case = Verdict.NOT_REACHED, ""
         elif failed:

@@ -6,7 +6,7 @@ and draft_model (assisted generation).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
     TokenLogprobs,
 )
+from verispec.engines.protocol.grammar import TokenGrammar, state_after
 from verispec.errors import VerispecError
 from verispec.reference.models import load_target
 
@@ -34,16 +35,20 @@ class Transformers:
         self._device = device
 
     def describe(self) -> Description:
+        """Return the identity of the installed transformers."""
         details = {"torch": torch.__version__}
         return Description("transformers", transformers.__version__, self._device, self._device, details)
 
     def op(self, name: str) -> OpFunction | Unsupported:
+        """Return `Unsupported` for every op `name`."""
         return Unsupported("transformers has no kernels of speculative decoding")
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
+        """Return `Unsupported` for every `family`."""
         return Unsupported("transformers has no sampler that takes a batch of drafts")
 
     def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        """Return a generator over the checkpoint folder `target`; see `Engine.load`."""
         wanted = LoadOptions(**options)
         if wanted.method == "eagle3":
             return Unsupported("transformers does not generate with an Eagle3 head")
@@ -53,15 +58,20 @@ class Transformers:
             return Unsupported(f"transformers has no {wanted.rejection_sample_method} verification")
         if wanted.async_scheduling:
             return Unsupported("transformers has no scheduler")
+        if wanted.method == "ngram" and wanted.ngram_min != LoadOptions().ngram_min:
+            return Unsupported("transformers has no shortest match of prompt lookup")
+        if wanted.num_blocks or wanted.block_size != LoadOptions().block_size:
+            return Unsupported("transformers has no paged KV cache")
         if wanted.method == "draft_model" and wanted.draft_sample_method == "greedy":
             return Unsupported("transformers draws drafts from the assistant's distribution for sampled requests")
         return TransformersGenerator(target, wanted, self._device)
 
     def definitions(self) -> Mapping[str, Any] | Unsupported:
+        """Return `Unsupported`."""
         return Unsupported("transformers has no kernels of speculative decoding")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the engine holds nothing."""
 
 
 class TransformersGenerator:
@@ -78,12 +88,7 @@ class TransformersGenerator:
             self._assistant.generation_config.assistant_confidence_threshold = 0.0
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
-        """Run the requests one by one; see `Generator.generate`.
-
-        Raises:
-            UnsupportedCall: for presence and frequency penalties, which transformers does not have.
-            VerispecError: V-GEN-PROMPT for a prompt that leaves no room for a token.
-        """
+        """Run the requests one by one, and call `on_emit` after each; see `Generator.generate`."""
         results = []
         for index, request in enumerate(requests):
             results.append(self._one(index, request))
@@ -92,11 +97,11 @@ class TransformersGenerator:
         return results
 
     def metrics(self) -> SpeculationMetrics:
-        """Nothing: transformers does not count."""
+        """Return no counts: transformers has none."""
         return SpeculationMetrics()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: models are freed with the generator."""
 
     def _one(self, index: int, request: GenerationRequest) -> GenerationResult:
         _reject_missing(request)
@@ -147,6 +152,7 @@ def _reject_missing(request: GenerationRequest) -> None:
     """Raise UnsupportedCall for what transformers does not have, or does in another order or place."""
     for asked, what in (
         (request.presence_penalty or request.frequency_penalty, "presence or frequency penalty"),
+        (request.grammar is not None and request.allowed_token_ids, "grammar beside allowed token ids"),
         (request.min_p and request.top_p < 1, "min-p before top-p: it applies top-p first"),
         (request.n > 1, "seeded samples of one prompt"),
         (request.stop, "stop strings among token ids"),
@@ -158,7 +164,7 @@ def _reject_missing(request: GenerationRequest) -> None:
 
 
 def _sampling(request: GenerationRequest) -> dict[str, Any]:
-    """A request's parameters under transformers' names; parameters that a request does not use are omitted."""
+    """Return a request's parameters under transformers' names, without parameters that it does not use."""
     wanted: dict[str, Any] = {"do_sample": not request.greedy}
     if not request.greedy:
         wanted |= {"temperature": request.temperature, "top_k": request.top_k, "top_p": request.top_p}
@@ -170,11 +176,26 @@ def _sampling(request: GenerationRequest) -> dict[str, Any]:
     if request.allowed_token_ids:
         allowed = list(request.allowed_token_ids)
         wanted["prefix_allowed_tokens_fn"] = lambda batch, ids: allowed
+    if request.grammar is not None:
+        wanted["prefix_allowed_tokens_fn"] = _followed(request.grammar, len(request.prompt_token_ids))
     if request.logit_bias:
         wanted["sequence_bias"] = [[[token], bias] for token, bias in request.logit_bias.items()]
     if request.min_tokens:
         wanted["min_new_tokens"] = request.min_tokens
     return wanted
+
+
+def _followed(grammar: TokenGrammar, prompt_length: int) -> Callable[[int, torch.Tensor], list[int]]:
+    """Return transformers' function of the tokens that may follow.
+
+    A row behind a draft outside of the grammar is never used; it gets the tokens of the first state.
+    """
+
+    def following(batch: int, ids: torch.Tensor) -> list[int]:
+        state = state_after(grammar, ids[prompt_length:].tolist())
+        return list(grammar.allowed(grammar.start() if state is None else state))
+
+    return following
 
 
 def _logprobs(
@@ -191,5 +212,5 @@ def _logprobs(
 
 
 def create(device: str | None = None) -> Engine:
-    """The transformers installed here, on `device` ("cpu" when None)."""
+    """Return the installed transformers on `device` ("cpu" if None)."""
     return Transformers(device or "cpu")
