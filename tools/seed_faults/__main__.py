@@ -2,8 +2,8 @@
 
     python tools/seed_faults vllm==0.33.0 --seed 14 --count 120
 
-Each round edits many files of a tree, at most one place for each kernel or op, and compares the report with that of the
-unedited tree. A fault counts as found if a new error names its kernel or op. A harmless edit must bring nothing new.
+Each round edits several files of a tree, one place per kernel or op. The report is compared with that of the unedited
+tree. A fault counts as found if a new error names its kernel or op. A harmless edit must bring nothing new.
 """
 
 from __future__ import annotations

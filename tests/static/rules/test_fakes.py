@@ -73,6 +73,32 @@ def test_a_renamed_parameter_in_mutates_args(judged):
     assert (finding.level, finding.symbol) == (Level.ERROR, "resize")
 
 
+def test_a_registration_by_decorator(judged):
+    text = """
+    import torch
+    from engine.utils import register_custom_op
+
+    def _fake(x{more}): ...
+
+    @register_custom_op({name}mutates_args=["out"], fake_impl=_fake)
+    def fill({out}, x): ...
+
+    def run(out, x):
+        torch.ops.demo.{called}(out, {argument})
+    """
+    for name, called in (("", "fill"), ('op_name="paint", ', "paint")):
+        good = {"name": name, "called": called, "out": "out", "more": ", y", "argument": "x"}
+        for change, rule in (
+            ({}, ""),
+            ({"more": ""}, "SIG304"),
+            ({"out": "o"}, "SIG305"),
+            ({"argument": ""}, "SIG302"),
+        ):
+            tree = {"engine/a.py": text.format(**good | change)}
+            found = [r for r in ("SIG302", "SIG304", "SIG305") if judged(r, tree)]
+            assert found == ([rule] if rule else [])
+
+
 CPP = """
 TORCH_LIBRARY(demo, m) {
 #ifdef USE_ROCM

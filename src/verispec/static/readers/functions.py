@@ -180,3 +180,30 @@ def short(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return repr(node.value)[:24]
     return dotted(node) or "..."
+
+
+def mapping(name: str, scope: Scope) -> tuple[tuple[str, ...], bool] | None:
+    """Return the keys of the dict `name` and whether it may have others; None if it cannot be followed."""
+    where: Scope | None = scope
+    while where is not None:
+        if name in where.mappings:
+            return where.mappings[name]
+        if name in where.names:
+            return None
+        where = where.parent
+    return None
+
+
+def length(node: ast.expr, scope: Scope) -> int | None:
+    """Return the length of a tuple or list; None if it cannot be followed."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return None if any(isinstance(e, ast.Starred) for e in node.elts) else len(node.elts)
+    name = dotted(node)
+    where: Scope | None = scope
+    while where is not None and name:
+        if name in where.sequences:
+            return where.sequences[name]
+        if name in where.names:
+            return None
+        where = where.parent
+    return None

@@ -339,7 +339,7 @@ class _Reader:
             if not isinstance(argument, ast.Starred):
                 positional.append(functions.short(argument))
                 continue
-            length = _length(argument.value, scope)
+            length = functions.length(argument.value, scope)
             if length is None:
                 open_positional = True
             else:
@@ -349,7 +349,7 @@ class _Reader:
             if keyword.arg:
                 keywords.append(keyword.arg)
                 continue
-            mapping = mapping_of(keyword.value) or _mapping(dotted(keyword.value), scope)
+            mapping = mapping_of(keyword.value) or functions.mapping(dotted(keyword.value), scope)
             if mapping is None:
                 open_keywords = True
             else:
@@ -429,28 +429,3 @@ class _Reader:
                 targets[name] = target
             if target.rpartition(".")[2] == "triton" and isinstance(node.ctx, ast.Load):
                 self.triton_uses.append(TritonUse(scope.name, target, node.attr, node.lineno))
-
-
-def _mapping(name: str, scope: Scope) -> tuple[tuple[str, ...], bool] | None:
-    where: Scope | None = scope
-    while where is not None:
-        if name in where.mappings:
-            return where.mappings[name]
-        if name in where.names:
-            return None
-        where = where.parent
-    return None
-
-
-def _length(node: ast.expr, scope: Scope) -> int | None:
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return None if any(isinstance(e, ast.Starred) for e in node.elts) else len(node.elts)
-    name = dotted(node)
-    where: Scope | None = scope
-    while where is not None and name:
-        if name in where.sequences:
-            return where.sequences[name]
-        if name in where.names:
-            return None
-        where = where.parent
-    return None
