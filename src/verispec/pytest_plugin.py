@@ -21,7 +21,7 @@ from verispec import exits
 from verispec.cases import CaseId, CaseSpec, selects
 from verispec.engines import Description, Engine, UnsupportedCall
 from verispec.engines.protocol.check import check_subjects
-from verispec.engines.registry import resolve
+from verispec.engines.registry import import_modules, resolve
 from verispec.errors import VerispecError, describe_exception
 from verispec.judge import (
     DeviceLost,
@@ -65,13 +65,14 @@ DESCRIPTION = pytest.StashKey[Description]()
 SERVER = pytest.StashKey[ForkServer | None]()
 EVENTS = pytest.StashKey[EventWriter | None]()
 SUBJECTS = pytest.StashKey[frozenset[str]]()
-"""What the selected cases test: names of ops, or of parts such as ``whole_sampler``."""
+"""Subjects of the selected cases: names of ops, or of parts such as ``whole_sampler``."""
 
 LONGEST = 4000
 """Characters of a text that a record keeps; an engine may raise with a message of any length."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of a run."""
     group = parser.getgroup("verispec")
     group.addoption("--engine", default="reference", help="name of the engine under test")
     group.addoption("--device", default=None, help="cpu or cuda; the engine's own choice when left out")
@@ -83,10 +84,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--budget", default="standard", help="sample sizes of statistical tests: quick, standard, nightly")
     group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
     group.addoption("--scratch", default="", help="the folder shared with the supervisor: events, queue, logs")
+    group.addoption("--start-timeout", type=float, default=60.0, help="seconds for importing the engine's modules")
     group.addoption("--processes", type=int, default=1, help="workers that share the queue")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Open the event log if a supervisor started this process."""
     _settle_hypothesis()
     scratch = config.option.scratch
     server = ForkServer(Path(scratch), config.option.processes) if scratch else None
@@ -206,11 +209,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Under a supervisor, fork workers instead of running the cases here."""
+    """Fork workers if a supervisor started this process; else leave the loop to pytest."""
     server = session.config.stash[SERVER]
     if server is None or session.config.option.collectonly or session.testsfailed:
         return None
-    server.serve(lambda events, cases: _work(session, events, cases))
+    option = session.config.option
+    server.serve(
+        lambda events, cases: _work(session, events, cases),
+        lambda: import_modules(option.engine),
+        option.start_timeout,
+    )
     return True
 
 
@@ -274,7 +282,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.fixture(scope="session")
 def another_process(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Engine]:
-    """The engine under test in a process of its own, whose hashes have another seed; ops only."""
+    """Yield the engine under test in a second process, with another hash seed; ops only."""
     from verispec.engines.process.subprocess_ops import Child
 
     if engine.describe().device != "cpu":
@@ -302,7 +310,7 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def trial(request: pytest.FixtureRequest, seed: int) -> Trial:
-    """The statistical test of the case; what it shows goes into the case's record."""
+    """Return the statistical test of the case; its evidence goes into the case's record."""
     from verispec.judge.statistics.trial import Trial
 
     option = request.config.option
@@ -313,6 +321,7 @@ def trial(request: pytest.FixtureRequest, seed: int) -> Trial:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Begin the record of the case, and report its start."""
     spec, params = item.stash[SPEC], item.stash[PARAMS]
     reach = spec.reach_of(params, item.config.stash[DESCRIPTION].platform)
     item.stash[RECORD] = {"id": _id(item), "test": item.nodeid.partition("[")[0], "reach": reach}
@@ -331,18 +340,21 @@ def _log_size() -> int:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Run the case; an interrupt by the engine is a failure."""
     with _interrupts_are_failures(item.config):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Release the case's fixtures; an interrupt by the engine is a failure."""
     with _interrupts_are_failures(item.config):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Set up a fixture; a mismatch inside counts as the failure of every case that uses it."""
     try:
         with _interrupts_are_failures(request.config):
             return (yield)

@@ -49,14 +49,18 @@ METHODS = {"standard": standard, "block": block}
 def accepted_lengths(
     target: Path, drafter: Path, request: GenerationRequest, method: str, depth: int, *, argmax: bool = False
 ) -> Array:
-    """Return [V, K + 1]: the probability of a first token and of how many drafts are accepted after it.
+    """Return the joint probability of a first token and of the number of accepted drafts after it.
 
     Args:
-        target, drafter: folders of models over `VOCAB` tokens.
+        target: folder of a model over `VOCAB` tokens.
+        drafter: folder of a model over the same tokens.
         request: sampled; its limits and temperature shape the target, its temperature the drafter.
         method: one of `METHODS`.
         depth: K.
-        argmax: drafts are the drafter's most likely tokens and count as certain.
+        argmax: True if drafts are the drafter's most likely tokens and count as certain.
+
+    Returns:
+        [V, K + 1] float64.
     """
     exact = np.zeros((VOCAB, depth + 1))
     p_rows, q_rows = (continuations(folder, request.prompt_token_ids, depth) for folder in (target, drafter))

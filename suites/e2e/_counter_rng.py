@@ -20,8 +20,9 @@ from verispec.suites.e2e._reference_model import Array, Teacher
 from verispec.suites.e2e._tiny import EOS
 
 ARITHMETIC = 2.0**-16
-"""How far an op may move a score or a logarithm, times the largest of 1, |logit| and |logit / temperature| (clauses
-GUM-8, PRJ-11 and RSR-14)."""
+"""Maximum error of a score or a logarithm, over the largest of 1, |logit| and |logit / temperature|.
+
+Source: clauses GUM-8, PRJ-11 and RSR-14."""
 
 Known = Callable[[list[int]], list[int]]
 """The drafts of a proposer that draws none, from the sequence so far."""
@@ -121,7 +122,7 @@ class Definition:
         _require(right, f"{what}: {token} is not the token recovered by the numbers of a rejected draft {accepted + 1}")
 
     def _proposed(self, place: int) -> list[int] | None:
-        """The drafts that need no drawing; None when a model draws them. The first token has none before it."""
+        """Return the drafts that need no random number, none for the first token; None if a model draws them."""
         if place == 0 or (self._known is None and self._q is None):
             return []
         if self._known is None:
@@ -138,7 +139,7 @@ class Definition:
         return np.flatnonzero(self._leaders(place, step, Draw.DRAFT, row, self._q.slack)).tolist()
 
     def _ratio(self, place: int, step: int, draft: int) -> tuple[float, float]:
-        """log p - log u - log q, which is above 0 for an accepted draft, and how far it may be off."""
+        """Return log p - log u - log q, which is above 0 for an accepted draft, and its maximum error."""
         log_u = float(np.log(uniform(self._seed, self._position(place, step), step, Draw.ACCEPT)))
         ratio, slack = float(self._p.log_p[place + step, draft]) - log_u, self._p.slack
         if self._q is not None:
@@ -180,7 +181,10 @@ class Definition:
         return leaders
 
     def _position(self, place: int, step: int) -> int:
-        """Of the input token of a row: the token at `place` is drawn in the row of the token before it."""
+        """Return the position of a row's input token.
+
+        The token at `place` is drawn in the row of the token before it.
+        """
         return len(self._request.prompt_token_ids) + place - 1 + step
 
 

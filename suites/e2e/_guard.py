@@ -25,6 +25,7 @@ class GuardedGenerator:
         self.broken = False
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
+        """Generate with copies of `requests`, and check the results and the copies."""
         given = copy.deepcopy(list(requests))
         try:
             results = self._generator.generate(given, on_emit)
@@ -39,7 +40,9 @@ class GuardedGenerator:
         return results
 
     def metrics(self) -> SpeculationMetrics:
+        """Return the engine's counts."""
         return self._generator.metrics()
 
     def close(self) -> None:
+        """Close the engine's generator."""
         self._generator.close()

@@ -76,9 +76,9 @@ class Setting:
 
     @classmethod
     def of(cls, draft: str, tiny: Mapping[str, Path], prompts: Sequence[tuple[int, ...]]) -> Setting:
-        """Models over eight tokens, whose texts repeat within a few tokens; the fixtures where a head drafts.
+        """Return models over eight tokens, whose texts repeat within a few tokens; the fixtures if a head drafts.
 
-        The small target drafts for itself: what a parameter changes is then what is rejected.
+        The small target drafts for itself, so every rejection is an effect of the parameter.
         """
         if draft.startswith("eagle3"):
             return cls(draft, fixtures.model("target"), None, [prompt[:20] for prompt in prompts[:6]])
@@ -86,10 +86,11 @@ class Setting:
 
     @cached_property
     def reference(self) -> Teacher:
+        """The float64 reference model of the target."""
         return teacher(self.target)
 
     def requests(self, parameter: str, **common: Any) -> list[GenerationRequest]:
-        """One request a prompt, with the parameter's fields made from the prompt's own greedy text."""
+        """Return one request per prompt, with the parameter's fields made from the prompt's own greedy text."""
         return [
             GenerationRequest(
                 prompt, **{"max_tokens": LENGTH, "ignore_eos": True, **common, **self._fields(prompt, parameter)}
@@ -136,7 +137,7 @@ def stops_of(request: GenerationRequest) -> frozenset[int]:
 
 
 def offsets(result: GenerationResult) -> list[int]:
-    """For each token, how many tokens its step emitted before it; empty when the engine does not report steps."""
+    """Return for each token the number of tokens that its step emitted before it; empty without reported steps."""
     places = [offset for step in result.steps for offset in range(step.accepted + 1)]
     return places[: len(result.token_ids)]
 
@@ -173,7 +174,7 @@ def check_tokens(model: Teacher, request: GenerationRequest, result: GenerationR
 
 
 def _check_end(request: GenerationRequest, result: GenerationResult, stops: frozenset[int], what: str) -> None:
-    """The output ends at its first stop token, which min_tokens may delay, or at max_tokens."""
+    """Check that the output ends at its first stop token, which min_tokens may delay, or at max_tokens."""
     first = next((i for i, token in enumerate(result.token_ids) if token in stops), None)
     wanted = request.max_tokens if first is None else first + 1
     require(
@@ -229,7 +230,7 @@ def pattern(a: int, b: int, c: int) -> int:
 
 
 def sequence_distribution(model: Teacher, request: GenerationRequest) -> Array:
-    """[V, V, V]: the exact probability of every start of three tokens; what follows a stop token counts as 0."""
+    """Return the exact probability of every start of three tokens, [V, V, V]; tokens after a stop token count as 0."""
     exact = np.zeros((VOCAB,) * JUDGED)
     stops = stops_of(request)
     for a, b in itertools.product(range(VOCAB), repeat=2):

@@ -25,11 +25,12 @@ from verispec.reference.models import AuxiliaryStates, load_eagle3, load_target
 Array = np.ndarray[Any, Any]
 Tokens = Sequence[int]
 Forward = Callable[[tuple[int, ...], tuple[int, ...]], Array]
-"""Prompt and emitted tokens to [emitted, V]: row i is what token i is chosen from, given all before it."""
+"""Prompt and emitted tokens to logits [emitted, V]: token i is chosen from row i, given all before it."""
 
 SAFETY = 8.0
-"""How much further an engine's logits may be from float64 than those of a plain float32 forward pass. An argmax
-can change once the two logits are apart by twice the error; the other factor of 4 allows for the engine's own
+"""Maximum error of an engine's logits, as a multiple of the error of a plain float32 forward pass.
+
+An argmax can change if two logits differ by at most twice the error. The other factor of 4 allows for the engine's own
 order of summation (paged attention, fused projections), which a plain forward pass does not share."""
 
 
@@ -42,22 +43,26 @@ class Teacher:
 
     @lru_cache(maxsize=256)  # noqa: B019 - it lives as long as the process
     def logits(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
-        """[len(tokens), V] in float64: row i is what token i is chosen from."""
+        """Return the logits that each token is chosen from, [len(tokens), V] float64."""
         return self._exact(prompt, tokens)
 
     @lru_cache(maxsize=256)  # noqa: B019
     def rounding(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> float:
-        """Largest distance of a float32 logit from its float64 one in this text, times `SAFETY`."""
+        """Return the largest distance of a float32 logit from its float64 one in this text, times `SAFETY`."""
         exact, single = self.logits(prompt, tokens), self._single(prompt, tokens)
         known = np.isfinite(exact)
         return SAFETY * float(np.abs(single[known] - exact[known]).max())
 
     def laws(self, request: GenerationRequest, tokens: Tokens) -> Array:
-        """[len(tokens), V]: the law of each token under the request's temperature, top-k and top-p."""
+        """Return the distribution of each token under the request's temperature, top-k and top-p, [len(tokens), V]."""
         return np.stack([distribution(row, request) for row in self.logits(request.prompt_token_ids, tuple(tokens))])
 
     def judge_greedy(self, prompt: Tokens, tokens: Tokens, what: str) -> None:
-        """Every token is the argmax or within rounding of it; raises `Mismatch` at the first that is not."""
+        """Check that every token is the argmax, or within rounding of it.
+
+        Raises:
+            Mismatch: at the first token that is not.
+        """
         if not tokens:
             raise Mismatch(Failure(Kind.VALUE, f"{what} emitted nothing"))
         rows = self.logits(tuple(prompt), tuple(tokens))
@@ -76,7 +81,11 @@ class Teacher:
             raise Mismatch(Failure(Kind.VALUE, message, wrong=wrong, total=len(tokens), details=details))
 
     def judge_equal(self, prompt: Tokens, expected: Tokens, got: Tokens, what: str) -> None:
-        """Two greedy outputs agree up to the first tie within rounding; raises `Mismatch` with the margin there."""
+        """Check that two greedy outputs agree up to the first tie within rounding.
+
+        Raises:
+            Mismatch: with the margin at the first difference.
+        """
         for i, (a, b) in enumerate(zip(expected, got, strict=False)):
             if a == b:
                 continue
@@ -109,7 +118,7 @@ def head_teacher(folder: Path, target: Path) -> Teacher:
 
 @lru_cache(maxsize=256)
 def greedy_text(folder: Path, prompt: tuple[int, ...], length: int) -> tuple[int, ...]:
-    """The float64 target's own greedy continuation, whatever tokens it has."""
+    """Return the float64 target's own greedy continuation, with end-of-sequence tokens like any other."""
     with _quiet():
         ids = torch.tensor([prompt])
         options = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": length}
@@ -119,7 +128,7 @@ def greedy_text(folder: Path, prompt: tuple[int, ...], length: int) -> tuple[int
 
 @cache
 def model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """A checkpoint that never stops by itself; really in float64 when that is asked for."""
+    """Load a checkpoint that never stops by itself; for float64, with every part in float64."""
     loaded = load_target(folder, dtype, "cpu")
     # None among the arguments of `generate` would be filled in from here.
     loaded.generation_config.eos_token_id = None
@@ -149,7 +158,10 @@ def _rotary(module: Any, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[t
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No gradients, one thread: small models gain nothing from a second one, and wait for it on a busy machine."""
+    """Run the block without gradients and with one thread.
+
+    Small models gain nothing from a second thread, and wait for it on a busy machine.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -182,7 +194,10 @@ def continuations(folder: Path, prompt: tuple[int, ...], depth: int) -> Array:
 
 
 def _head_rows(head: Any, target: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
-    """The head's row of position i reads token i + 1 and drafts token i + 2; -inf where it has no token."""
+    """Return the head's logits [emitted, V]; -inf in columns without a token of the head.
+
+    The row of position i reads token i + 1 and drafts token i + 2.
+    """
     ids = torch.tensor([[*prompt, *tokens[:-1]]])
     layers = head.config.aux_layers(target.config.num_hidden_layers)
     with _quiet(), AuxiliaryStates(target, layers) as aux:

@@ -70,7 +70,7 @@ class Load(Protocol):
 
 
 def options_of(draft: str, memory: str = "", drafter: Path | None = None) -> dict[str, Any]:
-    """`LoadOptions` of a drafter and a memory layout by their names."""
+    """Return the `LoadOptions` of a drafter and a memory layout by their names."""
     name, _, k = draft.partition(" k=")
     options = {"method": name.split()[0], **MEMORY[memory]}
     if k:
@@ -83,14 +83,18 @@ def options_of(draft: str, memory: str = "", drafter: Path | None = None) -> dic
 
 
 def greedy(prompts: Sequence[Sequence[int]], length: int) -> list[GenerationRequest]:
-    """Requests for `length` greedy tokens, the end of the text ignored."""
+    """Return requests for `length` greedy tokens that ignore the end-of-sequence token."""
     return [GenerationRequest(tuple(p), max_tokens=length, ignore_eos=True) for p in prompts]
 
 
 def counted(
     generator: Generator, requests: Sequence[GenerationRequest]
 ) -> tuple[list[GenerationResult], SpeculationMetrics]:
-    """Results, and what was counted for them. Raises UnsupportedCall for an engine that has no counters."""
+    """Return the results and their counts.
+
+    Raises:
+        UnsupportedCall: the engine has no counters.
+    """
     generator.generate([replace(requests[0], max_tokens=4)])
     before = generator.metrics()
     if not before.accepted_per_position:
@@ -100,14 +104,21 @@ def counted(
 
 
 def stepped(generator: Generator, requests: Sequence[GenerationRequest]) -> Sequence[GenerationResult]:
-    """Results with their steps. Raises UnsupportedCall for an engine that does not tell them; it is asked a little
-    first."""
+    """Return results with their steps, after a short request that shows if the engine reports steps.
+
+    Raises:
+        UnsupportedCall: the engine does not report steps.
+    """
     with_steps(generator.generate([replace(requests[0], max_tokens=4)]))
     return with_steps(generator.generate(requests))
 
 
 def with_steps(results: Sequence[GenerationResult]) -> Sequence[GenerationResult]:
-    """The results. Raises UnsupportedCall when the engine does not tell the steps of every one of them."""
+    """Return the results.
+
+    Raises:
+        UnsupportedCall: the engine does not report the steps of all of them.
+    """
     if not all(result.steps for result in results):
         raise UnsupportedCall("the engine does not tell what it drafted and accepted in each step")
     return results

@@ -75,12 +75,12 @@ def load(engine: Engine) -> Iterator[Load]:
 
 @pytest.fixture(scope="session")
 def prompts() -> list[tuple[int, ...]]:
-    """Token ids of the held-back prompts, 64 each."""
+    """Return the token ids of the held-back prompts, 64 each."""
     tokenizer = load_tokenizer(fixtures.model("target"))
     return [tuple(tokenizer.encode(text, add_special_tokens=False)) for text in fixtures.prompts()]
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of the target and the draft model over eight tokens."""
+    """Return the folders of the target and the draft model over eight tokens."""
     return save_tiny(tmp_path_factory.mktemp("tiny"))

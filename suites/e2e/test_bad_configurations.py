@@ -92,7 +92,7 @@ def check_accepted(generator: Generator, target: Path, what: str) -> None:
 
 
 def check_message(message: str, names: Sequence[str], values: Sequence[str]) -> None:
-    """A refusal names the option and the value."""
+    """Check that a refusal names the option and the value."""
     for what, words in (("option", names), ("value", values)):
         found = any(word.lower() in message.lower() for word in words)
         require(

@@ -142,7 +142,7 @@ def _judge_steps(judge: Teacher, prompt: Any, result: Any, depth: int) -> int:
 
 
 def _two_largest(row: Any) -> tuple[float, float]:
-    """The two largest entries, the larger one first."""
+    """Return the two largest entries of each row, the larger one first."""
     second, first = sorted(row)[-2:]
     return float(first), float(second)
 

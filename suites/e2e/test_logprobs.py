@@ -31,7 +31,7 @@ ARITHMETIC = 1e-5
 
 
 def batch(prompts: Any) -> list[GenerationRequest]:
-    """Twelve requests with parameters of their own; prompts repeat, so that prompt lookup drafts."""
+    """Return twelve requests with parameters of their own; prompts repeat, so that prompt lookup drafts."""
     return [
         GenerationRequest(
             (*prompt[:12], *prompt[:12]),

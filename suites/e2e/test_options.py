@@ -66,7 +66,7 @@ def rejection_sample_method_block(load: Load, tiny: dict[str, Path], prompts: Pr
 def check_acceptance(
     load: Load, tiny: dict[str, Path], draft: str, method: str, count: int, sampler: str = "flat"
 ) -> None:
-    """Drafts accepted in the first verification have the probabilities of the options that were asked for."""
+    """Check that the accepted drafts of the first verification have the probabilities of the given options."""
     request = GenerationRequest((1, 5, 2), max_tokens=6, ignore_eos=True, temperature=2.0)
     generator = load(
         draft, target=tiny["target"], drafter=tiny["draft"], sampler=sampler, rejection_sample_method=method
@@ -86,7 +86,7 @@ def synthetic_acceptance_length(load: Load, tiny: dict[str, Path], prompts: Prom
 
 
 def check_synthetic(load: Load, prompts: Prompts, **rates: Any) -> None:
-    """Exactly one draft is accepted in every verification."""
+    """Check that exactly one draft is accepted in every verification."""
     _, metrics = counted(load("draft_model k=3", rejection_sample_method="synthetic", **rates), repeated(prompts))
     wanted = (metrics.num_drafts, 0, 0)
     got = metrics.accepted_per_position
@@ -153,7 +153,7 @@ def logprobs_mode(load: Load, tiny: dict[str, Path], prompts: Prompts) -> None:
 
 
 def repeated(prompts: Prompts) -> list[GenerationRequest]:
-    """Prompts in which prompt lookup finds drafts."""
+    """Return requests with prompts in which prompt lookup finds drafts."""
     return greedy([(*prompt[:12], *prompt[:12]) for prompt in prompts[:4]], 24)
 
 
@@ -175,8 +175,10 @@ PROBES: dict[str, Probe] = {
         logprobs_mode,
     )
 }
-"""What can be seen from outside. `block_size`, `max_num_batched_tokens` and `async_scheduling` change no output by
-themselves: GEN-4 and GEN-36 require that. `ngram_max` only chooses among matches."""
+"""Probes of the options with a visible effect.
+
+`block_size`, `max_num_batched_tokens` and `async_scheduling` change no output by themselves: GEN-4 and GEN-36 require
+that. `ngram_max` only chooses among matches."""
 
 
 @case("GEN-37", option=list(PROBES), reach=REACH)

@@ -25,7 +25,7 @@ ORDER = ["penalties and limits", "min-p and top-p", "everything"]
 
 
 def greedy_cases(clause: str, parameters: list[str]) -> Test:
-    """Every token of greedy requests, among sampled and greedy requests without the parameter."""
+    """Declare cases of greedy requests, among sampled and greedy requests without the parameter."""
 
     @case(clause, sampling="greedy", parameter=parameters, draft=METHODS, reach="a greedy request with this parameter")
     def check(load: Load, tiny: dict[str, Path], prompts: Any, parameter: str, draft: str) -> None:
@@ -35,7 +35,10 @@ def greedy_cases(clause: str, parameters: list[str]) -> Test:
 
 
 def drawn_cases(clause: str, parameters: list[str]) -> Test:
-    """Sequences of sampled tokens against their exact probabilities, with certain drafts and with drawn ones."""
+    """Declare cases that test sequences of sampled tokens against their exact probabilities.
+
+    Some have certain drafts, others drawn ones.
+    """
     drafts = [*METHODS[1:3], ARGMAX]
 
     @case(
@@ -53,7 +56,7 @@ def drawn_cases(clause: str, parameters: list[str]) -> Test:
 
 
 def seeded_cases(clause: str, parameters: list[str]) -> Test:
-    """Every draft, acceptance and token from the numbers of the request's seed."""
+    """Declare cases that test every draft, acceptance and token against the numbers of the request's seed."""
 
     @case(
         clause,

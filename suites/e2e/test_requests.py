@@ -43,7 +43,7 @@ def test_text_ends_before_its_first_stop_string(load: Load, prompts: Any, draft:
 
 
 def check_stop(request: GenerationRequest, result: GenerationResult, decoded: str, what: str) -> None:
-    """The text is the decoded output up to the stop string; its tokens are the target's."""
+    """Check that the text is the decoded output up to the stop string, and that its tokens are the target's."""
     teacher(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
     stop = request.stop[0]
     if stop not in decoded:

@@ -38,7 +38,7 @@ TEXTS = 32
 
 
 def sampled(prompts: Any, seed: int, limits: str) -> list[GenerationRequest]:
-    """Requests with a short prompt and a seed each, so that most of the reference model's rows are tested."""
+    """Return requests with a short prompt and a seed each, so that most rows of the reference model are tested."""
     return [
         GenerationRequest(p[:16], max_tokens=LENGTH, ignore_eos=True, seed=seed % 2**31 + n, **LIMITS[limits])
         for n, p in enumerate(prompts)
@@ -134,7 +134,7 @@ def test_whole_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed:
 
 
 def sequence_law(target: Path, request: GenerationRequest) -> Array:
-    """[V, V, V]: the exact probability of every continuation of three tokens."""
+    """Return the exact probability of every continuation of three tokens, [V, V, V]."""
     exact = np.zeros((VOCAB,) * 3)
     for a, b in itertools.product(range(VOCAB), repeat=2):
         first, second, third = (distribution(row, request) for row in teacher(target).logits(PROMPT, (a, b, 0)))
@@ -226,7 +226,7 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
 
 
 def _require_accepted(metrics: SpeculationMetrics) -> None:
-    """If every draft was rejected, the seeds of the drafts decided nothing."""
+    """Raise Inconclusive if every draft was rejected: the seeds of the drafts then decided nothing."""
     if metrics.num_drafts and not metrics.num_accepted_tokens:
         raise Inconclusive(f"none of {metrics.num_draft_tokens} drafts was accepted, so that no seed of theirs counted")
 

@@ -94,7 +94,10 @@ BATCHES = ["all greedy", "all sampled", "mixed"]
 
 
 def mixed_batch(prompts: Any, batch: str, length: int, count: int) -> list[GenerationRequest]:
-    """Short prompts that repeat, so that prompt lookup has drafts; every second request of a mixed batch is greedy."""
+    """Return short prompts that repeat, so that prompt lookup drafts.
+
+    Every second request of a mixed batch is greedy.
+    """
     heat = {"all greedy": (0.0,), "all sampled": (0.9,), "mixed": (0.9, 0.0)}[batch]
     return [
         GenerationRequest(
@@ -140,7 +143,7 @@ def test_drafts_are_accepted_at_the_configured_rates(
 
 
 def check_counters(metrics: SpeculationMetrics, steps: Sequence[SpeculativeStep]) -> None:
-    """The counters are the sums over all verifications."""
+    """Check that the counters are the sums over all verifications."""
     positions = tuple(
         sum(step.accepted > place for step in steps) for place in range(len(metrics.accepted_per_position))
     )
@@ -151,7 +154,7 @@ def check_counters(metrics: SpeculationMetrics, steps: Sequence[SpeculativeStep]
 
 
 def check_rates(steps: Sequence[Sequence[SpeculativeStep]], rates: Sequence[float]) -> None:
-    """Accepted counts of neighbouring steps have the product of the rates' probabilities."""
+    """Check that accepted counts of neighbouring steps have the product of the rates' probabilities."""
     depth = len(rates)
     lengths = -np.diff([1.0, *rates, 0.0])
     pairs = np.zeros((depth + 1, depth + 1), dtype=np.int64)
@@ -202,6 +205,6 @@ def test_certain_rates(load: Load, prompts: Any, rate: int, batch: str, sampler:
 
 
 def check_plain_numbers(request: GenerationRequest, result: GenerationResult, what: str) -> None:
-    """With no draft accepted, each token is drawn with the numbers of plain decoding."""
+    """Check that each token is drawn with the numbers of plain decoding if no draft is accepted."""
     plain = replace(result, steps=(SpeculativeStep(0, 0),) * len(result.token_ids))
     Definition(request, result.token_ids, teacher(TARGET)).judge(plain, what)

@@ -35,7 +35,7 @@ def tables() -> WitnessTables:
 
 @pytest.fixture(scope="session")
 def witness(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of the witness target and drafter."""
+    """Return the folders of the witness target and drafter."""
     return save_witness(tmp_path_factory.mktemp("witness"), tables())
 
 

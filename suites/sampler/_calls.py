@@ -50,7 +50,7 @@ STRUCTURE = frozenset({
     "expanded_idx_mapping", "expanded_local_pos", "idx_mapping", "num_accepted", "num_sampled", "num_reqs",
     "batch_size", "num_tokens", "max_num_tokens", "total_input_tokens", "max_spec_len", "vocab_size",
 })  # fmt: skip
-"""What says how a batch is laid out: one value alone cannot change without the others."""
+"""Parameters that describe the layout of a batch: one value alone cannot change without the others."""
 
 
 def structure(op: str) -> frozenset[str]:
@@ -249,7 +249,7 @@ def block_verification(rng: Rng, shape: Shape) -> OpCall:
 
 @maker
 def residual_resample(rng: Rng, shape: Shape) -> OpCall:
-    """After a verification by the oracle, so that rejections, bonus rows and padding all come."""
+    """Return arguments after a verification by the oracle, so that rejections, bonus rows and padding all occur."""
     requests = _requests(rng, shape)
     rows, columns = requests.requests, requests.columns
     before = {

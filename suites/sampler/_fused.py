@@ -80,7 +80,7 @@ def raw(requests: RequestBatch) -> RequestBatch:
 
 
 def limits(requests: RequestBatch, k: Any = None, p: Any = None) -> dict[str, Any]:
-    """Top-k and top-p by state, the same for all or in turn where a list is given."""
+    """Return top-k and top-p by state, the same for all or in turn where a list is given."""
     states = len(requests.temperature)
     given = {"top_k": k, "top_p": p}
     return {name: np.resize(np.asarray(value), states) for name, value in given.items() if value is not None}

@@ -88,7 +88,7 @@ def is_slow(engine: Engine) -> bool:
 
 @contextmanager
 def openmp_threads(count: int) -> Iterator[None]:
-    """OpenMP threads of this process, which kernels in it share with torch."""
+    """Return the number of OpenMP threads of this process, which kernels in it share with torch."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -279,7 +279,7 @@ def test_tokens_follow_from_the_random_numbers(
 
 
 def by_rule(step: SamplerBatch, b: int, uniform: Any, noise: Any) -> tuple[list[int], bool] | None:
-    """Accepted drafts and recovered token of request b, and whether a draft was rejected; None at a near tie."""
+    """Return request b's accepted drafts, its recovered token, and True if a draft was rejected; None at a near tie."""
     emitted: list[int] = []
     first = sum(step.counts[:b])
     for j, token in enumerate(step.draft_token_ids[b]):

@@ -241,3 +241,23 @@ class StartsOnce(Broken):
         if is_the_one(arguments):
             os.abort()
         correct(**arguments)
+
+
+class IsStarved(Broken):
+    """Correct, and slow in one case because other processes keep its processor busy."""
+
+    NEEDED, RIVALS = 1.0, 4
+    starved = False
+
+    def expand(self, **arguments: Any) -> None:
+        if is_the_one(arguments) and not self.starved:
+            self.starved = True
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # children inherit it
+            rivals = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(self.RIVALS)]
+            end = time.process_time() + self.NEEDED
+            while time.process_time() < end:
+                pass
+            for rival in rivals:
+                rival.kill()
+                rival.wait()
+        correct(**arguments)

@@ -183,3 +183,38 @@ def test_an_engine_that_does_not_start_again_keeps_what_was_found(tmp_path: Path
     assert not summary.complete
     assert "the engine 'lifecycle_engines:StartsOnce' cannot be started" in summary.run.footer["reason"]
     assert summary.exit_code() == exits.BAD
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux tells how long a process waited")
+def test_a_busy_machine_makes_no_timeout(tmp_path: Path) -> None:
+    """The case needs 1 s of a processor that it shares with four others, and 2 s are allowed."""
+    summary = result_of("IsStarved", tmp_path, timeout=2.0)
+    assert set(summary.counts) == {"pass"}
+    (starved,) = (record for record in summary.run.records if record.id == THE_ONE)
+    assert starved.seconds > 2.0, "else nothing was starved"
+
+
+def traces(engine_folder: Path) -> tuple[set[str], list[str]]:
+    """Return the processes that imported the engine's module, and those that started the engine."""
+    return set((engine_folder / "imports").read_text().split()), (engine_folder / "starts").read_text().split()
+
+
+def test_a_crash_does_not_import_the_engine_again(tmp_path: Path) -> None:
+    os.environ["VERISPEC_TEST_FOLDER"] = str(tmp_path)
+    summary = verdict_on("slow_import:Engine", tmp_path / "run.jsonl", only=(FEW,))
+    imported, started = traces(tmp_path)
+    assert summary.counts["crash"] == len(summary.run.records) > 1
+    assert len(imported) == 1
+    assert len(set(started)) == len(started) == len(summary.run.records)
+    assert not imported & set(started), "the process that imports runs no engine"
+
+
+def test_an_engine_whose_import_starts_threads_is_imported_by_each_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VERISPEC_TEST_THREAD", "1")
+    os.environ["VERISPEC_TEST_FOLDER"] = str(tmp_path)
+    summary = verdict_on("slow_import:Engine", tmp_path / "run.jsonl", only=(FEW,))
+    imported, started = traces(tmp_path)
+    assert summary.counts["crash"] == len(summary.run.records)
+    assert set(started) < imported

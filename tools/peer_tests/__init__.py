@@ -24,7 +24,7 @@ from verispec.static.sources.releases import Release, fetch
 
 TESTS = "tests/v1/sample/test_rejection_sampler.py"
 NEEDED = ("tests/__init__.py", "tests/v1/__init__.py", "tests/v1/sample/__init__.py", "tests/v1/sample/utils.py", TESTS)
-"""What the tests import of their own tree; the tree's conftest serves other tests and needs much more."""
+"""Modules that the tests import of their own tree; the tree's conftest serves other tests and needs much more."""
 
 
 def unpack(release: str, folder: Path) -> None:

@@ -50,7 +50,7 @@ def step_of(engine: Engine, shape: Shape, inputs: dict[str, Any], way: str = "")
 
 
 def _separate_ops(engine: Engine, shape: Shape, inputs: dict[str, Any]) -> Step:
-    """Verification and resampling of the slot-indexed family, after top-k and top-p."""
+    """Return a step of the slot-indexed family's separate ops: verification and resampling after top-k and top-p."""
     import torch
 
     target = inputs["target_logits"]

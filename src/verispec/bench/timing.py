@@ -47,7 +47,7 @@ def measure(calls: Sequence[Sequence[Call]], device: str, samples: int = SAMPLES
 
 
 def _cpu_sampler(group: Sequence[Call]) -> Callable[[], float]:
-    """Seconds of processor time per call, of all threads."""
+    """Return a sampler of the processor time per call, in seconds over all threads."""
 
     def once(turns: int) -> float:
         began = time.process_time()
@@ -62,7 +62,7 @@ def _cpu_sampler(group: Sequence[Call]) -> Callable[[], float]:
 
 
 def _graph_sampler(group: Sequence[Call]) -> Callable[[], float]:
-    """Seconds per call of a captured graph; compiled and allocated before the capture."""
+    """Return a sampler of the seconds per call of a captured graph; compile and allocate before the capture."""
     import torch
 
     stream = torch.cuda.Stream()

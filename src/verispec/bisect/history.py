@@ -20,7 +20,16 @@ from verispec.static.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """Description of a revision for people. `parents` are the revisions it was made from; two make it a merge."""
+    """Description of a revision for people.
+
+    Attributes:
+        name: full hash or version.
+        short: abbreviated name.
+        author: name and address; empty for a release.
+        date: ISO 8601, to the minute.
+        subject: first line of the commit message.
+        parents: names of the revisions that it was made from; two make it a merge.
+    """
 
     name: str
     short: str
@@ -34,26 +43,39 @@ class History(Protocol):
     """Revisions with an order between them, each named by a string that `resolve` gave."""
 
     def resolve(self, text: str) -> str:
-        """The full name of the revision that a person calls `text`. Raises VerispecError when there is none."""
+        """Return the full name of the revision that a person calls `text`.
+
+        Raises:
+            VerispecError: there is no such revision.
+        """
         ...
 
     def candidates(self, good: Collection[str], bad: str) -> Sequence[str]:
-        """`bad` and all that came before it and is not in `good` or before: best to test first, `bad` last."""
+        """Return `bad` and its ancestors, without those in `good` and their ancestors.
+
+        Returns:
+            Full names: the best revision to test first, `bad` last.
+        """
         ...
 
     def forks(self, good: str, bad: str) -> Sequence[str]:
         """Return the merge bases of `good` and `bad` if `good` did not come before `bad`; else nothing.
 
-        Raises VerispecError when `bad` came before `good`, or the two have nothing in common.
+        Raises:
+            VerispecError: V-BIS-SWAPPED if `bad` came before `good`, V-BIS-UNRELATED if the two have nothing in common.
         """
         ...
 
-    def describe(self, name: str) -> Revision: ...
+    def describe(self, name: str) -> Revision:
+        """Return the description of the revision with the full name `name`."""
+        ...
 
-    def tree(self, name: str) -> Tree: ...
+    def tree(self, name: str) -> Tree:
+        """Return the sources of the revision `name`."""
+        ...
 
     def source(self, name: str) -> str:
-        """The revision as the command line of any verispec command takes it."""
+        """Return the revision as the command line of any verispec command takes it."""
         ...
 
 
@@ -64,15 +86,18 @@ class GitHistory:
         self.repository = Repository(folder)
 
     def resolve(self, text: str) -> str:
+        """Return the full hash of a commit."""
         return self.repository.resolve(text)
 
     def candidates(self, good: Collection[str], bad: str) -> Sequence[str]:
         # Git sorts by how evenly a commit halves what is left, on the graph, merges included.
+        """Return the commits as ``git rev-list --bisect-all`` orders them."""
         listed = self.repository.run("rev-list", "--bisect-all", bad, *(f"^{name}" for name in good))
         names = [line.partition(" ")[0] for line in listed.splitlines()]
         return [*(name for name in names if name != bad), bad]
 
     def forks(self, good: str, bad: str) -> Sequence[str]:
+        """Return the merge bases if `good` is not an ancestor of `bad`."""
         try:
             bases = self.repository.run("merge-base", "--all", good, bad).split()
         except VerispecError as error:
@@ -93,14 +118,17 @@ class GitHistory:
         return [base for base in bases if base != good]
 
     def describe(self, name: str) -> Revision:
+        """Return author, date, subject and parents of a commit."""
         commit = self.repository.commit(name)
         author, date = _author_and_date(commit.author)
         return Revision(name, name[:12], author, date, commit.subject, commit.parents)
 
     def tree(self, name: str) -> Tree:
+        """Return the sources of a commit."""
         return self.repository.tree(name)
 
     def source(self, name: str) -> str:
+        """Return ``folder#commit``."""
         return f"{self.repository.folder}#{name}"
 
 
@@ -117,6 +145,7 @@ class ReleaseHistory:
         ]
 
     def resolve(self, text: str) -> str:
+        """Return the normalised version; V-IDX-NO-RELEASE for a version that the index does not have."""
         version = _version(text)
         if version not in self.order:
             near = sorted(self.order, key=lambda other: other < version)[:3]
@@ -130,6 +159,7 @@ class ReleaseHistory:
         return str(version)
 
     def candidates(self, good: Collection[str], bad: str) -> Sequence[str]:
+        """Return the versions between the newest good one and `bad`, from the middle outwards, then `bad`."""
         last_good = max(map(Version, good))
         between = [version for version in self.order if last_good < version < Version(bad)]
         middle = (len(between) - 1) / 2
@@ -137,22 +167,27 @@ class ReleaseHistory:
         return [*(str(between[index]) for index in nearest), bad]
 
     def forks(self, good: str, bad: str) -> Sequence[str]:
+        """Return nothing: versions have one order. Raise V-BIS-SWAPPED unless `bad` is newer."""
         if Version(bad) <= Version(good):
             raise swapped(good, bad)
         return ()
 
     def describe(self, name: str) -> Revision:
+        """Return the version with its upload date."""
         uploaded = self.uploaded[Version(name)]
         return Revision(name, name, date=uploaded, subject=f"{self.project} {name}")
 
     def tree(self, name: str) -> Tree:
+        """Return the sources of a release, from the cache or the package index."""
         return open_release(Release(self.project, Version(name)))
 
     def source(self, name: str) -> str:
+        """Return ``project==version``."""
         return f"{self.project}=={name}"
 
 
 def swapped(good: str, bad: str) -> VerispecError:
+    """Return the error for a `bad` that is not newer than `good`."""
     return VerispecError(
         "V-BIS-SWAPPED",
         f"bad ({bad}) is not newer than good ({good})",
@@ -172,7 +207,7 @@ def _version(text: str) -> Version:
 
 
 def _author_and_date(line: str) -> tuple[str, str]:
-    """Name and address, and the date, of a commit's author line ``name <address> seconds zone``."""
+    """Return name with address, and the date, of a commit's author line ``name <address> seconds zone``."""
     who, _, rest = line.rpartition(">")
     seconds, _, zone = rest.strip().partition(" ")
     try:

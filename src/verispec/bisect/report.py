@@ -46,9 +46,11 @@ class BisectReport:
 
     @property
     def exit_code(self) -> int:
+        """GOOD if the search found one first bad revision, else CANNOT_TELL."""
         return exits.GOOD if self.result.first_bad else exits.CANNOT_TELL
 
     def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON object of the format `FORMAT`."""
         return {
             "format": FORMAT,
             "verispec": __version__,

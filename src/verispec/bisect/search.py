@@ -35,6 +35,7 @@ class SearchResult:
 
     @property
     def first_bad(self) -> str | None:
+        """Name of the first bad revision; None if several candidates remain."""
         return self.candidates[0] if len(self.candidates) == 1 else None
 
 

@@ -1,7 +1,8 @@
 """A probe that runs the static checker on a revision, in this process.
 
 Summaries are cached by content, so that each revision
-costs what changed in it and nothing more."""
+costs what changed in it and nothing more.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +23,14 @@ CUT_SHORT = INCOMPLETE - {"V-SRC-UNREADABLE"}
 
 
 class StaticProbe:
-    """Says BAD of a revision that has one of the findings that `bad` has and `good` has not.
+    """A test of revisions: BAD for one that has a finding that `bad` has and `good` has not.
 
-    The findings are those of `rules`, or the one whose fingerprint begins with `finding`, or else all errors.
+    Args:
+        tree: opens the sources of a revision.
+        rules: ids of the rules whose findings count.
+        finding: first characters of the fingerprint of the only finding that counts. With neither, all errors count.
+        core: host tree of a plugin.
+        facts: cache of file summaries.
     """
 
     def __init__(
@@ -47,7 +53,11 @@ class StaticProbe:
         self.by_content: dict[str, Report] = {}
 
     def aim(self, good: str, bad: str) -> None:
-        """Choose what to look for. Raises VerispecError when `bad` has nothing that `good` has not."""
+        """Choose the findings to look for: those that `bad` has and `good` has not.
+
+        Raises:
+            VerispecError: V-BIS-GOOD-IS-BAD or V-BIS-BAD-IS-GOOD, there is no such finding.
+        """
         self.before = self.report(good)
         in_bad = self._wanted(self.report(bad).findings)
         self.targets = self._wanted(new_since(self.report(bad), self.before))
@@ -70,6 +80,7 @@ class StaticProbe:
         )
 
     def __call__(self, name: str) -> RevisionResult:
+        """Return the result of the revision `name`; CANNOT_TELL if its tree cannot be read whole."""
         try:
             report = self.report(name)
         except VerispecError as error:
@@ -85,14 +96,14 @@ class StaticProbe:
         return self._sought(self.report(name))
 
     def _sought(self, report: Report) -> tuple[Finding, ...]:
-        """Those of the report's findings that are targets, or were before their package moved."""
+        """Return the report's findings that are targets, or were before their package moved."""
         names = {target.fingerprint for target in self.targets}
         likes = set(map(likeness, self.targets))
         new = new_since(report, self.before)
         return tuple(found for found in new if found.fingerprint in names or likeness(found) in likes)
 
     def report(self, name: str) -> Report:
-        """The report of a revision; revisions with the same sources share one."""
+        """Return the report of a revision; revisions with the same sources share one."""
         if name not in self.reports:
             tree = self.tree(name)
             content = hashlib.blake2b()
@@ -124,5 +135,5 @@ def _places(found: Finding) -> list[Location]:
 
 
 def _names(where: str) -> set[str]:
-    """The names of the files that a diagnostic lists."""
+    """Return the names of the files that a diagnostic lists."""
     return {PurePosixPath(path).name for path in where.replace(" and ", ", ").split(", ")}

@@ -15,11 +15,11 @@ SERIES = (1, 2, 3, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 def around(sizes: Iterable[int], most: int) -> list[int]:
-    """Each size, one less and one more, up to `most`, ascending.
+    """Return each size, one less and one more, up to `most`, ascending.
 
     Args:
-        sizes: Block sizes, thresholds or tile edges, in elements.
-        most: The largest size that a case can afford.
+        sizes: block sizes, thresholds or tile edges, in elements.
+        most: the largest size that a case can afford.
     """
     near = {n + step for n in sizes for step in (-1, 0, 1)}
     return sorted(n for n in near if 0 < n <= most)

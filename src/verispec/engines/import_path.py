@@ -28,9 +28,7 @@ def load(name: str, device: str | None = None) -> Engine:
             V-ENG-PROTOCOL, the object lacks methods of the protocol; V-ENG-ELSEWHERE, SOURCE has no such module.
     """
     plain, at, source = name.partition("@")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    _make_current_folder_importable()
     if not at:
         return as_engine(_find(plain, name), name, device)
     from verispec.engines.checkout import imported_from, unpack
@@ -44,6 +42,18 @@ def load(name: str, device: str | None = None) -> Engine:
         if failure.diagnostic.code in ("V-ENG-MODULE", "V-ENG-ATTR", CODE):
             failure.exit_code = exits.CANNOT_TELL
         raise
+
+
+def import_module(name: str) -> None:
+    """Import the module of ``module:attr``; raise what it raises."""
+    _make_current_folder_importable()
+    importlib.import_module(name.partition(":")[0])
+
+
+def _make_current_folder_importable() -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def as_engine(found: object, name: str, device: str | None = None) -> Engine:

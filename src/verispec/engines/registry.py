@@ -80,6 +80,25 @@ def resolve(name: str, device: str | None = None) -> Engine:
     raise unknown(name)
 
 
+def import_modules(name: str) -> None:
+    """Import the modules that `resolve(name)` needs, and start nothing.
+
+    A process that has done this is forked once per worker, so that workers need not import the modules again.
+    The modules of ``@SOURCE`` engines are left out: they are unpacked and compiled by the engine's start.
+
+    Raises:
+        VerispecError: what `resolve` raises for a module that cannot be imported.
+    """
+    if built_in := BUILT_IN.get(name):
+        module = importlib.import_module(built_in.module)
+        if preload := getattr(module, "preload", None):
+            preload()
+    elif (path := _import_path(name)) and "@" not in path:
+        from verispec.engines import import_path
+
+        import_path.import_module(path)
+
+
 def require_known(name: str) -> None:
     """Raise VerispecError V-ENG-UNKNOWN if `name` cannot name an engine; import nothing to find out."""
     kind, at, source = name.partition("@")

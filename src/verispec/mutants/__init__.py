@@ -1,11 +1,11 @@
-"""Measure what the suites catch: faults made by machine, run against the cases that reach them.
+"""Faults made by machine, run against the cases that reach them, to measure what the suites catch.
 
-``verispec mutants`` makes small faults in a layer of the reference engine, runs the cases that reach
-each fault, and scores the suites. The stages, one module each:
+``verispec mutants`` makes small faults in a layer of the reference engine, runs the cases that reach each fault, and
+scores the suites. The stages, one module each:
 
 * `operators_cpp` and `operators_python` list the faults of a source file;
 * `schemata` builds all faults of the C++ kernels into one extension, selected by number at run time;
-* `layers` says which files, suites and engine belong to a layer;
+* `layers` lists the files, suites and engine of each layer;
 * `plugin` is the pytest side: it records which case reaches which fault, and runs faults in forked processes;
 * `campaign` samples, resumes and writes JSON lines; `score` classifies; `rendering` prints.
 """

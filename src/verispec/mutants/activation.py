@@ -1,4 +1,4 @@
-"""Make one mutant act in this process, or record which statements are reached."""
+"""Activation of one mutant in this process, and records of the statements that cases reach."""
 
 from __future__ import annotations
 
@@ -27,15 +27,25 @@ class Activation(Protocol):
     `prepare` runs before the engine starts, the others in a process of their own.
     """
 
-    def prepare(self) -> None: ...
+    def prepare(self) -> None:
+        """Load what all mutants share, before the engine starts."""
+        ...
 
-    def cover(self) -> None: ...
+    def cover(self) -> None:
+        """Start to record which sites are reached."""
+        ...
 
-    def reached(self) -> set[int]: ...
+    def reached(self) -> set[int]:
+        """Return the keys that were reached since the last call."""
+        ...
 
-    def activate(self, mutant: Mutant) -> None: ...
+    def activate(self, mutant: Mutant) -> None:
+        """Make the mutant act in this process."""
+        ...
 
-    def keys(self, mutant: Mutant) -> set[int]: ...
+    def keys(self, mutant: Mutant) -> set[int]:
+        """Return the keys that a case must reach to run the mutant."""
+        ...
 
 
 class CppActivation:
@@ -61,11 +71,12 @@ class CppActivation:
         self._switches = Switchboard(self._extension, self._count)
 
     def cover(self) -> None:
+        """Start to record which switches are reached."""
         assert self._switches is not None
         self._switches.cover()
 
     def reached(self) -> set[int]:
-        """Numbers ``8 * switch + trigger`` of what was reached since the last call."""
+        """Return the numbers ``8 * switch + trigger`` that were reached since the last call."""
         assert self._switches is not None
         found = set()
         for number, bits in enumerate(self._switches.reached()):
@@ -74,16 +85,17 @@ class CppActivation:
         return found
 
     def activate(self, mutant: Mutant) -> None:
+        """Select the mutant's switch and trigger."""
         assert self._switches is not None
         self._switches.select(mutant)
 
     def keys(self, mutant: Mutant) -> set[int]:
-        """Return what a case must reach to run the mutant."""
+        """Return the key of the mutant's switch and trigger."""
         return {8 * mutant.number + TRIGGERS.index(mutant.trigger)}
 
 
 class PythonActivation:
-    """Mutants of Python files: a mutated source is imported, or takes the place of what was imported."""
+    """Mutants of Python files: a mutated source is imported, or replaces the code of an imported module."""
 
     FILE = 1 << 20
     """Statements of file i are numbered from ``i * FILE``."""
@@ -95,26 +107,32 @@ class PythonActivation:
         self._folder = Path(tempfile.mkdtemp(prefix="verispec-mutant-"))
 
     def prepare(self) -> None:
-        """Nothing is loaded before the process of a mutant is made."""
+        """Load nothing: the sources are changed in the process of each mutant."""
 
     def cover(self) -> None:
+        """Install sources that record which statements are reached."""
         for i, (name, path) in enumerate(self._paths.items()):
             source = operators_python.covered(path.read_text(encoding="utf-8"))
             source = source.replace("_verispec_reached(", f"_verispec_reached({i * self.FILE} + ")
             self._install(name, source)
 
     def reached(self) -> set[int]:
+        """Return the keys of the statements that were reached since the last call."""
         found = {8 * n + when for n, bits in switches.seen.items() for when in range(8) if bits >> when & 1}
         switches.seen.clear()
         return found
 
     def activate(self, mutant: Mutant) -> None:
+        """Install the mutated source."""
         source = self._paths[mutant.file].read_text(encoding="utf-8")
         fault = self._fault(mutant)
         self._install(mutant.file, operators_python.mutated(source, fault, mutant.trigger))
 
     def keys(self, mutant: Mutant) -> set[int]:
-        """The fault's statement; every statement of the file for what runs at import."""
+        """Return the key of the fault's statement.
+
+        Code that runs at import has the keys of all statements of the file.
+        """
         number = list(self._paths).index(mutant.file)
         fault = self._fault(mutant)
         when = operators_python.TRIGGERS.index(mutant.trigger)
@@ -193,7 +211,7 @@ def _adopt(old: Any, new: Any, module: ModuleType) -> None:
 
 
 def _plain(value: Any) -> FunctionType | None:
-    """The function in a method, a property or a cache."""
+    """Return the function in a method, a property or a cache; None for other values."""
     for _ in range(4):
         if isinstance(value, FunctionType):
             return value
@@ -209,7 +227,13 @@ def _spread(name: str, before: Any, value: Any) -> None:
 
 
 def make(layer: Layer, extension: Path | None, count: int) -> Activation:
-    """The activation of a layer."""
+    """Return the activation of a layer.
+
+    Args:
+        layer: of the mutants.
+        extension: built with all faults; for the C++ layer only.
+        count: number of switches of the extension.
+    """
     if layer.name == "cpp":
         assert extension is not None
         return CppActivation(extension, count)

@@ -30,7 +30,19 @@ LIMIT = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Selection of the mutants to test. `sample` 0 takes all; `op` is a file's stem; `seed` draws the sample."""
+    """Selection of the mutants to test.
+
+    Attributes:
+        layer: of the reference engine.
+        sample: number of mutants; 0 takes all.
+        seed: of the sample.
+        op: stem of a source file; empty takes all files.
+        processes: number of processes; 0 is one per CPU.
+        limit: seconds of cases per mutant.
+        triggers: False drops mutants that act only under a condition.
+        device: "cuda" runs Triton's mutants on a GPU; empty runs them in the interpreter.
+        run_seed: of the suites.
+    """
 
     layer: Layer
     sample: int = 0
@@ -40,17 +52,17 @@ class Plan:
     limit: float = LIMIT
     triggers: bool = True
     device: str = ""
-    """"cuda" runs Triton's mutants on a GPU; empty in the interpreter."""
     run_seed: int = SEED
 
     @property
     def jobs(self) -> int:
+        """Number of processes."""
         return self.processes or os.cpu_count() or 1
 
 
 @dataclass(slots=True)
 class Campaign:
-    """The mutants of a plan and how they are made to act."""
+    """The mutants of a plan, and the extension that holds those of C++ kernels."""
 
     plan: Plan
     total: int
@@ -87,7 +99,7 @@ def prepare(plan: Plan) -> Campaign:
 
 
 def _sampled(mutants: list[Mutant], plan: Plan) -> list[Mutant]:
-    """As many of each kind of fault as of any other, as far as there are; the order is random."""
+    """Draw the sample, in random order: two thirds from all mutants, one third evenly over all kinds of faults."""
     rng = random.Random(f"{plan.layer.name}/{plan.seed}")
     if not plan.sample or plan.sample >= len(mutants):
         return mutants
@@ -121,7 +133,11 @@ def _source_root(layer: Layer) -> Path:
 
 
 def judge(campaign: Campaign, out: Path, done: Iterable[Result] = ()) -> None:
-    """Judge what `done` has not; results are appended to `out` as they come."""
+    """Test the mutants that `done` has not, and append results to `out` as they come.
+
+    Raises:
+        VerispecError: V-MUT-BASELINE, cases fail without a mutant; V-MUT-RUN, the testing process ended early.
+    """
     known = {result.mutant.id for result in done}
     left = [m for m in campaign.mutants if m.id not in known]
     if not left:
@@ -131,7 +147,7 @@ def judge(campaign: Campaign, out: Path, done: Iterable[Result] = ()) -> None:
 
 
 def _baseline(campaign: Campaign) -> Path:
-    """Times and reach of every case without a mutant, measured once for one state of the sources."""
+    """Return the file of every case's time and reach without a mutant, measured once per state of the sources."""
     layer = campaign.plan.layer
     digest = hashlib.sha256(f"{layer.name} {campaign.plan.run_seed} {campaign.plan.op} {campaign.plan.device}".encode())
     roots = [layer.folder, suites_folder(), _package("cases"), _package("judge"), _package("mutants")]
@@ -151,7 +167,7 @@ def _baseline(campaign: Campaign) -> Path:
     if failing:
         raise VerispecError(
             "V-MUT-BASELINE", f"{len(failing)} cases fail without a mutant", where=failing[0],
-            cause=str(cases[failing[0]].get("reason", "")), hint="mend them first: a fault in the dark proves nothing",
+            cause=str(cases[failing[0]].get("reason", "")), hint="fix these cases first: they would kill every mutant",
             exit_code=exits.CANNOT_TELL,
         )  # fmt: skip
     return path
@@ -165,7 +181,7 @@ def _package(name: str) -> Path:
 
 
 def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: Path | None) -> None:
-    """One pytest process that measures (no `baseline`) or tests."""
+    """Run one pytest process that measures (without `baseline`) or tests."""
     plan, layer = campaign.plan, campaign.plan.layer
     with tempfile.TemporaryDirectory(prefix="verispec-mutants-") as name:
         job = Path(name) / "job.json"
@@ -189,7 +205,7 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
             )  # fmt: skip
         if done.returncode not in (0, 5) or not (out.exists() or mutants):
             raise VerispecError(
-                "V-MUT-RUN", "the process that judges mutants ended early", where=f"--of {layer.name}",
+                "V-MUT-RUN", "the process that tests mutants ended early", where=f"--of {layer.name}",
                 cause=log.read_text(errors="replace")[-2000:], hint="results so far are kept; repeat with --resume",
                 exit_code=exits.CANNOT_TELL,
             )  # fmt: skip

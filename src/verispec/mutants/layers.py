@@ -15,10 +15,17 @@ from verispec.mutants.model import ALWAYS, Mutant
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Files that are mutated alike.
+    """Files of the reference engine that are mutated alike.
 
-    `package` and `files` say which; `suites` are the folders of suites, or files in them, that judge the layer;
-    `op_files` means that a file's own op is its stem. `tests` replaces the suites for what no engine shows.
+    Attributes:
+        name: of the layer, for ``--of``.
+        engine: name of the engine that runs the files.
+        package: dotted name of their package.
+        suites: folders of suites, or files in them, that test the layer.
+        files: patterns of the file names.
+        op_files: True if a file implements the op that is its stem.
+        environment: variables of the testing process.
+        tests: folders of self-tests, instead of suites, for files that no engine runs.
     """
 
     name: str
@@ -36,12 +43,12 @@ class Layer:
         return Path(str(import_module(self.package).__path__[-1])).resolve()
 
     def paths(self) -> list[Path]:
-        """The files that are mutated."""
+        """Return the files that are mutated."""
         found = {path for pattern in self.files for path in self.folder.glob(pattern)}
         return sorted(path for path in found if path.name not in ("__init__.py",))
 
     def module(self, path: Path) -> str:
-        """The dotted name of a file's module."""
+        """Return the dotted name of a file's module."""
         return ".".join([self.package, *path.relative_to(self.folder).with_suffix("").parts])
 
 
@@ -69,7 +76,11 @@ LAYERS: Final = {
 
 
 def chosen(name: str) -> list[Layer]:
-    """The layers of ``--of``; all of them for ``all``. Raises VerispecError V-MUT-LAYER for another name."""
+    """Return the layers that ``--of`` names; all of them for ``all``.
+
+    Raises:
+        VerispecError: V-MUT-LAYER, there is no such layer.
+    """
     if name == "all":
         return list(LAYERS.values())
     if name not in LAYERS:
@@ -79,7 +90,7 @@ def chosen(name: str) -> list[Layer]:
 
 
 def python_mutants(layer: Layer) -> list[Mutant]:
-    """Every mutant of a layer of Python files, with each trigger that its site can have."""
+    """Return every mutant of a layer of Python files, with each trigger that its site can have."""
     users = _users(layer) if layer.op_files else {}
     found: list[Mutant] = []
     for path in layer.paths():
@@ -105,7 +116,7 @@ def _triggers(layer: Layer, fault: operators_python.Fault) -> tuple[str, ...]:
 
 
 def _users(layer: Layer) -> dict[str, tuple[str, ...]]:
-    """The ops that are made of each file: its own, and for a shared file all that import it."""
+    """Return the ops that each file implements: its own, and for a shared file the ops of all files that import it."""
     stems = {path.stem: path.read_text(encoding="utf-8") for path in layer.paths()}
     imports = {
         stem: {other for other in stems if f"from .{other} import" in text or f".{other} import" in text}

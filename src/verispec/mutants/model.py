@@ -32,8 +32,19 @@ ALWAYS = "always"
 class Mutant:
     """One fault: at `line` and `column` of `file`, `before` became `after`.
 
-    `number` selects it within its layer. `trigger` restricts when it acts. `ops` are the ops whose own clauses
-    should catch it; empty means any clause of the layer's suites. `text` is the source line, for the reviewed list.
+    Attributes:
+        layer: name of the layer.
+        file: path below the layer's folder.
+        line: of the fault, from 1.
+        column: of the fault, from 1.
+        operator: kind of fault.
+        before: the original code.
+        after: the faulty code.
+        text: the source line, for the reviewed list.
+        number: selects the mutant within its layer.
+        ops: ops whose own clauses should catch it; empty means any clause of the layer's suites.
+        trigger: condition under which the fault acts.
+        loops: number of loops around the site, as far as its language's operators know them.
     """
 
     layer: str
@@ -48,7 +59,6 @@ class Mutant:
     ops: tuple[str, ...] = ()
     trigger: str = ALWAYS
     loops: int = 0
-    """Loops around the site, as far as its language's operators know them."""
 
     @property
     def id(self) -> str:
@@ -59,31 +69,43 @@ class Mutant:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Return the mutant as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Mutant:
+        """Return the mutant of a JSON object."""
         return cls(**{**data, "ops": tuple(data["ops"])})
 
 
 @dataclass(slots=True)
 class Result:
-    """Results of the cases on one mutant."""
+    """Results of the cases on one mutant.
+
+    Attributes:
+        mutant: the fault.
+        verdict: its fate.
+        case: the case that decided: the first that failed, else the first that crashed.
+        cases: number of cases that were run.
+        seconds: wall time of all cases.
+        reason: for a fate that no failing case explains.
+        crashes: ids of the cases that crashed or hung.
+    """
 
     mutant: Mutant
     verdict: Verdict
     case: str = ""
-    """The case that decided: the first that failed, else the first that crashed."""
     cases: int = 0
-    """How many cases were run."""
     seconds: float = 0.0
     reason: str = ""
     crashes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
         return {**asdict(self), "mutant": self.mutant.to_json(), "id": self.mutant.id}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Result:
+        """Return the result of a JSON object."""
         fields = {k: v for k, v in data.items() if k not in ("id", "mutant", "verdict", "type")}
         return cls(Mutant.from_json(data["mutant"]), Verdict(data["verdict"]), **fields)

@@ -45,14 +45,22 @@ class Alternative:
     text: str
     number: int = -1
     loops: int = 0
-    """How many loops are around it: without one, a condition on an index never holds."""
+    """Number of loops around it: without one, a condition on an index never holds."""
 
 
 @dataclass(slots=True)
 class Site:
-    """A place that can be changed. `kind` says how: as an expression, a statement, a declaration or a pragma.
+    """A place that can be changed.
 
-    `loops` are the variables of the enclosing loops that are in scope, outermost first.
+    Attributes:
+        start: first byte of its text.
+        end: byte after its text.
+        kind: expression, statement, declaration or pragma, which determines the form of its alternatives.
+        line: from 1.
+        column: from 1.
+        loops: variables of the enclosing loops that are in scope, outermost first.
+        alternatives: replacements of the text.
+        before: the text.
     """
 
     start: int
@@ -66,7 +74,7 @@ class Site:
 
 
 def sites(source: bytes) -> list[Site]:
-    """All sites of a file, outer ones first."""
+    """Return all sites of a C++ file, outer ones first."""
     return list(_Finder(source).find())
 
 
@@ -161,7 +169,7 @@ class _Finder:
             scope = self._declare(child, scope)
 
     def _declare(self, node: Any, scope: _Scope) -> _Scope:
-        """The scope after a declaration of integers."""
+        """Return the scope after a declaration of integers."""
         if node.type != "declaration":
             return scope
         declared = node.child_by_field_name("type")
@@ -176,7 +184,7 @@ class _Finder:
         return _Scope(scope.integers + plain, scope.tensors, scope.loops, scope.parallel, scope.in_function)
 
     def _pragma(self, node: Any, scope: _Scope) -> Iterator[Site]:
-        """A parallel region that is always or never entered, and loops whose schedule changes."""
+        """Yield a parallel region that is always or never entered, and loops with another schedule."""
         text = self._text(node).rstrip("\n")
         found = re.search(r"\bif \((.*)\)$", text)
         if found:
@@ -190,7 +198,10 @@ class _Finder:
         yield from self._loop(node, scope, canonical=0)
 
     def _loop(self, node: Any, scope: _Scope, *, canonical: int) -> Iterator[Site]:
-        """`canonical` nested loops belong to OpenMP, which wants ``var < bound``: only the bound may change."""
+        """Yield the sites of a loop.
+
+        The `canonical` outer loops belong to OpenMP, which requires ``var < bound``: only their bound may change.
+        """
         initial, condition = node.child_by_field_name("initializer"), node.child_by_field_name("condition")
         update, body = node.child_by_field_name("update"), node.child_by_field_name("body")
         outside = _Scope(scope.integers, scope.tensors, scope.loops, scope.parallel, scope.in_function)
@@ -279,7 +290,7 @@ class _Finder:
         yield from self._visit(right, scope)
 
     def _assigned(self, node: Any, scope: _Scope) -> Iterator[Site]:
-        """Indices inside what is assigned to; the place itself must stay an lvalue."""
+        """Yield indices inside the left side of an assignment, which must stay an lvalue."""
         for child in node.named_children:
             if child.type in ("argument_list", "subscript_argument_list"):
                 yield from self._visit(child, scope)
@@ -422,12 +433,12 @@ class _Finder:
     # What batched kernels get wrong.
 
     def _views(self, declarator: Any, scope: _Scope) -> Iterator[Site]:
-        """``Integers output(tensor)``, which parses like the declaration of a function."""
+        """Yield the sites of ``Integers output(tensor)``, which parses like the declaration of a function."""
         for parameter in _descendants(declarator, "parameter_declaration"):
             yield from self._view(parameter, scope)
 
     def _view(self, node: Any, scope: _Scope) -> Iterator[Site]:
-        """The tensor taken for a dense one, or for one of narrower elements."""
+        """Yield a tensor that is taken for a dense one, or for one of narrower elements."""
         text = self._text(node)
         if text not in scope.tensors:
             return
@@ -437,7 +448,7 @@ class _Finder:
         ])  # fmt: skip
 
     def _initial(self, value: Any, type_text: str, scope: _Scope) -> Iterator[Site]:
-        """A local that is too narrow, or holds what an earlier step, request or call computed."""
+        """Yield a local that is too narrow, or holds the value of an earlier step, request or call."""
         text = self._text(value)
         changed = []
         if type_text == "int64_t":
@@ -455,7 +466,7 @@ class _Finder:
         yield from self._site(value, "expression", scope, changed)
 
     def _kept_locals(self, node: Any, scope: _Scope) -> Iterator[Site]:
-        """A local that is not made anew: kept from before, or shared by all threads."""
+        """Yield a local that is not made anew: kept from before, or shared by all threads."""
         text = self._text(node)
         found = re.fullmatch(r"(int64_t|double|float|bool|Row|std::vector<[\w:]+>) (\w+)( = [^,;]+|\([^;]*\))?;", text)
         if not scope.in_function or not found or node.parent is None or node.parent.type != "compound_statement":

@@ -1,7 +1,4 @@
-"""List and make the faults of a Python file by its syntax tree: host code, oracles and Triton kernels.
-
-Sites are found again by their number in the order of `ast.walk`-like traversal, so a mutant is (site, alternative).
-"""
+"""Faults of a Python file by its syntax tree: host code, oracles and Triton kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import Any, Final
 from verispec.mutants.model import ALWAYS
 
 TRIGGERS: Final = (ALWAYS, "program >= 64", "repeated")
-"""When a fault acts: always, in programs from the 64th on (Triton), or from the 20th evaluation on."""
+"""Conditions of a fault: always, in programs from the 64th on (Triton), or from the 20th evaluation on."""
 REPEATED: Final = 20
 
 COMPARISONS: Final[dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]]] = {
@@ -67,12 +64,12 @@ class Fault:
     statement: int
     in_kernel: bool
     is_expression: bool
-    """Whether it can have a trigger."""
+    """True if it can have a trigger."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """A node with where it hangs: the list or field of its parent, and what surrounds it."""
+    """A node, the list or field of its parent that holds it, and the function and statement around it."""
 
     node: ast.AST
     parent: ast.AST | None
@@ -84,7 +81,7 @@ class _Place:
 
 
 def faults(source: str) -> list[Fault]:
-    """Every fault of a source file."""
+    """Return every fault of a source file."""
     found = []
     tree = ast.parse(source)
     kernels = _kernels(tree)
@@ -104,7 +101,7 @@ def faults(source: str) -> list[Fault]:
 
 
 def mutated(source: str, fault: Fault, trigger: str = ALWAYS) -> str:
-    """The source with `fault` made."""
+    """Return the source with `fault` made, which acts under the condition `trigger`."""
     tree = ast.parse(source)
     place = next(p for p in _places(tree) if p.number == fault.site)
     _, new = _alternatives(place)[fault.choice]
@@ -119,7 +116,7 @@ def mutated(source: str, fault: Fault, trigger: str = ALWAYS) -> str:
 
 
 def covered(source: str) -> str:
-    """The source with a call before each statement of each function that records that it was reached."""
+    """Return the source with a call before each statement of each function that records that it was reached."""
     tree = ast.parse(source)
     calls = []
     for place in _places(tree):
@@ -156,7 +153,7 @@ def _is_docstring(place: _Place) -> bool:
 
 
 def _kernels(tree: ast.Module) -> set[ast.AST]:
-    """Functions with a ``jit`` decorator."""
+    """Return the functions with a ``jit`` decorator."""
     return {
         node
         for node in ast.walk(tree)
@@ -165,7 +162,7 @@ def _kernels(tree: ast.Module) -> set[ast.AST]:
 
 
 def _places(tree: ast.Module) -> Iterator[_Place]:
-    """Every node that may change, in one fixed order; annotations, imports and docstrings are left out."""
+    """Yield every node that may change, in one fixed order, without annotations, imports and docstrings."""
     counter = iter(range(1 << 30))
 
     def visit(node: ast.AST, parent: ast.AST | None, name: str, index: int | None,
@@ -470,7 +467,7 @@ def _attribute(node: ast.Attribute, place: _Place) -> Made:
 
 
 def _name(node: ast.Name, place: _Place) -> Made:
-    """Another row, request or position: a Triton kernel's offsets use one local for another."""
+    """Return the replacements of a name in an offset: another row, request or position."""
     if not isinstance(node.ctx, ast.Load) or place.function is None or not isinstance(place.parent, ast.BinOp):
         return []
     if not isinstance(place.parent.op, (ast.Mult, ast.Add)) or place.function is None:

@@ -1,4 +1,4 @@
-"""The pytest side of a campaign: collected cases are run in forked processes, one process a mutant.
+"""The pytest side of a campaign: collected cases are run in forked processes, one process per mutant.
 
 Started by `verispec.mutants.campaign` with a job file. The process that collects never runs a case itself, so that
 each fork starts clean: no mutant, no OpenMP threads, nothing that an earlier mutant wrote.
@@ -50,11 +50,13 @@ class Job:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of the job file."""
     parser.addoption("--mutation-job", default="", help="job file of verispec mutants")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    """Read the job file, and load what all mutants share."""
     path = Path(config.option.mutation_job)
     data = json.loads(path.read_text())
     layer = layers.LAYERS[data["layer"]]
@@ -88,7 +90,7 @@ def _engine_starts_later() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Faults need not be shrunk, only found."""
+    """Stop Hypothesis from shrinking: a fault only has to be found."""
     import hypothesis
 
     phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
@@ -97,7 +99,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool:
-    """In the place of pytest's own loop."""
+    """Run the job instead of pytest's own loop."""
     job = session.config.stash[JOB]
     items = {name: item for item in session.items if ":ANY-11" not in (name := _name(item))}
     # ANY-11 asks another process, in which no mutant acts.
@@ -109,7 +111,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 
 def _name(item: pytest.Item) -> str:
-    """The case id of a suite's case; the node id of a plain test."""
+    """Return the case id of a suite's case, or the node id of a plain test."""
     from verispec.pytest_plugin import CASE
 
     return str(item.stash.get(CASE, None) or item.nodeid)
@@ -131,7 +133,7 @@ class _Child:
 
 
 def _fork(job: Job, items: dict[str, pytest.Item], cases: Sequence[str], mutant: Mutant | None, enough: Any) -> _Child:
-    """A process that runs `cases` with `mutant`, or records what they reach; `enough` ends it after a record."""
+    """Fork a process that runs `cases` with `mutant`, or records what they reach; `enough` ends it after a record."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     pid = os.fork()
@@ -218,7 +220,7 @@ def _run_one(item: pytest.Item, following: pytest.Item | None) -> dict[str, Any]
 
 
 def _ranges(numbers: Sequence[int]) -> list[int]:
-    """Sorted numbers as starts and lengths, one after the other."""
+    """Return sorted numbers as pairs of start and length, flattened."""
     out: list[int] = []
     for n in numbers:
         if out and out[-2] + out[-1] == n:
@@ -229,7 +231,7 @@ def _ranges(numbers: Sequence[int]) -> list[int]:
 
 
 class _Pool:
-    """Forked processes, at most `processes` at a time; `finished` says what a process that ended has to say."""
+    """Forked processes, at most `processes` at a time."""
 
     def __init__(self, job: Job, limits: dict[str, float]) -> None:
         self._job, self._limits = job, limits
@@ -238,6 +240,7 @@ class _Pool:
 
     @property
     def full(self) -> bool:
+        """True if no further process may start."""
         return len(self._running) >= self._job.processes
 
     def __len__(self) -> int:
@@ -248,7 +251,7 @@ class _Pool:
         self._selector.register(child.pipe, selectors.EVENT_READ)
 
     def wait(self) -> Iterator[_Child]:
-        """Processes that have ended, after at most half a second."""
+        """Yield the processes that have ended, after at most half a second."""
         for key, _ in self._selector.select(0.5):
             child = self._running[key.fd]
             data = os.read(key.fd, 1 << 16)
@@ -404,7 +407,7 @@ class _State:
                 self._results.append(record)
 
     def rest(self) -> list[str]:
-        """The cases to go on with after a crash."""
+        """Return the cases to continue with after a crash."""
         bad = [r for r in self._results if r["outcome"] in ("crash", "timeout")]
         if self._invalid or len(bad) >= MOST_CRASHES or any(map(self.is_enough, self._results)) or not self._results:
             return []
@@ -435,12 +438,12 @@ class _State:
 
 
 def _subject(case: str) -> str:
-    """The op of a case id ``suite/op:...``."""
+    """Return the op of a case id ``suite/op:...``."""
     return case.partition(":")[0].rpartition("/")[2]
 
 
 def _spread_over_tests(cases: Sequence[str], is_own: Any) -> list[str]:
-    """The quickest case of each clause first, then the second of each; own cases before others."""
+    """Order cases: the quickest of each clause first, then the second of each; own cases before others."""
     rank: dict[str, int] = {}
     ranked = []
     for i, case in enumerate(cases):

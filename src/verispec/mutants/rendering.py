@@ -21,7 +21,7 @@ SHOWN = 40
 
 
 def text(score: Score) -> str:
-    """The tables by layer and file, and the first survivors."""
+    """Return the tables by layer and file, and the first survivors, as plain text."""
     return "\n".join(_text(score))
 
 
@@ -49,7 +49,7 @@ def _line(result: Result) -> str:
 
 
 def markdown(score: Score, command: str) -> str:
-    """A page: what was run, the tables, every survivor."""
+    """Return a page with the command, the tables and every survivor."""
     return "\n".join(_markdown(score, command)) + "\n"
 
 

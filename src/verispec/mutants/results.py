@@ -44,18 +44,18 @@ def begin(path: Path, plan: Plan, total: int, drawn: int) -> list[Result]:
 
 
 def read(paths: Iterable[Path]) -> list[Result]:
-    """All results of `paths`; of a repeated mutant the last result counts."""
+    """Return all results of `paths`; of a repeated mutant the last result counts."""
     found = {r["id"]: Result.from_json(r) for p in paths for r in _lines(p) if r.get("type") == "mutant"}
     return list(found.values())
 
 
 def command_of(path: Path) -> str:
-    """The command that made a file."""
+    """Return the command that made a results file."""
     return str(_lines(path)[0].get("command", ""))
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file; one that a kill cut short is left out."""
+    """Return the JSON objects of a file, without a line that a kill cut short."""
     if not path.exists():
         raise VerispecError("V-MUT-FILE", "there is no such result file", where=str(path))
     found = []

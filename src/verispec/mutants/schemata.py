@@ -33,10 +33,10 @@ TRIGGERS: Final = (
     "thread > 0",
     "repeated",
 )
-"""When a fault acts, by the index of the outermost loop, of the innermost, the thread, or the calls so far."""
+"""Conditions of a fault, on the index of the outermost loop, of the innermost, the thread, or the calls so far."""
 
 LINES_PER_ERROR: Final = 2
-"""How far from an alternative's line the compiler may report its error."""
+"""Maximum distance in lines of the compiler's error from the alternative that causes it."""
 
 PRELUDE: Final = """\
 // Switches of the mutants; included before everything else.
@@ -140,7 +140,10 @@ UNCONDITIONAL: Final = (ALWAYS, "thread > 0", "repeated")
 
 
 def triggers_of(mutant: Mutant) -> tuple[str, ...]:
-    """When a fault can act: what is kept from before has no condition, what is in no loop none on an index."""
+    """Return the conditions under which a fault can act.
+
+    A kept value has no condition; a fault outside of loops has none on an index.
+    """
     if mutant.operator in ("stale", "shared", "parallel"):
         return (ALWAYS,)
     return TRIGGERS if mutant.loops else UNCONDITIONAL
@@ -248,7 +251,7 @@ def _mutants(path: Path, sites: Sequence[Site], ops: tuple[str, ...], dropped: s
 
 
 def _users(csrc: Path) -> dict[str, tuple[str, ...]]:
-    """The ops whose kernel is made of each file: its own, or all that include a header."""
+    """Return the ops whose kernel uses each file: its own, or those of all files that include a header."""
     includes = {p.name: re.findall(r'#include "(\w+\.h)"', p.read_text()) for p in csrc.iterdir()}
     users: dict[str, set[str]] = {name: set() for name in includes}
 
@@ -265,7 +268,7 @@ def _users(csrc: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _rewrite(source: bytes, sites: Sequence[Site], dropped: set[int]) -> tuple[str, dict[int, list[int]]]:
-    """The source with all alternatives behind switches, and the numbers of the alternatives on each line."""
+    """Return the source with all alternatives behind switches, and the numbers of the alternatives on each line."""
     live = [s for s in sites if any(a.number not in dropped for a in s.alternatives)]
     # Outer sites first; of equal ranges the later one is inside.
     order = sorted(live, key=lambda s: (s.start, -s.end))
@@ -317,9 +320,9 @@ def _switch(site: Site, original: str, dropped: set[int]) -> str:
 
 
 def _blamed(output: str, lines: dict[str, dict[int, list[int]]]) -> set[int]:
-    """The alternatives on, or else next to, the lines of the compiler's errors.
+    """Return the alternatives on, or else next to, the lines of the compiler's errors.
 
-    An error inside a header of the library is blamed on the lines that instantiated it.
+    An error inside a header of the library counts for the lines that instantiated it.
     """
     blamed: set[int] = set()
     asked: list[tuple[str, int]] = []
@@ -368,13 +371,15 @@ class Switchboard:
         self._count = count
 
     def select(self, mutant: Mutant) -> None:
+        """Switch the mutant on, and every other one off."""
         self._library.verispec_mutants_select(mutant.number, TRIGGERS.index(mutant.trigger))
 
     def cover(self) -> None:
+        """Record which switches are reached; no mutant acts."""
         self._library.verispec_mutants_select(-2, 0)
 
     def reached(self) -> bytes:
-        """One byte a switch, one bit a trigger: what was reached since the last call."""
+        """Return one byte per switch with one bit per trigger: those reached since the last call."""
         pointer = self._library.verispec_mutants_reached()
         seen = ctypes.string_at(pointer, self._count)
         ctypes.memset(pointer, 0, self._count)

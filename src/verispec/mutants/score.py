@@ -49,7 +49,11 @@ def _fits(pattern: str, value: str) -> bool:
 
 
 def reviewed() -> tuple[Equivalent, ...]:
-    """The reviewed list. Raises VerispecError V-MUT-LIST for an entry without a reason."""
+    """Return the reviewed list of equivalent mutants.
+
+    Raises:
+        VerispecError: V-MUT-LIST, an entry has no reason or matches every mutant.
+    """
     text = resources.files("verispec.mutants").joinpath("equivalent.toml").read_text(encoding="utf-8")
     entries = tuple(Equivalent(**entry) for entry in tomllib.loads(text).get("equivalent", []))
     for entry in entries:
@@ -61,7 +65,10 @@ def reviewed() -> tuple[Equivalent, ...]:
 
 
 def with_list(results: Iterable[Result], entries: Iterable[Equivalent]) -> list[Result]:
-    """The results; a survivor on the list counts as equivalent. A killed one that is listed shows a wrong entry."""
+    """Return the results with listed survivors as equivalent.
+
+    A listed mutant that a case kills shows a wrong entry; its reason then says so.
+    """
     entries = tuple(entries)
     out = []
     for result in results:
@@ -87,6 +94,7 @@ class Tally:
 
     @property
     def killed(self) -> int:
+        """Number of mutants that a failing case killed."""
         return self.counts[Verdict.KILLED] + self.counts[Verdict.KILLED_ELSEWHERE]
 
     @property
@@ -96,9 +104,11 @@ class Tally:
 
     @property
     def own_share(self) -> float:
+        """Fraction of the counted mutants that a clause of the mutated op killed."""
         return self.counts[Verdict.KILLED] / self.judged if self.judged else 1.0
 
     def to_json(self) -> dict[str, Any]:
+        """Return counts and fractions as a JSON object."""
         counts = {str(verdict): self.counts[verdict] for verdict in Verdict}
         return {**counts, "judged": self.judged, "share": round(self.share, 4), "own_share": round(self.own_share, 4)}
 
@@ -110,6 +120,7 @@ class Score:
     results: list[Result]
 
     def by(self, key: Callable[[Result], str]) -> Mapping[str, Tally]:
+        """Return one tally per value of `key`, sorted."""
         tallies: dict[str, Tally] = {}
         for result in self.results:
             tallies.setdefault(key(result), Tally()).counts[result.verdict] += 1
@@ -117,18 +128,22 @@ class Score:
 
     @property
     def layers(self) -> Mapping[str, Tally]:
+        """Tallies by layer."""
         return self.by(lambda r: r.mutant.layer)
 
     @property
     def files(self) -> Mapping[str, Tally]:
+        """Tallies by file."""
         return self.by(lambda r: f"{r.mutant.layer}/{r.mutant.file}")
 
     @property
     def operators(self) -> Mapping[str, Tally]:
+        """Tallies by kind of fault."""
         return self.by(lambda r: r.mutant.operator)
 
     @property
     def triggers(self) -> Mapping[str, Tally]:
+        """Tallies by trigger."""
         return self.by(lambda r: r.mutant.trigger)
 
     @property
@@ -140,9 +155,11 @@ class Score:
 
     @property
     def is_good(self) -> bool:
+        """True if every layer reaches both targets."""
         return all(t.share >= TARGET and t.own_share >= TARGET_OWN for t in self.layers.values())
 
     def to_json(self) -> dict[str, Any]:
+        """Return targets, tables and survivors as a JSON object."""
         tables = {
             name: {key: tally.to_json() for key, tally in getattr(self, name).items()}
             for name in ("layers", "files", "operators", "triggers")

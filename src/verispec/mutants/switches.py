@@ -17,7 +17,7 @@ _ALWAYS, _PROGRAM, _REPEATED = (1 << i for i in range(len(TRIGGERS)))
 
 
 def _program() -> int:
-    """The first index of the Triton program that runs in the interpreter; -1 outside of one."""
+    """Return the first index of the Triton program that runs in the interpreter, or -1."""
     interpreter = sys.modules.get("triton.runtime.interpreter")
     index = getattr(getattr(interpreter, "interpreter_builder", None), "grid_idx", None)
     return int(index[0]) if index else -1
@@ -38,7 +38,7 @@ def reached(statement: int) -> None:
 
 
 def previous(key: str, now: Any) -> Any:
-    """The value that this place had the last time; its own the first time."""
+    """Return the value that this place had at its last evaluation; at the first, its own."""
     was = _before.get(key, now)
     _before[key] = now
     return was

@@ -23,10 +23,20 @@ WEIGHT: Mapping[Level, int] = {Level.NOTE: 0, Level.WARNING: 1, Level.ERROR: 2}
 
 @dataclass(frozen=True, slots=True)
 class SignatureReport:
-    """The findings of one tree. `since` names the older tree whose `known` findings were left out.
+    """The findings of one tree.
 
-    `prefix` leads from where people read the output (the root of their repository) to the tree; `core_paths` are
-    the files of the findings that lie in the core, not in the tree.
+    Attributes:
+        tree: description of the tree.
+        findings: in the order of the output.
+        diagnostics: files that the checker did not read, and the reasons.
+        stats: counts and seconds by stage.
+        core: description of the host tree; empty without one.
+        since: description of the older tree whose findings were omitted.
+        known: number of these findings.
+        core_paths: files of the findings that lie in the host tree.
+        prefix: path from the root of the reader's repository to the tree.
+        fail_on: minimum level of a finding that fails the check.
+        patches: places where a plugin replaces names of the host tree.
     """
 
     tree: str
@@ -42,6 +52,7 @@ class SignatureReport:
     patches: tuple[PatchPoint, ...] = ()
 
     def fails(self, finding: Finding) -> bool:
+        """Return True if the finding's level is at least `fail_on`."""
         return WEIGHT[finding.level] >= WEIGHT[self.fail_on]
 
     @property
@@ -53,7 +64,7 @@ class SignatureReport:
         return exits.CANNOT_TELL if unread else exits.GOOD
 
     def placed(self) -> tuple[Finding, ...]:
-        """The findings with paths as people look for them: below `prefix`, or below the name of the core."""
+        """Return the findings with paths as people look for them: below `prefix`, or below the name of the core."""
 
         def place(location: Location) -> Location:
             above = f"{self.core}/" if location.path in self.core_paths else self.prefix
@@ -69,9 +80,11 @@ class SignatureReport:
         )
 
     def count(self) -> Counter[Level]:
+        """Return the number of findings per level."""
         return Counter(finding.level for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON object of the format `FORMAT`."""
         return {
             "format": FORMAT,
             "verispec": __version__,
@@ -94,6 +107,7 @@ EMPTY = "V-SRC-EMPTY"
 
 
 def empty(tree: str) -> Diagnostic:
+    """Return the diagnostic of a tree without source files."""
     return Diagnostic(
         EMPTY,
         "the tree has no source file",
@@ -104,16 +118,17 @@ def empty(tree: str) -> Diagnostic:
 
 
 def ordered(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Errors first, then by place, so that two runs over the same tree print the same."""
+    """Sort findings, errors first, then by place, so that two runs over the same tree print the same."""
     return tuple(sorted(findings, key=lambda finding: (-WEIGHT[finding.level], finding.location, finding.rule)))
 
 
 def as_json(outcome: SignatureReport) -> str:
+    """Return the report as JSON text in ASCII."""
     return json.dumps(outcome.to_json(), indent=2, ensure_ascii=True)
 
 
 def printable(text: str) -> str:
-    """`text` with every character that a terminal or an XML reader could trip over written as an escape."""
+    """Escape every character that a terminal or an XML reader could misread."""
     return "".join(
         character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text
     )

@@ -12,7 +12,7 @@ COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"
 
 
 def as_github(outcome: SignatureReport) -> str:
-    """Workflow commands, one a line, that GitHub shows beside the changed lines."""
+    """Return one workflow command per finding, which GitHub shows beside the changed lines."""
     return "\n".join(_annotation(finding) for finding in outcome.placed())
 
 
@@ -28,7 +28,7 @@ def _annotation(finding: Finding) -> str:
 
 
 def _escape(text: str, more: str = "") -> str:
-    """`text` with the characters that end a workflow command or one of its properties percent-encoded."""
+    """Percent-encode the characters that end a workflow command or one of its properties."""
     for character in "%\r\n" + more:
         text = text.replace(character, f"%{ord(character):02X}")
     return printable(text)
@@ -42,7 +42,10 @@ def _body(finding: Finding) -> str:
 
 
 def as_junit(outcome: SignatureReport) -> str:
-    """One test case a finding, failed when it counts for the exit code, and one passed case for every silent rule."""
+    """Return JUnit XML: one test case per finding, and one passed test case per rule without findings.
+
+    A finding that counts for the exit code is a failed test case.
+    """
     suite = ET.Element("testsuite", name="verispec signatures")
     silent = set(rules.names()) - {finding.rule for finding in outcome.findings}
     for finding in outcome.placed():

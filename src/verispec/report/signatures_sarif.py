@@ -19,6 +19,7 @@ FINGERPRINT = "verispec/v1"
 
 
 def as_sarif(outcome: SignatureReport) -> str:
+    """Return the report as SARIF 2.1.0 text."""
     known = rules.names()
     driver = {
         "name": "verispec",

@@ -44,6 +44,7 @@ def print_patches(outcome: SignatureReport, console: Console) -> None:
 
 
 def print_finding(finding: Finding, console: Console, wide: bool) -> None:
+    """Print a finding: level, rule, place, message, and the lines of both sides."""
     head = Text.assemble(
         (finding.level.value, COLOURS[finding.level]),
         (f" {finding.rule} ", "bold"),
@@ -74,7 +75,7 @@ def _print_indented(text: str, console: Console, wide: bool) -> None:
 
 
 def _said(text: str, one_line: bool) -> str:
-    """`text` for a terminal; on one line where a workflow might take a line of it for a command."""
+    """Return `text` for a terminal; on one line where a CI service could read a line as a command."""
     return printable(" ".join(text.split("\n")) if one_line else text)
 
 

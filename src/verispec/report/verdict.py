@@ -26,6 +26,7 @@ class Cell:
 
     @property
     def total(self) -> int:
+        """Number of cases."""
         return self.passed + self.failed + self.known + self.undecided
 
 
@@ -53,6 +54,7 @@ class RunSummary:
 
     @property
     def complete(self) -> bool:
+        """True if the run reached its last case."""
         return bool(self.run.footer.get("complete"))
 
     @property
@@ -72,6 +74,7 @@ class RunSummary:
 
     @property
     def failures(self) -> int:
+        """Number of failing cases that no file expects."""
         return sum(self.counts.get(outcome, 0) for outcome in FAILING)
 
     def table(self) -> dict[str, dict[str, Cell]]:
@@ -107,6 +110,7 @@ class RunSummary:
         return exits.CANNOT_TELL
 
     def to_json(self, *, errors_only: bool = False) -> dict[str, Any]:
+        """Return the summary as a JSON object, with the exit code for `errors_only`."""
         return {
             "header": dict(self.run.header),
             "counts": dict(self.counts),

@@ -215,6 +215,7 @@ class EventReader:
             yield _from_json(json.loads(line))
 
     def close(self) -> None:
+        """Close the event file."""
         self._file.close()
 
 

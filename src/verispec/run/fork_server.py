@@ -1,8 +1,15 @@
-"""The process that collects the suites once and forks a worker from itself whenever the supervisor asks.
+"""The process that collects the suites once and forks a worker whenever the supervisor asks.
 
-Importing torch and collecting the suites takes seconds; a fork takes milliseconds. A crash of the engine
-therefore costs little more than starting the engine again. The server itself never starts an engine and
-never runs a kernel: a fork is safe while the process has one thread and no device.
+Importing torch, the suites and the engine's modules takes seconds; a fork takes milliseconds. A crash of the
+engine therefore costs little more than starting the engine again.
+
+    server              collects the suites, forks the template, waits for it
+      template          imports the engine's modules once, forks the workers
+        worker          starts the engine and runs cases
+
+No fork is safe in a process that has threads or a device, so neither of the two starts an engine or runs a
+kernel. When the engine's modules crash, hang or start threads as they are imported, the server ends the template
+and forks the workers itself; each of them then imports the modules, and the supervisor sees how that fails.
 """
 
 from __future__ import annotations
@@ -12,6 +19,7 @@ import faulthandler
 import os
 import select
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,14 +42,65 @@ class ForkServer:
         self.events = EventWriter(event_log(scratch))
         die_with_parent()  # while suites are collected, nobody listens at stdin
 
-    def serve(self, work: Callable[[EventWriter, Iterator[str]], None]) -> None:
+    def serve(
+        self,
+        work: Callable[[EventWriter, Iterator[str]], None],
+        import_engine: Callable[[], object],
+        import_timeout: float,
+    ) -> None:
         """Fork a worker for every line on stdin until stdin is closed; then end everything below this process.
 
         Args:
             work: what a worker does with its event writer and its cases, which come from the shared queue.
+            import_engine: imports the modules that starting the engine needs.
+            import_timeout: seconds that `import_engine` may take.
         """
         outlive_parent()
         adopt_orphans()
+        template = self._fork_template(work, import_engine, import_timeout)
+        if template is None:
+            self._listen(work)
+            return
+        _, status = os.waitpid(template, 0)
+        kill_descendants(os.getpid())
+        if status:
+            os._exit(os.waitstatus_to_exitcode(status) % 256)
+
+    def _fork_template(
+        self,
+        work: Callable[[EventWriter, Iterator[str]], None],
+        import_engine: Callable[[], object],
+        import_timeout: float,
+    ) -> int | None:
+        """Return the process that serves with the engine's modules imported; None if there cannot be one."""
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid:
+            os.close(writer)
+            ready = select.select([reader], [], [], import_timeout)[0] and os.read(reader, 1)
+            os.close(reader)
+            if ready:
+                return pid
+            kill_descendants(os.getpid())
+            os.waitpid(pid, 0)
+            return None
+        try:
+            os.close(reader)
+            die_with_parent()
+            adopt_orphans()
+            self.events = self.events.in_this_process()
+            import_engine()
+            if _has_one_thread():
+                os.write(writer, b"1")
+                os.close(writer)
+                self._listen(work)
+                os._exit(0)
+        except BaseException:  # what fails here fails in the worker, which reports it
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+    def _listen(self, work: Callable[[EventWriter, Iterator[str]], None]) -> None:
         listening = True
         while listening:
             if select.select([0], [], [], LOOK_EVERY)[0]:
@@ -93,6 +152,12 @@ class ForkServer:
                 self._workers.discard(pid)
                 kill_descendants(os.getpid(), without=self._workers)  # what the worker's engine left behind
                 self.events.write(WorkerEnded(pid, os.waitstatus_to_exitcode(status)))
+
+
+def _has_one_thread() -> bool:
+    """Return whether this process can be forked; threads of libraries count, which Python does not know."""
+    tasks = Path("/proc/self/task")
+    return (len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()) == 1
 
 
 def event_log(scratch: Path) -> Path:

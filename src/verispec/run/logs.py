@@ -16,7 +16,7 @@ WIDTH = 500
 
 
 def bound_log(path: Path) -> None:
-    """Empty a log that has grown too large; its process goes on writing at the new end."""
+    """Empty a log that has grown too large; its process continues to write at the new end."""
     try:
         if path.stat().st_size > LARGEST:
             os.truncate(path, 0)

@@ -69,6 +69,7 @@ class Plan:
         command += [str(path) for path in self._paths()]
         command += [f"--engine={self.engine}", f"--seed={self.seed}", f"--scratch={scratch}"]
         command += [f"--processes={self.processes}", f"--budget={self.budget}"]
+        command += [f"--start-timeout={self.start_timeout}"]
         command += ["--capture=no", "--assert=plain", "-p", "no:faulthandler"]
         command += [f"--only={pattern}" for pattern in self.only]
         if self.device:

@@ -68,6 +68,18 @@ def kill_descendants(root: int, *, without: Iterable[int] = ()) -> None:
         time.sleep(0.005)
 
 
+def waited_for_processor(root: int) -> float:
+    """Return the seconds for which `root` and the processes below it were ready to run and other programs ran.
+
+    Only Linux tells; elsewhere it is 0. Threads other than the first of a process do not count.
+    """
+    waited = 0
+    for pid in (root, *descendants(root)):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            waited += int(Path("/proc", str(pid), "schedstat").read_text().split()[1])
+    return waited / 1e9
+
+
 def send_signal(pid: int, number: int) -> None:
     """Send a signal to a process that may have ended already."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -48,11 +48,13 @@ class Tally:
         self.total = self.done = self.failing = 0
 
     def expect(self, total: int, done: Sequence[Record]) -> None:
+        """Set the number of cases, and count those that have a result already."""
         self.total = total
         for record in done:
             self.add(record)
 
     def add(self, record: Record) -> None:
+        """Count the result of a case."""
         self.done += 1
         self.failing += record.failed and record.outcome != "xfail"
 
@@ -71,18 +73,22 @@ class Lines:
         pass
 
     def expect(self, total: int, done: Sequence[Record]) -> None:
+        """Print the number of cases."""
         self._tally.expect(total, done)
         already = f", {len(done):,} of them done before" if done else ""
         print(f"{total:,} cases{already}", file=sys.stderr, flush=True)
 
     def writing(self, path: Path) -> None:
+        """Print the path of the results file."""
         print(_run_file(path), file=sys.stderr, flush=True)
 
     def waiting(self, text: str) -> None:
+        """Print the reason for waiting."""
         self._last = time.monotonic()
         print(text, file=sys.stderr, flush=True)
 
     def judged(self, record: Record) -> None:
+        """Count the result, and print the counts every `EVERY` seconds."""
         self._tally.add(record)
         now = time.monotonic()
         if now - self._last >= EVERY:
@@ -92,6 +98,7 @@ class Lines:
             print(f"{line} ({record.case.subject})", file=sys.stderr, flush=True)
 
     def explaining(self, op: str, cases: int) -> None:
+        """Print the number of cases that run again."""
         print(f"running {cases:,} failing cases again with the reference's {op}", file=sys.stderr, flush=True)
 
 
@@ -119,16 +126,20 @@ class Bar:
         self._progress.stop()
 
     def expect(self, total: int, done: Sequence[Record]) -> None:
+        """Set the length of the bar."""
         self._tally.expect(total, done)
         self._progress.update(self._task, description="starting the engine", total=total, completed=len(done))
 
     def writing(self, path: Path) -> None:
+        """Print the path of the results file above the bar."""
         self._progress.console.print(_run_file(path), soft_wrap=True, highlight=False, markup=False)
 
     def waiting(self, text: str) -> None:
+        """Show the reason for waiting beside the bar."""
         self._progress.update(self._task, description=text)
 
     def judged(self, record: Record) -> None:
+        """Advance the bar."""
         self._tally.add(record)
         self._progress.update(
             self._task,
@@ -138,6 +149,7 @@ class Bar:
         )
 
     def explaining(self, op: str, cases: int) -> None:
+        """Show the number of cases that run again beside the bar."""
         self._progress.update(self._task, description=f"{cases:,} again: reference's {op}", total=None)
 
 

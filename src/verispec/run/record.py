@@ -68,6 +68,7 @@ class Record:
 
     @property
     def case(self) -> CaseId:
+        """The parsed case id."""
         return CaseId.parse(self.id)
 
     @property
@@ -77,6 +78,7 @@ class Record:
 
     @property
     def failed(self) -> bool:
+        """True if the case failed, expected or not."""
         return self.seen in FAILING
 
     @property
@@ -91,6 +93,7 @@ class Record:
 
     @property
     def message(self) -> str:
+        """Message of the failure, else the reason of the outcome."""
         return str(self.failure.get("message", "")) or self.reason
 
     @property
@@ -100,12 +103,15 @@ class Record:
 
     @property
     def category(self) -> str:
+        """Category of the case in the report's table."""
         return category_of(self.case)
 
 
 CATEGORIES = ("exact", "generated", "metamorphic", "law", "live", "text")
-"""How a case tests: one written call against the oracle, calls that Hypothesis writes, calls against each
-other, frequencies against exact probabilities, callables against callers, generated text token by token."""
+"""Categories of cases, by their method.
+
+One written call against the oracle, calls that Hypothesis writes, calls against each other, frequencies against exact
+probabilities, callables against callers, generated text token by token."""
 
 
 def category_of(case: CaseId) -> str:

@@ -8,7 +8,7 @@ from verispec import exits
 from verispec.errors import VerispecError
 
 NEEDED = ("torch", "pytest", "hypothesis", "scipy")
-"""What the extra ``judge`` installs."""
+"""Packages of the extra ``judge``."""
 
 
 def require_packages() -> None:

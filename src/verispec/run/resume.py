@@ -30,7 +30,8 @@ def restored_plan(given: Mapping[str, Any], header: Mapping[str, Any], path: Pat
 
     Args:
         given: fields of `Plan` that the user wrote on the command line.
-        header: the header of the results file `path`.
+        header: of the results file.
+        path: of the results file.
 
     Raises:
         VerispecError: V-RUN-RESUME when a given field differs from the file's.

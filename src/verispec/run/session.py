@@ -37,7 +37,7 @@ def command_line() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Brakes:
-    """When a run stops before its last case.
+    """Limits that stop a run before its last case.
 
     Attributes:
         max_crashes: stop after so many crashes and hangs, known ones included.
@@ -60,6 +60,7 @@ class Files:
     resume: Path | None = None
 
     def target(self, plan: Plan) -> Path:
+        """Return the path of the results file: the named one, the resumed one, or a new one."""
         named = self.out or self.resume
         return named.absolute() if named else new_run_file(plan)
 

@@ -46,7 +46,7 @@ from verispec.run.events import (
 from verispec.run.fork_server import case_queue, event_log, worker_log
 from verispec.run.logs import bound_log, last_lines
 from verispec.run.plan import Plan, environment
-from verispec.run.process_tree import kill_descendants, send_signal
+from verispec.run.process_tree import kill_descendants, send_signal, waited_for_processor
 from verispec.run.record import UNDECIDED
 from verispec.run.requirements import require_packages
 
@@ -80,10 +80,12 @@ class _Worker:
     log_from: int = 0
     fruitful: bool = False
     asked: float = 0.0
-    """When a hung process was asked for its traceback; 0 when it was not."""
+    """Time of the request for a hung process's traceback; 0 before it."""
+    half: float | None = None
+    """`waited_for_processor` when half of the phase's limit had passed."""
 
     def enter(self, phase: Phase) -> None:
-        self.phase, self.since = phase, time.monotonic()
+        self.phase, self.since, self.half = phase, time.monotonic(), None
 
 
 class Supervisor:
@@ -112,7 +114,7 @@ class Supervisor:
         self._waiting: dict[str, None] = {}
         """Cases without a result, in order."""
         self._forks: list[float] = []
-        """When each worker was asked for that has not reported yet."""
+        """Time of the request for each worker that has not reported yet."""
         self._fruitless = 0
         self._described = self._rechecking = self._decided = False
         self._rejected: dict[tuple[str, str], str] = {}
@@ -206,6 +208,7 @@ class Supervisor:
         while True:
             now = time.monotonic()
             slow = [(w.since, str(w.phase)) for w in self._workers.values() if w.phase in _SLOW]
+            slow += [(forked, str(Phase.START)) for forked in self._forks]
             since, phase = min(slow, default=(began, waiting_for))
             if phase and now - max(since, told) > REPORT_EVERY:
                 told = now
@@ -310,14 +313,24 @@ class Supervisor:
         return limits.get(phase, self._plan.timeout)
 
     def _end_hung(self) -> None:
-        """Ask a process that takes too long for its traceback, then kill it."""
+        """Ask a process that takes too long for its traceback, then kill it.
+
+        On a busy machine an engine is slow without fault. Time that a process waited for a processor in the
+        second half of its limit is therefore added to the limit; looking earlier would cost every short case.
+        """
         now = time.monotonic()
         for pid, worker in self._workers.items():
-            if not worker.asked and now - worker.since > self._limit(worker.phase):
+            limit = self._limit(worker.phase)
+            passed = now - worker.since
+            if worker.asked:
+                if now - worker.asked > GRACE:
+                    send_signal(pid, signal.SIGKILL)
+            elif worker.half is None:
+                if passed > limit / 2:
+                    worker.half = waited_for_processor(pid)
+            elif passed > limit and passed - (waited_for_processor(pid) - worker.half) > limit:
                 worker.asked = now
                 send_signal(pid, signal.SIGABRT)
-            elif worker.asked and now - worker.asked > GRACE:
-                send_signal(pid, signal.SIGKILL)
         if self._forks and now - self._forks[0] > COLLECT_TIMEOUT:
             raise _broken("no worker could be forked", last_lines(self._scratch / "server.log"))
 

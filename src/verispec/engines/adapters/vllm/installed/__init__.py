@@ -20,3 +20,10 @@ def create(device: str | None = None) -> Engine:
     from verispec.engines.adapters.vllm.installed.engine import Vllm
 
     return Vllm(device)
+
+
+def preload() -> None:
+    """Import vLLM as the engine's start does, and start nothing."""
+    from verispec.engines.adapters.vllm.installed.engine import import_vllm
+
+    import_vllm()

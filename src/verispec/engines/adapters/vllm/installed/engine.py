@@ -30,15 +30,25 @@ FLAT = "flat"
 """The family of ops whose kernels vLLM's callers launch one by one."""
 
 
+def import_vllm() -> tuple[Any, dict[str, list[call_sites.CallSite] | str]]:
+    """Import vLLM and the modules that call its kernels.
+
+    Returns:
+        The platform of this vLLM, and what its callers launch, by op.
+    """
+    with fallbacks.quiet():
+        current = importlib.import_module("vllm.platforms").current_platform
+        ops = [name for name in contracts.names() if contracts.load(name).family == FLAT]
+        return current, {name: call_sites.find(contracts.load(name)) for name in ops}
+
+
 class Vllm:
     """vLLM as installed. One of these a process: overrides and the poison in fresh memory are global to it."""
 
     def __init__(self, device: str | None = None) -> None:
         try:
             with fallbacks.quiet():
-                self._platform = importlib.import_module("vllm.platforms").current_platform
-                ops = [name for name in contracts.names() if contracts.load(name).family == FLAT]
-                self._found = {name: call_sites.find(contracts.load(name)) for name in ops}
+                self._platform, self._found = import_vllm()
                 self._installed = fallbacks.install(self._platform)
         except (ImportError, OSError, RuntimeError) as error:
             raise VerispecError(
