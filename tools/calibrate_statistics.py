@@ -33,7 +33,7 @@ Job = tuple[str, str, int]
 """What is run ("null" or "faults"), the test or the fault, and the seed."""
 
 LIMITS = (2, 10, 100, 1000, 10_000, 1_000_000)
-NULL_UNITS = 1500
+NULL_UNITS = 600
 """Requests, tokens or decisions of a correct run."""
 SAME_ROWS = 20
 """Seeds in a row that share their rows, whose constants are computed once."""

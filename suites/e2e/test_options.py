@@ -181,6 +181,6 @@ PROBES: dict[str, Probe] = {
 that. `ngram_max` only chooses among matches."""
 
 
-@case("GEN-37", option=list(PROBES), reach=REACH)
+@case("GEN-37", option=list(PROBES), reach=REACH, p_values=2)
 def test_an_option_takes_effect_or_is_refused(load: Load, tiny: dict[str, Path], prompts: Prompts, option: str) -> None:
     PROBES[option](load, tiny, prompts)

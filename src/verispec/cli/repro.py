@@ -15,7 +15,7 @@ from verispec.cases import CaseId
 from verispec.errors import VerispecError
 from verispec.report.case import case_lines, clause_text
 from verispec.run import captured_call
-from verispec.run.plan import SEED, TIMEOUT, Plan, named_suite
+from verispec.run.plan import BUDGET, SEED, TIMEOUT, Plan, named_suite, require_budget
 from verispec.run.record import FAILING, Record
 from verispec.run.session import judge_one
 
@@ -28,6 +28,7 @@ def repro(
     engine: Annotated[str, typer.Option("--engine", help="The engine to test; see 'verispec engines'.")] = "reference",
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = SEED,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the engine's own choice.")] = None,
+    budget: Annotated[str, typer.Option(help="Sample sizes: quick, standard or nightly.")] = BUDGET,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds the case may take.")] = TIMEOUT,
     suite: Annotated[
         list[str] | None, typer.Option(help="Suite of the case, or the path of a folder with one (default: all).")
@@ -50,6 +51,7 @@ def repro(
     """
     CaseId.parse(case)
     require_writable(save)
+    require_budget(budget)
     with tempfile.TemporaryDirectory(prefix="verispec-repro-") as folder:
         values = save or Path(folder) / "values.npz"
         plan = Plan(
@@ -60,6 +62,7 @@ def repro(
             suites=tuple(map(named_suite, suite or ())),
             seed=seed,
             timeout=timeout,
+            budget=budget,
             detail=True,
             save=values if full else save,
         )
