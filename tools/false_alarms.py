@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from verispec import pytest_plugin
 from verispec.run.plan import suites_folder
 
 GOOD = ("pass", "unsupported", "inconclusive")
@@ -31,6 +32,9 @@ class ManySeeds:
         self._seeds, self._processes = seeds, processes
         self._until = time.monotonic() + seconds
         self.counts: Counter[str] = Counter()
+        # Neither a CUDA context nor a child's pipe survives a fork: each process starts an engine of its own.
+        self._start_engine = pytest_plugin._start_engine
+        pytest_plugin._start_engine = lambda config: None
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Fork the processes and gather what they found."""
@@ -52,9 +56,8 @@ class ManySeeds:
         return True
 
     def _run(self, session: pytest.Session, seeds: Sequence[int], pipe: int) -> None:
-        from verispec.pytest_plugin import RECORD
-
         config = session.config
+        self._start_engine(config)
         config.pluginmanager.unregister(name="terminalreporter")
         for seed in seeds:
             if time.monotonic() > self._until:
@@ -63,7 +66,7 @@ class ManySeeds:
             found: Counter[str] = Counter({"seeds": 1})
             for item, following in zip(session.items, [*session.items[1:], None], strict=True):
                 config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                record = item.stash[RECORD]
+                record = item.stash[pytest_plugin.RECORD]
                 found["cases"] += 1
                 found[str(record["outcome"])] += 1
                 if record["outcome"] not in GOOD:
@@ -77,6 +80,7 @@ def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", default="reference")
+    parser.add_argument("--device", default="", help="cpu or cuda; the engine's own choice if omitted")
     parser.add_argument("--suite", default="sampler", help="folder of suites, or a file in it")
     parser.add_argument("--only", action="append", default=[], help="case id, prefix or pattern")
     parser.add_argument("--seeds", default="0-199", help="FIRST-LAST")
@@ -87,8 +91,22 @@ def main() -> None:
     plugin = ManySeeds(range(int(first), int(last or first) + 1), given.n, given.seconds)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     root = suites_folder()
-    options = ["-c", str(root / "pytest.ini"), f"--rootdir={root}", "-q", "-p", "no:cacheprovider", "--capture=no"]
-    options += [f"--engine={given.engine}", *(f"--only={pattern}" for pattern in given.only)]
+    options = [
+        "-c",
+        str(root / "pytest.ini"),
+        f"--rootdir={root}",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:warnings",
+        "--capture=no",
+    ]
+    options += [
+        f"--engine={given.engine}",
+        *[f"--device={given.device}"] * bool(given.device),
+        *(f"--only={pattern}" for pattern in given.only),
+    ]
     code = pytest.main([*options, str(root / Path(given.suite))], plugins=[plugin])
     print(json.dumps(dict(plugin.counts)))
     sys.exit(1 if plugin.counts["alarms"] or plugin.counts["lost processes"] or code else 0)

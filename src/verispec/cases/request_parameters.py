@@ -50,19 +50,40 @@ def processed(
 
 
 def slack_after(slack: float, request: GenerationRequest) -> float:
-    """Return how far a processed logit may be off when the model's own logits are off by at most `slack`."""
+    """Return the maximum error of a processed logit.
+
+    Args:
+        slack: maximum error of the model's own logits.
+        request: whose repetition penalty scales the error.
+    """
     return slack * max(request.repetition_penalty, 1 / request.repetition_penalty, 1.0)
 
 
 def distribution(row: Array, request: GenerationRequest) -> Array:
-    """Return the distribution [V] of a sampled token, from a processed row; see `limited`."""
+    """Return the distribution of a sampled token; see `limited`.
+
+    Args:
+        row: [V] float64 logits of `processed`.
+        request: whose temperature and limits apply.
+
+    Returns:
+        [V] float64.
+    """
     return limited(row, request.temperature, request.top_k, request.top_p, request.min_p)
 
 
 def possible(row: Array, request: GenerationRequest, slack: float = 0.0) -> Array:
-    """Return which tokens [V] may be sampled when every logit of the processed row is off by at most `slack`.
+    """Return a mask of the tokens that may be sampled from a row with errors.
 
     A token is excluded only if it falls outside a limit for every row that close.
+
+    Args:
+        row: [V] float64 logits of `processed`.
+        request: whose temperature and limits apply.
+        slack: maximum error of a logit.
+
+    Returns:
+        [V] bool.
     """
     scaled = row / request.temperature
     margin = 2 * slack / request.temperature

@@ -23,6 +23,10 @@ def mutants(
     op: Annotated[str, typer.Option(help="Only mutants of this op (the stem of a source file).")] = "",
     processes: Annotated[int, typer.Option("-n", min=0, help="Processes; all cores when 0.")] = 0,
     limit: Annotated[float, typer.Option(min=0.1, help="Seconds of cases that one mutant may cost.")] = 90.0,
+    per_clause: Annotated[int, typer.Option(min=0, help="Cases of each clause to use; 0 uses all.")] = 0,
+    slowest: Annotated[
+        float, typer.Option(min=0.1, help="Seconds after which a case is given up and not used.")
+    ] = 600.0,
     triggers: Annotated[bool, typer.Option(help="Include faults that act under a condition only.")] = True,
     device: Annotated[str, typer.Option(help="cuda runs Triton's mutants on a GPU.")] = "",
     out: Annotated[Path | None, typer.Option(help="Results as JSON lines; continued where the file exists.")] = None,
@@ -50,7 +54,9 @@ def mutants(
     paths = list(render or ())
     if not paths:
         for layer in chosen(of):
-            plan = campaign.Plan(layer, sample, seed, op, processes, limit, triggers, device)
+            plan = campaign.Plan(
+                layer, sample, seed, op, processes, limit, triggers, device, per_clause=per_clause, slowest=slowest
+            )
             prepared = campaign.prepare(plan)
             if list_:
                 print("\n".join(mutant.id for mutant in prepared.mutants))

@@ -42,6 +42,7 @@ from verispec.engines.protocol.sampling import (
     WholeSampler,
     replay,
 )
+from verispec.engines.protocol.standalone import Standalone, StandaloneCall
 
 __all__ = [
     "PLATFORMS",
@@ -64,6 +65,8 @@ __all__ = [
     "SamplerBatch",
     "SpeculationMetrics",
     "SpeculativeStep",
+    "Standalone",
+    "StandaloneCall",
     "TokenKind",
     "TokenLogprobs",
     "Trace",

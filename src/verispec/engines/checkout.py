@@ -127,6 +127,10 @@ def imported_from(root: Path, engine: str) -> Iterator[None]:
 
     The search path stays: engines import as they run. On leaving, a module of `root` must have been imported.
 
+    Args:
+        root: folder of the source.
+        engine: ``module:attr``, for messages.
+
     Raises:
         VerispecError: V-ENG-ELSEWHERE, if everything came from other places.
     """

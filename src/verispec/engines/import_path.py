@@ -59,6 +59,11 @@ def _make_current_folder_importable() -> None:
 def as_engine(found: object, name: str, device: str | None = None) -> Engine:
     """Return `found` as an engine: itself if it is one, else what it makes.
 
+    Args:
+        found: an engine, or a class or function that makes one.
+        name: ``module:attr``, for messages.
+        device: passed to a maker that has a parameter of this name.
+
     Raises:
         VerispecError: V-ENG-PROTOCOL, if it is neither.
     """

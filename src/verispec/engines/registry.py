@@ -114,7 +114,7 @@ def _import_path(name: str) -> str:
 
 
 def unknown(name: str) -> VerispecError:
-    """Return the error for an engine that nobody has, with the nearest names."""
+    """Return the error V-ENG-UNKNOWN for the engine `name`, with the nearest names."""
     near = difflib.get_close_matches(name.partition("@")[0], [n.partition("@")[0] for n in names()], n=3)
     known = [n for n in names() if n.partition("@")[0] in near]
     meant = f"did you mean {' or '.join(known)}? " if known else ""
@@ -132,8 +132,8 @@ def names() -> list[str]:
 
 
 def require_cuda() -> None:
-    """Raises VerispecError V-ENG-DEVICE with the reason when no CUDA device can be used."""
-    hint = "leave --device away, or say --device cpu"
+    """Raise VerispecError V-ENG-DEVICE, with the reason, if no CUDA device can be used."""
+    hint = "omit --device, or use --device cpu"
     try:
         import torch
     except ImportError as error:

@@ -23,7 +23,11 @@ from verispec.errors import VerispecError
 def prepare(engine: str) -> None:
     """Patch this process's interpreter; call it before the first kernel runs.
 
-    Raises VerispecError V-ENG-INTERPRETER where the installed Triton cannot run a loop beside the installed NumPy.
+    Args:
+        engine: name of the engine, for messages.
+
+    Raises:
+        VerispecError: V-ENG-INTERPRETER, the installed Triton cannot run a loop beside the installed NumPy.
     """
     release, numpy = Version(triton.__version__), Version(np.__version__)
     if release < Version("3.7") and numpy >= Version("2.4"):
@@ -40,7 +44,7 @@ def prepare(engine: str) -> None:
 
 @contextmanager
 def limits() -> Iterator[None]:
-    """Report failures of the interpreter alone as unsupported, not as faults of the kernel.
+    """Turn failures of the interpreter alone into UnsupportedCall, because they are no faults of the kernel.
 
     NumPy refuses to reduce NaN alone, and plain Python values lack the attributes that a compiled kernel's have.
     """

@@ -78,7 +78,15 @@ def sparse_zeros(rows: int, columns: int, dtype: torch.dtype, device: str = "cpu
 
 @contextmanager
 def read_only(buffer: torch.Tensor, view: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield a copy of `view`, with its strides, in pages that the process may only read."""
+    """Yield a copy of a tensor in pages that the process may only read.
+
+    Args:
+        buffer: dense storage of the tensor, with its guard bands.
+        view: the tensor, whose strides the copy keeps.
+
+    Raises:
+        OSError: the system does not protect the pages.
+    """
     size = max(buffer.numel() * buffer.element_size(), 1)
     pages = mmap.mmap(-1, size)
     copied = torch.frombuffer(pages, dtype=buffer.dtype, count=buffer.numel())
@@ -94,7 +102,10 @@ def read_only(buffer: torch.Tensor, view: torch.Tensor) -> Iterator[torch.Tensor
 
 
 def bits(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Return the elements as integers of the same width, so that comparison is exact and NaN equals NaN."""
+    """Return the elements of `tensor` as integers of the same width.
+
+    Comparison is then exact, and NaN equals NaN.
+    """
     dense = tensor.detach().cpu().contiguous()
     width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dense.element_size()]
     integers: np.ndarray[Any, Any] = dense.view(width).numpy()
@@ -102,7 +113,7 @@ def bits(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Return a copy for the oracle. bfloat16 becomes float32, which represents it exactly."""
+    """Return a copy of `tensor` for the oracle. bfloat16 becomes float32, which represents it exactly."""
     host = tensor.detach().cpu()
     if host.dtype == torch.bfloat16:
         host = host.float()

@@ -35,14 +35,25 @@ class SamplerUnderTest:
         """Inputs and outputs of the last call by name, for reports."""
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
-        """Return the emitted tokens of `batch`."""
+        """Return the emitted tokens of `batch`, one list per request.
+
+        Raises:
+            Mismatch: the sampler raised, or changed the batch.
+            ProtocolError: the answer is not one sequence of integers per request.
+        """
         self.last = (batch.named(), {})
         tokens = require_tokens(_watched(batch, self._sampler), batch)
         self.last = (batch.named(), {"tokens": tokens})
         return tokens
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        """Return the emitted tokens and the random samples that decided them."""
+        """Return the emitted tokens of `batch` and the random samples that decided them.
+
+        Raises:
+            Mismatch: the sampler raised, or changed the batch.
+            ProtocolError: the answer does not have the shapes that `Draws` asks for.
+            UnsupportedCall: the sampler has no such method.
+        """
         method = require_method(
             self._sampler, "trace", "WS-9 (tokens follow from the random samples)", "trace(self, batch) -> Trace"
         )
@@ -56,7 +67,17 @@ class SamplerUnderTest:
         return trace
 
     def draft_and_verify(self, batch: SamplerBatch, draft_logits: torch.Tensor) -> DraftedTokens:
-        """Return the draft tokens that the engine drew and the tokens that it emitted."""
+        """Return the draft tokens that the engine drew and the tokens that it emitted.
+
+        Args:
+            batch: whose draft tokens the engine replaces by its own.
+            draft_logits: [N, V] float32, the drafter's rows.
+
+        Raises:
+            Mismatch: the sampler raised, or changed the batch.
+            ProtocolError: the answer has another number of tokens.
+            UnsupportedCall: the sampler has no such method.
+        """
         method = require_method(
             self._sampler,
             "draft_and_verify",

@@ -17,7 +17,7 @@ from typing import Any
 
 from verispec import exits
 from verispec.errors import VerispecError
-from verispec.mutants import schemata
+from verispec.mutants import measured, schemata
 from verispec.mutants.layers import Layer, python_mutants
 from verispec.mutants.model import ALWAYS, Mutant, Result
 from verispec.reference import contracts
@@ -26,6 +26,7 @@ from verispec.static.sources import cache_dir
 
 LIMIT = 90.0
 """Seconds of cases that one mutant may cost before it counts as a survivor."""
+SLOWEST = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class Plan:
     triggers: bool = True
     device: str = ""
     run_seed: int = SEED
+    per_clause: int = 0
+    """Cases of each clause that are used at most; 0 uses all."""
+    slowest: float = SLOWEST
+    """Seconds after which a case without a mutant is given up and not used."""
 
     @property
     def jobs(self) -> int:
@@ -147,23 +152,21 @@ def judge(campaign: Campaign, out: Path, done: Iterable[Result] = ()) -> None:
 
 
 def _baseline(campaign: Campaign) -> Path:
-    """Return the file of every case's time and reach without a mutant, measured once per state of the sources."""
+    """Return the file of times and reach of cases without a mutant, measured once for one state of the sources."""
     layer = campaign.plan.layer
     digest = hashlib.sha256(f"{layer.name} {campaign.plan.run_seed} {campaign.plan.op} {campaign.plan.device}".encode())
     roots = [layer.folder, suites_folder(), _package("cases"), _package("judge"), _package("mutants")]
+    roots += [layer.folder.parents[2] / tests for tests in layer.tests]
     for root in roots:
         for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp", ".h")):
             digest.update(path.read_bytes())
     if campaign.extension is not None:
         digest.update(str(campaign.extension).encode())
-    path = cache_dir() / "mutants" / f"baseline-{layer.name}-{digest.hexdigest()[:16]}.json"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        _pytest(campaign, [], temporary, None)
-        temporary.replace(path)
-    cases = json.loads(path.read_text())["cases"]
-    failing = [name for name, record in cases.items() if record["outcome"] in ("fail", "crash", "timeout", "error")]
+    path = cache_dir() / "mutants" / f"baseline-{layer.name}-{digest.hexdigest()[:16]}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _pytest(campaign, [], path, path)
+    cases = measured.read(path)
+    failing = [name for name, record in cases.items() if record["outcome"] in ("fail", "crash", "error")]
     if failing:
         raise VerispecError(
             "V-MUT-BASELINE", f"{len(failing)} cases fail without a mutant", where=failing[0],
@@ -180,8 +183,8 @@ def _package(name: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: Path | None) -> None:
-    """Run one pytest process that measures (without `baseline`) or tests."""
+def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: Path) -> None:
+    """Run one pytest process that tests `mutants`, or that completes the baseline if there are none."""
     plan, layer = campaign.plan, campaign.plan.layer
     with tempfile.TemporaryDirectory(prefix="verispec-mutants-") as name:
         job = Path(name) / "job.json"
@@ -190,7 +193,10 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
             "out": str(out),
             "processes": plan.jobs,
             "mutants": [m.to_json() for m in mutants],
-            "baseline": str(baseline or ""),
+            "baseline": str(baseline),
+            "measuring": not mutants,
+            "per_clause": plan.per_clause,
+            "slowest": plan.slowest,
             "extension": str(campaign.extension or ""),
             "count": campaign.count,
             "limit": plan.limit,
@@ -203,7 +209,7 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
                 _command(plan, job), env=_environment(plan), stdin=subprocess.DEVNULL, stdout=stream,
                 stderr=subprocess.STDOUT, check=False, cwd=layer.folder if layer.tests else None,
             )  # fmt: skip
-        if done.returncode not in (0, 5) or not (out.exists() or mutants):
+        if done.returncode not in (0, 5) or not out.exists():
             raise VerispecError(
                 "V-MUT-RUN", "the process that tests mutants ended early", where=f"--of {layer.name}",
                 cause=log.read_text(errors="replace")[-2000:], hint="results so far are kept; repeat with --resume",

@@ -47,6 +47,8 @@ PAIRED: Final = {
 }  # fmt: skip
 COPIES: Final = frozenset({"clone", "copy", "deepcopy", "contiguous", "list", "sorted", "detach", "clamp", "clamp_"})
 CASTS: Final = frozenset({"to", "float", "double", "long", "int", "astype"})
+TUNING: Final = ("num_warps", "num_stages")
+"""Arguments of a launch that change its speed alone."""
 MASKS: Final = frozenset({"mask", "other"})
 
 
@@ -386,7 +388,7 @@ def _call_node(node: ast.Call, place: _Place) -> Made:
         swapped = [*node.args[:i], node.args[i + 1], node.args[i], *node.args[i + 2 :]]
         made.append(("arguments exchanged", ast.Call(node.func, swapped, node.keywords)))
     for i, keyword in enumerate(node.keywords):
-        if keyword.arg is not None:
+        if keyword.arg is not None and keyword.arg not in TUNING:
             kept = [k for j, k in enumerate(node.keywords) if j != i]
             operator = "mask dropped" if keyword.arg in MASKS else "keyword dropped"
             made.append((operator, ast.Call(node.func, node.args, kept)))

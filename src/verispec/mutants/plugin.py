@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,7 @@ from typing import Any, Final
 import pytest
 
 from verispec.judge import Outcome
-from verispec.mutants import activation, layers
+from verispec.mutants import activation, launches, layers, measured
 from verispec.mutants.model import Mutant, Result, Verdict
 
 JOB = pytest.StashKey["Job"]()
@@ -47,6 +47,9 @@ class Job:
     device: str
     limit: float
     """Seconds of cases (by their times without a mutant) that a mutant may cost."""
+    per_clause: int
+    slowest: float
+    measuring: bool
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,16 +64,19 @@ def pytest_configure(config: pytest.Config) -> None:
     data = json.loads(path.read_text())
     layer = layers.LAYERS[data["layer"]]
     extension = Path(data["extension"]) if data["extension"] else None
-    baseline = json.loads(Path(data["baseline"]).read_text()) if data["baseline"] else {}
+    baseline = measured.read(Path(data["baseline"]))
     job = Job(
         layer,
         Path(data["out"]),
         data["processes"],
         [Mutant.from_json(m) for m in data["mutants"]],
         baseline,
-        activation.make(layer, extension, data["count"]),
+        activation.make(layer, extension, data["count"], path.parent),
         data["device"],
         data["limit"],
+        data["per_clause"],
+        data["slowest"],
+        data["measuring"],
     )
     job.active.prepare()
     if job.device:  # a CUDA context does not survive a fork: each process starts an engine of its own
@@ -103,10 +109,12 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     job = session.config.stash[JOB]
     items = {name: item for item in session.items if ":ANY-11" not in (name := _name(item))}
     # ANY-11 asks another process, in which no mutant acts.
-    if job.baseline:
-        _judge(job, items)
-    else:
+    if job.per_clause:
+        items = {name: items[name] for name in measured.chosen(items, job.per_clause)}
+    if job.measuring:
         _measure(job, items)
+    else:
+        _judge(job, items)
     return True
 
 
@@ -172,7 +180,9 @@ def _run_cases(job: Job, items: Sequence[pytest.Item], mutant: Mutant | None, pi
         except Exception as error:
             tell({"invalid": f"{type(error).__name__}: {error}"[:300]})
             return
-    elif not job.device:
+    elif job.device:
+        launches.watch()
+    else:
         job.active.cover()
         job.active.reached()
     for start in _start:
@@ -184,8 +194,11 @@ def _run_cases(job: Job, items: Sequence[pytest.Item], mutant: Mutant | None, pi
         following = items[i + 1] if i + 1 < len(items) else None
         record = _run_one(item, following)
         record |= {"case": name, "seconds": round(time.monotonic() - began, 4)}
-        if mutant is None:
-            record["reached"] = _ranges(sorted(job.active.reached()))
+        if mutant is None and job.device:
+            record["kernels"] = sorted(launches.launched)
+            launches.launched.clear()
+        elif mutant is None:
+            record["reached"] = measured.ranges(sorted(job.active.reached()))
         tell(record)
         if enough is not None and enough(record):
             return
@@ -219,22 +232,11 @@ def _run_one(item: pytest.Item, following: pytest.Item | None) -> dict[str, Any]
     return {"outcome": outcome, "reason": str(record.get("reason", record.get("failure", "")))[:200]}
 
 
-def _ranges(numbers: Sequence[int]) -> list[int]:
-    """Return sorted numbers as pairs of start and length, flattened."""
-    out: list[int] = []
-    for n in numbers:
-        if out and out[-2] + out[-1] == n:
-            out[-1] += 1
-        else:
-            out += [n, 1]
-    return out
-
-
 class _Pool:
     """Forked processes, at most `processes` at a time."""
 
-    def __init__(self, job: Job, limits: dict[str, float]) -> None:
-        self._job, self._limits = job, limits
+    def __init__(self, job: Job, limit: Callable[[str], float]) -> None:
+        self._job, self._limit = job, limit
         self._selector = selectors.DefaultSelector()
         self._running: dict[int, _Child] = {}
 
@@ -269,7 +271,7 @@ class _Pool:
             yield child
         now = time.monotonic()
         for child in self._running.values():
-            limit = self._limits.get(child.running, 30.0) * SLOWER + SLACK if child.running else 120.0
+            limit = self._limit(child.running) if child.running else 120.0
             if now - (child.since or child.began) > limit and not child.killed:
                 child.killed = True
                 with contextlib.suppress(ProcessLookupError):
@@ -288,33 +290,38 @@ class _Pool:
 
 
 def _measure(job: Job, items: dict[str, pytest.Item]) -> None:
-    """Run every case once without a mutant; write its time, its outcome and what it reaches."""
-    names = list(items)
+    """Run every case once without a mutant; write its time, its outcome and what it reaches.
+
+    Cases that `job.baseline` holds already are left out, and each process's results are appended when it ends.
+    """
+    names = [name for name in items if name not in job.baseline]
     size = max(1, min(40, len(names) // (4 * job.processes) + 1))
     chunks = [names[i : i + size] for i in range(0, len(names), size)]
-    pool = _Pool(job, dict.fromkeys(names, 60.0))
-    cases: dict[str, Any] = {}
-    while chunks or len(pool):
-        while chunks and not pool.full:
-            pool.add(_fork(job, items, chunks.pop(0), None, None))
-        for child in pool.wait():
-            for record in child.results:
-                if "broken" in record or "invalid" in record:
-                    raise RuntimeError(str(record))
-                cases[record.pop("case")] = record
-            left = [c for c in child.cases if c not in cases]
-            if left:
-                chunks.append(left)
-    job.out.write_text(json.dumps({"cases": cases}))
+    pool = _Pool(job, lambda _: job.slowest)
+    with job.out.open("a", encoding="utf-8") as out:
+        while chunks or len(pool):
+            while chunks and not pool.full:
+                pool.add(_fork(job, items, chunks.pop(0), None, None))
+            for child in pool.wait():
+                done = set()
+                for record in child.results:
+                    if "broken" in record or "invalid" in record:
+                        raise RuntimeError(str(record))
+                    done.add(record["case"])
+                    out.write(json.dumps(record) + "\n")
+                out.flush()
+                left = [c for c in child.cases if c not in done]
+                if left:
+                    chunks.append(left)
 
 
 def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
     """Run each mutant against the cases that reach it."""
-    known = {n: r for n, r in job.baseline["cases"].items() if n in items and r["outcome"] == "pass"}
+    known = {n: r for n, r in job.baseline.items() if n in items and r["outcome"] == "pass"}
     times = {name: record["seconds"] for name, record in known.items()}
-    reaching = _reaching(known)
+    reaching = measured.reaching(known)
     kills: dict[tuple[str, str], int] = {}
-    pool = _Pool(job, times)
+    pool = _Pool(job, lambda name: times[name] * SLOWER + SLACK)
     waiting = list(job.mutants)
     states: dict[int, _State] = {}
     with job.out.open("a", encoding="utf-8") as out:
@@ -347,16 +354,6 @@ def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
                 write(result)
 
 
-def _reaching(known: dict[str, Any]) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for name, record in known.items():
-        pairs = record.get("reached", [])
-        for start, length in zip(pairs[::2], pairs[1::2], strict=True):
-            for number in range(start, start + length):
-                found.setdefault(number, []).append(name)
-    return found
-
-
 class _State:
     """A mutant on its way through its cases."""
 
@@ -373,7 +370,7 @@ class _State:
         self._began = time.monotonic()
         self._invalid = ""
         if job.device:
-            cases = {case for case in times if _subject(case) in mutant.ops}
+            cases = launches.cases_of(mutant, job.layer, job.baseline, times)
         else:
             cases = {case for key in job.active.keys(mutant) for case in reaching.get(key, ())}
 
@@ -392,7 +389,7 @@ class _State:
 
     def is_own(self, case: str) -> bool:
         """Return True if a case tests a clause of the mutated op, or of any op for a layer without ops."""
-        return not self.mutant.ops or _subject(case) in self.mutant.ops
+        return not self.mutant.ops or measured.subject(case) in self.mutant.ops
 
     def is_enough(self, record: dict[str, Any]) -> bool:
         return str(record["outcome"]) == "fail"
@@ -420,6 +417,8 @@ class _State:
         reason = ""
         if self._invalid:
             verdict, case, reason = Verdict.INVALID, "", self._invalid
+        elif failed and "CompilationError" in str(failed.get("reason", "")):
+            verdict, case, reason = Verdict.INVALID, failed["case"], str(failed["reason"])
         elif not self.cases:
             verdict, case = Verdict.NOT_REACHED, ""
         elif failed:
@@ -437,17 +436,12 @@ class _State:
         return Result(self.mutant, verdict, case, len(self._results), seconds, reason, crashes)
 
 
-def _subject(case: str) -> str:
-    """Return the op of a case id ``suite/op:...``."""
-    return case.partition(":")[0].rpartition("/")[2]
-
-
 def _spread_over_tests(cases: Sequence[str], is_own: Any) -> list[str]:
     """Order cases: the quickest of each clause first, then the second of each; own cases before others."""
     rank: dict[str, int] = {}
     ranked = []
     for i, case in enumerate(cases):
-        clause = ":".join(case.split(":")[:2])
+        clause = measured.clause(case)
         rank[clause] = rank.get(clause, 0) + 1
         ranked.append((not is_own(case), rank[clause] // 4, i, case))
     return [case for *_, case in sorted(ranked)]

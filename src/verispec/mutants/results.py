@@ -28,6 +28,7 @@ def begin(path: Path, plan: Plan, total: int, drawn: int) -> list[Result]:
     Raises VerispecError V-MUT-RESUME for a file of another sample.
     """
     header = {"layer": plan.layer.name, "sample": plan.sample, "seed": plan.seed, "op": plan.op, "total": total}
+    header["per_clause"] = plan.per_clause
     if path.exists() and path.stat().st_size:
         lines = _lines(path)
         before = {k: v for k, v in lines[0].items() if k in header}

@@ -48,6 +48,11 @@ class Plan:
         smoke: run the first quick case of every clause only.
         detail: record inputs and outputs of each case.
         budget: sample sizes of statistical tests: quick, standard or nightly.
+        save: file for all values of the last call.
+        record: folder for the cases that fail, crash or hang, each with the inputs of its last launch.
+        shrink: file for the case, with its call made small.
+        replay: file of a saved case, whose call takes the place of the case's own.
+        export: file for a test of the engine alone, made from `replay`; nothing is launched.
         transplanted: ops that use the reference's kernel instead of the engine's.
     """
 
@@ -64,6 +69,10 @@ class Plan:
     smoke: bool = False
     detail: bool = False
     save: Path | None = None
+    record: Path | None = None
+    shrink: Path | None = None
+    replay: Path | None = None
+    export: Path | None = None
     budget: str = BUDGET
     transplanted: tuple[str, ...] = ()
 
@@ -85,8 +94,9 @@ class Plan:
         if self.device:
             command.append(f"--device={self.device}")
         command += [f"--{flag}" for flag in ("exact", "smoke", "detail") if getattr(self, flag)]
-        if self.save:
-            command.append(f"--save={self.save.absolute()}")
+        for option in ("save", "record", "shrink", "replay", "export"):
+            if path := getattr(self, option):
+                command.append(f"--{option}={path.absolute()}")
         if collect_only:
             command.append("--collect-only")
         return command

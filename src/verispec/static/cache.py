@@ -6,13 +6,15 @@ import gc
 import hashlib
 import os
 import pickle
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from verispec.static.facts import EVERY_CALL, VERSION, FileFacts
+from verispec.static.facts import FileFacts
 from verispec.static.tree import SourceFile
 
 _KEPT: Final = 8
@@ -44,30 +46,26 @@ class FactCache:
         self._held = False
 
     @cached_property
-    def _facts(self) -> dict[tuple[str, int], FileFacts]:
+    def _facts(self) -> dict[str, FileFacts]:
         """The contents of the file, read at the first access: many megabytes."""
         if self.path is None or not self.path.is_file():
             return {}
         try:
-            with uncollected():
-                version, stored = pickle.loads(self.path.read_bytes())
+            with uncollected(), self.path.open("rb") as file:
+                stored = pickle.load(file) if pickle.load(file) == readers_digest() else {}
         except Exception:  # A damaged cache is an empty cache, whatever the damage.
             return {}
-        return stored if version == VERSION and isinstance(stored, dict) else {}
+        return stored if isinstance(stored, dict) else {}
 
-    def get(self, blob: str, deep: int) -> FileFacts | None:
-        """Return the summary of the content `blob` at the depth `deep` or a greater one."""
-        if not blob:
-            return None
-        depths = range(EVERY_CALL, deep - 1, -1)
-        return next((found for depth in depths if (found := self._facts.get((blob, depth))) is not None), None)
+    def get(self, blob: str, *, deep: bool, calls: bool) -> FileFacts | None:
+        """Return the summary of the content `blob`, if it says as much as `readers.extraction.facts` would."""
+        found = self._facts.get(blob) if blob else None
+        return found if found is not None and found.suffices(deep=deep, calls=calls) else None
 
-    def put(self, blob: str, deep: int, found: FileFacts) -> None:
-        """Keep a summary instead of less deep ones."""
+    def put(self, blob: str, found: FileFacts) -> None:
+        """Keep a summary instead of one that says less."""
         if blob:
-            self._facts[blob, deep] = found
-            for depth in range(deep):
-                self._facts.pop((blob, depth), None)
+            self._facts[blob] = found
             self._changed = True
 
     def save(self) -> None:
@@ -76,7 +74,9 @@ class FactCache:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        temporary.write_bytes(pickle.dumps((VERSION, self._facts), pickle.HIGHEST_PROTOCOL))
+        with temporary.open("wb") as file:
+            pickle.dump(readers_digest(), file)
+            pickle.dump(self._facts, file, pickle.HIGHEST_PROTOCOL)
         temporary.replace(self.path)
         self._changed = False
 
@@ -129,7 +129,7 @@ class ReportCache:
 def report_key(trees: Iterable[Iterable[SourceFile]], rules: Iterable[str], options: Iterable[str] = ()) -> str:
     """Return one name for trees, rules, options and the code of the checker; "" if some content has no name."""
     digest = hashlib.blake2b(digest_size=20)
-    digest.update(f"{VERSION} {' '.join(rules)} {_code()}".encode())
+    digest.update(f"{' '.join(rules)} {_code()}".encode())
     digest.update("\0".join(options).encode("utf-8", "surrogateescape"))
     for files in trees:
         digest.update(b"\0\0")
@@ -137,6 +137,18 @@ def report_key(trees: Iterable[Iterable[SourceFile]], rules: Iterable[str], opti
             if not file.blob:
                 return ""
             digest.update(f"{file.path}\0{file.blob}\0".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+@cache
+def readers_digest() -> str:
+    """Return a name for the code that makes summaries: those of other code, or of another parser, are not used."""
+    here = Path(__file__).parent
+    digest = hashlib.blake2b(repr(sys.version_info).encode(), digest_size=20)
+    for path in sorted([here / "facts.py", here / "ignores.py", *(here / "readers").glob("*.py")]):
+        digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    for parser in ("tree-sitter", "tree-sitter-cpp"):
+        digest.update(metadata.version(parser).encode())
     return digest.hexdigest()
 
 

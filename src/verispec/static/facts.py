@@ -12,14 +12,6 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-VERSION: Final = 4
-"""Raised whenever the facts of an unchanged file change, so that old caches are not believed."""
-
-PARSED: Final = 1
-"""The depth of a file summary with a syntax tree; without one it is 0."""
-EVERY_CALL: Final = 2
-"""The depth of a file summary with all calls of plain functions and methods too."""
-
 PYTHON: Final = (".py",)
 CPP: Final = (".cpp", ".cu", ".cc", ".cxx", ".h", ".hpp", ".cuh", ".hip")
 LARGEST: Final = 8 << 20
@@ -191,8 +183,27 @@ class Import(NamedTuple):
     line: int
 
 
+class PythonOp(NamedTuple):
+    """An op that Python code registers, or a fake implementation of one.
+
+    `name` is that of the op, with ``ns::`` if it is written; empty for a fake of the op made of `function`.
+    `function` and `fake` are references; ``#name:line`` is the definition of this file at that line. `mutates` are the
+    entries of ``mutates_args``.
+    """
+
+    name: str
+    function: str
+    fake: str
+    mutates: tuple[str, ...]
+    line: int
+
+
 class PythonFacts(NamedTuple):
-    """Everything that the rules need to know of a Python file that takes part in launching kernels."""
+    """Everything that the rules need to know of a Python file that takes part in launching kernels.
+
+    `plain_calls` are the calls of plain functions and methods, None if they were not asked for. `device_calls` are
+    the calls in kernels, those of Triton's own functions left out.
+    """
 
     functions: tuple[Function, ...] = ()
     classes: tuple[Class, ...] = ()
@@ -206,7 +217,9 @@ class PythonFacts(NamedTuple):
     placeholders: tuple[tuple[str, tuple[str, ...]], ...] = ()
     guards: tuple[Guard, ...] = ()
     imports: tuple[Import, ...] = ()
-    plain_calls: tuple[Call, ...] = ()
+    plain_calls: tuple[Call, ...] | None = None
+    device_calls: tuple[Call, ...] = ()
+    ops: tuple[PythonOp, ...] = ()
 
 
 class OutlineMethod(NamedTuple):
@@ -318,3 +331,11 @@ class FileFacts(NamedTuple):
     words: bytes = b""
     problem: tuple[str, str, str, str] | None = None
     ignores: tuple[Ignore, ...] = ()
+
+    def suffices(self, *, deep: bool, calls: bool) -> bool:
+        """Return whether reading the file again would say more: see `readers.extraction.facts`."""
+        if self.cpp is not None or self.problem is not None:
+            return True
+        if self.python is None:
+            return not deep
+        return self.python.plain_calls is not None or not calls

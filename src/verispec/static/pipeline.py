@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Final
 from verispec.errors import Diagnostic, VerispecError
 from verispec.static import rules as all_rules
 from verispec.static.cache import FactCache, ReportCache, report_key
-from verispec.static.facts import CPP, CRASHED, EVERY_CALL, PARSED, UNREADABLE, FileFacts
+from verispec.static.facts import CPP, CRASHED, UNREADABLE, FileFacts
 from verispec.static.finding import Finding, Level, Location, fingerprint
 from verispec.static.ignores import apply_ignores
 from verispec.static.linking.index import Index, build
@@ -88,7 +89,9 @@ def check_tree(
     store = cache if isinstance(cache, FactCache) else FactCache(cache)
     tell = progress or (lambda what, done, total: None)
     started = perf_counter()
-    sources = [_Source(tree, False)] if core is None else [_Source(tree, False), _Source(core, True)]
+    # Calls of plain functions matter only if a plugin replaces some.
+    both = () if core is None else (_Source(core, True, True),)
+    sources = [_Source(tree, False, core is not None), *both]
     reports = ReportCache(store.path)
     contents = (source.files.values() for source in sources)
     key = report_key(contents, [r.id for r in chosen], sorted(parse)) if all_rules.are_own(chosen) else ""
@@ -224,29 +227,27 @@ def _settled(finding: Finding) -> Finding:
 class _Source:
     """One tree, its files, and what is known of them so far."""
 
-    def __init__(self, tree: Tree, core: bool) -> None:
+    def __init__(self, tree: Tree, core: bool, calls: bool) -> None:
         self.tree = tree
         self.core = core
+        self.calls = calls
         self.files = {file.path: file for file in tree.files() if relevant(file.path)}
         self.facts: dict[str, FileFacts] = {}
         self.diagnostics: list[Diagnostic] = []
-        self.deep: dict[str, int] = {}
+        self.deep: set[str] = set()
 
-    def read(self, files: Iterable[SourceFile], store: FactCache, *, deep: int = 0) -> None:
-        self.facts.update(read_all(list(files), store, self.diagnostics.append, deep=deep))
+    def read(self, files: Iterable[SourceFile], store: FactCache, *, deep: bool = False) -> None:
+        self.facts.update(read_all(list(files), store, self.diagnostics.append, deep=deep, calls=self.calls))
 
-    def deepen(self, paths: Iterable[str], store: FactCache, depth: int = PARSED) -> bool:
-        """Read these files of this tree at `depth`; False if there is nothing new to read."""
-        new = sorted({p for p in paths if p in self.facts and self.deep.get(p, 0) < depth and self._lacks(p, depth)})
-        self.deep.update(dict.fromkeys(new, depth))
-        self.read([self.files[path] for path in new], store, deep=depth)
+    def deepen(self, paths: Iterable[str], store: FactCache) -> bool:
+        """Read the syntax trees of these files; False if there is nothing new to read."""
+        new = sorted({p for p in paths if p in self.facts and p not in self.deep and self._lacks(p)})
+        self.deep.update(new)
+        self.read([self.files[path] for path in new], store, deep=True)
         return bool(new)
 
-    def _lacks(self, path: str, depth: int) -> bool:
-        facts = self.facts[path]
-        if facts.cpp is not None or facts.problem is not None:
-            return False
-        return facts.python is None or depth >= EVERY_CALL
+    def _lacks(self, path: str) -> bool:
+        return not self.facts[path].suffices(deep=True, calls=self.calls)
 
 
 def _link(sources: Sequence[_Source], store: FactCache) -> Links:
@@ -270,7 +271,7 @@ def _link(sources: Sequence[_Source], store: FactCache) -> Links:
             for path, facts in source.facts.items()
             if facts.outline is not None and not is_test(path) and not names.isdisjoint(facts.outline.words.split())
         }
-        deepened = [source.deepen(paths, store, EVERY_CALL) for source in sources]
+        deepened = [source.deepen(paths, store) for source in sources]
         if any(deepened):
             links = linked()
         links.call_paths = paths
@@ -280,9 +281,7 @@ def _link(sources: Sequence[_Source], store: FactCache) -> Links:
 def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
     """Files without a syntax tree yet that use a kernel, a dispatcher or an op of the tree, told by their words."""
     kernels = {name.rpartition(".")[2].encode() for name in links.kernels}
-    launchers = {name.rpartition(".")[2].encode() for name in links.dispatchers}
-    for dispatcher in links.dispatchers.values():
-        launchers.update(slot.split(".")[-2].encode() for slot in dispatcher.slots)
+    callers = _dispatcher_users(links)
     ops = collect(links.index)
     bound = {schema.function.encode() for facts in links.index.cpp.values() for schema in facts.schemas}
     bound.update(impl.function.encode() for facts in links.index.cpp.values() for impl in facts.impls)
@@ -300,7 +299,29 @@ def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
             if (
                 any(ops.called(f"torch.ops.{namespace}.{name}") for namespace, name in outline.ops)
                 or not kernels.isdisjoint(outline.launches.split())
-                or (launchers and not launchers.isdisjoint(outline.words.split()))
+                or path in callers
             ):
                 paths.add(path)
     return paths
+
+
+def _dispatcher_users(links: Links) -> set[str]:
+    """Files that mention a dispatcher, and its module or another such file, which may export it again."""
+    origins: dict[bytes, set[bytes]] = defaultdict(set)
+    for dispatcher in links.dispatchers.values():
+        for name in {dispatcher.name, *(slot.rpartition(".")[0] for slot in dispatcher.slots)}:
+            module, _, last = name.rpartition(".")
+            origins[last.encode()].add(module.rpartition(".")[2].encode())
+    mentions: dict[bytes, list[tuple[str, bytes, set[bytes]]]] = defaultdict(list)
+    for module in links.index.modules.values() if origins else ():
+        words = set(module.outline.words.split())
+        for name in origins.keys() & words:
+            mentions[name].append((module.path, module.name.rpartition(".")[2].encode(), words))
+    found: set[str] = set()
+    for name, files in mentions.items():
+        exporters, left = origins[name], files
+        while users := [file for file in left if not exporters.isdisjoint(file[2])]:
+            found.update(path for path, _, _ in users)
+            exporters = {last for _, last, _ in users}
+            left = [file for file in left if file[0] not in found]
+    return found

@@ -33,5 +33,5 @@ def call(what: Call) -> str:
 
 def schema(what: Schema) -> str:
     """``name(Tensor! a, int b) -> ()``."""
-    args = (f"{arg.type}{'!' if arg.mutable else ''} {arg.name}" for arg in what.args)
-    return f"{what.name}({', '.join(args)}) -> {what.returns}"
+    args = (f"{arg.type}{'!' if arg.mutable else ''} {arg.name}".lstrip() for arg in what.args)
+    return f"{what.name}({', '.join(args)})" + (f" -> {what.returns}" if what.returns else "")

@@ -2,6 +2,7 @@
 
 import ast
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from verispec.errors import VerispecError
 from verispec.static import MemoryTree, SourceFile, check_tree
-from verispec.static.cache import FactCache
-from verispec.static.facts import LARGEST, VERSION
+from verispec.static import cache as cache_module
+from verispec.static.cache import FactCache, readers_digest
+from verispec.static.facts import LARGEST
 from verispec.static.readers import python
 from verispec.static.readers.extraction import facts
 
@@ -194,20 +196,50 @@ def test_one_cache_serves_many_trees_in_memory():
     assert reads == ["a.py"]
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", pickle.dumps((VERSION + 1, {})), pickle.dumps([])])
+@pytest.mark.parametrize("content", [b"", b"garbage", pickle.dumps("other") + pickle.dumps({}), pickle.dumps([])])
 def test_damaged_or_foreign_cache_is_an_empty_one(tmp_path: Path, content: bytes):
     path = tmp_path / "facts.cache"
     path.write_bytes(content)
     assert len(check_tree(blobs({"a.py": GOOD}, []), cache=path).findings) == 1
-    assert pickle.loads(path.read_bytes())[0] == VERSION
+    assert pickle.loads(path.read_bytes()) == readers_digest()
 
 
-def test_facts_of_another_version_are_not_believed(tmp_path: Path):
+def test_facts_of_edited_readers_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "facts.cache"
-    assert len(check_tree(blobs({"a.py": GOOD}, []), cache=path).findings) == 1
-    version, stored = pickle.loads(path.read_bytes())
-    path.write_bytes(pickle.dumps((version + 1, dict.fromkeys(stored, facts("a.py", b"")))))
-    assert len(check_tree(blobs({"a.py": GOOD}, []), cache=path).findings) == 1
+    reads: list[str] = []
+    for expected in (["a.py"], ["a.py"], ["a.py", "a.py"]):
+        path.with_name("facts.cache.verdicts").unlink(missing_ok=True)
+        if len(expected) == 2:
+            monkeypatch.setattr(cache_module, "readers_digest", lambda: "of an edited reader")
+        assert len(check_tree(blobs({"a.py": GOOD}, reads), cache=path).findings) == 1
+        assert reads == expected
+
+
+def test_the_digest_of_the_readers_follows_their_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    static = tmp_path / "static"
+    shutil.copytree(Path(cache_module.__file__).parent, static, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(cache_module, "__file__", str(static / "cache.py"))
+    digest = cache_module.readers_digest.__wrapped__
+    before = digest()
+    (static / "pipeline.py").write_text("")
+    assert digest() == before
+    (static / "readers" / "scope.py").write_text("# edited\n")
+    assert digest() != before
+
+
+def test_a_host_is_read_again_for_its_calls_once(tmp_path: Path):
+    path = tmp_path / "facts.cache"
+    host = {"core/a.py": GOOD, "core/b.py": "x = 1\n"}
+    plugin = MemoryTree({"plug/a.py": "import core.a\n"})
+    for with_plugin, expected in ((False, ["core/a.py", "core/b.py"]), (True, ["core/a.py"]), (True, []), (False, [])):
+        path.with_name("facts.cache.verdicts").unlink(missing_ok=True)
+        reads: list[str] = []
+        tree = blobs(host, reads)
+        if with_plugin:
+            check_tree(plugin, core=tree, cache=path)
+        else:
+            check_tree(tree, cache=path)
+        assert sorted(reads) == expected
 
 
 def test_many_processes_give_what_one_gives():

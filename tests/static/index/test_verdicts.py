@@ -37,9 +37,9 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     get = FactCache.get
 
-    def noted(self: FactCache, blob: str, deep: bool):
+    def noted(self: FactCache, blob: str, **depth: bool):
         asked.append(blob)
-        return get(self, blob, deep)
+        return get(self, blob, **depth)
 
     monkeypatch.setattr(FactCache, "get", noted)
     return asked

@@ -354,3 +354,32 @@ def test_keyword_that_is_no_option(judged, option):
     """Flags are in capitals, a near miss is a mistake, and the value of an option is a literal."""
     (finding,) = judged("SIG101", kernel(f"out, draft, limit, FLAG=True, {option}"))
     assert finding.level is Level.ERROR
+
+
+EXCHANGE = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def accept_kernel(out_ptr, draft_ptr, target_ptr, rows, BLOCK: tl.constexpr): ...
+
+def accept(out, draft, target, rows):
+    accept_kernel[(1,)]({call})
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("out, draft, target, rows, 16", 0),
+        ("out, target, draft, rows, 16", 1),
+        ("out, draft_ptr=draft, target_ptr=target, rows=rows, BLOCK=16", 0),
+        ("draft, out, target, rows, BLOCK=16", 1),
+        ("out, target, target, rows, 16", 0),  # one tensor for both
+        ("out, other, draft, rows, 16", 0),  # only one of them has a parameter's name here
+        ("*pair, target, draft, 16", 0),
+    ],
+)
+def test_two_arguments_that_trade_places(judged, call, expected):
+    found = judged("SIG104", {"pkg/k.py": EXCHANGE.format(call=call)})
+    assert len(found) == expected

@@ -25,9 +25,11 @@ class Reference:
         )
 
     def describe(self) -> Description:
+        """Return the identity of the reference engine."""
         return self._description
 
     def op(self, name: str) -> OpFunction | Unsupported:
+        """Return the reference's kernel of the op `name`."""
         if contracts.load(name).returns:
             from verispec.reference.sampler import synthetic_rates
 
@@ -40,6 +42,7 @@ class Reference:
         return function
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
+        """Return the end-to-end sampler of `family`: flat, request_state, block or fused."""
         if family in ("request_state", "block", "fused"):
             from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
 
@@ -52,6 +55,7 @@ class Reference:
         return WholeFlatSampler(self._description.device)
 
     def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        """Return a runner of the checkpoint folder `target`; see `Engine.load`."""
         if self._kernels.__name__.endswith("triton") and self._description.device != "cuda":
             return Unsupported("the GPU runner needs a GPU; the engine 'reference' generates on the CPU")
         require_packages("torch", "transformers", "safetensors")
@@ -71,11 +75,12 @@ class Reference:
         return CPURunner(target, wanted)
 
     def definitions(self) -> Mapping[str, Any]:
+        """Return all kernels by op name."""
         found = {name: self.op(name) for name in contracts.names()}
         return {name: function for name, function in found.items() if not isinstance(function, Unsupported)}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the engine holds nothing."""
 
 
 def require_packages(*names: str) -> None:
@@ -88,7 +93,14 @@ def require_packages(*names: str) -> None:
 
 
 def cpu(device: str | None = None) -> Engine:
-    """The reference on the CPU. Raises VerispecError V-ENG-DEVICE for another device, V-ENG-BUILD when not built."""
+    """Return the reference on the CPU.
+
+    Args:
+        device: None or "cpu".
+
+    Raises:
+        VerispecError: V-ENG-DEVICE for another device, V-ENG-BUILD if the extension is not built.
+    """
     if device == "cuda":
         raise VerispecError(
             "V-ENG-DEVICE",
@@ -109,10 +121,14 @@ def cpu(device: str | None = None) -> Engine:
 
 
 def triton(device: str | None = None) -> Engine:
-    """The reference's Triton kernels: on CUDA where there is a GPU, else in the interpreter in a child process.
+    """Return the reference's Triton kernels.
 
-    Raises VerispecError V-ENG-TRITON when triton or torch is not installed, V-ENG-INTERPRETER for an interpreter
-    that cannot be used.
+    Args:
+        device: None is "cuda" if there is a GPU, else "cpu": Triton's interpreter in a child process.
+
+    Raises:
+        VerispecError: V-ENG-TRITON if triton or torch is not installed, V-ENG-INTERPRETER for an interpreter that
+            cannot be used.
     """
     missing = [package for package in ("torch", "triton") if find_spec(package) is None]
     if missing:

@@ -34,16 +34,20 @@ class Transformers:
         self._device = device
 
     def describe(self) -> Description:
+        """Return the identity of the installed transformers."""
         details = {"torch": torch.__version__}
         return Description("transformers", transformers.__version__, self._device, self._device, details)
 
     def op(self, name: str) -> OpFunction | Unsupported:
+        """Return `Unsupported` for every op `name`."""
         return Unsupported("transformers has no kernels of speculative decoding")
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
+        """Return `Unsupported` for every `family`."""
         return Unsupported("transformers has no sampler that takes a batch of drafts")
 
     def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        """Return a generator over the checkpoint folder `target`; see `Engine.load`."""
         wanted = LoadOptions(**options)
         if wanted.method == "eagle3":
             return Unsupported("transformers does not generate with an Eagle3 head")
@@ -58,10 +62,11 @@ class Transformers:
         return TransformersGenerator(target, wanted, self._device)
 
     def definitions(self) -> Mapping[str, Any] | Unsupported:
+        """Return `Unsupported`."""
         return Unsupported("transformers has no kernels of speculative decoding")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the engine holds nothing."""
 
 
 class TransformersGenerator:
@@ -78,12 +83,7 @@ class TransformersGenerator:
             self._assistant.generation_config.assistant_confidence_threshold = 0.0
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
-        """Run the requests one by one; see `Generator.generate`.
-
-        Raises:
-            UnsupportedCall: for presence and frequency penalties, which transformers does not have.
-            VerispecError: V-GEN-PROMPT for a prompt that leaves no room for a token.
-        """
+        """Run the requests one by one, and call `on_emit` after each; see `Generator.generate`."""
         results = []
         for index, request in enumerate(requests):
             results.append(self._one(index, request))
@@ -92,11 +92,11 @@ class TransformersGenerator:
         return results
 
     def metrics(self) -> SpeculationMetrics:
-        """Nothing: transformers does not count."""
+        """Return no counts: transformers has none."""
         return SpeculationMetrics()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: models are freed with the generator."""
 
     def _one(self, index: int, request: GenerationRequest) -> GenerationResult:
         _reject_missing(request)
@@ -158,7 +158,7 @@ def _reject_missing(request: GenerationRequest) -> None:
 
 
 def _sampling(request: GenerationRequest) -> dict[str, Any]:
-    """A request's parameters under transformers' names; parameters that a request does not use are omitted."""
+    """Return a request's parameters under transformers' names, without parameters that it does not use."""
     wanted: dict[str, Any] = {"do_sample": not request.greedy}
     if not request.greedy:
         wanted |= {"temperature": request.temperature, "top_k": request.top_k, "top_p": request.top_p}
@@ -191,5 +191,5 @@ def _logprobs(
 
 
 def create(device: str | None = None) -> Engine:
-    """The transformers installed here, on `device` ("cpu" when None)."""
+    """Return the installed transformers on `device` ("cpu" if None)."""
     return Transformers(device or "cpu")

@@ -34,9 +34,13 @@ class RemoteDied(Exception):
 class Process(Protocol):
     """The common interface of `subprocess.Popen` and `Forked`."""
 
-    def wait(self, timeout: float | None = None) -> int: ...
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code, negative for a signal, or raise subprocess.TimeoutExpired after `timeout` seconds."""
+        ...
 
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        """Kill the process."""
+        ...
 
 
 class Remote:
@@ -58,7 +62,11 @@ class Remote:
         self._answers: Connection | None = None
 
     def call(self, method: str, *args: Any) -> Any:
-        """``object.method(*args)`` over there. Raises `RemoteDied` with the signal or exit code if it ends instead."""
+        """Call ``object.method(*args)`` in the other process, and return its result.
+
+        Raises:
+            RemoteDied: the process ended instead, with its signal or exit code.
+        """
         self.start()
         return self._exchange((method, args))
 
@@ -149,13 +157,14 @@ class Forked:
         self._process.start()
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, negative for a signal; raises subprocess.TimeoutExpired as Popen does."""
+        """Return the exit code, negative for a signal, or raise subprocess.TimeoutExpired after `timeout` seconds."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired(self._process.name, timeout or 0.0)
         return self._process.exitcode
 
     def kill(self) -> None:
+        """Kill the process."""
         self._process.kill()
 
 
@@ -176,7 +185,7 @@ def _end_with_our_owner() -> None:
 
 
 def serve() -> None:
-    """The other side of a process of its own; its pipes come as arguments."""
+    """Answer calls in a worker process; the numbers of its pipes are its arguments."""
     _serve(Connection(int(sys.argv[1]), writable=False), Connection(int(sys.argv[2]), readable=False))
 
 
@@ -203,7 +212,7 @@ def _serve(requests: Connection, answers: Connection) -> None:
 
 
 def portable(error: Exception) -> Exception:
-    """`error` as it can travel: itself where pickling keeps it, else its text."""
+    """Return `error` if pickling keeps it, else a `RemoteError` with its text."""
     try:
         back = pickle.loads(pickle.dumps(error))
     except Exception:

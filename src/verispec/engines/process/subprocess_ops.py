@@ -31,10 +31,15 @@ class Child:
         self._remote = Remote("verispec.engines.process.subprocess_ops:OpServer", name, device, environment=environment)
 
     def describe(self) -> Description:
+        """Return the engine's description."""
         described: Description = self._remote.call("describe")
         return described
 
     def op(self, name: str) -> OpFunction | Unsupported:
+        """Return a function that runs the op `name` in the child process.
+
+        It raises the engine's own exception, after copying back what the op has written.
+        """
         refused = self._remote.call("refused", name)
         if refused is not None:
             assert isinstance(refused, Unsupported)
@@ -52,15 +57,19 @@ class Child:
         return call
 
     def sampler(self, family: str = "flat") -> Unsupported:
+        """Return `Unsupported` for every `family`."""
         return Unsupported(f"{self._name} has no whole sampler here: only its ops run in a child process")
 
     def load(self, target: Path, **options: Any) -> Unsupported:
+        """Return `Unsupported` for every `target`."""
         return Unsupported(f"{self._name} does not generate here: only its ops run in a child process")
 
     def definitions(self) -> Unsupported:
+        """Return `Unsupported`: the callables are in another process."""
         return Unsupported(f"{self._name} runs in a child process, its callables are not live here")
 
     def close(self) -> None:
+        """End the child process."""
         self._remote.close()
 
 
@@ -97,7 +106,7 @@ class TensorPayload:
         self.views, self.plain = state["views"], state["plain"]
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments again, on the CPU of this process."""
+        """Return the arguments again, on the CPU of this process."""
         tensors = {
             name: torch.empty(0, dtype=dtype).set_(self.storages[index].untyped_storage(), offset, shape, stride)
             for name, (index, dtype, shape, stride, offset) in self.views.items()
@@ -119,14 +128,24 @@ class OpServer:
         self._engine = resolve(name, device)
 
     def describe(self) -> Description:
+        """Return the engine's description."""
         return self._engine.describe()
 
     def refused(self, name: str) -> Unsupported | None:
+        """Return the engine's `Unsupported` for the op `name`; None if it has the op."""
         found = self._engine.op(name)
         return found if isinstance(found, Unsupported) else None
 
     def run(self, name: str, parcel: TensorPayload) -> tuple[list[bytes], Exception | None]:
-        """Call the op; what it wrote comes back even when it raised."""
+        """Call the op `name`.
+
+        Args:
+            name: of the op.
+            parcel: its arguments.
+
+        Returns:
+            The bytes of all storages after the call, also after an exception, and the exception.
+        """
         function = self._engine.op(name)
         assert not isinstance(function, Unsupported)
         error: Exception | None = None

@@ -119,7 +119,13 @@ def check_subjects(engine: object, name: str, subjects: Collection[str]) -> Desc
 
 
 def error(faults: Sequence[ProtocolFault], where: str, engine: str) -> VerispecError:
-    """Return V-ENG-PROTOCOL for all `faults`."""
+    """Return the error V-ENG-PROTOCOL for all `faults`.
+
+    Args:
+        faults: at least one.
+        where: the option that named the engine.
+        engine: name of its class.
+    """
     places = "in one place" if len(faults) == 1 else f"in {len(faults)} places"
     return VerispecError(
         CODE,
@@ -132,7 +138,7 @@ def error(faults: Sequence[ProtocolFault], where: str, engine: str) -> VerispecE
 
 
 def method_faults(engine: object) -> Iterator[ProtocolFault]:
-    """Yield a fault for each method that is missing, is not a method, or cannot be called as the harness calls it."""
+    """Yield a fault for each method that `engine` lacks, or that cannot be called as the harness calls it."""
     for name, skeleton in SKELETON.items():
         method = getattr(engine, name, None)
         if not callable(method):
@@ -164,7 +170,7 @@ def description_faults(description: object) -> Iterator[ProtocolFault]:
 
 
 def op_faults(engine: Engine, contract: Contract) -> Iterator[ProtocolFault]:
-    """Yield a fault if the engine's answer for an op cannot be called with the op's parameters by keyword."""
+    """Yield a fault if the engine's answer for the op of `contract` cannot be called with its parameters by keyword."""
     where, names = f"op({contract.name!r})", [param.name for param in contract.params]
     write = f"def {contract.name}({', '.join(names)})"
     function, raised = _answer(lambda: engine.op(contract.name))
@@ -180,7 +186,7 @@ def op_faults(engine: Engine, contract: Contract) -> Iterator[ProtocolFault]:
 
 
 def sampler_faults(engine: Engine) -> Iterator[ProtocolFault]:
-    """Yield a fault for each sampler that cannot be called, or whose optional method is not a method."""
+    """Yield a fault for each sampler of `engine` that cannot be called, or whose optional method is not a method."""
     for family in SAMPLER_FAMILIES:
         where = f"sampler({family!r})"
         sampler, raised = _answer(partial(engine.sampler, family))
@@ -209,7 +215,7 @@ def sampler_faults(engine: Engine) -> Iterator[ProtocolFault]:
 
 
 def definition_faults(engine: Engine) -> Iterator[ProtocolFault]:
-    """Yield a fault if `definitions` is not a mapping of op names to callables."""
+    """Yield a fault if the `definitions` of `engine` are not a mapping of op names to callables."""
     from verispec.engines.protocol.runtime_signature import RuntimeSignature
 
     found, raised = _answer(engine.definitions)
@@ -226,7 +232,7 @@ def definition_faults(engine: Engine) -> Iterator[ProtocolFault]:
 
 
 def site_faults(engine: Engine) -> Iterator[ProtocolFault]:
-    """Yield a fault if the optional `kernel_sites` is not a mapping of op names to ``module:attr``."""
+    """Yield a fault if the optional `kernel_sites` of `engine` is not a mapping of op names to ``module:attr``."""
     if not isinstance(engine, KernelSites):
         return
     sites, raised = _answer(engine.kernel_sites)
@@ -240,7 +246,17 @@ def site_faults(engine: Engine) -> Iterator[ProtocolFault]:
 
 
 def require_method(sampler: object, method: str, clauses: str, write: str) -> Callable[..., Any]:
-    """Return an optional method of a sampler; UnsupportedCall with what to write if the sampler lacks it."""
+    """Return an optional method of a sampler.
+
+    Args:
+        sampler: of the engine.
+        method: its name.
+        clauses: that need the method, for the message.
+        write: signature to write, for the message.
+
+    Raises:
+        UnsupportedCall: the sampler has no such method.
+    """
     found = getattr(sampler, method, None)
     if found is None:
         raise UnsupportedCall(f"the sampler has no {method!r}: to test {clauses}, write {write}; see {GUIDE}")
@@ -249,7 +265,15 @@ def require_method(sampler: object, method: str, clauses: str, write: str) -> Ca
 
 
 def require_sequence(answer: object, where: str) -> list[Any]:
-    """Return a list, tuple, array or tensor as a list; ProtocolError if an op returned anything else."""
+    """Return an op's answer, a list, tuple, array or tensor, as a list.
+
+    Args:
+        answer: of the engine.
+        where: the call, for the message.
+
+    Raises:
+        ProtocolError: the answer is anything else.
+    """
     found = _list(answer)
     if found is None:
         raise ProtocolError(f"{CODE} {where}: expected a list of numbers, got {_shown(answer)}")
@@ -257,7 +281,19 @@ def require_sequence(answer: object, where: str) -> list[Any]:
 
 
 def require_tokens(answer: object, batch: SamplerBatch, where: str = "sampler(batch)") -> list[list[int]]:
-    """Return a sampler's answer as lists of plain integers; ProtocolError if it is anything else."""
+    """Return a sampler's answer as lists of plain integers.
+
+    Args:
+        answer: of the engine.
+        batch: that was sampled.
+        where: the call, for the message.
+
+    Returns:
+        One list per request.
+
+    Raises:
+        ProtocolError: the answer is not one sequence of integers per request.
+    """
     rows = _list(answer)
     requests = len(batch.draft_token_ids)
     if rows is None or len(rows) != requests:
@@ -273,7 +309,15 @@ def require_tokens(answer: object, batch: SamplerBatch, where: str = "sampler(ba
 
 
 def require_trace(answer: object, batch: SamplerBatch) -> Trace:
-    """Return a sampler's trace; ProtocolError if it does not have the shapes that `Draws` asks for."""
+    """Return a sampler's trace with plain tokens.
+
+    Args:
+        answer: of the engine.
+        batch: that was sampled.
+
+    Raises:
+        ProtocolError: the answer does not have the shapes that `Draws` asks for.
+    """
     if not isinstance(answer, Trace):
         raise ProtocolError(f"{CODE} trace(batch): expected a verispec.engines.Trace, got {_shown(answer)}")
     tokens = require_tokens(answer.tokens, batch, "trace(batch).tokens")
@@ -289,7 +333,15 @@ def require_trace(answer: object, batch: SamplerBatch) -> Trace:
 
 
 def require_drafted(answer: object, batch: SamplerBatch) -> DraftedTokens:
-    """Return what a sampler drafted and emitted; ProtocolError if it is not as many tokens as were asked for."""
+    """Return a sampler's draft tokens and emitted tokens as plain integers.
+
+    Args:
+        answer: of the engine.
+        batch: that was sampled.
+
+    Raises:
+        ProtocolError: the answer does not have as many draft tokens as the batch asks for.
+    """
     where = "draft_and_verify(batch, draft_logits)"
     if not isinstance(answer, DraftedTokens):
         raise ProtocolError(f"{CODE} {where}: expected a verispec.engines.DraftedTokens, got {_shown(answer)}")

@@ -29,10 +29,10 @@ PLATFORMS = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """Says that the engine lacks a part. Its cases are `unsupported`, which is never a pass.
+    """An answer that says that the engine lacks a part. Its cases are `unsupported`, which is never a pass.
 
     Args:
-        reason: why, in one sentence for the report.
+        reason: one sentence for the report.
         issue: link to the issue that tracks it; may be empty.
     """
 
@@ -41,7 +41,7 @@ class Unsupported:
 
 
 class UnsupportedCall(Exception):
-    """Raised by an op, a sampler or a generator that rejects one call before it has written anything.
+    """The exception of an op, a sampler or a generator that rejects one call before it has written anything.
 
     The case is then `unsupported`. Any other exception is a failure of the case.
     """
@@ -53,14 +53,14 @@ class UnsupportedCall(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Identifies an engine in results files and reports.
+    """The identity of an engine in results files and reports.
 
     Args:
         name: short name of the engine.
         version: its version, as its users know it.
-        platform: what the implementation is for in production, one of `PLATFORMS`.
-        device: where it runs now, one of `PLATFORMS`; tensors of every op are on it. Triton kernels in the
-            interpreter are for "cuda" and run on "cpu".
+        platform: platform that the implementation is made for, one of `PLATFORMS`.
+        device: device that it runs on now, one of `PLATFORMS`, which holds the tensors of every op. Triton kernels in
+            the interpreter are for "cuda" and run on "cpu".
         details: more facts for the report's header, such as the commit or the CPU capability.
     """
 
@@ -82,7 +82,11 @@ class Engine(Protocol):
     def op(self, name: str) -> OpFunction | Unsupported:
         """Return the function that the engine's own callers reach for the op `name`.
 
-        It is asked for every op of the contracts, so answer `Unsupported` for a name that you do not know.
+        Args:
+            name: of any op of the contracts.
+
+        Returns:
+            A function of the op's parameters by keyword; `Unsupported` for an op that the engine does not have.
         """
         ...
 
@@ -92,22 +96,32 @@ class Engine(Protocol):
         Args:
             family: "flat", which draws from a generator per request, or "request_state", which draws from a
                 counter-based RNG by seed and position.
+
+        Returns:
+            A callable over a `SamplerBatch`; `Unsupported` if the engine has no sampler of this family.
         """
         ...
 
     def load(self, target: Path, **options: Unpack[LoadKeywords]) -> Generator | Unsupported:
-        """Return a generator over the checkpoint folder `target`.
+        """Return a generator over a checkpoint.
 
         Args:
             target: a Hugging Face checkpoint folder with safetensors weights.
             options: fields of `verispec.engines.LoadOptions`; `LoadOptions(**options)` validates them.
+
+        Returns:
+            The generator; `Unsupported` if the engine lacks one of the options.
+
+        Raises:
+            VerispecError: the checkpoint cannot be used, or an option is invalid.
         """
         ...
 
     def definitions(self) -> Mapping[str, RuntimeSignature | OpFunction] | Unsupported:
-        """Return the callables of the running engine by op name, for the signature suite.
+        """Return the callables of the running engine, for the signature suite.
 
-        A plain function is taken to be called with its own parameters; `RuntimeSignature` says more.
+        Returns:
+            A function or a `RuntimeSignature` by op name. A plain function stands for a call with its own parameters.
         """
         ...
 

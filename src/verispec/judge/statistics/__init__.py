@@ -19,10 +19,21 @@ FEWEST_EXPECTED = 10
 
 
 def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
-    """Judge that `counts` are draws from `law` (exact probabilities) by a G-test at `p_value_level`; returns p.
+    """Check by a G-test that counts are draws from a distribution.
 
     Cells that are too small are pooled. A token of probability zero that was seen fails at once.
-    Raises `Mismatch`, or `Inconclusive` when the sample is too small to judge.
+
+    Args:
+        counts: number of draws of each outcome.
+        law: exact probability of each outcome.
+        what: description of the draws, for messages.
+
+    Returns:
+        The p-value.
+
+    Raises:
+        Mismatch: the p-value is below `p_value_level`.
+        Inconclusive: the sample is too small.
     """
     from scipy.stats import power_divergence
 

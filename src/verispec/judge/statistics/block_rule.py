@@ -45,7 +45,7 @@ class BlockRule:
         self._random = randomiser(seed)
 
     def add(self, requests: Requests) -> None:
-        """Judge one batch."""
+        """Add the evidence of the `requests` of one batch."""
         count = len(requests.sets)
         ratio, h = self._thresholds(requests)
         first, second = len(self._acceptance.bets), len(self._acceptance.bets) + len(self._recovered.bets)

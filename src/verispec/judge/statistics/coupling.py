@@ -63,7 +63,12 @@ class Coupling:
         self._seen = np.zeros(shape, dtype=np.int64)
 
     def add(self, requests: Requests, numbers: SharedNumbers) -> None:
-        """Compare one batch."""
+        """Compare one batch with the tokens that its random numbers give.
+
+        Args:
+            requests: of the batch, with their emitted tokens.
+            numbers: that the engine reports for them.
+        """
         rows, drafts = self.rows, self.rows.drafts
         slack = rows.slack[requests.sets] + ARITHMETIC
         differs = np.zeros(len(requests.sets), bool)
@@ -126,7 +131,16 @@ class Coupling:
 
 
 def bound(requests: int, differing: int, level: float = LEVEL) -> float:
-    """Return the bound on total variation at confidence 1 - `level` (Clopper-Pearson)."""
+    """Return the upper bound on the total variation of two distributions (Clopper-Pearson).
+
+    Args:
+        requests: number of coupled requests.
+        differing: number of those whose tokens differ.
+        level: 1 minus the confidence.
+
+    Returns:
+        From 0 to 1.
+    """
     from scipy.stats import beta
 
     if not requests or differing >= requests:

@@ -164,5 +164,5 @@ class Bet:
 
 
 def bets(where: str, keys: tuple[str, ...]) -> list[Bet]:
-    """Return all sizes of the faults `keys`, in order."""
+    """Return bets on all sizes of the faults `keys`, in order; `where` is the kind of token."""
     return [Bet(where, key, size) for key in keys for size in FAULTS[key].sizes]

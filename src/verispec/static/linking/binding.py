@@ -130,6 +130,17 @@ def plain(name: str) -> str:
     return name.lower().removesuffix("_ptr").strip("_")
 
 
+def exchanged(passed: Sequence[str], params: Sequence[Param]) -> Iterator[tuple[str, str]]:
+    """Yield (argument, parameter that receives it) for two arguments that are each named like the other's parameter."""
+    places = [p.name for p in params if p.kind == "p"]
+    for first, (argument, receiver) in enumerate(zip(passed, places, strict=False)):
+        for other, place in zip(passed[first + 1 :], places[first + 1 :], strict=False):
+            names = plain(argument), plain(other)
+            if names[0] != names[1] and names == (plain(place), plain(receiver)):
+                yield argument, receiver
+                yield other, place
+
+
 def misplaced(passed: Sequence[str], params: Sequence[Param]) -> Iterator[tuple[str, str]]:
     """Arguments that are passed by position and land on another parameter although their own exists elsewhere.
 

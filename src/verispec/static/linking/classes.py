@@ -47,6 +47,7 @@ class Hierarchy:
                 self._by_name[outline.name].append(entry)
                 self._by_key[module.name, outline.name] = entry
         self._bases: dict[tuple[str, str], tuple[Type, ...]] = {}
+        self._ancestors: dict[Type, tuple[Type, ...]] = {}
 
     def __iter__(self) -> Iterator[Type]:
         return iter(self._by_key.values())
@@ -59,16 +60,18 @@ class Hierarchy:
             self._bases[key] = tuple(base for base in found if base is not None and base is not entry)
         return self._bases[key]
 
-    def ancestors(self, entry: Type) -> list[Type]:
+    def ancestors(self, entry: Type) -> tuple[Type, ...]:
         """All bases, nearest first."""
-        found: list[Type] = []
-        queue = list(self.bases(entry))
-        while queue:
-            base = queue.pop(0)
-            if base not in found:
-                found.append(base)
-                queue.extend(self.bases(base))
-        return found
+        known = self._ancestors.get(entry)
+        if known is None:
+            found: dict[Type, None] = {}
+            queue = list(self.bases(entry))
+            for base in queue:
+                if base not in found:
+                    found[base] = None
+                    queue.extend(self.bases(base))
+            known = self._ancestors[entry] = tuple(found)
+        return known
 
     def _resolve(self, module: Module, text: str) -> Type | None:
         head, _, rest = text.partition(".")

@@ -154,7 +154,10 @@ def link(index: Index) -> Links:
             if replacement is not None:
                 links.replacements.append(replacement)
         # What the rules will follow later must be asked for now, so that it is read.
-        for reference in {use.module for use in module.facts.triton_uses} | {c.via for c in module.facts.conversions}:
+        wanted = {use.module for use in module.facts.triton_uses} | {c.via for c in module.facts.conversions}
+        wanted.update(target for call in module.facts.device_calls for target in call.targets)
+        wanted.update(reference for op in module.facts.ops for reference in (op.function, op.fake))
+        for reference in wanted:
             index.resolve(module, reference)
     return links
 

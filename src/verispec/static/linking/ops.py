@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from verispec.static.facts import UNKNOWN, Call, CppFunction, Schema
+from verispec.static.facts import UNKNOWN, Call, CppFunction, Function, Param, Schema, SchemaArg
 from verispec.static.finding import Location
 from verispec.static.linking.index import Index, Module
+from verispec.static.linking.python_ops import registered
 
 _ELSEWHERE: Final = ("xpu", "hpu", "tpu", "npu", "rocm", "hip", "aiter", "musa", "ascend", "neuron")
 _OPTIONAL: Final = re.compile(r"\boptional\s*<(.*)>", re.DOTALL)
@@ -74,7 +75,7 @@ class Ops:
 
 
 def collect(index: Index) -> Ops:
-    """Join what all C++ files of the tree say."""
+    """Join what all C++ files of the tree and the registrations in Python say."""
     functions: dict[str, list[tuple[str, CppFunction]]] = defaultdict(list)
     bound: dict[str, set[str]] = defaultdict(set)
     for path, facts in index.cpp.items():
@@ -93,6 +94,17 @@ def collect(index: Index) -> Ops:
             names = {schema.function} if schema.function else bound[schema.name]
             found = tuple(entry for name in sorted(names) for entry in functions.get(name, ()))
             ops.by_name[schema.name].append(Op(path, schema, found, namespaces[schema.namespace]))
+    for entry in registered(index):
+        for module, function in entry.functions if entry.op.name else ():
+            if not any("*" in param.kind for param in function.params):
+                namespace, _, name = entry.op.name.rpartition("::")
+                args = tuple(
+                    SchemaArg("", p.name, p.name in entry.op.mutates, not p.required, p.kind == "k")
+                    for p in function.params
+                )
+                schema = Schema(namespace, name, args, "", "", function.line, "")
+                users = {namespace} if namespace else {user for user, names in called.items() if name in names}
+                ops.by_name[name].append(Op(module.path, schema, (), frozenset(users)))
     return ops
 
 
@@ -112,6 +124,14 @@ def _namespaces(text: str, names: set[str], called: dict[str, set[str]]) -> froz
         return frozenset({text})
     best = max(called, key=lambda namespace: len(called[namespace] & names), default="")
     return frozenset({best}) if best and len(called[best] & names) > 1 else frozenset()
+
+
+def as_function(schema: Schema) -> Function:
+    """Return an op as a function, to bind calls to it."""
+    params = tuple(
+        Param(arg.name, "k" if arg.keyword_only else "p", "..." if arg.optional else "", False) for arg in schema.args
+    )
+    return Function(schema.name, schema.line, schema.line, params, (), "", (), False, (), (), (), False, False)
 
 
 def calls(index: Index, ops: Ops) -> Iterator[OpCall]:

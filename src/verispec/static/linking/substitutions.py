@@ -110,7 +110,7 @@ def calls_of(links: Links) -> dict[str, list[PlainCall]]:
     found: dict[str, list[PlainCall]] = defaultdict(list)
     for module in links.index.modules.values():
         if module.path in links.call_paths:
-            for call in module.facts.plain_calls:
+            for call in module.facts.plain_calls or ():
                 for target in call.targets[:1]:
                     found[target.rpartition(".")[2].lstrip("$@")].append(PlainCall(module, call))
     return found
@@ -197,8 +197,10 @@ def _overridden(links: Links) -> Iterator[Substitution]:
 def broken_calls(links: Links, found: Substitution) -> Iterator[tuple[PlainCall, bool]]:
     """Yield the calls that reach the replacement and bind to the original only, and whether that is certain."""
     for plain in links.shared(calls_of).get(found.last_name, ()):
+        if not found.breaks(plain.call):
+            continue
         reached = _reaches_method(links, plain, found) if found.kind == "method" else _reads_slot(links, plain, found)
-        if reached is not None and found.breaks(plain.call):
+        if reached is not None:
             yield plain, reached
 
 
@@ -229,25 +231,24 @@ def _reaches_method(links: Links, plain: PlainCall, found: Substitution) -> bool
                 hidden = [m for t in nearer if (m := t.method(method)) is not None and not m.calls_super]
                 return None if hidden else True
         return None
-    if target.startswith(("@", "?")) and name and _is_of_one_family(links, found):
+    if target.startswith(("@", "?")) and name and found.last_name in links.shared(_family_names):
         return False
     return None
 
 
-def _is_of_one_family(links: Links, found: Substitution) -> bool:
-    """Return whether all classes with a method of this name descend from the one with the original."""
+def _family_names(links: Links) -> set[str]:
+    """Return the method names whose holders all descend from one class; a single word may be a method of anything."""
     types = links.shared(hierarchy)
-    holders = links.shared(_holders)[found.last_name]
-    top = [holder for holder in holders if not any(a in holders for a in types.ancestors(holder))]
-    return len(top) == 1 and len(found.last_name.strip("_").split("_")) > 1
-
-
-def _holders(links: Links) -> dict[str, list[Type]]:
     holders: dict[str, list[Type]] = defaultdict(list)
-    for entry in links.shared(hierarchy):
+    for entry in types:
         for method in entry.outline.methods:
-            holders[method.name].append(entry)
-    return holders
+            if "_" in method.name.strip("_"):
+                holders[method.name].append(entry)
+    return {
+        name
+        for name, own in holders.items()
+        if sum(set(own).isdisjoint(types.ancestors(holder)) for holder in own) == 1
+    }
 
 
 def _without_first(function: Function) -> Function:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verispec.static.facts import CPP, CRASHED, EVERY_CALL, LARGEST, FileFacts, Outline
+from verispec.static.facts import CPP, CRASHED, LARGEST, FileFacts, Outline
 from verispec.static.ignores import read_ignores
 from verispec.static.readers import cpp as cpp_reader
 from verispec.static.readers import outline as outline_reader
@@ -10,18 +10,22 @@ from verispec.static.readers import prefilter
 from verispec.static.readers import python as python_reader
 
 
-def facts(path: str, data: bytes, *, deep: int = 0) -> FileFacts:
-    """The facts of one file, a pure function of its bytes and the ending of its name.
+def facts(path: str, data: bytes, *, deep: bool = False, calls: bool = False) -> FileFacts:
+    """Return the facts of one file, a pure function of its bytes and the ending of its name.
 
-    `deep` is the least depth, for a file that would not need a syntax tree by itself. Never raises, neither for bad
-    source nor for a fault of a reader: the problem is kept as (code, message, cause, hint).
+    Never raises, neither for bad source nor for a fault of a reader: the problem is kept as (code, message, cause,
+    hint).
+
+    Args:
+        deep: Read the syntax tree of a file that would not need one by itself.
+        calls: Keep the calls of plain functions and methods too, if there is a syntax tree.
     """
-    found = _read(path, data, deep=deep)
+    found = _read(path, data, deep=deep, calls=calls)
     ignores = read_ignores(data)
     return found._replace(ignores=ignores) if ignores else found
 
 
-def _read(path: str, data: bytes, *, deep: int) -> FileFacts:
+def _read(path: str, data: bytes, *, deep: bool, calls: bool) -> FileFacts:
     outline: Outline | None = None
     try:
         if path.endswith(CPP):
@@ -34,7 +38,7 @@ def _read(path: str, data: bytes, *, deep: int) -> FileFacts:
         outline = outline_reader.outline(data)
         if not deep and not prefilter.takes_part(data):
             return FileFacts(outline)
-        return _too_long(data, outline) if len(data) > LARGEST else _with_tree(data, outline, deep)
+        return _too_long(data, outline) if len(data) > LARGEST else _with_tree(data, outline, calls)
     except Exception as error:  # A fault of ours in one file must not end the run.
         return FileFacts(
             outline,
@@ -52,7 +56,7 @@ def _too_long(data: bytes, outline: Outline | None = None, words: bytes = b"") -
     )  # fmt: skip
 
 
-def _with_tree(data: bytes, outline: Outline, deep: int) -> FileFacts:
+def _with_tree(data: bytes, outline: Outline, calls: bool) -> FileFacts:
     try:
         tree = python_reader.parse(data)
     except (SyntaxError, ValueError) as error:
@@ -66,7 +70,7 @@ def _with_tree(data: bytes, outline: Outline, deep: int) -> FileFacts:
     except (RecursionError, MemoryError):
         return _too_deep(outline)
     try:
-        return FileFacts(outline, python_reader.read(tree, data, every_call=deep >= EVERY_CALL))
+        return FileFacts(outline, python_reader.read(tree, data, every_call=calls))
     except RecursionError:
         return _too_deep(outline)
 

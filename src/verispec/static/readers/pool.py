@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 _PARALLEL_FROM: Final = 1 << 20
-_Work = tuple[str, bytes, int]
+_Work = tuple[str, bytes, bool, bool]
 
 
 def relevant(path: str) -> bool:
@@ -26,15 +26,23 @@ def relevant(path: str) -> bool:
 
 
 def read_all(
-    files: Sequence[SourceFile], cache: FactCache, report: Callable[[Diagnostic], None], *, deep: int = 0
+    files: Sequence[SourceFile],
+    cache: FactCache,
+    report: Callable[[Diagnostic], None],
+    *,
+    deep: bool = False,
+    calls: bool = False,
 ) -> dict[str, FileFacts]:
-    """The facts of `files` by path. A file that cannot be read is reported and left out."""
+    """Return the facts of `files` by path. A file that cannot be read is reported and omitted.
+
+    `deep` and `calls` are those of `readers.extraction.facts`.
+    """
     found: dict[str, FileFacts] = {}
     work: list[_Work] = []
     blobs: dict[str, str] = {}
     for file in files:
         key = f"{file.blob}{file.path.endswith(PYTHON)}" if file.blob else ""
-        known = cache.get(key, deep)
+        known = cache.get(key, deep=deep, calls=calls)
         if known is not None:
             found[file.path] = known
             continue
@@ -43,12 +51,12 @@ def read_all(
         except OSError as error:
             report(Diagnostic(UNREADABLE, "the file could not be read", file.path, str(error), "check the tree"))
             continue
-        work.append((file.path, data, deep))
+        work.append((file.path, data, deep, calls))
         blobs[file.path] = key
     for path, facts_ in _run(work):
         found[path] = facts_
         if facts_.problem is None or facts_.problem[0] != CRASHED:
-            cache.put(blobs[path], deep, facts_)
+            cache.put(blobs[path], facts_)
     for path, facts_ in found.items():
         if facts_.problem is not None:
             code, message, cause, hint = facts_.problem
@@ -67,7 +75,7 @@ def _run(work: list[_Work]) -> Iterable[tuple[str, FileFacts]]:
     import threading
 
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    total = sum(len(data) for _, data, _ in work)
+    total = sum(len(item[1]) for item in work)
     can_fork = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
     if total < _PARALLEL_FROM or processors < 2 or not can_fork:
         return _read_share(work)
@@ -88,7 +96,7 @@ def _run(work: list[_Work]) -> Iterable[tuple[str, FileFacts]]:
             results.extend(pickle.loads(receiver.recv_bytes()))
         except EOFError:
             # A file that kills its reader (a parser fault) must not take the others with it.
-            results.extend((path, _killed()) for path, _, _ in part)
+            results.extend((path, _killed()) for path, *_ in part)
         process.join()
     return results
 
@@ -104,7 +112,7 @@ def _read_share(share: list[_Work]) -> list[tuple[str, FileFacts]]:
     from verispec.static.readers.extraction import facts
 
     with uncollected():
-        return [(path, facts(path, data, deep=deep)) for path, data, deep in share]
+        return [(path, facts(path, data, deep=deep, calls=calls)) for path, data, deep, calls in share]
 
 
 def _child(share: list[_Work], sender: Connection) -> None:

@@ -7,14 +7,14 @@ from typing import Final
 
 # Patterns that begin with a rare character, since they are searched for in every file of a tree.
 _ALIAS: Final = re.compile(rb"\b(?:triton|gluon|jit)[ \t]+as[ \t]")
-_SETATTR: Final = re.compile(rb"(?<![\w.])setattr\(\s*(\w+)[\w.]*,\s*[\w\"']+,")
+_SETATTR: Final = re.compile(rb"setattr\((?<![\w.]setattr\()\s*(\w+)[\w.]*,\s*[\w\"']+,")
 _ALIASED: Final = (
     rb"[ \t]*(?::[^=\n]*)?=[ \t]*\(?\s*(?:sys\.modules|[\w.]*import_module"
     rb"|(?!(?:self|cls)\.)[A-Za-z_][\w.]*[ \t]*(?:[#;)\r\n]|if\b))"
 )
 _DOTTED_KEY: Final = re.compile(rb"\.\w++\.\w++[\"']\s*+:\s*+\(?\s*+[A-Za-z_][\w.]*+\s*+[,)}]")
 _PATCH: Final = re.compile(rb"\.\w+[ \t]*=[ \t]*(?:\([ \t]*\n|[A-Za-z_][\w.]*[ \t]*(?:\(|(?:#.*)?\n))")
-_HOST_TEST: Final = re.compile(rb"\w_is\([\"']v?\d+\.\d")
+_HOST_TEST: Final = re.compile(rb"_is\([\"']v?\d+\.\d")
 _DOTTED_NAME: Final = re.compile(rb"[ \t]*([A-Za-z_]\w*)[\w.]*")
 _IMPORTED: Final = re.compile(
     rb"\n[ \t]*+(?:import[ \t]+[\w.]+[ \t]+as[ \t]+(\w+)|import[ \t]+(\w+)"
@@ -25,13 +25,13 @@ _JIT: Final = (b"triton.jit", b"gluon.jit", b"runtime.jit", b"@jit", b"import ji
 
 
 def takes_part(data: bytes) -> bool:
-    """Return True if the file may define a kernel or an override; few files of a tree do.
+    """Return True if the file may define a kernel, an op or an override; few files of a tree do.
 
     Files that only use what others define are found by what they name (see `Outline`) and read when it is known.
     """
     if b"jit" in data and (any(text in data for text in _JIT) or _ALIAS.search(data)):
         return True
-    if _DOTTED_KEY.search(data) or _HOST_TEST.search(data):
+    if b"custom_op(" in data or b"register_fake" in data or _DOTTED_KEY.search(data) or _HOST_TEST.search(data):
         return True
     names: set[bytes] = set()
     if b"setattr(" in data:

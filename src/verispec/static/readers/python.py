@@ -16,9 +16,10 @@ from verispec.static.facts import (
     Overflow,
     Override,
     PythonFacts,
+    PythonOp,
     TritonUse,
 )
-from verispec.static.readers import functions, kernels
+from verispec.static.readers import functions, kernels, registrations
 from verispec.static.readers.guards import read_guards
 from verispec.static.readers.scope import (
     FunctionNode,
@@ -49,6 +50,8 @@ class _Reader:
     def __init__(self, tree: ast.Module, data: bytes, every_call: bool) -> None:
         self.every_call = every_call
         self.plain_calls: list[Call] = []
+        self.device_calls: list[Call] = []
+        self.ops: list[PythonOp] = []
         self.has_placeholder = b"self.jit" in data
         self.has_triton = b"triton" in data
         self.has_ops = b"torch.ops" in data
@@ -87,7 +90,9 @@ class _Reader:
             tuple(self.placeholders),
             read_guards(self.tree),
             tuple(self.all_imports),
-            tuple(self.plain_calls),
+            tuple(self.plain_calls) if self.every_call else None,
+            tuple(self.device_calls),
+            tuple(self.ops),
         )
 
     # Names
@@ -165,6 +170,8 @@ class _Reader:
         for statement in nodes.imports:
             self._import(statement)
         kernel = bool(self.functions and self.functions[-1].name == scope.name and self.functions[-1].jit)
+        if kernel:
+            self._device_calls(nodes, scope)
         self._calls(nodes, scope)
         for assignment in nodes.of(ast.Assign):
             self._assign(assignment, scope)
@@ -222,6 +229,7 @@ class _Reader:
             any(name == "sys" and attribute.attr == "modules" for name, attribute in nodes.attributes),
         )
         self.functions.append(function)
+        self.ops += registrations.decorated(node, name, parent)
         if jit:
             found, promotes = kernels.overflows(node, nodes, name)
             self.overflows.extend(found)
@@ -268,12 +276,22 @@ class _Reader:
                 self._registry(call, scope)
             self._call(call, scope)
 
+    def _device_calls(self, nodes: Nodes, scope: Scope) -> None:
+        for call in nodes.of(ast.Call):
+            text = dotted(call.func)
+            targets = scope.resolve(text) if text and not self._absolute(text).startswith("triton.") else ()
+            if targets:
+                self.device_calls.append(self._bound(call, targets, scope, False))
+
     def _call(self, node: ast.Call, scope: Scope) -> None:
         callee = node.func
         grid = isinstance(callee, ast.Subscript)
         text = dotted(callee.value if isinstance(callee, ast.Subscript) else callee)
         if not text:
             return
+        op = registrations.registered(node, scope) if text.endswith("register_custom_op") else None
+        if op is not None:
+            self.ops.append(op)
         if text == "setattr" and len(node.args) == 3:
             self._setattr(node, scope)
             return

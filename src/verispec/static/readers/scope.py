@@ -179,9 +179,18 @@ def function_scope(node: FunctionNode, name: str, parent: Scope, owner: str) -> 
     for argument in (*everything, arguments.vararg, arguments.kwarg):
         if argument is not None and argument.arg != scope.instance:
             scope.names[argument.arg] = None
-    nodes = Nodes(node.body)
+    nodes = nodes_of(node)
     bind_all(scope, nodes)
     return scope, nodes
+
+
+def nodes_of(node: FunctionNode) -> Nodes:
+    """Return the nodes that are a function's own; they are asked for in the scope around, and in its own."""
+    known: Nodes | None = vars(node).get("own_nodes")
+    if known is None:
+        known = Nodes(node.body)
+        vars(node)["own_nodes"] = known
+    return known
 
 
 def bind_all(scope: Scope, nodes: Nodes) -> None:
@@ -227,31 +236,60 @@ _READS = frozenset({"get", "keys", "values", "items", "copy", "index", "count"})
 
 def _forget_changed(scope: Scope, nodes: Nodes) -> None:
     """Forget the keys and lengths of dicts and lists that something may change after they are made."""
+    _forget_used(scope, nodes, {*scope.mappings, *scope.sequences})
+
+
+def _forget_used(scope: Scope, nodes: Nodes, names: set[str]) -> None:
+    """Forget those of `names` in `scope` that `nodes`, its own or those of a function inside, may change."""
     for change in nodes.of(ast.AugAssign):
-        _forget(scope, dotted(change.target), gains=isinstance(change.op, ast.BitOr))
+        _forget(scope, names, dotted(change.target), gains=isinstance(change.op, ast.BitOr))
     for deletion in nodes.of(ast.Delete):
         for target in deletion.targets:
-            _forget(scope, dotted(target.value if isinstance(target, ast.Subscript) else target))
+            _forget(scope, names, dotted(target.value if isinstance(target, ast.Subscript) else target))
     for call in nodes.of(ast.Call):
         function = call.func
         if isinstance(function, ast.Attribute) and function.attr not in _READS:
-            _forget(scope, dotted(function.value), gains=function.attr in _GAINS)
+            _forget(scope, names, dotted(function.value), gains=function.attr in _GAINS)
         if dotted(function) not in _PURE:
             # `**meta` and `*args` hand over copies, `helper(meta)` the object itself.
             for argument in (*call.args, *(keyword.value for keyword in call.keywords if keyword.arg)):
-                _forget(scope, dotted(argument), escapes=True)
+                _forget(scope, names, dotted(argument), escapes=True)
     for assignment in nodes.of(ast.Assign):
         values = assignment.value.elts if isinstance(assignment.value, (ast.Tuple, ast.List)) else [assignment.value]
         for value in values:
-            _forget(scope, dotted(value), escapes=True)
+            _forget(scope, names, dotted(value), escapes=True)
     for inner in nodes.functions:
-        for node in ast.walk(inner):
+        _forget_in_function(scope, inner, names)
+    for closure in (*nodes.of(ast.Lambda), *nodes.of(ast.ClassDef)):
+        for node in ast.walk(closure):
             if isinstance(node, ast.Name):
-                _forget(scope, node.id, escapes=True)
+                _forget(scope, names, node.id, escapes=True)
 
 
-def _forget(scope: Scope, name: str, *, gains: bool = False, escapes: bool = False) -> None:
+def _forget_in_function(scope: Scope, inner: FunctionNode, names: set[str]) -> None:
+    """Forget names that a function inside may change or hand on; its own variables hide those around it."""
+    nodes = nodes_of(inner)
+    outer = {name for kind in (ast.Global, ast.Nonlocal) for d in nodes.of(kind) for name in d.names}
+    arguments = inner.args
+    everything = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+    own = {argument.arg for argument in everything if argument is not None} | {name.id for name in nodes.stores}
+    left = names - (own - outer)
+    for name in left & outer:
+        _forget(scope, left, name)
+    for assignment in nodes.of(ast.Assign):
+        for goal in assignment.targets:
+            if isinstance(goal, ast.Subscript):
+                _forget(scope, left, dotted(goal.value), gains=True)
+    for result in nodes.of(ast.Return):
+        _forget(scope, left, dotted(result.value), escapes=True)
+    if left:
+        _forget_used(scope, nodes, left)
+
+
+def _forget(scope: Scope, names: set[str], name: str, *, gains: bool = False, escapes: bool = False) -> None:
     """Forget what is known of `name`: all of it, or only that it has no further keys if it `gains` some."""
+    if name not in names:
+        return
     if name in scope.mappings:
         scope.mappings[name] = (scope.mappings[name][0] if gains else (), True)
     if name in scope.sequences and not (escapes and name not in scope.lists):

@@ -23,6 +23,13 @@ EXAMPLES: Final = {
         def slots_cpu(positions, block_size, slots): ...      # the kernel is slots(positions, slots)
 
         slots[grid](positions, slot_mapping)                  # block_size receives the slot mapping""",
+    "SIG105": """
+        @triton.jit
+        def offset(row, stride): ...
+
+        @triton.jit
+        def accept(out, n):
+            tl.store(out + offset(n), 1)                      # TypeError while compiling: missing stride""",
     "SIG201": """
         _accept = launcher(accept)                            # captures the kernel at import
 
@@ -58,6 +65,15 @@ EXAMPLES: Final = {
     "SIG303": """
         ops.def("fill(Tensor out) -> ()");                    // no Tensor!
         void fill(Tensor& out) { out.fill_(1); }""",
+    "SIG304": """
+        def resize(out: Tensor, n: int) -> Tensor: ...
+        def resize_fake(out: Tensor) -> Tensor: ...           # torch.compile passes n too
+
+        direct_register_custom_op("resize", resize, fake_impl=resize_fake)""",
+    "SIG305": """
+        def fill(output: Tensor) -> None: ...
+
+        direct_register_custom_op("fill", fill, mutates_args=["out"])   # ValueError at import""",
     "SIG401": """
         wide = out.to(torch.int64)
         torch.ops._C.fill(wide)                               # out keeps what was there""",
@@ -104,6 +120,7 @@ REPAIRS: Final = {
     "SIG102": "Pass the argument, or give the parameter a default that keeps the old behaviour.",
     "SIG103": "Give the implementation the kernel's parameters, in the kernel's order.",
     "SIG104": "Give the fallback the kernel's parameter order, or forward by keyword.",
+    "SIG105": "Bring the call and the called kernel to the same parameters.",
     "SIG201": "Install the override where callers read the name, or through a registry that rebinds every holder.",
     "SIG202": "Add the counterpart to the platform's table, or reject the feature on that platform by name.",
     "SIG203": "Find the new name in the host, and install the override there. --patches lists all of them.",
@@ -114,6 +131,8 @@ REPAIRS: Final = {
     "SIG301": "Bring schema and function to the same parameters.",
     "SIG302": "Bring call and schema to the same parameters.",
     "SIG303": "Write Tensor! in the schema.",
+    "SIG304": "Give the fake the parameters of the op, in the op's order.",
+    "SIG305": "Name a parameter of the op.",
     "SIG401": "Keep the converted tensor, and copy it back with out.copy_(wide).",
     "SIG402": "Implement the flag, or raise if it is on.",
     "SIG403": "Convert the index first: tl.program_id(0).to(tl.int64).",

@@ -20,6 +20,7 @@ from verispec.static.linking.binding import (
     bind,
     bind_call,
     dispatched,
+    exchanged,
     misplaced,
 )
 from verispec.static.linking.launches import Dispatcher, DispatcherCall, Launch, Links, Replacement, place
@@ -64,6 +65,8 @@ def _all_disagreements(links: Links) -> Iterator[_Disagreement]:
     for replacement in links.replacements:
         if replacement.kernel is not None and replacement.functions and replacement.forwarding:
             yield from _replacement(links, replacement)
+    for launch in links.launches:
+        yield from _exchanged(links, launch)
 
 
 def _launch_and_kernel(links: Links, launch: Launch) -> Iterator[_Disagreement]:
@@ -80,6 +83,23 @@ def _launch_and_kernel(links: Links, launch: Launch) -> Iterator[_Disagreement]:
         yield _Disagreement(
             problem, launch.kernel.name, launch.location, sides, launch.scope, _level(links, launch, certain)
         )
+
+
+def _exchanged(links: Links, launch: Launch) -> Iterator[_Disagreement]:
+    """Two arguments of a launch, each named like the parameter that receives the other."""
+    function = launch.kernel.functions[-1]
+    if len(launch.kernel.functions) == 1 and not launch.call.open_positional:
+        pairs = list(exchanged(launch.call.positional, function.params))
+        if pairs:
+            sides = (
+                Side("call", launch.location, rendering.call(launch.call)),
+                Side("kernel", place(launch.kernel.module, function), rendering.signature(function)),
+            )
+            names = tuple(f"{argument} as {receiver}" for argument, receiver in pairs[:3])
+            problem = Problem(ORDER, names)
+            yield _Disagreement(
+                problem, launch.kernel.name, launch.location, sides, launch.scope, _level(links, launch)
+            )
 
 
 def _launch_problems(links: Links, launch: Launch, function: Function) -> list[Problem]:

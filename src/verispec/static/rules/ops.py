@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from verispec.static import rendering
-from verispec.static.facts import CppFunction, Function, Param, Schema
+from verispec.static.facts import CppFunction
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.linking.binding import bind_call
 from verispec.static.linking.launches import Links
-from verispec.static.linking.ops import Op, Ops, agrees, built_elsewhere, calls, collect
+from verispec.static.linking.ops import Op, Ops, agrees, as_function, built_elsewhere, calls, collect
 from verispec.static.rules._model import Rule
 
 
@@ -43,16 +43,9 @@ def _schema_and_function(links: Links) -> Iterator[Finding]:
             )
 
 
-def _as_function(schema: Schema) -> Function:
-    params = tuple(
-        Param(arg.name, "k" if arg.keyword_only else "p", "..." if arg.optional else "", False) for arg in schema.args
-    )
-    return Function(schema.name, schema.line, schema.line, params, (), "", (), False, (), (), (), False, False)
-
-
 def _call_and_schema(links: Links) -> Iterator[Finding]:
     for call in calls(links.index, links.shared(_ops)):
-        results = [(op, bind_call(call.call, _as_function(op.schema))) for op in call.ops]
+        results = [(op, bind_call(call.call, as_function(op.schema))) for op in call.ops]
         if any(not problems or not op.known for op, problems in results):
             continue
         op, problems = results[0]

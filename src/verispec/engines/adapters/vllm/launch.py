@@ -29,10 +29,17 @@ def aliases(contract: Contract, name: str) -> list[str]:
 
 
 def map_parameters(contract: Contract, engine_names: Sequence[str]) -> dict[str, str]:
-    """Engine parameter to contract parameter, for every one of `engine_names` that has a counterpart.
+    """Return the contract's parameter for each engine parameter that has a counterpart.
 
-    A host-side caller may have a compile-time parameter in lower case. That counts only where no other
-    name does, and never for a tuning parameter: BLOCK_SIZE is a tile, ``block_size`` a KV block.
+    A host-side caller may have a compile-time parameter in lower case. That counts only where no other name does, and
+    never for a tuning parameter: BLOCK_SIZE is a tile, ``block_size`` a KV block.
+
+    Args:
+        contract: of the op.
+        engine_names: parameters of the engine's callable.
+
+    Returns:
+        Contract names by engine names.
     """
     mapping: dict[str, str] = {}
     unmatched = []
@@ -51,6 +58,11 @@ def map_parameters(contract: Contract, engine_names: Sequence[str]) -> dict[str,
 def positional(contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments by contract name, in the contract's order, defaults included.
 
+    Args:
+        contract: of the op.
+        args: positional arguments, in the contract's order.
+        kwargs: arguments by the contract's names.
+
     Raises:
         ContractError: a parameter is missing, unknown or given twice.
     """
@@ -63,9 +75,16 @@ class Missing(Exception):
 
 
 def value_for(contract: Contract, engine_name: str, mapping: Mapping[str, str], bound: Mapping[str, Any]) -> Any:
-    """Return the value of the engine parameter `engine_name`, or raise `Missing`.
+    """Return the value of an engine parameter: a contract parameter, a stride, or a size that callers know.
 
-    The value is a contract parameter, a stride, or a size that callers know.
+    Args:
+        contract: of the op.
+        engine_name: name of the parameter.
+        mapping: contract names by engine names, of `map_parameters`.
+        bound: arguments by contract name.
+
+    Raises:
+        Missing: none of these has the value.
     """
     if engine_name in mapping and mapping[engine_name] in bound:
         return bound[mapping[engine_name]]
@@ -79,7 +98,15 @@ def value_for(contract: Contract, engine_name: str, mapping: Mapping[str, str], 
 
 
 def stride_of(engine_name: str, tensors: Mapping[str, Any]) -> int | None:
-    """The stride that a parameter ``<tensor>_stride`` or ``<tensor>_stride_<dim>`` asks for; None for another one."""
+    """Return the stride that a parameter ``<tensor>_stride`` or ``<tensor>_stride_<dim>`` asks for.
+
+    Args:
+        engine_name: name of the parameter.
+        tensors: tensors by all of their names.
+
+    Returns:
+        Elements; None if the name is not that of a stride.
+    """
     match = _STRIDE.fullmatch(engine_name)
     if match is None:
         return None
@@ -103,9 +130,14 @@ def call_shape(source: str, kernel: str) -> CallShape | None:
 
 
 def forwarded(parameters: Sequence[str], implementation: Callable[..., object]) -> CallShape:
-    """Return how a dispatcher forwards a kernel's arguments: by name to the same names, else all by position.
+    """Return the form in which a dispatcher forwards a kernel's arguments.
 
+    They are passed by name if both functions have the same names, else all by position.
     Source: vllm 0.33.0 ``vllm.triton_utils.dispatcher.KernelOverride``.
+
+    Args:
+        parameters: names of the kernel's parameters.
+        implementation: the function that runs instead of the kernel.
     """
     if tuple(inspect.signature(implementation).parameters) == tuple(parameters):
         return CallShape(0, tuple(parameters))
@@ -113,17 +145,23 @@ def forwarded(parameters: Sequence[str], implementation: Callable[..., object]) 
 
 
 def kernels_part(shape: CallShape) -> CallShape:
-    """Return what of a launch reaches a Triton kernel; its launcher keeps options such as ``num_warps``."""
+    """Return `shape` without options such as ``num_warps``, which Triton's launcher keeps for itself."""
     return CallShape(shape.positional, tuple(name for name in shape.keywords if name not in LAUNCH_OPTIONS))
 
 
 def reject_unsupported_arguments(
     contract: Contract, passed: Mapping[str, Any], bound: Mapping[str, Any], who: str
 ) -> None:
-    """Raise UnsupportedCall when a value of the call has no place to go to in this version.
+    """Raise UnsupportedCall if this version of the engine cannot receive a value of the call.
 
-    `passed` holds by contract name what the engine will really see. A tensor that is optional is
-    ruled by a flag and may be dropped; a size, a block size or a flag that is off loses nothing.
+    A tensor that is optional is ruled by a flag and may be dropped; a size, a block size or a flag that is off loses
+    nothing.
+
+    Args:
+        contract: of the op.
+        passed: values that the engine will see, by contract name.
+        bound: values that the case asks for, by contract name.
+        who: the engine's callable, for the message.
     """
     for param in contract.params:
         if not isinstance(param, Scalar) or param.name not in bound or param.tuning or param.axis or param.stride_of:

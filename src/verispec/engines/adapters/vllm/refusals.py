@@ -16,10 +16,14 @@ _DTYPE_CHECK = re.compile(r"expected scalar type \w+ but found \w+")
 
 
 def guarded(contract: Contract, function: OpFunction) -> OpFunction:
-    """`function`, raising UnsupportedCall where it refuses clearly and has written nothing.
+    """Return `function` with clear refusals turned into UnsupportedCall, if it has written nothing.
 
-    A refusal is an assertion or NotImplementedError with a message, or torch's own dtype check when
-    the caller passed a dtype that production does not. Refusing production's dtypes is a crash.
+    A refusal is an assertion or NotImplementedError with a message, or torch's own dtype check if the caller passed a
+    dtype that production does not. Refusing production's dtypes is a crash.
+
+    Args:
+        contract: of the op; its outputs are compared before and after a refusal.
+        function: the engine's op.
     """
 
     @functools.wraps(function)

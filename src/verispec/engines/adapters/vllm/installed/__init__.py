@@ -9,7 +9,14 @@ from verispec.errors import VerispecError
 
 
 def create(device: str | None = None) -> Engine:
-    """The engine. Raises VerispecError: V-ENG-VLLM, missing or broken; V-ENG-DEVICE, it is for another device."""
+    """Return the installed vLLM.
+
+    Args:
+        device: "cpu", "cuda", or None for the device of this build.
+
+    Raises:
+        VerispecError: V-ENG-VLLM, vLLM is missing or broken; V-ENG-DEVICE, it is built for another device.
+    """
     if find_spec("vllm") is None:
         raise VerispecError(
             "V-ENG-VLLM",

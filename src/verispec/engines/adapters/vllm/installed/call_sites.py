@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from verispec.engines import CallShape, UnsupportedCall
+from verispec.engines import CallShape, StandaloneCall, UnsupportedCall
 from verispec.engines.adapters.vllm.installed.fallbacks import import_if_there, package_modules
 from verispec.engines.adapters.vllm.launch import (
     Missing,
@@ -62,7 +62,7 @@ class CallSite:
         return getattr(kernel, "func", None) or getattr(kernel, "fn", kernel)
 
     def parameters(self) -> list[str]:
-        """The original kernel's parameter names, in order."""
+        """Return the original kernel's parameter names, in order."""
         return parameters_of(self.original)
 
     def put(self, kernel: Any) -> None:
@@ -74,7 +74,14 @@ class CallSite:
         vars(self.dispatcher).pop("_kernel_arg_names", None)
 
     def launch(self, bound: Mapping[str, Any]) -> None:
-        """Call the op as vLLM's caller does. Raises UnsupportedCall for what the caller cannot ask for."""
+        """Call the op as vLLM's caller does.
+
+        Args:
+            bound: arguments by the contract's parameter names.
+
+        Raises:
+            UnsupportedCall: the caller cannot ask for these arguments.
+        """
         if self.dispatcher is not None:
             self._dispatch(bound)
         else:
@@ -101,6 +108,28 @@ class CallSite:
         by_position = [arguments.pop(name) for name in names[: shape.positional]]
         self.kernel[grid(self.contract, bound)](*by_position, **arguments)
 
+    def source(self, bound: Mapping[str, Any], variables: Mapping[str, str]) -> StandaloneCall:
+        """Return the source of this launch, with a variable for each tensor."""
+
+        def text(name: str, mapping: Mapping[str, str]) -> str:
+            parameter = mapping.get(name, "")
+            return variables[parameter] if parameter in variables else repr(self._value(name, mapping, bound))
+
+        imported = f"from {self.module.__name__} import {self.attribute}"
+        if self.dispatcher is not None:
+            parameters = list(inspect.signature(self.dispatcher).parameters)
+            mapping = map_parameters(self.contract, parameters)
+            given = ", ".join(f"{name}={text(name, mapping)}" for name in parameters)
+            return StandaloneCall((imported,), f"{self.attribute}({given})")
+        names = self.parameters()
+        mapping = map_parameters(self.contract, names)
+        shape = self.shape or CallShape(len(names), ())
+        given = ", ".join(
+            [text(name, mapping) for name in names[: shape.positional]]
+            + [f"{name}={text(name, mapping)}" for name in shape.keywords]
+        )
+        return StandaloneCall((imported,), f"{self.attribute}[{grid(self.contract, bound)}]({given})")
+
     def _value(self, name: str, mapping: Mapping[str, str], bound: Mapping[str, Any]) -> Any:
         try:
             return value_for(self.contract, name, mapping, bound)
@@ -109,13 +138,16 @@ class CallSite:
 
 
 def parameters_of(kernel: Any) -> list[str]:
-    """A kernel's parameter names, in order, whether Triton made it or a plain function stands in for it."""
+    """Return the parameter names of `kernel`, in order, for a Triton kernel or a plain function."""
     names = getattr(kernel, "arg_names", None)
     return list(names) if names is not None else list(inspect.signature(kernel).parameters)
 
 
 def dispatch_function(dispatcher: Any) -> Callable[..., Any]:
-    """The pure function behind a dispatcher: caller's arguments in, (grid, what is launched beside them) out."""
+    """Return the pure function behind a dispatcher.
+
+    It takes the caller's arguments and returns the grid and the arguments of the launch.
+    """
     inner = getattr(dispatcher, "__wrapped__", None)
     if inner is not None:
         function: Callable[..., Any] = inner
@@ -125,9 +157,16 @@ def dispatch_function(dispatcher: Any) -> Callable[..., Any]:
 
 
 def find(contract: Contract, package: str = "vllm") -> list[CallSite] | str:
-    """Every holder of the op's kernel in the installed `package`, or in words why there is none.
+    """Return every call site of the op's kernel in an installed package.
 
     Call it before any override is installed: a dispatcher is recognised by the original kernel in it.
+
+    Args:
+        contract: of the op.
+        package: name of the package whose modules may hold the kernel.
+
+    Returns:
+        The call sites, or the reason for none.
     """
     tried = []
     for symbol in contract.symbols:
@@ -148,7 +187,10 @@ def find(contract: Contract, package: str = "vllm") -> list[CallSite] | str:
 
 
 def resolve_symbol(dotted: str) -> tuple[Any, str, Any] | None:
-    """(host, attribute, kernel) of a dotted name whose host is a module or a class in one."""
+    """Return (host, attribute, kernel) of a dotted name; None if there is no such name.
+
+    The host is a module, or a class in a module.
+    """
     host_name, _, attribute = dotted.rpartition(".")
     module_name, _, class_name = host_name.rpartition(".")
     if class_name[:1].isupper():
@@ -161,7 +203,7 @@ def resolve_symbol(dotted: str) -> tuple[Any, str, Any] | None:
 
 
 def _dispatcher_of(original: Any, host: Any, package: str) -> tuple[ModuleType, str, Any] | None:
-    """A module-level object that is called by callers and launches `original` as its ``kernel``."""
+    """Return (module, name, dispatcher) of the module-level object that launches `original` as its ``kernel``."""
     for module in package_modules(f"{package}."):
         for name, value in list(vars(module).items()):
             if isinstance(value, type) or not hasattr(value, "__dict__") or isinstance(value, ModuleType):
@@ -177,7 +219,7 @@ def _dispatcher_of(original: Any, host: Any, package: str) -> tuple[ModuleType, 
 def _launch_sites(
     contract: Contract, host: ModuleType, attribute: str, original: Any, package: str
 ) -> list[CallSite] | str:
-    """The modules that launch ``attribute[grid](...)`` and hold `original` under that name."""
+    """Return a call site per module that launches ``attribute[grid](...)`` and holds `original` under that name."""
     root = Path(str(importlib.import_module(package).__file__)).parent
     launch = re.compile(rf"\b{re.escape(attribute)}\[")
     holders = []

@@ -6,6 +6,7 @@ import importlib
 import os
 import platform as host
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-from verispec.engines import Description, OpFunction, Unsupported
+from verispec.engines import Description, OpFunction, StandaloneCall, Unsupported
 from verispec.engines.adapters.vllm.installed import call_sites, fallbacks, sampling_ops
 from verispec.engines.adapters.vllm.launch import (
     forwarded,
@@ -65,11 +66,12 @@ class Vllm:
                 "V-ENG-DEVICE",
                 f"this vLLM is for {self._platform.device_type}",
                 where=f"--device {device}",
-                hint="install a vLLM for that device, or leave --device away",
+                hint="install a vLLM for that device, or omit --device",
             )
         fallbacks.poison_fresh_memory()
 
     def describe(self) -> Description:
+        """Return version, platform, commit and dependencies of the installed vLLM."""
         triton_utils = importlib.import_module("vllm.triton_utils")
         vllm = importlib.import_module("vllm")
         details = {
@@ -94,6 +96,7 @@ class Vllm:
         )
 
     def op(self, name: str) -> OpFunction | Unsupported:
+        """Return a function that calls the op `name` as vLLM's own callers do."""
         contract = contracts.load(name)
         if contract.returns:
             return _function(contract)
@@ -110,6 +113,7 @@ class Vllm:
         return guarded(contract, launch)
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
+        """Return vLLM's rejection sampler; `Unsupported` for a `family` other than "flat"."""
         if family != "flat":
             if self.device == "cpu":
                 return Unsupported(f"vLLM's {family} sampler is made of Triton kernels, which it cannot run on the CPU")
@@ -119,6 +123,7 @@ class Vllm:
         return make(self.device)
 
     def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        """Return a generator over ``vllm.LLM`` in a process of its own, for the folder `target`; see `Engine.load`."""
         if options.get("sampler", "flat") != "flat":
             return Unsupported(
                 "vLLM's random numbers are of its own making; it has no counted ones of the contract philox"
@@ -127,12 +132,37 @@ class Vllm:
 
         return VllmGenerator(target, **options)
 
+    def standalone_call(
+        self, name: str, arguments: Mapping[str, Any], variables: Mapping[str, str]
+    ) -> StandaloneCall | Unsupported:
+        """Return the source of one launch, after what installs vLLM's CPU kernels."""
+        contract = contracts.load(name)
+        if (call := sampling_ops.source(name, variables)) is not None:
+            return replace(call, setup=(*self._setup(), *call.setup))
+        if contract.returns:
+            return Unsupported("functions that return numbers need no tensors: call them by hand")
+        holder = self._holder(name)
+        if isinstance(holder, Unsupported):
+            return holder
+        call = holder.source(arguments, variables)
+        return replace(call, setup=(*self._setup(), *call.setup))
+
+    def _setup(self) -> tuple[str, ...]:
+        installers = ("import_kernels", "register_triton_kernel_overrides")
+        found = [method for method in installers if callable(getattr(self._platform, method, None))]
+        lines = ["from vllm.platforms import current_platform", *(f"current_platform.{method}()" for method in found)]
+        replayed = [] if self._installed in ("platform registry", "none") else self._installed.split(", ")
+        for call in replayed:  # vLLM before 0.31: methods of the runner install the kernels
+            lines += [f"from {fallbacks.RUNNER_MODULE} import {call.partition('.')[0]}", f"{call}(None)"]
+        return tuple(lines)
+
     def definitions(self) -> Mapping[str, RuntimeSignature]:
+        """Return the runtime signatures of all kernels with a call site."""
         found = {name: self._holder(name) for name in self._found}
         return {name: live_of(holder) for name, holder in found.items() if not isinstance(holder, Unsupported)}
 
     def close(self) -> None:
-        """vLLM's overrides stay: they cannot be undone within a process."""
+        """Do nothing: vLLM's overrides cannot be undone within a process."""
 
     def _holder(self, name: str) -> call_sites.CallSite | Unsupported:
         found = self._found.get(name, "vLLM's callers launch no such kernel one by one; vllm@SOURCE may have its parts")
@@ -145,7 +175,7 @@ class Vllm:
 
 
 def _function(contract: Contract) -> OpFunction | Unsupported:
-    """A plain function of vLLM's that returns its result."""
+    """Return a plain function of vLLM's that returns its result."""
     for symbol in contract.symbols:
         resolved = call_sites.resolve_symbol(symbol.name) if symbol.engine == "vllm" else None
         if resolved is not None:
@@ -155,7 +185,7 @@ def _function(contract: Contract) -> OpFunction | Unsupported:
 
 
 def live_of(holder: call_sites.CallSite) -> RuntimeSignature:
-    """Return the runtime signature of a call site."""
+    """Return the runtime signature of the call site `holder`."""
     parameters = tuple(holder.parameters())
     shape = holder.shape or forwarded(parameters, holder.implementation)
     return RuntimeSignature(

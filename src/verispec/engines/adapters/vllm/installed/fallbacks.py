@@ -16,15 +16,15 @@ from typing import Any
 import torch
 
 FALLBACK_MODULE = "vllm.utils.cpu_triton_utils"
-"""Where the CPU implementations live since 0.19.0."""
+"""Module of the CPU implementations since 0.19.0."""
 
 RUNNER_MODULE = "vllm.v1.worker.cpu_model_runner"
-"""Whose CPU runner assigned them one by one before the platform had a registry (0.19.0 to 0.30.0)."""
+"""Module whose CPU runner assigned them one by one before the platform had a registry (0.19.0 to 0.30.0)."""
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Nothing that vLLM or its extensions print reaches our stdout; it goes to stderr, and only errors do.
+    """Keep output of vLLM and its extensions away from stdout: errors go to stderr, the rest nowhere.
 
     vLLM logs to stdout by default, below Python's level too, hence the file descriptor.
     """
@@ -60,13 +60,13 @@ def install(platform: Any) -> str:
 
 
 def poison_fresh_memory() -> None:
-    """Uninitialised memory reads as NaN or the largest integer: what is never written is wrong in every run alike."""
+    """Fill uninitialised memory with NaN or the largest integer: an unwritten element is then wrong in every run."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True
 
 
 def require_extension(folder: Path) -> None:
-    """Raises OSError with the loader's reason when vLLM's compiled ops are not there; vLLM itself only logs that."""
+    """Raise OSError if vLLM's compiled ops (in `folder`) do not load; vLLM itself only logs the reason."""
     if any(name.startswith("_C::") for name in torch._C._dispatch_get_all_op_names()):
         return
     for path in sorted(folder.glob("_C*.so")):
@@ -86,7 +86,11 @@ def _replay_runner() -> str:
 
 
 def import_if_there(name: str) -> ModuleType | None:
-    """The module, or None where this vLLM has no such module; one that is there but does not import raises."""
+    """Import the module `name`; None if this vLLM has no such module.
+
+    Raises:
+        Exception: the module is there and does not import.
+    """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -96,7 +100,7 @@ def import_if_there(name: str) -> ModuleType | None:
 
 
 def replacing_methods(source: str) -> list[tuple[str, str]]:
-    """(class, method) of every method in a runner's source that assigns names of the fallback module to something."""
+    """Return (class, method) of every method in a runner's `source` that assigns a name of the fallback module."""
     tree = ast.parse(source)
     aliases = {
         alias.asname or alias.name.rpartition(".")[2]
@@ -120,5 +124,5 @@ def replacing_methods(source: str) -> list[tuple[str, str]]:
 
 
 def package_modules(prefix: str) -> list[ModuleType]:
-    """The modules below `prefix` that are imported, without triggering lazy ones."""
+    """Return the imported modules below `prefix`, without triggering lazy imports."""
     return [m for name, m in sorted(sys.modules.items()) if name.startswith(prefix) and isinstance(m, ModuleType)]

@@ -41,9 +41,10 @@ class VllmGenerator:
         self._remote.start()
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
-        """Run the requests as one batch; see `Generator.generate`.
+        """Run the requests as one batch, and call `on_emit` for each at the end; see `Generator.generate`.
 
-        Raises UnsupportedCall for what vLLM refuses.
+        Raises:
+            UnsupportedCall: vLLM refuses a request.
         """
         results: list[GenerationResult] = self._remote.call("generate", list(requests))
         for index, result in enumerate(results):
@@ -52,10 +53,12 @@ class VllmGenerator:
         return results
 
     def metrics(self) -> SpeculationMetrics:
+        """Return vLLM's own counters."""
         metrics: SpeculationMetrics = self._remote.call("metrics")
         return metrics
 
     def close(self) -> None:
+        """End the engine's process."""
         self._remote.close()
 
 
@@ -75,6 +78,11 @@ class GeneratorServer:
                 self._llm = vllm.LLM(**settings)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GenerationResult]:
+        """Run the requests as one batch, and return their results in order.
+
+        Raises:
+            UnsupportedCall: vLLM refuses one of the `requests`.
+        """
         prompts = [{"prompt_token_ids": list(request.prompt_token_ids)} for request in requests]
         with quiet(), refusals():
             params = [self._sampling_params(request) for request in requests]
@@ -110,6 +118,7 @@ class GeneratorServer:
         return [last[n] for n in range(len(requests))]
 
     def metrics(self) -> SpeculationMetrics:
+        """Return vLLM's counters; zeros if speculation is on and a counter is missing."""
         with quiet():
             found = {metric.name: metric for metric in self._llm.get_metrics()}
 
@@ -126,7 +135,7 @@ class GeneratorServer:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Report vLLM's own rejections as unsupported: ValueError, NotImplementedError, its validation errors."""
+    """Turn vLLM's own rejections into UnsupportedCall: ValueError, NotImplementedError, its validation errors."""
     try:
         yield
     except Exception as error:
@@ -146,7 +155,7 @@ def _known(settings: dict[str, Any], known: set[str], options: LoadOptions) -> d
 
 
 def _settings(target: Path, options: LoadOptions) -> dict[str, Any]:
-    """Arguments of vllm.LLM; a block size of vLLM's own, which depends on the platform, unless another is wanted."""
+    """Return the arguments of vllm.LLM; the block size is vLLM's own unless the options name another."""
     settings: dict[str, Any] = {
         "model": str(target),
         "skip_tokenizer_init": not (target / "tokenizer.json").exists(),
@@ -173,7 +182,7 @@ def _settings(target: Path, options: LoadOptions) -> dict[str, Any]:
 
 
 def _speculation(options: LoadOptions) -> dict[str, Any]:
-    """The speculative configuration. Raises UnsupportedCall for a choice that this vLLM has no field for."""
+    """Return the speculative configuration; raise UnsupportedCall for an option that this vLLM has no field for."""
     config: dict[str, Any] = {"method": options.method, "num_speculative_tokens": options.num_speculative_tokens}
     cls = importlib.import_module("vllm.config.speculative").SpeculativeConfig
     known = {field.name for field in dataclasses.fields(cls)}
@@ -219,7 +228,7 @@ def _sampling(request: GenerationRequest) -> Mapping[str, Any]:
 
 
 def _request_result(output: Any, request: GenerationRequest) -> GenerationResult:
-    """The first sample, with the others and what belongs to the prompt."""
+    """Return the first sample's result, with those of the other samples and of the prompt."""
     preemptions = int(getattr(output.metrics, "num_preemptions", 0))
     first, *others = (_result(sample, request, preemptions) for sample in output.outputs)
     tokens = zip(request.prompt_token_ids, output.prompt_logprobs or (), strict=False)
@@ -245,10 +254,10 @@ def _result(output: Any, request: GenerationRequest, preemptions: int) -> Genera
 
 
 def _steps(told: Any, num_tokens: int) -> tuple[SpeculativeStep, ...]:
-    """vLLM tells of verifications alone: steps without drafts are added before them where that explains all tokens.
+    """Return all steps, of which vLLM reports only the verifications; empty if the others are not known.
 
-    One such step follows the prefill. Where there were more, as after a preemption, their places are not known, and
-    nothing is told.
+    One step without drafts follows the prefill. Where there were more, as after a preemption, their places are not
+    known.
     """
     if told is None:
         return ()
@@ -258,7 +267,7 @@ def _steps(told: Any, num_tokens: int) -> tuple[SpeculativeStep, ...]:
 
 
 def _logprobs(token: int, row: Mapping[int, Any], top: int | None) -> TokenLogprobs:
-    """vLLM adds the sampled token where it is not among the top ones."""
+    """Return the log-probabilities of a position; vLLM adds the sampled token if it is not among the top ones."""
     ranked = sorted(row.items(), key=lambda item: -item[1].logprob)[: top or 0]
     most_likely = tuple((int(other), float(entry.logprob)) for other, entry in ranked)
     return TokenLogprobs(float(row[token].logprob), most_likely)

@@ -27,10 +27,14 @@ class VllmSampler:
         self._sampler = importlib.import_module("vllm.v1.sample.sampler").Sampler
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        """Return the tokens that vLLM's rejection sampler emits for `batch`."""
         return self._run(batch, _generators(batch, self._device))
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        """As a call; the draws are replayed from copies of the generators at the start of vLLM's verification."""
+        """Return emitted tokens and random samples of `batch`, as `WholeSampler.trace`.
+
+        The samples are replayed from copies of the generators at the start of vLLM's verification.
+        """
         draws: list[Draws | None] = [None] * len(batch.draft_token_ids)
         with self._watch(batch, draws):
             tokens = self._run(batch, _generators(batch, self._device))
@@ -57,7 +61,7 @@ class VllmSampler:
         return [[int(token) for token in row] for row in tokens]
 
     def _make(self, batch: SamplerBatch) -> Any:
-        """A sampler as the runner makes it; synthetic acceptance is a setting of the constructor."""
+        """Make a sampler as the runner does; synthetic acceptance is a setting of the constructor."""
         cls = self._module.RejectionSampler
         if batch.synthetic_rates is None:
             return cls(self._sampler())
@@ -93,7 +97,7 @@ class VllmSampler:
 
 
 def make(device: str) -> VllmSampler | Unsupported:
-    """The sampler, or why this vLLM has none that can be driven alone."""
+    """Return the sampler on `device`, or `Unsupported` with the reason."""
     try:
         return VllmSampler(device)
     except ImportError as error:
@@ -106,7 +110,7 @@ def _generators(batch: SamplerBatch, device: str) -> dict[int, torch.Generator]:
 
 
 def _spec_metadata(batch: SamplerBatch, device: str) -> Any:
-    """SpecDecodeMetadata in production's dtypes: int32 throughout."""
+    """Return SpecDecodeMetadata in production's dtypes: int32 throughout."""
     cls = importlib.import_module("vllm.v1.spec_decode.metadata").SpecDecodeMetadata
     target: list[int] = []
     bonus: list[int] = []
@@ -133,7 +137,10 @@ def _spec_metadata(batch: SamplerBatch, device: str) -> Any:
 
 
 def _sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Generator], device: str) -> Any:
-    """SamplingMetadata as the input batch makes it: no temperature when all are greedy, no penalties, no processors."""
+    """Return SamplingMetadata as the input batch makes it, without penalties and processors.
+
+    A batch of greedy requests has no temperature.
+    """
     cls = importlib.import_module("vllm.v1.sample.metadata").SamplingMetadata
     processors = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessors()
     temperature = batch.temperature.to(device=device, dtype=torch.float32)
@@ -162,6 +169,6 @@ def _sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Gener
 
 
 def _known(cls: type, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `fields` that this version's class has."""
+    """Return the entries of `fields` that `cls` has."""
     names = {field.name for field in dataclasses.fields(cls)}
     return {name: value for name, value in fields.items() if name in names}

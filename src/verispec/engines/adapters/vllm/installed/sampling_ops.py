@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from verispec.engines import OpFunction, Unsupported
+from verispec.engines import OpFunction, StandaloneCall, Unsupported
 from verispec.engines.adapters.vllm.installed.fallbacks import import_if_there
 
 REJECTION_SAMPLER = "vllm.v1.sample.rejection_sampler"
 
 
 def find(name: str) -> OpFunction | Unsupported | None:
-    """The op `name` as vLLM's rejection sampler calls it; None when it is no op of this kind."""
+    """Return the op `name` as vLLM's rejection sampler calls it; None if it is no op of this kind."""
     adapt = _ADAPTERS.get(name)
     if adapt is None:
         return None
@@ -23,10 +23,19 @@ def find(name: str) -> OpFunction | Unsupported | None:
     return Unsupported(f"this vLLM has no {REJECTION_SAMPLER}.{name}") if function is None else adapt(function)
 
 
-def _apply_top_k_top_p(function: Callable[..., torch.Tensor]) -> OpFunction:
-    """vLLM gives the function logits of its own, which it may change, and goes on with what it returns.
+def source(name: str, variables: Mapping[str, str]) -> StandaloneCall | None:
+    """Return the source of a call of the op `name`; None when it is no op of this kind."""
+    if name not in _ADAPTERS:
+        return None
+    output, logits, k, p = (variables.get(each, "None") for each in ("output", "logits", "k", "p"))
+    setup = (f"from {REJECTION_SAMPLER} import {name}",)
+    return StandaloneCall(setup, f"{output}.copy_({name}({logits}.clone(), {k}, {p}))")
 
-    The output takes the place of those logits, with its strides and what surrounds it.
+
+def _apply_top_k_top_p(function: Callable[..., torch.Tensor]) -> OpFunction:
+    """Return an op over vLLM's `function`, which may change its logits and returns the result.
+
+    The op's output serves as these logits, with its strides and its guard bands.
     """
 
     def apply_top_k_top_p(output: Any, logits: Any, k: Any, p: Any) -> None:

@@ -15,10 +15,14 @@ from verispec.errors import VerispecError
 
 
 def triton(source: str, device: str | None = None) -> Engine:
-    """The Triton kernels of `source`; without a GPU, or with device "cpu", in the interpreter in a child process.
+    """Return the Triton kernels of a vLLM source tree.
 
-    Raises VerispecError V-ENG-TRITON, V-ENG-INTERPRETER, V-ENG-NO-SPEC-DECODE, and those of
-    `verispec.static.sources.open_tree`.
+    Args:
+        source: as `verispec.static.sources.open_tree` takes it.
+        device: None is "cuda" if there is a GPU, else "cpu": Triton's interpreter in a child process.
+
+    Raises:
+        VerispecError: V-ENG-TRITON, V-ENG-INTERPRETER, V-ENG-NO-SPEC-DECODE, and those of `open_tree`.
     """
     name = f"vllm@{source}"
     _require(name, "torch", "triton")
@@ -44,7 +48,15 @@ def triton(source: str, device: str | None = None) -> Engine:
 
 
 def cpu(source: str, device: str | None = None) -> Engine:
-    """The CPU fallbacks of `source`. Raises as `triton` does, and V-ENG-COMPILER when there is no C++ compiler."""
+    """Return the CPU fallbacks of a vLLM source tree.
+
+    Args:
+        source: as `verispec.static.sources.open_tree` takes it.
+        device: None or "cpu".
+
+    Raises:
+        VerispecError: those of `triton`, and V-ENG-COMPILER without a C++ compiler.
+    """
     name = f"vllm-cpu@{source}"
     if device == "cuda":
         raise VerispecError(

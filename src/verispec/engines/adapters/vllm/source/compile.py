@@ -26,10 +26,15 @@ _DEFINITION = re.compile(r"ops\.def\(\s*(?P<schema>(?:\"[^\"]*\"\s*)+)(?:,\s*&(?
 
 
 def load(sources: Mapping[str, str], engine: str) -> str:
-    """The torch namespace that holds the tree's ops once compiled; the library is cached by its content.
+    """Compile the tree's ops, and return the torch namespace that holds them; the library is cached by its content.
 
-    Raises VerispecError: V-ENG-COMPILER without a compiler or when it fails, V-ENG-NO-SPEC-DECODE
-    when the tree has no such file (before 0.20.0).
+    Args:
+        sources: text by path in the tree.
+        engine: name for messages.
+
+    Raises:
+        VerispecError: V-ENG-COMPILER without a compiler or if it fails, V-ENG-NO-SPEC-DECODE if the tree has no such
+            file (before 0.20.0).
     """
     if SOURCE not in sources or BINDINGS not in sources:
         raise VerispecError(
@@ -55,7 +60,7 @@ def load(sources: Mapping[str, str], engine: str) -> str:
 
 
 def _registration(source: str, bindings: str, namespace: str) -> str:
-    """A translation unit that holds the tree's file and registers its functions by the tree's own schemas."""
+    """Return a translation unit that holds the tree's file and registers its functions by the tree's own schemas."""
     lines = ["#include <torch/all.h>", "#include <torch/library.h>", f'#include "{SOURCE}"', ""]
     lines.append(f"TORCH_LIBRARY({namespace}, ops) {{")
     lines += [f'  ops.def("{schema}", &{function});' for schema, function in schemas(source, bindings)]
@@ -63,7 +68,7 @@ def _registration(source: str, bindings: str, namespace: str) -> str:
 
 
 def schemas(source: str, bindings: str) -> Iterator[tuple[str, str]]:
-    """(schema, C++ function) of every op in `bindings` whose function `source` defines."""
+    """Yield (schema, C++ function) of every op in `bindings` whose function `source` defines."""
     defined = set(_FUNCTION.findall(source))
     implemented = dict(re.findall(r'ops\.impl\(\s*"(\w+)",\s*torch::kCPU,\s*&([\w:]+)\s*\)', bindings))
     for match in _DEFINITION.finditer(bindings):
@@ -87,7 +92,7 @@ def _compiler(engine: str) -> list[str]:
 
 
 def _arguments() -> list[str]:
-    """Everything but the output: libraries come after what uses them."""
+    """Return the compiler's arguments except the output; libraries come after their users."""
     torch_folder = Path(str(torch.__file__)).parent
     include = torch_folder / "include"
     major, minor = (int(part) for part in torch.__version__.split(".")[:2])

@@ -27,7 +27,7 @@ from verispec.reference import contracts
 from verispec.reference.contracts import Contract
 
 FALLBACKS = "vllm.utils.cpu_triton_utils"
-"""Where the wrappers live since 0.19.0; the wrapper of a kernel ``x`` is ``_x_impl``."""
+"""Module of the wrappers since 0.19.0; the wrapper of a kernel ``x`` is ``_x_impl``."""
 
 
 class CpuFallbacks(KernelsOnly):
@@ -38,10 +38,16 @@ class CpuFallbacks(KernelsOnly):
         self._namespace = compilation.load(kernels.sources, kernels.engine)
 
     def describe(self) -> Description:
+        """Return the tree's version, and the file that is compiled."""
         details = {"kernels": f"{compilation.SOURCE}, compiled alone", "torch": torch.__version__}
         return Description(self._kernels.engine, self._kernels.version, "cpu", "cpu", details)
 
     def op(self, name: str) -> OpFunction | Unsupported:
+        """Return the fallback of the op `name`, called as the tree's callers call it.
+
+        Raises:
+            RuntimeError: at the call, if the tree's callers never reach the fallback.
+        """
         contract = contracts.load(name)
         try:
             kernel, wrapper = self._find(contract)
@@ -62,6 +68,7 @@ class CpuFallbacks(KernelsOnly):
         return guarded(contract, call)
 
     def definitions(self) -> Mapping[str, RuntimeSignature]:
+        """Return the runtime signatures of all fallbacks."""
         found = {}
         for name in contracts.names():
             contract = contracts.load(name)
@@ -78,10 +85,10 @@ class CpuFallbacks(KernelsOnly):
         return found
 
     def close(self) -> None:
-        """The library stays loaded: it cannot be unloaded within a process."""
+        """Do nothing: a library cannot be unloaded within a process."""
 
     def _find(self, contract: Contract) -> tuple[str, Callable[..., Any]]:
-        """(dotted name of the Triton kernel, the fallback in its place). Raises `CannotExtract`."""
+        """Return (dotted name of the Triton kernel, its fallback), or raise `CannotExtract`."""
         if contract.returns:
             return self._kernels.find(contract)
         names = [symbol.name for symbol in contract.symbols if symbol.engine == "vllm"]
@@ -111,7 +118,18 @@ def launch(
     shape: CallShape,
     bound: Mapping[str, Any],
 ) -> None:
-    """Call a fallback as the tree's callers reach it, by the `shape` of their call."""
+    """Call a fallback as the tree's callers reach it.
+
+    Args:
+        contract: of the op.
+        wrapper: the fallback.
+        parameters: names of the Triton kernel's parameters, in order.
+        shape: of the callers' calls.
+        bound: arguments by contract name.
+
+    Raises:
+        UnsupportedCall: callers pass a value that the contract does not have, or cannot pass one that it has.
+    """
     mapping = map_parameters(contract, parameters)
     names = [*parameters[: shape.positional], *shape.keywords]
     try:

@@ -46,6 +46,16 @@ class Module:
 
     @classmethod
     def parse(cls, name: str, path: str, source: str) -> Module:
+        """Return the module of a tree, parsed.
+
+        Args:
+            name: dotted name.
+            path: in the tree.
+            source: its text.
+
+        Raises:
+            CannotExtract: the text does not parse.
+        """
         try:
             tree = ast.parse(source)
         except SyntaxError as error:
@@ -71,7 +81,7 @@ def _make_absolute(tree: ast.Module, name: str, *, is_package: bool) -> None:
 
 
 def _binds(statement: ast.stmt) -> Iterator[str]:
-    """The module-level names that a statement binds."""
+    """Yield the module-level names that a statement binds."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield statement.name
     elif isinstance(statement, ast.Import | ast.ImportFrom):
@@ -118,11 +128,11 @@ class Extractor:
         return flat(module_name), name
 
     def files(self) -> dict[str, str]:
-        """The new package: module name to source."""
+        """Return the new package: source by module name."""
         return {flat(name): self._render(self._module(name), taken) for name, taken in sorted(self._taken.items())}
 
     def _take_method(self, module: Module, class_name: str, name: str) -> tuple[str, str]:
-        """A static method: its class is cut down to what the method uses of it."""
+        """Take a static method, and reduce its class to the members that the method uses."""
         whole = module.bound.get(class_name)
         if not isinstance(whole, ast.ClassDef):
             raise CannotExtract(f"{module.path} has no {class_name}.{name}")
@@ -220,13 +230,13 @@ def _is_static(function: ast.stmt) -> bool:
 
 
 def _attributes(node: ast.AST, owner: str) -> set[str]:
-    """The names x of every ``owner.x`` in `node`."""
+    """Return the names x of every ``owner.x`` in `node`."""
     accesses = (inner for inner in ast.walk(node) if isinstance(inner, ast.Attribute))
     return {a.attr for a in accesses if isinstance(a.value, ast.Name) and a.value.id == owner}
 
 
 def flat(module: str) -> str:
-    """The name of a tree's module in the new package."""
+    """Return the name of a tree's module in the new package."""
     return module.replace(".", "__")
 
 
@@ -235,7 +245,7 @@ def _of_tree(statement: ast.ImportFrom) -> bool:
 
 
 def _new_home(origin: str, name: str) -> tuple[str, int]:
-    """(module, level) of the import that replaces ``from origin import name``."""
+    """Return (module, level) of the import that replaces ``from origin import name``."""
     return (STANDINS, 0) if name in STOOD_IN.get(origin, ()) else (flat(origin), 1)
 
 
@@ -254,7 +264,7 @@ def _rewritten(statement: ast.Import | ast.ImportFrom, needed: set[str]) -> Iter
 
 
 def _used(statement: ast.stmt) -> set[str]:
-    """The module-level names that a statement reads, those of functions and classes inside included."""
+    """Return the module-level names that a statement reads, also inside functions and classes."""
     names: set[str] = set()
     pending = [symtable.symtable(ast.unparse(statement), "<statement>", "exec")]
     while pending:
@@ -283,7 +293,10 @@ def _strip(statement: ast.stmt) -> None:
 
 
 def _decorator(node: ast.expr) -> ast.expr | None:
-    """A decorator without warm-up: gone from a kernel, kept on a dispatcher, which names its kernel."""
+    """Return a decorator without warm-up; None for a kernel, whose decorator is then dropped.
+
+    A dispatcher keeps the decorator, which names its kernel.
+    """
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == WARMUP:
         node.keywords = [k for k in node.keywords if k.arg == "kernel"]
         return node if node.keywords else None

@@ -19,7 +19,12 @@ _CALLERS = re.compile(r"vllm/v1/(sample|spec_decode|worker)/[^/]+\.py")
 
 
 def caller_shape(sources: Mapping[str, str], kernel: str) -> CallShape | None:
-    """Return how the tree's callers launch ``kernel[grid](...)``; None if they use a dispatcher."""
+    """Return the form of the callers' launches ``kernel[grid](...)``; None if they use a dispatcher.
+
+    Args:
+        sources: text by path in the tree.
+        kernel: dotted name.
+    """
     name = kernel.rpartition(".")[2]
     for path in sorted(filter(_CALLERS.fullmatch, sources)):
         text = sources[path]
@@ -29,7 +34,12 @@ def caller_shape(sources: Mapping[str, str], kernel: str) -> CallShape | None:
 
 
 def fault(sources: Mapping[str, str], kernel: str) -> str:
-    """Why callers of `kernel` (a dotted name) never reach its fallback; empty where they do."""
+    """Return the reason that callers of a kernel never reach its fallback; empty if they do.
+
+    Args:
+        sources: text by path in the tree.
+        kernel: dotted name.
+    """
     if PLATFORM in sources and f'"{kernel}"' in sources[PLATFORM]:
         return ""
     if RUNNER not in sources:
@@ -52,7 +62,10 @@ def _assigned(tree: ast.Module) -> Iterator[ast.expr]:
 
 
 def _dispatchers(sources: Mapping[str, str], module: str, kernel: str) -> Iterator[str]:
-    """Names of the dispatchers of `kernel`: functions decorated with ``...(kernel=<kernel>)``, objects of its class."""
+    """Yield the names of the dispatchers of `kernel`.
+
+    They are functions decorated with ``...(kernel=<kernel>)`` and objects of its class.
+    """
     path = f"{module.replace('.', '/')}.py"
     class_name = ""
     if path not in sources:

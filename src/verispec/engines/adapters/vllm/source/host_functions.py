@@ -28,7 +28,7 @@ class HostFunction:
 
 
 def _rejection(sample: Callable[..., Any], bound: Mapping[str, Any], **options: Any) -> None:
-    """rejection_sample emits the resampled token too; the contract ends before it, so that one is left out."""
+    """Call rejection_sample, and drop the resampled token that it emits: the contract ends before it."""
     _only_greedy(bound["temperature"], bound["idx_mapping"])
     wanted = inspect.signature(sample).parameters
     if lacking := [name for name in options if name not in wanted]:
@@ -51,7 +51,7 @@ def _block_verification(sample: Callable[..., Any], bound: Mapping[str, Any]) ->
 
 
 def _gumbel(sample: Callable[..., Any], bound: Mapping[str, Any]) -> None:
-    """gumbel_sample returns a new tensor; rows of padding are not part of the answer."""
+    """Call gumbel_sample, and copy its new tensor into the output, without rows of padding."""
     states = bound["expanded_idx_mapping"]
     _only_greedy(bound["temperature"], states)
     wanted = inspect.signature(sample).parameters
@@ -65,7 +65,7 @@ def _gumbel(sample: Callable[..., Any], bound: Mapping[str, Any]) -> None:
 
 
 def _top_k_top_p(mask: Callable[..., Any], bound: Mapping[str, Any]) -> None:
-    """apply_top_k_top_p_triton works in place on contiguous logits."""
+    """Call apply_top_k_top_p_triton on a contiguous copy, on which it works in place."""
     logits = bound["logits"].clone(memory_format=torch.contiguous_format)
     bound["output"].copy_(mask(logits, bound["k"], bound["p"]))
 

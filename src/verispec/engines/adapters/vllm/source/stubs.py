@@ -65,20 +65,26 @@ current_platform = _Platform()
 
 
 def init_logger(name: str) -> logging.Logger:
+    """Return the standard library's logger `name`."""
     return logging.getLogger(name)
 
 
 def num_compute_units(device_id: int = 0) -> int:
+    """Return the number of multiprocessors of device `device_id`; 4 without a GPU."""
     return torch.cuda.get_device_properties(device_id).multi_processor_count if torch.cuda.is_available() else 4
 
 
 @contextlib.contextmanager
 def gpu_sync_allowed(*args: Any, **kwargs: Any) -> Any:
+    """Run the block; nothing forbids a synchronisation here."""
     yield
 
 
 def triton_kernel_dispatcher_with_warmup(*, kernel: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A dispatcher as in vLLM 0.30 and later, without warm-up: grid and flags from the function, the rest by name."""
+    """Return a decorator that makes a dispatcher of `kernel` as in vLLM 0.30 and later, without warm-up.
+
+    The decorated function returns grid and flags; the other arguments are passed by name.
+    """
 
     def decorate(dispatch: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(dispatch)

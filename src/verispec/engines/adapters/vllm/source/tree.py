@@ -58,9 +58,10 @@ class Kernels:
             )
 
     def find(self, contract: Contract) -> tuple[str, Any]:
-        """(dotted name, function) of the first of the contract's symbols that the tree has and that can be taken out.
+        """Return (dotted name, function) of the first of the contract's symbols that can be extracted from the tree.
 
-        Raises `CannotExtract` with the reason for every symbol.
+        Raises:
+            CannotExtract: with the reason for every symbol.
         """
         reasons = []
         for symbol in contract.symbols:
@@ -75,7 +76,15 @@ class Kernels:
         raise CannotExtract("; ".join(reasons) or f"vLLM has no kernel of its own for {contract.name}")
 
     def load(self, dotted: str, replace: Mapping[str, str] | None = None) -> Any:
-        """The function `dotted`, imported from its extracted package, in whose text `replace` was applied."""
+        """Import a function from its extracted package.
+
+        Args:
+            dotted: name in the tree.
+            replace: texts to replace in the package's sources, each with its replacement.
+
+        Raises:
+            CannotExtract: the function cannot run outside of its tree.
+        """
         extractor = Extractor(self.sources)
         module, name = extractor.take(dotted)
         files = extractor.files()
@@ -90,7 +99,7 @@ class Kernels:
         return found
 
     def parameters(self, dotted: str) -> list[str]:
-        """Names of the parameters of the function `dotted`, in order; empty where the tree has no such function."""
+        """Return the parameter names of the function `dotted`, in order; empty if the tree has no such function."""
         owner, _, name = dotted.rpartition(".")
         module, _, class_name = owner.rpartition(".")
         for path, scope in ((owner, ""), (module, class_name)):
@@ -130,7 +139,7 @@ def import_package(files: Mapping[str, str], module: str) -> ModuleType:
 
 
 def write_text(path: Any, text: str) -> None:
-    """Write a file of the cache whole or not at all: several processes may do it at once."""
+    """Write `text` to the file `path` of the cache, whole or not at all: several processes may do it at once."""
     from verispec.static.sources._cache import writing
 
     with writing(path) as file:

@@ -39,11 +39,13 @@ class TritonKernels(KernelsOnly):
         self._device = device
 
     def describe(self) -> Description:
+        """Return the tree's version, and the device of its kernels."""
         where = torch.cuda.get_device_name() if self._device == "cuda" else "Triton's interpreter"
         details = {"kernels": where, "triton": triton.__version__, "torch": torch.__version__}
         return Description(self._kernels.engine, self._kernels.version, "cuda", self._device, details)
 
     def op(self, name: str) -> OpFunction | Unsupported:
+        """Return the kernel or host function of the op `name`."""
         contract = contracts.load(name)
         try:
             if name in WHOLE:
@@ -75,6 +77,7 @@ class TritonKernels(KernelsOnly):
         return guarded(contract, call)
 
     def definitions(self) -> Mapping[str, RuntimeSignature]:
+        """Return the runtime signatures of all kernels."""
         found = {}
         for name in contracts.names():
             try:
@@ -90,11 +93,21 @@ class TritonKernels(KernelsOnly):
         return found
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the engine holds nothing."""
 
 
 def launch(contract: Contract, where: str, kernel: Any, bound: Mapping[str, Any]) -> None:
-    """Launch `kernel` with the contract's arguments, by name. Raises UnsupportedCall for what has no counterpart."""
+    """Launch `kernel` with the contract's arguments, by name.
+
+    Args:
+        contract: of the op.
+        where: dotted name of the kernel, for messages.
+        kernel: Triton's function.
+        bound: arguments by contract name.
+
+    Raises:
+        UnsupportedCall: the kernel has a parameter without a counterpart, or cannot receive a value of the call.
+    """
     mapping = map_parameters(contract, kernel.arg_names)
     defaults = {p.name for p in inspect.signature(kernel.fn).parameters.values() if p.default is not p.empty}
     arguments: dict[str, Any] = {}

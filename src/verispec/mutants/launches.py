@@ -1,0 +1,80 @@
+"""The Triton kernels that a case launches on a GPU, and the kernels that a function is compiled into.
+
+Compiled code records no statements, so the reach of a case on a GPU is the kernels that it launches.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from verispec.mutants import measured
+from verispec.mutants.layers import Layer
+from verispec.mutants.model import Mutant
+
+launched: set[str] = set()
+"""Kernels launched since the last `clear`, as ``module.function``."""
+
+
+def watch() -> None:
+    """Record every launch of this process in `launched`."""
+    from triton.runtime.jit import JITFunction
+
+    run = JITFunction.run
+
+    def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        launched.add(f"{self.fn.__module__.rpartition('.')[2]}.{self.fn.__name__}")
+        return run(self, *args, **kwargs)
+
+    JITFunction.run = recorded
+
+
+def kernels_with(paths: Iterable[Path]) -> Mapping[str, frozenset[str]]:
+    """Return, for each ``@triton.jit`` function of `paths`, all such functions that call it, itself included."""
+    calls: dict[str, set[str]] = {}
+    for path in paths:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        known = {
+            alias.asname or alias.name: f"{(node.module or '').rpartition('.')[2]}.{alias.name}"
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and is_kernel(node)]
+        known |= {function.name: f"{path.stem}.{function.name}" for function in functions}
+        for function in functions:
+            names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+            calls[f"{path.stem}.{function.name}"] = {known[name] for name in names if name in known}
+    found: dict[str, set[str]] = {name: {name} for name in calls}
+    for kernel in calls:
+        waiting, seen = [kernel], {kernel}
+        while waiting:
+            for called in calls.get(waiting.pop(), set()) - seen:
+                seen.add(called)
+                waiting.append(called)
+                found.setdefault(called, set()).add(kernel)
+    return {name: frozenset(kernels) for name, kernels in found.items()}
+
+
+def kernel_at(path: Path, line: int) -> str:
+    """Return the ``@triton.jit`` function around a line of a file, empty for host code."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0) and is_kernel(node):
+            return f"{path.stem}.{node.name}"
+    return ""
+
+
+def is_kernel(function: ast.FunctionDef) -> bool:
+    """Return True for a function decorated with ``@triton.jit``, with arguments or without."""
+    return any("triton.jit" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+def cases_of(mutant: Mutant, layer: Layer, baseline: Mapping[str, Mapping[str, Any]], known: Iterable[str]) -> set[str]:
+    """Return the cases of the mutant's ops that launch a kernel with the mutated code; for host code all of them."""
+    cases = {case for case in known if measured.subject(case) in mutant.ops}
+    if not (name := kernel_at(layer.folder / mutant.file, mutant.line)):
+        return cases
+    kernels = kernels_with(layer.paths())[name]
+    return {case for case in cases if not kernels.isdisjoint(baseline[case]["kernels"])}

@@ -1,0 +1,65 @@
+"""Cases without a mutant: their times, outcomes and reach, in a file that grows from campaign to campaign."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the record of each measured case by its id; a line that a kill cut short is left out."""
+    found: dict[str, dict[str, Any]] = {}
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            found[record["case"]] = record
+    return found
+
+
+def subject(case: str) -> str:
+    """Return the op of a case id ``suite/op:...``."""
+    return case.partition(":")[0].rpartition("/")[2]
+
+
+def clause(case: str) -> str:
+    """Return the part of a case id that names op and clause, or a plain test's name without its parameters."""
+    return case.partition("[")[0] if "::" in case else ":".join(case.split(":")[:2])
+
+
+def chosen(cases: Iterable[str], per_clause: int) -> list[str]:
+    """Return up to `per_clause` cases of each clause of each op, spread evenly over those that there are."""
+    by_clause: dict[str, list[str]] = {}
+    for case in cases:
+        by_clause.setdefault(clause(case), []).append(case)
+    found = []
+    for group in by_clause.values():
+        kept = min(per_clause, len(group))
+        found += [group[i * len(group) // kept] for i in range(kept)]
+    return found
+
+
+def ranges(numbers: Sequence[int]) -> list[int]:
+    """Return sorted numbers as starts and lengths, one after the other."""
+    out: list[int] = []
+    for n in numbers:
+        if out and out[-2] + out[-1] == n:
+            out[-1] += 1
+        else:
+            out += [n, 1]
+    return out
+
+
+def reaching(known: Mapping[str, Mapping[str, Any]]) -> dict[int, list[str]]:
+    """Return the cases that reach each number."""
+    found: dict[int, list[str]] = {}
+    for name, record in known.items():
+        pairs = record.get("reached", [])
+        for start, length in zip(pairs[::2], pairs[1::2], strict=True):
+            for number in range(start, start + length):
+                found.setdefault(number, []).append(name)
+    return found

@@ -1,0 +1,30 @@
+"""The file of cases without a mutant, and the choice of cases from it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from verispec.mutants import measured
+
+CASES = [f"sampler/op:C-{clause}:n={n}" for clause in (1, 2) for n in range(10)]
+
+
+def test_choice_takes_as_many_of_each_clause() -> None:
+    """Spread over a clause's cases: the first ones alone would share their first parameter."""
+    assert measured.chosen(CASES, 2) == [CASES[0], CASES[5], CASES[10], CASES[15]]
+    assert measured.chosen(CASES, 99) == CASES
+    assert measured.chosen(["a.py::f[1]", "a.py::f[2]", "a.py::g"], 1) == ["a.py::f[1]", "a.py::g"]
+
+
+def test_cut_line_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.jsonl"
+    path.write_text(json.dumps({"case": CASES[0], "outcome": "pass"}) + '\n{"case": "sampler/op:C-2')
+    assert list(measured.read(path)) == [CASES[0]]
+    assert measured.read(tmp_path / "missing") == {}
+
+
+@pytest.mark.parametrize("numbers", [[], [3], [1, 2, 3, 7, 9, 10]])
+def test_ranges_and_reach_are_inverse(numbers: list[int]) -> None:
+    found = measured.reaching({"case": {"reached": measured.ranges(numbers)}})
+    assert found == {n: ["case"] for n in numbers}

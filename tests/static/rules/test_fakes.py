@@ -1,0 +1,130 @@
+"""SIG304 and SIG305: fake implementations of ops, and mutates_args; SIG302 for ops that Python registers."""
+
+import pytest
+
+from verispec.static import Level
+
+DIRECT = """
+import torch
+from engine.utils import direct_register_custom_op
+
+def resize(out, n, *, scale=1.0): ...
+def resize_fake({fake}): ...
+
+direct_register_custom_op({arguments})
+"""
+NAMED = 'op_name="resize", op_func=resize, mutates_args=["out"], fake_impl=resize_fake'
+PLACED = '"resize", resize, ["out"], resize_fake'
+
+
+@pytest.mark.parametrize("arguments", [NAMED, PLACED])
+@pytest.mark.parametrize(
+    ("fake", "level"),
+    [
+        ("out, n, *, scale=1.0", None),
+        ("out, m, scale=1.0", None),  # positionals may be renamed
+        ("*args, **kwargs", None),
+        ("out, n, extra=None, *, scale=1.0", None),
+        ("out, *, scale=1.0", Level.ERROR),
+        ("out, n, extra, *, scale=1.0", Level.ERROR),
+        ("n, out, *, scale=1.0", Level.WARNING),
+        ("out, n", Level.WARNING),  # fails only with a scale that is not the default
+    ],
+)
+def test_a_fake_beside_its_op(judged, arguments, fake, level):
+    found = judged("SIG304", {"engine/a.py": DIRECT.format(fake=fake, arguments=arguments)})
+    assert [finding.level for finding in found] == ([level] if level else [])
+    assert all(finding.level_if_new is Level.ERROR for finding in found)
+
+
+@pytest.mark.parametrize("arguments", ["**options", "op_name=name, op_func=resize, fake_impl=resize_fake", "*options"])
+def test_a_registration_that_cannot_be_followed(judged, arguments):
+    assert judged("SIG304", {"engine/a.py": DIRECT.format(fake="", arguments=arguments)}) == ()
+
+
+DECORATED = """
+import torch
+
+@torch.library.custom_op("demo::fill", mutates_args=({mutates}))
+def fill(out: torch.Tensor, value: int) -> None: ...
+
+@{fake}
+def _({params}): ...
+"""
+
+
+@pytest.mark.parametrize("fake", ["fill.register_fake", 'torch.library.register_fake("demo::fill")'])
+def test_a_decorated_fake(judged, fake):
+    for params, expected in (("out, value", 0), ("out", 1)):
+        tree = {"engine/a.py": DECORATED.format(fake=fake, params=params, mutates='"out",')}
+        assert len(judged("SIG304", tree)) == expected
+
+
+@pytest.mark.parametrize(("mutates", "expected"), [('"out",', 0), ('"output",', 1), ("", 0)])
+def test_mutates_args(judged, mutates, expected):
+    tree = {"engine/a.py": DECORATED.format(fake="fill.register_fake", params="out, value", mutates=mutates)}
+    assert len(judged("SIG305", tree)) == expected
+
+
+def test_a_renamed_parameter_in_mutates_args(judged):
+    text = DIRECT.format(fake="out, n, *, scale=1.0", arguments=NAMED)
+    assert judged("SIG305", {"engine/a.py": text}) == ()
+    (finding,) = judged("SIG305", {"engine/a.py": text.replace("def resize(out", "def resize(output")})
+    assert (finding.level, finding.symbol) == (Level.ERROR, "resize")
+
+
+CPP = """
+TORCH_LIBRARY(demo, m) {
+#ifdef USE_ROCM
+  m.def("pack(Tensor x, int rows) -> Tensor");
+#else
+  m.def("pack(Tensor x, int rows, int columns) -> Tensor");
+#endif
+}
+"""
+FAKE = """
+import torch
+from torch.library import register_fake
+
+@register_fake("demo::pack")
+def _pack({params}):
+    return x
+"""
+
+
+@pytest.mark.parametrize(("params", "expected"), [("x, rows", 0), ("x, rows, columns", 0), ("x", 1), ("x, a, b, c", 1)])
+def test_a_fake_of_an_op_in_cpp(judged, params, expected):
+    assert len(judged("SIG304", {"csrc/ops.cpp": CPP, "engine/a.py": FAKE.format(params=params)})) == expected
+
+
+def test_an_op_of_another_namespace(judged):
+    text = FAKE.format(params="x").replace("demo::", "other::")
+    assert judged("SIG304", {"csrc/ops.cpp": CPP, "engine/a.py": text}) == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("out, 3", 0),
+        ("out, n=3, scale=2.0", 0),
+        ("*both", 0),
+        ("out", 1),
+        ("out, rows=3", 2),
+        ("out, 3, 1.0", 1),
+    ],
+)
+def test_a_call_of_an_op_that_python_registers(judged, call, expected):
+    caller = f"import torch\ndef run(out, both):\n    torch.ops.demo.resize({call})\n"
+    tree = {"engine/a.py": DIRECT.format(fake="out, n, *, scale=1.0", arguments=NAMED), "engine/b.py": caller}
+    found = judged("SIG302", tree)
+    assert len(found) == expected
+    assert all(finding.level is Level.ERROR for finding in found)
+
+
+def test_a_name_that_two_libraries_register(judged):
+    caller = "import torch\ndef run(out):\n    torch.ops.demo.resize(out)\n"
+    other = "from engine.utils import direct_register_custom_op\ndef small(out): ...\n"
+    other += 'direct_register_custom_op("resize", small)\n'
+    tree = {"engine/a.py": DIRECT.format(fake="out, n, *, scale=1.0", arguments=NAMED), "engine/b.py": caller}
+    assert len(judged("SIG302", tree)) == 1
+    assert judged("SIG302", {**tree, "engine/c.py": other}) == ()
