@@ -37,6 +37,7 @@ class Param(NamedTuple):
 
     @property
     def required(self) -> bool:
+        """True if a call must supply it."""
         return self.kind in "pk" and not self.default
 
 
@@ -82,8 +83,15 @@ class Function(NamedTuple):
 
 
 class Class(NamedTuple):
-    """A class: `item` says what ``instance[grid]`` gives (``attribute``: what it wraps; ``ordered``: a call that
-    forwards by position in the kernel's order; empty: no such method or not understood)."""
+    """A class of a module.
+
+    Attributes:
+        name: qualified name.
+        line: of the class statement.
+        bases: references.
+        item: meaning of ``instance[grid]``: ``attribute``, the attribute that it wraps; ``ordered``, a call that
+            forwards by position in the kernel's order; empty, no such method or not understood.
+    """
 
     name: str
     line: int
@@ -133,8 +141,16 @@ class Binding(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    """A parameter that is converted (`via`: a method such as ``.to`` or a reference) and then passed to `sink`
-    as argument number `position`, without the result being copied back or returned."""
+    """A parameter that is converted and passed on, without the result being copied back or returned.
+
+    Attributes:
+        function: that converts it.
+        param: name of the parameter.
+        via: a method such as ``.to``, or a reference.
+        dtype: True if the conversion may change the dtype.
+        sink: callee that receives the result.
+        position: number of the argument there.
+    """
 
     function: str
     param: str
@@ -333,7 +349,7 @@ class FileFacts(NamedTuple):
     ignores: tuple[Ignore, ...] = ()
 
     def suffices(self, *, deep: bool, calls: bool) -> bool:
-        """Return whether reading the file again would say more: see `readers.extraction.facts`."""
+        """Return True if reading the file again adds nothing for `deep` and `calls`; see `readers.extraction.facts`."""
         if self.cpp is not None or self.problem is not None:
             return True
         if self.python is None:

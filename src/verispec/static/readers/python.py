@@ -34,7 +34,14 @@ from verispec.static.readers.scope import (
 
 
 def parse(data: bytes) -> ast.Module:
-    """The syntax tree of the source `data`. Raises SyntaxError, ValueError, RecursionError or MemoryError."""
+    """Return the syntax tree of the source `data`.
+
+    Raises:
+        SyntaxError: the source is invalid.
+        ValueError: it contains null bytes.
+        RecursionError: it is nested too deeply.
+        MemoryError: it is nested too deeply for the parser.
+    """
     return ast.parse(data)
 
 
@@ -153,7 +160,7 @@ class _Reader:
                 self._bind(name, "literal" if isinstance(choice, ast.Constant) else "other", "", node)
 
     def _absolute(self, text: str) -> str:
-        """`text` with its first name replaced by what the module imports under it."""
+        """Return `text` with its first name replaced by the import that it stands for."""
         head, dot, rest = text.partition(".")
         return f"{self.imports.get(head, head)}{dot}{rest}"
 
@@ -250,7 +257,7 @@ class _Reader:
         return Decorator(scope.one(text), text, call is not None, tuple(keywords))
 
     def _kernel(self, node: FunctionNode) -> tuple[str, tuple[str, ...] | None, bool]:
-        """A function's kernel dialect, the arguments that its decorators give, and whether one is not understood."""
+        """Return a function's kernel dialect, the arguments of its decorators, and True if one is not understood."""
         jit, opaque = "", False
         given: set[str] | None = set()
         for decorator in node.decorator_list:
@@ -368,7 +375,7 @@ class _Reader:
         return f"${name}"
 
     def _owner(self, text: str, scope: Scope) -> str:
-        """The import that `text` leads to, "" when its first name is anything else."""
+        """Return the import that `text` leads to; "" if its first name is anything else."""
         reference = scope.one(text)
         if not reference or reference.startswith("@"):
             return ""

@@ -14,7 +14,10 @@ _REGISTER: Final = ("op_name", "op_func", "mutates_args", "fake_impl")
 
 
 def registered(node: ast.Call, scope: Scope) -> PythonOp | None:
-    """Return the op that `node` registers, if it is a ``direct_register_custom_op(op_name=..., op_func=...)``."""
+    """Return the op that `node` registers, with names of `scope`; None if it registers none.
+
+    The form is ``direct_register_custom_op(op_name=..., op_func=...)``.
+    """
     if not dotted(node.func).endswith("register_custom_op"):
         return None
     given: dict[str, ast.expr] = dict(zip(_REGISTER, node.args, strict=False))
@@ -27,7 +30,13 @@ def registered(node: ast.Call, scope: Scope) -> PythonOp | None:
 
 
 def decorated(node: FunctionNode, name: str, scope: Scope) -> Iterator[PythonOp]:
-    """Yield the ops that a function is made into, or whose fake implementation it is, by its decorators."""
+    """Yield the ops that the decorators of a function make it into, or whose fake implementation it is.
+
+    Args:
+        node: the function.
+        name: its qualified name.
+        scope: that its decorators are resolved in.
+    """
     here = f"#{name}:{node.lineno}"
     for decorator in node.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None

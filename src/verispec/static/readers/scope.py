@@ -84,20 +84,22 @@ class Nodes:
         self._groups = groups
 
     def of(self, kind: type[_Node]) -> list[_Node]:
-        """The nodes of exactly this type, one of those that are kept, in source order."""
+        """Return the nodes of exactly the type `kind`, one of those that are kept, in source order."""
         return cast("list[_Node]", self._groups.get(kind, []))
 
     @property
     def functions(self) -> list[FunctionNode]:
+        """Functions and asynchronous functions, in source order each."""
         return [*self.of(ast.FunctionDef), *self.of(ast.AsyncFunctionDef)]
 
     @property
     def imports(self) -> list[ast.Import | ast.ImportFrom]:
+        """Both forms of imports, in source order each."""
         return [*self.of(ast.Import), *self.of(ast.ImportFrom)]
 
 
 def dotted(node: ast.AST | None) -> str:
-    """``a.b.c`` for a chain of attributes on a name, else the empty string."""
+    """Return ``a.b.c`` if `node` is a chain of attributes on a name, else the empty string."""
     if type(node) is ast.Name:
         return node.id
     rest = ""
@@ -108,7 +110,7 @@ def dotted(node: ast.AST | None) -> str:
 
 
 def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
-    """The names that an import binds, each with what it stands for; ``import a.b`` binds ``a``."""
+    """Yield the names that the import `node` binds, each with its target; ``import a.b`` binds ``a``."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             if alias.asname:
@@ -137,6 +139,7 @@ class Scope:
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def bind(self, name: str, reference: str) -> None:
+        """Add `reference` to the meanings of `name`; an empty one makes the name unknown."""
         known = self.names.setdefault(name, [])
         if not reference:
             self.names[name] = None
@@ -144,7 +147,7 @@ class Scope:
             known.append(reference)
 
     def resolve(self, text: str) -> tuple[str, ...]:
-        """The references that the dotted `text` may be from here; empty when nothing is known."""
+        """Return the references that the dotted `text` may be from here; empty if nothing is known."""
         if not text:
             return ()
         head, dot, rest = text.partition(".")
@@ -161,13 +164,20 @@ class Scope:
         return (f"${text}",)
 
     def one(self, text: str) -> str:
-        """The one reference that `text` is from here, else the empty string."""
+        """Return the one reference that `text` is from here, else the empty string."""
         references = self.resolve(text)
         return references[0] if len(references) == 1 else ""
 
 
 def function_scope(node: FunctionNode, name: str, parent: Scope, owner: str) -> tuple[Scope, Nodes]:
-    """The scope of a function, and the nodes that are its own."""
+    """Return the scope of a function, and its own nodes.
+
+    Args:
+        node: the function.
+        name: its qualified name.
+        parent: scope around it.
+        owner: class that defines it; empty outside of classes.
+    """
     scope = Scope(name, parent, owner)
     decorators = {dotted(decorator) for decorator in node.decorator_list}
     arguments = node.args
@@ -185,7 +195,7 @@ def function_scope(node: FunctionNode, name: str, parent: Scope, owner: str) -> 
 
 
 def nodes_of(node: FunctionNode) -> Nodes:
-    """Return the nodes that are a function's own; they are asked for in the scope around, and in its own."""
+    """Return the own nodes of the function `node`, collected once for the scope around it and for its own."""
     known: Nodes | None = vars(node).get("own_nodes")
     if known is None:
         known = Nodes(node.body)
@@ -346,7 +356,10 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
 
 
 def module_named(node: ast.AST) -> str:
-    """The module that ``sys.modules["a.b"]``, ``sys.modules.get("a.b")`` or ``import_module("a.b")`` gives, else ""."""
+    """Return the module that ``sys.modules["a.b"]``, ``sys.modules.get("a.b")`` or ``import_module("a.b")`` gives.
+
+    Any other `node` gives the empty string.
+    """
     if isinstance(node, ast.Subscript) and dotted(node.value) == "sys.modules":
         name: ast.expr | None = node.slice
     elif isinstance(node, ast.Call) and node.args:
@@ -358,7 +371,7 @@ def module_named(node: ast.AST) -> str:
 
 
 def mapping_of(node: ast.AST) -> tuple[tuple[str, ...], bool] | None:
-    """The keys of ``{...}`` or ``dict(...)`` and whether there may be others; None when `node` is neither."""
+    """Return the keys of ``{...}`` or ``dict(...)``, and True if there may be others; None if `node` is neither."""
     keys: list[str] = []
     unknown = False
     if isinstance(node, ast.Dict):

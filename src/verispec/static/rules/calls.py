@@ -86,7 +86,7 @@ def _launch_and_kernel(links: Links, launch: Launch) -> Iterator[_Disagreement]:
 
 
 def _exchanged(links: Links, launch: Launch) -> Iterator[_Disagreement]:
-    """Two arguments of a launch, each named like the parameter that receives the other."""
+    """Yield two arguments of a launch that are each named like the parameter that receives the other."""
     function = launch.kernel.functions[-1]
     if len(launch.kernel.functions) == 1 and not launch.call.open_positional:
         pairs = list(exchanged(launch.call.positional, function.params))
@@ -141,7 +141,7 @@ def _kernel_parameters(links: Links) -> set[str]:
 
 
 def _foreign_keywords(links: Links) -> dict[str, set[str]]:
-    """The kernels that are launched with a keyword that they do not take, by keyword."""
+    """Return the kernels that are launched with a keyword that they do not take, by keyword."""
     users: dict[str, set[str]] = defaultdict(set)
     for launch in links.launches:
         taken = {p.name for function in launch.kernel.functions for p in function.params}
@@ -240,7 +240,7 @@ def _dispatched(replacement: Replacement, dispatcher: Dispatcher, function: Func
 
 
 def _ordered_problems(dispatcher: Dispatcher, kernel: Function, function: Function) -> list[Problem]:
-    """The launch's arguments are put into the kernel's order and passed by position."""
+    """Return the problems of a launch whose arguments are put into the kernel's order and passed by position."""
     inputs = [p.name for p in dispatcher.function.params]
     problems: list[Problem] = []
     for spec in dispatcher.specs:
@@ -256,7 +256,7 @@ def _ordered_problems(dispatcher: Dispatcher, kernel: Function, function: Functi
 
 
 def _order_problems(passed: list[str], function: Function) -> list[Problem]:
-    """One problem for all arguments that land on other parameters: one shift misplaces everything after it."""
+    """Return one problem for all arguments that land on other parameters: one shift misplaces everything after it."""
     pairs = list(misplaced(passed, function.params))
     return [Problem(ORDER, tuple(f"{argument} as {receiver}" for argument, receiver in pairs[:3]))] if pairs else []
 

@@ -13,7 +13,7 @@ from verispec.static.tree import is_test
 
 
 def _unseen(links: Links) -> Iterator[Finding]:
-    """Overrides of a name that no launch reads, while launches of the same kernel read other places."""
+    """Yield overrides of a name that no launch reads, while launches of the same kernel read other places."""
     taken = {replacement.slot for replacement in links.replacements}
     for replacement in links.replacements:
         kernel = replacement.kernel
@@ -63,7 +63,7 @@ def _caller(other: Dispatcher | Launch) -> Side:
 
 
 def _missing(links: Links) -> Iterator[Finding]:
-    """Kernels without an override in a module where a platform overrides others, launched beside those."""
+    """Yield kernels without an override in a module where a platform overrides others, launched beside those."""
     groups: dict[tuple[str, str], list[Replacement]] = defaultdict(list)
     for replacement in links.replacements:
         if replacement.kernel is not None and not is_test(replacement.module.path):
@@ -101,7 +101,7 @@ def _in_module(links: Links, name: str) -> Iterator[Launch | Dispatcher]:
 
 
 def _absent(links: Links) -> Iterator[Finding]:
-    """Overrides of names that their module does not have."""
+    """Yield overrides of names that their module does not have."""
     index = links.index
     for replacement in links.replacements:
         home, rest = index.split(replacement.slot)
@@ -128,7 +128,7 @@ def _absent(links: Links) -> Iterator[Finding]:
 
 
 def _signatures(links: Links) -> Iterator[Finding]:
-    """Patched host functions whose replacement cannot be called as the original can."""
+    """Yield patched host functions whose replacement cannot be called as the original can."""
     index = links.index
     for replacement in links.replacements:
         function, override = replacement.function, replacement.override
