@@ -91,7 +91,7 @@ def _side(label: str, definition: Definition) -> Side:
 
 
 def _mutated(links: Links) -> Iterator[Finding]:
-    """``mutates_args`` that name no parameter: registering the op raises."""
+    """Yield ``mutates_args`` that name no parameter: registering the op raises."""
     for entry in links.shared(_registered):
         for name in entry.op.mutates if entry.functions else ():
             if any(name in {p.name for p in f.params} or f.decorators[1:] for _, f in entry.functions):
