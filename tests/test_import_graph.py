@@ -45,7 +45,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "verispec.static": ("verispec.static", "verispec.errors", "verispec.reference.contracts"),
     "verispec.errors": ("verispec.errors",),
 }
-"""What a part may import of verispec; a part that is not listed is free."""
+"""Imports of verispec that a part may have; a part that is not listed is free."""
 
 PARTS_OF_VERISPEC = (
     "verispec.engines.adapters.vllm.installed",

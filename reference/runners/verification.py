@@ -9,7 +9,7 @@ import torch
 
 from verispec.engines.protocol.generation import TokenLogprobs
 from verispec.reference.sampler.logprobs import gather_logprobs
-from verispec.reference.sampler.processors import History, process_logits
+from verispec.reference.sampler.processors import TokenHistory, process_logits
 
 from .sampling import Sampling
 from .scheduler import Scheduled
@@ -45,7 +45,7 @@ def verify(sampling: Sampling, logits: torch.Tensor, parts: Sequence[Scheduled],
     wanted = [request.params.logprobs for request in requests]
     raw = logits.clone() if any(count is not None for count in wanted) and logprobs_mode == "raw" else logits
     histories = [
-        History(request.params, request.output_token_ids.tolist(), request.stop_token_ids) for request in requests
+        TokenHistory(request.params, request.output_token_ids.tolist(), request.stop_token_ids) for request in requests
     ]
     process_logits(logits, histories, [part.draft_token_ids.tolist() for part in parts])
     sampled = sampling.sample(logits, parts)

@@ -11,7 +11,7 @@ import numpy as np
 from faulty_samplers import SimulatedSampler
 from faulty_texts import SimulatedBlocks, SimulatedTexts
 
-from verispec.cases.row_sets import LIMITS, RowSets, random_row_sets
+from verispec.cases.row_sets import LIMITS, RowDistributions, random_row_sets
 from verispec.fixtures.witness import witness_tables
 from verispec.judge import Mismatch
 from verispec.judge.statistics.bets import TailBets
@@ -19,9 +19,9 @@ from verispec.judge.statistics.block_rule import BlockRule
 from verispec.judge.statistics.budget import weight_of
 from verispec.judge.statistics.evidence import Evidence
 from verispec.judge.statistics.given_drafts import GivenDrafts
-from verispec.judge.statistics.given_drafts import RowSets as ExactRows
+from verispec.judge.statistics.given_drafts import RowDistributions as ExactRows
 from verispec.judge.statistics.noise import needles
-from verispec.judge.statistics.places import View, cells_of
+from verispec.judge.statistics.places import PlaceView, cells_of
 from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText
@@ -129,7 +129,9 @@ class Simulation:
     trial: Trial = field(default_factory=lambda: Trial("sampler/whole_sampler:WS-10:mode=law", 0, 0))
 
 
-def row_sets(seed: int, limits: str, *, vocab: int = VOCAB, certain: bool = False) -> tuple[RowSets, ExactRows]:
+def row_sets(
+    seed: int, limits: str, *, vocab: int = VOCAB, certain: bool = False
+) -> tuple[RowDistributions, ExactRows]:
     """Return row sets of the suites' shape, and their exact distributions."""
     source = random_row_sets(np.random.default_rng(seed), SETS, DRAFTS, vocab, limits=limits, certain=certain)
     return source, ExactRows(source.p, source.q, source.slack, source.unlimited)
@@ -204,7 +206,7 @@ def needle_row(fault: str, seed: int, rows: int, limits: str, *, certain: bool =
     del rows, limits, certain
     rng = np.random.default_rng(seed)
     p = np.exp(needles(NEEDLE_VOCAB, NEEDLE).astype(np.float64))
-    exact, bets, view = Rows((p / p.sum())[None]), TailBets("token"), View("likely first")
+    exact, bets, view = Rows((p / p.sum())[None]), TailBets("token"), PlaceView("likely first")
     evidence = Evidence(bets.bets, [view], weight_of("sampler/whole_sampler:WS-14"))
     rare = (1.0 - exact.p[0, 0]) * (FLOATS if fault else 1.0)
 
