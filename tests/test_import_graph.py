@@ -15,7 +15,7 @@ PACKAGES = {
     "verispec": ROOT / "src/verispec",
 }
 
-PROTOCOLS = ("verispec.engines.protocol.generation", "verispec.engines.protocol.sampling")
+PROTOCOLS = tuple(f"verispec.engines.protocol.{name}" for name in ("generation", "grammar", "sampling"))
 """Data and protocols that engines share with the tests."""
 
 ALLOWED: dict[str, tuple[str, ...]] = {

@@ -72,7 +72,7 @@ def test_drafts_are_accepted_as_the_method_says(
     target="tiny",
     sampler=SAMPLERS,
     draft=[DRAWN, ARGMAX, "ngram k=3"],
-    parameter=["none", "penalties and limits"],
+    parameter=["none", "penalties and limits", "everything", "min tokens", "min-p and top-p"],
     reach="rejection_sample_method=block is an accepted option",
 )
 def test_block_verification_keeps_the_distribution(
