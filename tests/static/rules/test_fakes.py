@@ -73,6 +73,32 @@ def test_a_renamed_parameter_in_mutates_args(judged):
     assert (finding.level, finding.symbol) == (Level.ERROR, "resize")
 
 
+def test_a_registration_by_decorator(judged):
+    text = """
+    import torch
+    from engine.utils import register_custom_op
+
+    def _fake(x{more}): ...
+
+    @register_custom_op({name}mutates_args=["out"], fake_impl=_fake)
+    def fill({out}, x): ...
+
+    def run(out, x):
+        torch.ops.demo.{called}(out, {argument})
+    """
+    for name, called in (("", "fill"), ('op_name="paint", ', "paint")):
+        good = {"name": name, "called": called, "out": "out", "more": ", y", "argument": "x"}
+        for change, rule in (
+            ({}, ""),
+            ({"more": ""}, "SIG304"),
+            ({"out": "o"}, "SIG305"),
+            ({"argument": ""}, "SIG302"),
+        ):
+            tree = {"engine/a.py": text.format(**good | change)}
+            found = [r for r in ("SIG302", "SIG304", "SIG305") if judged(r, tree)]
+            assert found == ([rule] if rule else [])
+
+
 CPP = """
 TORCH_LIBRARY(demo, m) {
 #ifdef USE_ROCM
@@ -119,6 +145,14 @@ def test_a_call_of_an_op_that_python_registers(judged, call, expected):
     found = judged("SIG302", tree)
     assert len(found) == expected
     assert all(finding.level is Level.ERROR for finding in found)
+
+
+def test_a_platform_whose_ops_python_registers(judged):
+    """An op that only a platform's C++ defines may be built elsewhere; one that this tree registers is not."""
+    caller = "import torch\ndef run(out):\n    torch.ops.demo.resize(out)\n"
+    tree = {"engine/xpu/a.py": DIRECT.format(fake="out, n, *, scale=1.0", arguments=NAMED), "engine/xpu/b.py": caller}
+    (finding,) = judged("SIG302", tree)
+    assert finding.level is Level.ERROR
 
 
 def test_a_name_that_two_libraries_register(judged):
