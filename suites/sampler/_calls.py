@@ -82,7 +82,7 @@ def _flat(rng: Rng, shape: Shape) -> Any:
         batch.inv_q = rng.choice([0.25, 0.5, 1.0, 2.0], size=batch.inv_q.shape)
         batch.uniform = rng.integers(0, 16, size=n) / 16 + 2.0**-6
         if batch.draft_probs is not None:
-            batch.draft_probs = rng.choice([0.125, 0.25, 0.5, 1.0], size=(n, shape.vocab))
+            batch.draft_probs = rng.choice([0.0, 0.125, 0.25, 0.5, 1.0], size=(n, shape.vocab))
     return batch
 
 
@@ -223,7 +223,21 @@ def compute_slot_mapping(rng: Rng, shape: Shape) -> OpCall:
 
 def _requests(rng: Rng, shape: Shape) -> RequestBatch:
     padding = [1] if shape.requests > 3 else []
-    return random_requests(rng, shape.counts, shape.vocab, draft=shape.draft, padding=padding)
+    batch = random_requests(rng, shape.counts, shape.vocab, draft=shape.draft, padding=padding)
+    if shape.exact:
+        _impossible_drafts(rng, batch)
+    return batch
+
+
+def _impossible_drafts(rng: Rng, batch: RequestBatch) -> None:
+    """Give some drafts the probability 0: of the target alone, or of the draft too, where 0 is compared with 0."""
+    for row in np.nonzero(rng.random(len(batch.draft_sampled) - 1) < 0.2)[0]:
+        state, token = batch.expanded_idx_mapping[row], batch.draft_sampled[row + 1]
+        if state < 0 or batch.expanded_local_pos[row + 1] == 0:
+            continue
+        batch.target_logits[row, token] = -np.inf
+        if batch.draft_logits is not None and rng.random() < 0.5:
+            batch.draft_logits[state, batch.expanded_local_pos[row], token] = -np.inf
 
 
 def _verification(op: str, rng: Rng, shape: Shape) -> OpCall:
@@ -323,7 +337,8 @@ def _fused_verification(op: str, rng: Rng, shape: Shape) -> OpCall:
         random_requests(rng, shape.counts, shape.vocab, draft=draft, temperature=temperature, padding=padding)
     )
     limited = shape.synthetic and op != "verify_greedy"
-    given = _fused.limits(requests, [0, max(shape.vocab // 2, 1)], [0.9, 1.0, 0.5]) if limited else {}
+    k, p = [([0, max(shape.vocab // 2, 1)], [0.9, 1.0, 0.5]), ([1, 0, 2], None), (None, [0.6, 1.0])][rng.integers(3)]
+    given = _fused.limits(requests, k, p) if limited else {}
     compare = {} if op == "verify_greedy" else _fused.by_rule(op)
     same = (("target_logits", "draft_logits"),) if draft else ()
     values = requests.arguments(contracts.load(op), **given)
@@ -370,10 +385,12 @@ def apply_top_k_top_p(rng: Rng, shape: Shape) -> OpCall:
     from verispec.suites.sampler.test_apply_top_k_top_p import within
 
     rows = shape.requests
-    k = rng.integers(1, max(shape.vocab // 4, 2), rows)
+    k = rng.integers(1, max(shape.vocab if shape.exact else shape.vocab // 4, 2), rows)
     p = rng.uniform(0.1, 0.97, rows).astype(np.float32)
+    logits = normal(rng, rows, shape.vocab)
     values = {
-        "logits": normal(rng, rows, shape.vocab),
+        # Whole numbers: a limit falls among ties, more of them than any tile holds where the vocabulary is large.
+        "logits": np.round(logits / 3) if shape.exact else logits,
         "k": None if shape.synthetic else k,
         "p": p if shape.draft else None,
     }

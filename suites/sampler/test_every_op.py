@@ -43,18 +43,26 @@ def uses_rows(op: str) -> bool:
     return "V" in contracts.load(op).axes
 
 
+DRAWN_PER_ID = ("gumbel_sample", "residual_resample")
+"""Ops whose oracles draw one number per id of the vocabulary, one at a time."""
+
+
 @case("ANY-1", subjects=OPS, size=["tokens", "vocabulary"], reach=REACH)
 def test_sizes_around_the_implementation_s_own(
     op: OpUnderTest, engine: Engine, seed: int, subject: str, size: str
 ) -> None:
     """Around what the engine tells, else around a series: one long request, or a vocabulary of that size."""
+    told = told_sizes(engine, subject)
     most = 2100 if is_slow(engine) else 16_400
-    sizes = around((*told_sizes(engine, subject), *SERIES), most)
+    sizes = around(SERIES, most)
     rng = np.random.default_rng(seed)
-    edges = [n for n in sizes if n > 2]
-    for n in sorted({*sizes[:4], *rng.choice(edges, min(len(edges), 14), replace=False).tolist()}):
+    chosen = {*sizes[:4], *rng.choice(sizes[4:], 14, replace=False).tolist()}
+    if size == "vocabulary":
+        # Told sizes once each: several tiles and a part of one, and one tile by one less or more.
+        chosen |= {n for tile in told for n in (3 * tile + 1, tile + int(rng.integers(-1, 2))) if 0 < n <= 16_400}
+    for n in sorted(chosen):
         if size == "vocabulary":
-            counts = (2, 0, 1) if n > 512 else (3, 1, 0, 2)
+            counts = (3, 1, 0, 2) if n <= 512 else (2, 0, 1) if subject in DRAWN_PER_ID else (3, 4, 0, 2, 5, 1, 1)
             check(op, make(subject, seed, Shape(counts, n, exact=bool(n % 2))))
         elif n <= 1100 or not uses_rows(subject):
             # The output of a request of n drafts has n + 1 columns for each request.
@@ -66,6 +74,15 @@ def test_any_number_of_requests(op: OpUnderTest, seed: int, subject: str, reques
     """Every request has its own number of drafts, none among them; `mode` other is the op's second mode."""
     counts = tuple((7 * b + seed) % 4 for b in range(requests))
     check(op, make(subject, seed, Shape(counts, 19, draft=mode == "plain", synthetic=mode == "other")))
+
+
+@case(
+    "ANY-2", subjects=OPS, check="no drafts", mode=["plain", "other"], reach="a step of prefills or of plain decoding"
+)
+def test_batches_without_any_draft(op: OpUnderTest, seed: int, subject: str, mode: str) -> None:
+    """One column of tokens, and no rows of drafts at all."""
+    for requests in (1, 2, 65):
+        check(op, make(subject, seed, Shape((0,) * requests, 19, draft=mode == "plain", synthetic=mode == "other")))
 
 
 @case(
@@ -256,6 +273,23 @@ def test_inputs_may_be_read_only(op: OpUnderTest, seed: int, subject: str, mode:
 
 LEAK = 32 << 20
 """Bytes that pass through the calls of ANY-10: if a quarter of them stays, it is no allocator's reserve."""
+
+
+TABLES = {op: names for op in OPS if (names := [t.name for t in contracts.load(op).tensors if len(t.shape) > 1])}
+"""Tensors with rows, by op."""
+
+
+@case("ANY-12", subjects=sorted(TABLES), axis=["first", "last"])
+def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axis: str) -> None:
+    """Each tensor with rows in turn: few elements, far apart, so that no other page is touched."""
+    for shape in (Shape((2, 1, 0, 2), 5), Shape((2, 1, 0, 2), 5, draft=False, synthetic=True)):
+        call = make(subject, seed, shape)
+        inputs, _ = op.call(call.values, shapes=call.shapes)
+        for name in TABLES[subject]:
+            value = inputs.get(name)
+            at = 0 if axis == "first" or value is None else value.ndim - 1
+            if value is not None and value.shape[at] > 1:
+                op.check_wide(call.values, name, at, shapes=call.shapes, compare=call.compare)
 
 
 @case("ANY-10", subjects=OPS, reach="a server calls the kernel millions of times")
