@@ -96,7 +96,10 @@ def collect(index: Index) -> Ops:
             names = {schema.function} if schema.function else bound[schema.name]
             found = tuple(entry for name in sorted(names) for entry in functions.get(name, ()))
             ops.by_name[schema.name].append(Op(path, schema, found, namespaces[schema.namespace]))
-    for entry in registered(index):
+    entries = list(registered(index))
+    # Python names the library only sometimes; the ops of one tree go where most of them are called.
+    usual = _namespaces("", {entry.name for entry in entries if "::" not in entry.op.name}, called)
+    for entry in entries:
         for module, function in entry.functions if entry.op.name else ():
             if not any("*" in param.kind for param in function.params):
                 namespace, _, name = entry.op.name.rpartition("::")
@@ -105,8 +108,8 @@ def collect(index: Index) -> Ops:
                     for p in function.params
                 )
                 schema = Schema(namespace, name, args, "", "", function.line, "")
-                users = {namespace} if namespace else {user for user, names in called.items() if name in names}
-                ops.by_name[name].append(Op(module.path, schema, (), frozenset(users)))
+                users = frozenset({namespace}) if namespace else usual
+                ops.by_name[name].append(Op(module.path, schema, (), users))
     return ops
 
 
