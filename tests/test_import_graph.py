@@ -15,7 +15,7 @@ PACKAGES = {
     "verispec": ROOT / "src/verispec",
 }
 
-PROTOCOLS = ("verispec.engines.protocol.generation", "verispec.engines.protocol.sampling")
+PROTOCOLS = tuple(f"verispec.engines.protocol.{name}" for name in ("generation", "grammar", "sampling"))
 """Data and protocols that engines share with the tests."""
 
 ALLOWED: dict[str, tuple[str, ...]] = {
@@ -45,7 +45,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "verispec.static": ("verispec.static", "verispec.errors", "verispec.reference.contracts"),
     "verispec.errors": ("verispec.errors",),
 }
-"""What a part may import of verispec; a part that is not listed is free."""
+"""Imports of verispec that a part may have; a part that is not listed is free."""
 
 PARTS_OF_VERISPEC = (
     "verispec.engines.adapters.vllm.installed",

@@ -1,7 +1,7 @@
 """Apply a request's parameters to one row of logits in float64: the executable form of their clauses.
 
-The order is the one that `GenerationRequest` documents: allowed ids, bad words, min tokens, logit bias, repetition
-penalty, presence and frequency penalties, temperature, min-p, top-k, top-p.
+The order is the one that `GenerationRequest` documents: grammar, allowed ids, bad words, min tokens, logit bias,
+repetition penalty, presence and frequency penalties, temperature, min-p, top-k, top-p.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from verispec.cases.distribution import limited
+from verispec.engines.protocol.grammar import state_after
 
 if TYPE_CHECKING:
     from verispec.engines.protocol.generation import GenerationRequest
@@ -25,6 +26,8 @@ def processed(
 ) -> Array:
     """Return the row [V] in float64 after every parameter that comes before temperature.
 
+    An output that its grammar does not allow has no next tokens; the grammar then masks nothing.
+
     Args:
         logits: [V], the model's own.
         request: whose parameters apply.
@@ -32,6 +35,10 @@ def processed(
         stop_token_ids: tokens that `min_tokens` forbids.
     """
     row = np.array(logits, dtype=np.float64)
+    if request.grammar is not None:
+        state = state_after(request.grammar, output)
+        if state is not None:
+            row[~np.isin(np.arange(len(row)), list(request.grammar.allowed(state)))] = _NEVER
     if request.allowed_token_ids:
         allowed = np.isin(np.arange(len(row)), request.allowed_token_ids)
         row[~allowed] = _NEVER

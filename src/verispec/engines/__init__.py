@@ -33,12 +33,16 @@ from verispec.engines.protocol.generation import (
     TokenKind,
     TokenLogprobs,
 )
+from verispec.engines.protocol.grammar import TokenGrammar, TransitionTable
 from verispec.engines.protocol.kernel_sites import KernelSites
 from verispec.engines.protocol.runtime_signature import CallShape, RuntimeSignature
 from verispec.engines.protocol.sampling import (
     DraftedTokens,
     DraftingSampler,
     Draws,
+    ProcessedTokens,
+    ProcessingSampler,
+    RequestContext,
     SamplerBatch,
     Trace,
     TracingSampler,
@@ -64,16 +68,21 @@ __all__ = [
     "LoadOptions",
     "OnEmit",
     "OpFunction",
+    "ProcessedTokens",
+    "ProcessingSampler",
+    "RequestContext",
     "RuntimeSignature",
     "SamplerBatch",
     "SpeculationMetrics",
     "SpeculativeStep",
     "Standalone",
     "StandaloneCall",
+    "TokenGrammar",
     "TokenKind",
     "TokenLogprobs",
     "Trace",
     "TracingSampler",
+    "TransitionTable",
     "Unsupported",
     "UnsupportedCall",
     "WholeSampler",
