@@ -199,7 +199,7 @@ PROBES: dict[str, Probe] = {
 that."""
 
 
-@case("GEN-37", option=list(PROBES), reach=REACH)
+@case("GEN-37", option=list(PROBES), reach=REACH, p_values=2)
 def test_an_option_takes_effect_or_is_refused(load: Load, tiny: dict[str, Path], prompts: Prompts, option: str) -> None:
     """An engine that refuses is unsupported; one that does not report where the effect would show, inconclusive."""
     try:

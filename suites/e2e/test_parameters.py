@@ -48,6 +48,7 @@ def drawn_cases(clause: str, parameters: list[str]) -> Test:
         parameter=parameters,
         draft=drafts,
         reach="a sampled request with this parameter",
+        p_values=2,
     )
     def check(load: Load, tiny: dict[str, Path], seed: int, parameter: str, draft: str) -> None:
         check_distribution(load, tiny, draft, parameter, seed)

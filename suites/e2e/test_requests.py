@@ -53,7 +53,7 @@ def check_stop(request: GenerationRequest, result: GenerationResult, decoded: st
     require(result.finish_reason is FinishReason.STOP, f"{what} finished by {result.finish_reason}, expected stop")
 
 
-@case("GEN-33", target="tiny", draft=METHODS[:3], reach="a request with n above 1")
+@case("GEN-33", target="tiny", draft=METHODS[:3], reach="a request with n above 1", p_values=2)
 def test_samples_are_independent(load: Load, tiny: dict[str, Path], seed: int, draft: str) -> None:
     """600 requests of five samples: sequences have their exact probabilities, first tokens of neighbours the product.
 

@@ -13,7 +13,7 @@ from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.engines.protocol.serving import Answer, Choice
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
-from verispec.judge.statistics import ALPHA
+from verispec.judge.statistics.budget import p_value_level
 from verispec.judge.statistics.text import GivenText
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.e2e._served import Row, ServedModel, tokens_of
@@ -38,7 +38,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-@case("SRV-5", form=list(FORMS), reach="stream=true")
+@case("SRV-5", form=list(FORMS), reach="stream=true", p_values=1)
 def test_a_stream_is_the_answer_in_one_piece(served: ServedModel, form: str) -> None:
     """Each request is sent alone, once in each way. A changed tie or draw within rounding is no difference."""
     drawn = "seed" in FORMS[form]
@@ -117,9 +117,10 @@ def _require_rounding(
         return
     p = float(binom.sf(drawn - 1, trials, min(chance, 1.0)))
     what = f"{drawn} of {trials} pairs of equal requests with a seed differ"
-    if p >= ALPHA:
+    level = p_value_level()
+    if p >= level:
         raise Inconclusive(f"{what}; rounding explains that many with a probability of {p:.2g}")
-    details = {"p": p, "alpha": ALPHA}
+    details = {"p": p, "alpha": level}
     raise Mismatch(Failure(Kind.RELATION, f"{what}, the first: {first}", wrong=drawn, total=trials, details=details))
 
 
@@ -159,7 +160,7 @@ def _require_logprob(row: Row, token: int, value: float, slack: float, where: st
     require(good, f"{where}: log-probability {value:.5f} of {token}, expected {expected:.5f}")
 
 
-@case("SRV-7", others=["none", "31"], reach="a request with a seed")
+@case("SRV-7", others=["none", "31"], reach="a request with a seed", p_values=1)
 def test_a_seed_gives_the_same_answer(served: ServedModel, others: str) -> None:
     """Sixteen prompts with a seed, sent twice: the second time alone, or among requests that come to 32 in flight."""
     asked = [

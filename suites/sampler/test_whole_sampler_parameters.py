@@ -87,10 +87,10 @@ APART = 0.12
 def sampled_cases(clause: str, parameters: list[str]) -> Test:
     """3,000 sampled requests with a parameter, by the number of accepted drafts and the token after them.
 
-    A total variation distance of 0.09 from the exact probabilities is found at ALPHA with a chance above 0.99.
+    A total variation distance of 0.09 from the exact probabilities is found with a chance above 0.99.
     """
 
-    @case(clause, family=GUMBEL, parameter=parameters, mode="law", draft=DRAFT, reach=REACH)
+    @case(clause, family=GUMBEL, parameter=parameters, mode="law", draft=DRAFT, reach=REACH, p_values=1)
     def check(sampler: SamplerUnderTest, seed: int, parameter: str, draft: str) -> None:
         check_sampled(sampler, seed, parameter, draft)
 

@@ -8,6 +8,7 @@ result that depends on either therefore differs between pattern 0 and pattern 1.
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -74,6 +75,29 @@ def sparse_zeros(rows: int, columns: int, dtype: torch.dtype, device: str = "cpu
     size = rows * columns * torch.empty(0, dtype=dtype).element_size()
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
     return torch.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=dtype).view(rows, columns)
+
+
+PAST = 2**31
+"""Elements that an offset of 32 bits cannot count."""
+
+
+def wide(tensor: torch.Tensor, axis: int) -> torch.Tensor:
+    """Return a copy whose last element along `axis` lies more than 2^31 elements after the first.
+
+    Args:
+        tensor: two elements along `axis` at least.
+        axis: axis that gets the wide stride; the other axes are dense.
+    """
+    others = [n for i, n in enumerate(tensor.shape) if i != axis]
+    strides = _strides(others, "dense")
+    stride = max(PAST // (tensor.shape[axis] - 1) + 1, math.prod(others))
+    strides.insert(axis, stride)
+    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, strides, strict=True))
+    if tensor.device.type == "cpu":
+        memory = sparse_zeros(1, span, tensor.dtype)
+    else:
+        memory = torch.empty((1, span), dtype=tensor.dtype, device=tensor.device)
+    return torch.as_strided(memory, tensor.shape, strides).copy_(tensor)
 
 
 @contextmanager

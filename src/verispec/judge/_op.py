@@ -15,7 +15,7 @@ from verispec.engines import OpFunction, UnsupportedCall
 from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
-from verispec.judge._memory import GuardedTensor, read_only, to_numpy
+from verispec.judge._memory import GuardedTensor, read_only, to_numpy, wide
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
 
@@ -219,6 +219,38 @@ class OpUnderTest:
                 for name, g in guarded.items()
             }
             self._run({**scalars, **views})
+
+    def check_wide(
+        self,
+        values: Mapping[str, Any],
+        name: str,
+        axis: int,
+        *,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        compare: Mapping[str, Compare] | None = None,
+    ) -> None:
+        """Call the op with the tensor `name` spread over more than 2^31 elements along `axis`, and compare all outputs.
+
+        Raises:
+            Mismatch: an output is wrong, or the engine raised.
+            UnsupportedCall: the device has no memory for such a tensor.
+        """
+        guarded, scalars = self._materialise(values, {}, {}, shapes or {}, 0)
+        inputs = {**scalars, **{key: to_numpy(g.view) for key, g in guarded.items()}}
+        views = {key: g.view for key, g in guarded.items()}
+        try:
+            views[name] = wide(views[name], axis)
+        except torch.OutOfMemoryError as error:
+            raise UnsupportedCall("no memory for a tensor of 2^31 elements") from error
+        for param in self.contract.params:
+            if isinstance(param, Scalar) and param.stride_of == name:
+                scalars[param.name] = views[name].stride(0)
+        self._run({**scalars, **views})
+        expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+        got = {t.name: to_numpy(views[t.name]) for t in self.contract.outputs if t.name in views}
+        self.last = (inputs, got)
+        for output, value in got.items():
+            self._compare(output, expected[output], value, inputs, (compare or {}).get(output, exact))
 
     def check_return_value(self, values: Mapping[str, Any]) -> None:
         """Call an op that returns numbers and compare them exactly with the oracle.

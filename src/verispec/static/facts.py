@@ -102,7 +102,7 @@ class Class(NamedTuple):
 class Call(NamedTuple):
     """A call. `targets` are the references that the callee may be; `grid` marks ``target[grid](...)``.
 
-    `constants` are the keywords whose values are literals.
+    `constants` are the keywords whose values are literals. `chosen` says that the callee is taken from a dict.
     """
 
     targets: tuple[str, ...]
@@ -115,6 +115,7 @@ class Call(NamedTuple):
     open_positional: bool
     open_keywords: bool
     constants: tuple[str, ...] = ()
+    chosen: bool = False
 
 
 class Override(NamedTuple):
@@ -149,7 +150,8 @@ class Conversion(NamedTuple):
         via: a method such as ``.to``, or a reference.
         dtype: True if the conversion may change the dtype.
         sink: callee that receives the result.
-        position: number of the argument there.
+        position: number of the argument there; -1 for a keyword argument.
+        keyword: name of the argument there, if it is passed by keyword.
     """
 
     function: str
@@ -159,6 +161,7 @@ class Conversion(NamedTuple):
     sink: str
     position: int
     line: int
+    keyword: str = ""
 
 
 class Overflow(NamedTuple):

@@ -158,8 +158,10 @@ class Index:
         functions = module.functions.get(name, ())
         if functions:
             return tuple(Entity("function", module, name, function) for function in functions)
-        for binding in module.bindings.get(name, ()):
-            return self.resolve(module, binding.value, depth=depth + 1)
+        held = module.bindings.get(name)
+        if held:
+            values = [self.resolve(module, binding.value, depth=depth + 1) for binding in held]
+            return tuple(entity for value in values for entity in value) if all(values) else ()
         if name in module.classes:
             return (Entity("class", module, name),)
         found: list[Entity] = []

@@ -252,9 +252,18 @@ def _calls(links: Links, module: Module, names: set[str]) -> None:
     for call in module.facts.calls:
         if call.grid:
             for target in call.targets:
-                kernel = kernel_of(links, index.resolve(module, target))
-                if kernel is not None:
-                    links.launches.append(Launch(module, call, kernel, index.slot(module, target)))
+                entities = index.resolve(module, target)
+                kernel = kernel_of(links, entities)
+                if kernel is None:
+                    continue
+                slot = index.slot(module, target)
+                # An attribute may hold one of several kernels.
+                held = {k.name: k for e in entities if target[0] == "@" and (k := kernel_of(links, (e,))) is not None}
+                if len(held) > 1:
+                    chosen = call._replace(chosen=True)
+                    links.launches += (Launch(module, chosen, kernel, slot) for kernel in held.values())
+                else:
+                    links.launches.append(Launch(module, call, kernel, slot))
             continue
         if len(call.targets) != 1 or "torch.ops." in call.targets[0]:
             continue

@@ -151,12 +151,14 @@ def conversions(function: str, nodes: Nodes, params: set[str], scope: Scope) -> 
             kept.add(param)
     found_all: list[Conversion] = []
     for node in ops:
-        for index, argument in enumerate(node.args):
+        named = [(-1, keyword.value, keyword.arg or "") for keyword in node.keywords]
+        placed = [(index, argument, "") for index, argument in enumerate(node.args)]
+        for index, argument, name in (*placed, *named):
             found = converted.get(argument.id) if isinstance(argument, ast.Name) else conversion(argument)
             if found and found[1] and found[0] not in kept:
                 dtype = found[1] not in (".contiguous",)
                 found_all.append(
-                    Conversion(function, found[0], found[1], dtype, dotted(node.func), index, argument.lineno)
+                    Conversion(function, found[0], found[1], dtype, dotted(node.func), index, argument.lineno, name)
                 )
     return found_all
 
@@ -178,3 +180,30 @@ def short(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return repr(node.value)[:24]
     return dotted(node) or "..."
+
+
+def mapping(name: str, scope: Scope) -> tuple[tuple[str, ...], bool] | None:
+    """Return the keys of the dict `name` and whether it may have others; None if it cannot be followed."""
+    where: Scope | None = scope
+    while where is not None:
+        if name in where.mappings:
+            return where.mappings[name]
+        if name in where.names:
+            return None
+        where = where.parent
+    return None
+
+
+def length(node: ast.expr, scope: Scope) -> int | None:
+    """Return the length of a tuple or list; None if it cannot be followed."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return None if any(isinstance(e, ast.Starred) for e in node.elts) else len(node.elts)
+    name = dotted(node)
+    where: Scope | None = scope
+    while where is not None and name:
+        if name in where.sequences:
+            return where.sequences[name]
+        if name in where.names:
+            return None
+        where = where.parent
+    return None

@@ -23,7 +23,7 @@ def registered(node: ast.Call, scope: Scope) -> PythonOp | None:
     given: dict[str, ast.expr] = dict(zip(_REGISTER, node.args, strict=False))
     given |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     name = _text(given.get("op_name"))
-    if not name or any(isinstance(argument, ast.Starred) for argument in node.args):
+    if not name or "op_func" not in given or any(isinstance(argument, ast.Starred) for argument in node.args):
         return None
     references = [scope.one(dotted(given[key])) if key in given else "" for key in ("op_func", "fake_impl")]
     return PythonOp(name, *references, _names(given.get("mutates_args")), node.lineno)
@@ -46,6 +46,13 @@ def decorated(node: FunctionNode, name: str, scope: Scope) -> Iterator[PythonOp]
         if last == "custom_op" and op and call:
             mutates = next((keyword.value for keyword in call.keywords if keyword.arg == "mutates_args"), None)
             yield PythonOp(op, here, "", _names(mutates), node.lineno)
+        elif last == "register_custom_op" and call:
+            # As a decorator it takes the function below; the op may be named like it.
+            given = {keyword.arg: keyword.value for keyword in call.keywords}
+            fake = scope.one(dotted(given.get("fake_impl")))
+            yield PythonOp(
+                _text(given.get("op_name")) or node.name, here, fake, _names(given.get("mutates_args")), node.lineno
+            )
         elif last in {"register_fake", "impl_abstract"} and op:
             yield PythonOp(op, "", here, (), node.lineno)
         elif last == "register_fake" and call is None and owner:

@@ -126,7 +126,10 @@ def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
 
 @dataclass(slots=True)
 class Scope:
-    """A function's or the module's names. A value of None is a name that is bound to something unknown."""
+    """A function's or the module's names. A value of None is a name that is bound to something unknown.
+
+    `tables` are the references that a dict has as values; `chosen` are the names that hold one of a dict's values.
+    """
 
     name: str
     parent: Scope | None = None
@@ -137,6 +140,8 @@ class Scope:
     sequences: dict[str, int] = dataclasses.field(default_factory=dict)
     lists: set[str] = dataclasses.field(default_factory=set)
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
+    tables: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    chosen: set[str] = dataclasses.field(default_factory=set)
 
     def bind(self, name: str, reference: str) -> None:
         """Add `reference` to the meanings of `name`; an empty one makes the name unknown."""
@@ -162,6 +167,17 @@ class Scope:
                 return tuple(f"{reference}{dot}{rest}" for reference in references)
             scope = scope.parent
         return (f"${text}",)
+
+    def choices(self, node: ast.AST) -> tuple[str, ...]:
+        """Return the references that ``TABLE[key]`` may be; empty if `node` is anything else."""
+        name = dotted(node.value) if isinstance(node, ast.Subscript) else ""
+        scope: Scope | None = self if name and "." not in name else None
+        while scope is not None:
+            if name in scope.tables:
+                found = [scope.resolve(text) for text in scope.tables[name]]
+                return tuple(dict.fromkeys(r for one in found for r in one)) if all(found) else ()
+            scope = scope.parent if name not in scope.names else None
+        return ()
 
     def one(self, text: str) -> str:
         """Return the one reference that `text` is from here, else the empty string."""
@@ -302,6 +318,7 @@ def _forget(scope: Scope, names: set[str], name: str, *, gains: bool = False, es
         return
     if name in scope.mappings:
         scope.mappings[name] = (scope.mappings[name][0] if gains else (), True)
+        scope.tables.pop(name, None)
     if name in scope.sequences and not (escapes and name not in scope.lists):
         del scope.sequences[name]
 
@@ -316,6 +333,7 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
     if isinstance(target, ast.Subscript):
         owner = dotted(target.value)
         if owner in scope.mappings:
+            scope.tables.pop(owner, None)
             keys, unknown = scope.mappings[owner]
             key = target.slice.value if isinstance(target.slice, ast.Constant) else None
             # A key that is set under a condition may be there or not, so it only widens what is possible.
@@ -333,7 +351,10 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
         return
     choices = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
     for choice in choices:
-        references = scope.resolve(dotted(choice))
+        entries = scope.choices(choice)
+        if entries:
+            scope.chosen.add(target.id)
+        references = entries or scope.resolve(dotted(choice))
         for reference in references:
             scope.bind(target.id, reference)
         if not references:
@@ -341,8 +362,11 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
     mapping = mapping_of(value)
     if mapping is not None and not seen:
         scope.mappings[target.id] = mapping
+        if isinstance(value, ast.Dict) and value.values and all(map(dotted, value.values)):
+            scope.tables[target.id] = tuple(map(dotted, value.values))
     else:
         scope.mappings.pop(target.id, None)
+        scope.tables.pop(target.id, None)
     if (
         isinstance(value, (ast.Tuple, ast.List))
         and not seen

@@ -102,6 +102,19 @@ def _exchanged(links: Links, launch: Launch) -> Iterator[_Disagreement]:
             )
 
 
+def _open_choices(links: Links) -> set[int]:
+    """Return the launches of a dict's values, by identity of the call, that fit a value or one that is not known."""
+    kernels: dict[int, list[bool]] = defaultdict(list)
+    chosen = [launch for launch in links.launches if launch.call.chosen]
+    for launch in chosen:
+        kernels[id(launch.call)].append(all(_launch_problems(links, launch, f) for f in launch.kernel.functions))
+    return {
+        id(launch.call)
+        for launch in chosen
+        if len(kernels[id(launch.call)]) < len(launch.call.targets) or not all(kernels[id(launch.call)])
+    }
+
+
 def _launch_problems(links: Links, launch: Launch, function: Function) -> list[Problem]:
     found = (
         _without_options(links, p, launch.call, function) for p in bind_call(launch.call, function, LAUNCH_OPTIONS)
@@ -110,8 +123,13 @@ def _launch_problems(links: Links, launch: Launch, function: Function) -> list[P
 
 
 def _level(links: Links, launch: Launch | DispatcherCall, certain: bool = True) -> Level:
-    """Return the level of a call that does not bind: a note if its TypeError is caught or a version decides."""
+    """Return the level of a call that does not bind.
+
+    It is a note if its TypeError is caught, a version decides, or it fits another entry of the dict that it uses.
+    """
     if is_guarded(launch.module.facts.guards, launch.call.line, links.index.host):
+        return Level.NOTE
+    if launch.call.chosen and id(launch.call) in links.shared(_open_choices):
         return Level.NOTE
     return Level.ERROR if certain else Level.WARNING
 

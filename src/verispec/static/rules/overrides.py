@@ -62,6 +62,12 @@ def _caller(other: Dispatcher | Launch) -> Side:
     return Side("call", other.location, f"{rendering.call(other.call)} reads {other.slot}")
 
 
+def _launcher(launch: Launch | Dispatcher) -> Side:
+    if isinstance(launch, Dispatcher):
+        return Side("dispatcher", launch.location, rendering.signature(launch.function))
+    return Side("call", launch.location, rendering.call(launch.call))
+
+
 def _missing(links: Links) -> Iterator[Finding]:
     """Yield kernels without an override in a module where a platform overrides others, launched beside those."""
     groups: dict[tuple[str, str], list[Replacement]] = defaultdict(list)
@@ -73,13 +79,14 @@ def _missing(links: Links) -> Iterator[Finding]:
         if len(replacements) < 3 or any(r.function is not None and r.function.jit for r in replacements):
             continue
         replaced = {r.kernel.name for r in replacements if r.kernel is not None}
-        for launch in links.launches:
+        launched: list[Launch | Dispatcher] = [*links.launches, *links.dispatchers.values()]
+        for launch in launched:
             kernel = launch.kernel
             beside = {other.kernel.name for other in _in_module(links, launch.module.name)} & replaced
             if kernel.name in replaced or not beside or is_test(launch.module.path):
                 continue
             sides = (
-                Side("call", launch.location, rendering.call(launch.call)),
+                _launcher(launch),
                 Side("kernel", kernel.location, rendering.signature(kernel.functions[0])),
                 Side("overrides", replacements[0].location, ", ".join(sorted(n.rpartition(".")[2] for n in replaced))),
             )

@@ -24,7 +24,10 @@ from verispec.static.tree import Tree
 if TYPE_CHECKING:
     from verispec.static.sources.releases import Release
 
-__all__ = ["INCOMPLETE", "cache_dir", "facts_file", "is_incomplete", "open_release", "open_tree", "writable_cache"]
+__all__ = [
+    "INCOMPLETE", "cache_dir", "facts_file", "is_incomplete", "open_release", "open_tree", "types_folder",
+    "writable_cache",
+]  # fmt: skip
 
 # Each kind of tree imports its reader where it is opened: a folder needs neither HTTP nor archives.
 
@@ -88,6 +91,11 @@ def open_release(release: Release, *, progress: Progress | None = None) -> Tree:
     from verispec.static.sources.releases import fetch
 
     return open_archive(fetch(release, progress=progress), name=str(release), progress=progress)
+
+
+def types_folder() -> Path:
+    """Return the cache folder for the errors of the type checker."""
+    return cache_dir() / "types-1"
 
 
 def facts_file(text: str) -> Path:
