@@ -44,7 +44,7 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
-class OpCall:
+class TorchOpCall:
     """A Python call ``torch.ops.<namespace>.<name>(...)`` and the ops that it may mean."""
 
     module: Module
@@ -141,14 +141,14 @@ def as_function(schema: Schema) -> Function:
     return Function(schema.name, schema.line, schema.line, params, (), "", (), False, (), (), (), False, False)
 
 
-def calls(index: Index, ops: Ops) -> Iterator[OpCall]:
+def calls(index: Index, ops: Ops) -> Iterator[TorchOpCall]:
     """Yield every call in `index` of one of `ops`."""
     for module in index.modules.values():
         for call in module.facts.calls:
             if len(call.targets) == 1 and not call.grid and "torch.ops." in call.targets[0]:
                 found = ops.called(call.targets[0])
                 if found:
-                    yield OpCall(module, call, found)
+                    yield TorchOpCall(module, call, found)
 
 
 def built_elsewhere(index: Index, module: Module, line: int) -> bool:
