@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/statistics")
 from simulations import FAULTS, TESTS, correct, planted, run
 
 Job = tuple[str, str, int]
-"""What is run ("null" or "faults"), the test or the fault, and the seed."""
+"""Kind of run ("null" or "faults"), the test or the fault, and the seed."""
 
 LIMITS = (2, 10, 100, 1000, 10_000, 1_000_000)
 NULL_UNITS = 600

@@ -9,7 +9,7 @@ import torch
 
 from verispec.engines.protocol.generation import TokenLogprobs
 from verispec.reference.sampler.logprobs import gather_logprobs
-from verispec.reference.sampler.processors import History, process_logits
+from verispec.reference.sampler.processors import TokenHistory, process_logits
 
 from .sampling import Sampling
 from .scheduler import Scheduled
@@ -46,7 +46,7 @@ def verify(sampling: Sampling, logits: torch.Tensor, parts: Sequence[Scheduled],
     raw = logits.clone() if any(count is not None for count in wanted) and logprobs_mode == "raw" else logits
     drafts = [part.draft_token_ids.tolist() for part in parts]
     histories = [
-        History(
+        TokenHistory(
             request.params,
             request.output_token_ids.tolist(),
             request.stop_token_ids,

@@ -18,7 +18,7 @@ _NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class TokenHistory:
     """Input of a request's processors.
 
     Attributes:
@@ -47,7 +47,7 @@ def needs_processing(params: GenerationRequest) -> bool:
     )
 
 
-def process_logits(logits: torch.Tensor, histories: Sequence[History], drafts: Sequence[Sequence[int]]) -> None:
+def process_logits(logits: torch.Tensor, histories: Sequence[TokenHistory], drafts: Sequence[Sequence[int]]) -> None:
     """Apply the processors of every request in place.
 
     Args:
@@ -66,7 +66,7 @@ def process_logits(logits: torch.Tensor, histories: Sequence[History], drafts: S
         row += len(proposed) + 1
 
 
-def _process_row(logits: torch.Tensor, history: History, output: list[int]) -> None:
+def _process_row(logits: torch.Tensor, history: TokenHistory, output: list[int]) -> None:
     params = history.params
     if params.allowed_token_ids:
         forbidden = torch.ones_like(logits, dtype=torch.bool)

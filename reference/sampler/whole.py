@@ -21,7 +21,7 @@ from verispec.engines.protocol.sampling import (
 from .drafting import exponential_noise, noise_dtype, sample_drafts
 from .flat import DraftBatch, FlatSampler, SamplingTensors
 from .logprobs import gather_logprobs
-from .processors import History, process_logits
+from .processors import TokenHistory, process_logits
 from .synthetic_rates import unconditional_to_conditional_rates
 
 
@@ -137,7 +137,7 @@ def with_processors(
     logits = copied_logits(batch, device)
     raw = logits.clone() if logprobs_mode == "raw" else logits
     histories = [
-        History(context.params, context.output_token_ids, context.stop_token_ids, context.allowed_rows)
+        TokenHistory(context.params, context.output_token_ids, context.stop_token_ids, context.allowed_rows)
         for context in contexts
     ]
     process_logits(logits, histories, batch.draft_token_ids)

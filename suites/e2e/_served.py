@@ -27,8 +27,9 @@ from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._reference_model import Array, Teacher, greedy_text, model, teacher
 
 ROUNDING = {"float64": 1e-6, "float32": 1e-3, "float16": 0.05, "bfloat16": 0.25}
-"""How far two forward passes of other shapes may be apart in a logit: far above what was seen in small models, far
-below the margin of a wrong token, which is about 1."""
+"""Maximum difference of a logit between two forward passes of other shapes.
+
+It is far above the differences of small models, and far below the margin of a wrong token, which is about 1."""
 ARITHMETIC = 1e-5
 """Error of a float32 log-softmax."""
 LEAST_PROMPT = 24

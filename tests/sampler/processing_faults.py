@@ -9,16 +9,16 @@ from typing import Any
 import torch
 
 from verispec.reference.sampler import processors
-from verispec.reference.sampler.processors import History, needs_processing, process_logits
+from verispec.reference.sampler.processors import TokenHistory, needs_processing, process_logits
 
-Process = Callable[[torch.Tensor, Sequence[History], Sequence[Sequence[int]]], None]
+Process = Callable[[torch.Tensor, Sequence[TokenHistory], Sequence[Sequence[int]]], None]
 
 
 def each_row(
     logits: torch.Tensor,
-    histories: Sequence[History],
+    histories: Sequence[TokenHistory],
     drafts: Sequence[Sequence[int]],
-    change: Callable[[torch.Tensor, History, list[int], int, int], None],
+    change: Callable[[torch.Tensor, TokenHistory, list[int], int, int], None],
 ) -> None:
     """Call `change` with each row, its request, the output with its draft prefix, its offset and its draft count."""
     row = 0
@@ -45,7 +45,7 @@ def without_draft_prefix(logits: torch.Tensor, histories: Any, drafts: Any) -> N
 def not_at_bonus(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
     """The row after the last of several drafts is not processed."""
 
-    def change(row: torch.Tensor, history: History, output: list[int], offset: int, count: int) -> None:
+    def change(row: torch.Tensor, history: TokenHistory, output: list[int], offset: int, count: int) -> None:
         if not count or offset < count:
             processors._process_row(row, history, output)
 
@@ -55,7 +55,7 @@ def not_at_bonus(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
 def only_at_bonus(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
     """Rows of drafts are not processed: accepted and recovered tokens ignore the parameters."""
 
-    def change(row: torch.Tensor, history: History, output: list[int], offset: int, count: int) -> None:
+    def change(row: torch.Tensor, history: TokenHistory, output: list[int], offset: int, count: int) -> None:
         if offset == count:
             processors._process_row(row, history, output)
 
@@ -71,7 +71,7 @@ def special_requests_first(logits: torch.Tensor, histories: Any, drafts: Any) ->
 def bad_word_prefix_off_by_one(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
     """Bad words are compared with the tokens one before, where drafts are among them."""
 
-    def change(row: torch.Tensor, history: History, output: list[int], offset: int, count: int) -> None:
+    def change(row: torch.Tensor, history: TokenHistory, output: list[int], offset: int, count: int) -> None:
         processors._process_row(row, history, output[:-1] if offset else output)
 
     each_row(logits, histories, drafts, change)
@@ -80,7 +80,7 @@ def bad_word_prefix_off_by_one(logits: torch.Tensor, histories: Any, drafts: Any
 def prompt_not_counted(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
     """Repetition penalties do not see the prompt."""
 
-    def change(row: torch.Tensor, history: History, output: list[int], offset: int, count: int) -> None:
+    def change(row: torch.Tensor, history: TokenHistory, output: list[int], offset: int, count: int) -> None:
         params = replace(history.params, prompt_token_ids=tuple(output) or (history.params.prompt_token_ids[0],))
         processors._process_row(row, replace(history, params=params), output)
 
@@ -102,7 +102,7 @@ def rejected_drafts_counted(logits: torch.Tensor, histories: Any, drafts: Any) -
 def limit_of_the_step_at_bonus(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
     """The bonus row sees `min_tokens` as it was before the step (seen in vllm 0.32.0)."""
 
-    def change(row: torch.Tensor, history: History, output: list[int], offset: int, count: int) -> None:
+    def change(row: torch.Tensor, history: TokenHistory, output: list[int], offset: int, count: int) -> None:
         processors._process_row(row, history, output)
         if offset == count and len(history.output_token_ids) < history.params.min_tokens:
             row[list(history.stop_token_ids)] = float("-inf")
@@ -122,5 +122,5 @@ def grammar_of_the_step(logits: torch.Tensor, histories: Any, drafts: Any) -> No
     )
 
 
-def _with_rows(history: History, change: Callable[[torch.Tensor], torch.Tensor]) -> History:
+def _with_rows(history: TokenHistory, change: Callable[[torch.Tensor], torch.Tensor]) -> TokenHistory:
     return history if history.allowed_rows is None else replace(history, allowed_rows=change(history.allowed_rows))

@@ -20,9 +20,9 @@ from verispec.judge.statistics.block_rule import BlockRule
 from verispec.judge.statistics.budget import weight_of
 from verispec.judge.statistics.evidence import Evidence
 from verispec.judge.statistics.given_drafts import GivenDrafts
-from verispec.judge.statistics.given_drafts import RowSets as ExactRows
+from verispec.judge.statistics.given_drafts import RowDistributions as ExactRows
 from verispec.judge.statistics.noise import needles
-from verispec.judge.statistics.places import View, cells_of
+from verispec.judge.statistics.places import PlaceView, cells_of
 from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText
@@ -205,7 +205,7 @@ def needle_row(fault: str, seed: int, rows: int, limits: str, *, certain: bool =
     """Clause WS-14: one likely token beside 151,935 of probability 1e-8."""
     del rows, limits, certain
     rng = np.random.default_rng(seed)
-    exact, bets, view = _needles(), TailBets("token"), View("likely first")
+    exact, bets, view = _needles(), TailBets("token"), PlaceView("likely first")
     evidence = Evidence(bets.bets, [view], weight_of("sampler/whole_sampler:WS-14"))
     rare = (1.0 - exact.p[0, 0]) * (FLOATS if fault else 1.0)
 

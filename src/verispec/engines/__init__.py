@@ -8,6 +8,8 @@ Everything that an engine of your own needs is importable from here; see docs/re
     vllm@SOURCE[#REV]    Triton kernels of a checkout, an archive or a release of vLLM, nothing built
     vllm-cpu@SOURCE      its CPU fallbacks, their C++ file compiled alone
     transformers         generation oracle
+    vllm-ascend@SOURCE   sampler and PyTorch ops of vllm-ascend, without an NPU
+    tpu-inference        its JAX sampler, on JAX's CPU backend
     http://HOST:PORT     any server of the completions API
     module:attr          anything importable that answers the protocol
     module:attr@SOURCE   the same out of a folder, a git revision, an archive or a release

@@ -50,6 +50,18 @@ BUILT_IN: dict[str, BuiltIn] = {
     "transformers": BuiltIn(
         "verispec.engines.adapters.transformers", "create", "generation oracle", ("torch", "transformers")
     ),
+    "vllm-ascend@SOURCE[#REV]": BuiltIn(
+        "verispec.engines.adapters.vllm_ascend",
+        "create",
+        "PyTorch ops and sampler of any vllm-ascend tree",
+        ("torch", "vllm"),
+    ),
+    "tpu-inference": BuiltIn(
+        "verispec.engines.adapters.tpu_inference",
+        "create",
+        "its JAX sampler, on JAX's CPU backend",
+        ("torch", "jax", "flax", "vllm", "tpu_inference"),
+    ),
     HTTP: BuiltIn("verispec.engines.adapters.http", "create", "any server of the completions API, by its address"),
 }
 """By the name that is shown to people. Modules are imported when an engine is asked for."""

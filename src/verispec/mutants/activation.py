@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from verispec.mutants import operators_python, switches
 from verispec.mutants.layers import Layer
 from verispec.mutants.model import ALWAYS, Mutant
-from verispec.mutants.operators_python import Fault
+from verispec.mutants.operators_python import PythonFault
 from verispec.mutants.schemata import TRIGGERS, Switchboard
 
 
@@ -104,7 +104,7 @@ class PythonActivation:
         self._layer = layer
         self._base = folder
         self._paths = {p.relative_to(layer.folder).as_posix(): p for p in layer.paths()}
-        self._faults: dict[str, list[Fault]] = {}
+        self._faults: dict[str, list[PythonFault]] = {}
 
     def prepare(self) -> None:
         """Load nothing: the sources are changed in the process of each mutant."""
@@ -140,7 +140,7 @@ class PythonActivation:
             return {8 * (number * self.FILE + fault.statement) + when}
         return {8 * (number * self.FILE + f.statement) for f in self._faults[mutant.file]}
 
-    def _in_function(self, name: str, fault: Fault) -> bool:
+    def _in_function(self, name: str, fault: PythonFault) -> bool:
         tree = ast.parse(self._paths[name].read_text(encoding="utf-8"))
         return any(
             node.body[0].lineno <= fault.line <= (node.end_lineno or 0)
@@ -148,7 +148,7 @@ class PythonActivation:
             if isinstance(node, ast.FunctionDef)
         )
 
-    def _fault(self, mutant: Mutant) -> Fault:
+    def _fault(self, mutant: Mutant) -> PythonFault:
         if mutant.file not in self._faults:
             source = self._paths[mutant.file].read_text(encoding="utf-8")
             self._faults[mutant.file] = operators_python.faults(source)

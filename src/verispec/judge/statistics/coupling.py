@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from verispec.judge.statistics.budget import LEVEL
-from verispec.judge.statistics.given_drafts import Requests, RowSets
+from verispec.judge.statistics.given_drafts import Requests, RowDistributions
 from verispec.judge.statistics.rows import FLOOR
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +50,7 @@ class Coupling:
         wrong: what no rounding explains; such a request fails the case.
     """
 
-    rows: RowSets
+    rows: RowDistributions
     requests: int = 0
     tokens: int = 0
     differing: int = 0

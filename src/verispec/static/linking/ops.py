@@ -44,7 +44,7 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
-class OpCall:
+class TorchOpCall:
     """A Python call ``torch.ops.<namespace>.<name>(...)`` and the ops that it may mean."""
 
     module: Module
@@ -96,7 +96,10 @@ def collect(index: Index) -> Ops:
             names = {schema.function} if schema.function else bound[schema.name]
             found = tuple(entry for name in sorted(names) for entry in functions.get(name, ()))
             ops.by_name[schema.name].append(Op(path, schema, found, namespaces[schema.namespace]))
-    for entry in registered(index):
+    entries = list(registered(index))
+    # Python names the library only sometimes; the ops of one tree go where most of them are called.
+    usual = _namespaces("", {entry.name for entry in entries if "::" not in entry.op.name}, called)
+    for entry in entries:
         for module, function in entry.functions if entry.op.name else ():
             if not any("*" in param.kind for param in function.params):
                 namespace, _, name = entry.op.name.rpartition("::")
@@ -105,8 +108,8 @@ def collect(index: Index) -> Ops:
                     for p in function.params
                 )
                 schema = Schema(namespace, name, args, "", "", function.line, "")
-                users = {namespace} if namespace else {user for user, names in called.items() if name in names}
-                ops.by_name[name].append(Op(module.path, schema, (), frozenset(users)))
+                users = frozenset({namespace}) if namespace else usual
+                ops.by_name[name].append(Op(module.path, schema, (), users))
     return ops
 
 
@@ -138,14 +141,14 @@ def as_function(schema: Schema) -> Function:
     return Function(schema.name, schema.line, schema.line, params, (), "", (), False, (), (), (), False, False)
 
 
-def calls(index: Index, ops: Ops) -> Iterator[OpCall]:
+def calls(index: Index, ops: Ops) -> Iterator[TorchOpCall]:
     """Yield every call in `index` of one of `ops`."""
     for module in index.modules.values():
         for call in module.facts.calls:
             if len(call.targets) == 1 and not call.grid and "torch.ops." in call.targets[0]:
                 found = ops.called(call.targets[0])
                 if found:
-                    yield OpCall(module, call, found)
+                    yield TorchOpCall(module, call, found)
 
 
 def built_elsewhere(index: Index, module: Module, line: int) -> bool:
