@@ -7,8 +7,9 @@ penalties (vllm 0.33.0, ``vllm.v1.sample.sampler.Sampler``).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -50,11 +51,14 @@ def needs_processing(params: GenerationRequest) -> bool:
 def process_logits(logits: torch.Tensor, histories: Sequence[TokenHistory], drafts: Sequence[Sequence[int]]) -> None:
     """Apply the processors of every request in place.
 
+    The host lists what changes in all rows; a processor is then a few launches, however many requests there are.
+
     Args:
         logits: [N + B, V] float32: for each request in turn the rows of its drafts, then its bonus row.
         histories: one a request.
         drafts: the draft token ids of each request.
     """
+    changes = _Changes()
     row = 0
     for history, proposed in zip(histories, drafts, strict=True):
         if history.allowed_rows is not None:
@@ -62,32 +66,63 @@ def process_logits(logits: torch.Tensor, histories: Sequence[TokenHistory], draf
             rows.masked_fill_(~history.allowed_rows.to(logits.device), _NEVER)
         if needs_processing(history.params):
             for count in range(len(proposed) + 1):
-                _process_row(logits[row + count], history, [*history.output_token_ids, *proposed[:count]])
+                changes.add(row + count, history, [*history.output_token_ids, *proposed[:count]])
         row += len(proposed) + 1
+    changes.apply(logits)
 
 
-def _process_row(logits: torch.Tensor, history: TokenHistory, output: list[int]) -> None:
-    params = history.params
-    if params.allowed_token_ids:
-        forbidden = torch.ones_like(logits, dtype=torch.bool)
-        forbidden[list(params.allowed_token_ids)] = False
-        logits.masked_fill_(forbidden, _NEVER)
-    for *prefix, last in params.bad_words:
-        if len(prefix) <= len(output) and output[len(output) - len(prefix) :] == prefix:
-            logits[last] = _NEVER
-    if len(output) < params.min_tokens and history.stop_token_ids:
-        logits[list(history.stop_token_ids)] = _NEVER
-    for token, bias in params.logit_bias.items():
-        logits[token] += bias
-    _penalize(logits, params, output)
+@dataclass(slots=True)
+class _Changes:
+    """The entries of the logits that each processor changes, as (row, token, numbers of the processor)."""
+
+    allowed: list[tuple[int, int]] = field(default_factory=list)
+    forbidden: list[tuple[int, int]] = field(default_factory=list)
+    biased: list[tuple[int, int, float]] = field(default_factory=list)
+    repeated: list[tuple[int, int, float]] = field(default_factory=list)
+    emitted: list[tuple[int, int, float, float, int]] = field(default_factory=list)
+
+    def add(self, row: int, history: TokenHistory, output: list[int]) -> None:
+        """List the changes of one row that follows `output`."""
+        params = history.params
+        self.allowed += [(row, token) for token in params.allowed_token_ids or ()]
+        for *prefix, last in params.bad_words:
+            if len(prefix) <= len(output) and output[len(output) - len(prefix) :] == prefix:
+                self.forbidden.append((row, last))
+        if len(output) < params.min_tokens:
+            self.forbidden += [(row, token) for token in history.stop_token_ids]
+        self.biased += [(row, token, bias) for token, bias in params.logit_bias.items()]
+        if params.repetition_penalty != 1:
+            seen = {*params.prompt_token_ids, *output}
+            self.repeated += [(row, token, params.repetition_penalty) for token in seen]
+        if params.presence_penalty or params.frequency_penalty:
+            penalties = params.presence_penalty, params.frequency_penalty
+            self.emitted += [(row, token, *penalties, count) for token, count in Counter(output).items()]
+
+    def apply(self, logits: torch.Tensor) -> None:
+        """Change the logits, one processor after the other."""
+        if self.allowed:
+            at, _ = _entries(self.allowed, logits)
+            kept = logits[at]
+            logits[at[0].unique()] = _NEVER
+            logits[at] = kept
+        if self.forbidden:
+            at, _ = _entries(self.forbidden, logits)
+            logits[at] = _NEVER
+        if self.biased:
+            at, (bias,) = _entries(self.biased, logits)
+            logits[at] += bias
+        if self.repeated:  # over prompt and output (Keskar et al. 2019)
+            at, (penalty,) = _entries(self.repeated, logits)
+            values = logits[at]
+            logits[at] = torch.where(values > 0, values / penalty, values * penalty)
+        if self.emitted:  # over the output
+            at, (presence, frequency, counts) = _entries(self.emitted, logits)
+            logits[at] -= frequency * counts + presence
 
 
-def _penalize(logits: torch.Tensor, params: GenerationRequest, output: list[int]) -> None:
-    """Repetition over prompt and output (Keskar et al. 2019); presence and frequency over the output."""
-    if params.repetition_penalty != 1:
-        seen = torch.tensor(sorted({*params.prompt_token_ids, *output}), device=logits.device)
-        values = logits[seen]
-        logits[seen] = torch.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
-    if output and (params.presence_penalty or params.frequency_penalty):
-        emitted, counts = torch.tensor(output, device=logits.device).unique(return_counts=True)
-        logits[emitted] -= params.frequency_penalty * counts + params.presence_penalty
+def _entries(
+    changes: Sequence[tuple[float, ...]], logits: torch.Tensor
+) -> tuple[tuple[torch.Tensor, torch.Tensor], list[torch.Tensor]]:
+    """Return the index of the changed entries and, in the dtype of the logits, the numbers that belong to each."""
+    rows, tokens, *numbers = (torch.tensor(column, device=logits.device) for column in zip(*changes, strict=True))
+    return (rows, tokens), [column.to(logits.dtype) for column in numbers]

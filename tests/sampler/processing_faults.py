@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from verispec.reference.sampler import processors
 from verispec.reference.sampler.processors import TokenHistory, needs_processing, process_logits
 
 Process = Callable[[torch.Tensor, Sequence[TokenHistory], Sequence[Sequence[int]]], None]
@@ -30,15 +29,18 @@ def each_row(
         row += len(proposed) + 1
 
 
+def process_row(row: torch.Tensor, history: TokenHistory, output: Sequence[int]) -> None:
+    """Apply the processors of `history` to one row that follows `output`."""
+    process_logits(row[None], [replace(history, output_token_ids=output, allowed_rows=None)], [()])
+
+
 def without_draft_prefix(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
     """Penalties, bad words and min_tokens look at the output before the step: drafts are forgotten."""
     each_row(
         logits,
         histories,
         drafts,
-        lambda row, history, output, offset, count: processors._process_row(
-            row, history, list(history.output_token_ids)
-        ),
+        lambda row, history, output, offset, count: process_row(row, history, list(history.output_token_ids)),
     )
 
 
@@ -47,7 +49,7 @@ def not_at_bonus(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
 
     def change(row: torch.Tensor, history: TokenHistory, output: list[int], offset: int, count: int) -> None:
         if not count or offset < count:
-            processors._process_row(row, history, output)
+            process_row(row, history, output)
 
     each_row(logits, histories, drafts, change)
 
@@ -57,7 +59,7 @@ def only_at_bonus(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
 
     def change(row: torch.Tensor, history: TokenHistory, output: list[int], offset: int, count: int) -> None:
         if offset == count:
-            processors._process_row(row, history, output)
+            process_row(row, history, output)
 
     each_row(logits, histories, drafts, change)
 
@@ -72,7 +74,7 @@ def bad_word_prefix_off_by_one(logits: torch.Tensor, histories: Any, drafts: Any
     """Bad words are compared with the tokens one before, where drafts are among them."""
 
     def change(row: torch.Tensor, history: TokenHistory, output: list[int], offset: int, count: int) -> None:
-        processors._process_row(row, history, output[:-1] if offset else output)
+        process_row(row, history, output[:-1] if offset else output)
 
     each_row(logits, histories, drafts, change)
 
@@ -82,7 +84,7 @@ def prompt_not_counted(logits: torch.Tensor, histories: Any, drafts: Any) -> Non
 
     def change(row: torch.Tensor, history: TokenHistory, output: list[int], offset: int, count: int) -> None:
         params = replace(history.params, prompt_token_ids=tuple(output) or (history.params.prompt_token_ids[0],))
-        processors._process_row(row, replace(history, params=params), output)
+        process_row(row, replace(history, params=params), output)
 
     each_row(logits, histories, drafts, change)
 
@@ -95,7 +97,7 @@ def rejected_drafts_counted(logits: torch.Tensor, histories: Any, drafts: Any) -
         logits,
         histories,
         drafts,
-        lambda row, history, output, offset, count: processors._process_row(row, history, by_history[id(history)]),
+        lambda row, history, output, offset, count: process_row(row, history, by_history[id(history)]),
     )
 
 
@@ -103,7 +105,7 @@ def limit_of_the_step_at_bonus(logits: torch.Tensor, histories: Any, drafts: Any
     """The bonus row sees `min_tokens` as it was before the step (seen in vllm 0.32.0)."""
 
     def change(row: torch.Tensor, history: TokenHistory, output: list[int], offset: int, count: int) -> None:
-        processors._process_row(row, history, output)
+        process_row(row, history, output)
         if offset == count and len(history.output_token_ids) < history.params.min_tokens:
             row[list(history.stop_token_ids)] = float("-inf")
 
