@@ -324,7 +324,7 @@ class GivenDrafts:
             "neighbour row": self._neighbours(requests, b, rows.residuals.p, drafts, i, t),
             **self._same_token(requests, b, t),
         }
-        out[:, b] = self._recovered.log_ratios(rows.residuals, r, t, density)
+        out[:, b] = self._recovered.log_ratios(rows.residuals, r, t, density, rows.draft_rows)
         uniform = self._random.random(len(b))
         residual = rows.residuals
         for view, before in zip(
