@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 
 from ._logits import load_logits
-from ._request_state import Draft, Target
+from ._request_state import DraftLogits, TargetLogits
 from .philox import acceptance_number, draw_words
 
 CHUNK: tl.constexpr = tl.constexpr(4096)
@@ -44,7 +44,7 @@ SKIP_BYTES = 32 << 20
 """Bytes of target rows from which skipping pays: fewer are in flight before the first row is decided."""
 
 
-class Outputs(NamedTuple):
+class OutputTensors(NamedTuple):
     """Output tensors, with strides."""
 
     sampled: Any
@@ -60,7 +60,7 @@ class Outputs(NamedTuple):
     next_row_stride: Any
 
 
-class Requests(NamedTuple):
+class RequestTensors(NamedTuple):
     """The requests of a batch and, where they sample, what their states hold."""
 
     draft_sampled: Any
@@ -578,8 +578,8 @@ def _scratch(device: Any, rows: int, splits: int) -> tuple[Any, ...]:
     return _kept[key]
 
 
-def outputs_of(sampled: Any, *per_request: Any) -> Outputs:
-    return Outputs(sampled, *sampled.stride(), *(part for t in per_request for part in (t, t.stride(0))))
+def outputs_of(sampled: Any, *per_request: Any) -> OutputTensors:
+    return OutputTensors(sampled, *sampled.stride(), *(part for t in per_request for part in (t, t.stride(0))))
 
 
 def requests_of(
@@ -591,11 +591,11 @@ def requests_of(
     temperature: Any = None,
     seed: Any = None,
     normaliser: Any = None,
-) -> Requests:
+) -> RequestTensors:
     tensors = (draft_sampled, cu_num_logits, idx_mapping, pos, temperature, seed)
     stride_0, stride_1 = (0, 0) if normaliser is None else normaliser.stride()
     drafts, ends, states, positions, temperatures, seeds = (None if t is None else t.contiguous() for t in tensors)
-    return Requests(
+    return RequestTensors(
         drafts,
         ends,
         states,
@@ -610,7 +610,9 @@ def requests_of(
     )
 
 
-def launch(out: Outputs, target: Target, draft: Draft, requests: Requests, vocabulary: int, kind: Any) -> None:
+def launch(
+    out: OutputTensors, target: TargetLogits, draft: DraftLogits, requests: RequestTensors, vocabulary: int, kind: Any
+) -> None:
     """Verify a batch in one launch."""
     if requests.count == 0:
         return

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ from verispec.judge import (
     lost_device,
     offered,
 )
+from verispec.judge.statistics.budget import allow_p_values
 from verispec.kernel_swap.patch_sites import substituted
 from verispec.reference import contracts
 from verispec.run import captured_call
@@ -62,6 +64,8 @@ CASE = pytest.StashKey[CaseId]()
 SPEC = pytest.StashKey[CaseSpec]()
 PARAMS = pytest.StashKey[dict[str, Any]]()
 RECORD = pytest.StashKey[dict[str, Any]]()
+CPU = pytest.StashKey[float]()
+"""Processor seconds of this process when the case began."""
 ENGINE = pytest.StashKey[Engine]()
 DESCRIPTION = pytest.StashKey[Description]()
 SERVER = pytest.StashKey[ForkServer | None]()
@@ -340,6 +344,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     """Begin the record of the case, and report its start."""
     spec, params = item.stash[SPEC], item.stash[PARAMS]
     reach = spec.reach_of(params, item.config.stash[DESCRIPTION].platform)
+    item.stash[CPU] = time.process_time()
     item.stash[RECORD] = {"id": _id(item), "test": item.nodeid.partition("[")[0], "reach": reach}
     if events := item.config.stash[EVENTS]:
         events.write(CaseStarted(os.getpid(), _log_size(), item.stash[RECORD]))
@@ -358,7 +363,7 @@ def _log_size() -> int:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Run the case; an interrupt by the engine is a failure."""
-    with _interrupts_are_failures(item.config):
+    with _interrupts_are_failures(item.config), allow_p_values(item.stash[SPEC].p_values):
         return (yield)
 
 
@@ -422,6 +427,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             events.write(CaseEnded(os.getpid(), record))
     elif call.when == "call" or call.excinfo is not None:
         record.update(_judge(call), seconds=round(call.duration, 6))
+        record["cpu"] = round(time.process_time() - item.stash[CPU], 3)
         if call.excinfo is not None and isinstance(found := _decisive(call.excinfo.value), Mismatch):
             smaller = item.stash[KEEPER].failed(found.failure)
             record["failure"] = _bounded(smaller.to_json())

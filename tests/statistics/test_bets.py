@@ -15,7 +15,7 @@ from verispec.judge.statistics.budget import LEVEL
 from verispec.judge.statistics.evidence import Evidence
 from verispec.judge.statistics.faults import bets
 from verispec.judge.statistics.given_drafts import ACCEPTANCE, BONUS, RECOVERED
-from verispec.judge.statistics.places import View, log_evidence
+from verispec.judge.statistics.places import PlaceView, log_evidence
 from verispec.judge.statistics.rows import Rows, shared_noise_row
 
 ROUNDING = 1e-9
@@ -97,5 +97,5 @@ def test_rounding_is_paid_for() -> None:
 
 
 def test_a_small_weight_needs_more_evidence() -> None:
-    evidence = Evidence(bets("token", ("greedy",)), [View("likely first")], weight=0.01)
+    evidence = Evidence(bets("token", ("greedy",)), [PlaceView("likely first")], weight=0.01)
     assert evidence.limit == pytest.approx(-math.log(LEVEL * 0.01))

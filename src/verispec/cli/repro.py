@@ -19,7 +19,7 @@ from verispec.cases import CaseId
 from verispec.errors import VerispecError
 from verispec.report.case import case_lines, clause_text
 from verispec.run import captured_call
-from verispec.run.plan import SEED, START_TIMEOUT, TIMEOUT, Plan, named_suite
+from verispec.run.plan import BUDGET, SEED, START_TIMEOUT, TIMEOUT, Plan, named_suite, require_budget
 from verispec.run.record import FAILING, Record
 from verispec.run.session import judge_one
 from verispec.saved_calls import file as files
@@ -42,6 +42,7 @@ def repro(
         int | None, typer.Option(help=f"Seed of everything that is drawn (default: {SEED}, or the file's).")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the engine's own choice.")] = None,
+    budget: Annotated[str, typer.Option(help="Sample sizes: quick, standard or nightly.")] = BUDGET,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds the case may take.")] = TIMEOUT,
     suite: Annotated[
         list[str] | None, typer.Option(help="Suite of the case, or the path of a folder with one (default: all).")
@@ -78,6 +79,7 @@ def repro(
     if saved is None:
         CaseId.parse(case)
     require_writable(save)
+    require_budget(budget)
     require_new(shrink, "--shrink", SUFFIX)
     require_new(export, "--export", ".py")
     with tempfile.TemporaryDirectory(prefix="verispec-repro-") as folder:
@@ -92,6 +94,7 @@ def repro(
             suites=tuple(map(named_suite, suite or own)),
             seed=seed if seed is not None else saved.seed if saved else SEED,
             timeout=timeout,
+            budget=budget,
             detail=True,
             save=values if full else save,
             replay=Path(case) if saved and saved.op else None,

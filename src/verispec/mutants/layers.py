@@ -107,7 +107,7 @@ def python_mutants(layer: Layer) -> list[Mutant]:
     return found
 
 
-def _triggers(layer: Layer, fault: operators_python.Fault) -> tuple[str, ...]:
+def _triggers(layer: Layer, fault: operators_python.PythonFault) -> tuple[str, ...]:
     if not fault.is_expression:
         return (ALWAYS,)
     if layer.name == "triton":

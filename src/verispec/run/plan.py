@@ -17,10 +17,20 @@ SEED = 7
 """The seed of commands that compare revisions or repeat a case; `run` and `smoke` draw anew each day."""
 TIMEOUT = 120.0
 """Seconds per case before it counts as hung: far above the slowest on a busy machine, below a CI job's limit."""
+BUDGET = "standard"
+"""The sizes of statistical tests in runs that ask for no other."""
 START_TIMEOUT = 600.0
 """Seconds for importing and starting the engine, which may load libraries and compile."""
 CLOSE_TIMEOUT = 60.0
 """Seconds for closing the engine."""
+
+
+def require_budget(name: str) -> None:
+    """Raise VerispecError V-LAW-BUDGET unless statistical tests have sizes of this name."""
+    from verispec.judge.statistics.trial import BUDGETS
+
+    if name not in BUDGETS:
+        raise VerispecError("V-LAW-BUDGET", f"there is no budget {name!r}", where="--budget", hint=", ".join(BUDGETS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ class Plan:
     shrink: Path | None = None
     replay: Path | None = None
     export: Path | None = None
-    budget: str = "standard"
+    budget: str = BUDGET
     transplanted: tuple[str, ...] = ()
 
     @property

@@ -12,7 +12,7 @@ _WEIGHT = {Level.NOTE: 0, Level.WARNING: 1, Level.ERROR: 2}
 
 
 def likeness(finding: Finding) -> tuple[str, str, str]:
-    """Return what a move to another module leaves unchanged."""
+    """Return the parts of `finding` that a move to another module leaves unchanged."""
     return finding.rule, _last(finding.symbol), finding.message
 
 

@@ -51,6 +51,7 @@ class Report:
     patches: tuple[PatchPoint, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON object."""
         return {
             "findings": [finding.to_json() for finding in self.findings],
             "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics],
@@ -279,7 +280,7 @@ def _link(sources: Sequence[_Source], store: FactCache) -> Links:
 
 
 def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
-    """Files without a syntax tree yet that use a kernel, a dispatcher or an op of the tree, told by their words."""
+    """Return files without a syntax tree yet whose words name a kernel, a dispatcher or an op of the tree."""
     kernels = {name.rpartition(".")[2].encode() for name in links.kernels}
     callers = _dispatcher_users(links)
     ops = collect(links.index)
@@ -306,7 +307,7 @@ def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
 
 
 def _dispatcher_users(links: Links) -> set[str]:
-    """Files that mention a dispatcher, and its module or another such file, which may export it again."""
+    """Return files that mention a dispatcher, and its module or another such file, which may export it again."""
     origins: dict[bytes, set[bytes]] = defaultdict(set)
     for dispatcher in links.dispatchers.values():
         for name in {dispatcher.name, *(slot.rpartition(".")[0] for slot in dispatcher.slots)}:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, TypedDict, runtime_checkable
 
+from verispec.engines.protocol.grammar import TokenGrammar
 from verispec.errors import VerispecError
 
 METHODS = ("none", "ngram", "draft_model", "eagle3")
@@ -200,6 +201,7 @@ class GenerationRequest:
         bad_words: token sequences that are never completed.
         allowed_token_ids: the only tokens to emit; empty allows all.
         logit_bias: summand of the logit, by token id.
+        grammar: automaton of the tokens that each place of the output may have; None allows all.
         logprobs: number of most likely tokens to report per emitted position; None reports nothing.
         prompt_logprobs: the same per prompt token.
         stop: strings that end the output; the text ends before the first of them.
@@ -226,6 +228,7 @@ class GenerationRequest:
     bad_words: tuple[tuple[int, ...], ...] = ()
     allowed_token_ids: tuple[int, ...] = ()
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    grammar: TokenGrammar | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     stop: tuple[str, ...] = ()
@@ -242,6 +245,7 @@ class GenerationRequest:
             (0 <= self.min_p <= 1, "min_p", "from 0 to 1"),
             (self.min_tokens >= 0, "min_tokens", "at least 0"),
             (self.repetition_penalty > 0, "repetition_penalty", "above 0"),
+            (self.grammar is None or isinstance(self.grammar, TokenGrammar), "grammar", "None or a TokenGrammar"),
             (all(self.bad_words), "bad_words", "sequences of at least one token"),
             (self.logprobs is None or self.logprobs >= 0, "logprobs", "None or at least 0"),
             (

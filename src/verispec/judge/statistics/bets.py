@@ -21,7 +21,12 @@ GAINS = {1e-3: 0.03, 1e-4: 0.01, 1e-5: 0.003, 1e-6: 0.001, 1e-7: 0.0003, 3e-8: 0
 
 
 def log_mixtures(sizes: Sequence[float], ratio: Array) -> list[Array]:
-    """Return log((1 - s) + s ratio) for every share s, each [n]."""
+    """Return log((1 - s) + s ratio), [n] float64, for every share s.
+
+    Args:
+        sizes: the shares, from 0 to 1.
+        ratio: [n] probability under the fault over that under the null.
+    """
     return [np.log(np.maximum(1.0 - s + s * ratio, np.exp(RUIN))) for s in sizes]
 
 
@@ -106,7 +111,17 @@ class TextBets(TokenBets):
             self.bets += bets("token", self.DRAFTED)
 
     def log_ratios(self, rows: Rows, r: Array, t: Array, extra: Mapping[str, Array]) -> Array:
-        """Return the log ratios of the target's bets, and of those that need the draft's distribution."""
+        """Return the log ratios of the target's bets, and of those that need the draft's distribution.
+
+        Args:
+            rows: distributions p and q.
+            r: [n] row of each token.
+            t: [n] token ids.
+            extra: densities [n] of further faults, by name; NaN without a bet.
+
+        Returns:
+            [bets, n] float64.
+        """
         own = super().log_ratios(rows, r, t, extra)
         if not self._drafted:
             return own

@@ -13,8 +13,8 @@ import numpy as np
 
 from verispec.judge.statistics.bets import AcceptanceBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
-from verispec.judge.statistics.given_drafts import CLEARLY, Requests, RowSets
-from verispec.judge.statistics.places import View, cells_of, randomiser
+from verispec.judge.statistics.given_drafts import CLEARLY, Requests, RowDistributions
+from verispec.judge.statistics.places import PlaceView, cells_of, randomiser
 from verispec.judge.statistics.rows import FLOOR, Rows
 
 Array = np.ndarray[Any, Any]
@@ -33,19 +33,23 @@ class BlockRule:
         seed: of the randomised places.
     """
 
-    def __init__(self, rows: RowSets, weight: float, seed: int) -> None:
+    def __init__(self, rows: RowDistributions, weight: float, seed: int) -> None:
         self.rows = rows
         self._acceptance = AcceptanceBets(ACCEPTANCE)
         self._recovered = TokenBets("recovered token", RECOVERED)
         self._bonus = TokenBets("bonus token", BONUS)
-        self._views = [View("recovered, likely first"), View("recovered, by id"), View("bonus, likely first")]
-        self._decisions = View("acceptance")
+        self._views = [
+            PlaceView("recovered, likely first"),
+            PlaceView("recovered, by id"),
+            PlaceView("bonus, likely first"),
+        ]
+        self._decisions = PlaceView("acceptance")
         bets = [*self._acceptance.bets, *self._recovered.bets, *self._bonus.bets]
         self.evidence = Evidence(bets, [*self._views, self._decisions], weight, unit="requests")
         self._random = randomiser(seed)
 
     def add(self, requests: Requests) -> None:
-        """Judge one batch."""
+        """Add the evidence of the `requests` of one batch."""
         count = len(requests.sets)
         ratio, h = self._thresholds(requests)
         first, second = len(self._acceptance.bets), len(self._acceptance.bets) + len(self._recovered.bets)

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 
 from verispec.judge.statistics.budget import LEVEL
 from verispec.judge.statistics.faults import Bet
-from verispec.judge.statistics.places import View
+from verispec.judge.statistics.places import PlaceView
 
 Array = np.ndarray[Any, Any]
 
@@ -47,7 +47,7 @@ class Evidence:
     """
 
     bets: Sequence[Bet]
-    views: Sequence[View] = ()
+    views: Sequence[PlaceView] = ()
     weight: float = 1.0
     unit: str = "tokens"
     count: int = 0

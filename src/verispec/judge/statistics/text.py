@@ -13,7 +13,7 @@ import numpy as np
 
 from verispec.judge.statistics.bets import AcceptanceBets, TextBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
-from verispec.judge.statistics.places import View, cells_of, randomiser
+from verispec.judge.statistics.places import PlaceView, cells_of, randomiser
 from verispec.judge.statistics.rows import FLOOR, Rows
 
 Array = np.ndarray[Any, Any]
@@ -39,9 +39,9 @@ class GivenText:
         self._text = TextBets(drafted, EXTRA)
         self._accept = AcceptanceBets(())
         self._recovered = TokenBets("recovered token", RESIDUAL)
-        self._views = [View("likely first"), View("by id"), View("after the token before", paired=True)]
+        self._views = [PlaceView("likely first"), PlaceView("by id"), PlaceView("after the token before", paired=True)]
         if drafted:
-            self._views.append(View("drafted last"))
+            self._views.append(PlaceView("drafted last"))
         bets = list(self._text.bets)
         if drafted:
             bets += [*self._accept.bets, *self._recovered.bets]

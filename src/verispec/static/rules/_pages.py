@@ -113,7 +113,7 @@ EXAMPLES: Final = {
     "SIG603": """
         config.speculative.num_tokens                         # a change renamed the field""",
 }
-"""What each rule reports. The arguments that do not matter are left out."""
+"""Description of each rule's findings, without arguments that do not matter."""
 
 REPAIRS: Final = {
     "SIG101": "Add the parameter to the implementation and give it its meaning there, or refuse the feature by name.",
