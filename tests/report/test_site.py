@@ -23,8 +23,11 @@ from verispec.report.html.site import names, write_site
 from verispec.report.html.statistics import EXCLUDED, statistics_of
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run import runfile
+from verispec.run.plan import Plan
+from verispec.run.progress import Lines
 from verispec.run.record import CATEGORIES, Record
 from verispec.run.runfile import Run
+from verispec.run.session import Files, Options, execute
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = sorted((ROOT / "docs/verdicts/results").glob("*.jsonl.gz"))
@@ -163,3 +166,12 @@ def test_a_compressed_results_file_that_is_cut_off_is_said(tmp_path: Path) -> No
     with pytest.raises(VerispecError) as caught:
         runfile.read(path)
     assert caught.value.diagnostic.code == "V-RUN-READ"
+
+
+def test_a_generation_records_the_drafts_that_it_accepted(tmp_path: Path) -> None:
+    plan = Plan("reference", only=("e2e/greedy:GEN-1:*ngram*",), processes=1)
+    run, _ = execute(plan, Options(Files(tmp_path / "run.jsonl")), Lines())
+    counts = [record.acceptance for record in run.records if record.acceptance]
+    assert counts, [record.to_json() for record in run.records]
+    for found in counts:
+        assert found["drafts"] >= found["accepted"][0] >= found["accepted"][-1]

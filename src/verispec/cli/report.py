@@ -123,7 +123,7 @@ def _rendered(files: Sequence[Path], to: ReportFormat) -> str:
             return as_junit(verdict)
         case ReportFormat.SVG:
             return as_svg(verdict)
-        case Format.BADGE:
+        case ReportFormat.BADGE:
             return as_badge(verdict)
     raise AssertionError(to)
 
