@@ -58,7 +58,7 @@ class Transformers:
             return Unsupported(f"transformers has no {wanted.rejection_sample_method} verification")
         if wanted.async_scheduling:
             return Unsupported("transformers has no scheduler")
-        if wanted.method == "ngram" and wanted.ngram_min != LoadOptions().ngram_min:
+        if wanted.method == "ngram" and wanted.ngram_min > LoadOptions().ngram_min:
             return Unsupported("transformers has no shortest match of prompt lookup")
         if wanted.num_blocks or wanted.block_size != LoadOptions().block_size:
             return Unsupported("transformers has no paged KV cache")
