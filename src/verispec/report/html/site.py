@@ -1,4 +1,4 @@
-"""A site of verdicts: one page per run, one page that compares them all, and a badge for each."""
+"""A site of reports: one page per run, one page that compares them all, and a badge for each."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ EXCLUDED = {
     "text": "A generation case excludes a token that the float64 model cannot produce. It says nothing about other "
     "prompts.",
 }
-"""What a passing case of each category excludes."""
+"""Faults that a passing case of each category excludes."""
 
 
 def statistics_of(run: Run) -> dict[str, Any]:
