@@ -1,4 +1,4 @@
-"""A site of verdicts, badges, statistics on the page, and source findings of a real run of the static checker."""
+"""A site of reports, badges, statistics on the page, and source findings of a real run of the static checker."""
 
 from __future__ import annotations
 
