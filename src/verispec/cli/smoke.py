@@ -40,7 +40,7 @@ def smoke(
     github: t.GithubOption = False,
     as_json: t.JsonOption = False,
 ) -> None:
-    """Test an engine with the first quick case of every clause: whether it works at all.
+    """Test an engine with the first quick case of every clause, as a quick check.
 
     Exit codes are those of 'verispec run'.
 
