@@ -61,4 +61,4 @@ def smoke(
         Brakes(max_crashes, exit_first, max_time),
         parse_floor(min_judged or CLAIMED),
     )
-    raise typer.Exit(t.test(plan, options, t.Outputs(as_json, errors_only, junit, sarif, markdown, github)))
+    raise typer.Exit(t.test(plan, options, t.Outputs(as_json, errors_only, junit, sarif, markdown, github))[0])
