@@ -42,7 +42,7 @@ def certify(
 ) -> None:
     """Run every statistical test of an engine and write a certificate of the faults that they exclude.
 
-    Ends with 0 when nothing failed, 1 when a test did, 125 when nothing was tested, 2 when the command was wrong.
+    Exit codes: 0 nothing failed, 1 a test failed, 125 nothing was tested, 2 usage.
 
     Examples:
 

@@ -109,7 +109,10 @@ class TransformersGenerator:
         length = len(request.prompt_token_ids)
         if length >= limit:
             raise VerispecError(
-                "V-GEN-PROMPT", f"the prompt has {length} tokens; the limit is {limit}", where=f"request {index}"
+                "V-GEN-PROMPT",
+                f"the prompt has {length} tokens; the limit is {limit}",
+                where=f"request {index}",
+                hint="shorten the prompt, or load with a larger max_model_len",
             )
         torch.manual_seed(self._options.seed + index if request.seed is None else request.seed)
         stop = self._stop_token_ids(request)

@@ -109,7 +109,7 @@ class RowDistributions:
 
     @cached_property
     def unlimited_residuals(self) -> Array | None:
-        """[M K, V] residuals of a sampler that ignores limits; None without limits."""
+        """Residuals of a sampler that ignores limits, [M K, V]; None without limits."""
         if self.unlimited is None:
             return None
         vocabulary = self.p.shape[2]
