@@ -149,7 +149,11 @@ class SimulatedSampler:
             share = float(fault.split()[-1])
             return np.where(rng.random(len(m)) < share, self.p[m, row].argmax(1), own)
         if fault == "excluded":
-            return np.where(rng.random(len(m)) < 0.02, rng.integers(0, V, len(m)), own)
+            outside = (self.p.reshape(-1, V) <= 0).astype(np.float64)
+            at, some = m * (K + 1) + row, outside.any(1)
+            outside[~some] = 1.0
+            drawn = self._draw("outside", outside, at, v)
+            return np.where(some[at] & (rng.random(len(m)) < 0.02), drawn, own)
         return own
 
     def _draw(self, name: str, rows: Array, r: Array, v: Array) -> Array:

@@ -1,0 +1,57 @@
+"""A witness model of 151,936 tokens: saved, loaded by an engine and judged by its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines.registry import resolve
+from verispec.fixtures.witness import STATES, save_witness, witness_tables
+from verispec.judge.statistics.rows import Rows
+from verispec.judge.statistics.text import GivenText, kinds_of
+
+VOCAB = 151_936
+TEXTS, LENGTH = 24, 24
+
+
+@pytest.mark.slow
+def test_a_large_witness_is_judged_by_its_tables(tmp_path: Path) -> None:
+    """576 tokens: the tables explain them, and those of the next state do not."""
+    tables = witness_tables(VOCAB)
+    folders = save_witness(tmp_path, tables)
+    generator = resolve("reference").load(
+        folders["target"],
+        method="draft_model",
+        draft=folders["draft"],
+        num_speculative_tokens=3,
+        max_num_seqs=TEXTS,
+        max_num_batched_tokens=512,
+        max_model_len=64,
+    )
+    rng = np.random.default_rng(0)
+    asked = [
+        GenerationRequest(
+            tuple(rng.integers(1, VOCAB, 3).tolist()), max_tokens=LENGTH, ignore_eos=True, temperature=1.0, seed=n
+        )
+        for n in range(TEXTS)
+    ]
+    p, q = (softmax(table.astype(np.float64)) for table in (tables.target, tables.draft))
+    results = generator.generate(asked)
+    for shift, found in ((0, False), (1, True)):
+        model = GivenText(1.0, 0, drafted=True)
+        rows = Rows(np.roll(p, shift, axis=0), np.roll(q, shift, axis=0))
+        for request, result in zip(asked, results, strict=True):
+            tokens = np.array(result.token_ids)
+            states = tables.states([request.prompt_token_ids[-1], *tokens[:-1]])
+            model.add(rows, states, tokens, *kinds_of(result.steps, len(tokens)), slack=1e-5)
+        assert model.evidence.count == TEXTS * LENGTH
+        assert model.evidence.failed == found
+    assert len(p) == STATES
+
+
+def softmax(table: np.ndarray) -> np.ndarray:
+    weights = np.exp(table - table.max(1, keepdims=True))
+    return weights / weights.sum(1, keepdims=True)
