@@ -197,7 +197,7 @@ CAUGHT: dict[str, list[str]] = {
         "parameters:GEN-39:parameter=grammar;draft=draft_model k=3;target=tiny;sampling=drawn",
     ],
     "parameter_mutants:grammar_not_rolled_back": [
-        "parameters:GEN-39:parameter=grammar;draft=draft_model k=3;sampling=greedy",
+        "parameters:GEN-39:parameter=grammar;draft=draft_model k=3;target=tiny;sampling=drawn",
     ],
     "method_mutants:ngram_max_ignored": ["options:GEN-37:option=ngram_max"],
     "method_mutants:argmax_ignored": [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,34 @@ class MinPAfterTopP(CPURunner):
             module.apply_top_k_top_p = after
 
 
+@dataclass(frozen=True)
+class Forgiving:
+    """A grammar that stays where it is at a token that it does not allow, so that a fault shows in the text."""
+
+    grammar: Any
+
+    def start(self) -> Any:
+        return self.grammar.start()
+
+    def allowed(self, state: Any) -> Any:
+        return self.grammar.allowed(state)
+
+    def advance(self, state: Any, token_id: int) -> Any:
+        return self.grammar.advance(state, token_id) if token_id in self.grammar.allowed(state) else state
+
+
+class GrammarAtStartOfStep(CPURunner):
+    """All rows of a step have the grammar's state before its drafts."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        verification.process_logits = grammar_of_the_step
+
+    def _admit(self, index: int, request: GenerationRequest) -> Any:
+        grammar = request.grammar and Forgiving(request.grammar)
+        return super()._admit(index, replace(request, grammar=grammar))
+
+
 class GrammarNotRolledBack(CPURunner):
     """The grammar's state follows the drafts and stays there after a rejection."""
 
@@ -118,7 +146,7 @@ class GrammarNotRolledBack(CPURunner):
         RequestState.grammar_rows, RequestState.emit = followed, kept
 
 
-grammar_at_start_of_step = processing(grammar_of_the_step)
+grammar_at_start_of_step = engine_with(GrammarAtStartOfStep)
 grammar_not_rolled_back = engine_with(GrammarNotRolledBack)
 forgets_drafts = processing(without_draft_prefix)
 bonus_unprocessed = processing(not_at_bonus)
