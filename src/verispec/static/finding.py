@@ -19,12 +19,15 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Location:
-    """A place in a tree. Lines and columns count from 1; `path` is relative to the tree, with forward slashes."""
+    """A place in a tree. Lines and columns count from 1; `path` is relative to the tree, with forward slashes.
+
+    Places are equal if they begin at the same one: not every reader knows the end.
+    """
 
     path: str
     line: int
     column: int = 1
-    end_line: int | None = None
+    end_line: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}"

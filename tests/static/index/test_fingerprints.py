@@ -1,6 +1,6 @@
 """A finding keeps its name when lines move and files are renamed, and only then."""
 
-from verispec.static import Finding, MemoryTree, check_tree
+from verispec.static import Finding, Location, MemoryTree, check_tree
 from verispec.static.folding import fold
 
 SOURCE = """
@@ -50,3 +50,10 @@ def test_other_fingerprints_stay_when_an_earlier_function_gains_a_fault():
     before = only({"p/a.py": SOURCE})
     earlier = SOURCE.replace("def run", "def early(a):\n    k[(1,)](a, B=1)\n\ndef run")
     assert before.fingerprint in {f.fingerprint for f in check_tree(MemoryTree({"p/a.py": earlier})).findings}
+
+
+def test_findings_at_one_line_with_and_without_an_end() -> None:
+    """The end of a line does not decide the order: two rules may report one place, and only one knows its end."""
+    places = [Location("a.py", 3, end_line=4), Location("a.py", 3), Location("a.py", 2, end_line=9)]
+    assert sorted(places) == [places[2], places[0], places[1]]
+    assert places[0] == places[1]
