@@ -1,28 +1,33 @@
-"""Top-k and top-p in front of the fused kernels: the rows without the tokens that are dropped."""
+"""Top-k and top-p of the fused kernels: thresholds of the rows of all sampled requests."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
+import triton
 
-from .apply_top_k_top_p import apply_top_k_top_p
+from ._fused_rows import CHUNK, Requests, TargetRows
+from ._logit_keys import KeyRows, Owners
+from ._thresholds import find_thresholds
 
 
-def limited(
-    logits: Any, vocabulary: int, cu_num_logits: Any, idx_mapping: Any, temperature: Any, top_k: Any, top_p: Any
-) -> Any:
-    """Return the rows with minus infinity for every token that its request's limits drop.
+def target_rows(logits: Any, vocabulary: int, requests: Requests, top_k: Any = None, top_p: Any = None) -> TargetRows:
+    """Return target rows with the thresholds of their requests' limits; top-p is at the request's temperature.
 
-    Top-p is over probabilities at the request's temperature, so the mask is made on tempered rows.
+    Args:
+        logits: [L, at least vocabulary], before temperature.
+        vocabulary: tokens of a row that count.
+        requests: the batch.
+        top_k: [R] tokens to keep by state, or None.
+        top_p: [R] probability to keep by state, or None.
     """
-    rows = torch.arange(logits.shape[0], device=logits.device)
-    request = torch.searchsorted(cu_num_logits[1:].contiguous(), rows, right=True).clamp_(max=idx_mapping.shape[0] - 1)
-    # Nobody reads the rows of padding: any state's limits will do.
-    state = idx_mapping[request].clamp(min=0).long()
-    scale = temperature[state]
-    tempered = logits[:, :vocabulary].float() / scale.masked_fill(scale == 0, 1)[:, None]
-    k = None if top_k is None else top_k[state]
-    p = None if top_p is None else top_p[state]
-    apply_top_k_top_p(output=tempered, logits=tempered, k=k, p=p)
-    return torch.where(tempered > -torch.inf, logits[:, :vocabulary], -torch.inf)
+    plain = TargetRows(logits, *logits.stride())
+    count = requests.count * requests.columns
+    if (top_k is None and top_p is None) or count == 0:
+        return plain
+    k, p = (None if values is None else values.contiguous() for values in (top_k, top_p))
+    owners = Owners(requests.cu_num_logits, requests.idx_mapping, requests.temperature, requests.columns)
+    chunks = triton.cdiv(vocabulary, CHUNK.value)
+    rows = KeyRows(logits, *logits.stride(), k, p, vocabulary, chunks, owners)
+    thresholds, search = find_thresholds(rows, count)
+    return plain._replace(nth_logit=thresholds.nth_logit, last_id=thresholds.last_id, maxima=search.maxima)
