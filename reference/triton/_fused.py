@@ -11,7 +11,8 @@ costs no bandwidth once a position's rows fill the device. Results do not depend
 draws: its registers would keep programs that read off the device.
 
 With top-k or top-p the thresholds of all rows are found before (``_fused_limits``). They are applied to every logit
-that is loaded, so a dropped token weighs nothing and no masked row is stored; groups of tokens below them are not read.
+that is loaded, so a dropped token weighs nothing and no masked row is stored. Rows that keep few tokens are summed as
+their threshold is found, and are not read again.
 
 Tickets return to zero by the program that took the last one, so a call needs no memset. Calls share their scratch: on
 one device they must not overlap on several streams.
@@ -26,14 +27,18 @@ import triton
 import triton.language as tl
 
 from ._fused_draw import Outputs, finish
-from ._fused_rows import CHUNK, TILE, Chunks, Requests, TargetRows, decide, scan_chunk
+from ._fused_limits import target_rows
+from ._fused_rows import CHUNK, TILE, Chunks, Requests, decide, scan_chunk
 from ._request_state import Draft
 
 UNREJECTED: tl.constexpr = tl.constexpr(2**30)
-REGISTERS = (80, 96, 128)
+REGISTERS = (80, 64, 128)
 """Maximum registers per thread, by kind, of the kernel that both reads and draws."""
-SKIP_BYTES = 32 << 20
-"""Bytes of target rows from which skipping pays: fewer are in flight before the first row is decided."""
+SKIP_BYTES = (32 << 20, 32 << 20, 8 << 20)
+"""Bytes of target rows, by kind, from which two launches pay: fewer are in flight before the first row is decided.
+
+With draft rows they pay sooner, since the kernel that reads and draws needs twice the registers.
+"""
 
 
 class Tickets(NamedTuple):
@@ -223,23 +228,32 @@ def requests_of(
     )
 
 
-def launch(out: Outputs, target: TargetRows, draft: Draft, requests: Requests, vocabulary: int, kind: Any) -> None:
-    """Verify a batch in one launch."""
+def launch(
+    out: Outputs,
+    logits: Any,
+    draft: Draft,
+    requests: Requests,
+    vocabulary: int,
+    kind: Any,
+    top_k: Any = None,
+    top_p: Any = None,
+) -> None:
+    """Verify a batch, in one launch if it is small and has no limits."""
     if requests.count == 0:
         return
-    device = target.logits.device
     splits = triton.cdiv(vocabulary, CHUNK.value)
     rows = requests.count * requests.columns
-    top, total, draft_top, draft_total, tiles, best, request, row, rejected = _scratch(device, rows, splits)
+    top, total, draft_top, draft_total, tiles, best, request, row, rejected = _scratch(logits.device, rows, splits)
     chunks = Chunks(top, total, best, tiles, draft_top, draft_total, splits)
     tickets = Tickets(request, row, rejected)
+    target = target_rows(logits, vocabulary, requests, chunks, top_k, top_p)
     padded = {
         "COLUMNS": triton.next_power_of_2(requests.columns),
         "SPLITS": triton.next_power_of_2(splits),
         "TILES": triton.next_power_of_2(splits * (CHUNK.value // TILE.value)),
     }
     read = (chunks, tickets, target, draft, requests, vocabulary, kind.value)
-    if requests.columns == 1 or rows * vocabulary * target.logits.element_size() < SKIP_BYTES:
+    if requests.columns == 1 or rows * vocabulary * logits.element_size() < SKIP_BYTES[kind.value]:
         _verify_kernel[(rows * splits,)](out, *read, **padded, num_warps=4, maxnreg=REGISTERS[kind.value])
         return
     _scan_kernel[(rows * splits,)](*read, SPLITS=padded["SPLITS"], num_warps=4)

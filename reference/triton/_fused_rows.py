@@ -8,10 +8,10 @@ import triton
 import triton.language as tl
 
 from ._logits import load_logits
-from ._threshold_search import CHUNK, GROUP, GROUPS
+from ._threshold_search import CHUNK
+from ._thresholds import TILE
 from .philox import acceptance_number
 
-TILE: tl.constexpr = tl.constexpr(256)
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 GREEDY: tl.constexpr = tl.constexpr(0)
@@ -20,14 +20,17 @@ DRAFT: tl.constexpr = tl.constexpr(2)
 
 
 class TargetRows(NamedTuple):
-    """Target logits [rows, V]; with top-k or top-p the thresholds of rows and the maxima of groups of tokens."""
+    """Target logits [rows, V], and with top-k or top-p the thresholds of rows.
+
+    The chunks of a row whose flag `is_summed` is set are known before it is read.
+    """
 
     logits: Any
     row_stride: Any
     id_stride: Any
     nth_logit: Any = None
     last_id: Any = None
-    maxima: Any = None
+    is_summed: Any = None
 
 
 class Requests(NamedTuple):
@@ -91,19 +94,13 @@ def load_kept(target, row, ids, mask):
 
 
 @triton.jit
-def scan_chunk(chunks, target, draft, requests, slot, row, state, step, drafts, split, vocabulary, KIND: tl.constexpr):
-    """Read one chunk of a row, and of its draft's, and leave what there is to know of it."""
-    scale, is_greedy = scale_of(requests, state, KIND)
+def scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary):
+    """Read one chunk of a target row and leave what there is to know of it."""
     lane = tl.arange(0, CHUNK // TILE)[:, None] * TILE + tl.arange(0, TILE)[None, :]
     ids = split * CHUNK + lane
     mask = ids < vocabulary
     at = slot * chunks.splits + split
-    is_near = mask
-    if target.nth_logit is not None:
-        # Skip groups that no token survives. Rows without limits have no group maxima, but nothing is less than -inf.
-        group_tops = tl.load(target.maxima + at * GROUPS + lane // GROUP)
-        is_near = mask & ~(group_tops < tl.load(target.nth_logit + row))
-    x = load_kept(target, row, ids, is_near)
+    x = load_kept(target, row, ids, mask)
     top = tl.max(tl.max(x, axis=1), axis=0)
     tl.store(chunks.top + at, top)
     if is_greedy:
@@ -112,13 +109,23 @@ def scan_chunk(chunks, target, draft, requests, slot, row, state, step, drafts, 
         tiles = tl.sum(weights_of(x, top, scale), axis=1)
         tl.store(chunks.tiles + at * (CHUNK // TILE) + tl.arange(0, CHUNK // TILE), tiles)
         tl.store(chunks.total + at, tl.sum(tiles, axis=0))
-        if KIND == DRAFT and requests.normaliser is None:  # noqa: SIM102 -- decided when the kernel is compiled
-            if (step < drafts) & (step < draft.steps):
-                start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
-                y = load_logits(start, draft.id_stride, ids, mask)
-                top = tl.max(tl.max(y, axis=1), axis=0)
-                tl.store(chunks.draft_top + at, top)
-                tl.store(chunks.draft_total + at, tl.sum(tl.sum(weights_of(y, top, scale), axis=1), axis=0))
+
+
+@triton.jit
+def scan_chunk(chunks, target, draft, requests, slot, row, state, step, drafts, split, vocabulary, KIND: tl.constexpr):
+    """Read one chunk of a row, and of its draft's, and leave what there is to know of them."""
+    scale, is_greedy = scale_of(requests, state, KIND)
+    if target.nth_logit is None or tl.load(target.is_summed + row) == 0:
+        scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary)
+    if KIND == DRAFT and requests.normaliser is None:  # noqa: SIM102 -- decided when the kernel is compiled
+        if (step < drafts) & (step < draft.steps) & (not is_greedy):
+            at = slot * chunks.splits + split
+            ids = split * CHUNK + tl.arange(0, CHUNK)
+            start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
+            y = load_logits(start, draft.id_stride, ids, ids < vocabulary)
+            top = tl.max(y, axis=0)
+            tl.store(chunks.draft_top + at, top)
+            tl.store(chunks.draft_total + at, tl.sum(weights_of(y, top, scale), axis=0))
 
 
 @triton.jit

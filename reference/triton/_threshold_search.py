@@ -32,6 +32,8 @@ CHUNK: tl.constexpr = tl.constexpr(4096)
 GROUP: tl.constexpr = tl.constexpr(64)
 GROUPS: tl.constexpr = tl.constexpr(CHUNK.value // GROUP.value)
 ROUNDS = 3
+PROGRAMS = 2048
+"""Programs that fill a device; more of them cost more to launch than rows that are done."""
 PIVOTS: tl.constexpr = tl.constexpr(4)
 """Pivots per round; pivot 0 is the current lower bound."""
 FEW: tl.constexpr = tl.constexpr(4096)
@@ -142,11 +144,8 @@ def store_pivots(pivots, bound, low, high, parts):
 
 
 @triton.jit
-def _measure_kernel(search, rows, FIRST: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    chunk = tl.program_id(1)
-    if tl.load(search.state + row * FIELDS + DONE) != 0.0:
-        return
+def measure(search, rows, row, chunk, k, FIRST: tl.constexpr):
+    """Store the weight of one chunk above each pivot; in the first round also the maxima of its groups."""
     pivots = search.pivots + row * PIVOTS
     at = row * rows.chunks + chunk
     ids = chunk_ids(chunk)
@@ -161,15 +160,26 @@ def _measure_kernel(search, rows, FIRST: tl.constexpr):
         tl.store(search.tops + at, top)
     else:
         top = tl.load(search.tops + at)
-    k, _p = limits(rows, row)
-    if is_direct(rows, k):
+    if not is_direct(rows, k):
+        w = tl.full(x.shape, 1.0, tl.float32)
+        if rows.p is not None:
+            w = tl.where(k < rows.vocabulary, w, weight(x, top, scale_of_row(rows, row)))
+        for i in tl.static_range(PIVOTS):
+            is_above = x > tl.load(pivots + i)
+            tl.store(search.measures + at * PIVOTS + i, tl.sum(tl.where(is_above, w, 0.0)))
+
+
+@triton.jit
+def _measure_kernel(search, rows, FIRST: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    if tl.load(search.state + row * FIELDS + DONE) != 0.0:
         return
-    w = tl.full(x.shape, 1.0, tl.float32)
-    if rows.p is not None:
-        w = tl.where(k < rows.vocabulary, w, weight(x, top, scale_of_row(rows, row)))
-    for i in tl.static_range(PIVOTS):
-        is_above = x > tl.load(pivots + i)
-        tl.store(search.measures + at * PIVOTS + i, tl.sum(tl.where(is_above, w, 0.0)))
+    k, _p = limits(rows, row)
+    if FIRST:
+        measure(search, rows, row, tl.program_id(1), k, FIRST)
+    else:
+        for chunk in range(tl.program_id(1), rows.chunks, tl.num_programs(1)):
+            measure(search, rows, row, chunk, k, FIRST)
 
 
 @triton.jit
@@ -245,6 +255,11 @@ def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
     store_pivots(search.pivots + row * PIVOTS, low, start + (high - start) / PIVOTS, high, PIVOTS - 1)
 
 
+def programs_per_row(rows: KeyRows, count: int) -> int:
+    """Return the programs among which the chunks of a row are shared where most of them have little to do."""
+    return max(1, min(rows.chunks, PROGRAMS // count))
+
+
 def find_intervals(rows: KeyRows, count: int) -> Search:
     """Search `count` rows. The state of a row without limits is undefined."""
 
@@ -262,6 +277,7 @@ def find_intervals(rows: KeyRows, count: int) -> Search:
     _sample_kernel[(count,)](search, rows, num_warps=8)
     # An interval of top-k is small after one round: pivots count tokens, of which a sample knows the share.
     for i in range(1 if rows.p is None else ROUNDS):
-        _measure_kernel[(count, rows.chunks)](search, rows, FIRST=i == 0, num_warps=4)
+        parts = rows.chunks if i == 0 else programs_per_row(rows, count)
+        _measure_kernel[(count, parts)](search, rows, FIRST=i == 0, num_warps=4)
         _decide_kernel[(count,)](search, rows, FIRST=i == 0, PADDED=padded, num_warps=4 if i == 0 else 1)
     return search

@@ -23,6 +23,8 @@ from ._threshold_search import (
     ABOVE,
     CHUNK,
     FIELDS,
+    GROUP,
+    GROUPS,
     HIGH,
     LOW,
     TOP,
@@ -31,20 +33,51 @@ from ._threshold_search import (
     chunk_ids,
     find_intervals,
     load_groups,
+    programs_per_row,
 )
 
 ALL: tl.constexpr = tl.constexpr(2**30)
 NARROW: tl.constexpr = tl.constexpr(16)
 """Gathered tokens per chunk up to which a program holds this many, instead of as many as it can."""
+NEAR: tl.constexpr = tl.constexpr(8)
+"""Groups above the lower bound up to which a program reads this many of a chunk, instead of all."""
+TILE: tl.constexpr = tl.constexpr(256)
+"""Tokens whose weights are summed for a draw."""
 WINDOW = 4096
 """Gathered tokens that a program holds at once, over all chunks."""
 
 
 class Thresholds(NamedTuple):
-    """Per row of logits the lowest logit that stays and the last id among equal ones; both None for no limits."""
+    """Per row of logits the lowest logit that stays, the last id among equal ones, and if its sums are known."""
 
     nth_logit: Any
     last_id: Any
+    is_summed: Any
+
+
+class Sums(NamedTuple):
+    """Tokens that stay: maximum and weight of each chunk [rows, chunks] and weight of each tile, relative to it."""
+
+    top: Any
+    total: Any
+    tiles: Any
+
+
+@triton.jit
+def store_sums(sums, rows, row, x, ids, nth_logit, last_id, scale, PADDED: tl.constexpr):
+    """Store the sums of a row whose tokens that stay are all among the gathered logits `x`."""
+    stays = (x > nth_logit) | ((x == nth_logit) & (ids <= last_id))
+    top = tl.max(tl.where(stays, x, float("-inf")), axis=1)
+    weights = tl.where(stays, weight(x, top[:, None], scale), 0.0)
+    lane = tl.arange(0, PADDED)
+    mask = lane < rows.chunks
+    at = row * rows.chunks + lane
+    tl.store(sums.top + at, top, mask=mask)
+    tl.store(sums.total + at, tl.sum(weights, axis=1), mask=mask)
+    tile = ids % CHUNK // TILE
+    for i in tl.static_range(CHUNK // TILE):
+        in_tile = tl.sum(tl.where(tile == i, weights, 0.0), axis=1)
+        tl.store(sums.tiles + at * (CHUNK // TILE) + i, in_tile, mask=mask)
 
 
 @triton.jit
@@ -56,16 +89,9 @@ def bounds(search, row, has_both):
 
 
 @triton.jit
-def _gather_kernel(places, lengths, search, rows):
-    row = tl.program_id(0).to(tl.int64)
-    chunk = tl.program_id(1)
-    k, p = limits(rows, row)
-    if (k >= rows.vocabulary) & (p >= 1.0):
-        return
-    low, high = bounds(search, row, (k < rows.vocabulary) & (p < 1.0))
+def gather(places, lengths, rows, row, chunk, ids, mask, low, high):
+    """Store the places of the tokens of `ids`, one row per group, that are in the interval, and their number."""
     at = row * rows.chunks + chunk
-    ids = chunk_ids(chunk)
-    mask = (ids < rows.vocabulary) & (load_groups(search.maxima, at) > low)
     x = load_ordered(rows, row, ids, mask)
     is_in = ((x > low) & (x <= high)).to(tl.int32)
     in_group = tl.sum(is_in, axis=1)
@@ -73,6 +99,42 @@ def _gather_kernel(places, lengths, search, rows):
     place = before[:, None] + tl.cumsum(is_in, axis=1) - 1
     tl.store(places + at * CHUNK + place, ids - chunk * CHUNK, mask=is_in > 0)
     tl.store(lengths + at, tl.sum(in_group, axis=0))
+
+
+@triton.jit
+def gather_few(places, lengths, rows, row, chunk, is_near, count, low, high):
+    """Gather the tokens of the few groups that are near, without a look at the others."""
+    group = tl.arange(0, GROUPS)
+    turn = tl.arange(0, NEAR)
+    turns = tl.where(is_near, tl.cumsum(is_near.to(tl.int32), axis=0) - 1, NEAR)
+    near = tl.sum(tl.where(turns[None, :] == turn[:, None], group[None, :], 0), axis=1)
+    ids = chunk * CHUNK + near[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+    gather(places, lengths, rows, row, chunk, ids, (turn < count)[:, None] & (ids < rows.vocabulary), low, high)
+
+
+@triton.jit
+def gather_all(places, lengths, search, rows, row, chunk, low, high):
+    """Gather the tokens of all groups of a chunk."""
+    ids = chunk_ids(chunk)
+    mask = (ids < rows.vocabulary) & (load_groups(search.maxima, row * rows.chunks + chunk) > low)
+    gather(places, lengths, rows, row, chunk, ids, mask, low, high)
+
+
+@triton.jit
+def _gather_kernel(places, lengths, search, rows):
+    row = tl.program_id(0).to(tl.int64)
+    k, p = limits(rows, row)
+    if (k >= rows.vocabulary) & (p >= 1.0):
+        return
+    low, high = bounds(search, row, (k < rows.vocabulary) & (p < 1.0))
+    group = tl.arange(0, GROUPS)
+    for chunk in range(tl.program_id(1), rows.chunks, tl.num_programs(1)):
+        is_near = tl.load(search.maxima + (row * rows.chunks + chunk) * GROUPS + group) > low
+        count = tl.sum(is_near.to(tl.int32), axis=0)
+        if count <= NEAR:
+            gather_few(places, lengths, rows, row, chunk, is_near, count, low, high)
+        else:
+            gather_all(places, lengths, search, rows, row, chunk, low, high)
 
 
 @triton.jit
@@ -176,7 +238,7 @@ def last_tie(x, gathered, rank, kept, COLUMNS: tl.constexpr, PADDED: tl.constexp
 
 
 @triton.jit
-def select(thresholds, at, gathered, search, k, p, most, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+def select(thresholds, sums, at, gathered, search, k, p, most, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
     """Find the threshold of a row with limits among its gathered tokens, and store it as that of row `at`."""
     rows = gathered[0]
     row = gathered[1]
@@ -186,7 +248,7 @@ def select(thresholds, at, gathered, search, k, p, most, COLUMNS: tl.constexpr, 
     fields = search.state + row * FIELDS
     top = tl.load(fields + TOP)
     scale = scale_of_row(rows, row)
-    x, _ids = load_gathered(gathered, 0, COLUMNS, PADDED)
+    x, ids = load_gathered(gathered, 0, COLUMNS, PADDED)
 
     # Rank 0 is below every token's rank. It keeps all tokens, even if rounding leaves their weight below the target.
     nth = tl.zeros((), tl.uint32)
@@ -217,14 +279,24 @@ def select(thresholds, at, gathered, search, k, p, most, COLUMNS: tl.constexpr, 
                 ties = (target - more) / tl.maximum(weight(value_of(origin + nth), top, scale), 1e-30)
                 ties = tl.minimum(tl.maximum(tl.ceil(ties), 1.0), 1e9).to(tl.int32)
                 kept = tl.where(nth == kth, tl.minimum(ties, kept), ties)
-    tl.store(thresholds.nth_logit + at, value_of(origin + nth))
     last_id = last_tie(x, gathered, nth, kept, COLUMNS, PADDED)
     # Rank 0 means no token: drop logits at or below the lower bound.
-    tl.store(thresholds.last_id + at, tl.where(nth > 0, last_id, -1))
+    last_id = tl.where(nth > 0, last_id, -1)
+    nth_logit = value_of(origin + nth)
+    tl.store(thresholds.nth_logit + at, nth_logit)
+    tl.store(thresholds.last_id + at, last_id)
+    if sums is not None:
+        # The program that holds few tokens sums them, if none of the row lies above the interval.
+        is_summed = False
+        if COLUMNS == NARROW:
+            is_summed = value_of(origin + most) >= top
+            if is_summed:
+                store_sums(sums, rows, row, x, ids, nth_logit, last_id, scale, PADDED)
+        tl.store(thresholds.is_summed + at, is_summed)
 
 
 @triton.jit
-def _select_kernel(thresholds, places, lengths, search, rows, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+def _select_kernel(thresholds, sums, places, lengths, search, rows, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = row
     if rows.owners is not None:
@@ -236,6 +308,8 @@ def _select_kernel(thresholds, places, lengths, search, rows, COLUMNS: tl.conste
     if (not has_k) & (p >= 1.0):
         tl.store(thresholds.nth_logit + at, float("-inf"))
         tl.store(thresholds.last_id + at, -1)
+        if sums is not None:
+            tl.store(thresholds.is_summed + at, False)
         return
     low, high = bounds(search, row, has_k & (p < 1.0))
     origin = key_of(low)
@@ -245,23 +319,29 @@ def _select_kernel(thresholds, places, lengths, search, rows, COLUMNS: tl.conste
     longest = tl.max(length, axis=0)
     gathered = (rows, row, places, length, longest, origin)
     if longest <= NARROW:
-        select(thresholds, at, gathered, search, k, p, most, NARROW, PADDED)
+        select(thresholds, sums, at, gathered, search, k, p, most, NARROW, PADDED)
     else:
-        select(thresholds, at, gathered, search, k, p, most, COLUMNS, PADDED)
+        select(thresholds, sums, at, gathered, search, k, p, most, COLUMNS, PADDED)
 
 
-def find_thresholds(rows: KeyRows, count: int) -> tuple[Thresholds, Search]:
-    """Return the thresholds of `count` rows, by row of logits, and their search with the maxima of groups."""
+def find_thresholds(rows: KeyRows, count: int, sums: Sums | None = None) -> tuple[Thresholds, Search]:
+    """Return the thresholds of `count` rows, by row of logits, and their search with the maxima of groups.
+
+    Args:
+        rows: the rows and their limits.
+        count: number of rows, those without a request included.
+        sums: where to store the sums of rows with few tokens; None to store none.
+    """
     device = rows.logits.device
     search = find_intervals(rows, count)
     places = torch.empty((count, rows.chunks, CHUNK.value), dtype=torch.int16, device=device)
     lengths = torch.empty((count, rows.chunks), dtype=torch.int32, device=device)
-    thresholds = Thresholds(
-        torch.empty(rows.logits.shape[0], dtype=torch.float32, device=device),
-        torch.empty(rows.logits.shape[0], dtype=torch.int32, device=device),
-    )
-    _gather_kernel[(count, rows.chunks)](places, lengths, search, rows, num_warps=8)
+    numbers = torch.empty((3, rows.logits.shape[0]), dtype=torch.int32, device=device)
+    thresholds = Thresholds(numbers[0].view(torch.float32), numbers[1], numbers[2])
+    _gather_kernel[(count, programs_per_row(rows, count))](places, lengths, search, rows, num_warps=8)
     padded = triton.next_power_of_2(rows.chunks)
     columns = min(max(WINDOW // padded, 1), CHUNK.value)
-    _select_kernel[(count,)](thresholds, places, lengths, search, rows, COLUMNS=columns, PADDED=padded, num_warps=8)
+    _select_kernel[(count,)](
+        thresholds, sums, places, lengths, search, rows, COLUMNS=columns, PADDED=padded, num_warps=8
+    )
     return thresholds, search

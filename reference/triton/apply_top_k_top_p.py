@@ -17,19 +17,19 @@ from ._thresholds import find_thresholds
 
 
 @triton.jit
-def _mask_kernel(output, output_stride_0, output_stride_1, nth_logits, last_ids, maxima, rows):
+def _mask_kernel(output, output_stride_0, output_stride_1, thresholds, maxima, rows):
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
     ids = chunk_ids(chunk)
     mask = ids < rows.vocabulary
-    nth = tl.load(nth_logits + row)
+    nth = tl.load(thresholds.nth_logit + row)
     # Skip groups that no token survives. Rows without limits have no group maxima, but nothing is less than -inf.
     is_out = load_groups(maxima, row * rows.chunks + chunk) < nth
     row_logits = rows.logits + row * rows.row_stride + ids.to(tl.int64) * rows.id_stride
     # Exact both ways, since no logit is wider than float32.
     x = tl.load(row_logits, mask=mask & ~is_out, other=float("-inf")).to(tl.float32)
     # The comparison is false for NaN.
-    stays = (x > nth) | ((x == nth) & (ids <= tl.load(last_ids + row)))
+    stays = (x > nth) | ((x == nth) & (ids <= tl.load(thresholds.last_id + row)))
     out = output + row * output_stride_0 + ids.to(tl.int64) * output_stride_1
     tl.store(out, tl.where(stays, x, float("-inf")).to(output.dtype.element_ty), mask=mask)
 
@@ -44,4 +44,4 @@ def apply_top_k_top_p(*, output: Any, logits: Any, k: Any, p: Any) -> None:
     row_stride, id_stride = logits.stride()
     rows = KeyRows(logits, row_stride, id_stride, k, p, vocabulary, chunks)
     thresholds, search = find_thresholds(rows, count)
-    _mask_kernel[(count, chunks)](output, *output.stride(), *thresholds, search.maxima, rows, num_warps=4)
+    _mask_kernel[(count, chunks)](output, *output.stride(), thresholds, search.maxima, rows, num_warps=4)

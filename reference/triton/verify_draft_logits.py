@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 from ._fused import launch, outputs_of, requests_of
-from ._fused_limits import target_rows
 from ._fused_rows import DRAFT
 from ._request_state import draft_of, shared_vocabulary
 
@@ -41,9 +40,11 @@ def verify_draft_logits(
     )
     launch(
         outputs_of(sampled, num_sampled, num_rejected, next_token, next_row),
-        target_rows(target_logits, vocabulary, requests, top_k, top_p),
+        target_logits,
         draft_of(draft_logits),
         requests,
         vocabulary,
         DRAFT,
+        top_k,
+        top_p,
     )

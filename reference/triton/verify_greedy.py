@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from ._fused import launch, outputs_of, requests_of
-from ._fused_limits import target_rows
 from ._fused_rows import GREEDY
 from ._request_state import draft_of
 
@@ -29,7 +28,7 @@ def verify_greedy(
     requests = requests_of(draft_sampled, cu_num_logits, idx_mapping, sampled.shape[1])
     launch(
         outputs_of(sampled, num_sampled, num_rejected, next_token, next_row),
-        target_rows(target_logits, vocabulary, requests),
+        target_logits,
         draft_of(None),
         requests,
         vocabulary,
