@@ -48,7 +48,7 @@ PRIVATE = {
 }
 """Private words, as patterns of whole words, and the field's term for each."""
 
-OPENERS = re.compile(r"(What|Whether|How|Which|Where|Who|Whose|Whoever)\b")
+OPENERS = re.compile(r"(What|Whether|How|Which|Where|Who|Whose|Whoever|Why)\b")
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -175,7 +175,32 @@ def test_sentences_are_short(prose: list[Text]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_constant_opens_with_a_question_word(prose: list[Text]) -> None:
+    wrong = [f"{t.where}: {t.text.splitlines()[0]}" for t in prose if t.kind == "attribute" and OPENERS.match(t.text)]
+    assert not wrong, "\n".join(wrong)
+
+
+def public_classes(source: str) -> Iterator[str]:
+    """Yield the public classes of a module, those inside of other classes included."""
+    for node in ast.walk(ast.parse(source)):
+        for child in node.body if isinstance(node, (ast.Module, ast.ClassDef)) else []:
+            if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
+                yield child.name
+
+
+def test_no_class_name_is_used_for_two_things() -> None:
+    places: dict[str, list[str]] = {}
+    for folder in ("src", "reference", "suites"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for name in public_classes(path.read_text("utf-8")):
+                places.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    twice = {name: where for name, where in places.items() if len(where) > 1}
+    assert len(places) > 300
+    assert not twice
+
+
 def test_the_checks_find_what_they_forbid() -> None:
+    assert list(public_classes("class A:\n  class B: ...\nclass _C: ...\nclass A: ...")) == ["A", "A", "B"]
     assert private_words("Every draft is judged.") == ["'judged': say test, check"]
     assert private_words("Import `verispec.judge`, see verispec.judge or judge/_op.py.") == []
     assert private_words("One seed draws tokens a request.") == ["'tokens a request': say per"]

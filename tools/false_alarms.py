@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,12 +39,21 @@ class ManySeeds:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Fork the processes and gather what they found."""
+        if not session.items:
+            raise pytest.UsageError("no case matches --only")
         pipes = []
         for first in range(self._processes):
             reading, writing = os.pipe()
             if os.fork() == 0:
                 os.close(reading)
-                self._run(session, self._seeds[first :: self._processes], writing)
+                code = 1
+                try:
+                    self._run(session, self._seeds[first :: self._processes], writing)
+                    code = 0
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(code)
             os.close(writing)
             pipes.append(reading)
         for reading in pipes:
@@ -73,7 +83,6 @@ class ManySeeds:
                     print(json.dumps({"seed": seed, **record}, default=str)[:3000], flush=True)
                     found["alarms"] += 1
             os.write(pipe, json.dumps(found).encode() + b"\n")
-        os._exit(0)
 
 
 def main() -> None:

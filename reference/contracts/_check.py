@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from verispec.reference.contracts._compiled import MISSING, CompiledContract, Layout, plan_of
 from verispec.reference.contracts._model import REQUIRED, Contract, Cumulative, Scalar, Tensor
-from verispec.reference.contracts._view import View, injective, share_memory, span, view_of
+from verispec.reference.contracts._view import TensorView, injective, share_memory, span, view_of
 
 _COMPARED: Final = frozenset({int, float, bool, type(None), type(MISSING)})
 _MOST_KNOWN: Final = 256
@@ -82,7 +82,7 @@ def check(contract: Contract, bound: Mapping[str, Any], device: str = "") -> dic
         device: type of device that the kernel runs on ("cpu", "cuda"). If empty, all tensors must be on the same one.
 
     Returns:
-        Scalars as plain Python numbers and tensors as `View`, by parameter name.
+        Scalars as plain Python numbers and tensors as `TensorView`, by parameter name.
 
     Raises:
         ContractError: the call breaks the contract.
@@ -115,7 +115,7 @@ def check(contract: Contract, bound: Mapping[str, Any], device: str = "") -> dic
 
 
 def _signature(
-    plan: CompiledContract, bound: Mapping[str, Any], views: Mapping[str, View | None], device: str
+    plan: CompiledContract, bound: Mapping[str, Any], views: Mapping[str, TensorView | None], device: str
 ) -> tuple[Any, ...] | None:
     """Return all that decides if a call fits except values and addresses; None for types that are not compared."""
     values = [bound.get(scalar.name, MISSING) for scalar in plan.scalars]
@@ -130,7 +130,9 @@ def _signature(
     return device, *values, *kinds, *layouts
 
 
-def _layout(plan: CompiledContract, bound: Mapping[str, Any], views: Mapping[str, View | None], device: str) -> Layout:
+def _layout(
+    plan: CompiledContract, bound: Mapping[str, Any], views: Mapping[str, TensorView | None], device: str
+) -> Layout:
     """Check everything that does not depend on values and addresses."""
     contract = plan.contract
     sizes: dict[str, int] = {}
@@ -142,7 +144,7 @@ def _layout(plan: CompiledContract, bound: Mapping[str, Any], views: Mapping[str
                 sizes[scalar.name] = value
                 if scalar.axis:
                     sizes[scalar.axis] = value
-    present: dict[str, View] = {}
+    present: dict[str, TensorView] = {}
     for tensor in plan.tensors:
         view = views[tensor.name]
         _check_tensor(contract, tensor, view, bound)
@@ -197,7 +199,7 @@ def _scalar(contract: Contract, scalar: Scalar, value: Any) -> Any:
 
 
 def _check_related(
-    contract: Contract, scalar: Scalar, value: Any, views: Mapping[str, View], sizes: Mapping[str, int]
+    contract: Contract, scalar: Scalar, value: Any, views: Mapping[str, TensorView], sizes: Mapping[str, int]
 ) -> None:
     if scalar.stride_of in views:
         stride = views[scalar.stride_of].strides[0]
@@ -221,7 +223,7 @@ def _holds(dtype: str, value: float) -> bool:
     return float(value).is_integer() and low <= int(value) < 2**bits
 
 
-def _check_tensor(contract: Contract, tensor: Tensor, view: View | None, bound: Mapping[str, Any]) -> None:
+def _check_tensor(contract: Contract, tensor: Tensor, view: TensorView | None, bound: Mapping[str, Any]) -> None:
     if bound[tensor.name] is None:
         flag = tensor.required_if.removeprefix("not ")
         if tensor.optional and (not flag or bool(bound[flag]) == (flag != tensor.required_if)):
@@ -239,7 +241,9 @@ def _check_tensor(contract: Contract, tensor: Tensor, view: View | None, bound: 
         raise ContractError(contract.name, tensor.name, "memory that may be written", "a read-only array")
 
 
-def _check_shapes(contract: Contract, plan: CompiledContract, views: Mapping[str, View], sizes: dict[str, int]) -> None:
+def _check_shapes(
+    contract: Contract, plan: CompiledContract, views: Mapping[str, TensorView], sizes: dict[str, int]
+) -> None:
     for axis, name, dimension, offset in plan.solved:
         if name in views:
             size = views[name].shape[dimension] - offset
@@ -256,7 +260,9 @@ def _check_shapes(contract: Contract, plan: CompiledContract, views: Mapping[str
             raise ContractError(contract.name, tensor.name, expected, views[tensor.name].dtype)
 
 
-def _odd_one_out(plan: CompiledContract, axis: str, views: Mapping[str, View], sizes: dict[str, int]) -> ContractError:
+def _odd_one_out(
+    plan: CompiledContract, axis: str, views: Mapping[str, TensorView], sizes: dict[str, int]
+) -> ContractError:
     """Return the error for tensors that disagree on a size: a scalar wins, else the majority."""
     votes = {name: views[name].shape[i] - offset for a, name, i, offset in plan.solved if a == axis and name in views}
     if not any(scalar.axis == axis for scalar in plan.scalars):
@@ -265,7 +271,7 @@ def _odd_one_out(plan: CompiledContract, axis: str, views: Mapping[str, View], s
 
 
 def _wrong_shape(
-    plan: CompiledContract, name: str, views: Mapping[str, View], sizes: Mapping[str, int]
+    plan: CompiledContract, name: str, views: Mapping[str, TensorView], sizes: Mapping[str, int]
 ) -> ContractError:
     axes = plan.axes[name]
     scalars = {s.axis: s.name for s in plan.scalars if s.axis}
@@ -337,7 +343,7 @@ def _check_overlap(plan: CompiledContract, views: Mapping[str, Any], layout: Lay
         end = high
 
 
-def _check_pairs(contract: Contract, plan: CompiledContract, views: Mapping[str, View]) -> None:
+def _check_pairs(contract: Contract, plan: CompiledContract, views: Mapping[str, TensorView]) -> None:
     """Compare every output with every other tensor exactly; interleaved views of one buffer are fine."""
     for name in plan.written & views.keys():
         for other, view in views.items():

@@ -10,7 +10,7 @@ import sys
 from typing import Any, NamedTuple
 
 
-class View(NamedTuple):
+class TensorView(NamedTuple):
     """Address, shape and strides of a tensor. Strides are in elements and may be zero or negative.
 
     Attributes:
@@ -41,7 +41,7 @@ class View(NamedTuple):
 _torch_types: dict[Any, tuple[str, int]] = {}
 
 
-def view_of(value: Any) -> View | None:
+def view_of(value: Any) -> TensorView | None:
     """Return the view of a torch tensor or a NumPy array; None for anything else."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
@@ -54,7 +54,7 @@ def view_of(value: Any) -> View | None:
             pointer, strides, dense = value.data_ptr(), value.stride(), value.is_contiguous()
         except RuntimeError:  # a sparse tensor has no strides
             return None
-        return View(pointer, named[0], value.shape, strides, device, named[1], dense, True)
+        return TensorView(pointer, named[0], value.shape, strides, device, named[1], dense, True)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
         dtype, size = value.dtype, value.itemsize
@@ -62,11 +62,11 @@ def view_of(value: Any) -> View | None:
             return None
         strides = tuple(s // size for s in value.strides)
         pointer, dense = value.__array_interface__["data"][0], value.flags.c_contiguous
-        return View(pointer, dtype.name, value.shape, strides, "cpu", size, dense, value.flags.writeable)
+        return TensorView(pointer, dtype.name, value.shape, strides, "cpu", size, dense, value.flags.writeable)
     return None
 
 
-def span(view: View) -> tuple[int, int]:
+def span(view: TensorView) -> tuple[int, int]:
     """Return the first address of a view that is not empty, and the address after its last byte."""
     if view.dense:
         return view.pointer, view.pointer + math.prod(view.shape) * view.itemsize
@@ -75,7 +75,7 @@ def span(view: View) -> tuple[int, int]:
     return view.pointer + below, view.pointer + sum(reaches) - below + view.itemsize
 
 
-def injective(view: View) -> bool:
+def injective(view: TensorView) -> bool:
     """Return True if no two elements share memory; compares offsets where strides interleave."""
     reach = 0
     for stride, size in sorted((abs(s), n) for s, n in zip(view.strides, view.shape, strict=True) if n > 1):
@@ -90,7 +90,7 @@ def injective(view: View) -> bool:
     return len(np.unique(offsets)) == math.prod(view.shape)
 
 
-def share_memory(one: View, other: View) -> bool:
+def share_memory(one: TensorView, other: TensorView) -> bool:
     """Return True if an element of one view overlaps an element of the other; the answer is exact."""
     import numpy as np
 

@@ -79,8 +79,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "BLK-9",
-            "After a rejection target_logsumexp, draft_logsumexp and log_prefix_ratio receive the values of the "
-            "rejected row; log_prefix_ratio is 0 if no draft token was accepted.",
+            "If a draft token is rejected, target_logsumexp and draft_logsumexp are those of its row, and "
+            "log_prefix_ratio is that of the accepted tokens before it (0 for none).",
             _KERNEL,
         ),
         Clause(

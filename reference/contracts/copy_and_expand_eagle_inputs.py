@@ -88,8 +88,8 @@ CONTRACT = Contract(
     clauses=(
         Clause(
             "CEE-1",
-            "Request b starts at query_start_loc[b] + b * P, or + b * (P - 1) with shift_input_ids; it has P slots "
-            "more than target tokens, one fewer with shift_input_ids.",
+            "Request b starts at query_start_loc[b] + b * S and has S slots more than target tokens, where S is P - 1 "
+            "with shift_input_ids, else P.",
             _VLLM,
         ),
         Clause(

@@ -48,6 +48,12 @@ CONTRACT = Contract(
             "Another process gives the same answers, whatever its number and the seed of its hashes.",
             "vllm-plugin-FL#318: ranks that disagree",
         ),
+        Clause(
+            "ANY-12",
+            "Elements past 2^31 of their tensor are found along every axis: no product of an index and a stride is "
+            "computed in 32 bits.",
+            "vllm#47383",
+        ),
     ),
     returns="nothing: each op is tested by suites/sampler/test_every_op.py",
 )

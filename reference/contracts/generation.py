@@ -208,6 +208,12 @@ CONTRACT = Contract(
             "and the value; what runs goes on.",
             "vllm#44566, vllm#54498: start-up failures deep in the engine",
         ),
+        Clause(
+            "GEN-39",
+            "Only tokens that a request's grammar allows are emitted: its state follows the drafts, and is that of the "
+            "output again after a rejection.",
+            "vllm 0.33.0 structured outputs under speculation; sglang#22049",
+        ),
     ),
     returns="the tokens of each request",
 )

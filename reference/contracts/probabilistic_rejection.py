@@ -40,8 +40,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "PRJ-7",
-            "After a rejection by ratio target_logsumexp and draft_logsumexp receive the rejected row's normalisers, "
-            "the draft's after temperature, 0 for one-hot drafts.",
+            "If p/q rejects a draft token, target_logsumexp and draft_logsumexp are the log-sum-exps of its target row "
+            "and of its tempered draft row (0 for one-hot drafts).",
             _KERNEL,
         ),
         Clause(

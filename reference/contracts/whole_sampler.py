@@ -4,6 +4,7 @@ from verispec.reference.contracts._model import Clause, Contract, Symbol
 
 _PAPER = "Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1 and appendix A.1"
 _VLLM = "vllm 0.33.0 vllm.v1.sample.rejection_sampler.RejectionSampler"
+_SAMPLER = "vllm 0.33.0 vllm.v1.sample.sampler.Sampler"
 
 CONTRACT = Contract(
     name="whole_sampler",
@@ -83,6 +84,49 @@ CONTRACT = Contract(
             "Drafting and verification share no random numbers: given the draft token, the recovered token follows the "
             "residual.",
             "vllm#54282",
+        ),
+        Clause(
+            "WS-16",
+            "Only a request's allowed token ids are emitted: as accepted, as recovered and as bonus tokens.",
+            _SAMPLER,
+        ),
+        Clause(
+            "WS-17",
+            "No bad word is completed by output, drafts and token together, and no other token is forbidden.",
+            f"{_SAMPLER}; vllm#31908",
+        ),
+        Clause(
+            "WS-18",
+            "Stop tokens are forbidden in the rows before min_tokens, and in no later row, the bonus row included.",
+            f"{_SAMPLER}; the limit may lie inside of a block of drafts",
+        ),
+        Clause("WS-19", "A logit bias is added to every row of its request, and to no other row.", _SAMPLER),
+        Clause(
+            "WS-20",
+            "Repetition penalties count prompt and output, presence and frequency penalties the output; drafts before "
+            "a row count as output.",
+            f"Keskar et al. 2019 (arXiv 1909.05858); {_SAMPLER}",
+        ),
+        Clause(
+            "WS-21",
+            "Min-p of a request limits every row, draft and bonus, and no row of another request.",
+            "Nguyen et al. 2024 (arXiv 2407.01082); vllm#42802",
+        ),
+        Clause(
+            "WS-22",
+            "Processors combine in one order: masks, bias, penalties, temperature, min-p, top-k, top-p.",
+            _SAMPLER,
+        ),
+        Clause(
+            "WS-23",
+            "Log-probabilities come one per emitted token, raw or processed, and are those of the row that the token "
+            "was chosen from.",
+            "vllm#29216, vllm#31082",
+        ),
+        Clause(
+            "WS-24",
+            "A grammar's rows mask the row after each draft, and the recovered token is one that its row allows.",
+            "vllm 0.33.0 structured outputs under speculation",
         ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.RejectionSampler", since="0.8.0"),),

@@ -35,7 +35,7 @@ def log_prob(logits: Array, normaliser: float) -> Array:
 
 
 @dataclass
-class Step:
+class DraftRow:
     """One draft row of a request: the draft token and both distributions over the shared vocabulary."""
 
     draft: int
@@ -85,7 +85,7 @@ def verified_requests(
     pos: Array,
     temperature: Array,
     seed: Array,
-) -> Iterator[tuple[int, int, list[Step]]]:
+) -> Iterator[tuple[int, int, list[DraftRow]]]:
     """Yield (request, state, draft rows) of every request that is not padding."""
     vocabulary = shared_vocabulary(target_logits, draft_logits)
     for b, state, first, drafts in request_rows(cu_num_logits, idx_mapping):
@@ -102,7 +102,7 @@ def verified_requests(
                 log_q = log_prob(draft_row, draft_lse)
             draft = int(draft_sampled[first + i + 1])
             steps.append(
-                Step(
+                DraftRow(
                     draft=draft,
                     is_valid=has_step and 0 <= draft < vocabulary,
                     log_p=log_prob(target, target_lse),
@@ -116,7 +116,7 @@ def verified_requests(
         yield b, state, steps
 
 
-def accept_while_argmax(steps: list[Step], sampled_row: Array) -> int:
+def accept_while_argmax(steps: list[DraftRow], sampled_row: Array) -> int:
     """Store draft tokens while they equal the argmax, else the argmax once; return the number accepted."""
     for i, step in enumerate(steps):
         sampled_row[i] = step.argmax

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from verispec.reference.oracle._request_state import Step, accept_while_argmax, verified_requests
+from verispec.reference.oracle._request_state import DraftRow, accept_while_argmax, verified_requests
 
 Array = np.ndarray[Any, Any]
 
 
-def log_joint_ratios(steps: list[Step]) -> list[float]:
+def log_joint_ratios(steps: list[DraftRow]) -> list[float]:
     """Return log r[i] after each draft token up to the first padding token (Sun et al. 2024, equation 4)."""
     ratios, log_r = [], 0.0
     for step in steps:
@@ -24,7 +24,7 @@ def log_joint_ratios(steps: list[Step]) -> list[float]:
     return ratios
 
 
-def threshold(ratio: float, following: Step | None) -> float:
+def threshold(ratio: float, following: DraftRow | None) -> float:
     """Return h of a prefix with joint ratio `ratio`; `following` is the next row, None at the end of the block."""
     if following is None:
         return ratio

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,6 +35,7 @@ class RequestState:
         draft_probs: [drafts, vocabulary] that the drafts were drawn from; None for drafts without probabilities.
         blocks: KV blocks in the order of the sequence.
         decode: token ids to text, for stop strings; None where no text is wanted.
+        grammar_state: of the request's grammar after the output; drafts do not change it.
         slot: a number that no other running request has; -1 while it waits.
     """
 
@@ -57,6 +58,7 @@ class RequestState:
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=lambda: [None])
     preemptions: int = 0
     decode: Callable[[Sequence[int]], str] | None = None
+    grammar_state: Hashable = None
     finish_reason: FinishReason | None = None
 
     @classmethod
@@ -79,12 +81,16 @@ class RequestState:
         tokens[: len(prompt)] = prompt
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos_token_ids)
         generator = torch.Generator(device).manual_seed(seed)
-        return cls(index, params, max_tokens, stop, seed, generator, tokens, len(prompt), decode=decode)
+        state = cls(index, params, max_tokens, stop, seed, generator, tokens, len(prompt), decode=decode)
+        if params.grammar is not None:
+            state.grammar_state = params.grammar.start()
+        return state
 
     @property
     def plain(self) -> bool:
         """True if the request asks only for the most likely token of the model's own logits."""
-        return self.params.greedy and self.params.logprobs is None and not needs_processing(self.params)
+        simple = self.params.logprobs is None and self.params.grammar is None
+        return self.params.greedy and simple and not needs_processing(self.params)
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -95,6 +101,24 @@ class RequestState:
     def output_token_ids(self) -> np.ndarray:
         """Emitted tokens, [num_tokens - num_prompt_tokens] int64, as a view of `tokens`."""
         return self.tokens[self.num_prompt_tokens : self.num_tokens]
+
+    def grammar_rows(self, drafts: Sequence[int], vocab_size: int) -> torch.Tensor | None:
+        """Return the tokens [drafts + 1, V] that the grammar allows at each row; None without a grammar.
+
+        Rows after a draft that is not allowed are never used and allow everything.
+        """
+        grammar, state = self.params.grammar, self.grammar_state
+        if grammar is None:
+            return None
+        rows = torch.ones((len(drafts) + 1, vocab_size), dtype=torch.bool)
+        for row, draft in zip(rows, [*drafts, None], strict=True):
+            allowed = grammar.allowed(state)
+            row[:] = False
+            row[list(allowed)] = True
+            if draft is None or draft not in allowed:
+                break
+            state = grammar.advance(state, draft)
+        return rows
 
     @property
     def draft_room(self) -> int:
@@ -126,6 +150,8 @@ class RequestState:
         for token in sampled[:room]:
             self.tokens[self.num_tokens] = token
             self.kinds.append(TokenKind.ACCEPTED if emitted < accepted else last)
+            if self.params.grammar is not None:
+                self.grammar_state = self.params.grammar.advance(self.grammar_state, token)
             self.num_tokens += 1
             emitted += 1
             if token in self.stop_token_ids or self._ends_by_text():

@@ -1,8 +1,8 @@
 """Logits processors: what a request forbids, requires or discourages, before temperature.
 
 The history of a row is the output so far and, for the row of draft j, the drafts before it: drafts count as if they had
-been emitted, because the row is used only if they are. Order: allowed ids, bad words, min tokens, logit bias, penalties
-(vllm 0.33.0, ``vllm.v1.sample.sampler.Sampler``).
+been emitted, because the row is used only if they are. Order: grammar, allowed ids, bad words, min tokens, logit bias,
+penalties (vllm 0.33.0, ``vllm.v1.sample.sampler.Sampler``).
 """
 
 from __future__ import annotations
@@ -18,12 +18,20 @@ _NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """Input of a request's processors: its parameters, its output so far, and its stop tokens."""
+class TokenHistory:
+    """Input of a request's processors.
+
+    Attributes:
+        params: of the request.
+        output_token_ids: emitted so far.
+        stop_token_ids: tokens that `min_tokens` forbids.
+        allowed_rows: [k + 1, V] bool, the tokens that a grammar allows at each row; None without a grammar.
+    """
 
     params: GenerationRequest
     output_token_ids: Sequence[int]
     stop_token_ids: Collection[int]
+    allowed_rows: torch.Tensor | None = None
 
 
 def needs_processing(params: GenerationRequest) -> bool:
@@ -39,7 +47,7 @@ def needs_processing(params: GenerationRequest) -> bool:
     )
 
 
-def process_logits(logits: torch.Tensor, histories: Sequence[History], drafts: Sequence[Sequence[int]]) -> None:
+def process_logits(logits: torch.Tensor, histories: Sequence[TokenHistory], drafts: Sequence[Sequence[int]]) -> None:
     """Apply the processors of every request in place.
 
     Args:
@@ -49,13 +57,16 @@ def process_logits(logits: torch.Tensor, histories: Sequence[History], drafts: S
     """
     row = 0
     for history, proposed in zip(histories, drafts, strict=True):
+        if history.allowed_rows is not None:
+            rows = logits[row : row + len(proposed) + 1]
+            rows.masked_fill_(~history.allowed_rows.to(logits.device), _NEVER)
         if needs_processing(history.params):
             for count in range(len(proposed) + 1):
                 _process_row(logits[row + count], history, [*history.output_token_ids, *proposed[:count]])
         row += len(proposed) + 1
 
 
-def _process_row(logits: torch.Tensor, history: History, output: list[int]) -> None:
+def _process_row(logits: torch.Tensor, history: TokenHistory, output: list[int]) -> None:
     params = history.params
     if params.allowed_token_ids:
         forbidden = torch.ones_like(logits, dtype=torch.bool)

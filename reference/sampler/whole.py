@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 
-from verispec.engines.protocol.sampling import DraftedTokens, Draws, SamplerBatch, Trace, replay
+from verispec.engines.protocol.sampling import (
+    DraftedTokens,
+    Draws,
+    ProcessedTokens,
+    RequestContext,
+    SamplerBatch,
+    Trace,
+    replay,
+)
 
 from .drafting import exponential_noise, noise_dtype, sample_drafts
 from .flat import DraftBatch, FlatSampler, SamplingTensors
+from .logprobs import gather_logprobs
+from .processors import TokenHistory, process_logits
 from .synthetic_rates import unconditional_to_conditional_rates
 
 
@@ -74,7 +85,19 @@ class WholeFlatSampler:
         step = replace(batch, draft_token_ids=drafted, draft_probs=probs.cpu())
         return DraftedTokens(drafted, self._verify(step, generators))
 
-    def _verify(self, batch: SamplerBatch, generators: list[torch.Generator]) -> list[list[int]]:
+    def process_and_verify(
+        self, batch: SamplerBatch, contexts: Sequence[RequestContext], logprobs_mode: str = "raw"
+    ) -> ProcessedTokens:
+        """Return tokens and log-probabilities of a step with logits processors."""
+        generators = [_generator(seed, self._device) for seed in _seeds(batch)]
+        return with_processors(
+            batch, contexts, logprobs_mode, self._device, lambda logits: self._verify(batch, generators, logits)
+        )
+
+    def _verify(
+        self, batch: SamplerBatch, generators: list[torch.Generator], given: torch.Tensor | None = None
+    ) -> list[list[int]]:
+        """Verify `batch`, from the logits `given` instead of its own if there are any, which are written over."""
         device = self._device
         flat = list(itertools.chain.from_iterable(batch.draft_token_ids))
         drafts = DraftBatch(
@@ -85,9 +108,42 @@ class WholeFlatSampler:
         )
         limits = (_moved(values, device) for values in (batch.top_k, batch.top_p, batch.min_p))
         params = SamplingTensors(batch.temperature.to(device), *limits)
-        logits = torch.empty(batch.logits.shape, dtype=torch.float32, device=device).copy_(batch.logits)
+        logits = copied_logits(batch, device) if given is None else given
         sampled = _sampler(batch, device).sample(logits, drafts, params, generators)
         return [[token for token in row if token >= 0] for row in sampled.tolist()]
+
+
+def copied_logits(batch: SamplerBatch, device: torch.device) -> torch.Tensor:
+    """Return the logits of a batch on `device`, contiguous, to be written over."""
+    return torch.empty(batch.logits.shape, dtype=torch.float32, device=device).copy_(batch.logits)
+
+
+def with_processors(
+    batch: SamplerBatch,
+    contexts: Sequence[RequestContext],
+    logprobs_mode: str,
+    device: torch.device,
+    verify: Callable[[torch.Tensor], list[list[int]]],
+) -> ProcessedTokens:
+    """Process the logits of `batch`, verify them, and gather log-probabilities.
+
+    Args:
+        batch: the step.
+        contexts: one per request.
+        logprobs_mode: "raw" or "processed".
+        device: of the logits.
+        verify: returns tokens from processed logits, which it tempers and masks in place.
+    """
+    logits = copied_logits(batch, device)
+    raw = logits.clone() if logprobs_mode == "raw" else logits
+    histories = [
+        TokenHistory(context.params, context.output_token_ids, context.stop_token_ids, context.allowed_rows)
+        for context in contexts
+    ]
+    process_logits(logits, histories, batch.draft_token_ids)
+    tokens = verify(logits)
+    wanted = [context.params.logprobs for context in contexts]
+    return ProcessedTokens(tokens, gather_logprobs(raw, tokens, batch.counts, wanted))
 
 
 def _seeds(batch: SamplerBatch) -> list[int | None]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
-from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace
+from verispec.engines.protocol.sampling import Draws, ProcessedTokens, RequestContext, SamplerBatch, Trace
 from verispec.reference.oracle.philox import Draw, gumbel_rows, uniform
 
 from .request_state import RequestRows, RequestStates, RequestStateSampler
 from .synthetic_rates import unconditional_to_conditional_rates
+from .whole import copied_logits, with_processors
 
 
 class WholeRequestStateSampler:
@@ -31,7 +34,7 @@ class WholeRequestStateSampler:
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
         """Return the tokens of each request."""
-        return self._sample(batch, self._seeds(batch))
+        return self._sample(batch, self._seeds(batch), fused=self._fused)
 
     def trace(self, batch: SamplerBatch) -> Trace:
         """Return the tokens of each request, and the random samples of its position and steps.
@@ -41,7 +44,7 @@ class WholeRequestStateSampler:
         return none.
         """
         seeds = self._seeds(batch)
-        tokens = self._sample(batch, seeds)
+        tokens = self._sample(batch, seeds, fused=self._fused)
         draws: list[Draws | None] = [None] * len(tokens)
         if self._block_verification or self._fused:
             return Trace(tokens, draws)
@@ -57,13 +60,28 @@ class WholeRequestStateSampler:
                 draws[b] = Draws(accept, row, *bonus)
         return Trace(tokens, draws)
 
+    def process_and_verify(
+        self, batch: SamplerBatch, contexts: Sequence[RequestContext], logprobs_mode: str = "raw"
+    ) -> ProcessedTokens:
+        """Return tokens and log-probabilities of a step with logits processors.
+
+        Processed log-probabilities are verified op by op, because the fused ops leave the logits unlimited.
+        """
+        seeds, fused = self._seeds(batch), self._fused and logprobs_mode == "raw"
+        return with_processors(
+            batch, contexts, logprobs_mode, self._device, lambda logits: self._sample(batch, seeds, logits, fused=fused)
+        )
+
     @staticmethod
     def _seeds(batch: SamplerBatch) -> list[int]:
         fresh = torch.randint(-(2**63), 2**63 - 1, (len(batch.counts),), dtype=torch.int64).tolist()
         given = batch.seeds or fresh
         return [new if seed is None else seed for seed, new in zip(given, fresh, strict=True)]
 
-    def _sample(self, batch: SamplerBatch, seeds: list[int]) -> list[list[int]]:
+    def _sample(
+        self, batch: SamplerBatch, seeds: list[int], given: torch.Tensor | None = None, *, fused: bool
+    ) -> list[list[int]]:
+        """Sample `batch`, from the logits `given` instead of its own if there are any, which are written over."""
         device, count = self._device, len(seeds)
         states = list(range(count))[::-1]
         rows = RequestRows.of([[0, *ids] for ids in batch.draft_token_ids], [0] * count, states, device)
@@ -86,10 +104,8 @@ class WholeRequestStateSampler:
         if batch.synthetic_rates is not None:
             conditional = unconditional_to_conditional_rates(batch.synthetic_rates)
             rates = torch.tensor(conditional, dtype=torch.float32, device=device)
-        sampler = RequestStateSampler(
-            block_verification=self._block_verification, synthetic_rates=rates, fused=self._fused
-        )
-        logits = torch.empty(batch.logits.shape, dtype=torch.float32, device=device).copy_(batch.logits)
+        sampler = RequestStateSampler(block_verification=self._block_verification, synthetic_rates=rates, fused=fused)
+        logits = copied_logits(batch, device) if given is None else given
         sampled = sampler.sample(logits, rows, tables)
         return [ids[:emitted] for ids, emitted in zip(sampled.token_ids.tolist(), sampled.counts.tolist(), strict=True)]
 

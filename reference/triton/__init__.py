@@ -11,6 +11,7 @@ without a GPU, set ``TRITON_INTERPRET=1`` before Triton is imported, in a separa
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -18,7 +19,10 @@ from typing import Any
 from verispec.reference.contracts import Contract, load
 from verispec.reference.contracts._check import bind, check
 
-__all__ = ["op"]
+__all__ = ["op", "tile_sizes"]
+
+_SIZES = ("BLOCK", "CHUNK", "FEW", "GROUP", "PROGRAMS", "SAMPLE", "TILE", "WINDOW")
+"""Last words of constants that are numbers of elements or programs."""
 
 
 @cache
@@ -32,6 +36,30 @@ def op(name: str) -> Callable[..., None]:
     contract = load(name)
     launch = getattr(importlib.import_module(f"{__name__}.{name}"), name)
     return partial(_call, contract, launch)
+
+
+def tile_sizes(name: str) -> tuple[int, ...]:
+    """Return the constant tile sizes and thresholds of an op's kernels, ascending.
+
+    They are the integer constants of the op's module and of the modules that it imports from this package, by name.
+
+    Raises:
+        KeyError: there is no such op.
+        ImportError: Triton is not installed.
+    """
+    load(name)
+    modules = [importlib.import_module(f"{__name__}.{name}")]
+    for module in modules:
+        parts = {getattr(value, "__module__", "") or "" for value in vars(module).values()}
+        found = [sys.modules[part] for part in parts if part.startswith(f"{__name__}._")]
+        modules += [part for part in found if part not in modules]
+    values = {
+        getattr(value, "value", value)
+        for module in modules
+        for constant, value in vars(module).items()
+        if constant.isupper() and constant.rpartition("_")[2] in _SIZES
+    }
+    return tuple(sorted(value for value in values if isinstance(value, int)))
 
 
 def _call(contract: Contract, launch: Callable[..., None], /, *args: Any, **kwargs: Any) -> None:

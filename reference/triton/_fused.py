@@ -26,10 +26,10 @@ import torch
 import triton
 import triton.language as tl
 
-from ._fused_draw import Outputs, finish
+from ._fused_draw import OutputTensors, finish
 from ._fused_limits import target_rows
-from ._fused_rows import CHUNK, TILE, Chunks, Requests, decide, scan_chunk
-from ._request_state import Draft
+from ._fused_rows import CHUNK, TILE, Chunks, RequestTensors, decide, scan_chunk
+from ._request_state import DraftLogits
 
 UNREJECTED: tl.constexpr = tl.constexpr(2**30)
 REGISTERS = (80, 64, 128)
@@ -196,8 +196,8 @@ def _scratch(device: Any, rows: int, splits: int) -> tuple[Any, ...]:
     return _kept[key]
 
 
-def outputs_of(sampled: Any, *per_request: Any) -> Outputs:
-    return Outputs(sampled, *sampled.stride(), *(part for t in per_request for part in (t, t.stride(0))))
+def outputs_of(sampled: Any, *per_request: Any) -> OutputTensors:
+    return OutputTensors(sampled, *sampled.stride(), *(part for t in per_request for part in (t, t.stride(0))))
 
 
 def requests_of(
@@ -209,11 +209,11 @@ def requests_of(
     temperature: Any = None,
     seed: Any = None,
     normaliser: Any = None,
-) -> Requests:
+) -> RequestTensors:
     tensors = (draft_sampled, cu_num_logits, idx_mapping, pos, temperature, seed)
     stride_0, stride_1 = (0, 0) if normaliser is None else normaliser.stride()
     drafts, ends, states, positions, temperatures, seeds = (None if t is None else t.contiguous() for t in tensors)
-    return Requests(
+    return RequestTensors(
         drafts,
         ends,
         states,
@@ -229,10 +229,10 @@ def requests_of(
 
 
 def launch(
-    out: Outputs,
+    out: OutputTensors,
     logits: Any,
-    draft: Draft,
-    requests: Requests,
+    draft: DraftLogits,
+    requests: RequestTensors,
     vocabulary: int,
     kind: Any,
     top_k: Any = None,

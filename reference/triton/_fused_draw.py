@@ -16,7 +16,7 @@ SUM_BLOCK: tl.constexpr = tl.constexpr(1024)
 INVERSE: tl.constexpr = tl.constexpr(3)
 
 
-class Outputs(NamedTuple):
+class OutputTensors(NamedTuple):
     """Output tensors, with strides."""
 
     sampled: Any
@@ -90,7 +90,7 @@ def residual_block(target, draft, row, state, step, begin, top, total, draft_top
     ids = begin + tl.arange(0, SUM_BLOCK)
     mask = ids < vocabulary
     x = load_kept(target, row, ids, mask)
-    start = draft.logits + state * draft.state_stride + step * draft.step_stride
+    start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
     y = load_logits(start, draft.id_stride, ids, mask)
     q = tl.where(draft_total > 0.0, weights_of(y, draft_top, scale) / tl.maximum(draft_total, 1e-38), 0.0)
     return tl.maximum((weights_of(x, top, scale) / total).to(tl.float64) - q.to(tl.float64), 0.0)
@@ -117,7 +117,7 @@ def draw_residual(
 ):
     """Return a token of norm(max(p - q, 0)): the first candidate from p that passes 1 - q / p, else from the sum."""
     lane = tl.arange(0, CANDIDATES)
-    start = draft.logits + state * draft.state_stride + step * draft.step_stride
+    start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
     token = tl.full((), -1, tl.int64)
     turn = tl.zeros((), tl.int32)
     while (token < 0) & (turn < TRIALS // CANDIDATES):
@@ -235,7 +235,7 @@ def finish(
                 tokens, _weight = draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES)
                 token = tl.where(total > 0.0, tl.max(tokens, axis=0), 0)
     value = tl.where(step < n, drafted, tl.where(step == n, token, -1))
-    sampled = out.sampled + request * out.sampled_stride_0 + step * out.sampled_stride_1
+    sampled = out.sampled + request * out.sampled_stride_0 + step.to(tl.int64) * out.sampled_stride_1
     tl.store(sampled, value, mask=step < requests.columns)
     tl.store(out.num_sampled + request * out.num_sampled_stride, n + 1)
     tl.store(out.num_rejected + request * out.num_rejected_stride, drafts - n)

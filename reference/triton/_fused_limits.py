@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._fused_rows import Chunks, Requests, TargetRows
+from ._fused_rows import Chunks, RequestTensors, TargetRows
 from ._logit_keys import KeyRows, Owners
 from ._thresholds import Sums, find_thresholds
 
 
-def target_rows(logits: Any, vocabulary: int, requests: Requests, chunks: Chunks, top_k: Any, top_p: Any) -> TargetRows:
+def target_rows(
+    logits: Any, vocabulary: int, requests: RequestTensors, chunks: Chunks, top_k: Any, top_p: Any
+) -> TargetRows:
     """Return target rows with the thresholds of their requests' limits; top-p is at the request's temperature.
 
     Args:

@@ -33,7 +33,7 @@ class TargetRows(NamedTuple):
     is_summed: Any = None
 
 
-class Requests(NamedTuple):
+class RequestTensors(NamedTuple):
     """The requests of a batch and, where they sample, what their states hold."""
 
     draft_sampled: Any
@@ -200,11 +200,11 @@ def decide(
                     )
                     draft_top, draft_total = combine(tops, totals, scale)
                 else:
-                    at_step = state * requests.normaliser_stride_0 + step * requests.normaliser_stride_1
+                    at_step = state * requests.normaliser_stride_0 + step.to(tl.int64) * requests.normaliser_stride_1
                     log_sum = tl.load(requests.normaliser + at_step, mask=accepted, other=0.0)
                     draft_total = tl.where(log_sum > float("-inf"), 1.0, 0.0)
                     draft_top = log_sum * (LOG2E / scale)
-                row = draft.logits + state * draft.state_stride + step * draft.step_stride
+                row = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
                 log_q = log2_prob(load_logits(row, draft.id_stride, token, accepted), draft_top, draft_total, scale)
             pos = tl.load(requests.pos + first + step, mask=exists, other=0)
             u = acceptance_number(tl.load(requests.seed + state), pos, step).to(tl.float32)

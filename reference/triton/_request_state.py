@@ -17,7 +17,7 @@ from ._logits import block_argmax, exp, load_logits
 STATS_BLOCK = 4096
 
 
-class Target(NamedTuple):
+class TargetLogits(NamedTuple):
     """Target logits: [rows, V]."""
 
     logits: Any
@@ -25,7 +25,7 @@ class Target(NamedTuple):
     id_stride: Any
 
 
-class Draft(NamedTuple):
+class DraftLogits(NamedTuple):
     """Draft logits before temperature: [states, steps, V], or None for one-hot drafts."""
 
     logits: Any
@@ -36,7 +36,7 @@ class Draft(NamedTuple):
     """Steps per state; any number for one-hot drafts."""
 
 
-class Batch(NamedTuple):
+class StepBatch(NamedTuple):
     """The requests of a step, and temperature and seed of their states."""
 
     draft_sampled: Any
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
     seed: Any
 
 
-class Rows(NamedTuple):
+class TargetRows(NamedTuple):
     """State and step that each target row verifies."""
 
     idx_mapping: Any
@@ -80,17 +80,17 @@ class Verification(NamedTuple):
     draft_logsumexp_stride: Any
 
 
-def target_of(logits: Any) -> Target:
+def target_of(logits: Any) -> TargetLogits:
     """Return the target logits with their strides."""
-    return Target(logits, *logits.stride())
+    return TargetLogits(logits, *logits.stride())
 
 
-def draft_of(logits: Any) -> Draft:
+def draft_of(logits: Any) -> DraftLogits:
     """Return the draft logits with their strides; None means one-hot drafts."""
     if logits is None:
-        return Draft(None, 0, 0, 0, 2**31 - 1)
+        return DraftLogits(None, 0, 0, 0, 2**31 - 1)
     state_stride, step_stride, id_stride = logits.stride()
-    return Draft(logits, state_stride, step_stride, id_stride, logits.shape[1])
+    return DraftLogits(logits, state_stride, step_stride, id_stride, logits.shape[1])
 
 
 def shared_vocabulary(target_logits: Any, draft_logits: Any) -> int:
@@ -99,14 +99,14 @@ def shared_vocabulary(target_logits: Any, draft_logits: Any) -> int:
     return width if draft_logits is None else min(width, draft_logits.shape[2])
 
 
-def batch_of(*tensors: Any) -> Batch:
+def batch_of(*tensors: Any) -> StepBatch:
     """Return the batch, with every tensor contiguous."""
-    return Batch(*(tensor.contiguous() for tensor in tensors))
+    return StepBatch(*(tensor.contiguous() for tensor in tensors))
 
 
-def rows_of(expanded_idx_mapping: Any, expanded_local_pos: Any) -> Rows:
+def rows_of(expanded_idx_mapping: Any, expanded_local_pos: Any) -> TargetRows:
     """Return the rows, with every tensor contiguous."""
-    return Rows(expanded_idx_mapping.contiguous(), expanded_local_pos.contiguous(), expanded_idx_mapping.shape[0])
+    return TargetRows(expanded_idx_mapping.contiguous(), expanded_local_pos.contiguous(), expanded_idx_mapping.shape[0])
 
 
 def verdict_of(sampled: Any, num_accepted: Any, target_logsumexp: Any, draft_logsumexp: Any) -> Verification:
@@ -173,7 +173,7 @@ def _stats_kernel(stats, target, draft, rows, temperature, vocabulary, BLOCK: tl
             tl.store(stats.draft_sum + out, total)
 
 
-def row_stats(target: Target, draft: Draft, rows: Rows, temperature: Any, vocabulary: int) -> Stats:
+def row_stats(target: TargetLogits, draft: DraftLogits, rows: TargetRows, temperature: Any, vocabulary: int) -> Stats:
     """Compute the block statistics of every draft row, as scratch on the device of the logits."""
     device, blocks = target.logits.device, triton.cdiv(vocabulary, STATS_BLOCK)
     target_max, target_sum, draft_max, draft_sum = torch.empty((4, rows.count, blocks), device=device).unbind()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,9 +33,11 @@ from verispec.judge import (
     NotOffered,
     OpUnderTest,
     Outcome,
+    Replayed,
     lost_device,
     offered,
 )
+from verispec.judge.statistics.budget import allow_p_values
 from verispec.kernel_swap.patch_sites import substituted
 from verispec.reference import contracts
 from verispec.run import captured_call
@@ -52,6 +55,7 @@ from verispec.run.events import (
 )
 from verispec.run.fork_server import ForkServer
 from verispec.run.record import is_quick
+from verispec.saved_calls.keeper import Keeper
 
 if TYPE_CHECKING:
     from verispec.judge.statistics.trial import Trial
@@ -60,10 +64,13 @@ CASE = pytest.StashKey[CaseId]()
 SPEC = pytest.StashKey[CaseSpec]()
 PARAMS = pytest.StashKey[dict[str, Any]]()
 RECORD = pytest.StashKey[dict[str, Any]]()
+CPU = pytest.StashKey[float]()
+"""Processor seconds of this process when the case began."""
 ENGINE = pytest.StashKey[Engine]()
 DESCRIPTION = pytest.StashKey[Description]()
 SERVER = pytest.StashKey[ForkServer | None]()
 EVENTS = pytest.StashKey[EventWriter | None]()
+KEEPER = pytest.StashKey[Keeper]()
 SUBJECTS = pytest.StashKey[frozenset[str]]()
 """Subjects of the selected cases: names of ops, or of parts such as ``whole_sampler``."""
 
@@ -81,6 +88,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--smoke", action="store_true", help="the first quick case of every clause")
     group.addoption("--seed", type=int, default=7, help="seed of everything that is drawn")
     group.addoption("--save", default="", help="file for all values of the case's last call (.npz)")
+    group.addoption("--record", default="", help="folder for the cases that fail, with the inputs of their calls")
+    group.addoption("--shrink", default="", help="file for the case, with its failing call made small")
+    group.addoption("--replay", default="", help="file of a saved case, whose call replaces the case's own")
+    group.addoption("--export", default="", help="file for a test of the engine alone, made from --replay")
     group.addoption("--budget", default="standard", help="sample sizes of statistical tests: quick, standard, nightly")
     group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
     group.addoption("--scratch", default="", help="the folder shared with the supervisor: events, queue, logs")
@@ -298,7 +309,10 @@ def op(request: pytest.FixtureRequest, engine: Engine) -> OpUnderTest:
     """Return the op that the suite file is named after, of the engine under test."""
     name = subject_of(request.node)
     function = offered(engine.op(name))
-    return OpUnderTest(contracts.load(name), substituted(name, function), request.config.stash[DESCRIPTION].device)
+    device = request.config.stash[DESCRIPTION].device
+    under_test = OpUnderTest(contracts.load(name), substituted(name, function), device)
+    request.node.stash[KEEPER].watch(under_test)
+    return under_test
 
 
 @pytest.fixture
@@ -324,9 +338,11 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     """Begin the record of the case, and report its start."""
     spec, params = item.stash[SPEC], item.stash[PARAMS]
     reach = spec.reach_of(params, item.config.stash[DESCRIPTION].platform)
+    item.stash[CPU] = time.process_time()
     item.stash[RECORD] = {"id": _id(item), "test": item.nodeid.partition("[")[0], "reach": reach}
     if events := item.config.stash[EVENTS]:
         events.write(CaseStarted(os.getpid(), _log_size(), item.stash[RECORD]))
+    item.stash[KEEPER] = Keeper(item.config.option, _id(item), subject_of(item), item.path.parent)
     with _interrupts_are_failures(item.config):
         return (yield)
 
@@ -341,8 +357,20 @@ def _log_size() -> int:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Run the case; an interrupt by the engine is a failure."""
-    with _interrupts_are_failures(item.config):
+    with _interrupts_are_failures(item.config), allow_p_values(item.stash[SPEC].p_values):
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
+    """Export or replay the saved call instead of the case's own, where one is given."""
+    if pyfuncitem.config.option.export:
+        keeper, engine_ = pyfuncitem.stash[KEEPER], pyfuncitem.config.stash[ENGINE]
+        pyfuncitem.obj = lambda **_: keeper.export(engine_)
+    try:
+        return (yield)
+    except Replayed:
+        return True
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -393,6 +421,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             events.write(CaseEnded(os.getpid(), record))
     elif call.when == "call" or call.excinfo is not None:
         record.update(_judge(call), seconds=round(call.duration, 6))
+        record["cpu"] = round(time.process_time() - item.stash[CPU], 3)
+        if call.excinfo is not None and isinstance(found := _decisive(call.excinfo.value), Mismatch):
+            smaller = item.stash[KEEPER].failed(found.failure)
+            record["failure"] = _bounded(smaller.to_json())
         if events and call.excinfo is not None and isinstance(_decisive(call.excinfo.value), DeviceLost):
             events.write(CaseEnded(os.getpid(), record))
             os._exit(exits.CANNOT_TELL)  # the supervisor goes on in a new process, with a context of its own

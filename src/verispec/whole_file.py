@@ -10,7 +10,9 @@ from verispec import exits
 from verispec.errors import VerispecError
 
 
-def write_whole(path: Path, content: str | bytes, *, what: str = "the file", hint: str = "") -> None:
+def write_whole(
+    path: Path, content: str | bytes, *, what: str = "the file", hint: str = "", durable: bool = True
+) -> None:
     """Write `content` to `path`, which keeps what it held if anything goes wrong, a kill and a full disk included.
 
     Args:
@@ -18,6 +20,7 @@ def write_whole(path: Path, content: str | bytes, *, what: str = "the file", hin
         content: text, which is written as UTF-8, or bytes.
         what: what the file is, for the message.
         hint: what to do when it cannot be written.
+        durable: wait until the disk has it; without, it survives a crash of the process, not one of the machine.
 
     Raises:
         VerispecError: V-CLI-WRITE with the reason of the operating system.
@@ -34,7 +37,8 @@ def write_whole(path: Path, content: str | bytes, *, what: str = "the file", hin
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             beside.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
             beside.replace(target)
         except BaseException:

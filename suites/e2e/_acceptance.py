@@ -16,7 +16,7 @@ from verispec.suites.e2e._tiny import VOCAB
 
 
 @dataclass(frozen=True)
-class Drafts:
+class DraftSequence:
     """The K drafts of a verification, and the rows [K, V] of target and drafter at them."""
 
     p: Array
@@ -24,12 +24,12 @@ class Drafts:
     token_ids: Sequence[int]
 
 
-def standard(drafts: Drafts) -> Array:
+def standard(drafts: DraftSequence) -> Array:
     """Return P(accepted >= 1..K): each draft is accepted with probability min(1, p/q) (Leviathan et al. 2023)."""
     return np.cumprod(np.minimum(1.0, _ratios(drafts)))
 
 
-def block(drafts: Drafts) -> Array:
+def block(drafts: DraftSequence) -> Array:
     """Return P(accepted >= 1..K) of block verification (Sun et al. 2024, algorithm 2)."""
     joint, thresholds = 1.0, []
     for i, ratio in enumerate(_ratios(drafts)):
@@ -72,12 +72,12 @@ def accepted_lengths(
         chance = float(np.prod(q[np.arange(depth), drafts]))
         if chance > 0:
             own, *p = (distribution(row, request) for row in p_rows[tokens[:-1]])
-            at_least = np.concatenate(([1.0], METHODS[method](Drafts(np.stack(p), q, drafts)), [0.0]))
+            at_least = np.concatenate(([1.0], METHODS[method](DraftSequence(np.stack(p), q, drafts)), [0.0]))
             exact[first] += own[first] * chance * (at_least[:-1] - at_least[1:])
     return exact
 
 
-def _ratios(drafts: Drafts) -> Array:
+def _ratios(drafts: DraftSequence) -> Array:
     places = np.arange(len(drafts.token_ids)), list(drafts.token_ids)
     ratios: Array = drafts.p[places] / drafts.q[places]
     return ratios

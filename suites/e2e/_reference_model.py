@@ -100,9 +100,9 @@ class Teacher:
 
 
 @cache
-def teacher(folder: Path) -> Teacher:
-    """Return the float64 reference model of a target or a draft model."""
-    return Teacher(*(partial(_rows, model(folder, dtype)) for dtype in (torch.float64, torch.float32)))
+def teacher(folder: Path, single: torch.dtype = torch.float32) -> Teacher:
+    """Return the float64 reference model of a target or a draft model; `single` is what its engine computes in."""
+    return Teacher(*(partial(_rows, model(folder, dtype)) for dtype in (torch.float64, single)))
 
 
 @cache

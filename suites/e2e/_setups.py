@@ -52,6 +52,10 @@ MEMORY: dict[str, dict[str, Any]] = {
 LAYOUTS = [name for name in MEMORY if name]
 
 
+class NotTold(UnsupportedCall):
+    """The engine does not report what a case compares; the option or parameter itself may well work."""
+
+
 class Load(Protocol):
     """Loads a generator: `draft` one of `DRAFTS`, `memory` of `MEMORY`; the fixtures where no folder is given.
 
@@ -93,12 +97,12 @@ def counted(
     """Return the results and their counts.
 
     Raises:
-        UnsupportedCall: the engine has no counters.
+        NotTold: the engine has no counters.
     """
     generator.generate([replace(requests[0], max_tokens=4)])
     before = generator.metrics()
     if not before.accepted_per_position:
-        raise UnsupportedCall("the engine does not count drafts")
+        raise NotTold("the engine does not count drafts")
     results = generator.generate(requests)
     return results, generator.metrics().since(before)
 
@@ -107,7 +111,7 @@ def stepped(generator: Generator, requests: Sequence[GenerationRequest]) -> Sequ
     """Return results with their steps, after a short request that shows if the engine reports steps.
 
     Raises:
-        UnsupportedCall: the engine does not report steps.
+        NotTold: the engine does not report steps.
     """
     with_steps(generator.generate([replace(requests[0], max_tokens=4)]))
     return with_steps(generator.generate(requests))
@@ -117,10 +121,10 @@ def with_steps(results: Sequence[GenerationResult]) -> Sequence[GenerationResult
     """Return the results.
 
     Raises:
-        UnsupportedCall: the engine does not report the steps of all of them.
+        NotTold: the engine does not report the steps of all of them.
     """
     if not all(result.steps for result in results):
-        raise UnsupportedCall("the engine does not tell what it drafted and accepted in each step")
+        raise NotTold("the engine does not tell what it drafted and accepted in each step")
     return results
 
 

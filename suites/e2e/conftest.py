@@ -12,18 +12,29 @@ from verispec import fixtures
 from verispec.cases import CaseSpec
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.engines.protocol.generation import Generator
+from verispec.engines.registry import is_address
 from verispec.judge import offered
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._guard import GuardedGenerator
+from verispec.suites.e2e._served import ServedModel
 from verispec.suites.e2e._setups import Load, options_of
 from verispec.suites.e2e._tiny import save_tiny
 
 HERE = Path(__file__).parent
 
 
+SERVED = "test_served_"
+"""Start of the files whose cases need a server."""
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the cases of this suite by what they load, in the order in which the options are first wanted."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the cases of this suite by what they load, in the order in which the options are first wanted.
+
+    Cases of servers are left out unless the engine is one.
+    """
+    if not is_address(config.option.engine):
+        items[:] = [item for item in items if item.path.parent != HERE or not item.path.name.startswith(SERVED)]
     places = [n for n, item in enumerate(items) if item.path.parent == HERE]
     ordered = sorted((items[n] for n in places), key=_setup)
     for place, item in zip(places, ordered, strict=True):
@@ -71,6 +82,13 @@ def load(engine: Engine) -> Iterator[Load]:
 
     yield loaded
     close()
+
+
+@pytest.fixture(scope="session")
+def served(engine: Engine) -> ServedModel:
+    """Return the model behind the server under test."""
+    server = getattr(engine, "server", None)
+    return ServedModel(offered(server() if server else Unsupported("the engine is no server")))
 
 
 @pytest.fixture(scope="session")

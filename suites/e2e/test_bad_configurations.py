@@ -29,6 +29,7 @@ class Bad:
         names: words of which the message must have one: the option, as engines call it.
         values: words of which it must have one: what was given.
         folders: from the folders of the small models to those of target and drafter.
+        length: tokens of the prompt with which an engine that accepts the configuration is tried.
     """
 
     draft: str
@@ -36,6 +37,7 @@ class Bad:
     names: Sequence[str]
     values: Sequence[str]
     folders: Callable[[dict[str, Path]], dict[str, Path]] = lambda tiny: {}
+    length: int = 3
 
 
 CONFIGURATIONS = {
@@ -56,12 +58,15 @@ CONFIGURATIONS = {
         ("empty",),
         lambda tiny: {"drafter": tiny["target"].parent / "empty"},
     ),
-    "length beyond the model": Bad("draft_model k=3", {"max_model_len": 4096}, ("max_model_len",), ("4096",)),
+    "length beyond the model": Bad(
+        "draft_model k=3", {"max_model_len": 4096}, ("max_model_len",), ("4096",), length=1021
+    ),
     "too few blocks": Bad(
         "draft_model k=3",
         {"num_blocks": 2, "block_size": 32, "max_model_len": 256},
         ("num_blocks", "blocks", "num_gpu_blocks", "KV cache"),
         ("2", "256"),
+        length=200,
     ),
 }
 
@@ -79,16 +84,17 @@ def test_a_configuration_that_cannot_work_is_refused(load: Load, tiny: dict[str,
         message = f"{type(error).__name__} where words were expected: {' '.join(str(error).split())[:200]}"
         raise Mismatch(Failure(Kind.RAISED, message)) from error
     else:
-        check_accepted(generator, bad.folders(tiny).get("target", TARGET), f"a {configuration} is accepted")
+        prompt = ((1, 5, 2) * bad.length)[: bad.length]
+        check_accepted(generator, bad.folders(tiny).get("target", TARGET), prompt, f"a {configuration} is accepted")
 
 
-def check_accepted(generator: Generator, target: Path, what: str) -> None:
+def check_accepted(generator: Generator, target: Path, prompt: tuple[int, ...], what: str) -> None:
     """Generate when the options are accepted after all: a failure in the middle of a text comes too late."""
     try:
-        [result] = generator.generate(greedy([(1, 5, 2)], 8))
+        [result] = generator.generate(greedy([prompt], 8))
     except Mismatch as broken:
         raise Mismatch(Failure(Kind.ACCEPTED, f"{what}, and fails in use: {broken.failure.message}")) from broken
-    teacher(target).judge_greedy((1, 5, 2), result.token_ids, what)
+    teacher(target).judge_greedy(prompt, result.token_ids, what)
 
 
 def check_message(message: str, names: Sequence[str], values: Sequence[str]) -> None:

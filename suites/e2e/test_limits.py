@@ -11,7 +11,7 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest
 from verispec.judge import Inconclusive, Kind
-from verispec.judge.statistics import ALPHA
+from verispec.judge.statistics.budget import p_value_level
 from verispec.suites.e2e._reference_model import greedy_text, teacher
 from verispec.suites.e2e._setups import (
     LIMIT,
@@ -44,7 +44,7 @@ def test_drafts_are_made_and_counted(load: Load, prompts: Any, draft: str) -> No
         require(told == (metrics.num_drafts, drafted, accepted), f"steps tell {told}, the metrics {metrics}")
 
 
-@case("GEN-9", draft=MODELS, reach="trained drafters")
+@case("GEN-9", draft=MODELS, reach="trained drafters", p_values=1)
 def test_the_fixtures_drafters_are_accepted_as_trained(load: Load, prompts: Any, draft: str) -> None:
     """The measured prompts, lengths and K again: the same text, but for what follows a tie within rounding.
 
@@ -54,8 +54,9 @@ def test_the_fixtures_drafters_are_accepted_as_trained(load: Load, prompts: Any,
     trained = facts["acceptance"][draft.partition(" ")[0]]
     _, metrics = counted(load(draft), greedy(prompts, facts["recipe"]["measured_length"]))
     require(metrics.num_drafts > 0, "no draft was verified")
-    bound = float(np.sqrt(np.log(2 / ALPHA) / 2 * (1 / metrics.num_drafts + 1 / trained["steps"])))
     rates = metrics.acceptance_per_position
+    tests = 2 * len(rates) / p_value_level()  # Both sides of every position share the level.
+    bound = float(np.sqrt(np.log(tests) / 2 * (1 / metrics.num_drafts + 1 / trained["steps"])))
     for place, (rate, wanted) in enumerate(zip(rates, trained["acceptance_by_position"], strict=True), start=1):
         require(
             abs(rate - wanted) <= bound,

@@ -48,6 +48,7 @@ def drawn_cases(clause: str, parameters: list[str]) -> Test:
         parameter=parameters,
         draft=drafts,
         reach="a sampled request with this parameter",
+        p_values=2,
     )
     def check(load: Load, tiny: dict[str, Path], seed: int, parameter: str, draft: str) -> None:
         check_distribution(load, tiny, draft, parameter, seed)
@@ -132,8 +133,13 @@ test_greedy_texts_combine_parameters = greedy_cases("GEN-24", ["ids, bias and pe
 test_sampled_texts_combine_parameters = drawn_cases("GEN-24", ORDER)
 test_seeds_combine_parameters = seeded_cases("GEN-24", ["ids, bias and penalties"])
 
+GRAMMARS = ["grammar", "grammar and penalties"]
+test_greedy_texts_keep_to_a_grammar = greedy_cases("GEN-39", GRAMMARS)
+test_sampled_texts_keep_to_a_grammar = drawn_cases("GEN-39", GRAMMARS[:1])
+test_seeds_keep_to_a_grammar = seeded_cases("GEN-39", GRAMMARS[:1])
 
-@case("GEN-23", parameter=LIMITS[1:], draft=[*METHODS[1:], ARGMAX], reach="a sampled request with this parameter")
+
+@case("GEN-23", parameter=LIMITS[1:], draft=[*METHODS, ARGMAX], reach="a sampled request with this parameter")
 def test_no_token_lies_outside_of_its_limits(load: Load, prompts: Any, seed: int, parameter: str, draft: str) -> None:
     """Texts over 2,048 tokens: requests have the limit at different strengths, and every second request has none."""
     strengths: dict[str, list[dict[str, Any]]] = {

@@ -16,7 +16,8 @@ from verispec.cases import case
 from verispec.cases.request_parameters import distribution
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, SpeculationMetrics
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
-from verispec.judge.statistics import ALPHA, assert_distribution
+from verispec.judge.statistics import assert_distribution
+from verispec.judge.statistics.budget import p_value_level
 from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText, kinds_of
@@ -114,7 +115,7 @@ HEAT = 2.0
 by 0.47), so that a recovered token from the wrong law gives G near 380 where the level is at 182."""
 
 
-@case("GEN-6", target="tiny", draft=METHODS[:3], limits=["none", "top_k"], reach=REACH)
+@case("GEN-6", target="tiny", draft=METHODS[:3], limits=["none", "top_k"], reach=REACH, p_values=1)
 def test_whole_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed: int, draft: str, limits: str) -> None:
     """4,000 equal prompts, three tokens each, over 8 tokens: 512 sequences, each with its exact probability."""
     drafter = tiny["draft"] if draft.startswith("draft_model") else None
@@ -187,7 +188,7 @@ def seeded(params: Mapping[str, Any]) -> str:
     return "a request with a seed" + (", draft_sample_method=probabilistic" if params["draft"] in MODELS else "")
 
 
-@case("GEN-12", draft=[*METHODS, ARGMAX], reach=seeded)
+@case("GEN-12", draft=[*METHODS, ARGMAX], reach=seeded, p_values=1)
 def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, draft: str) -> None:
     """Four requests together and alone. Where any differs, `ROUNDS` batches of them tell a fault from rounding.
 
@@ -215,10 +216,11 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
             return
     p = float(binom.sf(len(differing) - 1, trials, min(chance, 1.0)))
     what = f"{len(differing)} of {trials} requests differ alone and in a batch"
-    if p >= ALPHA:
+    level = p_value_level()
+    if p >= level:
         raise Inconclusive(f"{what}; rounding explains that many with a probability of {p:.2g}")
     n, alone, together_ids = differing[0]
-    details = {"prompt": n, "alone": list(alone), "together": list(together_ids), "p": p, "alpha": ALPHA}
+    details = {"prompt": n, "alone": list(alone), "together": list(together_ids), "p": p, "alpha": level}
     message = (
         f"{what}, the first after {_agreed(alone, together_ids)} tokens; rounding explains one in {1 / chance:,.0f}"
     )

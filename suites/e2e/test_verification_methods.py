@@ -40,6 +40,7 @@ SAMPLERS = [None, "request_state"]
     draft=[DRAWN, ARGMAX],
     limits=["none", "top-k"],
     reach="rejection_sample_method is an accepted option",
+    p_values=1,
 )
 def test_drafts_are_accepted_as_the_method_says(
     load: Load, tiny: dict[str, Path], seed: int, method: str, sampler: str | None, draft: str, limits: str
@@ -72,8 +73,9 @@ def test_drafts_are_accepted_as_the_method_says(
     target="tiny",
     sampler=SAMPLERS,
     draft=[DRAWN, ARGMAX, "ngram k=3"],
-    parameter=["none", "penalties and limits"],
+    parameter=["none", "penalties and limits", "everything", "min tokens", "min-p and top-p"],
     reach="rejection_sample_method=block is an accepted option",
+    p_values=2,
 )
 def test_block_verification_keeps_the_distribution(
     load: Load, tiny: dict[str, Path], seed: int, sampler: str | None, draft: str, parameter: str
@@ -119,6 +121,7 @@ def mixed_batch(prompts: Any, batch: str, length: int, count: int) -> list[Gener
     sampler=SAMPLERS,
     draft=["ngram k=3", DRAWN],
     reach="rejection_sample_method=synthetic is an accepted option",
+    p_values=2,
 )
 def test_drafts_are_accepted_at_the_configured_rates(
     load: Load, tiny: dict[str, Path], rates: str, batch: str, sampler: str | None, draft: str

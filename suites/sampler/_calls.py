@@ -18,7 +18,7 @@ Rng = np.random.Generator
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BatchShape:
     """Requested form of a call: drafts of each request, vocabulary, and the op's modes.
 
     `exact` asks for values whose quotients and products float32 holds, so that an equality is one everywhere.
@@ -36,7 +36,7 @@ class Shape:
 
 
 @dataclass(slots=True)
-class OpCall:
+class MadeCall:
     """Arguments of one call, with what `OpUnderTest.check_outputs` needs beside them."""
 
     values: dict[str, Any]
@@ -60,7 +60,7 @@ def structure(op: str) -> frozenset[str]:
     return STRUCTURE | {t.name for t in contracts.load(op).tensors if t.cumulative or t.within}
 
 
-Maker = Callable[[Rng, Shape], OpCall]
+Maker = Callable[[Rng, BatchShape], MadeCall]
 MAKERS: dict[str, Maker] = {}
 
 
@@ -69,12 +69,12 @@ def maker(function: Maker) -> Maker:
     return function
 
 
-def make(op: str, seed: int, shape: Shape) -> OpCall:
+def make(op: str, seed: int, shape: BatchShape) -> MadeCall:
     """Return a call of `op`, the same for a seed and a shape."""
     return MAKERS[op](np.random.default_rng([seed, len(shape.counts), shape.vocab]), shape)
 
 
-def _flat(rng: Rng, shape: Shape) -> Any:
+def _flat(rng: Rng, shape: BatchShape) -> Any:
     batch = random_batch(rng, shape.counts, shape.vocab, draft=shape.draft, greedy=0.3)
     if shape.exact:
         n = batch.tokens
@@ -82,33 +82,33 @@ def _flat(rng: Rng, shape: Shape) -> Any:
         batch.inv_q = rng.choice([0.25, 0.5, 1.0, 2.0], size=batch.inv_q.shape)
         batch.uniform = rng.integers(0, 16, size=n) / 16 + 2.0**-6
         if batch.draft_probs is not None:
-            batch.draft_probs = rng.choice([0.125, 0.25, 0.5, 1.0], size=(n, shape.vocab))
+            batch.draft_probs = rng.choice([0.0, 0.125, 0.25, 0.5, 1.0], size=(n, shape.vocab))
     return batch
 
 
-def _rates(shape: Shape) -> Any:
+def _rates(shape: BatchShape) -> Any:
     return np.linspace(0.875, 0.25, max([1, *shape.counts])) if shape.synthetic else None
 
 
 @maker
-def rejection_greedy_sample(rng: Rng, shape: Shape) -> OpCall:
-    return OpCall(_rejection.greedy_arguments(_flat(rng, shape), _rates(shape)))
+def rejection_greedy_sample(rng: Rng, shape: BatchShape) -> MadeCall:
+    return MadeCall(_rejection.greedy_arguments(_flat(rng, shape), _rates(shape)))
 
 
 @maker
-def rejection_random_sample(rng: Rng, shape: Shape) -> OpCall:
+def rejection_random_sample(rng: Rng, shape: BatchShape) -> MadeCall:
     values = _rejection.random_arguments(_flat(rng, shape), _rates(shape))
-    return OpCall(values, same=(("target_probs_ptr", "draft_probs_ptr"),))
+    return MadeCall(values, same=(("target_probs_ptr", "draft_probs_ptr"),))
 
 
 @maker
-def sample_recovered_tokens(rng: Rng, shape: Shape) -> OpCall:
+def sample_recovered_tokens(rng: Rng, shape: BatchShape) -> MadeCall:
     values = _rejection.recovered_arguments(_flat(rng, shape))
-    return OpCall(values, same=(("target_probs_ptr", "draft_probs_ptr"),))
+    return MadeCall(values, same=(("target_probs_ptr", "draft_probs_ptr"),))
 
 
 @maker
-def expand_batch_to_tokens(rng: Rng, shape: Shape) -> OpCall:
+def expand_batch_to_tokens(rng: Rng, shape: BatchShape) -> MadeCall:
     values = {
         "input_ptr": rng.choice([0, 1, 2, 5], size=shape.requests),
         "cu_num_tokens_ptr": np.cumsum(np.asarray(shape.counts, dtype=np.int64)),
@@ -117,14 +117,14 @@ def expand_batch_to_tokens(rng: Rng, shape: Shape) -> OpCall:
         "MAX_NUM_TOKENS": 1 << (max([128, *shape.counts]) - 1).bit_length(),
     }
     shapes = {"output_ptr": (sum(shape.counts) + 1,)}
-    return OpCall(values, shapes, same=(("input_ptr", "output_ptr"),))
+    return MadeCall(values, shapes, same=(("input_ptr", "output_ptr"),))
 
 
 @maker
-def eagle_prepare_inputs_padded(rng: Rng, shape: Shape) -> OpCall:
+def eagle_prepare_inputs_padded(rng: Rng, shape: BatchShape) -> MadeCall:
     counts = np.asarray(shape.counts, dtype=np.int64)
     prefill = np.where(counts == 0, rng.integers(0, 9, size=len(counts)), 0)
-    return OpCall(
+    return MadeCall(
         {
             "cu_num_draft_tokens_ptr": np.cumsum(counts),
             "valid_sampled_tokens_count_ptr": rng.integers(1, counts + 2),
@@ -135,13 +135,13 @@ def eagle_prepare_inputs_padded(rng: Rng, shape: Shape) -> OpCall:
 
 
 @maker
-def eagle_prepare_next_token_padded(rng: Rng, shape: Shape) -> OpCall:
+def eagle_prepare_next_token_padded(rng: Rng, shape: BatchShape) -> MadeCall:
     columns = max([1, *shape.counts]) + 1
     rows = rng.integers(0, shape.vocab + 2, size=(shape.requests, columns))
     valid = np.asarray(shape.counts, dtype=np.int64)
     rows[np.arange(columns)[None, :] >= valid[:, None]] = -1
     rows[rng.random(rows.shape) < 0.05] = -1
-    return OpCall(
+    return MadeCall(
         {
             "sampled_token_ids_ptr": rows,
             "discard_request_mask_ptr": rng.random(shape.requests) < 0.2,
@@ -155,11 +155,11 @@ def eagle_prepare_next_token_padded(rng: Rng, shape: Shape) -> OpCall:
 
 
 @maker
-def eagle_step_slot_mapping_metadata(rng: Rng, shape: Shape) -> OpCall:
+def eagle_step_slot_mapping_metadata(rng: Rng, shape: BatchShape) -> MadeCall:
     b, columns, block = shape.requests, 4, 16
     limit = columns * block
     positions = rng.choice([0, 5, block - 1, block, limit - 2, limit - 1], size=b)
-    return OpCall(
+    return MadeCall(
         {
             "positions_ptr": positions,
             "block_table_ptr": (rng.permutation(b * columns) + 1).reshape(b, columns),
@@ -175,12 +175,12 @@ def eagle_step_slot_mapping_metadata(rng: Rng, shape: Shape) -> OpCall:
 
 
 @maker
-def copy_and_expand_eagle_inputs(rng: Rng, shape: Shape) -> OpCall:
+def copy_and_expand_eagle_inputs(rng: Rng, shape: BatchShape) -> MadeCall:
     lengths = np.asarray(shape.counts, dtype=np.int64) + 1
     starts = np.concatenate([[0], np.cumsum(lengths)])
     first = rng.integers(0, 500, size=len(lengths))
     total = int(lengths.sum())
-    return OpCall(
+    return MadeCall(
         {
             "target_token_ids_ptr": rng.integers(0, 900, size=total),
             "target_positions_ptr": np.arange(total) - np.repeat(starts[:-1] - first, lengths),
@@ -198,14 +198,14 @@ def copy_and_expand_eagle_inputs(rng: Rng, shape: Shape) -> OpCall:
 
 
 @maker
-def compute_slot_mapping(rng: Rng, shape: Shape) -> OpCall:
+def compute_slot_mapping(rng: Rng, shape: BatchShape) -> MadeCall:
     lengths = np.asarray(shape.counts, dtype=np.int64)
     ranks = 2 if shape.synthetic else 1
     block, total = 16, int(lengths.sum())
     columns = max([1, *lengths.tolist()]) // block + 2
     starts = rng.integers(0, block * ranks, size=len(lengths))
     ends = np.cumsum(lengths)
-    return OpCall(
+    return MadeCall(
         {
             "num_tokens": total,
             "max_num_tokens": total + 5,
@@ -221,34 +221,48 @@ def compute_slot_mapping(rng: Rng, shape: Shape) -> OpCall:
     )
 
 
-def _requests(rng: Rng, shape: Shape) -> RequestBatch:
+def _requests(rng: Rng, shape: BatchShape) -> RequestBatch:
     padding = [1] if shape.requests > 3 else []
-    return random_requests(rng, shape.counts, shape.vocab, draft=shape.draft, padding=padding)
+    batch = random_requests(rng, shape.counts, shape.vocab, draft=shape.draft, padding=padding)
+    if shape.exact:
+        _impossible_drafts(rng, batch)
+    return batch
 
 
-def _verification(op: str, rng: Rng, shape: Shape) -> OpCall:
+def _impossible_drafts(rng: Rng, batch: RequestBatch) -> None:
+    """Give some drafts the probability 0: of the target alone, or of the draft too, where 0 is compared with 0."""
+    for row in np.nonzero(rng.random(len(batch.draft_sampled) - 1) < 0.2)[0]:
+        state, token = batch.expanded_idx_mapping[row], batch.draft_sampled[row + 1]
+        if state < 0 or batch.expanded_local_pos[row + 1] == 0:
+            continue
+        batch.target_logits[row, token] = -np.inf
+        if batch.draft_logits is not None and rng.random() < 0.5:
+            batch.draft_logits[state, batch.expanded_local_pos[row], token] = -np.inf
+
+
+def _verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.reference import contracts
 
     requests = _requests(rng, shape)
     values = requests.arguments(contracts.load(op))
     logits = ("target_logits", "draft_logits")
-    return OpCall(
+    return MadeCall(
         values, {"sampled": (requests.requests, requests.columns)}, _request_state.NORMALISERS, same=(logits,)
     )
 
 
 @maker
-def probabilistic_rejection(rng: Rng, shape: Shape) -> OpCall:
+def probabilistic_rejection(rng: Rng, shape: BatchShape) -> MadeCall:
     return _verification("probabilistic_rejection", rng, shape)
 
 
 @maker
-def block_verification(rng: Rng, shape: Shape) -> OpCall:
+def block_verification(rng: Rng, shape: BatchShape) -> MadeCall:
     return _verification("block_verification", rng, shape)
 
 
 @maker
-def residual_resample(rng: Rng, shape: Shape) -> OpCall:
+def residual_resample(rng: Rng, shape: BatchShape) -> MadeCall:
     """Return arguments after a verification by the oracle, so that rejections, bonus rows and padding all occur."""
     requests = _requests(rng, shape)
     rows, columns = requests.requests, requests.columns
@@ -264,14 +278,14 @@ def residual_resample(rng: Rng, shape: Shape) -> OpCall:
         **requests.arguments(contracts.load("probabilistic_rejection"), **before)
     )
     ratio = -rng.integers(0, 4, rows) / 8 if shape.synthetic else None
-    return OpCall(
+    return MadeCall(
         requests.arguments(contracts.load("residual_resample"), **verified, log_prefix_ratio=ratio),
         same=(("target_logits", "draft_logits"),),
     )
 
 
 @maker
-def gather_draft_logits_and_target_argmax(rng: Rng, shape: Shape) -> OpCall:
+def gather_draft_logits_and_target_argmax(rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.reference import contracts
 
     requests = _requests(rng, shape)
@@ -286,11 +300,11 @@ def gather_draft_logits_and_target_argmax(rng: Rng, shape: Shape) -> OpCall:
     else:
         shapes["gathered_draft_logits"] = (rows, requests.draft_logits.shape[2] + 3)
     values = requests.arguments(contracts.load("gather_draft_logits_and_target_argmax"), **more)
-    return OpCall(values, shapes, same=(("target_logits", "draft_logits", "gathered_draft_logits"),))
+    return MadeCall(values, shapes, same=(("target_logits", "draft_logits", "gathered_draft_logits"),))
 
 
 @maker
-def synthetic_rejection(rng: Rng, shape: Shape) -> OpCall:
+def synthetic_rejection(rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.reference import contracts
 
     requests = _requests(rng, replace(shape, vocab=11))
@@ -300,21 +314,21 @@ def synthetic_rejection(rng: Rng, shape: Shape) -> OpCall:
         target_sampled=np.arange(len(requests.draft_sampled)) + 100,
         acceptance_rates=rates,
     )
-    return OpCall(values, {"sampled": (requests.requests, requests.columns)})
+    return MadeCall(values, {"sampled": (requests.requests, requests.columns)})
 
 
 @maker
-def flatten_sampled(rng: Rng, shape: Shape) -> OpCall:
+def flatten_sampled(rng: Rng, shape: BatchShape) -> MadeCall:
     rows = np.asarray(shape.counts, dtype=np.int64) + 1
     values = {
         "sampled": rng.integers(0, 1000, (len(rows), int(max([1, *rows])))),
         "num_sampled": rng.integers(0, rows + 1),
         "cu_num_logits": np.concatenate(([0], np.cumsum(rows))),
     }
-    return OpCall(values, {"flat_sampled": (int(rows.sum()) + 3,)})
+    return MadeCall(values, {"flat_sampled": (int(rows.sum()) + 3,)})
 
 
-def _fused_verification(op: str, rng: Rng, shape: Shape) -> OpCall:
+def _fused_verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.reference import contracts
 
     draft, temperature = op == "verify_draft_logits", 0.0 if op == "verify_greedy" else None
@@ -323,30 +337,31 @@ def _fused_verification(op: str, rng: Rng, shape: Shape) -> OpCall:
         random_requests(rng, shape.counts, shape.vocab, draft=draft, temperature=temperature, padding=padding)
     )
     limited = shape.synthetic and op != "verify_greedy"
-    given = _fused.limits(requests, [0, max(shape.vocab // 2, 1)], [0.9, 1.0, 0.5]) if limited else {}
+    k, p = [([0, max(shape.vocab // 2, 1)], [0.9, 1.0, 0.5]), ([1, 0, 2], None), (None, [0.6, 1.0])][rng.integers(3)]
+    given = _fused.limits(requests, k, p) if limited else {}
     compare = {} if op == "verify_greedy" else _fused.by_rule(op)
     same = (("target_logits", "draft_logits"),) if draft else ()
     values = requests.arguments(contracts.load(op), **given)
-    return OpCall(values, {"sampled": (requests.requests, requests.columns)}, compare, same)
+    return MadeCall(values, {"sampled": (requests.requests, requests.columns)}, compare, same)
 
 
 @maker
-def verify_greedy(rng: Rng, shape: Shape) -> OpCall:
+def verify_greedy(rng: Rng, shape: BatchShape) -> MadeCall:
     return _fused_verification("verify_greedy", rng, shape)
 
 
 @maker
-def verify_one_hot(rng: Rng, shape: Shape) -> OpCall:
+def verify_one_hot(rng: Rng, shape: BatchShape) -> MadeCall:
     return _fused_verification("verify_one_hot", rng, shape)
 
 
 @maker
-def verify_draft_logits(rng: Rng, shape: Shape) -> OpCall:
+def verify_draft_logits(rng: Rng, shape: BatchShape) -> MadeCall:
     return _fused_verification("verify_draft_logits", rng, shape)
 
 
 @maker
-def gumbel_sample(rng: Rng, shape: Shape) -> OpCall:
+def gumbel_sample(rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.suites.sampler.test_gumbel_sample import within
 
     rows, states = shape.requests, shape.requests + 3
@@ -362,25 +377,27 @@ def gumbel_sample(rng: Rng, shape: Shape) -> OpCall:
         "logits_cache": cache,
         "logits_cache_col": rng.integers(0, 3, rows) if shape.draft else None,
     }
-    return OpCall(values, compare={"sampled": within}, same=(("logits", "logits_cache"),))
+    return MadeCall(values, compare={"sampled": within}, same=(("logits", "logits_cache"),))
 
 
 @maker
-def apply_top_k_top_p(rng: Rng, shape: Shape) -> OpCall:
+def apply_top_k_top_p(rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.suites.sampler.test_apply_top_k_top_p import within
 
     rows = shape.requests
-    k = rng.integers(1, max(shape.vocab // 4, 2), rows)
+    k = rng.integers(1, max(shape.vocab if shape.exact else shape.vocab // 4, 2), rows)
     p = rng.uniform(0.1, 0.97, rows).astype(np.float32)
+    logits = normal(rng, rows, shape.vocab)
     values = {
-        "logits": normal(rng, rows, shape.vocab),
+        # Whole numbers: a limit falls among ties, more of them than any tile holds where the vocabulary is large.
+        "logits": np.round(logits / 3) if shape.exact else logits,
         "k": None if shape.synthetic else k,
         "p": p if shape.draft else None,
     }
-    return OpCall(values, compare={"output": within}, same=(("logits", "output"),))
+    return MadeCall(values, compare={"output": within}, same=(("logits", "output"),))
 
 
 @maker
-def philox(rng: Rng, shape: Shape) -> OpCall:
+def philox(rng: Rng, shape: BatchShape) -> MadeCall:
     rows = max(sum(shape.counts), 1)
-    return OpCall({"counter": rng.integers(0, 2**32, (rows, 4)), "key": rng.integers(0, 2**32, (rows, 2))})
+    return MadeCall({"counter": rng.integers(0, 2**32, (rows, 4)), "key": rng.integers(0, 2**32, (rows, 2))})

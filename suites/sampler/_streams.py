@@ -21,7 +21,7 @@ from verispec.judge.statistics.coupling import Coupling, SharedNumbers
 from verispec.judge.statistics.evidence import Evidence
 from verispec.judge.statistics.given_drafts import GivenDrafts, Requests
 from verispec.judge.statistics.noise import measure, needles
-from verispec.judge.statistics.places import View, cells_of
+from verispec.judge.statistics.places import PlaceView, cells_of
 from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.trial import Trial
 
@@ -81,7 +81,7 @@ def run_stream(
 ) -> None:
     """Judge requests until `cap` were seen or the evidence decides."""
     stream = _Stream(sampler, rows, rng, most)
-    exact = given_drafts.RowSets(rows.p, rows.q, rows.slack, rows.unlimited)
+    exact = given_drafts.RowDistributions(rows.p, rows.q, rows.slack, rows.unlimited)
     model: GivenDrafts | BlockRule = (BlockRule if block else GivenDrafts)(exact, trial.weight, trial.seed)
 
     def step() -> None:
@@ -101,7 +101,7 @@ class Coupled(_Stream):
 
     def __init__(self, sampler: SamplerUnderTest, rows: RowSets, rng: np.random.Generator) -> None:
         super().__init__(sampler, rows, rng)
-        self.coupling = Coupling(given_drafts.RowSets(rows.p, rows.q, rows.slack, rows.unlimited))
+        self.coupling = Coupling(given_drafts.RowDistributions(rows.p, rows.q, rows.slack, rows.unlimited))
 
     def step(self) -> None:
         """Compare one batch. Raises `Inconclusive` where the engine does not tell its random numbers."""
@@ -157,7 +157,7 @@ def run_needles(sampler: SamplerUnderTest, trial: Trial, cap: int) -> None:
     p = np.exp(logits.astype(np.float64))
     rows = Rows((p / p.sum())[None])
     bets = TailBets("token")
-    view = View("likely first")
+    view = PlaceView("likely first")
     evidence = Evidence(bets.bets, [view], trial.weight)
     rng = np.random.default_rng(trial.seed)
     spread = torch.from_numpy(logits).repeat(NEEDLE_BATCH, 1)

@@ -23,7 +23,7 @@ from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.judge import LAYOUTS, Failure, Kind, Mismatch, OpUnderTest, exact
 from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract
-from verispec.suites.sampler._calls import MAKERS, OpCall, Shape, make, structure
+from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make, structure
 
 OPS = sorted(MAKERS)
 REACH = "batches of any size"
@@ -33,7 +33,7 @@ PROGRAMS = 300
 """Requests at most where each takes milliseconds, as in Triton's interpreter."""
 
 
-def check(op: OpUnderTest, call: OpCall, **options: Any) -> None:
+def check(op: OpUnderTest, call: MadeCall, **options: Any) -> None:
     """Compare one call with the oracle."""
     op.check_outputs(call.values, shapes=call.shapes, compare=call.compare, **options)
 
@@ -43,29 +43,48 @@ def uses_rows(op: str) -> bool:
     return "V" in contracts.load(op).axes
 
 
+DRAWN_PER_ID = ("gumbel_sample", "residual_resample")
+"""Ops whose oracles draw one number per id of the vocabulary, one at a time."""
+
+
 @case("ANY-1", subjects=OPS, size=["tokens", "vocabulary"], reach=REACH)
 def test_sizes_around_the_implementation_s_own(
     op: OpUnderTest, engine: Engine, seed: int, subject: str, size: str
 ) -> None:
     """Around what the engine tells, else around a series: one long request, or a vocabulary of that size."""
+    told = told_sizes(engine, subject)
     most = 2100 if is_slow(engine) else 16_400
-    sizes = around((*told_sizes(engine, subject), *SERIES), most)
+    sizes = around(SERIES, most)
     rng = np.random.default_rng(seed)
-    edges = [n for n in sizes if n > 2]
-    for n in sorted({*sizes[:4], *rng.choice(edges, min(len(edges), 14), replace=False).tolist()}):
+    chosen = {*sizes[:4], *rng.choice(sizes[4:], 14, replace=False).tolist()}
+    if size == "vocabulary":
+        # Told sizes once each: several tiles and a part of one, and one tile by one less or more.
+        chosen |= {n for tile in told for n in (3 * tile + 1, tile + int(rng.integers(-1, 2))) if 0 < n <= 16_400}
+    for n in sorted(chosen):
         if size == "vocabulary":
-            counts = (2, 0, 1) if n > 512 else (3, 1, 0, 2)
-            check(op, make(subject, seed, Shape(counts, n, exact=bool(n % 2))))
+            counts = (3, 1, 0, 2) if n <= 512 else (2, 0, 1) if subject in DRAWN_PER_ID else (3, 4, 0, 2, 5, 1, 1)
+            check(op, make(subject, seed, BatchShape(counts, n, exact=bool(n % 2))))
         elif n <= 1100 or not uses_rows(subject):
             # The output of a request of n drafts has n + 1 columns for each request.
-            check(op, make(subject, seed, Shape((1, n, 0), 5, draft=bool(n % 3), synthetic=bool(n % 2))))
+            check(op, make(subject, seed, BatchShape((1, n, 0), 5, draft=bool(n % 3), synthetic=bool(n % 2))))
 
 
 @case("ANY-2", subjects=OPS, requests=list(BATCHES), mode=["plain", "other"], reach=REACH)
 def test_any_number_of_requests(op: OpUnderTest, seed: int, subject: str, requests: int, mode: str) -> None:
     """Every request has its own number of drafts, none among them; `mode` other is the op's second mode."""
     counts = tuple((7 * b + seed) % 4 for b in range(requests))
-    check(op, make(subject, seed, Shape(counts, 19, draft=mode == "plain", synthetic=mode == "other")))
+    check(op, make(subject, seed, BatchShape(counts, 19, draft=mode == "plain", synthetic=mode == "other")))
+
+
+@case(
+    "ANY-2", subjects=OPS, check="no drafts", mode=["plain", "other"], reach="a step of prefills or of plain decoding"
+)
+def test_batches_without_any_draft(op: OpUnderTest, seed: int, subject: str, mode: str) -> None:
+    """One column of tokens, and no rows of drafts at all."""
+    for requests in (1, 2, 65):
+        check(
+            op, make(subject, seed, BatchShape((0,) * requests, 19, draft=mode == "plain", synthetic=mode == "other"))
+        )
 
 
 @case(
@@ -78,7 +97,7 @@ def test_any_number_of_requests(op: OpUnderTest, seed: int, subject: str, reques
 def test_very_many_rows(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
     """Past every threshold and every 16-bit index."""
     counts = (1,) * PROGRAMS if is_slow(engine) else (1, 0, 2, 1) * 16_500
-    check(op, make(subject, seed, Shape(counts, 2, draft=mode == "plain", synthetic=mode == "other")))
+    check(op, make(subject, seed, BatchShape(counts, 2, draft=mode == "plain", synthetic=mode == "other")))
 
 
 def is_slow(engine: Engine) -> bool:
@@ -102,10 +121,10 @@ def test_any_number_of_threads(
     op: OpUnderTest, engine: Engine, seed: int, subject: str, threads: str, work: str
 ) -> None:
     """Work enough for every kernel to share it out: many requests, or fewer with wide rows."""
-    shape = Shape((2, 0, 1, 3) * (WORK // 6), 2) if work == "tokens" else Shape((2, 1, 0, 3) * 24, 1200)
+    shape = BatchShape((2, 0, 1, 3) * (WORK // 6), 2) if work == "tokens" else BatchShape((2, 1, 0, 3) * 24, 1200)
     if is_slow(engine) or (work == "tokens" and contracts.load(subject).family != "flat"):
         # Their oracles draw by counter, one number at a time; their kernels share out rows times vocabulary.
-        shape = Shape((2, 0, 1, 3) * 9, 70)
+        shape = BatchShape((2, 0, 1, 3) * 9, 70)
     with openmp_threads(int(threads)):
         check(op, make(subject, seed, shape))
 
@@ -115,11 +134,11 @@ def test_calls_do_not_see_earlier_ones(op: OpUnderTest, seed: int, subject: str)
     """Large, small, large again, another mode, then the first once more: each is the oracle's."""
     rng = np.random.default_rng(seed)
     shapes = [
-        Shape((3, 1, 5, 2), 23),
-        Shape((1,), 7),
-        Shape((0, 2), 23, draft=False),
-        Shape((5, 4, 0, 3, 1, 2), 40, synthetic=True),
-        Shape((3, 1, 5, 2), 23),
+        BatchShape((3, 1, 5, 2), 23),
+        BatchShape((1,), 7),
+        BatchShape((0, 2), 23, draft=False),
+        BatchShape((5, 4, 0, 3, 1, 2), 40, synthetic=True),
+        BatchShape((3, 1, 5, 2), 23),
     ]
     calls = [make(subject, seed + (0 if i == 4 else i), shape) for i, shape in enumerate(shapes)]
     for call in calls:
@@ -131,14 +150,14 @@ def test_calls_do_not_see_earlier_ones(op: OpUnderTest, seed: int, subject: str)
 @case("ANY-4", subjects=OPS, check="hundred calls", reach="every step calls the kernel again")
 def test_the_hundredth_call_is_as_the_first(op: OpUnderTest, seed: int, subject: str) -> None:
     for i in range(100):
-        check(op, make(subject, seed + i, Shape((2, 1, 3), 9, draft=i % 2 == 0, synthetic=i % 3 == 0)))
+        check(op, make(subject, seed + i, BatchShape((2, 1, 3), 9, draft=i % 2 == 0, synthetic=i % 3 == 0)))
 
 
 @case("ANY-5", subjects=OPS)
 def test_boundaries_of_the_oracle_s_comparisons(op: OpUnderTest, seed: int, subject: str) -> None:
     """Each comparison of the oracle at equality and beside it, with draft probabilities and without."""
     base = [
-        make(subject, seed + i, Shape((3, 1, 0, 2), vocab, draft, synthetic, exact=True))
+        make(subject, seed + i, BatchShape((3, 1, 0, 2), vocab, draft, synthetic, exact=True))
         for i, (vocab, draft, synthetic) in enumerate(
             [(5, True, False), (5, False, False), (4, True, True), (7, True, False), (7, False, True)]
         )
@@ -152,13 +171,13 @@ def test_boundaries_of_the_oracle_s_comparisons(op: OpUnderTest, seed: int, subj
         made_here = made_by_the_harness(op.contract)
         given = {name: value for name, value in found.values.items() if value is None or name not in made_here}
         try:
-            check(op, OpCall(given, shapes_of(op.contract, found.values), call.compare))
+            check(op, MadeCall(given, shapes_of(op.contract, found.values), call.compare))
         except Mismatch as mismatch:
             mismatch.failure.details["comparison"] = f"{found.text} ({found.relation})"
             raise
 
 
-def complete(op: OpUnderTest, call: OpCall) -> tuple[dict[str, Any], OpCall]:
+def complete(op: OpUnderTest, call: MadeCall) -> tuple[dict[str, Any], MadeCall]:
     """All arguments of a call as the oracle takes them, outputs included."""
     inputs, _ = op.call(call.values, shapes=call.shapes)
     return inputs, call
@@ -192,9 +211,9 @@ def fits(contract: Contract, values: dict[str, Any]) -> bool:
 def test_all_pairs_of_axes(op: OpUnderTest, seed: int, subject: str, part: int) -> None:
     """Every two values of two axes meet: dtypes and layouts of the tensors, batch, vocabulary, modes."""
     contract = op.contract
-    rows = all_pairs(axes_of(contract, make(subject, seed, Shape())), seed=1)
+    rows = all_pairs(axes_of(contract, make(subject, seed, BatchShape())), seed=1)
     for row in rows[part - 1 :: 3]:
-        shape = Shape(row["counts"], row["vocab"], row["draft"], row["synthetic"])
+        shape = BatchShape(row["counts"], row["vocab"], row["draft"], row["synthetic"])
         call = make(subject, seed, shape)
         dtypes = {name.removeprefix("dtype "): v for name, v in row.items() if name.startswith("dtype ")}
         leaders = {name: group[0] for group in call.same for name in group}
@@ -206,7 +225,7 @@ def test_all_pairs_of_axes(op: OpUnderTest, seed: int, subject: str, part: int) 
 COUNTS = [(3, 1, 5, 2), (0, 3, 0, 0, 4, 1, 0), (1,), (2,) * 66]
 
 
-def axes_of(contract: Contract, call: OpCall) -> dict[str, list[Any]]:
+def axes_of(contract: Contract, call: MadeCall) -> dict[str, list[Any]]:
     followers = {name for group in call.same for name in group[1:]}
     axes: dict[str, list[Any]] = {
         "counts": COUNTS,
@@ -221,14 +240,14 @@ def axes_of(contract: Contract, call: OpCall) -> dict[str, list[Any]]:
     return axes
 
 
-def held(call: OpCall, dtypes: dict[str, str]) -> OpCall:
+def held(call: MadeCall, dtypes: dict[str, str]) -> MadeCall:
     """Return the call with reals rounded to their dtypes, so that the oracle sees what the engine sees."""
     values = dict(call.values)
     for name, dtype in dtypes.items():
         value = values.get(name)
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             values[name] = torch.from_numpy(value).to(getattr(torch, dtype)).double().numpy()
-    return OpCall(values, call.shapes, call.compare, call.same)
+    return MadeCall(values, call.shapes, call.compare, call.same)
 
 
 ALIASED = {
@@ -241,7 +260,7 @@ ALIASED = {
 @case("ANY-7", subjects=sorted(ALIASED), vocab=[7, 33, 1300], reach="engines update these buffers in place")
 def test_an_output_in_the_memory_of_its_input(op: OpUnderTest, seed: int, subject: str, vocab: int) -> None:
     for requests in (1, 5, 66):
-        call = make(subject, seed, Shape((2,) * requests, vocab))
+        call = make(subject, seed, BatchShape((2,) * requests, vocab))
         for output, source in ALIASED[subject]:
             op.check_aliased(call.values, output, source, call.compare.get(output, exact))
 
@@ -250,8 +269,26 @@ def test_an_output_in_the_memory_of_its_input(op: OpUnderTest, seed: int, subjec
 def test_inputs_may_be_read_only(op: OpUnderTest, seed: int, subject: str, mode: str) -> None:
     """A kernel that changes an input and puts it back changes it for concurrent readers."""
     for counts in ((3, 1, 0, 2), (1,) * 66):
-        call = make(subject, seed, Shape(counts, 19, draft=mode == "plain", synthetic=mode == "other"))
+        call = make(subject, seed, BatchShape(counts, 19, draft=mode == "plain", synthetic=mode == "other"))
         op.check_read_only(call.values, shapes=call.shapes)
+
+
+TABLES = {op: names for op in OPS if (names := [t.name for t in contracts.load(op).tensors if len(t.shape) > 1])}
+"""Tensors with rows, by op."""
+
+
+@case("ANY-12", subjects=sorted(TABLES), axis=["first", "others"])
+def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axis: str) -> None:
+    """Each tensor with rows in turn: few elements, far apart, so that no other page is touched."""
+    for shape in (BatchShape((2, 1, 0, 2), 5), BatchShape((2, 1, 0, 2), 5, draft=False, synthetic=True)):
+        call = make(subject, seed, shape)
+        inputs, _ = op.call(call.values, shapes=call.shapes)
+        for name in TABLES[subject]:
+            value = inputs.get(name)
+            axes = () if value is None else (0,) if axis == "first" else range(1, value.ndim)
+            for at in axes:
+                if value.shape[at] > 1:
+                    op.check_wide(call.values, name, at, shapes=call.shapes, compare=call.compare)
 
 
 LEAK = 32 << 20
@@ -262,7 +299,7 @@ LEAK = 32 << 20
 def test_calls_keep_nothing(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
     """The resident memory and the threads of this process, after warm calls and after many more."""
     requests = 3 if is_slow(engine) else 300 if uses_rows(subject) else 3000
-    call = make(subject, seed, Shape((2, 1, 3) * requests, 30))
+    call = make(subject, seed, BatchShape((2, 1, 3) * requests, 30))
     size = sum(v.nbytes for v in call.values.values() if isinstance(v, np.ndarray))
     calls = 5 if is_slow(engine) else max(20, min(LEAK // size, 400))
 
@@ -291,7 +328,9 @@ def test_another_process_agrees(op: OpUnderTest, another_process: Engine, seed: 
     if isinstance(function, Unsupported):
         raise UnsupportedCall(function.reason)
     elsewhere = OpUnderTest(op.contract, function, op.device)
-    for i, shape in enumerate((Shape(), Shape((2, 0, 1), 33, draft=False), Shape((1,) * 66, 7, synthetic=True))):
+    for i, shape in enumerate(
+        (BatchShape(), BatchShape((2, 0, 1), 33, draft=False), BatchShape((1,) * 66, 7, synthetic=True))
+    ):
         call = make(subject, seed + i, shape)
         check(op, call)
         check(elsewhere, call)

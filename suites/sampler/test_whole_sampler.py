@@ -65,10 +65,21 @@ def equal(expected: list[int], got: list[int], what: str) -> None:
 def test_a_greedy_request_emits_the_argmax(sampler: SamplerUnderTest, seed: int, batch: str, draft: str) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(5):
-        step = mixed(rng, draft, heat=0.0 if batch == "all greedy" else 0.7)
+        step = mixed(rng, draft, heat=0.0 if batch == "all greedy" else 0.7, seeds=None)
         tokens = sampler(step)
         for b in GREEDY if batch == "mixed" else range(len(COUNTS)):
             equal(greedy_tokens(step, b), tokens[b], f"greedy request {b} of a batch that is {batch}")
+
+
+@case("WS-1", family=FAMILIES, requests=[8, 9, 64], batch="all accepted but the first", reach=REACH)
+def test_a_full_batch_keeps_its_bonus_tokens(sampler: SamplerUnderTest, seed: int, requests: int) -> None:
+    """Engines pad batches to powers of two with rows that repeat the first: a rejection there must not count."""
+    step = random_sampler_batch(np.random.default_rng(seed), [1] * requests, temperature=0.0, draft=False)
+    separate(step)
+    for b, ids in enumerate(step.draft_token_ids):
+        ids[:] = [(int(step.logits[rows_of(step, b)][0].argmax()) + (b == 0)) % step.vocab_size]  # type: ignore[index]
+    for b, tokens in enumerate(sampler(step)):
+        equal(greedy_tokens(step, b), tokens, f"request {b} of {requests}")
 
 
 @case(
@@ -375,7 +386,7 @@ JOINT = ((0.0, 0.05, 0.45), (0.0, 0.45, 0.0), (0.0, 0.0, 0.05))
 """Exact probabilities of (draft token, emitted token). Noise that recovery shares with drafting shifts row 0."""
 
 
-@case("WS-15", seeds=["given", "none"], mode="law", reach="every request whose drafts are sampled")
+@case("WS-15", seeds=["given", "none"], mode="law", reach="every request whose drafts are sampled", p_values=1)
 def test_recovery_does_not_reuse_the_noise_of_drafting(engine: Engine, seed: int, seeds: str) -> None:
     torch.manual_seed(seed)
     sampler = SamplerUnderTest(offered(engine.sampler()))

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from verispec import cli
-from verispec.bench.inputs import OPS, Shape, make
-from verispec.bench.rendering import Result, lines, roofline
+from verispec.bench.inputs import OPS, BenchShape, make
+from verispec.bench.rendering import BenchResult, lines, roofline
 from verispec.bench.steps import check, needed_bytes, step_of
 from verispec.bench.timing import Time
 from verispec.engines import Engine
@@ -47,7 +47,7 @@ class Faulty(Reference):
 @pytest.mark.parametrize("acceptance", [0.0, 0.7, 1.0])
 def test_acceptance_is_what_was_asked_for(reference: Engine, op: str, acceptance: float) -> None:
     """Of 300 requests with one draft each; the bound is five standard deviations."""
-    shape = Shape(op, 300, 1, 500, acceptance=acceptance)
+    shape = BenchShape(op, 300, 1, 500, acceptance=acceptance)
     inputs = make(shape, "cpu")
     step = step_of(reference, shape, inputs)
     step.run()
@@ -59,7 +59,7 @@ def test_acceptance_is_what_was_asked_for(reference: Engine, op: str, acceptance
 @pytest.mark.parametrize("limits", ["none", "both"])
 @pytest.mark.parametrize("way", ["fused", "ops"])
 def test_a_right_engine_passes_the_check(reference: Engine, op: str, limits: str, way: str) -> None:
-    shape = Shape(op, 5, 3, 700, rows="flat", limits=limits)
+    shape = BenchShape(op, 5, 3, 700, rows="flat", limits=limits)
     inputs = make(shape, "cpu")
     step = step_of(reference, shape, inputs, way)
     assert step.way == way
@@ -69,7 +69,7 @@ def test_a_right_engine_passes_the_check(reference: Engine, op: str, limits: str
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize(("way", "output"), [("fused", "sampled"), ("fused", "num_sampled"), ("ops", "num_accepted")])
 def test_a_wrong_engine_is_not_timed(op: str, way: str, output: str) -> None:
-    shape = Shape(op, 5, 3, 700)
+    shape = BenchShape(op, 5, 3, 700)
     inputs = make(shape, "cpu")
     with pytest.raises(VerispecError, match="expected"):
         check(step_of(Faulty(output), shape, inputs, way), shape, inputs)
@@ -77,15 +77,17 @@ def test_a_wrong_engine_is_not_timed(op: str, way: str, output: str) -> None:
 
 def test_needed_bytes_end_at_the_first_rejected_draft(reference: Engine) -> None:
     for acceptance, rows in ((0.0, 1 + 1), (1.0, 4 + 3)):
-        shape = Shape("verify_draft_logits", 6, 3, 256, dtype="bfloat16", acceptance=acceptance)
+        shape = BenchShape("verify_draft_logits", 6, 3, 256, dtype="bfloat16", acceptance=acceptance)
         inputs = make(shape, "cpu")
         step = step_of(reference, shape, inputs)
         step.run()
         assert needed_bytes(step, shape, inputs) == 6 * rows * 256 * 2
 
 
-def result(peer: Time | None) -> Result:
-    return Result(Shape(OPS[0], 1, 3, 1000), Time(2.0, 1.0, 3.0), "fused", peer, "ops", Time(1.0, 1.0, 1.0), 4000)
+def result(peer: Time | None) -> BenchResult:
+    return BenchResult(
+        BenchShape(OPS[0], 1, 3, 1000), Time(2.0, 1.0, 3.0), "fused", peer, "ops", Time(1.0, 1.0, 1.0), 4000
+    )
 
 
 def test_a_result_says_ratio_and_share() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from verispec.cases.boundaries import Boundary, boundaries
 from verispec.reference import contracts, oracle
-from verispec.suites.sampler._calls import Shape, make, structure
+from verispec.suites.sampler._calls import BatchShape, make, structure
 from verispec.suites.sampler.test_every_op import fits
 
 OP = "verify_draft_logits"
@@ -20,7 +20,7 @@ def lowest_temperature(found: list[Boundary]) -> float:
 
 
 def base_call() -> dict[str, Any]:
-    call = make(OP, SEED, Shape((3, 1, 0, 2), 5, exact=True))
+    call = make(OP, SEED, BatchShape((3, 1, 0, 2), 5, exact=True))
     outputs = {t.name: np.zeros(call.shapes.get(t.name, (4,)), np.int64) for t in contracts.load(OP).outputs}
     return {**{p.name: None for p in contracts.load(OP).params}, **call.values, **outputs}
 

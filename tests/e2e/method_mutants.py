@@ -149,13 +149,6 @@ class CachedBlocksNotCopied(CPURunner):
         return state
 
 
-class LimitNotChecked(CPURunner):
-    """A length beyond the model's own is accepted."""
-
-    def _limit(self) -> int:
-        return self.options.max_model_len or self._model.config.max_position_embeddings
-
-
 block_ignored = with_options(rejection_sample_method=lambda options: "standard")
 rates_ignored = with_options(
     rejection_sample_method=lambda options: "standard",
@@ -168,6 +161,7 @@ depth_ignored = with_options(
     )
 )
 ngram_min_ignored = with_options(ngram_min=lambda options: 2)
+ngram_max_ignored = with_options(ngram_max=lambda options: 4)
 argmax_ignored = with_options(draft_sample_method=lambda options: "greedy")
 dtype_ignored = with_options(dtype=lambda options: "float32")
 seed_of_engine_ignored = with_options(seed=lambda options: 0)
@@ -185,4 +179,3 @@ stop_string_at_the_end = engine_with(StopStringAtTheEnd)
 samples_share_numbers = engine_with(SamplesShareNumbers)
 aborted_keeps_running = engine_with(AbortedKeepsRunning)
 cached_blocks_not_copied = engine_with(CachedBlocksNotCopied)
-limit_not_checked = engine_with(LimitNotChecked)

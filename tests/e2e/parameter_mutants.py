@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from processing_faults import (
+    Process,
+    bad_word_prefix_off_by_one,
+    grammar_of_the_step,
+    not_at_bonus,
+    only_at_bonus,
+    prompt_not_counted,
+    rejected_drafts_counted,
+    special_requests_first,
+    without_draft_prefix,
+)
 from runner_mutants import Mutant, engine_with
 
 from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
 from verispec.reference.runners import verification
 from verispec.reference.runners.cpu import CPURunner
-from verispec.reference.sampler import flat, processors, request_state
-from verispec.reference.sampler.processors import History, needs_processing, process_logits
-
-Process = Callable[[torch.Tensor, Sequence[History], Sequence[Sequence[int]]], None]
+from verispec.reference.runners.request import RequestState
+from verispec.reference.sampler import flat, request_state
 
 
 def processing(change: Process) -> Callable[[], Mutant]:
@@ -31,91 +40,6 @@ def processing(change: Process) -> Callable[[], Mutant]:
 
     Runner.__name__ = change.__name__
     return engine_with(Runner)
-
-
-def each_row(
-    logits: torch.Tensor,
-    histories: Sequence[History],
-    drafts: Sequence[Sequence[int]],
-    change: Callable[[torch.Tensor, History, list[int], int, int], None],
-) -> None:
-    """Call `change` with each row, its request, the output with its draft prefix, its offset and its draft count."""
-    row = 0
-    for history, proposed in zip(histories, drafts, strict=True):
-        for offset in range(len(proposed) + 1):
-            output = [*history.output_token_ids, *proposed[:offset]]
-            if needs_processing(history.params):
-                change(logits[row + offset], history, output, offset, len(proposed))
-        row += len(proposed) + 1
-
-
-def without_draft_prefix(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
-    """Penalties, bad words and min_tokens look at the output before the step: drafts are forgotten."""
-    each_row(
-        logits,
-        histories,
-        drafts,
-        lambda row, history, output, offset, count: processors._process_row(
-            row, history, list(history.output_token_ids)
-        ),
-    )
-
-
-def not_at_bonus(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
-    """The row after the last of several drafts is not processed."""
-
-    def change(row: torch.Tensor, history: History, output: list[int], offset: int, count: int) -> None:
-        if not count or offset < count:
-            processors._process_row(row, history, output)
-
-    each_row(logits, histories, drafts, change)
-
-
-def only_at_bonus(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
-    """Rows of drafts are not processed: accepted and recovered tokens ignore the parameters."""
-
-    def change(row: torch.Tensor, history: History, output: list[int], offset: int, count: int) -> None:
-        if offset == count:
-            processors._process_row(row, history, output)
-
-    each_row(logits, histories, drafts, change)
-
-
-def special_requests_first(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
-    """Requests with parameters are taken to be the first of the batch."""
-    order = sorted(range(len(histories)), key=lambda i: not needs_processing(histories[i].params))
-    process_logits(logits, [histories[i] for i in order], drafts)
-
-
-def bad_word_prefix_off_by_one(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
-    """Bad words are compared with the tokens one before, where drafts are among them."""
-
-    def change(row: torch.Tensor, history: History, output: list[int], offset: int, count: int) -> None:
-        processors._process_row(row, history, output[:-1] if offset else output)
-
-    each_row(logits, histories, drafts, change)
-
-
-def prompt_not_counted(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
-    """Repetition penalties do not see the prompt."""
-
-    def change(row: torch.Tensor, history: History, output: list[int], offset: int, count: int) -> None:
-        params = replace(history.params, prompt_token_ids=tuple(output) or (history.params.prompt_token_ids[0],))
-        processors._process_row(row, replace(history, params=params), output)
-
-    each_row(logits, histories, drafts, change)
-
-
-def rejected_drafts_counted(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
-    """Every row of a step counts all of its drafts as output, those after the row too."""
-    totals = [[*history.output_token_ids, *proposed] for history, proposed in zip(histories, drafts, strict=True)]
-    by_history = {id(history): total for history, total in zip(histories, totals, strict=True)}
-    each_row(
-        logits,
-        histories,
-        drafts,
-        lambda row, history, output, offset, count: processors._process_row(row, history, by_history[id(history)]),
-    )
 
 
 def changing(**fields: Callable[[GenerationRequest], Any]) -> Callable[[], Mutant]:
@@ -165,6 +89,37 @@ class MinPAfterTopP(CPURunner):
             module.apply_top_k_top_p = after
 
 
+class GrammarNotRolledBack(CPURunner):
+    """The grammar's state follows the drafts and stays there after a rejection."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        rows, emit = RequestState.grammar_rows, RequestState.emit
+
+        def followed(request: RequestState, drafts: Any, vocab_size: int) -> Any:
+            allowed, grammar = rows(request, drafts, vocab_size), request.params.grammar
+            ahead = request.grammar_state
+            for draft in drafts if grammar else ():
+                if draft not in grammar.allowed(ahead):
+                    break
+                ahead = grammar.advance(ahead, draft)
+            request.grammar_state = ahead
+            return allowed
+
+        def kept(request: RequestState, sampled: list[int], drafted: int) -> int:
+            ahead, request.grammar_state = request.grammar_state, None
+            params, request.params = request.params, replace(request.params, grammar=None)
+            emitted = emit(request, sampled, drafted)
+            request.params, request.grammar_state = params, ahead
+            if params.grammar and sampled[-1] in params.grammar.allowed(ahead):
+                request.grammar_state = params.grammar.advance(ahead, sampled[-1])
+            return emitted
+
+        RequestState.grammar_rows, RequestState.emit = followed, kept
+
+
+grammar_at_start_of_step = processing(grammar_of_the_step)
+grammar_not_rolled_back = engine_with(GrammarNotRolledBack)
 forgets_drafts = processing(without_draft_prefix)
 bonus_unprocessed = processing(not_at_bonus)
 drafts_unprocessed = processing(only_at_bonus)

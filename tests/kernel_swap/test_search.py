@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from verispec import exits
-from verispec.kernel_swap.search import Answer, SwapResult, Trial, search
+from verispec.kernel_swap.search import SwapAnswer, SwapResult, SwapTrial, search
 
 OPS = ("a", "b", "c")
 
 
-def run_of(good: Callable[[frozenset[str]], bool | None], called: tuple[str, ...] = OPS) -> Callable[..., Trial]:
+def run_of(good: Callable[[frozenset[str]], bool | None], called: tuple[str, ...] = OPS) -> Callable[..., SwapTrial]:
     """Runs whose outcome is `good` of the exchanged ops; `called` are the kernels that the program uses."""
-    return lambda ops: Trial(ops, good(frozenset(ops)), tuple(op for op in ops if op in called), 0)
+    return lambda ops: SwapTrial(ops, good(frozenset(ops)), tuple(op for op in ops if op in called), 0)
 
 
 def ask(good: Callable[[frozenset[str]], bool | None], called: tuple[str, ...] = OPS) -> SwapResult:
@@ -23,7 +23,7 @@ def ask(good: Callable[[frozenset[str]], bool | None], called: tuple[str, ...] =
 
 def test_the_one_guilty_kernel_is_named() -> None:
     result = ask(lambda ops: "b" in ops)
-    assert (result.answer, result.ops) == (Answer.GUILTY, ("b",))
+    assert (result.answer, result.ops) == (SwapAnswer.GUILTY, ("b",))
     assert result.exit_code == exits.BAD
 
 
@@ -33,19 +33,19 @@ def test_several_that_cure_alone_are_all_named() -> None:
 
 def test_kernels_that_are_guilty_together_are_named_without_the_innocent() -> None:
     result = ask(lambda ops: {"a", "c"} <= ops)
-    assert (result.answer, result.ops) == (Answer.TOGETHER, ("a", "c"))
+    assert (result.answer, result.ops) == (SwapAnswer.TOGETHER, ("a", "c"))
     assert result.exit_code == exits.BAD
 
 
 def test_a_fault_that_stays_clears_the_kernels() -> None:
     result = ask(lambda ops: False)
-    assert (result.answer, result.exit_code) == (Answer.STAYS, exits.GOOD)
+    assert (result.answer, result.exit_code) == (SwapAnswer.STAYS, exits.GOOD)
     assert len(result.trials) == 2
 
 
 def test_no_fault_is_said_after_one_run() -> None:
     result = ask(lambda ops: True)
-    assert (result.answer, result.exit_code) == (Answer.NO_FAULT, exits.CANNOT_TELL)
+    assert (result.answer, result.exit_code) == (SwapAnswer.NO_FAULT, exits.CANNOT_TELL)
     assert len(result.trials) == 1
 
 
@@ -67,12 +67,12 @@ def test_a_single_called_kernel_needs_no_further_run() -> None:
     ids=["as it stands", "with reference kernels"],
 )
 def test_a_run_that_cannot_be_judged_ends_the_search(good: Callable[[frozenset[str]], bool | None]) -> None:
-    assert ask(good).answer is Answer.CANNOT_TELL
+    assert ask(good).answer is SwapAnswer.CANNOT_TELL
 
 
 def test_a_transplant_that_did_not_take_is_no_acquittal() -> None:
     """The outcome with everything exchanged says nothing if none of it was called."""
-    assert ask(lambda ops: False, called=()).answer is Answer.CANNOT_TELL
+    assert ask(lambda ops: False, called=()).answer is SwapAnswer.CANNOT_TELL
 
 
 def test_the_answer_is_written_with_every_run() -> None:

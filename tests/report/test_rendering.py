@@ -210,6 +210,8 @@ def test_another_seed_is_part_of_the_command() -> None:
     run = everything()
     other = Run({**HEADER, "seed": 11}, run.records, run.footer)
     assert "--engine vllm --seed 11" in text_of(summarise(other))
+    nightly = Run({**HEADER, "budget": "nightly"}, run.records, run.footer)
+    assert "--engine vllm --budget nightly" in text_of(summarise(nightly))
 
 
 def test_the_picture_loads_nothing_and_names_no_file() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from verispec.engines.protocol.generation import GenerationRequest
-from verispec.reference.sampler.processors import History, needs_processing, process_logits
+from verispec.reference.sampler.processors import TokenHistory, needs_processing, process_logits
 
 NEVER = float("-inf")
 PROMPT = (3, 4)
@@ -18,8 +18,8 @@ VOCAB = 10
 def process(drafts: list[int], output: list[int], stop: tuple[int, ...] = (), **fields: Any) -> torch.Tensor:
     """Rows of one request behind an untouched one, so that a processor that forgets whose row it has is found."""
     logits = torch.linspace(-2, 2, VOCAB).repeat(len(drafts) + 3, 1)
-    other = History(GenerationRequest(PROMPT), [5], ())
-    own = History(GenerationRequest(PROMPT, **fields), output, stop)
+    other = TokenHistory(GenerationRequest(PROMPT), [5], ())
+    own = TokenHistory(GenerationRequest(PROMPT, **fields), output, stop)
     process_logits(logits, [other, own], [[6], drafts])
     assert torch.equal(logits[:2], torch.linspace(-2, 2, VOCAB).repeat(2, 1))
     return logits[2:]

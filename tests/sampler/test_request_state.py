@@ -24,7 +24,7 @@ from verispec.reference.oracle.philox import Draw, gumbel
 from verispec.reference.sampler import ops
 from verispec.reference.sampler.drafting import sample_drafts_by_seed
 from verispec.reference.sampler.logprobs import gather_logprobs, row_logprobs
-from verispec.reference.sampler.processors import History, process_logits
+from verispec.reference.sampler.processors import TokenHistory, process_logits
 from verispec.reference.sampler.request_state import (
     RequestRows,
     RequestStates,
@@ -320,7 +320,7 @@ def test_processors_count_the_drafts(fields: dict[str, Any], forbidden: list[set
     """In synthetic mode every draft is accepted or none, and the target's own token obeys at each of its rows."""
     count, proposed = 300, [1, 4]
     stop = fields.get("stop_token_ids", ())
-    history = History(GenerationRequest((3,), **fields), [], stop)
+    history = TokenHistory(GenerationRequest((3,), **fields), [], stop)
     for row, never in enumerate(forbidden):
         logits = torch.zeros(3 * count, 8)
         process_logits(logits, [history] * count, [proposed] * count)
@@ -333,7 +333,7 @@ def test_processors_count_the_drafts(fields: dict[str, Any], forbidden: list[set
 def test_a_repetition_penalty_reaches_prompt_and_drafts() -> None:
     logits = torch.zeros(2, 8)
     logits[:, [3, 5]] = torch.tensor([2.0, 1.5])
-    history = History(GenerationRequest((3,), repetition_penalty=4.0), [], ())
+    history = TokenHistory(GenerationRequest((3,), repetition_penalty=4.0), [], ())
     process_logits(logits, [history], [[5]])
     rows = RequestRows.of([[3, 5]], [0], [0], CPU)
     sampled = RequestStateSampler().sample(logits, rows, RequestStates(torch.zeros(1), torch.zeros(1).long()))

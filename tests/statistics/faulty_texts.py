@@ -14,12 +14,18 @@ from verispec.judge.statistics.text import ACCEPTED, PLAIN, RECOVERED
 Array = np.ndarray[Any, Any]
 
 
-def draw(rng: np.random.Generator, rows: Array, r: Array) -> Array:
-    """Draw a token from each of the rows `r` of `rows` [R, V]."""
-    cumulative = np.cumsum(rows, 1)
-    flat = (cumulative / cumulative[:, -1:] + np.arange(len(rows))[:, None]).ravel()
-    found = np.searchsorted(flat, r + rng.random(len(r)), side="right") - r * rows.shape[1]
-    return np.minimum(found, rows.shape[1] - 1)
+class Drawer:
+    """Draws tokens from weights [R, V], whose cumulative sums are kept as one ascending array."""
+
+    def __init__(self, weights: Array) -> None:
+        cumulative = np.cumsum(weights, 1)
+        self._flat = (cumulative / cumulative[:, -1:] + np.arange(len(weights))[:, None]).ravel()
+        self._vocab = weights.shape[1]
+
+    def __call__(self, rng: np.random.Generator, r: Array) -> Array:
+        """Draw a token from each of the rows `r` [n]."""
+        found = np.searchsorted(self._flat, r + rng.random(len(r)), side="right") - r * self._vocab
+        return np.minimum(found, self._vocab - 1)
 
 
 class SimulatedTexts:
@@ -35,7 +41,7 @@ class SimulatedTexts:
         assert rows.q is not None
         self.drafts, self.fault = drafts, fault
         self.p, self.q = rows.p, rows.q
-        self._allowed = rows.p > 0
+        self._draw_excluded = Drawer((rows.p <= 0) + 1e-300)
         which, _, size = fault.partition(" ")
         if which == "temperature":
             self.p = self.p ** (1 / float(size))
@@ -44,9 +50,14 @@ class SimulatedTexts:
         self.p = self.p / self.p.sum(1, keepdims=True)
         rest = np.maximum(self.p - self.q, 0.0)
         self.residual = rest / rest.sum(1, keepdims=True)
-        self.recovered = {"target": self.p, "draft noise": rows.shared_noise}.get(fault, self.residual)
-        if fault == "recovered greedy":
+        self.recovered = self.residual
+        if fault == "target":
+            self.recovered = self.p
+        elif fault == "draft noise":
+            self.recovered = rows.shared_noise
+        elif fault == "recovered greedy":
             self.recovered = np.eye(rows.p.shape[1])[self.residual.argmax(1)]
+        self._draw_draft, self._draw_own, self._draw_other = (Drawer(w) for w in (self.q, self.p, self.recovered))
 
     def __call__(self, rng: np.random.Generator, texts: int, length: int) -> tuple[Array, Array, Array, Array]:
         """Return states, tokens, kinds and verified places, each [texts, length]."""
@@ -55,20 +66,20 @@ class SimulatedTexts:
         verified = np.zeros((texts, length), bool)
         state, place = rng.integers(0, len(self.p), texts), np.zeros(texts, np.int64)
         for n in range(length):
-            d = draw(rng, self.q, state)
+            d = self._draw_draft(rng, state)
             ratio = self.p[state, d] / self.q[state, d] * (float(size) if which == "ratio" else 1.0)
             yes = rng.random(texts) < ratio
             if which == "kept":
                 yes |= rng.random(texts) < float(size)
             drafted = place < self.drafts
-            own, other = draw(rng, self.p, state), draw(rng, self.recovered, state)
+            own, other = self._draw_own(rng, state), self._draw_other(rng, state)
             if which == "greedy":
                 spoilt = rng.random(texts) < float(size)
                 own = np.where(spoilt, self.p[state].argmax(1), own)
                 other = np.where(spoilt, self.recovered[state].argmax(1), other)
             token = np.where(drafted, np.where(yes, d, other), own)
             if which == "excluded":
-                token = np.where(rng.random(texts) < float(size), draw(rng, ~self._allowed + 1e-300, state), token)
+                token = np.where(rng.random(texts) < float(size), self._draw_excluded(rng, state), token)
             states[:, n], tokens[:, n], verified[:, n] = state, token, drafted
             kinds[:, n] = np.where(drafted, np.where(yes, ACCEPTED, RECOVERED), PLAIN)
             place = np.where(drafted & yes, place + 1, 0)
@@ -104,5 +115,5 @@ class SimulatedBlocks:
         if self.fault == "block target":
             rest = p[sets, accepted]
         weights = np.where(rejected[:, None], rest, p[sets, accepted])
-        last = draw(rng, weights, np.arange(count))
+        last = Drawer(weights)(rng, np.arange(count))
         return Requests(sets, lengths, drafts, accepted, last)

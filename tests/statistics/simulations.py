@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from verispec.judge.statistics.block_rule import BlockRule
 from verispec.judge.statistics.budget import weight_of
 from verispec.judge.statistics.evidence import Evidence
 from verispec.judge.statistics.given_drafts import GivenDrafts
-from verispec.judge.statistics.given_drafts import RowSets as ExactRows
+from verispec.judge.statistics.given_drafts import RowDistributions as ExactRows
 from verispec.judge.statistics.noise import needles
-from verispec.judge.statistics.places import View, cells_of
+from verispec.judge.statistics.places import PlaceView, cells_of
 from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText
@@ -129,6 +130,7 @@ class Simulation:
     trial: Trial = field(default_factory=lambda: Trial("sampler/whole_sampler:WS-10:mode=law", 0, 0))
 
 
+@lru_cache(maxsize=16)
 def row_sets(seed: int, limits: str, *, vocab: int = VOCAB, certain: bool = False) -> tuple[RowSets, ExactRows]:
     """Return row sets of the suites' shape, and their exact distributions."""
     source = random_row_sets(np.random.default_rng(seed), SETS, DRAFTS, vocab, limits=limits, certain=certain)
@@ -176,8 +178,8 @@ def text(fault: str, seed: int, rows: int, limits: str, *, certain: bool = False
     model = GivenText(weight_of("e2e/witness:GEN-6"), seed, drafted=True)
 
     def step() -> None:
-        for parts in zip(*texts(rng, TEXTS, LENGTH), strict=True):
-            model.add(exact, *parts, slack=2.0**-22 * 20)
+        parts = [part.ravel() for part in texts(rng, TEXTS, LENGTH)]  # One after the other, as if one text.
+        model.add(exact, *parts, slack=2.0**-22 * 20)
 
     return Simulation(model.evidence, step, 48_000)
 
@@ -203,8 +205,7 @@ def needle_row(fault: str, seed: int, rows: int, limits: str, *, certain: bool =
     """Clause WS-14: one likely token beside 151,935 of probability 1e-8."""
     del rows, limits, certain
     rng = np.random.default_rng(seed)
-    p = np.exp(needles(NEEDLE_VOCAB, NEEDLE).astype(np.float64))
-    exact, bets, view = Rows((p / p.sum())[None]), TailBets("token"), View("likely first")
+    exact, bets, view = _needles(), TailBets("token"), PlaceView("likely first")
     evidence = Evidence(bets.bets, [view], weight_of("sampler/whole_sampler:WS-14"))
     rare = (1.0 - exact.p[0, 0]) * (FLOATS if fault else 1.0)
 
@@ -240,12 +241,12 @@ def planted(fault: str, seed: int, rows: int = 0) -> Simulation:
 
 
 def correct(test: str, seed: int, rows: int = 0, limits: str | None = None) -> Simulation:
-    """Return one of `TESTS` on a correct engine; limits and the kind of drafts change with `seed`."""
+    """Return one of `TESTS` on a correct engine; limits and the kind of drafts change with `rows`."""
     allowed = {"drafts": LIMITS, "block": ("none", "temperature", "both"), "text": ("none", "top_k")}.get(
         test, ("none",)
     )
-    chosen = limits or allowed[seed % len(allowed)]
-    return TESTS[test]("", seed, rows, chosen, certain=limits is None and seed // len(allowed) % 2 == 1)
+    chosen = limits or allowed[rows % len(allowed)]
+    return TESTS[test]("", seed, rows, chosen, certain=limits is None and rows // len(allowed) % 2 == 1)
 
 
 def run(simulation: Simulation) -> Evidence:
@@ -253,6 +254,12 @@ def run(simulation: Simulation) -> Evidence:
     with suppress(Mismatch):
         simulation.trial.collect(simulation.evidence, simulation.cap, simulation.step, simulation.effects)
     return simulation.evidence
+
+
+@cache
+def _needles() -> Rows:
+    p = np.exp(needles(NEEDLE_VOCAB, NEEDLE).astype(np.float64))
+    return Rows((p / p.sum())[None])
 
 
 def _softmax(table: Array) -> Array:

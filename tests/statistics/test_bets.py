@@ -15,7 +15,7 @@ from verispec.judge.statistics.budget import LEVEL
 from verispec.judge.statistics.evidence import Evidence
 from verispec.judge.statistics.faults import bets
 from verispec.judge.statistics.given_drafts import ACCEPTANCE, BONUS, RECOVERED
-from verispec.judge.statistics.places import View, log_evidence
+from verispec.judge.statistics.places import PlaceView, log_evidence
 from verispec.judge.statistics.rows import Rows, shared_noise_row
 
 ROUNDING = 1e-9
@@ -41,6 +41,28 @@ def test_bets_on_tokens_are_fair(seed: int, vocab: int) -> None:
             assert ratios.shape == (len(model.bets), vocab)
             expected = np.exp(ratios) @ rows.p[row]
             assert (expected <= 1 + ROUNDING).all(), model.bets[int(expected.argmax())].label
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10_000), st.sampled_from([2, 3, 40]))
+def test_bets_on_recovered_tokens_are_fair(seed: int, vocab: int) -> None:
+    target = random_rows(seed, vocab)
+    rows = Rows(target.residual, target.q)
+    model, tokens = TokenBets("recovered token", ("excluded",)), np.arange(vocab)
+    for row in range(3):
+        at = np.full(vocab, row)
+        ratios = model.log_ratios(rows, at, tokens, {"excluded": target.outside(at, tokens)}, target)
+        possible = rows.p[row] > 0
+        assert (np.exp(ratios[:, possible]) @ rows.p[row, possible] <= 1 + ROUNDING).all()
+
+
+def test_a_tempered_residual_is_a_distribution() -> None:
+    rows, tokens = random_rows(3, 40), np.arange(40)
+    for row, power in ((0, 1.25), (1, 0.8), (2, 1.0)):
+        density = rows.tempered_residual(power, np.full(40, row), tokens)
+        assert density.sum() == pytest.approx(1.0)
+        if power == 1.0:
+            assert density == pytest.approx(rows.residual[row])
 
 
 @settings(deadline=None)
@@ -97,5 +119,5 @@ def test_rounding_is_paid_for() -> None:
 
 
 def test_a_small_weight_needs_more_evidence() -> None:
-    evidence = Evidence(bets("token", ("greedy",)), [View("likely first")], weight=0.01)
+    evidence = Evidence(bets("token", ("greedy",)), [PlaceView("likely first")], weight=0.01)
     assert evidence.limit == pytest.approx(-math.log(LEVEL * 0.01))

@@ -13,8 +13,41 @@ from typing import Any
 import pytest
 
 import verispec.suites
+from verispec.cases import CaseSpec
 from verispec.errors import VerispecError
-from verispec.judge.statistics.budget import P_VALUES, SHARES, merged, weight_of
+from verispec.judge.statistics import assert_distribution
+from verispec.judge.statistics.budget import (
+    LEVEL,
+    P_VALUES,
+    SHARES,
+    allow_p_values,
+    merged,
+    p_value_level,
+    weight_of,
+)
+
+
+def specs() -> Iterator[CaseSpec]:
+    """Specs of all tests of all suites."""
+    for found in pkgutil.walk_packages(verispec.suites.__path__, "verispec.suites."):
+        if found.name.rpartition(".")[2].startswith("test_"):
+            for test in vars(importlib.import_module(found.name)).values():
+                if isinstance(spec := getattr(test, "__verispec_case__", None), CaseSpec):
+                    yield spec
+
+
+def test_p_values_are_counted_from_the_suites() -> None:
+    assert sum(spec.p_values * len(list(spec.combinations())) for spec in specs()) == P_VALUES.cases
+
+
+def test_a_case_uses_no_more_p_values_than_it_declares() -> None:
+    level = p_value_level()
+    assert math.isclose(level * P_VALUES.cases, LEVEL * P_VALUES.part)
+    with allow_p_values(1):
+        assert_distribution([500, 500], [0.5, 0.5], "coins")
+        with pytest.raises(VerispecError, match="more p-values than it declares"):
+            assert_distribution([500, 500], [0.5, 0.5], "coins")
+    assert p_value_level() == level
 
 
 def statistical_tests() -> Iterator[tuple[str, Any]]:

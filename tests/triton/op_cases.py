@@ -106,7 +106,7 @@ SUITE_VARIANTS = {"suite": True, "suite_one_hot": False}
 def _suite_arguments(op: str, rng: np.random.Generator, size: Size, draft: bool) -> dict[str, Any]:
     """Return a call of the suite's maker, with poisoned outputs and production dtypes."""
     contract = load(op)
-    shape = _calls.Shape(tuple(draft_counts(rng, size).tolist()), size.vocabulary, draft=draft)
+    shape = _calls.BatchShape(tuple(draft_counts(rng, size).tolist()), size.vocabulary, draft=draft)
     call = _calls.make(op, int(rng.integers(2**31)), shape)
     arrays = {t.name: np.asarray(call.values[t.name]) for t in contract.tensors if call.values.get(t.name) is not None}
     sizes = axis_sizes(contract, {name: a.shape for name, a in arrays.items()} | dict(call.shapes), call.values)

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from verispec.bench.inputs import Shape, make
-from verispec.bench.rendering import Result
+from verispec.bench.inputs import BenchShape, make
+from verispec.bench.rendering import BenchResult
 from verispec.bench.steps import check, needed_bytes, step_of
 from verispec.bench.timing import COLD_BYTES, measure, reader
 from verispec.engines.registry import resolve
@@ -36,7 +36,7 @@ class Contest:
         device = torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
         return {"engines": names, "device": device, "threads": self._threads, "torch": torch.__version__}
 
-    def run(self, shape: Shape) -> Result:
+    def run(self, shape: BenchShape) -> BenchResult:
         """Check and time both engines on `shape`."""
         first = make(shape, self.device)
         sets = 1
@@ -50,7 +50,7 @@ class Contest:
         contestants = [[step.run for step in side] for side in steps]
         *times, read = measure([*contestants, reader(size, self.device)], self.device, self._samples)
         peer = times[1] if len(times) > 1 else None
-        return Result(shape, times[0], steps[0][0].way, peer, steps[1][0].way if peer else "", read, size)
+        return BenchResult(shape, times[0], steps[0][0].way, peer, steps[1][0].way if peer else "", read, size)
 
 
 def _side(name: str, device: str | None) -> tuple[Any, str]:

@@ -17,7 +17,7 @@ _K, _P = 50, 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BenchShape:
     """Inputs to measure.
 
     Attributes:
@@ -47,7 +47,7 @@ class Shape:
         return f"{self.batch}x{self.drafts}x{self.vocabulary} {self.dtype} {self.rows} {self.acceptance:g}{limits}"
 
 
-def make(shape: Shape, device: str, seed: int = 7) -> dict[str, Any]:
+def make(shape: BenchShape, device: str, seed: int = 7) -> dict[str, Any]:
     """Return the arguments of the op of `shape` by parameter name, outputs included, on `device`."""
     import torch
 

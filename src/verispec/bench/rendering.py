@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
-from verispec.bench.inputs import Shape
+from verispec.bench.inputs import BenchShape
 from verispec.bench.timing import Time
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BenchResult:
     """One shape: both sides, the time of reading the needed bytes once, and these bytes."""
 
-    shape: Shape
+    shape: BenchShape
     engine: Time
     engine_way: str
     peer: Time | None
@@ -39,7 +39,7 @@ class Result:
         return asdict(self) | {"ratio": self.ratio, "share_of_floor": self.share}
 
 
-def lines(results: Sequence[Result], engine: str, peer: str) -> list[str]:
+def lines(results: Sequence[BenchResult], engine: str, peer: str) -> list[str]:
     """Return the table as plain lines."""
     head = (
         f"{'op':20}{'requests x drafts x vocabulary':46}{engine:>20}{'spread':>9}{peer or '-':>20}{'ratio':>7}"
@@ -48,7 +48,7 @@ def lines(results: Sequence[Result], engine: str, peer: str) -> list[str]:
     return [head, *(_line(r) for r in results)]
 
 
-def _line(r: Result) -> str:
+def _line(r: BenchResult) -> str:
     spread = (r.engine.high - r.engine.low) / r.engine.median
     peer = "-" if r.peer is None else f"{r.peer.median:.1f} us {r.peer_way}"
     ratio = "-" if r.ratio is None else f"{r.ratio:.2f}"
@@ -62,7 +62,7 @@ WIDTH, HEIGHT, MARGIN = 760, 460, 60
 _COLOURS = ("#1f77b4", "#d62728")
 
 
-def roofline(results: Sequence[Result], engine: str, peer: str) -> str:
+def roofline(results: Sequence[BenchResult], engine: str, peer: str) -> str:
     """Return an SVG: time per call over the bytes that it must read, and the line of the plain read."""
     sides = [(engine, [(r.bytes, r.engine.median) for r in results])]
     if any(r.peer for r in results):

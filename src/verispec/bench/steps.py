@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from verispec.bench.inputs import Shape
+from verispec.bench.inputs import BenchShape
 from verispec.engines import Engine, Unsupported
 from verispec.errors import VerispecError
 from verispec.reference import contracts, oracle
@@ -19,7 +19,7 @@ CHECKED = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BenchStep:
     """A call, how it is made ("fused" or "ops"), and its outputs: tokens [B, k + 1] and counts [B] of them."""
 
     run: Callable[[], object]
@@ -28,7 +28,7 @@ class Step:
     counts: Any
 
 
-def step_of(engine: Engine, shape: Shape, inputs: dict[str, Any], way: str = "") -> Step:
+def step_of(engine: Engine, shape: BenchShape, inputs: dict[str, Any], way: str = "") -> BenchStep:
     """Return the step of an engine over `inputs`.
 
     Args:
@@ -43,13 +43,13 @@ def step_of(engine: Engine, shape: Shape, inputs: dict[str, Any], way: str = "")
     if way != "ops":
         op = engine.op(shape.op)
         if not isinstance(op, Unsupported):
-            return Step(lambda: op(**inputs), "fused", inputs["sampled"], inputs["num_sampled"])
+            return BenchStep(lambda: op(**inputs), "fused", inputs["sampled"], inputs["num_sampled"])
         if way == "fused":
             raise _missing(engine, shape, op)
     return _separate_ops(engine, shape, inputs)
 
 
-def _separate_ops(engine: Engine, shape: Shape, inputs: dict[str, Any]) -> Step:
+def _separate_ops(engine: Engine, shape: BenchShape, inputs: dict[str, Any]) -> BenchStep:
     """Return a step of the slot-indexed family's separate ops: verification and resampling after top-k and top-p."""
     import torch
 
@@ -85,10 +85,10 @@ def _separate_ops(engine: Engine, shape: Shape, inputs: dict[str, Any]) -> Step:
         for call in calls:
             call()
 
-    return Step(run, "ops", known["sampled"], known["num_sampled"])
+    return BenchStep(run, "ops", known["sampled"], known["num_sampled"])
 
 
-def _bound(engine: Engine, shape: Shape, name: str, known: dict[str, Any]) -> Callable[[], object]:
+def _bound(engine: Engine, shape: BenchShape, name: str, known: dict[str, Any]) -> Callable[[], object]:
     op = engine.op(name)
     if isinstance(op, Unsupported):
         raise _missing(engine, shape, op)
@@ -96,7 +96,7 @@ def _bound(engine: Engine, shape: Shape, name: str, known: dict[str, Any]) -> Ca
     return lambda: op(**arguments)
 
 
-def _missing(engine: Engine, shape: Shape, why: Unsupported) -> VerispecError:
+def _missing(engine: Engine, shape: BenchShape, why: Unsupported) -> VerispecError:
     return VerispecError(
         "V-BENCH-OP",
         f"{engine.describe().name} has no way from logits to tokens for {shape.op}",
@@ -106,7 +106,7 @@ def _missing(engine: Engine, shape: Shape, why: Unsupported) -> VerispecError:
     )
 
 
-def check(step: Step, shape: Shape, inputs: dict[str, Any]) -> None:
+def check(step: BenchStep, shape: BenchShape, inputs: dict[str, Any]) -> None:
     """Run the step once and compare the first requests with the oracle of the fused op.
 
     The tokens of a fused step must be the oracle's. Separate ops draw their last token from other random numbers:
@@ -151,7 +151,7 @@ def check(step: Step, shape: Shape, inputs: dict[str, Any]) -> None:
             )
 
 
-def needed_bytes(step: Step, shape: Shape, inputs: dict[str, Any]) -> int:
+def needed_bytes(step: BenchStep, shape: BenchShape, inputs: dict[str, Any]) -> int:
     """Return the bytes of the rows that decide the results: those up to the first rejected draft of each request."""
     counts = _numpy(step.counts).astype(np.int64)
     rows = int(counts.sum())

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable
-from pathlib import PurePosixPath
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 
 from verispec import exits
 from verispec.bisect.search import RevisionResult
@@ -17,6 +18,7 @@ from verispec.static import Finding, Level, Location, Report, Tree, check_tree
 from verispec.static.cache import FactCache
 from verispec.static.changes import likeness, new_since
 from verispec.static.sources import INCOMPLETE
+from verispec.static.typecheck import new_faults
 
 CUT_SHORT = INCOMPLETE - {"V-SRC-UNREADABLE"}
 """Diagnostics of a whole tree; those of single files matter only when the findings are about the file."""
@@ -31,6 +33,7 @@ class StaticProbe:
         finding: first characters of the fingerprint of the only finding that counts. With neither, all errors count.
         core: host tree of a plugin.
         facts: cache of file summaries.
+        types: cache of Pyrefly's errors, by which plain Python counts too; None without Pyrefly.
     """
 
     def __init__(
@@ -41,12 +44,15 @@ class StaticProbe:
         finding: str = "",
         core: Tree | None = None,
         facts: FactCache | None = None,
+        types: Path | None = None,
     ) -> None:
         self.tree = tree
         self.facts = facts or FactCache()
         self.rules = rules
         self.finding = finding
         self.core = core
+        self.types = types
+        self.oldest: Tree | None = None
         self.targets: tuple[Finding, ...] = ()
         self.before = Report((), (), {})
         self.reports: dict[str, Report] = {}
@@ -58,6 +64,7 @@ class StaticProbe:
         Raises:
             VerispecError: V-BIS-GOOD-IS-BAD or V-BIS-BAD-IS-GOOD, there is no such finding.
         """
+        self.oldest = self.tree(good) if self.types is not None else None
         self.before = self.report(good)
         in_bad = self._wanted(self.report(bad).findings)
         self.targets = self._wanted(new_since(self.report(bad), self.before))
@@ -111,9 +118,17 @@ class StaticProbe:
                 content.update(f"{file.path}\0{file.blob}\0".encode())
             key = content.hexdigest()
             if key not in self.by_content:
-                self.by_content[key] = check_tree(tree, core=self.core, rules=self.rules or None, cache=self.facts)
+                report = check_tree(tree, core=self.core, rules=self.rules or None, cache=self.facts)
+                self.by_content[key] = replace(report, findings=report.findings + self._type_faults(tree))
             self.reports[name] = self.by_content[key]
         return self.reports[name]
+
+    def _type_faults(self, tree: Tree) -> tuple[Finding, ...]:
+        """Return what the type checker finds in `tree` and not in the good end."""
+        if self.types is None or self.oldest is None:
+            return ()
+        found = new_faults(tree, self.oldest, self.core, self.core, self.types)
+        return tuple(finding for finding in found if not self.rules or finding.rule in self.rules)
 
     def _wanted(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         if self.finding:

@@ -24,6 +24,7 @@ class CaseSpec:
         reach: how production reaches a case, a function of its parameters, or None.
         on: the only platform on which production reaches it, or empty for every platform.
         subjects: ops that one test checks in turn; empty if it checks the op that its file is named after.
+        p_values: maximum number of p-values that decide a case.
     """
 
     clause: str
@@ -32,6 +33,7 @@ class CaseSpec:
     reach: Reach
     on: str = ""
     subjects: tuple[str, ...] = ()
+    p_values: int = 0
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """Yield every combination of the listed parameters, in the order of their declaration."""
@@ -56,7 +58,13 @@ class CaseSpec:
 
 
 def case(
-    clause: str, *, reach: Reach = None, on: str = "", subjects: Sequence[str] = (), **params: Any
+    clause: str,
+    *,
+    reach: Reach = None,
+    on: str = "",
+    subjects: Sequence[str] = (),
+    p_values: int = 0,
+    **params: Any,
 ) -> Callable[[Test], Test]:
     """Declare the cases of a test: the clause that they check and their parameters.
 
@@ -66,6 +74,7 @@ def case(
             case is an error. None means that no known caller reaches it, and a failure is an info.
         on: the only platform ("cuda") on which production reaches the case.
         subjects: ops that the test checks in turn, each passed to it as `subject`; empty if the file's name says it.
+        p_values: maximum number of p-values that decide the case; each takes its part of the run's error budget.
         **params: a list makes one case per value and is passed to the test, or to its fixture, by name. None stays out
             of the id. Any other value is fixed and only appears in the id, which keeps ids unique when several tests
             check one clause.
@@ -74,7 +83,7 @@ def case(
     fixed = {k: v for k, v in params.items() if not isinstance(v, list)}
 
     def attach(test: Test) -> Test:
-        spec = CaseSpec(clause, varied, fixed, reach, on, tuple(subjects))
+        spec = CaseSpec(clause, varied, fixed, reach, on, tuple(subjects), p_values)
         test.__verispec_case__ = spec  # type: ignore[attr-defined]
         return test
 

@@ -26,9 +26,15 @@ def around(sizes: Iterable[int], most: int) -> list[int]:
 
 
 def told_sizes(implementation: Any, op: str) -> tuple[int, ...]:
-    """Return the sizes at which an engine says that its `op` changes its ways; empty when it says nothing.
+    """Return the sizes at which an engine says that it changes its algorithm.
 
-    An engine tells by a method ``tile_sizes(op)``: block sizes, tile edges, thresholds of parallel loops.
+    Args:
+        implementation: an engine, or anything; its optional method ``tile_sizes(op)`` returns block sizes, tile edges
+            and thresholds of parallel loops.
+        op: name of the op.
+
+    Returns:
+        Numbers of elements; empty without such a method.
     """
     tell = getattr(implementation, "tile_sizes", None)
     return tuple(int(n) for n in tell(op)) if callable(tell) else ()
@@ -40,8 +46,11 @@ def all_pairs(axes: Mapping[str, Sequence[Any]], seed: int = 0) -> list[dict[str
     Greedy: each row takes the values that meet most new partners. The result depends on `seed` alone.
 
     Args:
-        axes: The values of each axis; an axis without values is an error.
-        seed: Breaks ties.
+        axes: values of each axis.
+        seed: breaks ties.
+
+    Raises:
+        ValueError: an axis has no values.
     """
     names = list(axes)
     if not all(len(axes[name]) for name in names):

@@ -85,7 +85,18 @@ def rounded(values: Array, dtype: str) -> Array:
 def probabilities(
     rng: np.random.Generator, rows: int, vocab: int, dtype: str = "float32", spread: float = 2.0
 ) -> Array:
-    """Return softmax rows of normal logits, [rows, vocab], rounded to `dtype`; a larger `spread` lowers entropy."""
+    """Return softmax rows of normal logits.
+
+    Args:
+        rng: source of the logits.
+        rows: number of rows.
+        vocab: vocabulary size V.
+        dtype: to which the probabilities are rounded.
+        spread: standard deviation of the logits; a larger one lowers the entropy.
+
+    Returns:
+        [rows, V] float64.
+    """
     logits = rng.normal(scale=spread, size=(rows, vocab))
     weights = np.exp(logits - logits.max(axis=1, keepdims=True)) if rows else logits
     return rounded(weights / weights.sum(axis=1, keepdims=True) if rows else weights, dtype)

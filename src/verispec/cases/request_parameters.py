@@ -1,7 +1,7 @@
 """Apply a request's parameters to one row of logits in float64: the executable form of their clauses.
 
-The order is the one that `GenerationRequest` documents: allowed ids, bad words, min tokens, logit bias, repetition
-penalty, presence and frequency penalties, temperature, min-p, top-k, top-p.
+The order is the one that `GenerationRequest` documents: grammar, allowed ids, bad words, min tokens, logit bias,
+repetition penalty, presence and frequency penalties, temperature, min-p, top-k, top-p.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from verispec.cases.distribution import limited
+from verispec.engines.protocol.grammar import state_after
 
 if TYPE_CHECKING:
     from verispec.engines.protocol.generation import GenerationRequest
@@ -25,6 +26,8 @@ def processed(
 ) -> Array:
     """Return the row [V] in float64 after every parameter that comes before temperature.
 
+    An output that its grammar does not allow has no next tokens; the grammar then masks nothing.
+
     Args:
         logits: [V], the model's own.
         request: whose parameters apply.
@@ -32,6 +35,10 @@ def processed(
         stop_token_ids: tokens that `min_tokens` forbids.
     """
     row = np.array(logits, dtype=np.float64)
+    if request.grammar is not None:
+        state = state_after(request.grammar, output)
+        if state is not None:
+            row[~np.isin(np.arange(len(row)), list(request.grammar.allowed(state)))] = _NEVER
     if request.allowed_token_ids:
         allowed = np.isin(np.arange(len(row)), request.allowed_token_ids)
         row[~allowed] = _NEVER
@@ -50,19 +57,40 @@ def processed(
 
 
 def slack_after(slack: float, request: GenerationRequest) -> float:
-    """Return how far a processed logit may be off when the model's own logits are off by at most `slack`."""
+    """Return the maximum error of a processed logit.
+
+    Args:
+        slack: maximum error of the model's own logits.
+        request: whose repetition penalty scales the error.
+    """
     return slack * max(request.repetition_penalty, 1 / request.repetition_penalty, 1.0)
 
 
 def distribution(row: Array, request: GenerationRequest) -> Array:
-    """Return the distribution [V] of a sampled token, from a processed row; see `limited`."""
+    """Return the distribution of a sampled token; see `limited`.
+
+    Args:
+        row: [V] float64 logits of `processed`.
+        request: whose temperature and limits apply.
+
+    Returns:
+        [V] float64.
+    """
     return limited(row, request.temperature, request.top_k, request.top_p, request.min_p)
 
 
 def possible(row: Array, request: GenerationRequest, slack: float = 0.0) -> Array:
-    """Return which tokens [V] may be sampled when every logit of the processed row is off by at most `slack`.
+    """Return a mask of the tokens that may be sampled from a row with errors.
 
     A token is excluded only if it falls outside a limit for every row that close.
+
+    Args:
+        row: [V] float64 logits of `processed`.
+        request: whose temperature and limits apply.
+        slack: maximum error of a logit.
+
+    Returns:
+        [V] bool.
     """
     scaled = row / request.temperature
     margin = 2 * slack / request.temperature

@@ -131,5 +131,5 @@ def select_requests(batch: RequestBatch, order: Sequence[int]) -> RequestBatch:
 
 
 def normal(rng: np.random.Generator, *shape: int) -> Array:
-    """Return float32 logits with a standard deviation of 3, similar to a model's."""
+    """Return float32 logits of `shape` from `rng`, with a standard deviation of 3, similar to a model's."""
     return (rng.standard_normal(shape) * 3).astype(np.float32)

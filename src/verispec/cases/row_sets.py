@@ -101,12 +101,12 @@ class RowSets:
 
     @cached_property
     def q(self) -> Array:
-        """[M, K, V] float64 draft probabilities."""
+        """Draft probabilities, [M, K, V] float64."""
         return self.draft_probs.astype(np.float64)
 
     @cached_property
     def slack(self) -> Array:
-        """[M] log of how far a float32 engine's probabilities may be from exact ones.
+        """Maximum error of the log-probabilities of a float32 engine, [M].
 
         Four roundings and the exponent's: x / T is rounded to 2^-24 of itself, and so is the distance to the largest.
         """
@@ -122,10 +122,17 @@ class RowSets:
         return (rows + np.arange(len(rows))[:, None]).ravel()
 
     def choose(self, rng: np.random.Generator, requests: int) -> tuple[Array, Array]:
-        """Return sets [B] and draft counts [B].
+        """Choose a row set and a number of drafts for each request.
 
-        Of ten requests three bring K drafts, four none, three any number. Four of ten take the set of their neighbour,
+        Of ten requests three have K drafts, four none, three any number. Four of ten take the set of their neighbour,
         so that noise which neighbours share shows as equal tokens.
+
+        Args:
+            rng: source of the choices.
+            requests: B.
+
+        Returns:
+            Sets [B] and draft counts [B], int64.
         """
         kind = rng.random(requests)
         any_number = rng.integers(0, self.drafts + 1, requests)
@@ -136,7 +143,15 @@ class RowSets:
         return sets[np.maximum.accumulate(np.where(is_new, np.arange(requests), 0))], lengths
 
     def draw(self, rng: np.random.Generator, sets: Array) -> Array:
-        """Draw [B, K] draft tokens for requests of the given sets [B]."""
+        """Draw the drafts of requests.
+
+        Args:
+            rng: source of the tokens.
+            sets: [B] row set of each request.
+
+        Returns:
+            [B, K] int64 token ids.
+        """
         rows = sets[:, None] * self.drafts + np.arange(self.drafts)
         found = np.searchsorted(self._cumulative, rows + rng.random(rows.shape), side="right")
         tokens: Array = np.minimum(found - rows * self.vocab_size, self.vocab_size - 1)
@@ -191,6 +206,14 @@ def random_row_sets(
     flat rest instead, which shows a wrong temperature: log p varies most there. Drafters of the sets disagree more and
     more: drafts with a small p/q show acceptance numbers of too few bits, and drafts that are kept whatever the target
     says.
+
+    Args:
+        rng: source of all values.
+        sets: M.
+        drafts: K.
+        vocab_size: V.
+        limits: one of `LIMITS`.
+        certain: True for drafts of probability 1.
     """
     shape = (sets, drafts + 1, vocab_size)
     logits = rng.normal(0, 1.0, shape) * np.resize(SPREADS, (sets, 1, 1))

@@ -61,7 +61,14 @@ def random_sampler_batch(
 
 
 def target_rows(counts: Any) -> Array:
-    """Return the rows of the logits that verify a draft token, request by request."""
+    """Return the rows of the logits that verify a draft token, request by request.
+
+    Args:
+        counts: [B] drafts of each request.
+
+    Returns:
+        [N] int64.
+    """
     starts = np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64) + 1)])
     return np.concatenate(
         [np.arange(s, s + c) for s, c in zip(starts, counts, strict=False)] + [np.zeros(0, dtype=np.int64)]
@@ -69,7 +76,7 @@ def target_rows(counts: Any) -> Array:
 
 
 def rows_of(batch: SamplerBatch, b: int) -> slice:
-    """Return the rows of request b: its draft rows, then its bonus row."""
+    """Return the rows of request `b` of `batch`: its draft rows, then its bonus row."""
     start = sum(batch.counts[:b]) + b
     return slice(start, start + batch.counts[b] + 1)
 
@@ -99,7 +106,7 @@ def select(batch: SamplerBatch, order: Any) -> SamplerBatch:
 
 
 def greedy_tokens(batch: SamplerBatch, b: int) -> list[int]:
-    """Return the tokens that request b emits when it is greedy."""
+    """Return the tokens that request `b` of `batch` emits if it is greedy."""
     best = batch.logits[rows_of(batch, b)].double().argmax(dim=1).tolist()
     emitted: list[int] = []
     for draft, token in zip(batch.draft_token_ids[b], best, strict=False):
@@ -110,7 +117,7 @@ def greedy_tokens(batch: SamplerBatch, b: int) -> list[int]:
 
 
 def target_distribution(batch: SamplerBatch, b: int, row: int) -> Array:
-    """Return the target's distribution [V] at row `row` of request b; see `limited`."""
+    """Return the target's distribution at row `row` of request `b` of `batch`, [V] float64; see `limited`."""
     top_k = 0 if batch.top_k is None else int(batch.top_k[b])
     top_p = 1.0 if batch.top_p is None else float(batch.top_p[b])
     logits = batch.logits[rows_of(batch, b)][row].double().numpy()

@@ -59,7 +59,13 @@ def structures(
 
 
 def explore(strategy: Any, examples: int, seed: int) -> Callable[[Callable[[Any], None]], None]:
-    """Return a decorator that runs a check on `examples` draws of `strategy`; it shrinks a failure, then raises it."""
+    """Return a decorator that runs a check on draws of a strategy, shrinks a failure, and raises it.
+
+    Args:
+        strategy: of Hypothesis.
+        examples: number of draws.
+        seed: of the draws.
+    """
     import hypothesis
 
     def run(check: Callable[[Any], None]) -> None:

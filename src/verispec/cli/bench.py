@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from verispec.bench.inputs import DTYPES, LIMITS, OPS, ROWS, Shape
+from verispec.bench.inputs import DTYPES, LIMITS, OPS, ROWS, BenchShape
 from verispec.errors import VerispecError
 
 app = typer.Typer(add_completion=False)
@@ -47,7 +47,7 @@ def bench(
         verispec bench --engine reference:triton --device cuda --op verify_greedy
     """
     shapes = [
-        Shape(*parts)
+        BenchShape(*parts)
         for parts in itertools.product(
             _known("--op", op, OPS, OPS),
             batch or [1, 8, 64],

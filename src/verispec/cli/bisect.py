@@ -17,7 +17,8 @@ from verispec.bisect.report import BisectReport, print_text
 from verispec.errors import VerispecError
 from verispec.static import Finding
 from verispec.static.cache import FactCache
-from verispec.static.sources import facts_file, open_tree
+from verispec.static.rules.types import TYPE_RULES
+from verispec.static.sources import facts_file, open_tree, types_folder
 from verispec.static.sources.progress import shown_progress
 
 app = typer.Typer(add_completion=False)
@@ -37,6 +38,7 @@ def bisect(
     ] = "vllm",
     timeout: Annotated[float, typer.Option(help="Seconds that --case may take per revision.")] = 600.0,
     core: Annotated[str, typer.Option(help="The tree that the history plugs into; see verispec signatures.")] = "",
+    types: Annotated[bool, typer.Option("--types", help="Check plain Python with Pyrefly too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Find the first bad revision or release. Without --rule, --finding or --case: the first with a new error.
@@ -53,6 +55,8 @@ def bisect(
     started = time.perf_counter()
     if package and repo is not None:
         raise VerispecError("V-BIS-HISTORY", "give --repo or --package, not both", where="--repo, --package")
+    if types and case:
+        raise VerispecError("V-BIS-FAULT", "types are not part of a case", where="--types, --case")
     if sum(map(bool, (rule, finding, case))) > 1:
         raise VerispecError("V-BIS-FAULT", "give only one of them", where="--rule, --finding, --case")
     history: History = ReleaseHistory(package, good, bad) if package else GitHistory(repo or Path())
@@ -77,7 +81,9 @@ def bisect(
         else:
             around = open_tree(core, progress=progress) if core else None
             facts = FactCache(facts_file(package or str(repo or Path())))
-            static = StaticProbe(history.tree, rules=rule or (), finding=finding, core=around, facts=facts)
+            # The rules of the type checker need it.
+            kept = types_folder() if types or not TYPE_RULES.isdisjoint(rule or ()) else None
+            static = StaticProbe(history.tree, rules=rule or (), finding=finding, core=around, facts=facts, types=kept)
             history.forks(first, last)  # ends in the wrong order are reported before any test
             with facts.saved_once():
                 static.aim(first, last)

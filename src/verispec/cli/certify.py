@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from verispec.engines.registry import is_address
 from verispec.report.certificate import Certificate
-from verispec.run.plan import SEED, Plan
+from verispec.run import runfile
+from verispec.run.plan import BUDGET, SEED, Plan, require_budget
 from verispec.run.progress import watcher
+from verispec.run.resume import restored_plan
 from verispec.run.session import Files, Options, execute
 
 app = typer.Typer(add_completion=False)
 
 TIMEOUT = 1200.0
 """Seconds a case may take; nightly samples are eight times as large."""
+SERVED = "e2e/served_"
+"""Suites that only a server has."""
 
 
 @app.command()
 def certify(
     engine: Annotated[str, typer.Option("--engine", help="The engine to test; see 'verispec engines'.")] = "reference",
-    budget: Annotated[str, typer.Option(help="Sample sizes: quick, standard or nightly.")] = "standard",
+    budget: Annotated[str, typer.Option(help="Sample sizes: quick, standard or nightly.")] = BUDGET,
     only: Annotated[list[str] | None, typer.Option(help="Case id, its beginning, or a pattern with *.")] = None,
     processes: Annotated[int, typer.Option("-n", min=1, help="Processes that test at the same time.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = SEED,
@@ -30,6 +35,9 @@ def certify(
     out: Annotated[Path, typer.Option(help="Folder for certificate.json, .md and .html, and the results file.")] = Path(
         "certificate"
     ),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Complete the results file of --out, if an earlier command left one.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The certificate as JSON.")] = False,
 ) -> None:
     """Run every statistical test of an engine and write a certificate of the faults that they exclude.
@@ -41,17 +49,18 @@ def certify(
         verispec certify --engine vllm --out certificate
 
         verispec certify --engine my_engine:Engine --budget quick
-    """
-    from verispec.errors import VerispecError
-    from verispec.judge.statistics.budget import SHARES
-    from verispec.judge.statistics.trial import BUDGETS
 
-    if budget not in BUDGETS:
-        raise VerispecError("V-LAW-BUDGET", f"there is no budget {budget!r}", where="--budget", hint=", ".join(BUDGETS))
-    chosen = tuple(only or (*SHARES, "sampler/whole_sampler:WS-9:*part=*"))
-    plan = Plan(engine, device, only=chosen, seed=seed, processes=processes, timeout=TIMEOUT, budget=budget)
+        verispec certify --engine vllm --out certificate --resume
+    """
+    require_budget(budget)
+    chosen = tuple(only or statistical_cases(engine))
+    given: dict[str, Any] = {"engine": engine, "device": device, "only": chosen, "seed": seed, "budget": budget}
+    given |= {"processes": processes, "timeout": TIMEOUT}
+    results = out / "results.jsonl"
+    earlier = results if resume and results.exists() else None
+    plan = restored_plan(given, runfile.read(earlier).header, earlier) if earlier else Plan(**given)
     out.mkdir(parents=True, exist_ok=True)
-    run, _ = execute(plan, Options(Files(out / "results.jsonl")), watcher())
+    run, _ = execute(plan, Options(Files(results, earlier)), watcher())
     certificate = Certificate(run)
     page = certificate.as_markdown()
     text = json.dumps(certificate.to_json(), indent=2)
@@ -59,3 +68,12 @@ def certify(
         (out / f"certificate.{name}").write_text(content, encoding="utf-8")
     print(text if as_json else page)
     raise typer.Exit(certificate.exit_code())
+
+
+def statistical_cases(engine: str) -> list[str]:
+    """Return patterns of the statistical cases that an engine has: a server's own ones, or all others."""
+    from verispec.judge.statistics.budget import SHARES
+
+    if is_address(engine):
+        return [clause for clause in SHARES if SERVED in clause]
+    return [*(clause for clause in SHARES if SERVED not in clause), "sampler/whole_sampler:WS-9:*part=*"]

@@ -16,7 +16,7 @@ from verispec.run.files import named
 app = typer.Typer(add_completion=False)
 
 
-class Format(StrEnum):
+class DiffFormat(StrEnum):
     """Output format of a difference."""
 
     TEXT = "text"
@@ -29,7 +29,7 @@ class Format(StrEnum):
 def diff(
     base: Annotated[Path, typer.Argument(help="The older results file, or 'last'.")],
     head: Annotated[Path, typer.Argument(help="The newer results file, or 'last'.")],
-    to: Annotated[Format, typer.Option("--format", help="How to render the difference.")] = Format.TEXT,
+    to: Annotated[DiffFormat, typer.Option("--format", help="How to render the difference.")] = DiffFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     errors_only: Annotated[
         bool, typer.Option("--errors-only", help="Ignore notes when computing the exit code.")
@@ -47,14 +47,14 @@ def diff(
         verispec diff main.jsonl branch.jsonl --format markdown
     """
     found = compare(runfile.read(named(base)), runfile.read(named(head)), errors_only=errors_only)
-    match Format.JSON if as_json else to:
-        case Format.TEXT:
+    match DiffFormat.JSON if as_json else to:
+        case DiffFormat.TEXT:
             print("\n".join([*text_lines(found), "", f"exit {found.exit_code}"]))
-        case Format.MARKDOWN:
+        case DiffFormat.MARKDOWN:
             print("\n".join(markdown_lines(found)))
-        case Format.JSON:
+        case DiffFormat.JSON:
             print(json.dumps(found.to_json(), indent=2))
-        case Format.HTML:
+        case DiffFormat.HTML:
             from verispec.report.html import as_html
             from verispec.report.verdict import summarise
 

@@ -54,7 +54,7 @@ def mutants(
     paths = list(render or ())
     if not paths:
         for layer in chosen(of):
-            plan = campaign.Plan(
+            plan = campaign.CampaignPlan(
                 layer, sample, seed, op, processes, limit, triggers, device, per_clause=per_clause, slowest=slowest
             )
             prepared = campaign.prepare(plan)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from verispec import exits
-from verispec.report.inventory import Row, rows
+from verispec.report.inventory import OpRow, rows
 
 app = typer.Typer(add_completion=False)
 
@@ -40,7 +40,7 @@ def ops(
         raise typer.Exit(exits.BAD)
 
 
-def missing_line(row: Row) -> str:
+def missing_line(row: OpRow) -> str:
     """Return the files or clauses that an op lacks, as one line."""
     where = {
         "oracle": f"reference/oracle/{row.op}.py",
@@ -52,14 +52,14 @@ def missing_line(row: Row) -> str:
     return f"{row.op} lacks {'; '.join(where[cell] for cell in row.missing)}"
 
 
-def lines(table: list[Row]) -> list[str]:
+def lines(table: list[OpRow]) -> list[str]:
     """Return the table as plain lines; a dash marks a missing cell."""
     width = max(len(row.op) for row in table)
     head = f"{'op'.ljust(width)}  family         clauses  oracle  C++  Triton  tests  without a test"
     return [head, *(_line(row, width) for row in table)]
 
 
-def _line(row: Row, width: int) -> str:
+def _line(row: OpRow, width: int) -> str:
     there = {True: "yes", False: "-"}
     untested = f"{len(row.untested)}: {', '.join(row.untested)}" if 0 < len(row.untested) < row.clauses else ""
     if len(row.untested) == row.clauses:

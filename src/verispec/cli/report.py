@@ -26,7 +26,7 @@ from verispec.whole_file import write_whole
 app = typer.Typer(add_completion=False)
 
 
-class Format(StrEnum):
+class ReportFormat(StrEnum):
     """Output format of a report."""
 
     TEXT = "text"
@@ -45,7 +45,9 @@ def report(
             help="Results files of 'verispec run', or 'last'; for HTML also 'verispec signatures --json' output."
         ),
     ],
-    to: Annotated[Format, typer.Option("--format", help="How to render them; only HTML takes several.")] = Format.TEXT,
+    to: Annotated[
+        ReportFormat, typer.Option("--format", help="How to render them; only HTML takes several.")
+    ] = ReportFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     out: Annotated[Path | None, typer.Option(help="File to write instead of standard output.")] = None,
     serve: Annotated[
@@ -71,7 +73,7 @@ def report(
 
         live.serve(files, port)
         return
-    text = _rendered(files, Format.JSON if as_json else to)
+    text = _rendered(files, ReportFormat.JSON if as_json else to)
     if out is None:
         sys.stdout.write(text)
         return
@@ -79,8 +81,8 @@ def report(
     print(f"written to {out}")
 
 
-def _rendered(files: Sequence[Path], to: Format) -> str:
-    if to is Format.HTML:
+def _rendered(files: Sequence[Path], to: ReportFormat) -> str:
+    if to is ReportFormat.HTML:
         from verispec.report.html import as_html
         from verispec.report.html.inputs import read_all
 
@@ -95,15 +97,15 @@ def _rendered(files: Sequence[Path], to: Format) -> str:
         )
     verdict = summarise(runfile.read(files[0]))
     match to:
-        case Format.TEXT:
+        case ReportFormat.TEXT:
             return _printed(verdict, Console(file=io.StringIO(), force_terminal=sys.stdout.isatty()))
-        case Format.MARKDOWN:
+        case ReportFormat.MARKDOWN:
             return as_markdown(verdict)
-        case Format.JSON:
+        case ReportFormat.JSON:
             return json.dumps(verdict.to_json(), indent=2) + "\n"
-        case Format.JUNIT:
+        case ReportFormat.JUNIT:
             return as_junit(verdict)
-        case Format.SVG:
+        case ReportFormat.SVG:
             return as_svg(verdict)
     raise AssertionError(to)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tempfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,19 +19,30 @@ from verispec.cases import CaseId
 from verispec.errors import VerispecError
 from verispec.report.case import case_lines, clause_text
 from verispec.run import captured_call
-from verispec.run.plan import SEED, TIMEOUT, Plan, named_suite
+from verispec.run.plan import BUDGET, SEED, START_TIMEOUT, TIMEOUT, Plan, named_suite, require_budget
 from verispec.run.record import FAILING, Record
 from verispec.run.session import judge_one
+from verispec.saved_calls import file as files
+from verispec.saved_calls import places
+from verispec.saved_calls.places import MADE_BY, SUFFIX
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def repro(
-    case: Annotated[str, typer.Argument(help="Case id, as reports print it.")],
-    engine: Annotated[str, typer.Option("--engine", help="The engine to test; see 'verispec engines'.")] = "reference",
-    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = SEED,
+    case: Annotated[str, typer.Argument(help="Case id, as reports print it, or the file of a saved case.")],
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine", help="The engine to test; see 'verispec engines' (default: reference, or the file's engine)."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help=f"Seed of everything that is drawn (default: {SEED}, or the file's).")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the engine's own choice.")] = None,
+    budget: Annotated[str, typer.Option(help="Sample sizes: quick, standard or nightly.")] = BUDGET,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds the case may take.")] = TIMEOUT,
     suite: Annotated[
         list[str] | None, typer.Option(help="Suite of the case, or the path of a folder with one (default: all).")
@@ -35,6 +50,14 @@ def repro(
     full: Annotated[bool, typer.Option("--full", help="Print every array whole.")] = False,
     save: Annotated[
         Path | None, typer.Option(help="Write inputs, outputs and expected values to this .npz file.")
+    ] = None,
+    shrink: Annotated[
+        Path | None,
+        typer.Option(help="Make the failing call small, and write it to this file, which repro runs on any engine."),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Write the failing call as a test of the engine alone to this file, and run it once."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the case as JSON.")] = False,
 ) -> None:
@@ -47,33 +70,117 @@ def repro(
         verispec repro 'sampler/expand_batch_to_tokens:EXP-2:dtype=float32;cu=int32' --engine vllm
 
         verispec repro 'sampler/whole_sampler:WS-7:batch=mixed' --engine my_engine:Engine --full --save case.npz
+
+        verispec repro 'sampler/expand_batch_to_tokens:EXP-2:dtype=float32;cu=int32' --engine vllm --export test_bug.py
+
+        verispec repro case.safetensors --engine my_engine:Engine
     """
-    CaseId.parse(case)
+    saved = files.read(Path(case)) if case.endswith(SUFFIX) else None
+    if saved is None:
+        CaseId.parse(case)
     require_writable(save)
+    require_budget(budget)
+    require_new(shrink, "--shrink", SUFFIX)
+    require_new(export, "--export", ".py")
     with tempfile.TemporaryDirectory(prefix="verispec-repro-") as folder:
-        values = save or Path(folder) / "values.npz"
+        scratch = Path(folder)
+        values = save or scratch / "values.npz"
+        own = [saved.suite] if saved and saved.suite else []
         plan = Plan(
-            engine,
+            engine or (saved.engine if saved else "reference"),
             device,
-            only=(case,),
+            only=(saved.case if saved else case,),
             exact=True,
-            suites=tuple(map(named_suite, suite or ())),
-            seed=seed,
+            suites=tuple(map(named_suite, suite or own)),
+            seed=seed if seed is not None else saved.seed if saved else SEED,
             timeout=timeout,
+            budget=budget,
             detail=True,
             save=values if full else save,
+            replay=Path(case) if saved and saved.op else None,
+            shrink=shrink or (scratch / f"small{SUFFIX}" if export else None),
+            record=scratch if shrink or export else None,
         )
         header, record = judge_one(plan)
         call = captured_call.read(values) if full and values.exists() else None
-        saved = str(save) if save and save.exists() else ""
+        told = {"saved": str(save)} if save and save.exists() else {}
+        if record.failed and plan.record:
+            told |= _written(plan, plan.record, record, shrink, export)
+            details = {k: v for k, v in record.failure.get("details", {}).items() if k != "saved case"}
+            record = replace(record, failure={**record.failure, "details": details})  # that file is gone by now
     code = exit_code(record)
     if as_json:
-        print(json.dumps(to_json(header, record, code, saved), indent=2))
+        print(json.dumps(to_json(header, record, code, told), indent=2))
     else:
-        print(
-            "\n".join([*case_lines(record, header, call), "", *([f"values in {saved}"] * bool(saved)), f"exit {code}"])
-        )
+        said = [_SAID[name].format(text) for name, text in told.items()]
+        print("\n".join([*case_lines(record, header, call), "", *said, f"exit {code}"]))
     raise typer.Exit(code)
+
+
+_SAID = {
+    "saved": "values in {}",
+    "case_file": "case in {}",
+    "test_file": "test in {}",
+    "test_result": "run here without verispec, the test {}",
+}
+"""Sentences for files that were written."""
+
+
+def _written(plan: Plan, folder: Path, record: Record, shrink: Path | None, export: Path | None) -> dict[str, str]:
+    """Write the files that --shrink and --export ask for, from what the worker left; return what to say of them."""
+    left = plan.shrink if plan.shrink and record.outcome == "fail" else places.kept(folder, record.id)
+    case = files.read(left)
+    if record.outcome != "fail":  # the worker had no time to say how it ended
+        case = replace(case, failure={"kind": record.outcome, "message": record.message})
+    told: dict[str, str] = {}
+    if shrink:
+        files.write(shrink, case)
+        told["case_file"] = str(shrink)
+    if export:
+        files.write(left, case)
+        judged = judge_one(replace(plan, replay=left, shrink=None, record=None, save=None, export=export))[1]
+        if judged.outcome != "pass":
+            raise VerispecError(
+                "V-REPRO-EXPORT",
+                "the test cannot be written",
+                where=f"--export {export}",
+                cause=judged.message,
+                hint="--shrink keeps the case as a file, which 'verispec repro FILE' runs",
+                exit_code=exits.CANNOT_TELL,
+            )
+        told |= {"test_file": str(export), "test_result": ran(export, plan.timeout)}
+    return told
+
+
+def ran(test: Path, timeout: float) -> str:
+    """Run an exported test in a process of its own; return how it ended, as a verb."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(test.absolute())]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=timeout + START_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        return "hangs"
+    if done.returncode < 0:
+        return "crashes"
+    return {0: "passes", 1: "fails"}.get(done.returncode, "cannot run")
+
+
+def require_new(path: Path | None, option: str, suffix: str) -> None:
+    """Raise VerispecError V-REPRO-SAVE unless a new file can be made at `path`, or one of its kind is there."""
+    if path is None:
+        return
+    reason = ""
+    if path.suffix != suffix:
+        reason = f"the name does not end in {suffix}"
+    elif not path.absolute().parent.is_dir():
+        reason = "the folder does not exist"
+    elif path.exists() and not path.is_file():
+        reason = "it exists and is no file"
+    elif path.exists() and suffix == SUFFIX:
+        files.read(path)  # raises for another file of tensors
+    elif path.exists() and MADE_BY not in path.read_text(encoding="utf-8", errors="replace"):
+        reason = "it exists and is no exported test"
+    if reason:
+        raise VerispecError("V-REPRO-SAVE", reason, where=f"{option} {path}", hint=f"name a new file *{suffix}")
 
 
 def require_writable(path: Path | None) -> None:
@@ -96,8 +203,8 @@ def exit_code(record: Record) -> int:
     return exits.BAD if record.outcome in FAILING else exits.CANNOT_TELL
 
 
-def to_json(header: dict[str, Any], record: Record, code: int, saved: str = "") -> dict[str, Any]:
-    """Return the case as JSON, with the file of its values if there is one."""
+def to_json(header: dict[str, Any], record: Record, code: int, told: dict[str, str]) -> dict[str, Any]:
+    """Return the case as JSON, with the files that were written."""
     clause = record.case.clause
     case = {**record.to_json(), "clause": {"id": clause, "text": clause_text(clause)}, "level": record.level}
-    return {"header": header, "case": case, "exit": code} | ({"saved": saved} if saved else {})
+    return {"header": header, "case": case, "exit": code, **told}

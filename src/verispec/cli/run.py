@@ -43,6 +43,10 @@ def run(
     resume: Annotated[
         Path | None, typer.Option(help="Results file of an interrupted run to complete, or 'last' for the last one.")
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Folder for each failing case as a file, with the inputs of its last launch, crash or not."),
+    ] = None,
     expect: t.ExpectOption = None,
     update_expectations: Annotated[
         Path | None,
@@ -92,7 +96,7 @@ def run(
         "timeout": timeout,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    given |= {"start_timeout": start_timeout, "close_timeout": close_timeout}
+    given |= {"start_timeout": start_timeout, "close_timeout": close_timeout, "record": _folder(record)}
     if last_failed:
         given |= {"only": _last_failed(engine or "reference", given), "exact": True}
     if update_expectations is not None:
@@ -122,6 +126,19 @@ def run(
     )
     outputs = t.Outputs(as_json, errors_only, junit, sarif, markdown, github, base, update_expectations)
     raise typer.Exit(t.test(plan, options, outputs))
+
+
+def _folder(record: Path | None) -> Path | None:
+    """Return the folder of --record as an absolute path, made if need be."""
+    if record is None:
+        return None
+    try:
+        record.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VerispecError(
+            "V-RUN-RECORD", "the folder cannot be made", where=f"--record {record}", cause=error.strerror or str(error)
+        ) from error
+    return record.absolute()
 
 
 def _failing(base: runfile.Run | None) -> frozenset[str]:

@@ -17,7 +17,7 @@ from verispec.errors import VerispecError
 from verispec.kernel_swap import run_command
 from verispec.kernel_swap.patch_sites import ENGINE_OP
 from verispec.kernel_swap.patch_vllm import exchangeable
-from verispec.kernel_swap.search import Answer, SwapResult, Trial, search
+from verispec.kernel_swap.search import SwapAnswer, SwapResult, SwapTrial, search
 from verispec.reference import contracts
 
 app = typer.Typer(add_completion=False)
@@ -61,7 +61,7 @@ def transplant(
     run_command.require(trying)
     console = Console(stderr=True)
 
-    def run(ops: tuple[str, ...]) -> Trial:
+    def run(ops: tuple[str, ...]) -> SwapTrial:
         made = run_command.run(trying, ops, timeout, quiet=bool(case), target=target)
         console.print(f"{_words(made)}: with {_named(ops)}", soft_wrap=True, highlight=False)
         return made
@@ -74,7 +74,7 @@ def transplant(
     raise typer.Exit(result.exit_code)
 
 
-def target_of(engine: str, case: str) -> tuple[run_command.Target, list[str]]:
+def target_of(engine: str, case: str) -> tuple[run_command.SwapTarget, list[str]]:
     """Return where kernels of `engine` are substituted, and for which ops.
 
     Raises:
@@ -90,10 +90,10 @@ def target_of(engine: str, case: str) -> tuple[run_command.Target, list[str]]:
         under_test.close()
     known = [op for op in sites if op in contracts.names() and contracts.load(op).outputs]
     if known:
-        return run_command.Target(next(iter(sites.values())).partition(":")[0], sites), known
+        return run_command.SwapTarget(next(iter(sites.values())).partition(":")[0], sites), known
     subject = CaseId.parse(case).subject if case else ""
     if subject in contracts.names() and contracts.load(subject).outputs:
-        return run_command.Target(sites={subject: ENGINE_OP}), [subject]
+        return run_command.SwapTarget(sites={subject: ENGINE_OP}), [subject]
     raise VerispecError(
         "V-TRP-ENGINE",
         f"{engine!r} does not say where its kernels can be substituted",
@@ -124,12 +124,12 @@ def _named(ops: tuple[str, ...]) -> str:
     return f"the reference's {ops[0]}" if len(ops) == 1 else f"{len(ops)} reference kernels"
 
 
-def _words(made: Trial) -> str:
+def _words(made: SwapTrial) -> str:
     return "cannot tell" if made.good is None else "good" if made.good else "bad"
 
 
 def _sentence(result: SwapResult) -> str:
-    if result.answer in (Answer.GUILTY, Answer.TOGETHER):
+    if result.answer in (SwapAnswer.GUILTY, SwapAnswer.TOGETHER):
         return f"{result.answer}: {', '.join(result.ops)} ({result.reason})"
     kernels = f" ({', '.join(result.ops)})" if result.ops else ""
     return f"{result.answer}: {result.reason}{kernels}"

@@ -8,6 +8,9 @@ Everything that an engine of your own needs is importable from here; see docs/re
     vllm@SOURCE[#REV]    Triton kernels of a checkout, an archive or a release of vLLM, nothing built
     vllm-cpu@SOURCE      its CPU fallbacks, their C++ file compiled alone
     transformers         generation oracle
+    vllm-ascend@SOURCE   sampler and PyTorch ops of vllm-ascend, without an NPU
+    tpu-inference        its JAX sampler, on JAX's CPU backend
+    http://HOST:PORT     any server of the completions API
     module:attr          anything importable that answers the protocol
     module:attr@SOURCE   the same out of a folder, a git revision, an archive or a release
 
@@ -30,18 +33,23 @@ from verispec.engines.protocol.generation import (
     TokenKind,
     TokenLogprobs,
 )
+from verispec.engines.protocol.grammar import TokenGrammar, TransitionTable
 from verispec.engines.protocol.kernel_sites import KernelSites
 from verispec.engines.protocol.runtime_signature import CallShape, RuntimeSignature
 from verispec.engines.protocol.sampling import (
     DraftedTokens,
     DraftingSampler,
     Draws,
+    ProcessedTokens,
+    ProcessingSampler,
+    RequestContext,
     SamplerBatch,
     Trace,
     TracingSampler,
     WholeSampler,
     replay,
 )
+from verispec.engines.protocol.standalone import Standalone, StandaloneCall
 
 __all__ = [
     "PLATFORMS",
@@ -60,14 +68,21 @@ __all__ = [
     "LoadOptions",
     "OnEmit",
     "OpFunction",
+    "ProcessedTokens",
+    "ProcessingSampler",
+    "RequestContext",
     "RuntimeSignature",
     "SamplerBatch",
     "SpeculationMetrics",
     "SpeculativeStep",
+    "Standalone",
+    "StandaloneCall",
+    "TokenGrammar",
     "TokenKind",
     "TokenLogprobs",
     "Trace",
     "TracingSampler",
+    "TransitionTable",
     "Unsupported",
     "UnsupportedCall",
     "WholeSampler",

@@ -32,6 +32,8 @@ class BuiltIn:
 
 
 _SOURCE = "verispec.engines.adapters.vllm.source"
+HTTP = "http://HOST:PORT[?NAME=VALUE&...]"
+"""Stands in lists for every server; its engine has the server's address as its name."""
 
 BUILT_IN: dict[str, BuiltIn] = {
     "reference": BuiltIn(
@@ -48,6 +50,19 @@ BUILT_IN: dict[str, BuiltIn] = {
     "transformers": BuiltIn(
         "verispec.engines.adapters.transformers", "create", "generation oracle", ("torch", "transformers")
     ),
+    "vllm-ascend@SOURCE[#REV]": BuiltIn(
+        "verispec.engines.adapters.vllm_ascend",
+        "create",
+        "PyTorch ops and sampler of any vllm-ascend tree",
+        ("torch", "vllm"),
+    ),
+    "tpu-inference": BuiltIn(
+        "verispec.engines.adapters.tpu_inference",
+        "create",
+        "its JAX sampler, on JAX's CPU backend",
+        ("torch", "jax", "flax", "vllm", "tpu_inference"),
+    ),
+    HTTP: BuiltIn("verispec.engines.adapters.http", "create", "any server of the completions API, by its address"),
 }
 """By the name that is shown to people. Modules are imported when an engine is asked for."""
 
@@ -68,6 +83,8 @@ def resolve(name: str, device: str | None = None) -> Engine:
         raise VerispecError(
             "V-ENG-DEVICE", f"unknown device {device!r}", where="--device", hint="devices are cpu and cuda"
         )
+    if is_address(name):
+        return _make(BUILT_IN[HTTP], name, device=device)
     kind, at, source = name.partition("@")
     if at and source and f"{kind}@SOURCE[#REV]" in BUILT_IN:
         return _make(BUILT_IN[f"{kind}@SOURCE[#REV]"], source, device=device)
@@ -80,6 +97,11 @@ def resolve(name: str, device: str | None = None) -> Engine:
     raise unknown(name)
 
 
+def is_address(name: str) -> bool:
+    """Return whether an engine's name is the address of a server."""
+    return name.startswith(("http://", "https://")) and name != HTTP
+
+
 def import_modules(name: str) -> None:
     """Import the modules that `resolve(name)` needs, and start nothing.
 
@@ -89,7 +111,7 @@ def import_modules(name: str) -> None:
     Raises:
         VerispecError: what `resolve` raises for a module that cannot be imported.
     """
-    if built_in := BUILT_IN.get(name):
+    if built_in := BUILT_IN.get(HTTP if is_address(name) else name):
         module = importlib.import_module(built_in.module)
         if preload := getattr(module, "preload", None):
             preload()
@@ -101,6 +123,8 @@ def import_modules(name: str) -> None:
 
 def require_known(name: str) -> None:
     """Raise VerispecError V-ENG-UNKNOWN if `name` cannot name an engine; import nothing to find out."""
+    if is_address(name):
+        return
     kind, at, source = name.partition("@")
     if name not in BUILT_IN and not (at and source and f"{kind}@SOURCE[#REV]" in BUILT_IN) and not _import_path(name):
         raise unknown(name)

@@ -18,7 +18,7 @@ from verispec.judge._failure import (
     offered,
 )
 from verispec.judge._memory import LAYOUTS, GuardedTensor, sparse_zeros
-from verispec.judge._op import OpUnderTest
+from verispec.judge._op import OpCall, OpUnderTest, Replayed
 from verispec.judge._sampler import SamplerUnderTest
 
 __all__ = [
@@ -32,8 +32,10 @@ __all__ = [
     "Kind",
     "Mismatch",
     "NotOffered",
+    "OpCall",
     "OpUnderTest",
     "Outcome",
+    "Replayed",
     "SamplerUnderTest",
     "assert_same",
     "exact",

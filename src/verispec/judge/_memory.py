@@ -8,6 +8,7 @@ result that depends on either therefore differs between pattern 0 and pattern 1.
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -76,9 +77,40 @@ def sparse_zeros(rows: int, columns: int, dtype: torch.dtype, device: str = "cpu
     return torch.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=dtype).view(rows, columns)
 
 
+PAST = 2**31
+"""Elements that an offset of 32 bits cannot count."""
+
+
+def wide(tensor: torch.Tensor, axis: int) -> torch.Tensor:
+    """Return a copy whose last element along `axis` lies more than 2^31 elements after the first.
+
+    Args:
+        tensor: two elements along `axis` at least.
+        axis: axis that gets the wide stride; the other axes are dense.
+    """
+    others = [n for i, n in enumerate(tensor.shape) if i != axis]
+    strides = _strides(others, "dense")
+    stride = max(PAST // (tensor.shape[axis] - 1) + 1, math.prod(others))
+    strides.insert(axis, stride)
+    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, strides, strict=True))
+    if tensor.device.type == "cpu":
+        memory = sparse_zeros(1, span, tensor.dtype)
+    else:
+        memory = torch.empty((1, span), dtype=tensor.dtype, device=tensor.device)
+    return torch.as_strided(memory, tensor.shape, strides).copy_(tensor)
+
+
 @contextmanager
 def read_only(buffer: torch.Tensor, view: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield a copy of `view`, with its strides, in pages that the process may only read."""
+    """Yield a copy of a tensor in pages that the process may only read.
+
+    Args:
+        buffer: dense storage of the tensor, with its guard bands.
+        view: the tensor, whose strides the copy keeps.
+
+    Raises:
+        OSError: the system does not protect the pages.
+    """
     size = max(buffer.numel() * buffer.element_size(), 1)
     pages = mmap.mmap(-1, size)
     copied = torch.frombuffer(pages, dtype=buffer.dtype, count=buffer.numel())
@@ -94,7 +126,10 @@ def read_only(buffer: torch.Tensor, view: torch.Tensor) -> Iterator[torch.Tensor
 
 
 def bits(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Return the elements as integers of the same width, so that comparison is exact and NaN equals NaN."""
+    """Return the elements of `tensor` as integers of the same width.
+
+    Comparison is then exact, and NaN equals NaN.
+    """
     dense = tensor.detach().cpu().contiguous()
     width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dense.element_size()]
     integers: np.ndarray[Any, Any] = dense.view(width).numpy()
@@ -102,7 +137,7 @@ def bits(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Return a copy for the oracle. bfloat16 becomes float32, which represents it exactly."""
+    """Return a copy of `tensor` for the oracle. bfloat16 becomes float32, which represents it exactly."""
     host = tensor.detach().cpu()
     if host.dtype == torch.bfloat16:
         host = host.float()

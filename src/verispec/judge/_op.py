@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from verispec.engines import OpFunction, UnsupportedCall
 from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
-from verispec.judge._memory import GuardedTensor, read_only, to_numpy
+from verispec.judge._memory import GuardedTensor, read_only, to_numpy, wide
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
 
@@ -23,6 +24,29 @@ EXAMPLES = 5
 
 TILE = 1024
 """Value of required tuning parameters that a case does not set; a power of two."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """One call of an op as a case makes it.
+
+    Attributes:
+        values: arguments by parameter name.
+        dtypes: dtypes by parameter name, where they are not the production dtype.
+        layouts: layouts by parameter name, where they are not dense.
+        shapes: shapes of outputs that the contract's axes do not determine.
+        compare: comparisons by output name, instead of `exact`.
+    """
+
+    values: Mapping[str, Any]
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    layouts: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    compare: Mapping[str, Compare] = field(default_factory=dict)
+
+
+class Replayed(BaseException):
+    """Ends a case whose call was replaced by a saved one, which passed. No suite may catch it."""
 
 
 class OpUnderTest:
@@ -40,6 +64,14 @@ class OpUnderTest:
         """Arguments and outputs of the last call as NumPy arrays by name, for reports."""
         self.expected: dict[str, Array] = {}
         """Outputs of the oracle for the last compared call."""
+        self.failing: OpCall | None = None
+        """The last call that failed, for `verispec.saved_calls`."""
+        self.under_guards_alone = False
+        """True if that failure needs guards that hold plausible values: the op read outside of its inputs."""
+        self.instead: OpCall | None = None
+        """A saved call to check in place of the case's own; the case's comparisons are kept."""
+        self.before_call: Callable[[OpCall], None] | None = None
+        """Called with each call before the engine sees it, so that a crash leaves its inputs."""
 
     def check_outputs(
         self,
@@ -66,12 +98,29 @@ class OpUnderTest:
             Mismatch: an output is wrong, a guard or an input changed, or the engine raised.
             UnsupportedCall: the engine does not support this call.
         """
-        calls = [self.call(values, dtypes=dtypes, layouts=layouts, shapes=shapes, pattern=p) for p in (0, 1)]
-        for inputs, outputs in calls:
+        call = OpCall(values, dtypes or {}, layouts or {}, shapes or {}, compare or {})
+        if self.instead is not None:
+            self.check(replace(self.instead, compare=call.compare))
+            raise Replayed
+        return self.check(call)
+
+    def check(self, call: OpCall) -> dict[str, Array]:
+        """Check `call` as `check_outputs` does; one that fails is kept as `failing`."""
+        try:
+            return self._check(call)
+        except Mismatch:
+            self.failing = call
+            raise
+
+    def _check(self, call: OpCall) -> dict[str, Array]:
+        given = {"dtypes": call.dtypes, "layouts": call.layouts, "shapes": call.shapes}
+        calls = [self.call(call.values, **given, pattern=p) for p in (0, 1)]  # type: ignore[arg-type]
+        for pattern, (inputs, outputs) in enumerate(calls):
             self.last = (inputs, outputs)
+            self.under_guards_alone = pattern > 0
             self.expected = expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
             for name, got in outputs.items():
-                self._compare(name, expected[name], got, inputs, (compare or {}).get(name, exact))
+                self._compare(name, expected[name], got, inputs, call.compare.get(name, exact))
         self._independent_of_stale_memory(*calls)
         return calls[0][1]
 
@@ -99,6 +148,8 @@ class OpUnderTest:
         Raises:
             Mismatch: the call raised, wrote outside its tensors or changed an input.
         """
+        if self.before_call is not None:
+            self.before_call(OpCall(values, dtypes or {}, layouts or {}, shapes or {}))
         guarded, scalars = self._materialise(values, dtypes or {}, layouts or {}, shapes or {}, pattern)
         before = {name: to_numpy(g.view) for name, g in guarded.items()}
         self.last = ({**scalars, **before}, {})
@@ -116,8 +167,19 @@ class OpUnderTest:
             t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded
         }
 
+    def arguments(self, call: OpCall) -> dict[str, torch.Tensor]:
+        """Return the tensors that the engine receives for `call`, outputs with their poison."""
+        guarded, _ = self._materialise(call.values, call.dtypes, call.layouts, call.shapes, 0)
+        return {name: g.view for name, g in guarded.items()}
+
     def check_aliased(self, values: Mapping[str, Any], output: str, source: str, compare: Compare = exact) -> None:
-        """Call the op with `output` in the very memory of its input `source`, and compare `output` with the oracle.
+        """Call the op with an output in the very memory of an input, and compare the output with the oracle.
+
+        Args:
+            values: arguments by parameter name.
+            output: name of the output.
+            source: name of the input.
+            compare: comparison of the output.
 
         Raises:
             Mismatch: the output is wrong, memory outside was written, or the engine raised.
@@ -136,7 +198,13 @@ class OpUnderTest:
         self._compare(output, expected[output], got, inputs, compare)
 
     def check_read_only(self, values: Mapping[str, Any], *, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
-        """Call the op with its inputs in memory that cannot be written: a write, even one that is undone, is a crash.
+        """Call the op with its inputs in memory that cannot be written.
+
+        A write is then a crash, even one that the op undoes.
+
+        Args:
+            values: arguments by parameter name.
+            shapes: shapes of outputs that the contract's axes do not determine.
 
         Raises:
             UnsupportedCall: the op runs on a device whose memory the host cannot protect.
@@ -152,11 +220,47 @@ class OpUnderTest:
             }
             self._run({**scalars, **views})
 
+    def check_wide(
+        self,
+        values: Mapping[str, Any],
+        name: str,
+        axis: int,
+        *,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        compare: Mapping[str, Compare] | None = None,
+    ) -> None:
+        """Call the op with the tensor `name` spread over more than 2^31 elements along `axis`, and compare all outputs.
+
+        Raises:
+            Mismatch: an output is wrong, or the engine raised.
+            UnsupportedCall: the device has no memory for such a tensor.
+        """
+        guarded, scalars = self._materialise(values, {}, {}, shapes or {}, 0)
+        inputs = {**scalars, **{key: to_numpy(g.view) for key, g in guarded.items()}}
+        views = {key: g.view for key, g in guarded.items()}
+        try:
+            views[name] = wide(views[name], axis)
+        except torch.OutOfMemoryError as error:
+            raise UnsupportedCall("no memory for a tensor of 2^31 elements") from error
+        for param in self.contract.params:
+            if isinstance(param, Scalar) and param.stride_of == name:
+                scalars[param.name] = views[name].stride(0)
+        self._run({**scalars, **views})
+        expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+        got = {t.name: to_numpy(views[t.name]) for t in self.contract.outputs if t.name in views}
+        self.last = (inputs, got)
+        for output, value in got.items():
+            self._compare(output, expected[output], value, inputs, (compare or {}).get(output, exact))
+
     def check_return_value(self, values: Mapping[str, Any]) -> None:
         """Call an op that returns numbers and compare them exactly with the oracle.
 
+        Args:
+            values: arguments by parameter name.
+
         Raises:
             Mismatch: the numbers differ, the call raised, or it changed an argument.
+            ProtocolError: the op does not return a sequence.
         """
         given = copy.deepcopy(dict(values))
         got = require_sequence(call_engine(lambda: self.function(**given)), f"op({self.contract.name!r})")
@@ -167,7 +271,14 @@ class OpUnderTest:
             raise Mismatch(Failure(Kind.VALUE, f"got {got}, expected {expected}", "return", total=len(expected)))
 
     def check_rejects(self, values: Mapping[str, Any]) -> None:
-        """Raise `Mismatch` unless the op raises ValueError for arguments that its contract forbids."""
+        """Call the op with arguments that its contract forbids.
+
+        Args:
+            values: arguments by parameter name.
+
+        Raises:
+            Mismatch: the op does not raise ValueError.
+        """
         try:
             got = self.function(**values)
         except ValueError:
@@ -177,7 +288,18 @@ class OpUnderTest:
         raise Mismatch(Failure(Kind.ACCEPTED, f"{EXPLANATION[Kind.ACCEPTED]}: {dict(values)} gave {got}"))
 
     def run(self, values: Mapping[str, Any], **tensors: torch.Tensor | None) -> dict[str, Array]:
-        """Call the op once with some tensors passed unmodified, because they are too large to copy or guard."""
+        """Call the op once with some tensors passed unmodified, because they are too large to copy or guard.
+
+        Args:
+            values: other arguments by parameter name.
+            **tensors: arguments to pass as they are.
+
+        Returns:
+            The outputs among the other arguments, by parameter name.
+
+        Raises:
+            Mismatch: the engine raised.
+        """
         guarded, scalars = self._materialise(values, {}, {}, {}, 0, given=tensors)
         self._run({**scalars, **{name: g.view for name, g in guarded.items()}, **tensors})
         return {t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded}

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from verispec.engines.protocol.check import require_drafted, require_method, require_tokens, require_trace
+from verispec.engines.protocol.check import (
+    require_drafted,
+    require_method,
+    require_processed,
+    require_tokens,
+    require_trace,
+)
 from verispec.judge._failure import Failure, Kind, Mismatch, call_engine
 from verispec.judge._memory import bits
 
 if TYPE_CHECKING:
     import torch
 
-    from verispec.engines import DraftedTokens, SamplerBatch, Trace, WholeSampler
+    from verispec.engines import DraftedTokens, ProcessedTokens, RequestContext, SamplerBatch, Trace, WholeSampler
 
 Answer = TypeVar("Answer")
 
@@ -35,14 +42,25 @@ class SamplerUnderTest:
         """Inputs and outputs of the last call by name, for reports."""
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
-        """Return the emitted tokens of `batch`."""
+        """Return the emitted tokens of `batch`, one list per request.
+
+        Raises:
+            Mismatch: the sampler raised, or changed the batch.
+            ProtocolError: the answer is not one sequence of integers per request.
+        """
         self.last = (batch.named(), {})
         tokens = require_tokens(_watched(batch, self._sampler), batch)
         self.last = (batch.named(), {"tokens": tokens})
         return tokens
 
     def trace(self, batch: SamplerBatch) -> Trace:
-        """Return the emitted tokens and the random samples that decided them."""
+        """Return the emitted tokens of `batch` and the random samples that decided them.
+
+        Raises:
+            Mismatch: the sampler raised, or changed the batch.
+            ProtocolError: the answer does not have the shapes that `Draws` asks for.
+            UnsupportedCall: the sampler has no such method.
+        """
         method = require_method(
             self._sampler, "trace", "WS-9 (tokens follow from the random samples)", "trace(self, batch) -> Trace"
         )
@@ -56,7 +74,17 @@ class SamplerUnderTest:
         return trace
 
     def draft_and_verify(self, batch: SamplerBatch, draft_logits: torch.Tensor) -> DraftedTokens:
-        """Return the draft tokens that the engine drew and the tokens that it emitted."""
+        """Return the draft tokens that the engine drew and the tokens that it emitted.
+
+        Args:
+            batch: whose draft tokens the engine replaces by its own.
+            draft_logits: [N, V] float32, the drafter's rows.
+
+        Raises:
+            Mismatch: the sampler raised, or changed the batch.
+            ProtocolError: the answer has another number of tokens.
+            UnsupportedCall: the sampler has no such method.
+        """
         method = require_method(
             self._sampler,
             "draft_and_verify",
@@ -68,6 +96,23 @@ class SamplerUnderTest:
         drafted = require_drafted(_watched(batch, lambda given: method(given, draft_logits.clone())), batch)
         self.last = (inputs, {"draft_token_ids": drafted.draft_token_ids, "tokens": drafted.tokens})
         return drafted
+
+    def process_and_verify(
+        self, batch: SamplerBatch, contexts: Sequence[RequestContext], logprobs_mode: str = "raw"
+    ) -> ProcessedTokens:
+        """Return the tokens and log-probabilities of a step whose requests have logits processors."""
+        method = require_method(
+            self._sampler,
+            "process_and_verify",
+            "WS-16 to WS-24 (logits processors and log-probabilities of whole samplers)",
+            "process_and_verify(self, batch, contexts, logprobs_mode) -> ProcessedTokens",
+        )
+        inputs = batch.named() | {f"context[{b}]": str(context) for b, context in enumerate(contexts)}
+        self.last = (inputs, {})
+        answer = _watched(batch, lambda given: method(given, copy.deepcopy(list(contexts)), logprobs_mode))
+        processed = require_processed(answer, batch, contexts)
+        self.last = (inputs, {"tokens": processed.tokens})
+        return processed
 
 
 def _watched(batch: SamplerBatch, call: Callable[[SamplerBatch], Answer]) -> Answer:

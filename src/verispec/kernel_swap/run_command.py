@@ -16,7 +16,7 @@ from pathlib import Path
 
 from verispec import exits
 from verispec.errors import VerispecError
-from verispec.kernel_swap.search import Trial
+from verispec.kernel_swap.search import SwapTrial
 
 OPS = "VERISPEC_TRANSPLANT"
 """Environment variable: the ops to exchange, separated by commas."""
@@ -45,7 +45,7 @@ def note(line: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SwapTarget:
     """The engine whose kernels are substituted.
 
     Args:
@@ -57,12 +57,17 @@ class Target:
     sites: Mapping[str, str] = field(default_factory=dict)
 
 
-VLLM = Target("vllm")
+VLLM = SwapTarget("vllm")
 
 
 def run(
-    command: Sequence[str], ops: tuple[str, ...], timeout: float, *, quiet: bool = False, target: Target | None = None
-) -> Trial:
+    command: Sequence[str],
+    ops: tuple[str, ...],
+    timeout: float,
+    *,
+    quiet: bool = False,
+    target: SwapTarget | None = None,
+) -> SwapTrial:
     """Run `command` once; exit code 0 is good, 125 and a timeout cannot tell, anything else is bad.
 
     Args:
@@ -111,7 +116,7 @@ def run(
     called = tuple(line for line in lines if line[0] not in "@!")
     problems = [line[1:] for line in lines if line.startswith("!")]
     loaded = LOADED in lines or not (target and target.watch)
-    return Trial(ops, good, called, code, loaded, "; ".join(problems) or (errors.strip() if good is None else ""))
+    return SwapTrial(ops, good, called, code, loaded, "; ".join(problems) or (errors.strip() if good is None else ""))
 
 
 def command_of_case(case: str, engine: str, device: str | None) -> list[str]:
@@ -126,7 +131,7 @@ def require(command: Sequence[str]) -> None:
         raise VerispecError("V-TRP-COMMAND", "there is no such program", where=command[0], hint="name it by its path")
 
 
-def environment(ops: tuple[str, ...], notes: Path | None = None, target: Target | None = None) -> dict[str, str]:
+def environment(ops: tuple[str, ...], notes: Path | None = None, target: SwapTarget | None = None) -> dict[str, str]:
     """Return this process's environment, armed so that a Python started in it substitutes `ops` in the engine.
 
     Args:

@@ -13,7 +13,7 @@ FORMAT = "verispec/transplant/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SwapTrial:
     """One run with the kernels of `ops` substituted.
 
     Args:
@@ -33,7 +33,7 @@ class Trial:
     reason: str = ""
 
 
-class Answer(StrEnum):
+class SwapAnswer(StrEnum):
     """Result of a search."""
 
     GUILTY = "guilty"
@@ -52,17 +52,17 @@ class Answer(StrEnum):
 class SwapResult:
     """The answer, the kernels that it names, why, and every run that was made."""
 
-    answer: Answer
+    answer: SwapAnswer
     ops: tuple[str, ...] = ()
     reason: str = ""
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[SwapTrial] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
         """1 if there are culprits, 0 if there are none, 125 if the search cannot tell."""
-        if self.answer in (Answer.GUILTY, Answer.TOGETHER):
+        if self.answer in (SwapAnswer.GUILTY, SwapAnswer.TOGETHER):
             return exits.BAD
-        return exits.GOOD if self.answer is Answer.STAYS else exits.CANNOT_TELL
+        return exits.GOOD if self.answer is SwapAnswer.STAYS else exits.CANNOT_TELL
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as a JSON object of the format `FORMAT`."""
@@ -78,51 +78,55 @@ class SwapResult:
         }
 
 
-def search(candidates: Sequence[str], run: Callable[[tuple[str, ...]], Trial]) -> SwapResult:
+def search(candidates: Sequence[str], run: Callable[[tuple[str, ...]], SwapTrial]) -> SwapResult:
     """Run with no kernel exchanged, with all, then with each alone that was called, then leave out one by one."""
-    trials: list[Trial] = []
+    trials: list[SwapTrial] = []
 
-    def trial(ops: Sequence[str]) -> Trial:
+    def trial(ops: Sequence[str]) -> SwapTrial:
         trials.append(run(tuple(ops)))
         return trials[-1]
 
     plain = trial(())
     if plain.good is None:
         return SwapResult(
-            Answer.CANNOT_TELL, reason=_because("the unmodified run cannot be judged", plain), trials=trials
+            SwapAnswer.CANNOT_TELL, reason=_because("the unmodified run cannot be judged", plain), trials=trials
         )
     if not plain.loaded:
         reason = "the run never imported the engine, so its exit code says nothing about the engine's kernels"
-        return SwapResult(Answer.CANNOT_TELL, reason=reason, trials=trials)
+        return SwapResult(SwapAnswer.CANNOT_TELL, reason=reason, trials=trials)
     if plain.good:
-        return SwapResult(Answer.NO_FAULT, reason="the run is good with the engine's own kernels", trials=trials)
+        return SwapResult(SwapAnswer.NO_FAULT, reason="the run is good with the engine's own kernels", trials=trials)
     everything = trial(candidates)
     called = [op for op in candidates if op in everything.called]
     if not called:
         reason = _because("the run called none of these kernels, or the engine has no place to put others", everything)
-        return SwapResult(Answer.CANNOT_TELL, reason=reason, trials=trials)
+        return SwapResult(SwapAnswer.CANNOT_TELL, reason=reason, trials=trials)
     if everything.good is None:
         return SwapResult(
-            Answer.CANNOT_TELL,
+            SwapAnswer.CANNOT_TELL,
             reason=_because("with reference kernels the run cannot be judged", everything),
             trials=trials,
         )
     if not everything.good:
         return SwapResult(
-            Answer.STAYS, tuple(called), "with reference kernels in their place, the fault is there", trials
+            SwapAnswer.STAYS, tuple(called), "with reference kernels in their place, the fault is there", trials
         )
     if len(called) == 1:
-        return SwapResult(Answer.GUILTY, tuple(called), "it is the only kernel that the run called", trials)
+        return SwapResult(SwapAnswer.GUILTY, tuple(called), "it is the only kernel that the run called", trials)
     alone = [op for op in called if trial((op,)).good]
     if alone:
-        return SwapResult(Answer.GUILTY, tuple(alone), "the fault goes away with the reference kernel alone", trials)
+        return SwapResult(
+            SwapAnswer.GUILTY, tuple(alone), "the fault goes away with the reference kernel alone", trials
+        )
     needed = list(called)
     for op in called:
         fewer = [other for other in needed if other != op]
         if fewer and trial(fewer).good:
             needed = fewer
-    return SwapResult(Answer.TOGETHER, tuple(needed), "the fault goes away with all of them, and with no fewer", trials)
+    return SwapResult(
+        SwapAnswer.TOGETHER, tuple(needed), "the fault goes away with all of them, and with no fewer", trials
+    )
 
 
-def _because(text: str, trial: Trial) -> str:
+def _because(text: str, trial: SwapTrial) -> str:
     return f"{text}: {trial.reason}" if trial.reason else text

@@ -7,8 +7,8 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from verispec.mutants import operators_python, switches
 from verispec.mutants.layers import Layer
 from verispec.mutants.model import ALWAYS, Mutant
-from verispec.mutants.operators_python import Fault
+from verispec.mutants.operators_python import PythonFault
 from verispec.mutants.schemata import TRIGGERS, Switchboard
 
 
@@ -100,11 +100,11 @@ class PythonActivation:
     FILE = 1 << 20
     """Statements of file i are numbered from ``i * FILE``."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: Layer, folder: Path) -> None:
         self._layer = layer
+        self._base = folder
         self._paths = {p.relative_to(layer.folder).as_posix(): p for p in layer.paths()}
-        self._faults: dict[str, list[Fault]] = {}
-        self._folder = Path(tempfile.mkdtemp(prefix="verispec-mutant-"))
+        self._faults: dict[str, list[PythonFault]] = {}
 
     def prepare(self) -> None:
         """Load nothing: the sources are changed in the process of each mutant."""
@@ -140,7 +140,7 @@ class PythonActivation:
             return {8 * (number * self.FILE + fault.statement) + when}
         return {8 * (number * self.FILE + f.statement) for f in self._faults[mutant.file]}
 
-    def _in_function(self, name: str, fault: Fault) -> bool:
+    def _in_function(self, name: str, fault: PythonFault) -> bool:
         tree = ast.parse(self._paths[name].read_text(encoding="utf-8"))
         return any(
             node.body[0].lineno <= fault.line <= (node.end_lineno or 0)
@@ -148,14 +148,15 @@ class PythonActivation:
             if isinstance(node, ast.FunctionDef)
         )
 
-    def _fault(self, mutant: Mutant) -> Fault:
+    def _fault(self, mutant: Mutant) -> PythonFault:
         if mutant.file not in self._faults:
             source = self._paths[mutant.file].read_text(encoding="utf-8")
             self._faults[mutant.file] = operators_python.faults(source)
         return self._faults[mutant.file][mutant.number]
 
     def _install(self, name: str, source: str) -> None:
-        path = self._folder / name
+        # Imports come later and may be cached by name, size and second: no two processes share a file.
+        path = self._base / str(os.getpid()) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source, encoding="utf-8")
         module = self._layer.module(self._paths[name])
@@ -226,18 +227,19 @@ def _spread(name: str, before: Any, value: Any) -> None:
             setattr(other, name, value)
 
 
-def make(layer: Layer, extension: Path | None, count: int) -> Activation:
+def make(layer: Layer, extension: Path | None, count: int, folder: Path) -> Activation:
     """Return the activation of a layer.
 
     Args:
         layer: of the mutants.
         extension: built with all faults; for the C++ layer only.
         count: number of switches of the extension.
+        folder: for mutated sources; whoever made it removes it.
     """
     if layer.name == "cpp":
         assert extension is not None
         return CppActivation(extension, count)
-    return PythonActivation(layer)
+    return PythonActivation(layer, folder)
 
 
 __all__ = ["ALWAYS", "Activation", "make"]

@@ -19,7 +19,7 @@ from verispec import exits
 from verispec.errors import VerispecError
 from verispec.mutants import measured, schemata
 from verispec.mutants.layers import Layer, python_mutants
-from verispec.mutants.model import ALWAYS, Mutant, Result
+from verispec.mutants.model import ALWAYS, Mutant, MutantResult
 from verispec.reference import contracts
 from verispec.run.plan import SEED, suites_folder
 from verispec.static.sources import cache_dir
@@ -30,7 +30,7 @@ SLOWEST = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CampaignPlan:
     """Selection of the mutants to test.
 
     Attributes:
@@ -69,7 +69,7 @@ class Plan:
 class Campaign:
     """The mutants of a plan, and the extension that holds those of C++ kernels."""
 
-    plan: Plan
+    plan: CampaignPlan
     total: int
     """Mutants of the layer, before sampling."""
     mutants: list[Mutant]
@@ -77,7 +77,7 @@ class Campaign:
     count: int = 0
 
 
-def prepare(plan: Plan) -> Campaign:
+def prepare(plan: CampaignPlan) -> Campaign:
     """List, and for C++ build, the mutants; then draw the sample.
 
     Raises:
@@ -103,7 +103,7 @@ def prepare(plan: Plan) -> Campaign:
     return Campaign(plan, len(mutants), _sampled(mutants, plan), extension, count)
 
 
-def _sampled(mutants: list[Mutant], plan: Plan) -> list[Mutant]:
+def _sampled(mutants: list[Mutant], plan: CampaignPlan) -> list[Mutant]:
     """Draw the sample, in random order: two thirds from all mutants, one third evenly over all kinds of faults."""
     rng = random.Random(f"{plan.layer.name}/{plan.seed}")
     if not plan.sample or plan.sample >= len(mutants):
@@ -137,7 +137,7 @@ def _source_root(layer: Layer) -> Path:
     return root
 
 
-def judge(campaign: Campaign, out: Path, done: Iterable[Result] = ()) -> None:
+def judge(campaign: Campaign, out: Path, done: Iterable[MutantResult] = ()) -> None:
     """Test the mutants that `done` has not, and append results to `out` as they come.
 
     Raises:
@@ -217,7 +217,7 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
             )  # fmt: skip
 
 
-def _command(plan: Plan, job: Path) -> list[str]:
+def _command(plan: CampaignPlan, job: Path) -> list[str]:
     layer = plan.layer
     command = [sys.executable, "-P", "-m", "pytest", "-p", "verispec.mutants.plugin", f"--mutation-job={job}"]
     command += ["--assert=plain", "-p", "no:faulthandler", "-p", "no:cacheprovider", "-q"]
@@ -246,7 +246,7 @@ def _command(plan: Plan, job: Path) -> list[str]:
     return [*command, f"--engine={layer.engine}", f"--seed={plan.run_seed}", *map(str, paths)]
 
 
-def _environment(plan: Plan) -> dict[str, str]:
+def _environment(plan: CampaignPlan) -> dict[str, str]:
     added = {k: v for k, v in plan.layer.environment.items() if not (plan.device and k == "TRITON_INTERPRET")}
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "OMP_"))}
     return {

@@ -54,7 +54,7 @@ class Layer:
 
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1"}
 REFERENCE = "verispec.reference"
-SAMPLING = ("sampler/test_whole_sampler.py", "synthetic")
+SAMPLING = ("sampler/test_whole_sampler.py", "synthetic", "e2e")
 
 LAYERS: Final = {
     layer.name: layer
@@ -107,7 +107,7 @@ def python_mutants(layer: Layer) -> list[Mutant]:
     return found
 
 
-def _triggers(layer: Layer, fault: operators_python.Fault) -> tuple[str, ...]:
+def _triggers(layer: Layer, fault: operators_python.PythonFault) -> tuple[str, ...]:
     if not fault.is_expression:
         return (ALWAYS,)
     if layer.name == "triton":

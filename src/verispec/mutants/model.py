@@ -79,7 +79,7 @@ class Mutant:
 
 
 @dataclass(slots=True)
-class Result:
+class MutantResult:
     """Results of the cases on one mutant.
 
     Attributes:
@@ -105,7 +105,7 @@ class Result:
         return {**asdict(self), "mutant": self.mutant.to_json(), "id": self.mutant.id}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Result:
+    def from_json(cls, data: dict[str, Any]) -> MutantResult:
         """Return the result of a JSON object."""
         fields = {k: v for k, v in data.items() if k not in ("id", "mutant", "verdict", "type")}
         return cls(Mutant.from_json(data["mutant"]), Verdict(data["verdict"]), **fields)

@@ -47,11 +47,13 @@ PAIRED: Final = {
 }  # fmt: skip
 COPIES: Final = frozenset({"clone", "copy", "deepcopy", "contiguous", "list", "sorted", "detach", "clamp", "clamp_"})
 CASTS: Final = frozenset({"to", "float", "double", "long", "int", "astype"})
+TUNING: Final = ("num_warps", "num_stages")
+"""Arguments of a launch that change its speed alone."""
 MASKS: Final = frozenset({"mask", "other"})
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PythonFault:
     """The alternative `choice` of the site `site`; `statement` is the number of the statement it belongs to."""
 
     site: int
@@ -80,7 +82,7 @@ class _Place:
     number: int
 
 
-def faults(source: str) -> list[Fault]:
+def faults(source: str) -> list[PythonFault]:
     """Return every fault of a source file."""
     found = []
     tree = ast.parse(source)
@@ -94,13 +96,13 @@ def faults(source: str) -> list[Fault]:
             in_kernel = place.function is not None and place.function in kernels
             is_expression = isinstance(node, ast.expr) and isinstance(new, ast.expr) and place.function is not None
             found.append(
-                Fault(place.number, choice, node.lineno, node.col_offset + 1, operator, before, after,
+                PythonFault(place.number, choice, node.lineno, node.col_offset + 1, operator, before, after,
                       place.statement, in_kernel, is_expression)
             )  # fmt: skip
     return found
 
 
-def mutated(source: str, fault: Fault, trigger: str = ALWAYS) -> str:
+def mutated(source: str, fault: PythonFault, trigger: str = ALWAYS) -> str:
     """Return the source with `fault` made, which acts under the condition `trigger`."""
     tree = ast.parse(source)
     place = next(p for p in _places(tree) if p.number == fault.site)
@@ -386,7 +388,7 @@ def _call_node(node: ast.Call, place: _Place) -> Made:
         swapped = [*node.args[:i], node.args[i + 1], node.args[i], *node.args[i + 2 :]]
         made.append(("arguments exchanged", ast.Call(node.func, swapped, node.keywords)))
     for i, keyword in enumerate(node.keywords):
-        if keyword.arg is not None:
+        if keyword.arg is not None and keyword.arg not in TUNING:
             kept = [k for j, k in enumerate(node.keywords) if j != i]
             operator = "mask dropped" if keyword.arg in MASKS else "keyword dropped"
             made.append((operator, ast.Call(node.func, node.args, kept)))

@@ -24,7 +24,7 @@ import pytest
 
 from verispec.judge import Outcome
 from verispec.mutants import activation, launches, layers, measured
-from verispec.mutants.model import Mutant, Result, Verdict
+from verispec.mutants.model import Mutant, MutantResult, Verdict
 
 JOB = pytest.StashKey["Job"]()
 SLOWER, SLACK = 10.0, 4.0
@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
         data["processes"],
         [Mutant.from_json(m) for m in data["mutants"]],
         baseline,
-        activation.make(layer, extension, data["count"]),
+        activation.make(layer, extension, data["count"], path.parent),
         data["device"],
         data["limit"],
         data["per_clause"],
@@ -295,7 +295,7 @@ def _measure(job: Job, items: dict[str, pytest.Item]) -> None:
     Cases that `job.baseline` holds already are left out, and each process's results are appended when it ends.
     """
     names = [name for name in items if name not in job.baseline]
-    size = max(1, min(40, len(names) // (4 * job.processes) + 1))
+    size = max(1, min(8, len(names) // (4 * job.processes) + 1))
     chunks = [names[i : i + size] for i in range(0, len(names), size)]
     pool = _Pool(job, lambda _: job.slowest)
     with job.out.open("a", encoding="utf-8") as out:
@@ -326,7 +326,7 @@ def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
     states: dict[int, _State] = {}
     with job.out.open("a", encoding="utf-8") as out:
 
-        def write(result: Result) -> None:
+        def write(result: MutantResult) -> None:
             out.write(json.dumps({"type": "mutant", **result.to_json()}) + "\n")
             out.flush()
 
@@ -411,7 +411,7 @@ class _State:
         done = {r["case"] for r in self._results}
         return [] if "" in done else [c for c in self.cases if c not in done]
 
-    def result(self) -> Result:
+    def result(self) -> MutantResult:
         failed = next((r for r in self._results if r["outcome"] == "fail"), None)
         bad = [r for r in self._results if r["outcome"] in ("crash", "timeout", "error")]
         reason = ""
@@ -433,7 +433,7 @@ class _State:
             reason = f"{self.left_out} more cases reach it" if self.left_out else ""
         seconds = round(time.monotonic() - self._began, 3)
         crashes = [f"{r['outcome']} {r['case']}" for r in bad]
-        return Result(self.mutant, verdict, case, len(self._results), seconds, reason, crashes)
+        return MutantResult(self.mutant, verdict, case, len(self._results), seconds, reason, crashes)
 
 
 def _spread_over_tests(cases: Sequence[str], is_own: Any) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from verispec.mutants.model import Result, Verdict
-from verispec.mutants.score import TARGET, TARGET_OWN, Score, Tally
+from verispec.mutants.model import MutantResult, Verdict
+from verispec.mutants.score import TARGET, TARGET_OWN, FateTally, Score
 
 COLUMNS = (
     ("own clause", Verdict.KILLED),
@@ -43,7 +43,7 @@ def _text(score: Score) -> Iterator[str]:
     yield from (f"listed as equivalent but killed by {r.case}: {r.mutant.id}" for r in wrong)
 
 
-def _line(result: Result) -> str:
+def _line(result: MutantResult) -> str:
     extra = f" ({result.reason})" if result.reason and result.verdict is not Verdict.CRASHED else ""
     return f"{result.verdict}: {result.mutant.id}{extra}"
 
@@ -82,7 +82,7 @@ def _markdown(score: Score, command: str) -> Iterator[str]:
         )
 
 
-def _table(title: str, tallies: Mapping[str, Tally]) -> Iterator[str]:
+def _table(title: str, tallies: Mapping[str, FateTally]) -> Iterator[str]:
     yield f"| {title} | judged | killed | by own clause | " + " | ".join(name for name, _ in COLUMNS) + " |"
     yield "| --- |" + " ---: |" * (3 + len(COLUMNS))
     for name, tally in tallies.items():

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from verispec.errors import VerispecError
-from verispec.mutants.campaign import Plan
-from verispec.mutants.model import Result
+from verispec.mutants.campaign import CampaignPlan
+from verispec.mutants.model import MutantResult
 from verispec.run.session import command_line
 from verispec.static.sources import cache_dir
 
 
-def path_of(plan: Plan, out: Path | None, *, many: bool) -> Path:
+def path_of(plan: CampaignPlan, out: Path | None, *, many: bool) -> Path:
     """Return the results file: `out`, with the layer in its name where there are many, or the user's cache."""
     layer = plan.layer.name
     if out is None:
@@ -22,7 +22,7 @@ def path_of(plan: Plan, out: Path | None, *, many: bool) -> Path:
     return out.with_name(f"{out.stem}-{layer}{out.suffix}") if many else out
 
 
-def begin(path: Path, plan: Plan, total: int, drawn: int) -> list[Result]:
+def begin(path: Path, plan: CampaignPlan, total: int, drawn: int) -> list[MutantResult]:
     """Write the header of a new file, or return the results of one that is continued.
 
     Raises VerispecError V-MUT-RESUME for a file of another sample.
@@ -44,9 +44,9 @@ def begin(path: Path, plan: Plan, total: int, drawn: int) -> list[Result]:
     return []
 
 
-def read(paths: Iterable[Path]) -> list[Result]:
+def read(paths: Iterable[Path]) -> list[MutantResult]:
     """Return all results of `paths`; of a repeated mutant the last result counts."""
-    found = {r["id"]: Result.from_json(r) for p in paths for r in _lines(p) if r.get("type") == "mutant"}
+    found = {r["id"]: MutantResult.from_json(r) for p in paths for r in _lines(p) if r.get("type") == "mutant"}
     return list(found.values())
 
 

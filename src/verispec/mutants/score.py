@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from verispec.errors import VerispecError
-from verispec.mutants.model import Mutant, Result, Verdict
+from verispec.mutants.model import Mutant, MutantResult, Verdict
 
 TARGET = 0.97
 TARGET_OWN = 0.90
@@ -64,7 +64,7 @@ def reviewed() -> tuple[Equivalent, ...]:
     return entries
 
 
-def with_list(results: Iterable[Result], entries: Iterable[Equivalent]) -> list[Result]:
+def with_list(results: Iterable[MutantResult], entries: Iterable[Equivalent]) -> list[MutantResult]:
     """Return the results with listed survivors as equivalent.
 
     A listed mutant that a case kills shows a wrong entry; its reason then says so.
@@ -82,7 +82,7 @@ def with_list(results: Iterable[Result], entries: Iterable[Equivalent]) -> list[
 
 
 @dataclass(slots=True)
-class Tally:
+class FateTally:
     """Counts of results."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -117,37 +117,37 @@ class Tally:
 class Score:
     """The tallies of a campaign."""
 
-    results: list[Result]
+    results: list[MutantResult]
 
-    def by(self, key: Callable[[Result], str]) -> Mapping[str, Tally]:
+    def by(self, key: Callable[[MutantResult], str]) -> Mapping[str, FateTally]:
         """Return one tally per value of `key`, sorted."""
-        tallies: dict[str, Tally] = {}
+        tallies: dict[str, FateTally] = {}
         for result in self.results:
-            tallies.setdefault(key(result), Tally()).counts[result.verdict] += 1
+            tallies.setdefault(key(result), FateTally()).counts[result.verdict] += 1
         return dict(sorted(tallies.items()))
 
     @property
-    def layers(self) -> Mapping[str, Tally]:
+    def layers(self) -> Mapping[str, FateTally]:
         """Tallies by layer."""
         return self.by(lambda r: r.mutant.layer)
 
     @property
-    def files(self) -> Mapping[str, Tally]:
+    def files(self) -> Mapping[str, FateTally]:
         """Tallies by file."""
         return self.by(lambda r: f"{r.mutant.layer}/{r.mutant.file}")
 
     @property
-    def operators(self) -> Mapping[str, Tally]:
+    def operators(self) -> Mapping[str, FateTally]:
         """Tallies by kind of fault."""
         return self.by(lambda r: r.mutant.operator)
 
     @property
-    def triggers(self) -> Mapping[str, Tally]:
+    def triggers(self) -> Mapping[str, FateTally]:
         """Tallies by trigger."""
         return self.by(lambda r: r.mutant.trigger)
 
     @property
-    def survivors(self) -> list[Result]:
+    def survivors(self) -> list[MutantResult]:
         """Return the surviving mutants, then those that only crashed."""
         open_ = (Verdict.SURVIVED, Verdict.NOT_REACHED, Verdict.CRASHED)
         chosen = [r for r in self.results if r.verdict in open_]

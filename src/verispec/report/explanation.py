@@ -249,6 +249,7 @@ def _input_lines(inputs: list[dict[str, str]]) -> Iterator[str]:
     yield "optional methods"
     yield "  trace(batch) -> Trace: report the random samples; WS-9 then checks every token exactly"
     yield "  draft_and_verify(batch, draft_logits) -> DraftedTokens: draw the draft tokens too"
+    yield "  process_and_verify(batch, contexts, logprobs_mode) -> ProcessedTokens: processors, log-probabilities"
 
 
 def _parameter_line(parameter: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ other families describe end-to-end samplers and engines, whose cases have no op 
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OpRow:
     """One op with its cells.
 
     Attributes:
@@ -52,7 +52,7 @@ class Row:
         return asdict(self)
 
 
-def rows() -> list[Row]:
+def rows() -> list[OpRow]:
     """Return all ops, by family."""
     found = []
     tests, calls = tests_by_clause(), call_makers()
@@ -68,7 +68,7 @@ def rows() -> list[Row]:
             "call": name in calls or bool(contract.returns),
         }
         found.append(
-            Row(
+            OpRow(
                 name,
                 contract.family,
                 len(contract.clauses),

@@ -15,7 +15,7 @@ from verispec.static.changes import new_since
 from verispec.static.exclusion import without
 from verispec.static.folding import fold
 from verispec.static.placement import changed_paths, place
-from verispec.static.sources import cache_dir, facts_file, open_tree
+from verispec.static.sources import facts_file, open_tree, types_folder
 from verispec.static.typecheck import new_faults
 
 
@@ -62,7 +62,8 @@ def check(request: Request, progress: Progress | None = None) -> tuple[Signature
     opened = _open(request, progress)
     report, before = _reports(request, opened, progress)
     findings = report.findings if before is None else new_since(report, before)
-    known = len(report.findings) - len(findings)
+    fresh = {finding.fingerprint for finding in findings}
+    known = sum(finding.fingerprint not in fresh for finding in report.findings)
     if request.types:
         findings += _type_faults(request, opened)
     diagnostics = list(report.diagnostics)
@@ -142,7 +143,7 @@ def _type_faults(request: Request, opened: _Opened) -> tuple[Finding, ...]:
         opened.older or opened.tree,
         opened.host,
         opened.older_host or opened.host,
-        cache_dir() / "types-1",
+        types_folder(),
     )
     return tuple(finding for finding in found if not request.rules or finding.rule in request.rules)
 

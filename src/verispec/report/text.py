@@ -14,7 +14,7 @@ from rich.text import Text
 from verispec.report.causes import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.verdict import Cell, RunSummary
-from verispec.run.plan import SEED
+from verispec.run.plan import BUDGET, SEED
 from verispec.run.record import CATEGORIES
 
 WIDTH = 120
@@ -112,6 +112,8 @@ def repro(case: str, header: Mapping[str, Any]) -> str:
     for suite in header["selection"]["suites"]:
         if Path(suite).is_absolute():  # a folder of one's own, which nobody finds by its name
             command += f" --suite {shlex.quote(suite)}"
+    if header.get("budget", BUDGET) != BUDGET:
+        command += f" --budget {header['budget']}"
     return command if header["seed"] == SEED else f"{command} --seed {header['seed']}"
 
 

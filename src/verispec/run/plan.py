@@ -17,10 +17,20 @@ SEED = 7
 """The seed of commands that compare revisions or repeat a case; `run` and `smoke` draw anew each day."""
 TIMEOUT = 120.0
 """Seconds per case before it counts as hung: far above the slowest on a busy machine, below a CI job's limit."""
+BUDGET = "standard"
+"""The sizes of statistical tests in runs that ask for no other."""
 START_TIMEOUT = 600.0
 """Seconds for importing and starting the engine, which may load libraries and compile."""
 CLOSE_TIMEOUT = 60.0
 """Seconds for closing the engine."""
+
+
+def require_budget(name: str) -> None:
+    """Raise VerispecError V-LAW-BUDGET unless statistical tests have sizes of this name."""
+    from verispec.judge.statistics.trial import BUDGETS
+
+    if name not in BUDGETS:
+        raise VerispecError("V-LAW-BUDGET", f"there is no budget {name!r}", where="--budget", hint=", ".join(BUDGETS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,11 @@ class Plan:
         smoke: run the first quick case of every clause only.
         detail: record inputs and outputs of each case.
         budget: sample sizes of statistical tests: quick, standard or nightly.
+        save: file for all values of the last call.
+        record: folder for the cases that fail, crash or hang, each with the inputs of its last launch.
+        shrink: file for the case, with its call made small.
+        replay: file of a saved case, whose call takes the place of the case's own.
+        export: file for a test of the engine alone, made from `replay`; nothing is launched.
         transplanted: ops that use the reference's kernel instead of the engine's.
     """
 
@@ -54,7 +69,11 @@ class Plan:
     smoke: bool = False
     detail: bool = False
     save: Path | None = None
-    budget: str = "standard"
+    record: Path | None = None
+    shrink: Path | None = None
+    replay: Path | None = None
+    export: Path | None = None
+    budget: str = BUDGET
     transplanted: tuple[str, ...] = ()
 
     @property
@@ -75,8 +94,9 @@ class Plan:
         if self.device:
             command.append(f"--device={self.device}")
         command += [f"--{flag}" for flag in ("exact", "smoke", "detail") if getattr(self, flag)]
-        if self.save:
-            command.append(f"--save={self.save.absolute()}")
+        for option in ("save", "record", "shrink", "replay", "export"):
+            if path := getattr(self, option):
+                command.append(f"--{option}={path.absolute()}")
         if collect_only:
             command.append("--collect-only")
         return command

@@ -27,6 +27,7 @@ class Record:
         id: the case id.
         outcome: the result that counts.
         seconds: how long the case took.
+        cpu: processor seconds of its worker, all threads and the set-up included.
         test: the test function.
         reach: how production reaches the case; empty where only the contract is at stake.
         failure: what was wrong.
@@ -43,6 +44,7 @@ class Record:
     id: str
     outcome: str
     seconds: float = 0.0
+    cpu: float = 0.0
     test: str = ""
     reach: str = ""
     failure: Mapping[str, Any] = field(default_factory=dict)
@@ -63,7 +65,7 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         """Return every field that says something, with the type of the line first."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        said = {k: v for k, v in values.items() if k in ("outcome", "seconds") or v not in _UNSAID}
+        said = {k: v for k, v in values.items() if k in ("outcome", "seconds", "cpu") or v not in _UNSAID}
         return {"type": "case", **said}
 
     @property

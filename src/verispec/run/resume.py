@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from verispec.errors import VerispecError
-from verispec.run.plan import Plan
+from verispec.run.plan import BUDGET, Plan
 
 DECIDING = {
     "engine": "--engine",
@@ -45,7 +45,7 @@ def restored_plan(given: Mapping[str, Any], header: Mapping[str, Any], path: Pat
         "suites": tuple(selection["suites"]),
         "seed": header["seed"],
         "smoke": selection["smoke"],
-        "budget": header.get("budget", "standard"),
+        "budget": header.get("budget", BUDGET),
     }
     fields |= {name: header[name] for name in CHANGEABLE if name in header}
     for name, option in DECIDING.items():

@@ -35,6 +35,10 @@ def command_line() -> list[str]:
     return ["verispec", *sys.argv[1:]]
 
 
+_FATAL = ("V-RUN-RESUME", "V-RUN-WRITE", "V-RUN-RECORD")
+"""Errors of the run itself, after which it is no use to write a footer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Brakes:
     """Limits that stop a run before its last case.
@@ -161,7 +165,7 @@ class _Session:
                     if self.reason:
                         return
         except VerispecError as error:
-            if not self.records or not self.writer.begun or error.diagnostic.code in ("V-RUN-RESUME", "V-RUN-WRITE"):
+            if not self.records or not self.writer.begun or error.diagnostic.code in _FATAL:
                 raise
             self.reason = f"ended early: {error.diagnostic.message}"
             self.warnings.append(str(error))

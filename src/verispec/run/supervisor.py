@@ -49,6 +49,7 @@ from verispec.run.plan import Plan, environment
 from verispec.run.process_tree import kill_descendants, send_signal, waited_for_processor
 from verispec.run.record import UNDECIDED
 from verispec.run.requirements import require_packages
+from verispec.saved_calls.places import keep_launch, tidy
 
 LOOK_EVERY = 0.02
 """Seconds between two looks at the event log: short beside a case, and no load."""
@@ -280,6 +281,8 @@ class Supervisor:
             self._forks.pop()
             self._workers[pid] = _Worker(time.monotonic())
         worker = self._workers.pop(pid)
+        if self._plan.record and worker.phase is not Phase.CASE:
+            tidy(self._plan.record, pid)
         if status == CANNOT_WRITE:
             raise self._cannot_write(last_lines(worker_log(self._scratch, pid)))
         how = f"no answer within {self._limit(worker.phase):g} s" if worker.asked else _ending(status)
@@ -305,6 +308,8 @@ class Supervisor:
         outcome = "timeout" if worker.asked else "crash"
         log = last_lines(worker_log(self._scratch, pid), worker.log_from)
         failure = {"kind": outcome, "message": how, "details": {"log": log}}
+        if self._plan.record and (saved := keep_launch(self._plan.record, pid, worker.record["id"])):
+            failure["details"]["saved case"] = str(saved)
         seconds = round(time.monotonic() - worker.since, 6)
         return self._result({**worker.record, "outcome": outcome, "seconds": seconds, "failure": failure})
 
@@ -354,11 +359,21 @@ class Supervisor:
         )
 
     def _cannot_write(self, cause: str) -> VerispecError:
+        last = cause.rpartition("\n")[2]
+        if self._plan.record and last.startswith(f"verispec: {self._plan.record}: "):
+            return VerispecError(
+                "V-RUN-RECORD",
+                "the inputs of a launch cannot be written",
+                where=f"--record {self._plan.record}",
+                cause=last.removeprefix(f"verispec: {self._plan.record}: "),
+                hint="free space there, then go on with --resume",
+                exit_code=exits.CANNOT_TELL,
+            )
         return VerispecError(
             "V-RUN-WRITE",
             "events of the run cannot be written",
             where=str(self._scratch.parent),
-            cause=cause.rpartition("\n")[2],
+            cause=last,
             hint="free space there, or set TMPDIR to a folder with space",
             exit_code=exits.CANNOT_TELL,
         )

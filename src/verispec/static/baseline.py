@@ -13,7 +13,11 @@ FORMAT = "verispec/baseline/1"
 
 
 def read_baseline(path: Path) -> frozenset[str]:
-    """Return the fingerprints of a baseline. Raises VerispecError (V-BASELINE) if it cannot be read."""
+    """Return the fingerprints of the baseline `path`.
+
+    Raises:
+        VerispecError: V-BASELINE, the file cannot be read.
+    """
     try:
         written = json.loads(path.read_text(encoding="utf-8"))
         if written["format"] != FORMAT:
@@ -41,7 +45,13 @@ def as_baseline(findings: Iterable[Finding]) -> str:
 def without_accepted(
     findings: Iterable[Finding], accepted: frozenset[str], where: str
 ) -> tuple[tuple[Finding, ...], list[Diagnostic]]:
-    """Return the findings that are not `accepted`, and a diagnostic for entries that match nothing any more."""
+    """Return the findings that are not `accepted`, and a diagnostic for entries that match nothing any more.
+
+    Args:
+        findings: of a tree.
+        accepted: fingerprints of the baseline.
+        where: path of the baseline, for the diagnostic.
+    """
     findings = tuple(findings)
     stale = accepted - {finding.fingerprint for finding in findings}
     problems = []

@@ -22,7 +22,7 @@ _KEPT: Final = 8
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage collection meanwhile: millions of small objects are made and none of them is a cycle worth finding."""
+    """Run the block without garbage collection: it makes millions of small objects and no cycle worth finding."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -58,12 +58,12 @@ class FactCache:
         return stored if isinstance(stored, dict) else {}
 
     def get(self, blob: str, *, deep: bool, calls: bool) -> FileFacts | None:
-        """Return the summary of the content `blob`, if it says as much as `readers.extraction.facts` would."""
+        """Return the summary of the content `blob`, if it was read as `deep` and with the `calls` that are needed."""
         found = self._facts.get(blob) if blob else None
         return found if found is not None and found.suffices(deep=deep, calls=calls) else None
 
     def put(self, blob: str, found: FileFacts) -> None:
-        """Keep a summary instead of one that says less."""
+        """Keep the summary `found` of the content `blob`, instead of one with less in it."""
         if blob:
             self._facts[blob] = found
             self._changed = True
@@ -106,7 +106,7 @@ class ReportCache:
             return None
 
     def put(self, key: str, verdict: object) -> None:
-        """Remember `verdict`; a reader never sees half of the file."""
+        """Write `verdict` under `key`; a reader never sees half of the file."""
         if not key or self._path is None:
             return
         known = {name: data for name, data in self._load().items() if name != key}
@@ -153,7 +153,7 @@ def readers_digest() -> str:
 
 
 def _code() -> str:
-    """The sizes and times of this package's own files: a changed rule must not use old results."""
+    """Return the sizes and times of this package's own files: a changed rule must not use old results."""
     here = Path(__file__).parent
     states = [(path.relative_to(here).as_posix(), path.stat()) for path in here.rglob("*.py")]
     return repr(sorted((name, state.st_size, state.st_mtime_ns) for name, state in states))

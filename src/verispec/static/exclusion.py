@@ -19,6 +19,7 @@ class PartialTree:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """Diagnostics of the included files, and one per pattern that matches no file."""
         problems = [problem for problem in self.tree.diagnostics if not self._excludes_all(problem.where)]
         paths = [file.path for file in self.tree.files()]
         for pattern in self.patterns:
@@ -34,9 +35,11 @@ class PartialTree:
         return tuple(problems)
 
     def describe(self) -> str:
+        """Return the description of the whole tree."""
         return self.tree.describe()
 
     def files(self) -> Iterable[SourceFile]:
+        """Return the files that no pattern excludes."""
         return [file for file in self.tree.files() if not self._excludes(file.path)]
 
     def _excludes(self, path: str) -> bool:

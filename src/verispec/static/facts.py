@@ -37,6 +37,7 @@ class Param(NamedTuple):
 
     @property
     def required(self) -> bool:
+        """True if a call must supply it."""
         return self.kind in "pk" and not self.default
 
 
@@ -82,8 +83,15 @@ class Function(NamedTuple):
 
 
 class Class(NamedTuple):
-    """A class: `item` says what ``instance[grid]`` gives (``attribute``: what it wraps; ``ordered``: a call that
-    forwards by position in the kernel's order; empty: no such method or not understood)."""
+    """A class of a module.
+
+    Attributes:
+        name: qualified name.
+        line: of the class statement.
+        bases: references.
+        item: meaning of ``instance[grid]``: ``attribute``, the attribute that it wraps; ``ordered``, a call that
+            forwards by position in the kernel's order; empty, no such method or not understood.
+    """
 
     name: str
     line: int
@@ -94,7 +102,7 @@ class Class(NamedTuple):
 class Call(NamedTuple):
     """A call. `targets` are the references that the callee may be; `grid` marks ``target[grid](...)``.
 
-    `constants` are the keywords whose values are literals.
+    `constants` are the keywords whose values are literals. `chosen` says that the callee is taken from a dict.
     """
 
     targets: tuple[str, ...]
@@ -107,6 +115,7 @@ class Call(NamedTuple):
     open_positional: bool
     open_keywords: bool
     constants: tuple[str, ...] = ()
+    chosen: bool = False
 
 
 class Override(NamedTuple):
@@ -133,8 +142,17 @@ class Binding(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    """A parameter that is converted (`via`: a method such as ``.to`` or a reference) and then passed to `sink`
-    as argument number `position`, without the result being copied back or returned."""
+    """A parameter that is converted and passed on, without the result being copied back or returned.
+
+    Attributes:
+        function: that converts it.
+        param: name of the parameter.
+        via: a method such as ``.to``, or a reference.
+        dtype: True if the conversion may change the dtype.
+        sink: callee that receives the result.
+        position: number of the argument there; -1 for a keyword argument.
+        keyword: name of the argument there, if it is passed by keyword.
+    """
 
     function: str
     param: str
@@ -143,6 +161,7 @@ class Conversion(NamedTuple):
     sink: str
     position: int
     line: int
+    keyword: str = ""
 
 
 class Overflow(NamedTuple):
@@ -333,7 +352,7 @@ class FileFacts(NamedTuple):
     ignores: tuple[Ignore, ...] = ()
 
     def suffices(self, *, deep: bool, calls: bool) -> bool:
-        """Return whether reading the file again would say more: see `readers.extraction.facts`."""
+        """Return True if reading the file again adds nothing for `deep` and `calls`; see `readers.extraction.facts`."""
         if self.cpp is not None or self.problem is not None:
             return True
         if self.python is None:

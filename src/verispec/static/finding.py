@@ -30,6 +30,7 @@ class Location:
         return f"{self.path}:{self.line}"
 
     def to_json(self) -> dict[str, Any]:
+        """Return the place as a JSON object."""
         return {"path": self.path, "line": self.line, "column": self.column, "end_line": self.end_line}
 
 
@@ -42,6 +43,7 @@ class Side:
     text: str
 
     def to_json(self) -> dict[str, Any]:
+        """Return the side as a JSON object."""
         return {"label": self.label, "location": self.location.to_json(), "text": self.text}
 
 
@@ -74,6 +76,7 @@ class Finding:
     level_if_new: Level | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the finding as a JSON object, with its fingerprint."""
         return {
             "rule": self.rule,
             "level": self.level.value,
@@ -89,7 +92,7 @@ class Finding:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Finding:
-        """The finding that `to_json` gave `data`."""
+        """Return the finding that `to_json` turned into `data`."""
         sides = tuple(Side(s["label"], Location(**s["location"]), s["text"]) for s in data["sides"])
         return cls(
             data["rule"],
@@ -106,6 +109,12 @@ class Finding:
 
 
 def fingerprint(rule: str, symbol: str, *disagreement: str) -> str:
-    """A name for a disagreement that knows neither lines nor files: 16 hexadecimal digits."""
+    """Return a name for a disagreement that contains neither lines nor files: 16 hexadecimal digits.
+
+    Args:
+        rule: id of the rule.
+        symbol: dotted name of the faulty code.
+        *disagreement: texts of both sides.
+    """
     text = "\0".join((rule, symbol, *disagreement))
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -14,7 +14,7 @@ _COMMENT: Final = re.compile(rb"(?:#|//)[ \t]*verispec:[ \t]*ignore(?:\[([^\]\n]
 
 
 def read_ignores(data: bytes) -> tuple[Ignore, ...]:
-    """Return the comments of a Python or C++ source."""
+    """Return the ``verispec:`` comments of the Python or C++ source `data`."""
     if b"verispec:" not in data:
         return ()
     found = []
@@ -62,7 +62,7 @@ def apply_ignores(
 
 
 def is_silenced(finding: Finding, ignores: Iterable[Ignore]) -> bool:
-    """Return whether one of the comments of its file silences a finding."""
+    """Return True if one of `ignores`, the comments of its file, silences `finding`."""
     first, last = finding.location.line - 1, finding.location.end_line or finding.location.line
     return any(first <= ignore.line <= last and finding.rule in ignore.rules and ignore.reason for ignore in ignores)
 

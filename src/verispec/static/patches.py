@@ -23,11 +23,12 @@ class PatchPoint(NamedTuple):
     state: str
 
     def to_json(self) -> dict[str, Any]:
+        """Return the patch point as a JSON object."""
         return self._asdict()
 
 
 def patch_points(links: Links) -> tuple[PatchPoint, ...]:
-    """Return every patch point, sorted by place."""
+    """Return every patch point of `links`, sorted by place."""
     states: dict[tuple[str, str], str] = {}
     for found in links.shared(substitutions):
         if found.kind == "method":

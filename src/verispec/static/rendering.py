@@ -8,7 +8,7 @@ from verispec.static.facts import Call, Function, Param, Schema
 
 
 def signature(function: Function, name: str = "") -> str:
-    """``name(a, b=1, *, c)``."""
+    """Return ``name(a, b=1, *, c)`` for `function`, under another `name` if one is given."""
     return f"{name or function.name.rpartition('.')[2]}({', '.join(_params(function.params))})"
 
 
@@ -24,7 +24,7 @@ def _params(params: Iterable[Param]) -> Iterable[str]:
 
 
 def call(what: Call) -> str:
-    """``kernel[grid](a, b, c=...)``."""
+    """Return ``kernel[grid](a, b, c=...)`` for the call `what`."""
     arguments = [*what.positional, *(["*..."] if what.open_positional else [])]
     arguments += [f"{name}=..." for name in what.keywords] + (["**..."] if what.open_keywords else [])
     target = " or ".join(dict.fromkeys(t.lstrip("$@.") for t in what.targets))
@@ -32,6 +32,6 @@ def call(what: Call) -> str:
 
 
 def schema(what: Schema) -> str:
-    """``name(Tensor! a, int b) -> ()``."""
+    """Return ``name(Tensor! a, int b) -> ()`` for the schema `what`."""
     args = (f"{arg.type}{'!' if arg.mutable else ''} {arg.name}".lstrip() for arg in what.args)
     return f"{what.name}({', '.join(args)})" + (f" -> {what.returns}" if what.returns else "")

@@ -13,7 +13,7 @@ _TESTS: Final = frozenset({"test", "tests", "testing", "benchmark", "benchmarks"
 
 
 def is_test(path: str) -> bool:
-    """Return whether the file is a test, a benchmark or an example, where a wrong call may be intended."""
+    """Return True if `path` is a test, a benchmark or an example, where a wrong call may be intended."""
     parts = path.split("/")
     return not _TESTS.isdisjoint(parts[:-1]) or parts[-1].startswith("test_") or parts[-1] == "conftest.py"
 
@@ -41,11 +41,11 @@ class Tree(Protocol):
         ...
 
     def describe(self) -> str:
-        """The tree in a few words, e.g. ``vllm==0.20.0`` or ``checkout at 1a2b3c4``."""
+        """Return the tree in a few words, e.g. ``vllm==0.20.0`` or ``checkout at 1a2b3c4``."""
         ...
 
     def files(self) -> Iterable[SourceFile]:
-        """Every regular file that may hold source; order does not matter."""
+        """Return every regular file that may hold source, in any order."""
         ...
 
 
@@ -58,9 +58,11 @@ class ListedTree:
     diagnostics: tuple[Diagnostic, ...]
 
     def describe(self) -> str:
+        """Return the name that the tree was opened with."""
         return self.name
 
     def files(self) -> tuple[SourceFile, ...]:
+        """Return the listed files."""
         return self.listed
 
 
@@ -72,9 +74,11 @@ class MemoryTree:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def describe(self) -> str:
+        """Return "memory"."""
         return "memory"
 
     def files(self) -> Iterable[SourceFile]:
+        """Yield the sources as files."""
         for path, source in self.sources.items():
             data = source.encode() if isinstance(source, str) else source
             yield SourceFile(path, "", partial(bytes, data), len(data))

@@ -67,7 +67,14 @@ def is_available() -> bool:
 def new_faults(
     tree: Tree, before: Tree, host: Tree | None, host_before: Tree | None, cache: Path
 ) -> tuple[Finding, ...]:
-    """Return what `tree` brings against `before`, each read together with its host.
+    """Return the faults that `tree` has and `before` has not, each read together with its host.
+
+    Args:
+        tree: the plugin.
+        before: an older version of it.
+        host: tree that the plugin extends; None for none.
+        host_before: host of the older version.
+        cache: folder of Pyrefly's results.
 
     Raises:
         VerispecError: V-TYPES-MISSING without Pyrefly, V-TYPES-FAILED if it fails.
@@ -133,7 +140,7 @@ _FIXES: Final = {
 
 
 def scope_at(source: bytes, line: int) -> str:
-    """Return the dotted name of the function or class around `line`, or nothing at module level."""
+    """Return the dotted name of the function or class around `line` of `source`; empty at module level."""
     try:
         node: ast.AST = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):

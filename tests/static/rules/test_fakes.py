@@ -19,28 +19,34 @@ PLACED = '"resize", resize, ["out"], resize_fake'
 
 @pytest.mark.parametrize("arguments", [NAMED, PLACED])
 @pytest.mark.parametrize(
-    ("fake", "level"),
+    ("fake", "expected"),
     [
-        ("out, n, *, scale=1.0", None),
-        ("out, m, scale=1.0", None),  # positionals may be renamed
-        ("*args, **kwargs", None),
-        ("out, n, extra=None, *, scale=1.0", None),
-        ("out, *, scale=1.0", Level.ERROR),
-        ("out, n, extra, *, scale=1.0", Level.ERROR),
-        ("n, out, *, scale=1.0", Level.WARNING),
-        ("out, n", Level.WARNING),  # fails only with a scale that is not the default
+        ("out, n, *, scale=1.0", 0),
+        ("out, m, scale=1.0", 0),  # positionals may be renamed
+        ("*args, **kwargs", 0),
+        ("out, n, extra=None, *, scale=1.0", 0),
+        ("out, *, scale=1.0", 1),
+        ("out, n, extra, *, scale=1.0", 1),
+        ("n, out, *, scale=1.0", 1),
+        ("out, n", 1),  # fails with a scale that is not the default
     ],
 )
-def test_a_fake_beside_its_op(judged, arguments, fake, level):
+def test_a_fake_beside_its_op(judged, arguments, fake, expected):
     found = judged("SIG304", {"engine/a.py": DIRECT.format(fake=fake, arguments=arguments)})
-    assert [finding.level for finding in found] == ([level] if level else [])
-    assert all(finding.level_if_new is Level.ERROR for finding in found)
+    assert [(finding.level, finding.level_if_new) for finding in found] == [(Level.WARNING, Level.ERROR)] * expected
 
 
 @pytest.mark.parametrize("arguments", ["**options", "op_name=name, op_func=resize, fake_impl=resize_fake", "*options"])
 def test_a_registration_that_cannot_be_followed(judged, arguments):
     assert judged("SIG304", {"engine/a.py": DIRECT.format(fake="", arguments=arguments)}) == ()
 
+
+KEEP = """
+from engine.utils import direct_register_custom_op
+def keep(out): ...
+direct_register_custom_op("keep", keep)
+"""
+"""A second op of the same library: its name is that by which several are called."""
 
 DECORATED = """
 import torch
@@ -70,7 +76,42 @@ def test_a_renamed_parameter_in_mutates_args(judged):
     text = DIRECT.format(fake="out, n, *, scale=1.0", arguments=NAMED)
     assert judged("SIG305", {"engine/a.py": text}) == ()
     (finding,) = judged("SIG305", {"engine/a.py": text.replace("def resize(out", "def resize(output")})
-    assert (finding.level, finding.symbol) == (Level.ERROR, "resize")
+    assert (finding.level, finding.level_if_new, finding.symbol) == (Level.WARNING, Level.ERROR, "resize")
+
+
+def test_a_registration_by_decorator(judged):
+    text = """
+    import torch
+    from engine.utils import register_custom_op
+
+    def _fake(x{more}): ...
+
+    @register_custom_op({name}mutates_args=["out"], fake_impl=_fake)
+    def fill({out}, x): ...
+
+    def run(out, x):
+        torch.ops.demo.{called}(out, {argument})
+        torch.ops.demo.keep(out)
+    """
+    for name, called in (("", "fill"), ('op_name="paint", ', "paint")):
+        good = {"name": name, "called": called, "out": "out", "more": ", y", "argument": "x"}
+        for change, rule in (
+            ({}, ""),
+            ({"more": ""}, "SIG304"),
+            ({"out": "o"}, "SIG305"),
+            ({"argument": ""}, "SIG302"),
+        ):
+            tree = {"engine/a.py": text.format(**good | change), "engine/keep.py": KEEP}
+            found = [r for r in ("SIG302", "SIG304", "SIG305") if judged(r, tree)]
+            assert found == ([rule] if rule else [])
+
+
+def test_an_op_of_another_library_with_the_same_name(judged):
+    """SGLang registers a layernorm, and calls that of another package."""
+    caller = "import torch\ndef run(out):\n    torch.ops.other.resize(out)\n    torch.ops.demo.keep(out)\n"
+    tree = {"engine/a.py": DIRECT.format(fake="out, n, *, scale=1.0", arguments=NAMED), "engine/b.py": caller}
+    assert judged("SIG302", tree) == ()
+    assert judged("SIG302", {**tree, "engine/keep.py": KEEP}) == ()
 
 
 CPP = """
@@ -114,17 +155,31 @@ def test_an_op_of_another_namespace(judged):
     ],
 )
 def test_a_call_of_an_op_that_python_registers(judged, call, expected):
-    caller = f"import torch\ndef run(out, both):\n    torch.ops.demo.resize({call})\n"
-    tree = {"engine/a.py": DIRECT.format(fake="out, n, *, scale=1.0", arguments=NAMED), "engine/b.py": caller}
+    caller = f"import torch\ndef run(out, both):\n    torch.ops.demo.resize({call})\n    torch.ops.demo.keep(out)\n"
+    tree = {
+        "engine/a.py": DIRECT.format(fake="out, n, *, scale=1.0", arguments=NAMED),
+        "engine/b.py": caller,
+        "engine/keep.py": KEEP,
+    }
     found = judged("SIG302", tree)
     assert len(found) == expected
     assert all(finding.level is Level.ERROR for finding in found)
 
 
+def test_a_platform_whose_ops_python_registers(judged):
+    """An op that only a platform's C++ defines may be built elsewhere; one that this tree registers is not."""
+    caller = "import torch\ndef run(out):\n    torch.ops.demo.resize(out)\n    torch.ops.demo.keep(out)\n"
+    tree = {"engine/xpu/a.py": DIRECT.format(fake="out, n, *, scale=1.0", arguments=NAMED), "engine/xpu/b.py": caller}
+    tree["engine/keep.py"] = KEEP
+    (finding,) = judged("SIG302", tree)
+    assert finding.level is Level.ERROR
+
+
 def test_a_name_that_two_libraries_register(judged):
-    caller = "import torch\ndef run(out):\n    torch.ops.demo.resize(out)\n"
+    caller = "import torch\ndef run(out):\n    torch.ops.demo.resize(out)\n    torch.ops.demo.keep(out)\n"
     other = "from engine.utils import direct_register_custom_op\ndef small(out): ...\n"
     other += 'direct_register_custom_op("resize", small)\n'
     tree = {"engine/a.py": DIRECT.format(fake="out, n, *, scale=1.0", arguments=NAMED), "engine/b.py": caller}
+    tree["engine/keep.py"] = KEEP
     assert len(judged("SIG302", tree)) == 1
     assert judged("SIG302", {**tree, "engine/c.py": other}) == ()

@@ -150,6 +150,9 @@ def expand(output, value):
         ("torch.ops._C.expand(output, as_int64(value), 1)", None),
         ("torch.ops._C.expand(prepare(output), value, 1)", None),
         ("torch.ops._C.expand(output, value, 1)", None),
+        ("torch.ops._C.expand(output=as_int64(output), input=value, limit=1)", Level.ERROR),
+        ("torch.ops._C.expand(output=output, input=as_int64(value), limit=1)", None),
+        ("torch.ops._C.expand(limit=1, **{'output': as_int64(output)})", None),
     ],
 )
 def test_write_into_a_converted_output(judged, body, level):

@@ -135,6 +135,17 @@ def test_kernel_without_a_counterpart(judged):
     assert (finding.level, finding.symbol) == (Level.WARNING, "engine.sampler.d_kernel")
 
 
+def test_kernel_of_a_dispatcher_without_a_counterpart(judged):
+    names = ("a", "b", "c", "d")
+    lines = "\n".join(f"engine.sampler._{name}.kernel = fb.kernel" for name in names)
+    assert judged("SIG202", sources(CAPTURED, lines, names)) == ()
+    (finding,) = judged(
+        "SIG202", sources(CAPTURED, lines.replace("engine.sampler._d.kernel = fb.kernel", "pass"), names)
+    )
+    assert finding.symbol == "engine.sampler.d_kernel"
+    assert finding.sides[0].label == "dispatcher"
+
+
 @pytest.mark.parametrize(("name", "found"), [("accept_kernel", 0), ("acccept_kernel", 1)])
 def test_override_of_a_name_that_is_not_there(judged, name, found):
     assert len(judged("SIG203", sources(DIRECT, f"engine.sampler.{name} = fb.kernel"))) == found

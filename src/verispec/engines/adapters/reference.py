@@ -41,6 +41,11 @@ class Reference:
             return Unsupported(str(error.args[0]))
         return function
 
+    def tile_sizes(self, name: str) -> tuple[int, ...]:
+        """Return the tile sizes and thresholds of an op's kernel, where its module tells them."""
+        tell = getattr(self._kernels, "tile_sizes", None)
+        return () if tell is None else tuple(tell(name))
+
     def sampler(self, family: str = "flat") -> Any | Unsupported:
         """Return the end-to-end sampler of `family`: flat, request_state, block or fused."""
         if family in ("request_state", "block", "fused"):

@@ -6,7 +6,7 @@ and draft_model (assisted generation).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
     TokenLogprobs,
 )
+from verispec.engines.protocol.grammar import TokenGrammar, state_after
 from verispec.errors import VerispecError
 from verispec.reference.models import load_target
 
@@ -57,6 +58,10 @@ class Transformers:
             return Unsupported(f"transformers has no {wanted.rejection_sample_method} verification")
         if wanted.async_scheduling:
             return Unsupported("transformers has no scheduler")
+        if wanted.method == "ngram" and wanted.ngram_min > LoadOptions().ngram_min:
+            return Unsupported("transformers has no shortest match of prompt lookup")
+        if wanted.num_blocks or wanted.block_size != LoadOptions().block_size:
+            return Unsupported("transformers has no paged KV cache")
         if wanted.method == "draft_model" and wanted.draft_sample_method == "greedy":
             return Unsupported("transformers draws drafts from the assistant's distribution for sampled requests")
         return TransformersGenerator(target, wanted, self._device)
@@ -147,6 +152,7 @@ def _reject_missing(request: GenerationRequest) -> None:
     """Raise UnsupportedCall for what transformers does not have, or does in another order or place."""
     for asked, what in (
         (request.presence_penalty or request.frequency_penalty, "presence or frequency penalty"),
+        (request.grammar is not None and request.allowed_token_ids, "grammar beside allowed token ids"),
         (request.min_p and request.top_p < 1, "min-p before top-p: it applies top-p first"),
         (request.n > 1, "seeded samples of one prompt"),
         (request.stop, "stop strings among token ids"),
@@ -170,11 +176,26 @@ def _sampling(request: GenerationRequest) -> dict[str, Any]:
     if request.allowed_token_ids:
         allowed = list(request.allowed_token_ids)
         wanted["prefix_allowed_tokens_fn"] = lambda batch, ids: allowed
+    if request.grammar is not None:
+        wanted["prefix_allowed_tokens_fn"] = _followed(request.grammar, len(request.prompt_token_ids))
     if request.logit_bias:
         wanted["sequence_bias"] = [[[token], bias] for token, bias in request.logit_bias.items()]
     if request.min_tokens:
         wanted["min_new_tokens"] = request.min_tokens
     return wanted
+
+
+def _followed(grammar: TokenGrammar, prompt_length: int) -> Callable[[int, torch.Tensor], list[int]]:
+    """Return transformers' function of the tokens that may follow.
+
+    A row behind a draft outside of the grammar is never used; it gets the tokens of the first state.
+    """
+
+    def following(batch: int, ids: torch.Tensor) -> list[int]:
+        state = state_after(grammar, ids[prompt_length:].tolist())
+        return list(grammar.allowed(grammar.start() if state is None else state))
+
+    return following
 
 
 def _logprobs(

@@ -56,6 +56,11 @@ class Child:
         call.__name__ = f"{self._name}/{name}"
         return call
 
+    def tile_sizes(self, name: str) -> tuple[int, ...]:
+        """Return the sizes that the engine in the child tells."""
+        told: tuple[int, ...] = self._remote.call("tile_sizes", name)
+        return told
+
     def sampler(self, family: str = "flat") -> Unsupported:
         """Return `Unsupported` for every `family`."""
         return Unsupported(f"{self._name} has no whole sampler here: only its ops run in a child process")
@@ -135,6 +140,11 @@ class OpServer:
         """Return the engine's `Unsupported` for the op `name`; None if it has the op."""
         found = self._engine.op(name)
         return found if isinstance(found, Unsupported) else None
+
+    def tile_sizes(self, name: str) -> tuple[int, ...]:
+        """Return the sizes that the engine tells for an op; none if it tells nothing."""
+        tell = getattr(self._engine, "tile_sizes", None)
+        return tuple(tell(name)) if callable(tell) else ()
 
     def run(self, name: str, parcel: TensorPayload) -> tuple[list[bytes], Exception | None]:
         """Call the op `name`.

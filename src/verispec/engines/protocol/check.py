@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from verispec import exits
 from verispec.engines.protocol.engine import PLATFORMS, Description, Engine, Unsupported, UnsupportedCall
+from verispec.engines.protocol.generation import TokenLogprobs
 from verispec.engines.protocol.kernel_sites import KernelSites
-from verispec.engines.protocol.sampling import DraftedTokens, SamplerBatch, Trace
+from verispec.engines.protocol.sampling import DraftedTokens, ProcessedTokens, RequestContext, SamplerBatch, Trace
 from verispec.errors import VerispecError
 
 if TYPE_CHECKING:
@@ -350,6 +351,24 @@ def require_drafted(answer: object, batch: SamplerBatch) -> DraftedTokens:
         got = [len(ids) for ids in drafted]
         raise ProtocolError(f"{CODE} {where}.draft_token_ids: expected {batch.counts} tokens per request, got {got}")
     return DraftedTokens(drafted, require_tokens(answer.tokens, batch, f"{where}.tokens"))
+
+
+def require_processed(
+    answer: object, batch: SamplerBatch, contexts: Sequence[RequestContext], where: str = "process_and_verify(...)"
+) -> ProcessedTokens:
+    """Return processed tokens; ProtocolError if a log-probability is missing, or is of another type."""
+    if not isinstance(answer, ProcessedTokens):
+        raise ProtocolError(f"{CODE} {where}: expected a verispec.engines.ProcessedTokens, got {_shown(answer)}")
+    tokens = require_tokens(answer.tokens, batch, f"{where}.tokens")
+    wanted = [0 if context.params.logprobs is None else len(row) for context, row in zip(contexts, tokens, strict=True)]
+    rows = [list(row) for row in answer.logprobs]
+    if [len(row) for row in rows] != wanted:
+        got = [len(row) for row in rows]
+        raise ProtocolError(f"{CODE} {where}.logprobs: expected {wanted} entries per request, got {got}")
+    strangers = [entry for row in rows for entry in row if not isinstance(entry, TokenLogprobs)]
+    if strangers:
+        raise ProtocolError(f"{CODE} {where}.logprobs: expected TokenLogprobs, got {_shown(strangers[0])}")
+    return ProcessedTokens(tokens, rows)
 
 
 def _answer(call: Callable[[], object]) -> tuple[object, str]:

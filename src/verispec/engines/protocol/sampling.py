@@ -1,10 +1,11 @@
 """The sampler protocol: logits and draft tokens of a mixed batch in, the emitted tokens of each request out.
 
 A suite builds one `SamplerBatch`, and every engine answers it, whatever its own metadata classes are
-called. `WholeSampler` is what a sampler must do. Two optional methods let the suite test more:
+called. `WholeSampler` is what a sampler must do. Three optional methods let the suite test more:
 
-    trace              `TracingSampler`: report the random samples, so that tokens are checked exactly
-    draft_and_verify   `DraftingSampler`: draw the draft tokens too, so that shared noise shows
+    trace                `TracingSampler`: report the random samples, so that tokens are checked exactly
+    draft_and_verify     `DraftingSampler`: draw the draft tokens too, so that shared noise shows
+    process_and_verify   `ProcessingSampler`: apply penalties, bad words and the like, and report log-probabilities
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from verispec.engines.protocol.generation import GenerationRequest, TokenLogprobs
 
 if TYPE_CHECKING:
     import torch
@@ -133,6 +136,38 @@ class DraftedTokens:
     tokens: list[list[int]]
 
 
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Parameters of one request of a step beyond `SamplerBatch`, and its text so far.
+
+    Args:
+        params: allowed ids, bad words, min_tokens, logit bias, penalties, logprobs and the prompt. Temperature, top-k,
+            top-p, min-p and seed are those of the batch.
+        output_token_ids: tokens emitted before the step.
+        stop_token_ids: tokens that min_tokens forbids.
+        allowed_rows: [k + 1, V] bool, by row the tokens that a grammar allows after the drafts before the row. None
+            without a grammar.
+    """
+
+    params: GenerationRequest
+    output_token_ids: Sequence[int] = ()
+    stop_token_ids: Sequence[int] = ()
+    allowed_rows: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessedTokens:
+    """Emitted tokens of a step with processors.
+
+    Args:
+        tokens: as the sampler returns them.
+        logprobs: one entry per emitted token; empty for a request that wants none.
+    """
+
+    tokens: list[list[int]]
+    logprobs: list[list[TokenLogprobs]]
+
+
 class WholeSampler(Protocol):
     """An engine's end-to-end sampler."""
 
@@ -168,6 +203,27 @@ class DraftingSampler(WholeSampler, Protocol):
         Args:
             batch: the step. Its draft_token_ids only say how many to draw, and draft_probs is None.
             draft_logits: [N, V] float32, before temperature; row j belongs to draft token j.
+        """
+        ...
+
+
+class ProcessingSampler(WholeSampler, Protocol):
+    """A sampler with logits processors and log-probabilities. Without it, WS-16 to WS-24 are `unsupported`."""
+
+    def process_and_verify(
+        self, batch: SamplerBatch, contexts: Sequence[RequestContext], logprobs_mode: str = "raw"
+    ) -> ProcessedTokens:
+        """Apply each request's processors to all of its rows, then verify and sample.
+
+        The row of draft j counts the drafts before it as output, and so does the bonus row.
+
+        Args:
+            batch: the step.
+            contexts: one per request.
+            logprobs_mode: "raw" for the model's own logits, "processed" for what tokens are sampled from.
+
+        Raises:
+            UnsupportedCall: the engine lacks one of the processors.
         """
         ...
 

@@ -12,20 +12,28 @@ from typing import Any
 import numpy as np
 
 from verispec.judge._failure import Failure, Inconclusive, Kind, Mismatch
-from verispec.judge.statistics.budget import LEVEL, P_VALUES
-
-ALPHA = LEVEL * P_VALUES.part / P_VALUES.cases
-"""Level of a test that decides by a p-value; all of them together spend `P_VALUES.part` of the run's budget."""
+from verispec.judge.statistics.budget import p_value_level
 
 FEWEST_EXPECTED = 10
 """Least expected count of a cell, below which the chi-square approximation of a G-test is not trusted."""
 
 
 def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
-    """Judge that `counts` are draws from `law` (exact probabilities) by a G-test at level `ALPHA`; returns p.
+    """Check by a G-test that counts are draws from a distribution.
 
     Cells that are too small are pooled. A token of probability zero that was seen fails at once.
-    Raises `Mismatch`, or `Inconclusive` when the sample is too small to judge.
+
+    Args:
+        counts: number of draws of each outcome.
+        law: exact probability of each outcome.
+        what: description of the draws, for messages.
+
+    Returns:
+        The p-value.
+
+    Raises:
+        Mismatch: the p-value is below `p_value_level`.
+        Inconclusive: the sample is too small.
     """
     from scipy.stats import power_divergence
 
@@ -45,15 +53,16 @@ def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
     if len(seen) < 2:
         raise Inconclusive(f"{what}: {int(seen.sum())} draws are too few for a law of {len(probabilities)} outcomes")
     statistic, p = power_divergence(seen, expected, lambda_="log-likelihood")
-    if not p >= ALPHA:
+    level = p_value_level()
+    if not p >= level:
         details: dict[str, Any] = {
             "statistic": float(statistic),
             "degrees": len(seen) - 1,
             "p": float(p),
-            "alpha": ALPHA,
+            "alpha": level,
         }
         details |= {"counts": _table(counts, probabilities)}
-        message = f"{what}: G = {statistic:.1f} at {len(seen) - 1} degrees of freedom, p = {p:.2g} < {ALPHA:.2g}"
+        message = f"{what}: G = {statistic:.1f} at {len(seen) - 1} degrees of freedom, p = {p:.2g} < {level:.2g}"
         raise Mismatch(Failure(Kind.LAW, message, total=int(seen.sum()), details=details))
     return float(p)
 

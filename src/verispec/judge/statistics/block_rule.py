@@ -13,8 +13,8 @@ import numpy as np
 
 from verispec.judge.statistics.bets import AcceptanceBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
-from verispec.judge.statistics.given_drafts import CLEARLY, Requests, RowSets
-from verispec.judge.statistics.places import View, cells_of, randomiser
+from verispec.judge.statistics.given_drafts import CLEARLY, Requests, RowDistributions
+from verispec.judge.statistics.places import PlaceView, cells_of, randomiser
 from verispec.judge.statistics.rows import FLOOR, Rows
 
 Array = np.ndarray[Any, Any]
@@ -33,19 +33,23 @@ class BlockRule:
         seed: of the randomised places.
     """
 
-    def __init__(self, rows: RowSets, weight: float, seed: int) -> None:
+    def __init__(self, rows: RowDistributions, weight: float, seed: int) -> None:
         self.rows = rows
         self._acceptance = AcceptanceBets(ACCEPTANCE)
         self._recovered = TokenBets("recovered token", RECOVERED)
         self._bonus = TokenBets("bonus token", BONUS)
-        self._views = [View("recovered, likely first"), View("recovered, by id"), View("bonus, likely first")]
-        self._decisions = View("acceptance")
+        self._views = [
+            PlaceView("recovered, likely first"),
+            PlaceView("recovered, by id"),
+            PlaceView("bonus, likely first"),
+        ]
+        self._decisions = PlaceView("acceptance")
         bets = [*self._acceptance.bets, *self._recovered.bets, *self._bonus.bets]
         self.evidence = Evidence(bets, [*self._views, self._decisions], weight, unit="requests")
         self._random = randomiser(seed)
 
     def add(self, requests: Requests) -> None:
-        """Judge one batch."""
+        """Add the evidence of the `requests` of one batch."""
         count = len(requests.sets)
         ratio, h = self._thresholds(requests)
         first, second = len(self._acceptance.bets), len(self._acceptance.bets) + len(self._recovered.bets)
@@ -94,18 +98,31 @@ class BlockRule:
             slack[b] += np.log(np.minimum(null + wide, 1.0) / null)
             d = requests.drafts[b, i - 1]
             m = requests.sets[b]
-            token = np.minimum(1.0, self.rows.p[m, i - 1, d] / np.maximum(self.rows.q[m, i - 1, d], FLOOR))
             # With one number for all prefixes, u is above every h that has failed.
             longer = np.where(np.arange(drafts + 1) > i, np.where(self._within(requests, b), h[b], 0.0), 0.0).max(1)
             below = np.maximum(a - longer, 0.0) / np.maximum(1.0 - longer, FLOOR)
             others = {
                 "one u": np.where(requests.lengths[b] > i, below, np.nan),
-                "token rule": token,
+                "token rule": self._token_rule(requests, b, i),
                 "excluded": np.where(self.rows.p[m, i - 1, d] <= 0, 1.0, a),
             }
             out[:, b] += self._acceptance.log_ratios(a, a, null, yes, others)
             u = self._random.random(len(b))
             self._decisions.add(cells_of(np.where(yes, u * a, a + u * (1.0 - a)), np.zeros(len(b)), u))
+
+    def _token_rule(self, requests: Requests, b: Array, i: int) -> Array:
+        """Return the probability [n] that token-wise verification keeps `i` drafts, given that it keeps no more."""
+        m, kept = requests.sets[b], np.ones(len(b))
+        for j in range(i):
+            d = requests.drafts[b, j]
+            kept *= np.minimum(1.0, self.rows.p[m, j, d] / np.maximum(self.rows.q[m, j, d], FLOOR))
+        longer = np.zeros(len(b))
+        if i < self.rows.drafts:
+            d = requests.drafts[b, i]
+            after = np.minimum(1.0, self.rows.p[m, i, d] / np.maximum(self.rows.q[m, i, d], FLOOR))
+            longer = np.where(requests.lengths[b] > i, kept * after, 0.0)
+        exactly: Array = (kept - longer) / np.maximum(1.0 - longer, FLOOR)
+        return exactly
 
     def _within(self, requests: Requests, b: Array) -> Array:
         """Return a mask [n, K + 1] of the prefixes that are no longer than the request's drafts."""

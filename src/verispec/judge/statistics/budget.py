@@ -8,7 +8,9 @@ correct engine, whatever the dependence between tests. So a run raises a false a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from verispec.errors import VerispecError
@@ -38,11 +40,45 @@ SHARES: dict[str, Share] = {
     "e2e/sampled:GEN-5": Share(0.08, 20),
     "e2e/witness:GEN-6": Share(0.12, 10),
     "e2e/sampled:GEN-7": Share(0.03, 8),
+    "e2e/served_text:SRV-2": Share(0.015, 3),
+    "e2e/served_answers:SRV-8": Share(0.005, 1),
 }
 """Shares of tests by evidence, by suite, subject and clause."""
 
-P_VALUES = Share(0.35, 384)
-"""The share of tests that decide by a p-value, e.g. frequencies of sequences of three tokens. All parts sum to 1."""
+P_VALUES = Share(0.33, 332)
+"""The share of tests that decide by a p-value, e.g. frequencies of sequences of three tokens. All parts sum to 1.
+`cases` is the sum over all cases of the p-values that each declares (`verispec.cases.case`)."""
+
+_left: ContextVar[int | None] = ContextVar("p-values that the running case may still use", default=None)
+
+
+@contextmanager
+def allow_p_values(number: int) -> Iterator[None]:
+    """Let the body use at most `number` p-values; a case of a suite runs in such a body."""
+    token = _left.set(number)
+    try:
+        yield
+    finally:
+        _left.reset(token)
+
+
+def p_value_level() -> float:
+    """Return the level of one test that decides by a p-value, and count it.
+
+    Raises:
+        VerispecError: V-LAW-P-VALUES, where the case uses more p-values than it declares.
+    """
+    left = _left.get()
+    if left is not None:
+        if left < 1:
+            raise VerispecError(
+                "V-LAW-P-VALUES",
+                "the case decides by more p-values than it declares",
+                where="verispec.cases.case(p_values=...)",
+                hint="declare them, and adapt verispec.judge.statistics.budget.P_VALUES",
+            )
+        _left.set(left - 1)
+    return LEVEL * P_VALUES.part / P_VALUES.cases
 
 
 def weight_of(case_id: str) -> float:

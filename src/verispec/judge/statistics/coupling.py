@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from verispec.judge.statistics.budget import LEVEL
-from verispec.judge.statistics.given_drafts import Requests, RowSets
+from verispec.judge.statistics.given_drafts import Requests, RowDistributions
 from verispec.judge.statistics.rows import FLOOR
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +50,7 @@ class Coupling:
         wrong: what no rounding explains; such a request fails the case.
     """
 
-    rows: RowSets
+    rows: RowDistributions
     requests: int = 0
     tokens: int = 0
     differing: int = 0
@@ -63,7 +63,12 @@ class Coupling:
         self._seen = np.zeros(shape, dtype=np.int64)
 
     def add(self, requests: Requests, numbers: SharedNumbers) -> None:
-        """Compare one batch."""
+        """Compare one batch with the tokens that its random numbers give.
+
+        Args:
+            requests: of the batch, with their emitted tokens.
+            numbers: that the engine reports for them.
+        """
         rows, drafts = self.rows, self.rows.drafts
         slack = rows.slack[requests.sets] + ARITHMETIC
         differs = np.zeros(len(requests.sets), bool)
@@ -126,7 +131,16 @@ class Coupling:
 
 
 def bound(requests: int, differing: int, level: float = LEVEL) -> float:
-    """Return the bound on total variation at confidence 1 - `level` (Clopper-Pearson)."""
+    """Return the upper bound on the total variation of two distributions (Clopper-Pearson).
+
+    Args:
+        requests: number of coupled requests.
+        differing: number of those whose tokens differ.
+        level: 1 minus the confidence.
+
+    Returns:
+        From 0 to 1.
+    """
     from scipy.stats import beta
 
     if not requests or differing >= requests:

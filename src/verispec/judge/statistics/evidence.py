@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 
 from verispec.judge.statistics.budget import LEVEL
 from verispec.judge.statistics.faults import Bet
-from verispec.judge.statistics.places import View
+from verispec.judge.statistics.places import PlaceView
 
 Array = np.ndarray[Any, Any]
 
@@ -47,7 +47,7 @@ class Evidence:
     """
 
     bets: Sequence[Bet]
-    views: Sequence[View] = ()
+    views: Sequence[PlaceView] = ()
     weight: float = 1.0
     unit: str = "tokens"
     count: int = 0
@@ -112,6 +112,11 @@ class Evidence:
     def failed(self) -> bool:
         """True when the evidence against the engine reaches the limit of this test."""
         return self.log_e >= self.limit
+
+    @property
+    def named(self) -> bool:
+        """True when the capital of one fault alone reaches the limit of this test."""
+        return bool(len(self.bets)) and float(self._logs.max()) >= self.limit
 
     def explanations(self) -> list[Explanation]:
         """Return all bets and views, the one with the largest capital first."""

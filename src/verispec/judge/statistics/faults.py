@@ -20,7 +20,7 @@ BITS = (4.0, 8.0, 12.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SamplerFault:
     """A way in which a sampler is not lossless.
 
     Attributes:
@@ -50,50 +50,54 @@ class Fault:
         return self.name if size >= min(ALMOST[0], 0.9) else f"{self.name} ({size:.2g} of draws)"
 
 
-FAULTS: dict[str, Fault] = {
-    "target": Fault(
+FAULTS: dict[str, SamplerFault] = {
+    "target": SamplerFault(
         "recovered from the target instead of the residual",
         "p / residual; on text min(1, q/p) + 1 - overlap",
         sizes=SHARES[:5],
         issues=("vllm#7240", "DeepSpec#31"),
         witness="overlap near 1/2",
     ),
-    "other residual": Fault(
+    "other residual": SamplerFault(
         "recovered from the residual of the row before", "residual of row i - 1", sizes=ALMOST, witness="K at least 2"
     ),
-    "first residual": Fault("recovered from the residual of the first row", "residual of row 0", sizes=ALMOST),
-    "next residual": Fault("recovered from the residual of the row after", "residual of row i + 1", sizes=ALMOST),
-    "draft noise": Fault(
+    "first residual": SamplerFault("recovered from the residual of the first row", "residual of row 0", sizes=ALMOST),
+    "next residual": SamplerFault(
+        "recovered from the residual of the row after", "residual of row i + 1", sizes=ALMOST
+    ),
+    "draft noise": SamplerFault(
         "draft and recovery share their noise",
         "residual(t) times the integral of (1 + H)^-2 from q/residual on",
         sizes=ALMOST,
         issues=("vllm#54282",),
         witness="p = (.10, .55, .35), q = (.60, .35, .05)",
     ),
-    "reused u": Fault(
+    "reused u": SamplerFault(
         "the acceptance number is reused as the quantile of the residual",
         "part of the token's interval of the residual's CDF in (p/q, 1), over 1 - p/q",
         sizes=ALMOST,
         issues=("vllm-ascend#16370",),
     ),
-    "neighbour noise": Fault(
+    "neighbour noise": SamplerFault(
         "neighbours in a batch share their noise", "[t = the neighbour's token]", sizes=(0.9, 0.5, 0.1, 0.03)
     ),
-    "far noise": Fault("requests 64 apart share their noise", "[t = that request's token]", sizes=(0.9, 0.5, 0.1)),
-    "step noise": Fault(
+    "far noise": SamplerFault(
+        "requests 64 apart share their noise", "[t = that request's token]", sizes=(0.9, 0.5, 0.1)
+    ),
+    "step noise": SamplerFault(
         "noise is reused from step to step",
         "[t = the same place's token in the step before]",
         sizes=(0.9, 0.5, 0.1),
         issues=("vllm#47386", "sglang#33395"),
     ),
-    "neighbour row": Fault("the rows of the neighbouring request are read", "p of the neighbour", sizes=ALMOST),
-    "unsigned": Fault("the residual is |p - q|", "|p - q| over its sum", sizes=ALMOST),
-    "draft row": Fault("the token is drawn from the draft's distribution", "q", sizes=ALMOST),
-    "greedy": Fault(
+    "neighbour row": SamplerFault("the rows of the neighbouring request are read", "p of the neighbour", sizes=ALMOST),
+    "unsigned": SamplerFault("the residual is |p - q|", "|p - q| over its sum", sizes=ALMOST),
+    "draft row": SamplerFault("the token is drawn from the draft's distribution", "q", sizes=ALMOST),
+    "greedy": SamplerFault(
         "the most likely token is taken", "[t = argmax p] / max p", sizes=(0.95, *SHARES[1:]), witness="flat rows"
     ),
-    "temperature": Fault("temperature", "p^(1/c - 1) / sum p^(1/c)", "factor", TEMPERATURES, ("vllm#55005",)),
-    "tail lost": Fault(
+    "temperature": SamplerFault("temperature", "p^(1/c - 1) / sum p^(1/c)", "factor", TEMPERATURES, ("vllm#55005",)),
+    "tail lost": SamplerFault(
         "tokens below {} are lost",
         "[p >= tau] / (1 - mass of the tail)",
         "below",
@@ -101,46 +105,54 @@ FAULTS: dict[str, Fault] = {
         ("vllm#43150", "vllm#34854", "Megatron-LM#7182"),
         "one likely token, the rest at 1e-8",
     ),
-    "tail gained": Fault("tokens below {} are drawn too often", "[p < tau] / mass of the tail", "below", TAILS),
-    "excluded": Fault(
+    "tail gained": SamplerFault("tokens below {} are drawn too often", "[p < tau] / mass of the tail", "below", TAILS),
+    "excluded": SamplerFault(
         "tokens that the request's limits or masks exclude are drawn",
         "[p = 0] / number of excluded tokens; for drafts a = 1 where p = 0",
         sizes=SHARES[1:],
         witness="top-k or top-p",
     ),
-    "unlimited": Fault(
+    "unlimited": SamplerFault(
         "the request's top-k, top-p and min-p are ignored",
         "the rule with p before its limits",
         sizes=ALMOST,
         witness="top-k or top-p",
     ),
-    "last row": Fault(
+    "last row": SamplerFault(
         "the bonus token is drawn from the last draft's row", "p of row k - 1 at the bonus", sizes=ALMOST
     ),
-    "first row": Fault("the bonus token is drawn from the first row", "p of row 0 at the bonus", sizes=ALMOST),
-    "bonus residual": Fault(
+    "first row": SamplerFault("the bonus token is drawn from the first row", "p of row 0 at the bonus", sizes=ALMOST),
+    "bonus residual": SamplerFault(
         "the bonus token is drawn from a residual", "max(p - q of the last draft, 0)", sizes=ALMOST
     ),
-    "ratio": Fault("acceptance ratio", "min(1, c p/q)", "factor", FACTORS, ("vllm#40269",)),
-    "kept": Fault("drafts are kept whatever the target says", "a + s (1 - a); on text q/p", sizes=SHARES[1:]),
-    "dropped": Fault("drafts are rejected whatever the target says", "(1 - s) a", sizes=SHARES[1:]),
-    "one u": Fault(
+    "ratio": SamplerFault("acceptance ratio", "min(1, c p/q)", "factor", FACTORS, ("vllm#40269",)),
+    "kept": SamplerFault("drafts are kept whatever the target says", "a + s (1 - a); on text q/p", sizes=SHARES[1:]),
+    "dropped": SamplerFault("drafts are rejected whatever the target says", "(1 - s) a", sizes=SHARES[1:]),
+    "one u": SamplerFault(
         "one acceptance number serves all positions of a request", "min(1, a_i / least a accepted before)", sizes=ALMOST
     ),
-    "neighbour u": Fault(
+    "neighbour u": SamplerFault(
         "neighbours in a batch share their acceptance numbers", "P(u < a | the neighbour's decision)", sizes=ALMOST
     ),
-    "few bits": Fault(
+    "few bits": SamplerFault(
         "acceptance numbers", "ceil(a 2^b) / 2^b", "bits", BITS, ("sglang#35771",), "drafts with p/q near 1e-3"
     ),
-    "other q": Fault("q is read from the row before", "min(1, p_i / q of row i - 1)", sizes=ALMOST, witness="K >= 2"),
-    "next q": Fault("q is read from the row after", "min(1, p_i / q of row i + 1)", sizes=ALMOST, witness="K >= 2"),
-    "other p": Fault("p is read from the row before", "min(1, p of row i - 1 / q_i)", sizes=ALMOST, witness="K >= 2"),
-    "next p": Fault("p is read from the row after", "min(1, p of row i + 1 / q_i)", sizes=ALMOST),
-    "argmax rule": Fault("drafts are accepted by argmax", "[draft = argmax p]", sizes=ALMOST),
-    "token rule": Fault("a block is verified token by token", "min(1, p/q) in place of h", sizes=ALMOST),
-    "token residual": Fault("the block's residual ignores the joint ratio", "max(p - q, 0) over its sum", sizes=ALMOST),
-    "no ratio": Fault("drafts are accepted with probability p", "p in place of p/q", sizes=ALMOST),
+    "other q": SamplerFault(
+        "q is read from the row before", "min(1, p_i / q of row i - 1)", sizes=ALMOST, witness="K >= 2"
+    ),
+    "next q": SamplerFault(
+        "q is read from the row after", "min(1, p_i / q of row i + 1)", sizes=ALMOST, witness="K >= 2"
+    ),
+    "other p": SamplerFault(
+        "p is read from the row before", "min(1, p of row i - 1 / q_i)", sizes=ALMOST, witness="K >= 2"
+    ),
+    "next p": SamplerFault("p is read from the row after", "min(1, p of row i + 1 / q_i)", sizes=ALMOST),
+    "argmax rule": SamplerFault("drafts are accepted by argmax", "[draft = argmax p]", sizes=ALMOST),
+    "token rule": SamplerFault("a block is verified token by token", "min(1, p/q) in place of h", sizes=ALMOST),
+    "token residual": SamplerFault(
+        "the block's residual ignores the joint ratio", "max(p - q, 0) over its sum", sizes=ALMOST
+    ),
+    "no ratio": SamplerFault("drafts are accepted with probability p", "p in place of p/q", sizes=ALMOST),
 }
 
 
@@ -153,7 +165,7 @@ class Bet:
     size: float
 
     @property
-    def fault(self) -> Fault:
+    def fault(self) -> SamplerFault:
         """The fault that this bet is on."""
         return FAULTS[self.key]
 
@@ -164,5 +176,5 @@ class Bet:
 
 
 def bets(where: str, keys: tuple[str, ...]) -> list[Bet]:
-    """Return all sizes of the faults `keys`, in order."""
+    """Return bets on all sizes of the faults `keys`, in order; `where` is the kind of token."""
     return [Bet(where, key, size) for key in keys for size in FAULTS[key].sizes]

@@ -17,7 +17,7 @@ import numpy as np
 from verispec.judge._failure import Failure, Kind, Mismatch
 from verispec.judge.statistics.bets import AcceptanceBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
-from verispec.judge.statistics.places import View, cells_of, randomiser
+from verispec.judge.statistics.places import PlaceView, cells_of, randomiser
 from verispec.judge.statistics.rows import FLOOR, Rows
 
 Array = np.ndarray[Any, Any]
@@ -71,7 +71,7 @@ ACCEPTANCE = (
 
 
 @dataclass(frozen=True)
-class RowSets:
+class RowDistributions:
     """M sets of K draft rows and a bonus row each, and what every set's distributions need.
 
     Attributes:
@@ -194,15 +194,15 @@ class GivenDrafts:
         seed: of the randomised places.
     """
 
-    def __init__(self, rows: RowSets, weight: float, seed: int) -> None:
+    def __init__(self, rows: RowDistributions, weight: float, seed: int) -> None:
         self.rows = rows
         self._acceptance = AcceptanceBets(ACCEPTANCE)
         self._recovered = TokenBets("recovered token", RECOVERED)
         self._bonus = TokenBets("bonus token", BONUS)
         names = ("recovered, likely first", "recovered, drafted last", "recovered, by id")
-        self._views = [View(name) for name in names]
-        self._bonus_views = [View("bonus, likely first"), View("bonus, by id")]
-        self._pairs = [View("recovered, after the neighbour's", paired=True), View("acceptance")]
+        self._views = [PlaceView(name) for name in names]
+        self._bonus_views = [PlaceView("bonus, likely first"), PlaceView("bonus, by id")]
+        self._pairs = [PlaceView("recovered, after the neighbour's", paired=True), PlaceView("acceptance")]
         bets = [*self._acceptance.bets, *self._recovered.bets, *self._bonus.bets]
         self.evidence = Evidence(bets, [*self._views, *self._bonus_views, *self._pairs], weight, unit="requests")
         self._random = randomiser(seed)
@@ -324,7 +324,7 @@ class GivenDrafts:
             "neighbour row": self._neighbours(requests, b, rows.residuals.p, drafts, i, t),
             **self._same_token(requests, b, t),
         }
-        out[:, b] = self._recovered.log_ratios(rows.residuals, r, t, density)
+        out[:, b] = self._recovered.log_ratios(rows.residuals, r, t, density, rows.draft_rows)
         uniform = self._random.random(len(b))
         residual = rows.residuals
         for view, before in zip(

@@ -85,13 +85,26 @@ def kept_share(probability: Array | float, bits: int) -> Array:
 
 
 def tail_loss(vocab_size: int, bits: int) -> float:
-    """Return the largest total variation that lost tails cause, for `vocab_size` tokens of one rare probability."""
+    """Return the largest total variation that lost tails cause.
+
+    Args:
+        vocab_size: number of tokens, all but one of one rare probability.
+        bits: of the uniform numbers; see `kept_share`.
+    """
     e = np.geomspace(2.0 ** -(bits + 8), 2.0 ** -(bits - 8), 400)
     return float((vocab_size * e * (1.0 - kept_share(e, bits))).max())
 
 
 def needles(vocab_size: int, probability: float) -> Array:
-    """Return logits [V] float32 of one likely token, 0, beside V - 1 of `probability` each."""
+    """Return logits of a likely token, 0, and unlikely ones.
+
+    Args:
+        vocab_size: V.
+        probability: of each of the V - 1 unlikely tokens.
+
+    Returns:
+        [V] float32.
+    """
     logits = np.full(vocab_size, np.log(probability), dtype=np.float32)
     logits[0] = np.log1p(-probability * (vocab_size - 1))
     return logits

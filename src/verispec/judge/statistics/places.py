@@ -58,7 +58,7 @@ def log_evidence(counts: Array) -> Array:
     return result
 
 
-class View:
+class PlaceView:
     """Counts of places in one order; `after` splits them by the cell of an earlier token.
 
     A view over pairs holds one mixture per earlier cell, so overlapping pairs are valid: given the earlier place, the

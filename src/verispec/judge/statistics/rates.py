@@ -8,7 +8,7 @@ import numpy as np
 
 from verispec.judge.statistics.bets import AcceptanceBets
 from verispec.judge.statistics.evidence import Evidence
-from verispec.judge.statistics.places import View, cells_of, randomiser
+from verispec.judge.statistics.places import PlaceView, cells_of, randomiser
 from verispec.judge.statistics.rows import FLOOR
 
 Array = np.ndarray[Any, Any]
@@ -25,7 +25,7 @@ class Rates:
 
     def __init__(self, weight: float, seed: int, unit: str) -> None:
         self._bets = AcceptanceBets(())
-        self._view = View("acceptance")
+        self._view = PlaceView("acceptance")
         self.evidence = Evidence(self._bets.bets, [self._view], weight, unit)
         self._random = randomiser(seed)
 

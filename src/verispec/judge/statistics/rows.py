@@ -27,6 +27,7 @@ class Rows:
         self.p, self.q = p, q
         self._norms: dict[float, Array] = {}
         self._tails: dict[float, Array] = {}
+        self._tempered_overlaps: dict[float, Array] = {}
 
     @cached_property
     def top(self) -> Array:
@@ -77,6 +78,16 @@ class Rows:
         assert self.q is not None
         shared: Array = np.minimum(self.q, factor * self.p).sum(1)
         return shared
+
+    def tempered_residual(self, power: float, r: Array, t: Array) -> Array:
+        """Return the residual's density [n] at tokens `t` [n] of rows `r` [n], for a target of p^power over its sum."""
+        assert self.q is not None
+        if power not in self._tempered_overlaps:
+            tempered = self.p**power / self.norm(power)[:, None]
+            self._tempered_overlaps[power] = np.minimum(tempered, self.q).sum(1)
+        rest = np.maximum(self.p[r, t] ** power / self.norm(power)[r] - self.q[r, t], 0.0)
+        density: Array = rest / np.maximum(1.0 - self._tempered_overlaps[power][r], FLOOR)
+        return density
 
     @cached_property
     def residual(self) -> Array:

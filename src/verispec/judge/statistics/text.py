@@ -13,7 +13,7 @@ import numpy as np
 
 from verispec.judge.statistics.bets import AcceptanceBets, TextBets, TokenBets
 from verispec.judge.statistics.evidence import Evidence
-from verispec.judge.statistics.places import View, cells_of, randomiser
+from verispec.judge.statistics.places import PlaceView, cells_of, randomiser
 from verispec.judge.statistics.rows import FLOOR, Rows
 
 Array = np.ndarray[Any, Any]
@@ -39,9 +39,9 @@ class GivenText:
         self._text = TextBets(drafted, EXTRA)
         self._accept = AcceptanceBets(())
         self._recovered = TokenBets("recovered token", RESIDUAL)
-        self._views = [View("likely first"), View("by id"), View("after the token before", paired=True)]
+        self._views = [PlaceView("likely first"), PlaceView("by id"), PlaceView("after the token before", paired=True)]
         if drafted:
-            self._views.append(View("drafted last"))
+            self._views.append(PlaceView("drafted last"))
         bets = list(self._text.bets)
         if drafted:
             bets += [*self._accept.bets, *self._recovered.bets]
@@ -129,7 +129,7 @@ class GivenText:
             text = f"token {t[n]}: p {p[n]:.3g}, q {q[n]:.3g}: impossible as a recovered token"
             self.evidence.impossible.append(f"{text}; token {self.evidence.count + int(at[n])} of the test")
         density = {"target": p, "draft noise": rows.shared_noise[r, t], "draft row": q}
-        out[:, at] = self._recovered.log_ratios(residual, r, t, density)
+        out[:, at] = self._recovered.log_ratios(residual, r, t, density, rows)
         mass = np.maximum(1.0 - rows.overlap[r] - slack, FLOOR)
         most = np.maximum(p * np.exp(slack) - q * np.exp(-slack), FLOOR) / mass
         null = residual.p[r, t]

@@ -19,6 +19,8 @@ CLEAR_LEAD = 3.0
 """log10 by which the best fault must lead the next, or sampling goes on to name it."""
 PATIENCE = 4
 """Maximum size of the sample that names the fault, as a multiple of the sample at which the test failed."""
+LONG_PATIENCE = 16
+"""The same where an impossible outcome failed the test, and other outcomes have yet to tell the fault."""
 BEST = 6
 """Explanations that a record keeps."""
 
@@ -52,7 +54,7 @@ class Trial:
         return LEVEL * self.weight
 
     def size(self, standard: int) -> int:
-        """Return the sample size of this budget."""
+        """Return the sample size of this budget, as a multiple of the `standard` one."""
         return max(int(standard * BUDGETS[self.budget]), 1)
 
     def collect(
@@ -76,13 +78,23 @@ class Trial:
                     break
                 continue
             failed_at = failed_at or evidence.count
-            if evidence.count >= PATIENCE * failed_at or _lead(evidence) >= CLEAR_LEAD:
+            patience = PATIENCE if evidence.named else LONG_PATIENCE
+            clear = evidence.named and _lead(evidence) >= CLEAR_LEAD
+            if clear or evidence.count >= patience * failed_at:
                 break
         self.record["failed_at"] = failed_at
         self.conclude(evidence, cap)
 
     def conclude(self, evidence: Evidence, cap: int) -> None:
-        """Record what the evidence shows. Raises `Mismatch` when it fails the run on its own."""
+        """Record the evidence.
+
+        Args:
+            evidence: of this test.
+            cap: largest sample, for the record.
+
+        Raises:
+            Mismatch: the evidence fails the run by itself.
+        """
         self.record.update(summary(evidence, cap, self.weight))
         if evidence.failed:
             message = failure_message(evidence, cap, self.run_seed)
@@ -120,7 +132,13 @@ def _lead(evidence: Evidence) -> float:
 
 
 def summary(evidence: Evidence, cap: int, weight: float) -> dict[str, Any]:
-    """Return what a report shows of `evidence`, as JSON."""
+    """Return the part of `evidence` that a report shows, as JSON.
+
+    Args:
+        evidence: of a test.
+        cap: largest sample.
+        weight: part of the run's budget.
+    """
     best = evidence.explanations()[:BEST]
     lines = [bet for bet, _ in evidence.best_bets()[:3]]
     places = [list(evidence.bets).index(bet) for bet in lines]
@@ -155,7 +173,13 @@ def as_list(bets: Sequence[Bet]) -> list[dict[str, Any]]:
 
 
 def failure_message(evidence: Evidence, cap: int, run_seed: int) -> str:
-    """Return what failed, the best explanation and the next, where it is known from, and what repeats it."""
+    """Return a message with the outcome, the two best explanations, their sources, and the seed that repeats it.
+
+    Args:
+        evidence: of a test.
+        cap: largest sample.
+        run_seed: of the run.
+    """
     after = f"after {evidence.count:,} of {cap:,} {evidence.unit}"
     power = evidence.limit / math.log(10)
     if evidence.impossible:

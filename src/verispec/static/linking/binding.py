@@ -34,7 +34,7 @@ LAUNCH_OPTIONS: Final = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a call does not bind: `kind` is one of the three above, `names` what it is about."""
+    """A reason why a call does not bind: `kind` is one of the three above, `names` are the parameters concerned."""
 
     kind: str
     names: tuple[str, ...]
@@ -53,10 +53,16 @@ def bind(
     given: Collection[str] | None = (),
     options: Collection[str] = (),
 ) -> list[Problem]:
-    """Return the reasons why a call with these positionals and keywords does not bind to `params`.
+    """Return the reasons why a call does not bind to `params`.
 
-    `given` are parameters that somebody else supplies (None: unknown, then compile-time parameters are never
-    missed), `options` keywords that the launcher takes for itself.
+    Args:
+        params: of the function.
+        positional: number of positional arguments.
+        keywords: names of the keyword arguments.
+        open_positional: True if the call has ``*arguments``.
+        open_keywords: True if the call has ``**arguments``.
+        given: parameters that somebody else supplies; None if unknown, and compile-time parameters are never missed.
+        options: keywords that the launcher takes for itself.
     """
     places = [p for p in params if p.kind == "p"]
     names = {p.name for p in params if p.kind in "pk"}
@@ -88,7 +94,7 @@ def bind(
 
 
 def bind_call(call: Call, function: Function, options: Collection[str] = ()) -> list[Problem]:
-    """`bind` for a call that was read from source."""
+    """Return the reasons why `call`, read from source, does not bind to `function`; see `bind` for `options`."""
     return bind(
         function.params,
         len(call.positional),
@@ -101,10 +107,15 @@ def bind_call(call: Call, function: Function, options: Collection[str] = ()) -> 
 
 
 def dispatched(inputs: Iterable[str], params: Sequence[Param], spec: LaunchSpec) -> list[str]:
-    """The kernel arguments that a dispatcher passes by name, in the kernel's order.
+    """Return the kernel arguments that a dispatcher passes by name, in the kernel's order.
 
-    An input goes to the parameter of its own name, of that name with ``_ptr``, or of either in upper case; strides
-    are taken from the tensors that are bound; the keys of the launch specification are passed as they are.
+    An input goes to the parameter of its own name, of that name with ``_ptr``, or of either in upper case. Strides are
+    taken from the tensors that are bound.
+
+    Args:
+        inputs: names of the dispatcher's parameters.
+        params: of the kernel.
+        spec: launch specification, whose keys are passed unchanged.
     """
     names = [p.name for p in params if p.kind in "pk"]
     bound = set(spec.keys)
@@ -122,16 +133,22 @@ def dispatched(inputs: Iterable[str], params: Sequence[Param], spec: LaunchSpec)
 
 
 def same(name: str, other: str) -> bool:
-    """Return True if two parameters differ only in case and in a pointer suffix."""
+    """Return True if the parameters `name` and `other` differ only in case and in a pointer suffix."""
     return plain(name) == plain(other)
 
 
 def plain(name: str) -> str:
+    """Return `name` in lower case, without pointer suffix and outer underscores."""
     return name.lower().removesuffix("_ptr").strip("_")
 
 
 def exchanged(passed: Sequence[str], params: Sequence[Param]) -> Iterator[tuple[str, str]]:
-    """Yield (argument, parameter that receives it) for two arguments that are each named like the other's parameter."""
+    """Yield (argument, its receiver) for two arguments that are each named like the other's parameter.
+
+    Args:
+        passed: names of the positional arguments.
+        params: of the function.
+    """
     places = [p.name for p in params if p.kind == "p"]
     for first, (argument, receiver) in enumerate(zip(passed, places, strict=False)):
         for other, place in zip(passed[first + 1 :], places[first + 1 :], strict=False):
@@ -142,9 +159,11 @@ def exchanged(passed: Sequence[str], params: Sequence[Param]) -> Iterator[tuple[
 
 
 def misplaced(passed: Sequence[str], params: Sequence[Param]) -> Iterator[tuple[str, str]]:
-    """Arguments that are passed by position and land on another parameter although their own exists elsewhere.
+    """Yield (argument, its receiver) for arguments that land on another parameter although their own exists elsewhere.
 
-    Gives (argument, parameter that receives it).
+    Args:
+        passed: names of the positional arguments.
+        params: of the function.
     """
     places = [p.name for p in params if p.kind == "p"]
     known = {plain(name) for name in places}

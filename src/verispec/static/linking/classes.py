@@ -21,16 +21,20 @@ class Type:
 
     @property
     def name(self) -> str:
+        """Dotted name of the class."""
         return f"{self.module.name}.{self.outline.name}"
 
     @property
     def location(self) -> Location:
+        """Line of the class statement."""
         return Location(self.module.path, self.outline.line)
 
     def method(self, name: str) -> OutlineMethod | None:
+        """Return the method `name` that the class itself defines; None if it has none."""
         return self.methods.get(name)
 
     def at(self, method: OutlineMethod) -> Location:
+        """Return the place of `method` in the file of this class."""
         return Location(self.module.path, method.line)
 
 
@@ -53,7 +57,10 @@ class Hierarchy:
         return iter(self._by_key.values())
 
     def bases(self, entry: Type) -> tuple[Type, ...]:
-        """The direct bases that are in the tree; a base that cannot be told from another of its name is left out."""
+        """Return the direct bases of `entry` that are in the tree.
+
+        A base that shares its name with another class is omitted.
+        """
         key = (entry.module.name, entry.outline.name)
         if key not in self._bases:
             found = (self._resolve(entry.module, base) for base in entry.outline.bases)
@@ -61,7 +68,7 @@ class Hierarchy:
         return self._bases[key]
 
     def ancestors(self, entry: Type) -> tuple[Type, ...]:
-        """All bases, nearest first."""
+        """Return all bases of `entry`, nearest first."""
         known = self._ancestors.get(entry)
         if known is None:
             found: dict[Type, None] = {}

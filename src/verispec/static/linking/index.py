@@ -57,10 +57,12 @@ class Entity:
 
     @property
     def dotted(self) -> str:
+        """Dotted name, of the module and in it."""
         return f"{self.module.name}.{self.name}" if self.name else self.module.name
 
     @property
     def klass(self) -> Class | None:
+        """Summary of the class; None for other kinds."""
         return self.module.classes.get(self.name) if self.kind == "class" else None
 
 
@@ -75,7 +77,7 @@ class Index:
     _entities: dict[tuple[str, str], tuple[Entity, ...]] = field(default_factory=dict)
 
     def split(self, dotted: str) -> tuple[Module | None, str]:
-        """The longest prefix of `dotted` that is a module, and the rest."""
+        """Return the longest prefix of `dotted` that is a module, and the rest."""
         head, rest = dotted, ""
         while head:
             if head in self.modules:
@@ -85,7 +87,10 @@ class Index:
         return None, dotted
 
     def resolve(self, module: Module, reference: str, *, depth: int = 0) -> tuple[Entity, ...]:
-        """Everything that a reference (see `facts`) may stand for; empty when that cannot be known."""
+        """Return everything that a `reference` (see `facts`) in `module` may stand for; empty if that cannot be known.
+
+        `depth` counts the references that led here, which ends cycles.
+        """
         if not reference or depth > 12:
             return ()
         if reference[0] == "$":
@@ -141,7 +146,7 @@ class Index:
                 yield Entity("instance", module, binding.name, None, callee, args)
 
     def member(self, entity: Entity, name: str) -> tuple[Entity, ...]:
-        """Return what the attribute `name` of a class or instance may be."""
+        """Return what the attribute `name` of `entity`, a class or instance, may be."""
         return self._attribute(entity, name, 0)
 
     def _attribute(self, entity: Entity, text: str, depth: int) -> tuple[Entity, ...]:
@@ -153,8 +158,10 @@ class Index:
         functions = module.functions.get(name, ())
         if functions:
             return tuple(Entity("function", module, name, function) for function in functions)
-        for binding in module.bindings.get(name, ()):
-            return self.resolve(module, binding.value, depth=depth + 1)
+        held = module.bindings.get(name)
+        if held:
+            values = [self.resolve(module, binding.value, depth=depth + 1) for binding in held]
+            return tuple(entity for value in values for entity in value) if all(values) else ()
         if name in module.classes:
             return (Entity("class", module, name),)
         found: list[Entity] = []
@@ -166,9 +173,9 @@ class Index:
         return tuple(found)
 
     def slot(self, module: Module, reference: str) -> str:
-        """The place that is read when `reference` is evaluated: ``package.module.name``; empty when not known.
+        """Return the place that is read for `reference`: ``package.module.name``; empty if not known.
 
-        A name that a module imported is a place of that module, not of the one it came from.
+        A name that a module imported is a place of that module, not of the one that defines it.
         """
         if reference.startswith("@"):
             return f"{module.name}.{reference[1:]}"
@@ -186,9 +193,11 @@ class Index:
 
 
 def build(files: Iterable[tuple[dict[str, FileFacts], bool]], host: Version | None = None) -> Index:
-    """Return the index of trees, each given as summaries by path and whether it is the host tree.
+    """Return the index of trees.
 
-    `host` is the version of the host tree, for which version tests of the plugin are evaluated.
+    Args:
+        files: per tree, the summaries by path, and True for the host tree.
+        host: version of the host tree, for which version tests of the plugin are evaluated.
     """
     modules: dict[str, Module] = {}
     cpp: dict[str, CppFacts] = {}
@@ -249,7 +258,7 @@ def _prefixes(dotted: str) -> Iterator[str]:
 
 
 def module_name(path: str, packages: set[str]) -> str:
-    """The dotted name under which the file at `path` is imported: from the topmost package above it."""
+    """Return the dotted name under which the file at `path` is imported, from the topmost of `packages` above it."""
     stem = path.removesuffix(".py").removesuffix("/__init__")
     parts = stem.split("/")
     for depth in range(1, len(parts) + 1):

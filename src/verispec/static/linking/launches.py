@@ -23,13 +23,16 @@ class Kernel:
 
     @property
     def location(self) -> Location:
+        """Place of the kernel's first definition."""
         return place(self.module, self.functions[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """A launcher that was given a kernel when it was made, binds its own inputs to kernel arguments by name and adds
-    the keywords of its launch specification. `slots` are the places where the kernel can be replaced."""
+    """A launcher that holds a kernel, and binds its own inputs to kernel arguments by name.
+
+    It adds the keywords of its launch specification. `slots` are the places where the kernel can be replaced.
+    """
 
     name: str
     module: Module
@@ -40,6 +43,7 @@ class Dispatcher:
 
     @property
     def location(self) -> Location:
+        """Place of the dispatcher's function."""
         return place(self.module, self.function)
 
 
@@ -54,6 +58,7 @@ class Launch:
 
     @property
     def location(self) -> Location:
+        """Place of the call."""
         return Location(self.module.path, self.call.line, end_line=self.call.end_line)
 
     @property
@@ -72,6 +77,7 @@ class DispatcherCall:
 
     @property
     def location(self) -> Location:
+        """Place of the call."""
         return Location(self.module.path, self.call.line, end_line=self.call.end_line)
 
     @property
@@ -100,6 +106,7 @@ class Replacement:
 
     @property
     def location(self) -> Location:
+        """Place of the override."""
         return Location(self.module.path, self.override.line)
 
 
@@ -125,18 +132,21 @@ class Links:
         return made
 
     def launches_of(self, kernel: Kernel) -> Iterator[Launch]:
+        """Return the launches of `kernel`."""
         return (launch for launch in self.launches if launch.kernel is kernel)
 
     def dispatchers_of(self, kernel: Kernel) -> Iterator[Dispatcher]:
+        """Return the dispatchers of `kernel`."""
         return (dispatcher for dispatcher in self.dispatchers.values() if dispatcher.kernel is kernel)
 
 
 def place(module: Module, function: Function) -> Location:
+    """Return the place of `function` in the file of `module`."""
     return Location(module.path, function.line, end_line=function.end_line)
 
 
 def link(index: Index) -> Links:
-    """Join launches, dispatchers and overrides to the kernels that they are about."""
+    """Join the launches, dispatchers and overrides of `index` to the kernels that they are about."""
     links = Links(index)
     for module in index.modules.values():
         for name, functions in module.functions.items():
@@ -179,7 +189,10 @@ def _is_tuner(module: Module, binding: Binding) -> bool:
 
 
 def kernel_of(links: Links, entities: tuple[Entity, ...]) -> Kernel | None:
-    """The one kernel among `entities`; a launcher that wraps a kernel and gives it by index counts as the kernel."""
+    """Return the one kernel of `links` among `entities`.
+
+    A launcher that wraps a kernel and gives it by index counts as the kernel.
+    """
     for entity in entities:
         kernel = links.kernels.get(entity.dotted) if entity.kind == "function" else None
         if kernel is not None:
@@ -212,7 +225,7 @@ def _dispatchers(links: Links, module: Module) -> None:
 
 
 def _class_dispatcher(links: Links, module: Module, owner: str, function: Function) -> None:
-    """A class that holds one kernel and has a decorated method that returns launch specifications."""
+    """Add the dispatcher of a class that holds one kernel and has a method that returns launch specifications."""
     if not function.decorators:
         return
     held: dict[str, Kernel] = {}
@@ -234,14 +247,23 @@ def _class_dispatcher(links: Links, module: Module, owner: str, function: Functi
 
 
 def _calls(links: Links, module: Module, names: set[str]) -> None:
-    """The launches and the dispatcher calls of a module; `names` are the names by which dispatchers are called."""
+    """Add the launches and the dispatcher calls of a module; `names` are those by which dispatchers are called."""
     index = links.index
     for call in module.facts.calls:
         if call.grid:
             for target in call.targets:
-                kernel = kernel_of(links, index.resolve(module, target))
-                if kernel is not None:
-                    links.launches.append(Launch(module, call, kernel, index.slot(module, target)))
+                entities = index.resolve(module, target)
+                kernel = kernel_of(links, entities)
+                if kernel is None:
+                    continue
+                slot = index.slot(module, target)
+                # An attribute may hold one of several kernels.
+                held = {k.name: k for e in entities if target[0] == "@" and (k := kernel_of(links, (e,))) is not None}
+                if len(held) > 1:
+                    chosen = call._replace(chosen=True)
+                    links.launches += (Launch(module, chosen, kernel, slot) for kernel in held.values())
+                else:
+                    links.launches.append(Launch(module, call, kernel, slot))
             continue
         if len(call.targets) != 1 or "torch.ops." in call.targets[0]:
             continue
@@ -259,7 +281,7 @@ def _calls(links: Links, module: Module, names: set[str]) -> None:
 
 
 def _of_class(index: Index, module: Module, target: str, slot: str) -> str:
-    """An attribute of an instance is read where its class reads it through self."""
+    """Return the place of an instance's attribute where its class reads it through self."""
     holder, _, attribute = target.rpartition(".")
     for entity in index.resolve(module, holder):
         if entity.kind == "instance" and entity.callee is not None and entity.callee.kind == "class":
@@ -268,7 +290,7 @@ def _of_class(index: Index, module: Module, target: str, slot: str) -> str:
 
 
 def _names_of(module: Module, target: str) -> list[str]:
-    """The last name of a reference, and of what this module imports or makes under it."""
+    """Return the last name of a reference, and of everything that this module imports or makes under it."""
     last = target.rpartition(".")[2].lstrip("$")
     return [last, *[binding.value.rpartition(".")[2].lstrip("$") for binding in module.bindings.get(last, ())]]
 

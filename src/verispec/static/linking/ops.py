@@ -34,6 +34,7 @@ class Op:
 
     @property
     def location(self) -> Location:
+        """Place of the schema."""
         return Location(self.path, self.schema.line)
 
     @property
@@ -43,7 +44,7 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
-class OpCall:
+class TorchOpCall:
     """A Python call ``torch.ops.<namespace>.<name>(...)`` and the ops that it may mean."""
 
     module: Module
@@ -52,6 +53,7 @@ class OpCall:
 
     @property
     def location(self) -> Location:
+        """Place of the call."""
         return Location(self.module.path, self.call.line, end_line=self.call.end_line)
 
     @property
@@ -67,7 +69,7 @@ class Ops:
     by_name: dict[str, list[Op]] = field(default_factory=lambda: defaultdict(list))
 
     def called(self, text: str) -> tuple[Op, ...]:
-        """The ops that ``torch.ops.ns.name`` (``.default`` allowed) may be."""
+        """Return the ops that a `text` ``torch.ops.ns.name`` (``.default`` allowed) may be."""
         parts = text.lstrip("$").split(".")
         if len(parts) < 4 or parts[:2] != ["torch", "ops"]:
             return ()
@@ -75,7 +77,7 @@ class Ops:
 
 
 def collect(index: Index) -> Ops:
-    """Join what all C++ files of the tree and the registrations in Python say."""
+    """Join all C++ files of `index` with the registrations in Python."""
     functions: dict[str, list[tuple[str, CppFunction]]] = defaultdict(list)
     bound: dict[str, set[str]] = defaultdict(set)
     for path, facts in index.cpp.items():
@@ -94,7 +96,10 @@ def collect(index: Index) -> Ops:
             names = {schema.function} if schema.function else bound[schema.name]
             found = tuple(entry for name in sorted(names) for entry in functions.get(name, ()))
             ops.by_name[schema.name].append(Op(path, schema, found, namespaces[schema.namespace]))
-    for entry in registered(index):
+    entries = list(registered(index))
+    # Python names the library only sometimes; the ops of one tree go where most of them are called.
+    usual = _namespaces("", {entry.name for entry in entries if "::" not in entry.op.name}, called)
+    for entry in entries:
         for module, function in entry.functions if entry.op.name else ():
             if not any("*" in param.kind for param in function.params):
                 namespace, _, name = entry.op.name.rpartition("::")
@@ -103,13 +108,13 @@ def collect(index: Index) -> Ops:
                     for p in function.params
                 )
                 schema = Schema(namespace, name, args, "", "", function.line, "")
-                users = {namespace} if namespace else {user for user, names in called.items() if name in names}
-                ops.by_name[name].append(Op(module.path, schema, (), frozenset(users)))
+                users = frozenset({namespace}) if namespace else usual
+                ops.by_name[name].append(Op(module.path, schema, (), users))
     return ops
 
 
 def _called(index: Index) -> dict[str, set[str]]:
-    """The op names that Python files mention, by namespace."""
+    """Return the op names that Python files mention, by namespace."""
     called: dict[str, set[str]] = defaultdict(set)
     for module in index.modules.values():
         for namespace, name in module.outline.ops:
@@ -118,8 +123,10 @@ def _called(index: Index) -> dict[str, set[str]]:
 
 
 def _namespaces(text: str, names: set[str], called: dict[str, set[str]]) -> frozenset[str]:
-    """The namespaces that a library's name may stand for: itself, or for a macro the one by which most of its
-    ops are called."""
+    """Return the namespaces that a library's name may stand for.
+
+    They are the name itself, or for a macro the namespace by which most of its ops are called.
+    """
     if re.fullmatch(r"\w*[a-z_]\w*", text) and not text.isupper():
         return frozenset({text})
     best = max(called, key=lambda namespace: len(called[namespace] & names), default="")
@@ -127,25 +134,31 @@ def _namespaces(text: str, names: set[str], called: dict[str, set[str]]) -> froz
 
 
 def as_function(schema: Schema) -> Function:
-    """Return an op as a function, to bind calls to it."""
+    """Return the op of `schema` as a function, to bind calls to it."""
     params = tuple(
         Param(arg.name, "k" if arg.keyword_only else "p", "..." if arg.optional else "", False) for arg in schema.args
     )
     return Function(schema.name, schema.line, schema.line, params, (), "", (), False, (), (), (), False, False)
 
 
-def calls(index: Index, ops: Ops) -> Iterator[OpCall]:
-    """Every call of an op of the tree."""
+def calls(index: Index, ops: Ops) -> Iterator[TorchOpCall]:
+    """Yield every call in `index` of one of `ops`."""
     for module in index.modules.values():
         for call in module.facts.calls:
             if len(call.targets) == 1 and not call.grid and "torch.ops." in call.targets[0]:
                 found = ops.called(call.targets[0])
                 if found:
-                    yield OpCall(module, call, found)
+                    yield TorchOpCall(module, call, found)
 
 
 def built_elsewhere(index: Index, module: Module, line: int) -> bool:
-    """Return whether a call is for a platform whose ops are not in this tree and may only share their names."""
+    """Return True if a call is for a platform whose ops are not in this tree and may only share their names.
+
+    Args:
+        index: of the tree.
+        module: of the call.
+        line: of the call.
+    """
     words = {word for word in _ELSEWHERE if word in module.path}
     words.update(
         guard.test[0]
@@ -156,7 +169,7 @@ def built_elsewhere(index: Index, module: Module, line: int) -> bool:
 
 
 def schema_kind(text: str) -> tuple[str, bool, bool]:
-    """A schema type as (kind, listed, optional); kind is empty when it cannot be compared with C++."""
+    """Return the schema type `text` as (kind, listed, optional); kind is empty if it cannot be compared with C++."""
     optional = text.endswith("?")
     text = text.removesuffix("?")
     listed = text.endswith("[]")
@@ -164,7 +177,7 @@ def schema_kind(text: str) -> tuple[str, bool, bool]:
 
 
 def cpp_kind(text: str) -> tuple[str, bool, bool]:
-    """A C++ parameter type in the same terms."""
+    """Return the C++ parameter type `text` in the same terms."""
     optional = _OPTIONAL.search(text)
     if optional:
         text = optional[1]

@@ -23,6 +23,7 @@ class Registered:
 
     @property
     def location(self) -> Location:
+        """Place of the registration."""
         return Location(self.module.path, self.op.line)
 
     @property
@@ -32,7 +33,7 @@ class Registered:
 
 
 def registered(index: Index) -> Iterator[Registered]:
-    """Yield all registrations of a tree."""
+    """Yield all registrations of `index`."""
     for module in index.modules.values():
         for op in module.facts.ops:
             yield Registered(module, op, _definitions(index, module, op.function), _definitions(index, module, op.fake))

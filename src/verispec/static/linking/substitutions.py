@@ -66,6 +66,7 @@ class PlainCall:
 
     @property
     def location(self) -> Location:
+        """Place of the call."""
         return Location(self.module.path, self.call.line, end_line=self.call.end_line)
 
     @property
@@ -75,12 +76,16 @@ class PlainCall:
 
 
 def hierarchy(links: Links) -> Hierarchy:
-    """Return the classes of all trees."""
+    """Return the classes of all trees of `links`."""
     return Hierarchy(links.index)
 
 
 def plugin_class_paths(links: Links) -> set[str]:
-    """Return the files of a plugin with subclasses of host classes, and of those host classes: all must be parsed."""
+    """Return the files of a plugin's subclasses of host classes, and of those host classes: all must be parsed.
+
+    Args:
+        links: of all trees.
+    """
     if not any(module.core for module in links.index.modules.values()):
         return set()
     types = hierarchy(links)
@@ -96,17 +101,17 @@ def plugin_class_paths(links: Links) -> set[str]:
 
 
 def substitutions(links: Links) -> list[Substitution]:
-    """Return all substitutions whose both sides are known."""
+    """Return all substitutions of `links` whose both sides are known."""
     return [*_replaced(links), *_overridden(links)]
 
 
 def called_names(links: Links) -> set[str]:
-    """Return the names whose calls must be known: those of substitutions that other parameters."""
+    """Return the names whose calls must be known: those of substitutions in `links` with other parameters."""
     return {found.last_name for found in links.shared(substitutions) if found.differs()}
 
 
 def calls_of(links: Links) -> dict[str, list[PlainCall]]:
-    """Return all plain calls by the last name of what is called, in the files that were read for them."""
+    """Return all plain calls of `links` by the last name of their callee, in the files that were read for them."""
     found: dict[str, list[PlainCall]] = defaultdict(list)
     for module in links.index.modules.values():
         if module.path in links.call_paths:
@@ -195,7 +200,12 @@ def _overridden(links: Links) -> Iterator[Substitution]:
 
 
 def broken_calls(links: Links, found: Substitution) -> Iterator[tuple[PlainCall, bool]]:
-    """Yield the calls that reach the replacement and bind to the original only, and whether that is certain."""
+    """Yield the calls that reach the replacement and bind to the original only, and True for a certain one.
+
+    Args:
+        links: of all trees.
+        found: the substitution.
+    """
     for plain in links.shared(calls_of).get(found.last_name, ()):
         if not found.breaks(plain.call):
             continue

@@ -20,7 +20,7 @@ _WRITTEN: Final = re.compile(rb"^__version__[^=\n]*=(?:[^=\n\"']*=)*[ \t]*[\"'](
 
 
 def host_version(tree: Tree) -> Version | None:
-    """Return the version of a host: from its name (``vllm==0.24.0``), else from its ``_version.py``."""
+    """Return the version of the host `tree`, from its name (``vllm==0.24.0``), else from its ``_version.py``."""
     named = _NAMED.search(tree.describe())
     texts = [named[1]] if named else []
     for file in tree.files() if not named else ():
@@ -56,10 +56,14 @@ def holds(test: Sequence[Any], version: Version) -> bool | None:
 
 
 def live(facts: Mapping[str, FileFacts], version: Version) -> tuple[dict[str, FileFacts], dict[str, tuple[str, ...]]]:
-    """Return the summaries of a plugin without what its version tests leave out for this host.
+    """Return the summaries of a plugin without the code that its version tests exclude for this host.
+
+    Args:
+        facts: summaries by path.
+        version: of the host.
 
     Returns:
-        The summaries by path, and the imports that were left out by path.
+        The summaries by path, and the excluded imports by path.
     """
     kept = dict(facts)
     dead: dict[str, tuple[str, ...]] = {}
@@ -91,7 +95,13 @@ def _without_dead_lines(python: PythonFacts, version: Version) -> PythonFacts:
 
 
 def is_guarded(guards: Sequence[Guard], line: int, version: Version | None) -> bool:
-    """Return whether a fault at `line` may never be seen: its TypeError is caught, or its version test is open."""
+    """Return True if a fault may never be seen: its TypeError is caught, or its version test is open.
+
+    Args:
+        guards: of the file.
+        line: of the fault.
+        version: of the host; None if unknown.
+    """
     return any(
         guard.first <= line <= guard.last
         and (

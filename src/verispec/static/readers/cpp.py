@@ -40,12 +40,12 @@ _CLOSED: Final = frozenset({
 
 
 def registers(data: bytes) -> bool:
-    """Return True if the file may register ops."""
+    """Return True if the file with the content `data` may register ops."""
     return b"TORCH_LIBRARY" in data
 
 
 def read(data: bytes) -> CppFacts:
-    """The facts of the source `data`; unreadable parts are left out."""
+    """Return the summary of the C++ source `data`, without parts that cannot be read."""
     root = _parser().parse(data).root_node
     libraries = [(m.start(), _namespace(m[1])) for m in _LIBRARY.finditer(data)]
     starts = [start for start, _ in libraries]
@@ -78,7 +78,7 @@ def _text(node: Any) -> str:
 
 
 def _walk(root: Any, data: bytes) -> Iterator[tuple[str, Any, str]]:
-    """The calls, functions and declarations, each with its type and the innermost preprocessor condition around it."""
+    """Yield calls, functions and declarations, each with its type and the innermost preprocessor condition."""
     left_out = _CLOSED if registers(data) else _CLOSED | {"declaration", "expression_statement"}
     stack: list[tuple[Any, str]] = [(root, "")]
     while stack:
@@ -113,7 +113,7 @@ def _method(node: Any) -> str:
 
 
 def _string(node: Any) -> str | None:
-    """The value of a string literal or of several in a row; None when anything else is among them."""
+    """Return the value of a string literal or of several in a row; None if anything else is among them."""
     if node.type == "string_literal":
         return "".join(_text(child) for child in node.named_children if child.type == "string_content")
     if node.type == "raw_string_literal":
@@ -140,14 +140,14 @@ def _registration(node: Any, method: str, namespace: str, guard: str, schemas: l
 
 
 def _function_name(node: Any) -> str:
-    """The function that an argument such as ``&ns::f`` or ``TORCH_BOX(&f)`` names, without its namespace."""
+    """Return the function that an argument such as ``&ns::f`` or ``TORCH_BOX(&f)`` names, without its namespace."""
     match = re.fullmatch(r"(?:\w+\s*\(\s*)?&?\s*(?:\w*::)*(\w+)\s*\)?", _text(node))
     plain = node.type == "identifier"
     return match[1] if match and (plain or "&" in _text(node) or "(" in _text(node)) else ""
 
 
 def parse_schema(text: str) -> tuple[str, tuple[SchemaArg, ...], str] | None:
-    """Name, arguments and returns of an op schema; None when it is not one."""
+    """Return name, arguments and returns of the op schema `text`; None if it is not one."""
     match = _SCHEMA.fullmatch(text)
     if match is None:
         return None
@@ -210,7 +210,7 @@ def _function(node: Any) -> CppFunction | None:
 
 
 def _writes(body: str, tensors: set[str]) -> tuple[str, ...]:
-    """The tensors among `tensors` that a function body surely writes."""
+    """Return the names in `tensors` that a function body surely writes."""
     statements = body.split(";")
     found = {m[1] for statement in statements if "_" in statement for m in _IN_PLACE.finditer(statement)} & tensors
     for pointer in (m for statement in statements if "data_ptr" in statement for m in _POINTER.finditer(statement)):

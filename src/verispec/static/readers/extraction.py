@@ -11,14 +11,16 @@ from verispec.static.readers import python as python_reader
 
 
 def facts(path: str, data: bytes, *, deep: bool = False, calls: bool = False) -> FileFacts:
-    """Return the facts of one file, a pure function of its bytes and the ending of its name.
+    """Return the summary of one file, a pure function of its bytes and the ending of its name.
 
     Never raises, neither for bad source nor for a fault of a reader: the problem is kept as (code, message, cause,
     hint).
 
     Args:
-        deep: Read the syntax tree of a file that would not need one by itself.
-        calls: Keep the calls of plain functions and methods too, if there is a syntax tree.
+        path: of the file; only its ending matters.
+        data: content of the file.
+        deep: read the syntax tree of a file that would not need one by itself.
+        calls: keep the calls of plain functions and methods too, if there is a syntax tree.
     """
     found = _read(path, data, deep=deep, calls=calls)
     ignores = read_ignores(data)

@@ -14,6 +14,7 @@ _DTYPE_METHODS: Final = frozenset(
 
 
 def params_of(node: FunctionNode, *, drop_first: bool) -> tuple[Param, ...]:
+    """Return the parameters of the function `node`; `drop_first` omits ``self`` or ``cls``."""
     arguments = node.args
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
@@ -43,7 +44,7 @@ def _param(argument: ast.arg, kind: str, default: ast.expr | None) -> Param:
 
 
 def unread(nodes: Nodes, params: tuple[Param, ...]) -> tuple[str, ...]:
-    """The parameters that `nodes` never read, nested functions included."""
+    """Return the names in `params` that `nodes` never read, nested functions included."""
     names = {param.name for param in params if param.kind in "pk"} - nodes.loads
     for inner in [*nodes.functions, *nodes.of(ast.Lambda), *nodes.of(ast.ClassDef)] if names else ():
         names -= {n.id for n in ast.walk(inner) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
@@ -51,6 +52,7 @@ def unread(nodes: Nodes, params: tuple[Param, ...]) -> tuple[str, ...]:
 
 
 def specs(nodes: Nodes, scope: Scope) -> tuple[LaunchSpec, ...]:
+    """Return the launch specifications that `nodes` return, resolved in `scope`."""
     found: list[LaunchSpec] = []
     for node in nodes.of(ast.Return):
         if node.value is None:
@@ -66,7 +68,7 @@ def specs(nodes: Nodes, scope: Scope) -> tuple[LaunchSpec, ...]:
 
 
 def converts(node: FunctionNode, nodes: Nodes) -> bool:
-    """Return True if the function only returns its first parameter, unchanged or converted."""
+    """Return True if the function `node`, with its own `nodes`, only returns its first parameter, perhaps converted."""
     if len(node.args.args) < 1:
         return False
     returns = [n.value for n in nodes.of(ast.Return)]
@@ -81,7 +83,7 @@ def converts(node: FunctionNode, nodes: Nodes) -> bool:
 
 
 def _conversion_of(value: ast.expr | None, name: str) -> str:
-    """The method by which `value` is a converted `name`: ".to", ".contiguous", ... or the empty string."""
+    """Return the method by which `value` is a converted `name`: ".to", ".contiguous", ... or the empty string."""
     if isinstance(value, ast.IfExp):
         parts = [value.body, value.orelse]
         found = [_conversion_of(part, name) for part in parts]
@@ -100,7 +102,14 @@ def _conversion_of(value: ast.expr | None, name: str) -> str:
 
 
 def conversions(function: str, nodes: Nodes, params: set[str], scope: Scope) -> list[Conversion]:
-    """Converted parameters that reach an op call while nothing brings the result back."""
+    """Return the converted parameters that reach an op call while nothing brings the result back.
+
+    Args:
+        function: name of the function.
+        nodes: of its own.
+        params: names of its parameters.
+        scope: of its body.
+    """
     ops = [call for call in nodes.of(ast.Call) if dotted(call.func).startswith("torch.ops.")]
     if not ops:
         return []
@@ -142,12 +151,14 @@ def conversions(function: str, nodes: Nodes, params: set[str], scope: Scope) -> 
             kept.add(param)
     found_all: list[Conversion] = []
     for node in ops:
-        for index, argument in enumerate(node.args):
+        named = [(-1, keyword.value, keyword.arg or "") for keyword in node.keywords]
+        placed = [(index, argument, "") for index, argument in enumerate(node.args)]
+        for index, argument, name in (*placed, *named):
             found = converted.get(argument.id) if isinstance(argument, ast.Name) else conversion(argument)
             if found and found[1] and found[0] not in kept:
                 dtype = found[1] not in (".contiguous",)
                 found_all.append(
-                    Conversion(function, found[0], found[1], dtype, dotted(node.func), index, argument.lineno)
+                    Conversion(function, found[0], found[1], dtype, dotted(node.func), index, argument.lineno, name)
                 )
     return found_all
 
@@ -165,7 +176,34 @@ def _is_read_only(argument: ast.expr) -> bool:
 
 
 def short(node: ast.expr) -> str:
-    """An argument or a default in a few characters."""
+    """Return the argument or default `node` in a few characters."""
     if isinstance(node, ast.Constant):
         return repr(node.value)[:24]
     return dotted(node) or "..."
+
+
+def mapping(name: str, scope: Scope) -> tuple[tuple[str, ...], bool] | None:
+    """Return the keys of the dict `name` and whether it may have others; None if it cannot be followed."""
+    where: Scope | None = scope
+    while where is not None:
+        if name in where.mappings:
+            return where.mappings[name]
+        if name in where.names:
+            return None
+        where = where.parent
+    return None
+
+
+def length(node: ast.expr, scope: Scope) -> int | None:
+    """Return the length of a tuple or list; None if it cannot be followed."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return None if any(isinstance(e, ast.Starred) for e in node.elts) else len(node.elts)
+    name = dotted(node)
+    where: Scope | None = scope
+    while where is not None and name:
+        if name in where.sequences:
+            return where.sequences[name]
+        if name in where.names:
+            return None
+        where = where.parent
+    return None

@@ -25,7 +25,7 @@ _LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 def read_guards(tree: ast.Module) -> tuple[Guard, ...]:
-    """Return the guarded lines of a file; tests of the versions of other packages than the host are not read."""
+    """Return the guarded lines of the file `tree`, without tests of the versions of packages other than the host."""
     return tuple(_guards(tree.body, _named_tests(tree.body)))
 
 
@@ -113,7 +113,12 @@ def _lines(block: list[ast.stmt], kind: str, test: tuple[Any, ...] = ()) -> Guar
 
 
 def version_test(node: ast.expr, names: Names) -> tuple[Any, ...] | None:
-    """Return `node` as a test of the host's version, () for a test that cannot be read, None for any other."""
+    """Return `node` as a test of the host's version, () for a test that cannot be read, None for any other.
+
+    Args:
+        node: a condition.
+        names: module-level names that hold such tests.
+    """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         inner = version_test(node.operand, names)
         return ("not", inner) if inner else inner

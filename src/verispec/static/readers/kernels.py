@@ -15,14 +15,22 @@ _DIALECTS: Final = {"triton.jit": "triton", "triton.runtime.jit": "triton", "glu
 
 
 def dialect(absolute: str) -> str:
-    """The kernel dialect of a decorator such as ``vllm.triton_utils.triton.jit``, else the empty string."""
+    """Return the kernel dialect of the decorator `absolute`, e.g. ``vllm.triton_utils.triton.jit``, or nothing."""
     return next(
         (name for ending, name in _DIALECTS.items() if absolute == ending or absolute.endswith(f".{ending}")), ""
     )
 
 
 def given_by(call: ast.Call, module: ast.Module) -> set[str] | None:
-    """The kernel arguments that an autotune or heuristics decorator supplies; None when they cannot be read."""
+    """Return the kernel arguments that an autotune or heuristics decorator supplies.
+
+    Args:
+        call: the decorator.
+        module: that holds it.
+
+    Returns:
+        Names of arguments; None if they cannot be read.
+    """
     if dotted(call.func).endswith("heuristics"):
         values = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "values"), None)
         if not isinstance(values, ast.Dict):
@@ -62,7 +70,7 @@ def given_by(call: ast.Call, module: ast.Module) -> set[str] | None:
 
 
 def tested(nodes: Nodes, params: set[str]) -> tuple[str, ...]:
-    """The parameters whose truth decides a branch among `nodes`."""
+    """Return the names in `params` whose truth decides a branch among `nodes`."""
     found: set[str] = set()
     tests = [n.test for n in nodes.of(ast.If)] + [n.test for n in nodes.of(ast.IfExp)]
     while tests:
@@ -77,7 +85,16 @@ def tested(nodes: Nodes, params: set[str]) -> tuple[str, ...]:
 
 
 def overflows(node: FunctionNode, nodes: Nodes, name: str) -> tuple[list[Overflow], bool]:
-    """Products of a 32-bit program index and a stride or a width, and whether the kernel promotes any index."""
+    """Return products of a 32-bit program index and a stride or a width.
+
+    Args:
+        node: the kernel.
+        nodes: of its own.
+        name: of the kernel.
+
+    Returns:
+        The products, and True if the kernel promotes any index.
+    """
     narrow: set[str] = set()
     promoted: set[str] = set()
     promotes = False
@@ -112,7 +129,7 @@ def overflows(node: FunctionNode, nodes: Nodes, name: str) -> tuple[list[Overflo
 
 
 def item_of(node: ast.ClassDef) -> str:
-    """Return the result of ``instance[grid]`` (see `facts.Class`)."""
+    """Return the result of ``instance[grid]`` for the class `node`; see `facts.Class`."""
     methods = {child.name: child for child in node.body if isinstance(child, FUNCTIONS)}
     getter = methods.get("__getitem__")
     if getter is None:
@@ -140,7 +157,7 @@ def item_of(node: ast.ClassDef) -> str:
 
 
 def placeholder_attributes(node: ast.ClassDef) -> tuple[str, ...]:
-    """The attributes of a class that stands in for the triton module (it gives ``jit``), else nothing."""
+    """Return the attributes of the class `node` if it replaces the triton module (it gives ``jit``), else nothing."""
     names = {child.name for child in node.body if isinstance(child, FUNCTIONS)}
     for child in ast.walk(node):
         if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Store) and dotted(child.value) == "self":

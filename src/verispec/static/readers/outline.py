@@ -29,7 +29,7 @@ _SUBSCRIPT: Final = re.compile(r"\[.*?\]")
 
 
 def outline(data: bytes) -> Outline:
-    """The outline of the Python source `data`; anything that cannot be read is left out."""
+    """Return the outline of the Python source `data`, without parts that cannot be read."""
     imports = _imports(data)
     classes: list[OutlineClass] = []
     constants: list[Constant] = []
@@ -79,12 +79,12 @@ def _launched(data: bytes, imports: dict[str, str]) -> bytes:
 
 
 def words(data: bytes) -> bytes:
-    """Every word of `data` once, with spaces between."""
+    """Return every word of `data` once, with spaces between."""
     return b" ".join(set(data.translate(_BETWEEN_WORDS).split()))
 
 
 def _calls_between(data: bytes, starts: list[int]) -> dict[int, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The names called on self and on super() after each of `starts` and before the next."""
+    """Return the names called on self and on super() after each of `starts` and before the next."""
     found: dict[int, tuple[dict[str, None], dict[str, None]]] = {}
     for which, pattern in enumerate((_SELF_CALL, _SUPER_CALL)):
         for match in pattern.finditer(data):

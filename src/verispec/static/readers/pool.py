@@ -21,7 +21,7 @@ _Work = tuple[str, bytes, bool, bool]
 
 
 def relevant(path: str) -> bool:
-    """Return True if a file of this name can contain anything that the rules read."""
+    """Return True if a file `path` of this ending can contain anything that the rules read."""
     return path.endswith((*PYTHON, *CPP))
 
 
@@ -33,9 +33,14 @@ def read_all(
     deep: bool = False,
     calls: bool = False,
 ) -> dict[str, FileFacts]:
-    """Return the facts of `files` by path. A file that cannot be read is reported and omitted.
+    """Return the summaries of `files` by path. A file that cannot be read is reported and omitted.
 
-    `deep` and `calls` are those of `readers.extraction.facts`.
+    Args:
+        files: of the tree.
+        cache: of summaries by content.
+        report: receives a diagnostic per file that cannot be read.
+        deep: as in `readers.extraction.facts`.
+        calls: as in `readers.extraction.facts`.
     """
     found: dict[str, FileFacts] = {}
     work: list[_Work] = []
@@ -65,9 +70,9 @@ def read_all(
 
 
 def _run(work: list[_Work]) -> Iterable[tuple[str, FileFacts]]:
-    """`facts` of every item, on all processors when there is enough to do.
+    """Return the `facts` of every item, on all processors if there is enough to do.
 
-    The children are forked, so they inherit the sources instead of being sent them.
+    The children are forked, so they inherit the sources instead of receiving them.
     """
     if not work:
         return []

@@ -25,9 +25,10 @@ _JIT: Final = (b"triton.jit", b"gluon.jit", b"runtime.jit", b"@jit", b"import ji
 
 
 def takes_part(data: bytes) -> bool:
-    """Return True if the file may define a kernel, an op or an override; few files of a tree do.
+    """Return True if a file with the content `data` may define a kernel, an op or an override; few files of a tree do.
 
-    Files that only use what others define are found by what they name (see `Outline`) and read when it is known.
+    Files that only use what others define are found by the names in them (see `Outline`), and read when these are
+    known.
     """
     if b"jit" in data and (any(text in data for text in _JIT) or _ALIAS.search(data)):
         return True
@@ -46,6 +47,6 @@ def takes_part(data: bytes) -> bool:
 
 
 def _root(data: bytes, dot: int) -> bytes:
-    """The first name of the dotted name that its line begins with and that goes on at `dot`, else nothing."""
+    """Return the first part of the dotted name that begins its line and continues at `dot`, else nothing."""
     name = _DOTTED_NAME.fullmatch(data, data.rfind(b"\n", 0, dot) + 1, dot)
     return name[1] if name else b""

@@ -19,7 +19,7 @@ from verispec.static.facts import (
     PythonOp,
     TritonUse,
 )
-from verispec.static.readers import functions, kernels, registrations
+from verispec.static.readers import attributes, functions, kernels, registrations
 from verispec.static.readers.guards import read_guards
 from verispec.static.readers.scope import (
     FunctionNode,
@@ -34,7 +34,14 @@ from verispec.static.readers.scope import (
 
 
 def parse(data: bytes) -> ast.Module:
-    """The syntax tree of the source `data`. Raises SyntaxError, ValueError, RecursionError or MemoryError."""
+    """Return the syntax tree of the source `data`.
+
+    Raises:
+        SyntaxError: the source is invalid.
+        ValueError: it contains null bytes.
+        RecursionError: it is nested too deeply.
+        MemoryError: it is nested too deeply for the parser.
+    """
     return ast.parse(data)
 
 
@@ -72,11 +79,15 @@ class _Reader:
         self.from_imports: set[str] = set()
         self.all_imports: list[Import] = []
         self.instances: set[str] = set()
+        self.held: list[Binding] = []
+        self.followed: set[str] = set()
 
     def facts(self) -> PythonFacts:
         nodes = Nodes(self.tree.body)
         self._bind_module(nodes)
         self._body(nodes, self.module, "")
+        followed = {binding.name for binding in self.held if binding.kind == "alias"}
+        self.bindings += (binding for binding in self.held if binding.name in followed)
         return PythonFacts(
             tuple(self.functions),
             tuple(self.classes),
@@ -118,6 +129,7 @@ class _Reader:
             if isinstance(annotated.target, ast.Name) and annotated.value is not None:
                 self._bind_value(annotated.target.id, annotated.value, annotated)
         bound = {binding.name for binding in self.bindings}
+        self.followed = {binding.name for binding in self.bindings if binding.kind in {"def", "import"}}
         for name_node in nodes.stores:
             if isinstance(name_node.ctx, ast.Store) and name_node.id not in bound:
                 self._bind(name_node.id, "other", "", name_node)
@@ -125,9 +137,11 @@ class _Reader:
         shadow = Scope("")
         bind_all(shadow, nodes)
         self.module.mappings, self.module.sequences = shadow.mappings, shadow.sequences
+        self.module.tables = shadow.tables
         for name in [name for name in (*shadow.mappings, *shadow.lists) if self._is_changed(name)]:
             self.module.mappings.pop(name, None)
             self.module.sequences.pop(name, None)
+            self.module.tables.pop(name, None)
 
     def _is_changed(self, name: str) -> bool:
         """Return whether a line anywhere in the file looks like a change of the module-level dict or list `name`."""
@@ -153,7 +167,7 @@ class _Reader:
                 self._bind(name, "literal" if isinstance(choice, ast.Constant) else "other", "", node)
 
     def _absolute(self, text: str) -> str:
-        """`text` with its first name replaced by what the module imports under it."""
+        """Return `text` with its first name replaced by the import that it stands for."""
         head, dot, rest = text.partition(".")
         return f"{self.imports.get(head, head)}{dot}{rest}"
 
@@ -229,6 +243,8 @@ class _Reader:
             any(name == "sys" and attribute.attr == "modules" for name, attribute in nodes.attributes),
         )
         self.functions.append(function)
+        if self.has_triton and owner and scope.instance:
+            self.held += attributes.held(nodes, scope, self.followed)
         self.ops += registrations.decorated(node, name, parent)
         if jit:
             found, promotes = kernels.overflows(node, nodes, name)
@@ -250,7 +266,7 @@ class _Reader:
         return Decorator(scope.one(text), text, call is not None, tuple(keywords))
 
     def _kernel(self, node: FunctionNode) -> tuple[str, tuple[str, ...] | None, bool]:
-        """A function's kernel dialect, the arguments that its decorators give, and whether one is not understood."""
+        """Return a function's kernel dialect, the arguments of its decorators, and True if one is not understood."""
         jit, opaque = "", False
         given: set[str] | None = set()
         for decorator in node.decorator_list:
@@ -287,6 +303,8 @@ class _Reader:
         callee = node.func
         grid = isinstance(callee, ast.Subscript)
         text = dotted(callee.value if isinstance(callee, ast.Subscript) else callee)
+        if isinstance(callee, ast.Subscript) and (entries := scope.choices(callee.value)):
+            self.calls.append(self._bound(node, entries, scope, True)._replace(chosen=True))
         if not text:
             return
         op = registrations.registered(node, scope) if text.endswith("register_custom_op") else None
@@ -311,7 +329,7 @@ class _Reader:
             local = {t.partition(".")[0].lstrip("$") for t in targets if t.startswith("$")}
             if local.isdisjoint(self.instances) and local.isdisjoint(self.from_imports):
                 return
-        self.calls.append(self._bound(node, targets, scope, grid))
+        self.calls.append(self._bound(node, targets, scope, grid)._replace(chosen=text in scope.chosen))
 
     def _bound(self, node: ast.Call, targets: tuple[str, ...], scope: Scope, grid: bool) -> Call:
         positional: list[str] = []
@@ -321,7 +339,7 @@ class _Reader:
             if not isinstance(argument, ast.Starred):
                 positional.append(functions.short(argument))
                 continue
-            length = _length(argument.value, scope)
+            length = functions.length(argument.value, scope)
             if length is None:
                 open_positional = True
             else:
@@ -331,7 +349,7 @@ class _Reader:
             if keyword.arg:
                 keywords.append(keyword.arg)
                 continue
-            mapping = mapping_of(keyword.value) or _mapping(dotted(keyword.value), scope)
+            mapping = mapping_of(keyword.value) or functions.mapping(dotted(keyword.value), scope)
             if mapping is None:
                 open_keywords = True
             else:
@@ -368,7 +386,7 @@ class _Reader:
         return f"${name}"
 
     def _owner(self, text: str, scope: Scope) -> str:
-        """The import that `text` leads to, "" when its first name is anything else."""
+        """Return the import that `text` leads to; "" if its first name is anything else."""
         reference = scope.one(text)
         if not reference or reference.startswith("@"):
             return ""
@@ -411,28 +429,3 @@ class _Reader:
                 targets[name] = target
             if target.rpartition(".")[2] == "triton" and isinstance(node.ctx, ast.Load):
                 self.triton_uses.append(TritonUse(scope.name, target, node.attr, node.lineno))
-
-
-def _mapping(name: str, scope: Scope) -> tuple[tuple[str, ...], bool] | None:
-    where: Scope | None = scope
-    while where is not None:
-        if name in where.mappings:
-            return where.mappings[name]
-        if name in where.names:
-            return None
-        where = where.parent
-    return None
-
-
-def _length(node: ast.expr, scope: Scope) -> int | None:
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return None if any(isinstance(e, ast.Starred) for e in node.elts) else len(node.elts)
-    name = dotted(node)
-    where: Scope | None = scope
-    while where is not None and name:
-        if name in where.sequences:
-            return where.sequences[name]
-        if name in where.names:
-            return None
-        where = where.parent
-    return None

@@ -84,20 +84,22 @@ class Nodes:
         self._groups = groups
 
     def of(self, kind: type[_Node]) -> list[_Node]:
-        """The nodes of exactly this type, one of those that are kept, in source order."""
+        """Return the nodes of exactly the type `kind`, one of those that are kept, in source order."""
         return cast("list[_Node]", self._groups.get(kind, []))
 
     @property
     def functions(self) -> list[FunctionNode]:
+        """Functions and asynchronous functions, in source order each."""
         return [*self.of(ast.FunctionDef), *self.of(ast.AsyncFunctionDef)]
 
     @property
     def imports(self) -> list[ast.Import | ast.ImportFrom]:
+        """Both forms of imports, in source order each."""
         return [*self.of(ast.Import), *self.of(ast.ImportFrom)]
 
 
 def dotted(node: ast.AST | None) -> str:
-    """``a.b.c`` for a chain of attributes on a name, else the empty string."""
+    """Return ``a.b.c`` if `node` is a chain of attributes on a name, else the empty string."""
     if type(node) is ast.Name:
         return node.id
     rest = ""
@@ -108,7 +110,7 @@ def dotted(node: ast.AST | None) -> str:
 
 
 def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
-    """The names that an import binds, each with what it stands for; ``import a.b`` binds ``a``."""
+    """Yield the names that the import `node` binds, each with its target; ``import a.b`` binds ``a``."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             if alias.asname:
@@ -124,7 +126,10 @@ def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
 
 @dataclass(slots=True)
 class Scope:
-    """A function's or the module's names. A value of None is a name that is bound to something unknown."""
+    """A function's or the module's names. A value of None is a name that is bound to something unknown.
+
+    `tables` are the references that a dict has as values; `chosen` are the names that hold one of a dict's values.
+    """
 
     name: str
     parent: Scope | None = None
@@ -135,8 +140,11 @@ class Scope:
     sequences: dict[str, int] = dataclasses.field(default_factory=dict)
     lists: set[str] = dataclasses.field(default_factory=set)
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
+    tables: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    chosen: set[str] = dataclasses.field(default_factory=set)
 
     def bind(self, name: str, reference: str) -> None:
+        """Add `reference` to the meanings of `name`; an empty one makes the name unknown."""
         known = self.names.setdefault(name, [])
         if not reference:
             self.names[name] = None
@@ -144,7 +152,7 @@ class Scope:
             known.append(reference)
 
     def resolve(self, text: str) -> tuple[str, ...]:
-        """The references that the dotted `text` may be from here; empty when nothing is known."""
+        """Return the references that the dotted `text` may be from here; empty if nothing is known."""
         if not text:
             return ()
         head, dot, rest = text.partition(".")
@@ -160,14 +168,32 @@ class Scope:
             scope = scope.parent
         return (f"${text}",)
 
+    def choices(self, node: ast.AST) -> tuple[str, ...]:
+        """Return the references that ``TABLE[key]`` may be; empty if `node` is anything else."""
+        name = dotted(node.value) if isinstance(node, ast.Subscript) else ""
+        scope: Scope | None = self if name and "." not in name else None
+        while scope is not None:
+            if name in scope.tables:
+                found = [scope.resolve(text) for text in scope.tables[name]]
+                return tuple(dict.fromkeys(r for one in found for r in one)) if all(found) else ()
+            scope = scope.parent if name not in scope.names else None
+        return ()
+
     def one(self, text: str) -> str:
-        """The one reference that `text` is from here, else the empty string."""
+        """Return the one reference that `text` is from here, else the empty string."""
         references = self.resolve(text)
         return references[0] if len(references) == 1 else ""
 
 
 def function_scope(node: FunctionNode, name: str, parent: Scope, owner: str) -> tuple[Scope, Nodes]:
-    """The scope of a function, and the nodes that are its own."""
+    """Return the scope of a function, and its own nodes.
+
+    Args:
+        node: the function.
+        name: its qualified name.
+        parent: scope around it.
+        owner: class that defines it; empty outside of classes.
+    """
     scope = Scope(name, parent, owner)
     decorators = {dotted(decorator) for decorator in node.decorator_list}
     arguments = node.args
@@ -185,7 +211,7 @@ def function_scope(node: FunctionNode, name: str, parent: Scope, owner: str) -> 
 
 
 def nodes_of(node: FunctionNode) -> Nodes:
-    """Return the nodes that are a function's own; they are asked for in the scope around, and in its own."""
+    """Return the own nodes of the function `node`, collected once for the scope around it and for its own."""
     known: Nodes | None = vars(node).get("own_nodes")
     if known is None:
         known = Nodes(node.body)
@@ -292,6 +318,7 @@ def _forget(scope: Scope, names: set[str], name: str, *, gains: bool = False, es
         return
     if name in scope.mappings:
         scope.mappings[name] = (scope.mappings[name][0] if gains else (), True)
+        scope.tables.pop(name, None)
     if name in scope.sequences and not (escapes and name not in scope.lists):
         del scope.sequences[name]
 
@@ -306,6 +333,7 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
     if isinstance(target, ast.Subscript):
         owner = dotted(target.value)
         if owner in scope.mappings:
+            scope.tables.pop(owner, None)
             keys, unknown = scope.mappings[owner]
             key = target.slice.value if isinstance(target.slice, ast.Constant) else None
             # A key that is set under a condition may be there or not, so it only widens what is possible.
@@ -323,7 +351,10 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
         return
     choices = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
     for choice in choices:
-        references = scope.resolve(dotted(choice))
+        entries = scope.choices(choice)
+        if entries:
+            scope.chosen.add(target.id)
+        references = entries or scope.resolve(dotted(choice))
         for reference in references:
             scope.bind(target.id, reference)
         if not references:
@@ -331,8 +362,11 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
     mapping = mapping_of(value)
     if mapping is not None and not seen:
         scope.mappings[target.id] = mapping
+        if isinstance(value, ast.Dict) and value.values and all(map(dotted, value.values)):
+            scope.tables[target.id] = tuple(map(dotted, value.values))
     else:
         scope.mappings.pop(target.id, None)
+        scope.tables.pop(target.id, None)
     if (
         isinstance(value, (ast.Tuple, ast.List))
         and not seen
@@ -346,7 +380,10 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
 
 
 def module_named(node: ast.AST) -> str:
-    """The module that ``sys.modules["a.b"]``, ``sys.modules.get("a.b")`` or ``import_module("a.b")`` gives, else ""."""
+    """Return the module that ``sys.modules["a.b"]``, ``sys.modules.get("a.b")`` or ``import_module("a.b")`` gives.
+
+    Any other `node` gives the empty string.
+    """
     if isinstance(node, ast.Subscript) and dotted(node.value) == "sys.modules":
         name: ast.expr | None = node.slice
     elif isinstance(node, ast.Call) and node.args:
@@ -358,7 +395,7 @@ def module_named(node: ast.AST) -> str:
 
 
 def mapping_of(node: ast.AST) -> tuple[tuple[str, ...], bool] | None:
-    """The keys of ``{...}`` or ``dict(...)`` and whether there may be others; None when `node` is neither."""
+    """Return the keys of ``{...}`` or ``dict(...)``, and True if there may be others; None if `node` is neither."""
     keys: list[str] = []
     unknown = False
     if isinstance(node, ast.Dict):

@@ -56,12 +56,16 @@ def are_own(rules: Iterable[Rule]) -> bool:
 
 
 def names() -> tuple[str, ...]:
-    """The ids of all rules, sorted."""
+    """Return the ids of all rules, sorted."""
     return tuple(_all())
 
 
 def load(rule_id: str) -> Rule:
-    """The rule `rule_id`; KeyError with the known ids when there is none."""
+    """Return the rule `rule_id`.
+
+    Raises:
+        KeyError: there is no such rule; the message has the known ids.
+    """
     if rule_id not in _all():
         raise KeyError(f"no rule {rule_id!r}; the rules are {', '.join(names())}")
     return _all()[rule_id]

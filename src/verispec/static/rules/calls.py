@@ -86,7 +86,7 @@ def _launch_and_kernel(links: Links, launch: Launch) -> Iterator[_Disagreement]:
 
 
 def _exchanged(links: Links, launch: Launch) -> Iterator[_Disagreement]:
-    """Two arguments of a launch, each named like the parameter that receives the other."""
+    """Yield two arguments of a launch that are each named like the parameter that receives the other."""
     function = launch.kernel.functions[-1]
     if len(launch.kernel.functions) == 1 and not launch.call.open_positional:
         pairs = list(exchanged(launch.call.positional, function.params))
@@ -102,6 +102,19 @@ def _exchanged(links: Links, launch: Launch) -> Iterator[_Disagreement]:
             )
 
 
+def _open_choices(links: Links) -> set[int]:
+    """Return the launches of a dict's values, by identity of the call, that fit a value or one that is not known."""
+    kernels: dict[int, list[bool]] = defaultdict(list)
+    chosen = [launch for launch in links.launches if launch.call.chosen]
+    for launch in chosen:
+        kernels[id(launch.call)].append(all(_launch_problems(links, launch, f) for f in launch.kernel.functions))
+    return {
+        id(launch.call)
+        for launch in chosen
+        if len(kernels[id(launch.call)]) < len(launch.call.targets) or not all(kernels[id(launch.call)])
+    }
+
+
 def _launch_problems(links: Links, launch: Launch, function: Function) -> list[Problem]:
     found = (
         _without_options(links, p, launch.call, function) for p in bind_call(launch.call, function, LAUNCH_OPTIONS)
@@ -110,8 +123,13 @@ def _launch_problems(links: Links, launch: Launch, function: Function) -> list[P
 
 
 def _level(links: Links, launch: Launch | DispatcherCall, certain: bool = True) -> Level:
-    """Return the level of a call that does not bind: a note if its TypeError is caught or a version decides."""
+    """Return the level of a call that does not bind.
+
+    It is a note if its TypeError is caught, a version decides, or it fits another entry of the dict that it uses.
+    """
     if is_guarded(launch.module.facts.guards, launch.call.line, links.index.host):
+        return Level.NOTE
+    if launch.call.chosen and id(launch.call) in links.shared(_open_choices):
         return Level.NOTE
     return Level.ERROR if certain else Level.WARNING
 
@@ -141,7 +159,7 @@ def _kernel_parameters(links: Links) -> set[str]:
 
 
 def _foreign_keywords(links: Links) -> dict[str, set[str]]:
-    """The kernels that are launched with a keyword that they do not take, by keyword."""
+    """Return the kernels that are launched with a keyword that they do not take, by keyword."""
     users: dict[str, set[str]] = defaultdict(set)
     for launch in links.launches:
         taken = {p.name for function in launch.kernel.functions for p in function.params}
@@ -240,7 +258,7 @@ def _dispatched(replacement: Replacement, dispatcher: Dispatcher, function: Func
 
 
 def _ordered_problems(dispatcher: Dispatcher, kernel: Function, function: Function) -> list[Problem]:
-    """The launch's arguments are put into the kernel's order and passed by position."""
+    """Return the problems of a launch whose arguments are put into the kernel's order and passed by position."""
     inputs = [p.name for p in dispatcher.function.params]
     problems: list[Problem] = []
     for spec in dispatcher.specs:
@@ -256,7 +274,7 @@ def _ordered_problems(dispatcher: Dispatcher, kernel: Function, function: Functi
 
 
 def _order_problems(passed: list[str], function: Function) -> list[Problem]:
-    """One problem for all arguments that land on other parameters: one shift misplaces everything after it."""
+    """Return one problem for all arguments that land on other parameters: one shift misplaces everything after it."""
     pairs = list(misplaced(passed, function.params))
     return [Problem(ORDER, tuple(f"{argument} as {receiver}" for argument, receiver in pairs[:3]))] if pairs else []
 

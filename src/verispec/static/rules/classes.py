@@ -17,7 +17,7 @@ def _hierarchy(links: Links) -> Hierarchy:
 
 
 def _missed(links: Links) -> Iterator[Finding]:
-    """Overrides that repeat the setup calls of their base's method, all but those of an interface."""
+    """Yield overrides that repeat the setup calls of their base's method, all but those of an interface."""
     types = links.shared(_hierarchy)
     hooks: dict[str, Type] = {}
     for entry in types:
@@ -75,7 +75,7 @@ def _is_hook(name: str) -> bool:
 
 
 def _reach(entry: Type, name: str, ancestors: list[Type]) -> set[str]:
-    """Every name that a method calls on self, directly or through methods of the class and its bases."""
+    """Return every name that a method calls on self, directly or through methods of the class and its bases."""
     found: set[str] = set()
     queue = [name]
     own = True
@@ -93,7 +93,7 @@ def _reach(entry: Type, name: str, ancestors: list[Type]) -> set[str]:
 
 
 def _misspelled(links: Links) -> Iterator[Finding]:
-    """Methods that nobody names, one word away from a method of a base that others do name."""
+    """Yield methods that nobody names, one word away from a method of a base that others do name."""
     types = links.shared(_hierarchy)
     suspects: list[tuple[Type, str, Type, str]] = []
     for entry in types:
@@ -162,7 +162,7 @@ def _alike(a: list[str], b: list[str]) -> bool:
 
 
 def _variants(links: Links) -> Iterator[Finding]:
-    """Variants of a class in sibling folders of which one follows a protocol that the other does not."""
+    """Yield variants of a class in sibling folders of which one follows a protocol that the other does not."""
     types = links.shared(_hierarchy)
     protocols = {entry.outline.name for entry in types if "Protocol" in entry.outline.bases}
     groups: dict[tuple[str, str], list[Type]] = defaultdict(list)

@@ -35,13 +35,14 @@ def _fakes(links: Links) -> Iterator[Finding]:
                 for op in _of_name(links.shared(_ops), entry.op.name)
             ]
         results = [(_problems(original, fake), side, fake) for original, side in originals for _, fake in entry.fakes]
-        if not results or any(not problems for (problems, _), *_ in results):
+        if not results or any(not problems for problems, *_ in results):
             continue
-        (problems, certain), side, fake = min(results, key=lambda result: len(result[0][0]))
+        problems, side, fake = min(results, key=lambda result: len(result[0]))
         module = entry.fakes[0][0]
         yield Finding(
             "SIG304",
-            Level.ERROR if certain else Level.WARNING,
+            # A shipped one may never be traced.
+            Level.WARNING,
             f"the fake implementation of {entry.name} does not take what the op takes: {problems}",
             place(module, fake),
             entry.name,
@@ -60,21 +61,20 @@ def _of_name(ops: Ops, name: str) -> tuple[Op, ...]:
     return found if all(op.known for op in found) else ()
 
 
-def _problems(original: Function, fake: Function) -> tuple[str, bool]:
-    """Return the reasons why the arguments of an op do not bind to its fake, "" if they do, and whether all calls fail.
+def _problems(original: Function, fake: Function) -> str:
+    """Return the reasons why the arguments of an op do not bind to its fake, "" if they do.
 
-    PyTorch passes arguments by position in the schema's order, and omits trailing ones that are equal to their default.
+    PyTorch passes arguments by position in the schema's order, and keyword-only ones by name.
     """
     places = [p for p in original.params if p.kind == "p"]
     keywords = [p for p in original.params if p.kind == "k"]
     if any("*" in p.kind for p in original.params):
-        return "", False
+        return ""
     found = bind(fake.params, len(places), [p.name for p in keywords])
     if found:
-        required = sum(p.required for p in places), [p.name for p in keywords if p.required]
-        return ", ".join(map(str, found)), bool(bind(fake.params, *required))
+        return ", ".join(map(str, found))
     order = _order([p.name for p in places], fake.params)
-    return (f"{order[0]} receives {order[1]}", False) if order else ("", False)
+    return f"{order[0]} receives {order[1]}" if order else ""
 
 
 def _order(places: Sequence[str], params: Sequence[Param]) -> tuple[str, str] | None:
@@ -91,20 +91,22 @@ def _side(label: str, definition: Definition) -> Side:
 
 
 def _mutated(links: Links) -> Iterator[Finding]:
-    """``mutates_args`` that name no parameter: registering the op raises."""
+    """Yield ``mutates_args`` that name no parameter: registering the op raises."""
     for entry in links.shared(_registered):
         for name in entry.op.mutates if entry.functions else ():
             if any(name in {p.name for p in f.params} or f.decorators[1:] for _, f in entry.functions):
                 continue
             yield Finding(
                 "SIG305",
-                Level.ERROR,
+                # A shipped one shows that this registration does not look.
+                Level.WARNING,
                 f"mutates_args names {name}, which {entry.name} does not take",
                 entry.location,
                 entry.name,
                 (Side("registration", entry.location, f"mutates_args: {name}"), _side("op", entry.functions[0])),
                 f"name a parameter of {entry.functions[0][1].name}",
                 fingerprint("SIG305", entry.name, entry.module.name, name),
+                level_if_new=Level.ERROR,
             )
 
 
@@ -115,7 +117,8 @@ RULES = (
         Level.ERROR,
         "The fake implementation of an op, by which torch.compile learns its shapes, takes other parameters than the "
         "op. Eager mode never calls it, so that only compiled serving fails, while it traces. Fakes stand beside the "
-        "op or in a file of their own, and stay behind when the op gains a parameter.",
+        "op or in a file of their own, and stay behind when the op gains a parameter. It is an error if a change "
+        "brings it. vLLM's fake of moe_wna16_marlin_gemm lacks three arguments, and nobody traces that op.",
         _fakes,
     ),
     Rule(
@@ -123,7 +126,8 @@ RULES = (
         "mutates_args names no parameter",
         Level.ERROR,
         "An op is registered with mutates_args that name a parameter which its function does not have, as after a "
-        "rename. Registration raises ValueError, so the module cannot be imported.",
+        "rename. Registration by PyTorch raises ValueError, so the module cannot be imported. It is an error if a "
+        "change brings it. flashinfer ships two, since its own decorator ignores the names.",
         _mutated,
     ),
 )

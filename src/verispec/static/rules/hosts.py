@@ -69,7 +69,7 @@ _OWN = {"function": "replacement", "class": "replacement's constructor", "method
 
 
 def _no_such_value(links: Links) -> Iterator[Finding]:
-    """Overrides whose new value is a name that its module does not have: they raise when they are installed."""
+    """Yield overrides whose new value is a name that its module does not have: they raise when they are installed."""
     index = links.index
     for module in index.modules.values():
         if is_test(module.path) or module.core:

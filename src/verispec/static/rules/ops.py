@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from verispec.static import rendering
-from verispec.static.facts import CppFunction
+from verispec.static.facts import CPP, Conversion, CppFunction, SchemaArg
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.linking.binding import bind_call
 from verispec.static.linking.launches import Links
@@ -49,6 +49,7 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
         if any(not problems or not op.known for op, problems in results):
             continue
         op, problems = results[0]
+        in_cpp = all(op.path.endswith(CPP) for op, _ in results)
         for problem in problems:
             sides = (
                 Side("call", call.location, rendering.call(call.call)),
@@ -56,7 +57,7 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
             )
             yield Finding(
                 "SIG302",
-                Level.NOTE if built_elsewhere(links.index, call.module, call.call.line) else Level.ERROR,
+                Level.NOTE if in_cpp and built_elsewhere(links.index, call.module, call.call.line) else Level.ERROR,
                 f"the call does not bind to the op's schema: {problem}",
                 call.location,
                 op.schema.name,
@@ -99,13 +100,20 @@ def _unmarked_of(op: Op) -> Iterator[Finding]:
         )
 
 
+def _argument(op: Op, conversion: Conversion) -> Sequence[SchemaArg]:
+    """Return the argument of an op that gets a converted tensor; ``**more`` is none."""
+    if conversion.position < 0:
+        return [argument for argument in op.schema.args if argument.name == conversion.keyword]
+    return op.schema.args[conversion.position : conversion.position + 1]
+
+
 def _lost_write(links: Links) -> Iterator[Finding]:
     index = links.index
     ops = links.shared(_ops)
     for module in index.modules.values():
         for conversion in module.facts.conversions:
             found = ops.called(conversion.sink)
-            args = [op.schema.args[conversion.position] for op in found if conversion.position < len(op.schema.args)]
+            args = [argument for op in found for argument in _argument(op, conversion)]
             if not args or not all(argument.mutable for argument in args):
                 continue
             via = conversion.via

@@ -13,7 +13,7 @@ from verispec.static.tree import is_test
 
 
 def _unseen(links: Links) -> Iterator[Finding]:
-    """Overrides of a name that no launch reads, while launches of the same kernel read other places."""
+    """Yield overrides of a name that no launch reads, while launches of the same kernel read other places."""
     taken = {replacement.slot for replacement in links.replacements}
     for replacement in links.replacements:
         kernel = replacement.kernel
@@ -62,8 +62,14 @@ def _caller(other: Dispatcher | Launch) -> Side:
     return Side("call", other.location, f"{rendering.call(other.call)} reads {other.slot}")
 
 
+def _launcher(launch: Launch | Dispatcher) -> Side:
+    if isinstance(launch, Dispatcher):
+        return Side("dispatcher", launch.location, rendering.signature(launch.function))
+    return Side("call", launch.location, rendering.call(launch.call))
+
+
 def _missing(links: Links) -> Iterator[Finding]:
-    """Kernels without an override in a module where a platform overrides others, launched beside those."""
+    """Yield kernels without an override in a module where a platform overrides others, launched beside those."""
     groups: dict[tuple[str, str], list[Replacement]] = defaultdict(list)
     for replacement in links.replacements:
         if replacement.kernel is not None and not is_test(replacement.module.path):
@@ -73,13 +79,14 @@ def _missing(links: Links) -> Iterator[Finding]:
         if len(replacements) < 3 or any(r.function is not None and r.function.jit for r in replacements):
             continue
         replaced = {r.kernel.name for r in replacements if r.kernel is not None}
-        for launch in links.launches:
+        launched: list[Launch | Dispatcher] = [*links.launches, *links.dispatchers.values()]
+        for launch in launched:
             kernel = launch.kernel
             beside = {other.kernel.name for other in _in_module(links, launch.module.name)} & replaced
             if kernel.name in replaced or not beside or is_test(launch.module.path):
                 continue
             sides = (
-                Side("call", launch.location, rendering.call(launch.call)),
+                _launcher(launch),
                 Side("kernel", kernel.location, rendering.signature(kernel.functions[0])),
                 Side("overrides", replacements[0].location, ", ".join(sorted(n.rpartition(".")[2] for n in replaced))),
             )
@@ -101,7 +108,7 @@ def _in_module(links: Links, name: str) -> Iterator[Launch | Dispatcher]:
 
 
 def _absent(links: Links) -> Iterator[Finding]:
-    """Overrides of names that their module does not have."""
+    """Yield overrides of names that their module does not have."""
     index = links.index
     for replacement in links.replacements:
         home, rest = index.split(replacement.slot)
@@ -128,7 +135,7 @@ def _absent(links: Links) -> Iterator[Finding]:
 
 
 def _signatures(links: Links) -> Iterator[Finding]:
-    """Patched host functions whose replacement cannot be called as the original can."""
+    """Yield patched host functions whose replacement cannot be called as the original can."""
     index = links.index
     for replacement in links.replacements:
         function, override = replacement.function, replacement.override
@@ -181,6 +188,11 @@ def _signatures(links: Links) -> Iterator[Finding]:
             )
 
 
+def _between_trees(links: Links) -> Iterator[Finding]:
+    """Return nothing: `verispec.static.tables` compares two trees."""
+    yield from ()
+
+
 RULES = (
     Rule(
         "SIG201",
@@ -218,5 +230,14 @@ RULES = (
         "the original's parameters: a keyword that the core added one release ago raises TypeError in the plugin, "
         "which is how plugins of vLLM break on upgrade.",
         _signatures,
+    ),
+    Rule(
+        "SIG208",
+        "kernel no longer replaced",
+        Level.ERROR,
+        "With --since, a kernel that a platform's table replaced before is launched as before, and nothing replaces it "
+        "any more. The platform launches the original, which it cannot run. Entries get lost when a table is sorted, "
+        "split or merged. vLLM's CPU platform registers its counterparts in one table of twelve entries.",
+        _between_trees,
     ),
 )

@@ -24,13 +24,24 @@ from verispec.static.tree import Tree
 if TYPE_CHECKING:
     from verispec.static.sources.releases import Release
 
-__all__ = ["INCOMPLETE", "cache_dir", "facts_file", "is_incomplete", "open_release", "open_tree", "writable_cache"]
+__all__ = [
+    "INCOMPLETE", "cache_dir", "facts_file", "is_incomplete", "open_release", "open_tree", "types_folder",
+    "writable_cache",
+]  # fmt: skip
 
 # Each kind of tree imports its reader where it is opened: a folder needs neither HTTP nor archives.
 
 
 def open_tree(text: str, *, progress: Progress | None = None) -> Tree:
-    """The tree that `text` names. Raises VerispecError when there is no such tree, with the reason and what to do."""
+    """Return the source tree that `text` names.
+
+    Args:
+        text: folder, ``folder#REV``, archive, or ``name==version``.
+        progress: receives the bytes of a download.
+
+    Raises:
+        VerispecError: there is no such tree, with the reason and what to do.
+    """
     path = Path(text).expanduser()
     if path.is_dir():
         from verispec.static.sources.folder import open_folder
@@ -67,11 +78,24 @@ def open_tree(text: str, *, progress: Progress | None = None) -> Tree:
 
 
 def open_release(release: Release, *, progress: Progress | None = None) -> Tree:
-    """The tree of `release`, from the cache or else from the package index."""
+    """Return the source tree of a release, from the cache or else from the package index.
+
+    Args:
+        release: project and version.
+        progress: receives the bytes of a download.
+
+    Raises:
+        VerispecError: those of `releases.fetch` and `archive.open_archive`.
+    """
     from verispec.static.sources.archive import open_archive
     from verispec.static.sources.releases import fetch
 
     return open_archive(fetch(release, progress=progress), name=str(release), progress=progress)
+
+
+def types_folder() -> Path:
+    """Return the cache folder for the errors of the type checker."""
+    return cache_dir() / "types-1"
 
 
 def facts_file(text: str) -> Path:

@@ -15,7 +15,10 @@ from verispec.errors import VerispecError
 
 
 def cache_dir() -> Path:
-    """``$VERISPEC_CACHE_DIR``, or ``verispec`` in the user's cache folder (``$XDG_CACHE_HOME`` where it is set)."""
+    """Return the folder of the cache.
+
+    It is ``$VERISPEC_CACHE_DIR``, or ``verispec`` in the user's cache folder (``$XDG_CACHE_HOME`` where it is set).
+    """
     if own := os.environ.get("VERISPEC_CACHE_DIR"):
         return Path(own).expanduser().absolute()
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -54,9 +57,10 @@ def writable_cache() -> Iterator[VerispecError | None]:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` when the block ends well, and leaves nothing when it does not.
+    """Yield a new file that replaces `path` if the block ends well, and leaves nothing otherwise.
 
-    Raises VerispecError (V-CACHE-WRITE) when the cache cannot be written.
+    Raises:
+        VerispecError: V-CACHE-WRITE, the cache cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +78,7 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def cannot_write(error: OSError) -> VerispecError:
+    """Return the error V-CACHE-WRITE for the system's `error`."""
     return VerispecError(
         "V-CACHE-WRITE",
         "the cache cannot be written",
@@ -92,5 +97,6 @@ def read_json(path: Path) -> Any | None:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write `value` as JSON to the file `path` of the cache, whole or not at all."""
     with writing(path) as file:
         file.write(json.dumps(value, separators=(",", ":")).encode())

@@ -48,21 +48,22 @@ def is_elsewhere(folder: str) -> bool:
 
 
 def may_hold_source(path: str) -> bool:
+    """Return True if `path` has the ending of a source file and lies in no folder of other files."""
     return path.lower().endswith(SUFFIXES) and _ELSEWHERE.search(path) is None
 
 
 def blob_id(data: bytes) -> str:
-    """Git's name for the content, so that folders, archives and revisions share what is known of it."""
+    """Return Git's name for the content `data`, under which folders, archives and revisions share summaries."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def shown(path: str | bytes) -> str:
-    """`path` with every byte that is not UTF-8 escaped, so that it can be printed and written as JSON."""
+    """Return `path` with every byte that is not UTF-8 escaped, so that it can be printed and written as JSON."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def is_shown_whole(path: str | bytes) -> bool:
-    """Return True if `shown` needs no escape."""
+    """Return True if `shown` escapes nothing in `path`."""
     try:
         os.fsencode(path).decode("utf-8")
     except UnicodeDecodeError:
@@ -71,7 +72,15 @@ def is_shown_whole(path: str | bytes) -> bool:
 
 
 def several(code: str, message: str, paths: Iterable[str], *, cause: str = "", hint: str = "") -> list[Diagnostic]:
-    """One diagnostic for all of `paths`, or none; `message` has a place for their number."""
+    """Return one diagnostic for all of `paths`, or none.
+
+    Args:
+        code: of the diagnostic.
+        message: with a place for the number of paths.
+        paths: in any order.
+        cause: of the diagnostic.
+        hint: of the diagnostic.
+    """
     found = sorted(paths)
     if not found:
         return []
@@ -89,7 +98,16 @@ def skipped(
     odd_names: Iterable[str] = (),
     outside: Iterable[str] = (),
 ) -> list[Diagnostic]:
-    """Return a source's diagnostic about the entries that it skipped."""
+    """Return a source's diagnostics about the entries that it skipped.
+
+    Args:
+        links: paths of symbolic links.
+        nested: paths of nested repositories.
+        too_large: paths of files over the limit.
+        unreadable: paths of files that cannot be read.
+        odd_names: paths with bytes that are not UTF-8.
+        outside: paths that lead out of the tree.
+    """
     return [
         *several(
             "V-SRC-LINK",

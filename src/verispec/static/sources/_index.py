@@ -51,13 +51,20 @@ class Link:
 
     @property
     def shown_url(self) -> str:
+        """The address without a password."""
         return without_password(self.url)
 
 
 def project_links(name: str, config: IndexConfig, progress: Progress | None = None) -> list[Link]:
-    """Every sdist and wheel of the project `name` in all of pip's indexes and find-links.
+    """Return every sdist and wheel of a project in all of pip's indexes and find-links.
 
-    Raises VerispecError: V-IDX-OFFLINE when nothing could be asked, V-IDX-NO-PROJECT when nobody knows the project.
+    Args:
+        name: of the project, normalised.
+        config: pip's configuration.
+        progress: receives the bytes of a download.
+
+    Raises:
+        VerispecError: V-IDX-OFFLINE if no place answers, V-IDX-NO-PROJECT if none has the project.
     """
     pages = [f"{_as_url(index).rstrip('/')}/{name}/" for index in config.indexes]
     pages += [_as_url(place) for place in config.find_links]
@@ -97,7 +104,15 @@ def project_links(name: str, config: IndexConfig, progress: Progress | None = No
 
 
 def download(url: str, config: IndexConfig) -> Iterator[tuple[bytes, int]]:
-    """The content of `url` in chunks, each with the size that was announced (0 when unknown)."""
+    """Yield the content of `url` in chunks, each with the announced size in bytes (0 if unknown).
+
+    Args:
+        url: of the file.
+        config: pip's configuration.
+
+    Raises:
+        VerispecError: V-IDX-OFFLINE, the download failed.
+    """
     try:
         with closing(_open(url, config, _tls(config))) as response:
             announced = response.headers.get("Content-Length") or "0"
@@ -116,7 +131,7 @@ def download(url: str, config: IndexConfig) -> Iterator[tuple[bytes, int]]:
 
 
 def without_password(url: str) -> str:
-    """`url` as it may be shown."""
+    """Return `url` without user name and password."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -139,7 +154,7 @@ def _tls(config: IndexConfig) -> ssl.SSLContext:
 
 
 def _open(url: str, config: IndexConfig, context: ssl.SSLContext) -> Any:
-    """An open response. Credentials go to the host that pip's configuration gives them for, and to no other."""
+    """Open an address; credentials go to the host that pip's configuration gives them for, and to no other."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https", "file"}:
         raise ValueError(f"{parts.scheme}: is not fetched from")
@@ -155,7 +170,7 @@ def _open(url: str, config: IndexConfig, context: ssl.SSLContext) -> Any:
 
 
 def _page_links(name: str, page: str, config: IndexConfig, context: ssl.SSLContext) -> list[Link]:
-    """The files of `name` that one page, or one local folder, lists."""
+    """Return the files of `name` that one page, or one local folder, lists."""
     parts = urlsplit(page)
     if parts.scheme == "file":
         place = Path(urllib.request.url2pathname(parts.path))
@@ -212,7 +227,7 @@ class _Anchors(HTMLParser):
 
 
 def _joined(base: str, target: object) -> str | None:
-    """`target` as seen from the page `base`, or None when it is no address."""
+    """Return the address of `target` on the page `base`; None if it is no address."""
     try:
         return urljoin(base, target) if isinstance(target, str) else None
     except ValueError:
@@ -237,7 +252,7 @@ def _links(name: str, files: list[tuple[str, dict[str, str], str]]) -> list[Link
 
 
 def _parse_filename(filename: str) -> tuple[str, Version, bool] | None:
-    """Project, version and whether it is a wheel; None for what is neither sdist nor wheel."""
+    """Return project, version and True for a wheel; None for a file that is neither sdist nor wheel."""
     if filename.startswith(".") or "/" in filename or "\\" in filename:
         return None
     try:

@@ -16,11 +16,11 @@ from verispec.static.sources._files import MAX_FILE
 COMMAND = ("git", "--no-pager", "-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null")
 
 KEPT = frozenset({"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"})
-"""Where the user's own settings lie (safe.directory among them). Every other GIT_ variable could redirect git."""
+"""Variables that locate the user's own settings, e.g. safe.directory. Any other GIT_ variable could redirect git."""
 
 
 def environment() -> Mapping[str, str]:
-    """The environment git runs in: no redirection, no replaced objects, no network, no questions, English."""
+    """Return git's environment: no redirection, no replaced objects, no network, no questions, English."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in KEPT}
     return clean | {
         "GIT_ALLOW_PROTOCOL": "none",
@@ -44,7 +44,16 @@ class ReadObject:
 
 
 def read_object(folder: str, name: str, kind: str) -> bytes:
-    """The content of the object `name`. Raises OSError when it is missing, too large, forged, or not a `kind`."""
+    """Return the content of a git object.
+
+    Args:
+        folder: of the repository.
+        name: full hash.
+        kind: "commit", "tree" or "blob".
+
+    Raises:
+        OSError: the object is missing, too large, forged, or not a `kind`.
+    """
     return _reader(folder, os.getpid()).read(name, kind)
 
 

@@ -28,7 +28,9 @@ class IndexConfig:
 def index_config(environment: Mapping[str, str] = os.environ) -> IndexConfig:
     """Return the indexes that pip would use in `environment`.
 
-    Raises VerispecError (V-IDX-CONFIG) for a file that pip could not read."""
+    Raises:
+        VerispecError: V-IDX-CONFIG, pip could not read a file either.
+    """
     options: dict[str, str] = {}
     for path in _files(environment):
         options |= _read(path)
@@ -54,7 +56,7 @@ def index_config(environment: Mapping[str, str] = os.environ) -> IndexConfig:
 
 @cache
 def default_index() -> str:
-    """The index that pip uses when nothing is configured; empty where no pip is installed to say so."""
+    """Return the index that pip uses without configuration; empty if no pip is installed."""
     try:
         from pip._internal.models.index import PyPI
     except ImportError:
@@ -63,7 +65,10 @@ def default_index() -> str:
 
 
 def _files(environment: Mapping[str, str]) -> Iterator[Path]:
-    """pip's configuration files, the least important first; a PIP_CONFIG_FILE takes the place of the user's own."""
+    """Yield pip's configuration files, the least important first.
+
+    The file PIP_CONFIG_FILE replaces the user's own.
+    """
     own = environment.get("PIP_CONFIG_FILE", "")
     if own == os.devnull:
         return

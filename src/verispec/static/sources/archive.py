@@ -35,7 +35,7 @@ from verispec.static.sources.folder import too_many
 from verispec.static.tree import ListedTree, SourceFile
 
 MAX_RATIO = 100
-"""How many times its own size an archive may hold. Source shrinks 4 to 10 times; bombs shrink 1000 times and more."""
+"""Maximum ratio of content to archive. Source shrinks 4 to 10 times; bombs shrink 1000 times and more."""
 
 FREE_BYTES = 64 * 2**20
 """An archive may always hold this much, however small it is: a few long runs of zeros are no bomb."""
@@ -45,7 +45,7 @@ PROJECT_FILES = frozenset({"PKG-INFO", "pyproject.toml", "setup.py"})
 MAX_ENTRIES = 1_000_000
 
 HEADER_BYTES = 4 * 2**20
-"""What the headers of one tar entry may take; long names and extended attributes need kilobytes."""
+"""Maximum bytes of the headers of one tar entry; long names and extended attributes need kilobytes."""
 
 BROKEN = (
     tarfile.TarError,
@@ -61,7 +61,7 @@ BROKEN = (
     KeyError,
     RuntimeError,
 )
-"""What the standard library's readers raise on broken, encrypted or forged archives."""
+"""Exceptions of the standard library's readers for broken, encrypted or forged archives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class ReadSlice:
     size: int
 
     def __call__(self) -> bytes:
+        """Return the bytes."""
         with Path(self.pack).open("rb") as file:
             file.seek(self.offset)
             return file.read(self.size)
@@ -109,9 +110,17 @@ def is_archive(path: Path) -> bool:
 
 
 def open_archive(path: Path, *, name: str = "", progress: Progress | None = None) -> ListedTree:
-    """The source files of the archive `path`; a broken or adversarial one gives what could be read and a diagnostic.
+    """Return the source files of an archive.
 
-    Raises VerispecError when the file itself cannot be read.
+    A broken or adversarial archive gives the files that can be read, and a diagnostic.
+
+    Args:
+        path: of a zip or tar file.
+        name: of the tree, for reports; the file's name if empty.
+        progress: receives the bytes of a download.
+
+    Raises:
+        VerispecError: the file itself cannot be read.
     """
     name = name or path.name
     try:

@@ -37,9 +37,11 @@ class FolderTree:
     diagnostics: tuple[Diagnostic, ...]
 
     def describe(self) -> str:
+        """Return the path of the folder."""
         return str(self.root)
 
     def files(self) -> tuple[SourceFile, ...]:
+        """Return the source files, sorted."""
         return self.listed
 
 
@@ -51,6 +53,7 @@ class ReadFile:
 
     def __call__(self) -> bytes:
         # A link or a pipe may have taken the file's place since it was listed: follow none, wait for none.
+        """Return the bytes."""
         handle = os.open(self.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -132,6 +135,7 @@ class _Walk:
 
 
 def too_many(where: str) -> Diagnostic:
+    """Return the diagnostic of a tree with too many files, at the place `where`."""
     return Diagnostic(
         "V-SRC-TOO-MANY",
         f"the tree has more than {MAX_FILES} source files; the rest is not judged",
@@ -141,7 +145,11 @@ def too_many(where: str) -> Diagnostic:
 
 
 def open_folder(root: Path) -> FolderTree:
-    """The source files of `root`. Raises VerispecError when the folder itself cannot be listed."""
+    """Return the source files of the folder `root`.
+
+    Raises:
+        VerispecError: the folder itself cannot be listed.
+    """
     root = root.resolve()
     if not os.access(root, os.R_OK | os.X_OK):
         raise VerispecError("V-SRC-UNREADABLE", "the folder cannot be listed", where=str(root))

@@ -37,7 +37,7 @@ class Repository:
     """The git repository that `folder` lies in; a folder below its root stands for that part of every revision."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises VerispecError when git is not installed, `folder` is in no repository, or git does not trust it."""
+        """Raise VerispecError if git is not installed, `folder` is in no repository, or git does not trust it."""
         self.folder = folder.resolve()
         self.run("rev-parse", "--git-dir")
 
@@ -103,10 +103,15 @@ class Repository:
 
     @property
     def is_shallow(self) -> bool:
+        """True if the clone lacks older commits."""
         return self.run("rev-parse", "--is-shallow-repository").strip() == "true"
 
     def resolve(self, revision: str, kind: str = "commit") -> str:
-        """The full name of `revision` as a `kind` ("commit" or "tree"). Raises VerispecError when there is none."""
+        """Return the full name of `revision` as a `kind` ("commit" or "tree").
+
+        Raises:
+            VerispecError: there is no such revision.
+        """
         if revision and "\0" not in revision:
             try:
                 return self.run("rev-parse", "--verify", "--end-of-options", f"{revision}^{{{kind}}}").strip()
@@ -125,7 +130,11 @@ class Repository:
         )
 
     def commit(self, name: str) -> Commit:
-        """The commit with the full name `name`. Raises VerispecError when its object cannot be read."""
+        """Return the commit with the full name `name`.
+
+        Raises:
+            VerispecError: its object cannot be read.
+        """
         try:
             text = read_object(str(self.folder), name, "commit").decode("utf-8", "replace")
         except OSError as error:
@@ -140,7 +149,11 @@ class Repository:
         )
 
     def tree(self, revision: str) -> ListedTree:
-        """The tree of `revision`. Raises VerispecError when there is no such revision."""
+        """Return the source tree of `revision`.
+
+        Raises:
+            VerispecError: there is no such revision.
+        """
         name = self.resolve(revision, "tree")
         files: list[SourceFile] = []
         links: list[str] = []
@@ -169,7 +182,7 @@ class Repository:
         return ListedTree(shown_name, tuple(files), tuple(diagnostics))
 
     def _entries(self, name: str) -> Iterator[tuple[bytes, str, bytes]]:
-        """Mode, object name and path of everything in a tree that is no tree itself."""
+        """Yield mode, object name and path of every file in a tree."""
         rest = b""
         for chunk in self._stream("ls-tree", "-r", "-z", name):
             *entries, rest = (rest + chunk).split(b"\0")

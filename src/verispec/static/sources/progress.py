@@ -13,7 +13,7 @@ from verispec.static.pipeline import Progress as Report
 
 @contextmanager
 def shown_progress() -> Iterator[Report | None]:
-    """A progress callback that draws one line and wipes it at the end; None where nobody looks."""
+    """Yield a progress callback that draws one line and wipes it at the end; None if stderr is no terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None

@@ -35,7 +35,7 @@ class Release:
 
 
 def parse_release(text: str) -> Release | None:
-    """`text` as a release, or None when it is not of the form ``name==version``."""
+    """Return the release of ``name==version``; None for a `text` of another form."""
     name, equals, version = text.partition("==")
     try:
         if equals and Requirement(name).name == name.strip():
@@ -46,7 +46,18 @@ def parse_release(text: str) -> Release | None:
 
 
 def versions(name: str, progress: Progress | None = None) -> dict[Version, str]:
-    """Every version that an index has source of, oldest first, with the time of its upload ("" when unknown)."""
+    """Return every version of a project that an index has sources of, oldest first.
+
+    Args:
+        name: of the project.
+        progress: receives the bytes of a download.
+
+    Returns:
+        Time of upload by version, "" if unknown.
+
+    Raises:
+        VerispecError: those of `project_links`.
+    """
     config = index_config()
     found: dict[Version, str] = {}
     for link in project_links(canonicalize_name(name), config, progress):
@@ -55,9 +66,14 @@ def versions(name: str, progress: Progress | None = None) -> dict[Version, str]:
 
 
 def fetch(release: Release, *, progress: Progress | None = None) -> Path:
-    """The file of `release`: its sdist, or a wheel where there is none. Asks the network for what is not cached.
+    """Return the file of a release: its sdist, or else a wheel. Use the network only for files that are not cached.
 
-    Raises VerispecError: V-IDX-OFFLINE, V-IDX-NO-PROJECT, V-IDX-NO-RELEASE, V-IDX-HASH, V-IDX-TOO-LARGE.
+    Args:
+        release: project and version.
+        progress: receives the bytes of a download.
+
+    Raises:
+        VerispecError: V-IDX-OFFLINE, V-IDX-NO-PROJECT, V-IDX-NO-RELEASE, V-IDX-HASH, V-IDX-TOO-LARGE.
     """
     folder = cache_dir() / "releases" / release.name / canonicalize_version(release.version)
     known = read_json(folder / "file.json")
@@ -106,7 +122,7 @@ def _sha256(path: Path) -> str:
 
 
 def _best(release: Release, links: Iterable[Link]) -> Link:
-    """The sdist, which has the C++ sources too; else the wheel for any platform; else any wheel."""
+    """Return the sdist, which has the C++ sources too; else the wheel for any platform; else any wheel."""
     links = list(links)
     fitting = [link for link in links if link.version == release.version]
     if fitting:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from verispec.engines import CallShape, UnsupportedCall
+from verispec.engines import CallShape, StandaloneCall, UnsupportedCall
 from verispec.engines.adapters.vllm.installed.fallbacks import import_if_there, package_modules
 from verispec.engines.adapters.vllm.launch import (
     Missing,
@@ -107,6 +107,28 @@ class CallSite:
         reject_unsupported_arguments(self.contract, passed, bound, self.where)
         by_position = [arguments.pop(name) for name in names[: shape.positional]]
         self.kernel[grid(self.contract, bound)](*by_position, **arguments)
+
+    def source(self, bound: Mapping[str, Any], variables: Mapping[str, str]) -> StandaloneCall:
+        """Return the source of this launch, with a variable for each tensor."""
+
+        def text(name: str, mapping: Mapping[str, str]) -> str:
+            parameter = mapping.get(name, "")
+            return variables[parameter] if parameter in variables else repr(self._value(name, mapping, bound))
+
+        imported = f"from {self.module.__name__} import {self.attribute}"
+        if self.dispatcher is not None:
+            parameters = list(inspect.signature(self.dispatcher).parameters)
+            mapping = map_parameters(self.contract, parameters)
+            given = ", ".join(f"{name}={text(name, mapping)}" for name in parameters)
+            return StandaloneCall((imported,), f"{self.attribute}({given})")
+        names = self.parameters()
+        mapping = map_parameters(self.contract, names)
+        shape = self.shape or CallShape(len(names), ())
+        given = ", ".join(
+            [text(name, mapping) for name in names[: shape.positional]]
+            + [f"{name}={text(name, mapping)}" for name in shape.keywords]
+        )
+        return StandaloneCall((imported,), f"{self.attribute}[{grid(self.contract, bound)}]({given})")
 
     def _value(self, name: str, mapping: Mapping[str, str], bound: Mapping[str, Any]) -> Any:
         try:

@@ -6,6 +6,7 @@ import importlib
 import os
 import platform as host
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-from verispec.engines import Description, OpFunction, Unsupported
+from verispec.engines import Description, OpFunction, StandaloneCall, Unsupported
 from verispec.engines.adapters.vllm.installed import call_sites, fallbacks, sampling_ops
 from verispec.engines.adapters.vllm.launch import (
     forwarded,
@@ -130,6 +131,30 @@ class Vllm:
         from verispec.engines.adapters.vllm.installed.generate import VllmGenerator
 
         return VllmGenerator(target, **options)
+
+    def standalone_call(
+        self, name: str, arguments: Mapping[str, Any], variables: Mapping[str, str]
+    ) -> StandaloneCall | Unsupported:
+        """Return the source of one launch, after what installs vLLM's CPU kernels."""
+        contract = contracts.load(name)
+        if (call := sampling_ops.source(name, variables)) is not None:
+            return replace(call, setup=(*self._setup(), *call.setup))
+        if contract.returns:
+            return Unsupported("functions that return numbers need no tensors: call them by hand")
+        holder = self._holder(name)
+        if isinstance(holder, Unsupported):
+            return holder
+        call = holder.source(arguments, variables)
+        return replace(call, setup=(*self._setup(), *call.setup))
+
+    def _setup(self) -> tuple[str, ...]:
+        installers = ("import_kernels", "register_triton_kernel_overrides")
+        found = [method for method in installers if callable(getattr(self._platform, method, None))]
+        lines = ["from vllm.platforms import current_platform", *(f"current_platform.{method}()" for method in found)]
+        replayed = [] if self._installed in ("platform registry", "none") else self._installed.split(", ")
+        for call in replayed:  # vLLM before 0.31: methods of the runner install the kernels
+            lines += [f"from {fallbacks.RUNNER_MODULE} import {call.partition('.')[0]}", f"{call}(None)"]
+        return tuple(lines)
 
     def definitions(self) -> Mapping[str, RuntimeSignature]:
         """Return the runtime signatures of all kernels with a call site."""

@@ -93,6 +93,8 @@ class GeneratorServer:
         return [_request_result(output, request) for output, request in zip(outputs, requests, strict=True)]
 
     def _sampling_params(self, request: GenerationRequest) -> Any:
+        if request.grammar is not None:
+            raise UnsupportedCall("vLLM takes grammars as text, a regex or a schema; it has none over token ids")
         params = self._params(**_sampling(request))
         if request.bad_words:
             # vLLM takes bad words as text and keeps the token ids that its tokenizer makes of them here.

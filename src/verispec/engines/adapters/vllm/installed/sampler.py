@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,15 @@ from typing import Any
 import torch
 
 from verispec.engines import Unsupported, UnsupportedCall
-from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace, replay
+from verispec.engines.adapters.vllm.installed import processors
+from verispec.engines.protocol.sampling import (
+    Draws,
+    ProcessedTokens,
+    RequestContext,
+    SamplerBatch,
+    Trace,
+    replay,
+)
 
 SAMPLER_MODULE = "vllm.v1.sample.rejection_sampler"
 
@@ -40,31 +48,47 @@ class VllmSampler:
             tokens = self._run(batch, _generators(batch, self._device))
         return Trace(tokens, draws)
 
+    def process_and_verify(
+        self, batch: SamplerBatch, contexts: Sequence[RequestContext], logprobs_mode: str = "raw"
+    ) -> ProcessedTokens:
+        """Return tokens and log-probabilities of a step whose metadata has the processors of `contexts`."""
+        processors.require_supported(contexts)
+        wanted = max((c.params.logprobs for c in contexts if c.params.logprobs is not None), default=None)
+        generators = _generators(batch, self._device)
+        metadata = processors.with_contexts(
+            _sampling_metadata(batch, generators, self._device), batch, contexts, self._device, wanted
+        )
+        sampler = self._make(batch, processors.sampler_options(self._sampler, logprobs_mode))
+        out = self._call(sampler, batch, metadata)
+        given = {} if wanted is None else {"logprobs_tensors": out.logprobs_tensors}
+        parsed = sampler.parse_output(out.sampled_token_ids, batch.vocab_size, **given)
+        tokens = _plain(parsed)
+        if wanted is None:
+            return ProcessedTokens(tokens, [[] for _ in tokens])
+        return ProcessedTokens(tokens, processors.logprobs_of(parsed[1], tokens, contexts))
+
     def _run(self, batch: SamplerBatch, generators: Mapping[int, torch.Generator]) -> list[list[int]]:
+        sampler = self._make(batch)
+        out = self._call(sampler, batch, _sampling_metadata(batch, generators, self._device))
+        return _plain(sampler.parse_output(out.sampled_token_ids, batch.vocab_size))
+
+    def _call(self, sampler: Any, batch: SamplerBatch, metadata: Any) -> Any:
+        """Return the sampler's own output. Raises UnsupportedCall for what it refuses in words."""
         if batch.min_p is not None:
             raise UnsupportedCall("vLLM rejects min_p for requests with drafts")
-        sampler = self._make(batch)
         draft_probs = None if batch.draft_probs is None else batch.draft_probs.clone()
         try:
-            out = sampler(
-                _spec_metadata(batch, self._device),
-                draft_probs,
-                batch.logits.clone(),
-                _sampling_metadata(batch, generators, self._device),
-            )
+            return sampler(_spec_metadata(batch, self._device), draft_probs, batch.logits.clone(), metadata)
         except AssertionError as error:
             if str(error):
                 raise UnsupportedCall(str(error)) from error
             raise
-        parsed = sampler.parse_output(out.sampled_token_ids, batch.vocab_size)
-        tokens = parsed[0] if isinstance(parsed, tuple) else parsed
-        return [[int(token) for token in row] for row in tokens]
 
-    def _make(self, batch: SamplerBatch) -> Any:
+    def _make(self, batch: SamplerBatch, options: Mapping[str, Any] | None = None) -> Any:
         """Make a sampler as the runner does; synthetic acceptance is a setting of the constructor."""
         cls = self._module.RejectionSampler
         if batch.synthetic_rates is None:
-            return cls(self._sampler())
+            return cls(self._sampler(**(options or {})))
         if "spec_config" not in inspect.signature(cls.__init__).parameters:
             raise UnsupportedCall(f"{cls.__name__} of this vLLM has no synthetic acceptance")
         config = SimpleNamespace(
@@ -102,6 +126,12 @@ def make(device: str) -> VllmSampler | Unsupported:
         return VllmSampler(device)
     except ImportError as error:
         return Unsupported(f"{SAMPLER_MODULE} cannot be imported: {error}")
+
+
+def _plain(parsed: Any) -> list[list[int]]:
+    """Return the tokens of `parse_output`, which newer versions give with log-probabilities."""
+    tokens = parsed[0] if isinstance(parsed, tuple) else parsed
+    return [[int(token) for token in row] for row in tokens]
 
 
 def _generators(batch: SamplerBatch, device: str) -> dict[int, torch.Generator]:
@@ -142,7 +172,7 @@ def _sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Gener
     A batch of greedy requests has no temperature.
     """
     cls = importlib.import_module("vllm.v1.sample.metadata").SamplingMetadata
-    processors = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessors()
+    nobody = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessors()
     temperature = batch.temperature.to(device=device, dtype=torch.float32)
     all_greedy = bool((temperature == 0).all())
     nothing = torch.empty(0, device=device)
@@ -162,7 +192,7 @@ def _sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Gener
         "output_token_ids": [[] for _ in batch.counts],
         "allowed_token_ids_mask": None,
         "bad_words_token_ids": {},
-        "logitsprocs": processors,
+        "logitsprocs": nobody,
         "spec_token_ids": [list(ids) for ids in batch.draft_token_ids],
     }
     return cls(**_known(cls, fields))

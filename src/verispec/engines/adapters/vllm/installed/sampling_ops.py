@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from verispec.engines import OpFunction, Unsupported
+from verispec.engines import OpFunction, StandaloneCall, Unsupported
 from verispec.engines.adapters.vllm.installed.fallbacks import import_if_there
 
 REJECTION_SAMPLER = "vllm.v1.sample.rejection_sampler"
@@ -21,6 +21,15 @@ def find(name: str) -> OpFunction | Unsupported | None:
     # By the name in the caller's module: an override elsewhere is not what the caller reaches.
     function = getattr(import_if_there(REJECTION_SAMPLER), name, None)
     return Unsupported(f"this vLLM has no {REJECTION_SAMPLER}.{name}") if function is None else adapt(function)
+
+
+def source(name: str, variables: Mapping[str, str]) -> StandaloneCall | None:
+    """Return the source of a call of the op `name`; None when it is no op of this kind."""
+    if name not in _ADAPTERS:
+        return None
+    output, logits, k, p = (variables.get(each, "None") for each in ("output", "logits", "k", "p"))
+    setup = (f"from {REJECTION_SAMPLER} import {name}",)
+    return StandaloneCall(setup, f"{output}.copy_({name}({logits}.clone(), {k}, {p}))")
 
 
 def _apply_top_k_top_p(function: Callable[..., torch.Tensor]) -> OpFunction:

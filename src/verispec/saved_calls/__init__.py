@@ -1,0 +1,1 @@
+"""Single calls of an op: kept in files, made small, and written as a test of the engine alone."""

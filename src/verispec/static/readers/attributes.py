@@ -1,0 +1,27 @@
+"""Attributes of instances that hold functions: ``self.kernel = accept_kernel``."""
+
+from __future__ import annotations
+
+import ast
+
+from verispec.static.facts import Binding
+from verispec.static.readers.scope import Nodes, Scope, dotted
+
+
+def held(nodes: Nodes, scope: Scope, known: set[str]) -> list[Binding]:
+    """Return the attributes that a method sets on its instance, where the class has one that holds a name of `known`.
+
+    The kind is ``alias`` for a value that can be followed and ``other`` for any other; `known` are the names of
+    functions and imports of the module.
+    """
+    found: list[Binding] = []
+    for assignment in nodes.of(ast.Assign):
+        for target in assignment.targets:
+            if not isinstance(target, ast.Attribute) or dotted(target.value) != scope.instance:
+                continue
+            value = assignment.value
+            for choice in [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]:
+                references = [r for r in scope.resolve(dotted(choice)) if r.lstrip("$").partition(".")[0] in known]
+                kind, reference = ("alias", references[0]) if len(references) == 1 else ("other", "")
+                found.append(Binding(f"{scope.owner}.{target.attr}", kind, reference, (), assignment.lineno))
+    return found

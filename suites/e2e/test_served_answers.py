@@ -1,0 +1,217 @@
+"""The form of a server's answers: streams, log-probabilities, seeds, samples (contract SRV)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from scipy.stats import binom
+
+from verispec.cases import case
+from verispec.engines import UnsupportedCall
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines.protocol.serving import Answer, Choice
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch
+from verispec.judge.statistics.budget import p_value_level
+from verispec.judge.statistics.text import GivenText
+from verispec.judge.statistics.trial import Trial
+from verispec.suites.e2e._served import Row, ServedModel, tokens_of
+from verispec.suites.e2e._setups import require
+
+LENGTH = 24
+PROMPTS = 6
+DRAWN = 8
+"""Tokens of an answer with a seed that is compared with another: rounding moves few draws of a short one."""
+PAIRS = 16
+"""Such answers; at float32 all of them differ by rounding with a probability below 1e-14."""
+DECISIONS = 8
+"""Draws for one emitted token at K = 3: each of three drafts is drawn and verified, and the last token is drawn."""
+SURE = -0.05
+"""Log-probability of a token that nearly every draw gives."""
+FORMS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampled": {"temperature": 0.9, "seed": 11},
+    "logprobs": {"logprobs": 2},
+    "samples": {"temperature": 0.9, "seed": 5, "n": 2},
+    "stop": {},
+}
+
+
+@case("SRV-5", form=list(FORMS), reach="stream=true", p_values=1)
+def test_a_stream_is_the_answer_in_one_piece(served: ServedModel, form: str) -> None:
+    """Each request is sent alone, once in each way. A changed tie or draw within rounding is no difference."""
+    drawn = "seed" in FORMS[form]
+    asked = [
+        GenerationRequest(prompt, max_tokens=DRAWN if drawn else LENGTH, **FORMS[form])
+        for prompt in served.prompts(PAIRS if drawn else PROMPTS, repeated=True)
+    ]
+    if form == "stop":
+        asked = [replace(request, stop=(_stop_string(served, request),)) for request in asked]
+    differing = []
+    for n, request in enumerate(asked):
+        [whole], [streamed] = served.server.ask([request]), served.server.ask([request], stream=True)
+        what = f"streamed request {n}"
+        require(streamed.ended, f"{what} closed without its end mark [DONE]")
+        require(len(streamed.choices) == len(whole.choices), f"{what} has {len(streamed.choices)} samples")
+        for index, (one, other) in enumerate(zip(whole.choices, streamed.choices, strict=True)):
+            if request.stop:
+                require(request.stop[0] not in other.text, f"{what} sent its stop string: {other.text!r}")
+            if one.token_ids != other.token_ids or (one.token_ids is None and one.text != other.text):
+                differing.append((request, one, other))
+                continue
+            _require_same(one, other, f"{what}, sample {index}", _slack(served, request, one))
+        for name in ("prompt_tokens", "completion_tokens"):
+            counts = getattr(whole, name), getattr(streamed, name)
+            same = None in counts or counts[0] == counts[1] or bool(differing)
+            require(same, f"{what} has {name} {counts[1]}, in one piece {counts[0]}")
+    _require_rounding(served, differing, sum(request.n for request in asked))
+
+
+def _stop_string(served: ServedModel, request: GenerationRequest) -> str:
+    """Four letters out of the middle of the answer."""
+    text = served.server.ask([request])[0].choices[0].text
+    if len(text) < 12:
+        raise Inconclusive("the texts are too short to be stopped")
+    return text[len(text) // 2 : len(text) // 2 + 4]
+
+
+def _slack(served: ServedModel, request: GenerationRequest, choice: Choice) -> float:
+    """Two runs of one request differ by rounding alone; without log-probabilities nothing is compared."""
+    if request.logprobs is None or not choice.token_ids:
+        return 0.0
+    return 2 * served.rows(request.prompt_token_ids, choice.token_ids)[1]
+
+
+def _require_same(one: Choice, other: Choice, what: str, slack: float) -> None:
+    require(other.text == one.text, f"{what} has the text {other.text!r}, in one piece {one.text!r}")
+    require(
+        other.finish_reason == one.finish_reason,
+        f"{what} finished by {other.finish_reason!r}, in one piece by {one.finish_reason!r}",
+    )
+    require(
+        len(one.logprobs) == len(other.logprobs),
+        f"{what} has {len(other.logprobs)} log-probabilities, in one piece {len(one.logprobs)}",
+    )
+    for place, (a, b) in enumerate(zip(one.logprobs, other.logprobs, strict=True)):
+        off = abs(a.sampled - b.sampled)
+        require(off <= slack, f"{what}, token {place}: log-probability {b.sampled:.5f}, in one piece {a.sampled:.5f}")
+
+
+def _require_rounding(
+    served: ServedModel, differing: Sequence[tuple[GenerationRequest, Choice, Choice]], trials: int
+) -> None:
+    """Check answers that should be equal and are not: ties of greedy ones, and how many draws rounding may move."""
+    drawn, chance = 0, 0.0
+    first = ""
+    for request, one, other in differing:
+        if request.greedy:
+            for choice in (one, other):
+                served.judge_greedy(request, choice, "one of two equal requests")
+            continue
+        drawn += 1
+        first = first or f"{_start(one)} and {_start(other)}"
+        rounding = served.rows(request.prompt_token_ids, tokens_of(one))[1] / 2
+        chance = max(chance, len(tokens_of(one)) * DECISIONS * rounding / request.temperature)
+    if not drawn:
+        return
+    p = float(binom.sf(drawn - 1, trials, min(chance, 1.0)))
+    what = f"{drawn} of {trials} pairs of equal requests with a seed differ"
+    level = p_value_level()
+    if p >= level:
+        raise Inconclusive(f"{what}; rounding explains that many with a probability of {p:.2g}")
+    details = {"p": p, "alpha": level}
+    raise Mismatch(Failure(Kind.RELATION, f"{what}, the first: {first}", wrong=drawn, total=trials, details=details))
+
+
+def _start(choice: Choice) -> str:
+    return f"{choice.text[:40]!r}"
+
+
+@case("SRV-6", sampling=["greedy", "sampled"], reach="a request with logprobs")
+def test_logprobs_are_the_models_own(served: ServedModel, sampling: str) -> None:
+    """Log-probabilities of the model before temperature, with up to three of the most likely tokens."""
+    if not served.server.most_logprobs:
+        raise UnsupportedCall("the server reports no log-probabilities")
+    heat: dict[str, Any] = {"temperature": 1.0} if sampling == "sampled" else {}
+    asked = [
+        GenerationRequest(prompt, max_tokens=LENGTH, logprobs=1 + n % 3, seed=n, **heat)
+        for n, prompt in enumerate(served.prompts(PROMPTS, repeated=True))
+    ]
+    for n, (request, answer) in enumerate(zip(asked, served.server.ask(asked), strict=True)):
+        choice, what = answer.choices[0], f"request {n}"
+        tokens = tokens_of(choice)
+        count = len(choice.logprobs)
+        require(count == len(tokens), f"{what} has {count} log-probabilities of {len(tokens)} tokens")
+        rows, slack = served.rows(request.prompt_token_ids, tokens)
+        for place, (row, token, entry) in enumerate(zip(rows, tokens, choice.logprobs, strict=True)):
+            where = f"{what}, token {place}"
+            _require_logprob(row, token, entry.sampled, slack, where)
+            ranked = [value for _, value in entry.top]
+            wanted = request.logprobs
+            require(len(ranked) == wanted, f"{where} has {len(ranked)} most likely tokens, expected {wanted}")
+            for other, value in entry.top:
+                _require_logprob(row, other, value, slack, where)
+
+
+def _require_logprob(row: Row, token: int, value: float, slack: float, where: str) -> None:
+    expected = row.at_most(token)
+    good = abs(value - expected) <= slack if row.knows(token) else value <= expected + slack
+    require(good, f"{where}: log-probability {value:.5f} of {token}, expected {expected:.5f}")
+
+
+@case("SRV-7", others=["none", "31"], reach="a request with a seed", p_values=1)
+def test_a_seed_gives_the_same_answer(served: ServedModel, others: str) -> None:
+    """Sixteen prompts with a seed, sent twice: the second time alone, or among requests that come to 32 in flight."""
+    asked = [
+        GenerationRequest(prompt, max_tokens=DRAWN, temperature=1.0, seed=40 + n)
+        for n, prompt in enumerate(served.prompts(PAIRS, repeated=True))
+    ]
+    first = [served.server.ask([request])[0] for request in asked]
+    if others == "none":
+        again = [served.server.ask([request])[0] for request in asked]
+    else:
+        around = [replace(asked[n], seed=900 + n, max_tokens=LENGTH) for n in range(32 - PAIRS)]
+        again = served.server.ask([*around, *asked])[len(around) :]
+    pairs = list(zip(asked, _firsts(first), _firsts(again), strict=True))
+    differing = [pair for pair in pairs if pair[1].text != pair[2].text or pair[1].token_ids != pair[2].token_ids]
+    _require_rounding(served, differing, len(pairs))
+
+
+@case("SRV-7", others="another seed", reach="requests with seeds of their own")
+def test_another_seed_gives_another_answer(served: ServedModel) -> None:
+    """Eight seeds of one prompt; a model that is sure of every token would answer alike, so no text is required."""
+    [prompt] = served.prompts(1)
+    asked = [GenerationRequest(prompt, max_tokens=LENGTH, temperature=1.5, seed=7 + n) for n in range(8)]
+    texts = {choice.text for choice in _firsts(served.server.ask(asked))}
+    if len(texts) > 1:
+        return
+    [first] = served.server.ask(asked[:1])
+    rows, _ = served.rows(prompt, tokens_of(first.choices[0]))
+    if all(row.logprobs[0] > SURE for row in rows):
+        raise Inconclusive("the model is sure of every token of this answer")
+    raise Mismatch(Failure(Kind.RELATION, "eight seeds give one answer, of which the model is not sure"))
+
+
+def _firsts(answers: Sequence[Answer]) -> list[Choice]:
+    return [answer.choices[0] for answer in answers]
+
+
+@case("SRV-8", sampling="drawn", reach="a request with n above 1")
+def test_samples_are_complete_and_drawn_anew(served: ServedModel, trial: Trial) -> None:
+    """Eight requests of four samples: all are there, they differ, and each follows the model's distribution."""
+    asked = [
+        GenerationRequest(prompt, max_tokens=LENGTH, temperature=1.0, n=4, seed=trial.seed % 2**31 + n)
+        for n, prompt in enumerate(served.prompts(8 if served.exact else 2))
+    ]
+    evidence = GivenText(trial.weight, trial.seed, drafted=False)
+    equal = 0
+    for n, (request, answer) in enumerate(zip(asked, served.server.ask(asked), strict=True)):
+        require(len(answer.choices) == 4, f"request {n} has {len(answer.choices)} samples, expected 4")
+        texts = [choice.text for choice in answer.choices]
+        equal += len(set(texts)) == 1
+        for choice in answer.choices:
+            if tokens := tokens_of(choice):
+                served.add_sampled(evidence, request, tokens)
+    require(equal < len(asked), "the four samples of every request are equal")
+    trial.conclude(evidence.evidence, evidence.evidence.count)

@@ -1,0 +1,112 @@
+"""A server among many clients: 32 at once, clients that leave, requests that cannot work (contract SRV)."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+from verispec.cases import case
+from verispec.engines import UnsupportedCall
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.judge import Failure, Kind, Mismatch
+from verispec.suites.e2e._served import ServedModel
+from verispec.suites.e2e._setups import require
+
+LENGTH = 32
+IN_FLIGHT = 32
+DRAIN = 20.0
+"""Seconds in which a server notices closed connections; it needs one step per request."""
+
+
+def mixed(served: ServedModel) -> list[GenerationRequest]:
+    """32 requests; every second one is greedy, the others are sampled."""
+    prompts = served.prompts(IN_FLIGHT // 4, repeated=True)
+    asked = [GenerationRequest(prompts[n % len(prompts)], max_tokens=LENGTH - n % 7) for n in range(IN_FLIGHT)]
+    return [request if n % 2 == 0 else replace(request, temperature=0.9, seed=n) for n, request in enumerate(asked)]
+
+
+def judge(served: ServedModel, asked: list[GenerationRequest], answers: Any, what: str) -> None:
+    for n, (request, answer) in enumerate(zip(asked, answers, strict=True)):
+        if request.greedy and answer.choices[0].finish_reason:
+            served.judge_greedy(request, answer.choices[0], f"request {n} {what}")
+
+
+@case("SRV-10", stream=[False, True], reach="many clients")
+def test_requests_in_flight_change_no_answer(served: ServedModel, stream: bool) -> None:
+    asked = mixed(served)
+    judge(served, asked, served.server.ask(asked, stream=stream), f"of {IN_FLIGHT} in flight")
+
+
+@case("SRV-11", clients="leave", reach="a client that disconnects")
+def test_clients_that_leave_change_no_answer(served: ServedModel) -> None:
+    """Every third client closes its connection within its stream; later answers are right, and nothing runs on."""
+    asked = mixed(served)
+    for n in range(1, IN_FLIGHT, 3):
+        asked[n] = replace(asked[n], abort_after=1 + n % 5, max_tokens=4 * LENGTH)
+    for round_ in range(2):
+        judge(served, asked, served.server.ask(asked), f"beside clients that left, round {round_}")
+    if served.server.running() is None:
+        return
+    deadline = time.monotonic() + DRAIN
+    while (running := served.server.running()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    require(not running, f"{running} requests still run {DRAIN:g} s after their clients left")
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "max_tokens 0": {"max_tokens": 0},
+    "max_tokens -1": {"max_tokens": -1},
+    "max_tokens as text": {"max_tokens": "many"},
+    "temperature -1": {"temperature": -1.0},
+    "top_p 2": {"top_p": 2.0},
+    "n 0": {"n": 0},
+    "logprobs -1": {"logprobs": -1},
+    "stop as number": {"stop": 3.5},
+    "no prompt": {"prompt": None},
+    "prompt of objects": {"prompt": [{"a": 1}]},
+    "prompt of unknown tokens": {"prompt": [5, 2**31 - 7, 7]},
+    "prompt beyond the limit": {"prompt": [11] * 300_000},
+    "another model": {"model": "no-such-model"},
+}
+"""Fields that make a body impossible; None removes one."""
+LENIENT = {
+    "max_tokens 0": "a request for no tokens is valid where only a prompt is scored",
+    "max_tokens -1": "llama.cpp documents -1 as no limit",
+    "another model": "servers of one model ignore its name",
+    "logprobs -1": "vLLM documents -1 as all tokens",
+}
+"""Bodies that a server may answer too, and why."""
+
+
+@case("SRV-12", body=["no JSON", "a list", *BAD], reach="any client")
+def test_a_bad_request_is_refused_and_the_server_goes_on(served: ServedModel, body: str) -> None:
+    """The answer right after it, and that of a client beside it, are the model's own."""
+    prompt = served.prompts(1)[0]
+    good = GenerationRequest(prompt, max_tokens=8)
+    sent: Any = {"no JSON": b'{"prompt": ', "a list": b"[1, 2]"}.get(body)
+    if sent is None:
+        fields = BAD[body]
+        sent = {**served.server.body(good), **fields}
+        if isinstance(fields.get("prompt"), list) and isinstance(served.server.body(good)["prompt"], str):
+            raise UnsupportedCall("the server takes prompts as text alone")
+        if fields.get("prompt", "") is None:
+            del sent["prompt"]
+    status, text = served.server.post(sent)
+    accepted = status == 200 and body in LENIENT
+    if not accepted and not 400 <= status < 500:
+        words = " ".join(text.split())[:200]
+        raise Mismatch(Failure(Kind.ACCEPTED, f"{body} is answered with {status}, expected 400 to 499: {words}"))
+    require(accepted or _says_why(text), f"{body} is refused with {status} and no reason: {text[:200]!r}")
+    [answer] = served.server.ask([good])
+    served.judge_greedy(good, answer.choices[0], f"the request after {body}")
+
+
+def _says_why(text: str) -> bool:
+    """Return whether a refusal has words: JSON with a message, or text."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return bool(text.strip())
+    return bool(found)

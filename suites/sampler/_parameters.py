@@ -1,0 +1,229 @@
+"""Steps of end-to-end samplers whose requests have logits processors, and their exact tokens in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from verispec.cases.distribution import limited
+from verispec.cases.request_parameters import processed
+from verispec.cases.sampling import random_sampler_batch, rows_of
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines.protocol.sampling import RequestContext, SamplerBatch
+
+Array = np.ndarray[Any, Any]
+
+COUNTS = (2, 3, 1, 0, 4, 5, 3, 2)
+"""Draft tokens per request."""
+
+PENALTIES: dict[str, dict[str, Any]] = {
+    "presence penalty": {"presence_penalty": 1.5},
+    "negative presence penalty": {"presence_penalty": -1.2},
+    "frequency penalty": {"frequency_penalty": 1.6},
+    "repetition penalty": {"repetition_penalty": 1.7},
+    "repetition reward": {"repetition_penalty": 0.6},
+    "penalties": {"presence_penalty": 1.2, "frequency_penalty": 0.8, "repetition_penalty": 1.5},
+}
+LIMITS: dict[str, dict[str, float]] = {
+    "min-p": {"min_p": 0.25},
+    "penalties and limits": {"top_k": 4, "top_p": 0.8},
+    "everything": {"top_k": 3, "top_p": 0.9},
+    "min-p and top-p": {"min_p": 0.15, "top_p": 0.8},
+}
+"""Limits of the batch that belong to a parameter; other requests of the batch have none."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A batch with the contexts of its requests.
+
+    Attributes:
+        batch: the step.
+        contexts: one per request.
+        special: requests that have parameters.
+        forgets: drafts do not count as output, which is wrong.
+    """
+
+    batch: SamplerBatch
+    contexts: list[RequestContext]
+    special: tuple[int, ...]
+    forgets: bool = False
+
+    def row(self, b: int, j: int, processors: bool = True) -> Array:
+        """Return row j of request b [V] in float64, as processors leave it or as the model gave it."""
+        logits = self.batch.logits[rows_of(self.batch, b)][j].double().numpy()
+        drafts = [] if self.forgets else self.batch.draft_token_ids[b][:j]
+        return processed_row(logits, self.contexts[b], drafts, j) if processors else logits
+
+    def law(self, b: int, j: int) -> Array:
+        """Return the distribution [V] of a sampled token at row j of request b."""
+        top_k = 0 if self.batch.top_k is None else int(self.batch.top_k[b])
+        top_p, min_p = (
+            none if values is None else float(values[b])
+            for values, none in ((self.batch.top_p, 1.0), (self.batch.min_p, 0.0))
+        )
+        return limited(self.row(b, j), float(self.batch.temperature[b]), top_k, top_p, min_p)
+
+
+def processed_row(logits: Array, context: RequestContext, drafts: Sequence[int], j: int) -> Array:
+    """Return row j after its grammar and its processors; the drafts before it count as output."""
+    row = np.array(logits, dtype=np.float64)
+    if context.allowed_rows is not None:
+        row[~context.allowed_rows[j].numpy()] = -np.inf
+    return processed(row, context.params, [*context.output_token_ids, *drafts], context.stop_token_ids)
+
+
+def context_of(parameter: str, rng: np.random.Generator, logits: Array, count: int) -> RequestContext:
+    """Return a context whose `parameter` changes many of the rows `logits` [count + 1, V]."""
+    vocab = logits.shape[1]
+    best = logits.argmax(axis=1).tolist()
+    prompt = tuple(rng.choice([*best, *rng.integers(0, vocab, 3)], 3).tolist())
+    output = rng.choice([*best, *rng.integers(0, vocab, 2)], 4).tolist()
+    half = set(rng.permutation(vocab)[: vocab // 2].tolist())
+    words = [(x, token) for token in set(best) for x in half] + [(y, x, best[-1]) for x in range(vocab) for y in half]
+    table: dict[str, dict[str, Any]] = {
+        "none": {},
+        "min-p": {},
+        "min-p and top-p": {},
+        "grammar": {},
+        "allowed ids": {"allowed_token_ids": tuple(sorted(half))},
+        "bad words": {"bad_words": tuple(words)},
+        "min tokens": {"min_tokens": len(output) + 1 + count // 2},
+        "logit bias": {"logit_bias": {best[0]: -5.0, best[-1]: -5.0, best[count // 2]: -3.0, int(min(half)): 3.0}},
+        **PENALTIES,
+        "penalties and limits": PENALTIES["penalties"],
+    }
+    table["everything"] = table["allowed ids"] | table["bad words"] | table["logit bias"] | table["penalties"]
+    stops = tuple(sorted(set(best))) if parameter == "min tokens" else ()
+    rows = torch.from_numpy(rng.random(logits.shape) < 0.5) if parameter == "grammar" else None
+    if rows is not None:
+        rows[:, 0] = True
+    return RequestContext(GenerationRequest(prompt, **table[parameter]), output, stops, rows)
+
+
+def random_step(
+    rng: np.random.Generator, parameter: str, draft: str, heat: Any, counts: Sequence[int] = COUNTS, vocab: int = 32
+) -> Step:
+    """Return a step whose every second request has `parameter`; three of four drafts follow the processed rows.
+
+    Args:
+        rng: source of all values.
+        parameter: as in `context_of`.
+        draft: "present" for drafts with probabilities, "absent" for certain ones.
+        heat: temperature of all requests, or one per request.
+        counts: draft tokens per request.
+        vocab: V.
+    """
+    batch = random_sampler_batch(
+        rng, counts, vocab, temperature=heat, draft=draft == "present", spread=2.0, seeds=list(range(len(counts)))
+    )
+    special = tuple(range(1, len(counts), 2))
+    contexts, drafts = [], []
+    for b, count in enumerate(counts):
+        logits = batch.logits[rows_of(batch, b)].double().numpy()
+        contexts.append(context_of(parameter if b in special else "none", rng, logits, count))
+        own: list[int] = []
+        for j in range(count):
+            best = int(processed_row(logits[j], contexts[b], own, j).argmax())
+            own.append(best if rng.random() < 0.75 else int(rng.integers(0, vocab)))
+        drafts.append(own)
+    return Step(
+        replace(batch, draft_token_ids=drafts, **limits_of(parameter, special, len(counts), vocab)), contexts, special
+    )
+
+
+def limits_of(parameter: str, special: Sequence[int], requests: int, vocab: int) -> dict[str, torch.Tensor]:
+    """Return the limits of a batch, which only the requests `special` have."""
+    fields = {}
+    for name, value in LIMITS.get(parameter, {}).items():
+        off, dtype = {"top_k": (vocab, torch.int32), "top_p": (1.0, torch.float32), "min_p": (0.0, torch.float32)}[name]
+        fields[name] = torch.full((requests,), off, dtype=dtype)
+        fields[name][list(special)] = torch.tensor(value, dtype=dtype)
+    return fields
+
+
+TIE = 1e-4
+"""Distance of two logits below which a float32 engine may choose the other one."""
+
+
+def greedy_by_rule(step: Step, b: int) -> tuple[list[int], list[int]] | None:
+    """Return the tokens of greedy request b, and the rows in which processing changed its token; None at a near tie."""
+    emitted: list[int] = []
+    changed: list[int] = []
+    drafts = step.batch.draft_token_ids[b]
+    for j in range(len(drafts) + 1):
+        row = step.row(b, j)
+        second, first = np.sort(row)[-2:]
+        if first - second < TIE:
+            return None
+        emitted.append(int(row.argmax()))
+        if emitted[-1] != int(step.row(b, j, processors=False).argmax()):
+            changed.append(j)
+        if j < len(drafts) and drafts[j] != emitted[-1]:
+            break
+    return emitted, changed
+
+
+Law = Callable[[Step, int, int], Array]
+"""The distribution [V] at row j of request b of a step."""
+
+
+def right(step: Step, b: int, j: int) -> Array:
+    """Return the distribution that the row must have."""
+    return step.law(b, j)
+
+
+def unprocessed(step: Step, b: int, j: int) -> Array:
+    """Return the distribution without processors and limits."""
+    return limited(step.row(b, j, processors=False), float(step.batch.temperature[b]))
+
+
+def min_p_last(step: Step, b: int, j: int) -> Array:
+    """Return the distribution with min-p after top-k and top-p; `unprocessed` where the order does not matter."""
+    if step.batch.min_p is None or step.batch.top_p is None:
+        return unprocessed(step, b, j)
+    others = Step(replace(step.batch, min_p=None), step.contexts, step.special).law(b, j)
+    weights = np.where(others >= float(step.batch.min_p[b]) * others.max(), others, 0.0)
+    own: Array = weights / weights.sum()
+    return own
+
+
+def drafts_forgotten(step: Step, b: int, j: int) -> Array:
+    """Return the distribution when drafts do not count as output; `unprocessed` where they do not matter."""
+    forgetful = Step(step.batch, step.contexts, step.special, forgets=True)
+    same = np.array_equal(forgetful.row(b, 1), step.row(b, 1)) and np.array_equal(forgetful.row(b, 2), step.row(b, 2))
+    return unprocessed(step, b, j) if same else forgetful.law(b, j)
+
+
+WRONG = (unprocessed, min_p_last, drafts_forgotten)
+"""Distributions that the outcomes of a step must differ from, so that a faulty sampler shows."""
+
+
+def distance(step: Step, b: int, law: Law) -> float:
+    """Return the total variation distance of the outcomes of request b from those under another law."""
+    return float(np.abs(outcomes(step, b) - outcomes(step, b, law)).sum() / 2)
+
+
+def outcomes(step: Step, b: int, law: Law = right) -> Array:
+    """Return [k + 1, V]: the exact probability of the number of accepted drafts and of the token after them.
+
+    Source: Leviathan et al. 2023, algorithm 1; without draft probabilities q is 1 at the draft.
+    """
+    drafts, vocab = step.batch.draft_token_ids[b], step.batch.vocab_size
+    first = sum(step.batch.counts[:b])
+    exact, reached = np.zeros((len(drafts) + 1, vocab)), 1.0
+    for j, token in enumerate(drafts):
+        p = law(step, b, j)
+        probs = step.batch.draft_probs
+        q = np.eye(vocab)[token] if probs is None else probs[first + j].double().numpy()
+        accept = min(1.0, p[token] / q[token])
+        residual = np.maximum(p - q, 0.0)
+        if accept < 1:
+            exact[j] = reached * (1 - accept) * residual / residual.sum()
+        reached *= accept
+    exact[-1] = reached * law(step, b, len(drafts))
+    return exact

@@ -1,0 +1,214 @@
+"""Logits processors, limits and log-probabilities of end-to-end samplers (contract WS)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from verispec.cases import case
+from verispec.engines import Engine
+from verispec.engines.protocol.generation import TokenLogprobs
+from verispec.engines.protocol.sampling import RequestContext, SamplerBatch
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.judge.statistics import assert_distribution
+from verispec.suites.sampler._parameters import (
+    COUNTS,
+    PENALTIES,
+    WRONG,
+    Step,
+    distance,
+    greedy_by_rule,
+    outcomes,
+    random_step,
+)
+
+Test = Callable[..., None]
+REACH = "a request with this parameter"
+DRAFT = ["present", "absent"]
+FAMILIES = [None, "request_state", "fused"]
+GUMBEL = [None, "request_state"]
+
+
+@pytest.fixture
+def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
+    torch.manual_seed(seed)
+    return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+
+
+def greedy_cases(clause: str, parameters: list[str]) -> Test:
+    """Greedy requests with a parameter, each beside one without it, exactly."""
+
+    @case(clause, family=FAMILIES, parameter=parameters, batch=["all greedy", "mixed"], draft=DRAFT, reach=REACH)
+    def check(sampler: SamplerUnderTest, seed: int, parameter: str, batch: str, draft: str) -> None:
+        check_greedy(sampler, np.random.default_rng(seed), parameter, batch, draft)
+
+    return check
+
+
+ROUNDS = 16
+
+
+def check_greedy(sampler: SamplerUnderTest, rng: np.random.Generator, parameter: str, batch: str, draft: str) -> None:
+    """In a mixed batch requests 0, 3 and 6 are sampled.
+
+    Raises `Inconclusive` when the parameter changed no token behind an accepted draft.
+    """
+    heat = np.where(np.arange(len(COUNTS)) % 3 == 0, 0.8, 0.0) if batch == "mixed" else 0.0
+    behind = 0
+    for _ in range(ROUNDS):
+        step = random_step(rng, parameter, draft, heat)
+        tokens = sampler.process_and_verify(step.batch, step.contexts).tokens
+        for b in np.flatnonzero(step.batch.temperature.numpy() == 0).tolist():
+            ruled = greedy_by_rule(step, b)
+            if ruled is None:
+                continue
+            expected, changed = ruled
+            if expected != tokens[b]:
+                what = f"greedy request {b} with {parameter if b in step.special else 'no parameter'}"
+                drafts = list(step.batch.draft_token_ids[b])
+                details = {"expected": expected, "got": tokens[b], "drafts": drafts}
+                message = f"{what} emitted {tokens[b]}, expected {expected} (drafts {drafts})"
+                raise Mismatch(Failure(Kind.VALUE, message, details=details))
+            behind += any(j > 0 for j in changed) if b in step.special else 0
+    if not behind:
+        raise Inconclusive(f"{parameter} changed no token behind an accepted draft")
+
+
+CALLS, COPIES = 50, 60
+APART = 0.12
+"""Total variation distance of a step's outcomes from the ones under `WRONG` distributions."""
+
+
+def sampled_cases(clause: str, parameters: list[str]) -> Test:
+    """3,000 sampled requests with a parameter, by the number of accepted drafts and the token after them.
+
+    A total variation distance of 0.09 from the exact probabilities is found with a chance above 0.99.
+    """
+
+    @case(clause, family=GUMBEL, parameter=parameters, mode="law", draft=DRAFT, reach=REACH, p_values=1)
+    def check(sampler: SamplerUnderTest, seed: int, parameter: str, draft: str) -> None:
+        check_sampled(sampler, seed, parameter, draft)
+
+    return check
+
+
+def check_sampled(sampler: SamplerUnderTest, seed: int, parameter: str, draft: str) -> None:
+    """Batches of one request without the parameter, then `COPIES` with it, and greedy ones without it among them."""
+    rng = np.random.default_rng(seed)
+    pair = random_step(rng, parameter, draft, [0.0, 1.3], counts=(1, 2), vocab=8)
+    while min(distance(pair, 1, law) for law in WRONG) < APART:
+        pair = random_step(rng, parameter, draft, [0.0, 1.3], counts=(1, 2), vocab=8)
+    exact = outcomes(pair, 1)
+    counts = np.zeros(exact.shape, dtype=np.int64)
+    for call in range(CALLS):
+        first = seed % 2**40 + call * COPIES
+        batch = repeated(pair, seeds=range(first, first + COPIES))
+        tokens = sampler.process_and_verify(batch.batch, batch.contexts).tokens
+        for b in batch.special:
+            counts[len(tokens[b]) - 1, tokens[b][-1]] += 1
+    what = f"accepted drafts and the token after them with {parameter}"
+    assert_distribution(counts.ravel().tolist(), exact.ravel(), what)
+
+
+def repeated(pair: Step, seeds: range) -> Step:
+    """Return a step of one request of the first kind, then of the second kind once per seed, alternating by threes."""
+    kinds = [0]
+    for n, _ in enumerate(seeds):
+        kinds += [1] if n % 3 else [1, 0]
+    rows = [slice(0, pair.batch.counts[0] + 1), slice(pair.batch.counts[0] + 1, None)]
+    drafts = [slice(0, pair.batch.counts[0]), slice(pair.batch.counts[0], None)]
+    index, own = torch.tensor(kinds), iter(seeds)
+    probs = pair.batch.draft_probs
+    limits = {name: getattr(pair.batch, name) for name in ("top_k", "top_p", "min_p")}
+    batch = SamplerBatch(
+        torch.cat([pair.batch.logits[rows[kind]] for kind in kinds]),
+        [list(pair.batch.draft_token_ids[kind]) for kind in kinds],
+        pair.batch.temperature[index],
+        None if probs is None else torch.cat([probs[drafts[kind]] for kind in kinds]),
+        seeds=[next(own) if kind else 0 for kind in kinds],
+        **{name: None if values is None else values[index] for name, values in limits.items()},
+    )
+    return Step(batch, [pair.contexts[kind] for kind in kinds], tuple(n for n, kind in enumerate(kinds) if kind))
+
+
+test_greedy_tokens_keep_to_allowed_ids = greedy_cases("WS-16", ["allowed ids"])
+test_sampled_tokens_keep_to_allowed_ids = sampled_cases("WS-16", ["allowed ids"])
+test_greedy_tokens_complete_no_bad_word = greedy_cases("WS-17", ["bad words"])
+test_sampled_tokens_complete_no_bad_word = sampled_cases("WS-17", ["bad words"])
+test_greedy_tokens_have_min_tokens = greedy_cases("WS-18", ["min tokens"])
+test_sampled_tokens_have_min_tokens = sampled_cases("WS-18", ["min tokens"])
+test_greedy_tokens_are_biased = greedy_cases("WS-19", ["logit bias"])
+test_sampled_tokens_are_biased = sampled_cases("WS-19", ["logit bias"])
+test_greedy_tokens_are_penalised = greedy_cases("WS-20", list(PENALTIES))
+test_sampled_tokens_are_penalised = sampled_cases("WS-20", ["penalties", "repetition reward"])
+test_sampled_tokens_keep_to_min_p = sampled_cases("WS-21", ["min-p"])
+test_greedy_tokens_combine_parameters = greedy_cases("WS-22", ["everything"])
+test_sampled_tokens_combine_parameters = sampled_cases(
+    "WS-22", ["penalties and limits", "min-p and top-p", "everything"]
+)
+test_greedy_tokens_keep_to_a_grammar = greedy_cases("WS-24", ["grammar"])
+test_sampled_tokens_keep_to_a_grammar = sampled_cases("WS-24", ["grammar"])
+
+WANTED = (None, 5, 0, 1, None, 3, 2, 5)
+"""Log-probabilities per request; the first wants none."""
+ARITHMETIC = 2e-5
+"""Error of a float32 log-softmax of logits up to 30 after a division by a temperature of 0.8."""
+
+
+@case(
+    "WS-23",
+    family=GUMBEL,
+    mode=["raw", "processed"],
+    batch=["all greedy", "mixed"],
+    draft=DRAFT,
+    reach="a request with logprobs",
+)
+def test_log_probabilities_are_those_of_the_row(
+    sampler: SamplerUnderTest, seed: int, mode: str, batch: str, draft: str
+) -> None:
+    """Requests with penalties and without, and different numbers of log-probabilities, 0 among them."""
+    rng = np.random.default_rng(seed)
+    heat = np.where(np.arange(len(COUNTS)) % 3 == 0, 0.8, 0.0) if batch == "mixed" else 0.0
+    accepted = 0
+    for _ in range(5):
+        step = random_step(rng, "penalties", draft, heat)
+        contexts = [
+            replace(context, params=replace(context.params, logprobs=wanted))
+            for context, wanted in zip(step.contexts, WANTED, strict=True)
+        ]
+        answer = sampler.process_and_verify(step.batch, contexts, mode)
+        for b, (tokens, entries) in enumerate(zip(answer.tokens, answer.logprobs, strict=True)):
+            for j, (token, entry) in enumerate(zip(tokens, entries, strict=False)):
+                check_entry(exact_row(step, b, j, mode), token, entry, contexts[b], f"request {b}, token {j}")
+            accepted += len(entries) > 1
+    if not accepted:
+        raise Inconclusive("no request with log-probabilities accepted a draft")
+
+
+def exact_row(step: Step, b: int, j: int, mode: str) -> Any:
+    """Return the log-probabilities [V] of row j of request b."""
+    row = step.row(b, j, processors=mode == "processed")
+    if mode == "processed":
+        row = row / (float(step.batch.temperature[b]) or 1.0)
+    best = row.max()
+    return row - best - np.log(np.exp(row - best).sum())
+
+
+def check_entry(exact: Any, token: int, entry: TokenLogprobs, context: RequestContext, what: str) -> None:
+    """Compare the entry of `token` with the exact log-probabilities of its row."""
+    top = context.params.logprobs or 0
+    pairs = [(token, entry.sampled), *entry.top]
+    for id_, value in pairs:
+        if abs(value - exact[id_]) > ARITHMETIC:
+            message = f"{what}: log-probability {value:.6f} of {id_}, expected {exact[id_]:.6f}"
+            raise Mismatch(Failure(Kind.VALUE, message))
+    own = [value for _, value in entry.top]
+    expected = np.sort(exact)[::-1][:top]
+    if len(own) != top or np.abs(np.array(own) - expected).max(initial=0) > ARITHMETIC:
+        message = f"{what}: most likely log-probabilities {own}, expected {expected.tolist()}"
+        raise Mismatch(Failure(Kind.VALUE, message))

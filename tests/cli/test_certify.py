@@ -1,0 +1,67 @@
+"""``verispec certify``: its files, its budget, and completing an interrupted run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from verispec import exits
+from verispec.cli import main
+from verispec.cli.certify import statistical_cases
+from verispec.run.plan import Plan
+from verispec.run.session import require_selection
+from verispec.run.supervisor import Supervisor
+
+CASES = "sampler/whole_sampler:WS-11:vocab=2;*"
+
+
+def certify(folder: Path, *words: str) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main(["certify", "--budget", "quick", "--only", CASES, "--out", str(folder), *words])
+    return int(stop.value.code or 0)
+
+
+def test_an_interrupted_certificate_is_completed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert certify(tmp_path) == exits.GOOD
+    results = tmp_path / "results.jsonl"
+    header, *cases, _footer = results.read_text().splitlines()
+    assert json.loads(header)["budget"] == "quick"
+    evidence = [json.loads(line)["evidence"] for line in cases]
+    assert {shown["cap"] for shown in evidence} == {1000}
+    results.write_text("\n".join([header, *cases[:2]]) + "\n")
+    assert certify(tmp_path, "--resume") == exits.GOOD
+    again = results.read_text().splitlines()
+    # Kept as they were, with the times of the first run.
+    assert set(cases[:2]) <= set(again)
+    assert len(again) == len(cases) + 2
+    capsys.readouterr()
+    assert certify(tmp_path, "--resume", "--seed", "8") == exits.USAGE
+    assert "had another --seed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["reference", "http://localhost:8000"])
+def test_every_pattern_selects_a_case(engine: str) -> None:
+    """A pattern that selects nothing ends a run."""
+    plan = Plan(engine, only=tuple(statistical_cases(engine)))
+    require_selection(plan, Supervisor(plan).collect())
+
+
+def test_an_unknown_budget_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["certify"], ["repro", "sampler/whole_sampler:WS-11:vocab=2;drafts=1;mode=law"]):
+        with pytest.raises(SystemExit) as stop:
+            main([*command, "--budget", "large"])
+        assert stop.value.code == exits.USAGE
+        assert "quick, standard, nightly" in capsys.readouterr().err
+
+
+def test_repro_has_the_budget_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    case = "sampler/whole_sampler:WS-11:vocab=2;drafts=1;mode=law"
+    with pytest.raises(SystemExit) as stop:
+        main(["repro", case, "--budget", "quick", "--json"])
+    assert stop.value.code == exits.GOOD
+    told = json.loads(capsys.readouterr().out)
+    assert told["header"]["budget"] == "quick"
+    assert told["case"]["evidence"]["cap"] == 1000
+    assert told["case"]["cpu"] > 0

@@ -1,0 +1,219 @@
+"""Faults of generation, and the cases of suite `e2e` that must catch each by a wrong value."""
+
+from __future__ import annotations
+
+CAUGHT: dict[str, list[str]] = {
+    "general_mutants:last_draft_kept": [
+        "greedy:GEN-1:draft=draft_model k=3",
+        "greedy:GEN-2:draft=ngram k=3",
+    ],
+    "general_mutants:chunks_shifted": [
+        "greedy:GEN-4:memory=blocks of 32, chunks of 24;draft=draft_model k=3",
+    ],
+    "general_mutants:bonus_counted": [
+        "limits:GEN-8:draft=ngram k=3",
+    ],
+    "general_mutants:drafts_reversed": [
+        "limits:GEN-9:draft=draft_model k=3",
+    ],
+    "general_mutants:stops_at_step_end": [
+        "limits:GEN-10:draft=draft_model k=3;stop=any token",
+    ],
+    "general_mutants:block_start_not_written": [
+        "limits:GEN-11:draft=none;length=17",
+    ],
+    "general_mutants:one_short_of_the_limit": [
+        "limits:GEN-11:draft=ngram k=3;memory=blocks of 32, chunks of 24;edge=length limit",
+    ],
+    "general_mutants:seed_with_arrival": [
+        "sampled:GEN-12:draft=draft_model k=3",
+    ],
+    "general_mutants:async_forgets_last": [
+        "requests:GEN-36:draft=draft_model k=3;parameter=async scheduling",
+    ],
+    "general_mutants:limit_not_checked": [
+        "bad_configurations:GEN-38:configuration=length beyond the model",
+    ],
+    "general_mutants:unknown_token_taken": [
+        "bad_configurations:GEN-38:draft=none;request_=prompt of unknown tokens",
+    ],
+    "runner_mutants:kv_not_rolled_back": [
+        "greedy:GEN-13:draft=draft_model k=3",
+        "greedy:GEN-13:draft=ngram k=3",
+    ],
+    "runner_mutants:position_off_by_one": [
+        "greedy:GEN-13:draft=draft_model k=3",
+        "greedy:GEN-13:draft=ngram k=3",
+    ],
+    "runner_mutants:aux_layers_shifted": [
+        "greedy:GEN-14:draft=eagle3 k=3",
+    ],
+    "runner_mutants:d2t_ignored": [
+        "greedy:GEN-14:draft=eagle3 k=3",
+    ],
+    "runner_mutants:bonus_lost": [
+        "limits:GEN-16:draft=draft_model k=3",
+    ],
+    "runner_mutants:batch_order_by_dict": [
+        "greedy:GEN-3:draft=none;others=20",
+    ],
+    "runner_mutants:stale_drafts_after_preemption": [
+        "greedy:GEN-15:draft=draft_model k=3;memory=preemption",
+        "greedy:GEN-15:draft=eagle3 k=3;memory=preemption",
+    ],
+    "runner_mutants:draft_probs_lost": [
+        "sampled:GEN-7:draft=draft_model k=3;limits=none",
+    ],
+    "runner_mutants:recovered_from_target": [
+        "sampled:GEN-6:draft=draft_model k=3;limits=none;target=tiny",
+    ],
+    "runner_mutants:too_cold": [
+        "sampled:GEN-5:draft=draft_model k=3;limits=none",
+        "sampled:GEN-6:draft=draft_model k=3;limits=none;target=tiny",
+    ],
+    "runner_mutants:seed_ignored": [
+        "counter_rng:GEN-17:draft=none;sampler=request_state",
+    ],
+    "runner_mutants:counts_from_one": [
+        "counter_rng:GEN-17:draft=ngram k=3;sampler=request_state",
+    ],
+    "runner_mutants:drafts_count_from_one": [
+        "counter_rng:GEN-17:draft=draft_model k=3;sampler=request_state",
+    ],
+    "runner_mutants:one_salt": [
+        "counter_rng:GEN-17:draft=draft_model k=3;sampler=request_state",
+    ],
+    "runner_mutants:slots_mixed_up": [
+        "counter_rng:GEN-17:draft=draft_model k=3;sampler=request_state",
+    ],
+    "runner_mutants:slot_not_written": [
+        "counter_rng:GEN-17:draft=none;memory=preemption;sampler=request_state",
+    ],
+    "runner_mutants:samples_on_resuming": [
+        "counter_rng:GEN-17:draft=draft_model k=3;memory=preemption;sampler=request_state",
+    ],
+    "parameter_mutants:allowed_ids_ignored": [
+        "parameters:GEN-18:parameter=allowed ids;draft=draft_model k=3;sampling=greedy",
+    ],
+    "parameter_mutants:bonus_unprocessed": [
+        "parameters:GEN-18:parameter=allowed ids;draft=ngram k=3;sampling=greedy",
+        "parameters:GEN-21:parameter=logit bias;draft=draft_model k=3;target=tiny;sampler=request_state",
+    ],
+    "parameter_mutants:drafts_unprocessed": [
+        "parameters:GEN-18:parameter=allowed ids;draft=eagle3 k=3;sampling=greedy",
+        "parameters:GEN-21:parameter=logit bias;draft=draft_model k=3;sampling=greedy",
+    ],
+    "parameter_mutants:special_first": [
+        "parameters:GEN-18:parameter=allowed ids;draft=draft_model k=3;sampling=greedy",
+        "parameters:GEN-24:parameter=everything;draft=ngram k=3;sampling=greedy",
+    ],
+    "parameter_mutants:forgets_drafts": [
+        "parameters:GEN-19:parameter=bad words;draft=draft_model k=3;sampling=greedy",
+        "parameters:GEN-20:parameter=min tokens;draft=draft_model k=3;sampling=greedy",
+        "parameters:GEN-22:parameter=presence penalty;draft=draft_model k=3;sampling=greedy",
+        "parameters:GEN-22:parameter=frequency penalty;draft=draft_model k=3;sampling=greedy",
+        "parameters:GEN-22:parameter=penalties;draft=draft_model k=3;target=tiny;sampler=request_state",
+    ],
+    "parameter_mutants:bad_words_off_by_one": [
+        "parameters:GEN-19:parameter=bad words;draft=ngram k=3;sampling=greedy",
+        "parameters:GEN-19:parameter=bad words;draft=draft_model k=3;target=tiny;sampling=drawn",
+    ],
+    "parameter_mutants:one_stop_token": [
+        "parameters:GEN-20:parameter=min tokens;draft=none;sampling=greedy",
+    ],
+    "parameter_mutants:all_drafts_counted": [
+        "parameters:GEN-22:parameter=penalties;draft=draft_model k=3;sampling=greedy",
+    ],
+    "parameter_mutants:prompt_forgotten": [
+        "parameters:GEN-22:parameter=repetition penalty;draft=none;sampling=greedy",
+    ],
+    "parameter_mutants:min_p_of_bonus_only": [
+        "parameters:GEN-23:parameter=min-p;draft=draft_model k=3",
+        "parameters:GEN-23:parameter=min-p;draft=draft_model k=3;target=tiny;sampling=drawn",
+    ],
+    "parameter_mutants:top_k_ignored": [
+        "parameters:GEN-23:parameter=top-k;draft=eagle3 k=3",
+    ],
+    "parameter_mutants:top_p_ignored": [
+        "parameters:GEN-23:parameter=top-p;draft=ngram k=3",
+    ],
+    "parameter_mutants:min_p_after_top_p": [
+        "parameters:GEN-24:parameter=min-p and top-p;draft=draft_model k=3;target=tiny;sampling=drawn",
+    ],
+    "method_mutants:block_ignored": [
+        "verification_methods:GEN-25:method=block;sampler=request_state;draft=draft_model k=3;limits=none;target=tiny",
+        "options:GEN-37:option=rejection_sample_method_block",
+    ],
+    "method_mutants:stale_residual": [
+        "verification_methods:GEN-26:sampler=request_state;draft=draft_model k=3;parameter=none;target=tiny",
+    ],
+    "method_mutants:unconditional_rates": [
+        "verification_methods:GEN-27:rates=0.8 0.5 0.2;batch=mixed;draft=draft_model k=3;target=tiny",
+    ],
+    "method_mutants:scheduled_counted": [
+        "verification_methods:GEN-27:rates=0.8 0.5 0.2;batch=all greedy;draft=draft_model k=3;target=tiny",
+    ],
+    "method_mutants:rates_ignored": [
+        "verification_methods:GEN-28:rate=0;batch=mixed;draft=draft_model k=3",
+        "verification_methods:GEN-28:rate=1;batch=all sampled;draft=draft_model k=3",
+        "options:GEN-37:option=synthetic_acceptance_rates",
+    ],
+    "method_mutants:logprob_rows_shifted": [
+        "logprobs:GEN-29:draft=draft_model k=3",
+    ],
+    "method_mutants:logprobs_of_last_alone": [
+        "logprobs:GEN-29:draft=draft_model k=3",
+    ],
+    "method_mutants:logprobs_of_one": [
+        "logprobs:GEN-29:draft=ngram k=3",
+    ],
+    "method_mutants:raw_is_processed": [
+        "logprobs:GEN-29:draft=none",
+        "logprobs:GEN-30:draft=draft_model k=3;mode=processed",
+    ],
+    "method_mutants:prompt_off_by_one": [
+        "logprobs:GEN-31:draft=draft_model k=3",
+    ],
+    "method_mutants:stop_string_at_the_end": [
+        "requests:GEN-32:draft=draft_model k=3",
+    ],
+    "method_mutants:samples_share_numbers": [
+        "requests:GEN-33:draft=draft_model k=3;target=tiny",
+    ],
+    "method_mutants:aborted_keeps_running": [
+        "requests:GEN-34:draft=draft_model k=3;memory=preemption",
+    ],
+    "method_mutants:cached_blocks_not_copied": [
+        "requests:GEN-35:draft=draft_model k=3;parameter=none",
+    ],
+    "method_mutants:depth_ignored": [
+        "options:GEN-37:option=num_speculative_tokens",
+    ],
+    "method_mutants:ngram_min_ignored": [
+        "options:GEN-37:option=ngram_min",
+    ],
+    "parameter_mutants:grammar_at_start_of_step": [
+        "parameters:GEN-39:parameter=grammar;draft=draft_model k=3;sampling=greedy",
+        "parameters:GEN-39:parameter=grammar;draft=draft_model k=3;target=tiny;sampling=drawn",
+    ],
+    "parameter_mutants:grammar_not_rolled_back": [
+        "parameters:GEN-39:parameter=grammar;draft=draft_model k=3;sampling=greedy",
+    ],
+    "method_mutants:ngram_max_ignored": ["options:GEN-37:option=ngram_max"],
+    "method_mutants:argmax_ignored": [
+        "options:GEN-37:option=draft_sample_method",
+    ],
+    "method_mutants:dtype_ignored": [
+        "options:GEN-37:option=dtype",
+    ],
+    "method_mutants:seed_of_engine_ignored": [
+        "options:GEN-37:option=seed",
+    ],
+    "method_mutants:logprobs_mode_ignored": [
+        "options:GEN-37:option=logprobs_mode",
+    ],
+    "method_mutants:max_num_seqs_ignored": [
+        "options:GEN-37:option=max_num_seqs",
+    ],
+}
+"""Engines `module:fault` of this folder, each with ids of the cases that name its fault, without their suite."""

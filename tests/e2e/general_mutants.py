@@ -1,0 +1,163 @@
+"""Runners with faults that concern every request, as engines: ``--engine general_mutants:<name>``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from runner_mutants import engine_with
+
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, LoadOptions
+from verispec.reference.models.kv_cache import PAD_SLOT
+from verispec.reference.runners import base, verification
+from verispec.reference.runners.cpu import CPURunner
+from verispec.reference.runners.request import RequestState
+from verispec.reference.sampler.processors import process_logits
+
+
+class LastDraftKept(CPURunner):
+    """Instead of the recovered token of the last draft, the draft itself is emitted."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        verify = base.verify
+
+        def kept(sampling: Any, logits: torch.Tensor, parts: Any, mode: str) -> Any:
+            verified = verify(sampling, logits, parts, mode)
+            for row, (part, emitted) in enumerate(zip(parts, verified.emitted, strict=True)):
+                if len(emitted) == part.num_drafts > 0:
+                    emitted[-1] = int(part.draft_token_ids[-1])
+                    verified.token_ids[row, len(emitted) - 1] = emitted[-1]
+            return verified
+
+        base.verify = kept
+
+
+class ChunksShifted(CPURunner):
+    """The second and later chunks of a prompt stand one position too far."""
+
+    def _prepare(self, scheduled: Any) -> Any:
+        inputs = super()._prepare(scheduled)
+        late = [0 < part.request.num_computed < part.request.num_prompt_tokens - 1 for part in scheduled]
+        inputs.positions.add_(torch.tensor(late).long().repeat_interleave(torch.from_numpy(inputs.query_lens)))
+        return inputs
+
+
+class BonusCounted(CPURunner):
+    """The token behind the drafts counts as an accepted one (vllm#44056)."""
+
+    def metrics(self) -> Any:
+        told = super().metrics()
+        return replace(told, num_accepted_tokens=told.num_accepted_tokens + told.num_drafts)
+
+
+class DraftsReversed(CPURunner):
+    """The drafts of a step are verified in reverse order: the text is right, and little is accepted."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        propose = self.proposer.propose
+
+        def reversed_(step: Any) -> Any:
+            drafts = propose(step)
+            return replace(drafts, token_ids=[row[::-1] for row in drafts.token_ids])
+
+        self.proposer.propose = reversed_
+
+
+class StopsAtStepEnd(CPURunner):
+    """A stop token among accepted drafts does not end the request; one at the end of a step does."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        emit = RequestState.emit
+
+        def emit_then_look(request: RequestState, sampled: list[int], drafted: int) -> int:
+            stops, request.stop_token_ids = request.stop_token_ids, frozenset()
+            emitted = emit(request, sampled, drafted)
+            request.stop_token_ids = stops
+            if int(request.tokens[request.num_tokens - 1]) in stops:
+                request.finish_reason = FinishReason.STOP
+            return emitted
+
+        RequestState.emit = emit_then_look
+
+
+class BlockStartNotWritten(CPURunner):
+    """Keys and values of the first token of a second block are not written."""
+
+    def _prepare(self, scheduled: Any) -> Any:
+        inputs = super()._prepare(scheduled)
+        inputs.paged._slot_mapping[inputs.positions == self.options.block_size] = PAD_SLOT
+        return inputs
+
+
+class OneShortOfTheLimit(CPURunner):
+    """A sequence ends one token before `max_model_len`."""
+
+    def _admit(self, index: int, request: GenerationRequest) -> Any:
+        state = super()._admit(index, request)
+        state.max_tokens = min(state.max_tokens, self.max_model_len - 1)
+        return state
+
+
+class SeedWithArrival(CPURunner):
+    """A request's random numbers depend on how many requests arrived before it."""
+
+    def _admit(self, index: int, request: GenerationRequest) -> Any:
+        seed = None if request.seed is None else request.seed + self._arrived
+        return super()._admit(index, replace(request, seed=seed))
+
+
+class AsyncAccepted(CPURunner):
+    """No fault: `async_scheduling` is an accepted option that changes nothing."""
+
+
+class AsyncForgetsLast(AsyncAccepted):
+    """Scheduled ahead, penalties do not see the last token, which was not known yet (vllm#38419)."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+
+        def behind(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
+            known = [replace(history, output_token_ids=history.output_token_ids[:-1]) for history in histories]
+            process_logits(logits, known, drafts)
+
+        if options.async_scheduling:
+            verification.process_logits = behind
+
+
+class LimitNotChecked(CPURunner):
+    """A length beyond the model's own is accepted; positions stop at the model's last one."""
+
+    def _limit(self) -> int:
+        return self.options.max_model_len or self._model.config.max_position_embeddings
+
+    def _prepare(self, scheduled: Any) -> Any:
+        inputs = super()._prepare(scheduled)
+        inputs.positions.clamp_(max=self._model.config.max_position_embeddings - 1)
+        return inputs
+
+
+class UnknownTokenTaken(CPURunner):
+    """An unknown token in a prompt is taken for the last known one."""
+
+    def _admit(self, index: int, request: GenerationRequest) -> Any:
+        known = tuple(min(token, self.vocab_size - 1) for token in request.prompt_token_ids)
+        return super()._admit(index, replace(request, prompt_token_ids=known))
+
+
+last_draft_kept = engine_with(LastDraftKept)
+chunks_shifted = engine_with(ChunksShifted)
+bonus_counted = engine_with(BonusCounted)
+drafts_reversed = engine_with(DraftsReversed)
+stops_at_step_end = engine_with(StopsAtStepEnd)
+block_start_not_written = engine_with(BlockStartNotWritten)
+one_short_of_the_limit = engine_with(OneShortOfTheLimit)
+seed_with_arrival = engine_with(SeedWithArrival)
+async_accepted = engine_with(AsyncAccepted)
+async_forgets_last = engine_with(AsyncForgetsLast)
+limit_not_checked = engine_with(LimitNotChecked)
+unknown_token_taken = engine_with(UnknownTokenTaken)

@@ -1,0 +1,254 @@
+"""Addresses, and servers that cannot be reached, hang up, stall, are busy or answer nonsense."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from verispec import exits, fixtures
+from verispec.engines import GenerationRequest, Unsupported, UnsupportedCall
+from verispec.engines.adapters.http.address import Address
+from verispec.engines.adapters.http.client import Client, ServerFault
+from verispec.engines.adapters.http.engine import HttpEngine, metrics_of
+from verispec.engines.adapters.http.server import HttpServer, prometheus
+from verispec.engines.adapters.http.wire import DIALECTS, body_of, streamed_answer
+from verispec.engines.registry import require_known, resolve
+from verispec.errors import VerispecError
+
+REQUEST = GenerationRequest((5, 6), max_tokens=2)
+
+
+@contextmanager
+def answering(*replies: bytes | Callable[[socket.socket], None]) -> Iterator[str]:
+    """Serve one connection per reply: bytes to send after the request, or what to do with the connection."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        for reply in replies:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(65536)
+                if callable(reply):
+                    reply(connection)
+                else:
+                    connection.sendall(reply)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.close()
+        thread.join(5)
+
+
+def reply(status: int, body: str, headers: str = "") -> bytes:
+    return f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{headers}\r\n{body}".encode()
+
+
+MODELS = reply(200, '{"data": [{"id": "m", "owned_by": "vllm"}]}')
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("http://", "names no host"),
+        ("http://h:99999", "port"),
+        ("http://h:1?modle=x", "did you mean model"),
+        ("http://h:1?k=0", "at least 1"),
+        ("http://h:1?timeout=soon", "timeout must be a number"),
+        ("http://h:1?dtype=int4", "dtype must be one of"),
+        ("http://h:1?metrics=maybe", "metrics must be one of yes, no"),
+        ("http://h:1?checkpoint=/nowhere", "no checkpoint folder"),
+        ("http://h:1?reference=ftp://x", "names no host"),
+        ("http://me:secret@h:1", "VERISPEC_HTTP_TOKEN"),
+        ("http://h:1?model", "not name=value"),
+    ],
+)
+def test_a_bad_address_is_explained(address: str, message: str) -> None:
+    with pytest.raises(VerispecError, match="V-HTTP-URL") as error:
+        Address.parse(address)
+    assert message in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_an_address_has_its_options() -> None:
+    found = Address.parse("https://h/api/v1?model=m&method=ngram&k=5&metrics=yes")
+    assert (found.where, found.model, found.method, found.k, found.metrics) == (
+        "https://h:443/api",
+        "m",
+        "ngram",
+        5,
+        True,
+    )
+
+
+def test_addresses_are_known_names() -> None:
+    require_known("http://h:1?reference=http://x@y")
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(VerispecError, match="V-HTTP-CONNECT") as error:
+        resolve(f"http://127.0.0.1:{port}")
+    assert error.value.exit_code == exits.CANNOT_TELL
+
+
+def test_a_device_is_refused() -> None:
+    with pytest.raises(VerispecError, match="V-ENG-DEVICE"):
+        resolve("http://127.0.0.1:1", "cpu")
+
+
+def test_an_unknown_model_is_refused_with_those_served() -> None:
+    with answering(MODELS) as address, pytest.raises(VerispecError, match=r"V-HTTP-MODEL.*(\n.*)*it serves m"):
+        HttpServer(Address.parse(f"{address}?model=other"))
+
+
+def test_a_text_server_needs_a_checkpoint() -> None:
+    with answering(MODELS) as address, pytest.raises(VerispecError, match="V-HTTP-TOKENS"):
+        HttpServer(Address.parse(f"{address}?dialect=transformers"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (b"", "V-HTTP-LOST"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{", "V-HTTP-LOST"),
+        (reply(500, "boom"), "V-HTTP-STATUS"),
+        (reply(200, "<html>"), "V-HTTP-ANSWER"),
+        (reply(200, "[]"), "V-HTTP-ANSWER"),
+        (reply(200, "{}"), "V-HTTP-ANSWER"),
+        (reply(200, '{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [1, 2]}}]}'), "V-HTTP-ANSWER"),
+        (reply(200, '{"choices": [3]}'), "V-HTTP-ANSWER"),
+        (lambda connection: threading.Event().wait(1), "V-HTTP-TIMEOUT"),
+    ],
+    ids=["hangs up", "ends early", "500", "no JSON", "list", "no choices", "ragged", "no object", "stalls"],
+)
+def test_a_servers_fault_fails_the_case(answer: bytes | Callable[[socket.socket], None], code: str) -> None:
+    with answering(MODELS, answer) as address:
+        server = HttpServer(Address.parse(f"{address}?timeout=0.3"))
+        with pytest.raises(ServerFault, match=code):
+            server.ask([REQUEST])
+
+
+def test_a_refusal_has_the_servers_words() -> None:
+    with answering(MODELS, reply(400, '{"error": {"message": "no such thing"}}')) as address:
+        server = HttpServer(Address.parse(address))
+        with pytest.raises(UnsupportedCall, match="400: no such thing"):
+            server.ask([REQUEST])
+
+
+def test_a_busy_server_is_asked_again() -> None:
+    busy = reply(503, "later", "Retry-After: 0\r\n")
+    with answering(busy, busy, reply(200, "fine")) as address:
+        assert Client(Address.parse(address)).get("/x").text == "fine"
+
+
+def test_a_lost_answer_is_not_asked_for_again() -> None:
+    with answering(b"", reply(200, "fine")) as address:
+        with pytest.raises(ServerFault):
+            Client(Address.parse(address)).post("/x", {})
+        assert Client(Address.parse(address)).get("/x").text == "fine"
+
+
+def test_the_token_is_sent_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def note(connection: socket.socket) -> None:
+        connection.sendall(reply(200, "fine"))
+
+    monkeypatch.setenv("VERISPEC_HTTP_TOKEN", "hush")
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            seen.append(connection.recv(65536).decode())
+            note(connection)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    Client(Address.parse(f"http://127.0.0.1:{listener.getsockname()[1]}")).get("/x")
+    thread.join()
+    listener.close()
+    assert "Authorization: Bearer hush" in seen[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([b'data: {"error": {"message": "oom"}}\n', b"\n"], "an error came"),
+        ([b"data: [DONE]\n", b"\n", b"data: {}\n", b"\n"], "after \\[DONE\\]"),
+        ([b"data: {\n", b"\n"], "not JSON"),
+        ([b"data: [DONE]\n", b"\n"], "no choices"),
+    ],
+)
+def test_a_stream_that_cannot_be_read(lines: list[bytes], message: str) -> None:
+    with pytest.raises(ServerFault, match=message):
+        streamed_answer(lines, REQUEST)
+
+
+def test_a_stream_without_its_end_mark_is_seen() -> None:
+    answer = streamed_answer([b": ping\n", b'data: {"choices": [{"text": "a"}]}\n', b"\n"], REQUEST)
+    assert not answer.ended
+    assert answer.choices[0].text == "a"
+
+
+def test_both_forms_of_logprobs_are_read() -> None:
+    forms = [
+        b'{"tokens":["token_id:7"],"token_logprobs":[-1.0],"top_logprobs":[{"token_id:3":-0.5,"token_id:7":-1.0}]}',
+        b'{"content":[{"id":7,"logprob":-1.0,"top_logprobs":[{"id":3,"logprob":-0.5},{"id":7,"logprob":-1.0}]}]}',
+    ]
+    for form in forms:
+        asked = GenerationRequest((5,), logprobs=1)
+        [choice] = streamed_answer(
+            [b'data: {"choices":[{"text":"a","logprobs":' + form + b"}]}\n", b"\n"], asked
+        ).choices
+        assert choice.token_ids == (7,)
+        assert choice.logprobs[0].sampled == -1.0
+        assert choice.logprobs[0].top == ((3, -0.5),)
+
+
+def test_a_parameter_that_the_dialect_lacks_is_refused() -> None:
+    asked = GenerationRequest((5,), top_k=3)
+    with pytest.raises(UnsupportedCall, match="has no top_k"):
+        body_of(asked, DIALECTS["openai"], "m", str)
+    assert body_of(asked, DIALECTS["vllm"], "m", str)["top_k"] == 3
+    with pytest.raises(UnsupportedCall, match="counts the prompt's tokens"):
+        body_of(GenerationRequest((5,), presence_penalty=1.0), DIALECTS["llama.cpp"], "m", str)
+
+
+def test_what_the_server_was_not_started_with_is_unsupported() -> None:
+    target = fixtures.model("target")
+    with answering(MODELS) as address:
+        engine = HttpEngine(Address.parse(f"{address}?checkpoint={target}&method=ngram"))
+    for options in ({"method": "none"}, {"method": "ngram", "num_speculative_tokens": 5}, {"max_model_len": 96}):
+        assert isinstance(engine.load(target, **{"method": "ngram", **options}), Unsupported)
+    assert isinstance(engine.load(fixtures.model("draft"), method="ngram"), Unsupported)
+    assert not isinstance(engine.load(target, method="ngram"), Unsupported)
+
+
+def test_counters_are_read_by_position() -> None:
+    page = "\n".join(
+        [
+            "# HELP x y",
+            'vllm:spec_decode_num_drafts_total{engine="0"} 4.0',
+            'vllm:spec_decode_num_draft_tokens_total{engine="0"} 12.0',
+            'vllm:spec_decode_num_accepted_tokens_total{engine="0"} 5.0',
+            'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 3.0',
+            'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 2.0',
+            'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="2"} 0.0',
+        ]
+    )
+    address = Address.parse("http://h:1?k=3&metrics=yes")
+    assert metrics_of(prometheus(page), address).accepted_per_position == (3, 2, 0)
+    with pytest.raises(VerispecError, match="V-HTTP-METRICS"):
+        metrics_of({}, address)

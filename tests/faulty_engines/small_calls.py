@@ -1,0 +1,59 @@
+"""Engines whose users call ops as plain functions, for files of cases and exported tests."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+from typing import Any
+
+import torch
+from oracle_engine import OracleEngine, from_oracle
+
+from verispec.engines import OpFunction, Unsupported
+
+
+def rejection_random_sample(
+    *, draft_token_ids_ptr: torch.Tensor, target_probs_ptr: torch.Tensor, **arguments: Any
+) -> None:
+    """Uses a negative draft token as an index, which reads the previous row."""
+    ids, p = draft_token_ids_ptr.clone(), target_probs_ptr.clone()
+    for n in range(1, len(ids)):
+        if ids[n] == -1:
+            ids[n] = 0
+            p[n, 0] = target_probs_ptr[n - 1, -1]
+    from_oracle("rejection_random_sample")(draft_token_ids_ptr=ids, target_probs_ptr=p, **arguments)
+
+
+def expand_batch_to_tokens(*, output_ptr: torch.Tensor, **arguments: Any) -> None:
+    """Reads address 0 for boolean values, and loses the last token of batches of three requests or more."""
+    if output_ptr.dtype == torch.bool:
+        ctypes.string_at(0)
+    from_oracle("expand_batch_to_tokens")(output_ptr=output_ptr, **arguments)
+    if len(arguments["input_ptr"]) >= 3 and output_ptr.numel():
+        output_ptr[-1] = 0
+
+
+class Plain(OracleEngine):
+    """The two functions above, and the oracle for everything else."""
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        faulty = {
+            "rejection_random_sample": rejection_random_sample,
+            "expand_batch_to_tokens": expand_batch_to_tokens,
+        }
+        return faulty.get(name) or super().op(name)
+
+
+class RemovesTheFolder(OracleEngine):
+    """Removes a folder after its first case, so that files cannot be written there any more."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        correct = super().op(name)
+        self._calls += 1
+        if self._calls == 3:  # checking the engine asks once, and each case once
+            shutil.rmtree(os.environ["VERISPEC_TEST_FOLDER"])
+        return correct

@@ -1,0 +1,20 @@
+"""Sizes that the Triton kernels tell about themselves."""
+
+import pytest
+
+from verispec.reference import triton
+
+
+@pytest.mark.parametrize(
+    ("op", "size"),
+    [("sample_recovered_tokens", 2048), ("apply_top_k_top_p", 4096), ("verify_greedy", 256), ("gumbel_sample", 1024)],
+)
+def test_own_and_shared_tiles_are_told(op: str, size: int) -> None:
+    """A module tells its own constants and those of the helpers that it imports."""
+    pytest.importorskip("triton")
+    assert size in triton.tile_sizes(op)
+
+
+def test_unknown_op_has_none() -> None:
+    with pytest.raises(KeyError):
+        triton.tile_sizes("no_such_op")
