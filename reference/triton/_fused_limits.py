@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._fused_rows import Chunks, RequestTensors, TargetRows
-from ._logit_keys import KeyRows, Owners
+from ._fused_rows import Chunks, FusedTarget, RequestTensors
+from ._logit_keys import KeyRows
 from ._thresholds import Sums, find_thresholds
 
 
 def target_rows(
     logits: Any, vocabulary: int, requests: RequestTensors, chunks: Chunks, top_k: Any, top_p: Any
-) -> TargetRows:
+) -> FusedTarget:
     """Return target rows with the thresholds of their requests' limits; top-p is at the request's temperature.
 
     Args:
@@ -22,12 +22,12 @@ def target_rows(
         top_k: [R] tokens to keep by state, or None.
         top_p: [R] probability to keep by state, or None.
     """
-    plain = TargetRows(logits, *logits.stride())
+    plain = FusedTarget(logits, *logits.stride())
     if top_k is None and top_p is None:
         return plain
     k, p = (None if values is None else values.contiguous() for values in (top_k, top_p))
-    owners = Owners(requests.cu_num_logits, requests.idx_mapping, requests.temperature, requests.columns)
-    rows = KeyRows(logits, *logits.stride(), k, p, vocabulary, chunks.splits, owners)
+    owners = (requests.cu_num_logits, requests.idx_mapping, requests.temperature, requests.columns)
+    rows = KeyRows(logits, *logits.stride(), k, p, vocabulary, chunks.splits, *owners)
     sums = Sums(chunks.top, chunks.total, chunks.tiles)
     thresholds, _search = find_thresholds(rows, requests.count * requests.columns, sums)
     return plain._replace(**thresholds._asdict())

@@ -19,7 +19,7 @@ ONE_HOT: tl.constexpr = tl.constexpr(1)
 DRAFT: tl.constexpr = tl.constexpr(2)
 
 
-class TargetRows(NamedTuple):
+class FusedTarget(NamedTuple):
     """Target logits [rows, V], and with top-k or top-p the thresholds of rows.
 
     The chunks of a row whose flag `is_summed` is set are known before it is read.

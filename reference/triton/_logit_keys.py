@@ -10,17 +10,12 @@ import triton.language as tl
 from ._logits import exp, load_logits, nan_as_lowest
 
 
-class Owners(NamedTuple):
-    """Rows of a batch of requests, numbered request * columns + step, whose states hold the limits."""
-
-    cu_num_logits: Any
-    idx_mapping: Any
-    temperature: Any
-    columns: Any
-
-
 class KeyRows(NamedTuple):
-    """Logits [rows, vocabulary] with k and p per row, each a tensor or None; with owners k and p are per state."""
+    """Logits [rows, vocabulary] with k and p per row, each a tensor or None.
+
+    With columns the rows are those of a batch of requests, numbered request * columns + step; k and p are per state.
+    These fields are not a tuple of their own: Triton 3.6 loses the constants of nested tuples after a return.
+    """
 
     logits: Any
     row_stride: Any
@@ -30,17 +25,20 @@ class KeyRows(NamedTuple):
     vocabulary: Any
     chunks: Any
     """Number of chunks per row, one program each."""
-    owners: Any = None
+    cu_num_logits: Any = None
+    idx_mapping: Any = None
+    temperature: Any = None
+    columns: Any = None
 
 
 @triton.jit
 def owner_of(rows, row):
     """Return the target row and the state of a row; state -1 for a row that no sampled request has."""
-    request = row // rows.owners.columns
-    step = row % rows.owners.columns
-    first = tl.load(rows.owners.cu_num_logits + request).to(tl.int64)
-    end = tl.load(rows.owners.cu_num_logits + request + 1).to(tl.int64)
-    state = tl.load(rows.owners.idx_mapping + request).to(tl.int64)
+    request = row // rows.columns
+    step = row % rows.columns
+    first = tl.load(rows.cu_num_logits + request).to(tl.int64)
+    end = tl.load(rows.cu_num_logits + request + 1).to(tl.int64)
+    state = tl.load(rows.idx_mapping + request).to(tl.int64)
     return first + step, tl.where(first + step < end, state, -1)
 
 
@@ -48,16 +46,16 @@ def owner_of(rows, row):
 def limits(rows, row):
     """Return k and p of a row; the vocabulary size and 1 stand for no limit.
 
-    With owners a greedy request has none: its argmax stays.
+    With columns a greedy request has none: its argmax stays.
     """
     k = rows.vocabulary + tl.zeros((), tl.int32)
     p = tl.full((), 1.0, tl.float32)
     at = row
     is_sampled = tl.full((), True, tl.int1)
-    if rows.owners is not None:
+    if rows.columns is not None:
         _row, at = owner_of(rows, row)
         is_sampled = at >= 0
-        is_sampled = tl.load(rows.owners.temperature + at, mask=is_sampled, other=0.0) != 0.0
+        is_sampled = tl.load(rows.temperature + at, mask=is_sampled, other=0.0) != 0.0
     if rows.k is not None:
         given_k = tl.load(rows.k + at, mask=is_sampled, other=0).to(tl.int64)
         k = tl.where((given_k < 1) | (given_k > rows.vocabulary), rows.vocabulary, given_k).to(tl.int32)
@@ -72,9 +70,9 @@ def limits(rows, row):
 def scale_of_row(rows, row):
     """Return 1 / temperature of a row with limits."""
     scale = tl.full((), 1.0, tl.float32)
-    if rows.owners is not None:
+    if rows.columns is not None:
         _row, state = owner_of(rows, row)
-        scale = 1.0 / tl.load(rows.owners.temperature + state)
+        scale = 1.0 / tl.load(rows.temperature + state)
     return scale
 
 
@@ -82,7 +80,7 @@ def scale_of_row(rows, row):
 def load_ordered(rows, row, ids, mask):
     """Load logits as float32 for comparison: NaN and masked lanes as minus infinity, minus zero as zero."""
     at = row
-    if rows.owners is not None:
+    if rows.columns is not None:
         at, _state = owner_of(rows, row)
     # Adding zero turns minus zero into zero and changes no other number.
     return load_logits(rows.logits + at * rows.row_stride, rows.id_stride, ids, mask) + 0.0

@@ -299,7 +299,7 @@ def select(thresholds, sums, at, gathered, search, k, p, most, COLUMNS: tl.const
 def _select_kernel(thresholds, sums, places, lengths, search, rows, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = row
-    if rows.owners is not None:
+    if rows.columns is not None:
         at, state = owner_of(rows, row)
         if state < 0:
             return
