@@ -1,28 +1,33 @@
-"""Top-k and top-p in front of the fused kernels: the rows without the tokens that are dropped."""
+"""Top-k and top-p of the fused kernels: thresholds of the rows of all sampled requests."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
+from ._fused_rows import Chunks, FusedTarget, RequestTensors
+from ._logit_keys import KeyRows
+from ._thresholds import Sums, find_thresholds
 
-from .apply_top_k_top_p import apply_top_k_top_p
 
+def target_rows(
+    logits: Any, vocabulary: int, requests: RequestTensors, chunks: Chunks, top_k: Any, top_p: Any
+) -> FusedTarget:
+    """Return target rows with the thresholds of their requests' limits; top-p is at the request's temperature.
 
-def limited(
-    logits: Any, vocabulary: int, cu_num_logits: Any, idx_mapping: Any, temperature: Any, top_k: Any, top_p: Any
-) -> Any:
-    """Return the rows with minus infinity for every token that its request's limits drop.
-
-    Top-p is over probabilities at the request's temperature, so the mask is made on tempered rows.
+    Args:
+        logits: [L, at least vocabulary], before temperature.
+        vocabulary: tokens of a row that count.
+        requests: the batch.
+        chunks: where the sums of rows with few tokens to keep are left.
+        top_k: [R] tokens to keep by state, or None.
+        top_p: [R] probability to keep by state, or None.
     """
-    rows = torch.arange(logits.shape[0], device=logits.device)
-    request = torch.searchsorted(cu_num_logits[1:].contiguous(), rows, right=True).clamp_(max=idx_mapping.shape[0] - 1)
-    # Nobody reads the rows of padding: any state's limits will do.
-    state = idx_mapping[request].clamp(min=0).long()
-    scale = temperature[state]
-    tempered = logits[:, :vocabulary].float() / scale.masked_fill(scale == 0, 1)[:, None]
-    k = None if top_k is None else top_k[state]
-    p = None if top_p is None else top_p[state]
-    apply_top_k_top_p(output=tempered, logits=tempered, k=k, p=p)
-    return torch.where(tempered > -torch.inf, logits[:, :vocabulary], -torch.inf)
+    plain = FusedTarget(logits, *logits.stride())
+    if top_k is None and top_p is None:
+        return plain
+    k, p = (None if values is None else values.contiguous() for values in (top_k, top_p))
+    owners = (requests.cu_num_logits, requests.idx_mapping, requests.temperature, requests.columns)
+    rows = KeyRows(logits, *logits.stride(), k, p, vocabulary, chunks.splits, *owners)
+    sums = Sums(chunks.top, chunks.total, chunks.tiles)
+    thresholds, _search = find_thresholds(rows, requests.count * requests.columns, sums)
+    return plain._replace(**thresholds._asdict())

@@ -11,7 +11,11 @@ from ._logits import exp, load_logits, nan_as_lowest
 
 
 class KeyRows(NamedTuple):
-    """Logits [rows, vocabulary] with k and p per row, each a tensor or None."""
+    """Logits [rows, vocabulary] with k and p per row, each a tensor or None.
+
+    With columns the rows are those of a batch of requests, numbered request * columns + step; k and p are per state.
+    These fields are not a tuple of their own: Triton 3.6 loses the constants of nested tuples after a return.
+    """
 
     logits: Any
     row_stride: Any
@@ -21,28 +25,65 @@ class KeyRows(NamedTuple):
     vocabulary: Any
     chunks: Any
     """Number of chunks per row, one program each."""
+    cu_num_logits: Any = None
+    idx_mapping: Any = None
+    temperature: Any = None
+    columns: Any = None
+
+
+@triton.jit
+def owner_of(rows, row):
+    """Return the target row and the state of a row; state -1 for a row that no sampled request has."""
+    request = row // rows.columns
+    step = row % rows.columns
+    first = tl.load(rows.cu_num_logits + request).to(tl.int64)
+    end = tl.load(rows.cu_num_logits + request + 1).to(tl.int64)
+    state = tl.load(rows.idx_mapping + request).to(tl.int64)
+    return first + step, tl.where(first + step < end, state, -1)
 
 
 @triton.jit
 def limits(rows, row):
-    """Return k and p of a row; the vocabulary size and 1 stand for no limit."""
+    """Return k and p of a row; the vocabulary size and 1 stand for no limit.
+
+    With columns a greedy request has none: its argmax stays.
+    """
     k = rows.vocabulary + tl.zeros((), tl.int32)
     p = tl.full((), 1.0, tl.float32)
+    at = row
+    is_sampled = tl.full((), True, tl.int1)
+    if rows.columns is not None:
+        _row, at = owner_of(rows, row)
+        is_sampled = at >= 0
+        is_sampled = tl.load(rows.temperature + at, mask=is_sampled, other=0.0) != 0.0
     if rows.k is not None:
-        given_k = tl.load(rows.k + row).to(tl.int64)
+        given_k = tl.load(rows.k + at, mask=is_sampled, other=0).to(tl.int64)
         k = tl.where((given_k < 1) | (given_k > rows.vocabulary), rows.vocabulary, given_k).to(tl.int32)
     if rows.p is not None:
-        given_p = tl.load(rows.p + row)
+        given_p = tl.load(rows.p + at, mask=is_sampled, other=1.0)
         # A p of NaN counts as zero.
         p = tl.where(given_p > 0.0, given_p, 0.0)
     return k, p
 
 
 @triton.jit
+def scale_of_row(rows, row):
+    """Return 1 / temperature of a row with limits."""
+    scale = tl.full((), 1.0, tl.float32)
+    if rows.columns is not None:
+        _row, state = owner_of(rows, row)
+        scale = 1.0 / tl.load(rows.temperature + state)
+    return scale
+
+
+@triton.jit
 def load_ordered(rows, row, ids, mask):
     """Load logits as float32 for comparison: NaN and masked lanes as minus infinity, minus zero as zero."""
+    at = row
+    if rows.columns is not None:
+        at, _state = owner_of(rows, row)
     # Adding zero turns minus zero into zero and changes no other number.
-    return load_logits(rows.logits + row * rows.row_stride, rows.id_stride, ids, mask) + 0.0
+    return load_logits(rows.logits + at * rows.row_stride, rows.id_stride, ids, mask) + 0.0
 
 
 @triton.jit
@@ -60,6 +101,6 @@ def value_of(key):
 
 
 @triton.jit
-def weight(x, top):
-    """Return exp(x - top), also if both are infinite."""
-    return tl.where(x == top, 1.0, exp(x - top))
+def weight(x, top, scale):
+    """Return exp((x - top) * scale), also if both are infinite."""
+    return tl.where(x == top, 1.0, exp((x - top) * scale))

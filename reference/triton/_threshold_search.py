@@ -9,8 +9,12 @@ program each, so that few rows still fill the device.
 64 tokens, so that later passes skip groups below the interval.
 3. decide: keep the two pivots around the threshold, and place the next pivots between them.
 
-Measure and decide run three times; the programs of a finished row return at once. Pivots only affect speed: for any
-pivots the interval contains the threshold, because it starts as (-inf, max] and only measured weights shrink it.
+Measure and decide run three times under top-p and once without; the programs of a finished row return at once. Pivots
+only affect speed: for any pivots the interval contains the threshold, because it starts as (-inf, max] and only
+measured weights shrink it.
+
+A row with at most as many tokens to keep as it has groups needs no pivots: at least k tokens are as large as the k-th
+largest maximum of a group.
 """
 
 from __future__ import annotations
@@ -21,19 +25,21 @@ import torch
 import triton
 import triton.language as tl
 
-from ._logit_keys import KeyRows, limits, load_ordered, weight
+from ._logit_keys import KeyRows, key_of, limits, load_ordered, scale_of_row, value_of, weight
 from ._logits import nan_as_lowest
 
 CHUNK: tl.constexpr = tl.constexpr(4096)
 GROUP: tl.constexpr = tl.constexpr(64)
 GROUPS: tl.constexpr = tl.constexpr(CHUNK.value // GROUP.value)
 ROUNDS = 3
+PROGRAMS = 2048
+"""Programs that fill a device; more of them cost more to launch than rows that are done."""
 PIVOTS: tl.constexpr = tl.constexpr(4)
 """Pivots per round; pivot 0 is the current lower bound."""
 FEW: tl.constexpr = tl.constexpr(4096)
 """An interval with at most this many tokens needs no further round."""
 REACH: tl.constexpr = tl.constexpr(32.0)
-"""Maximum distance of the next pivots below the upper bound; lower logits have a weight below e^-32."""
+"""Maximum distance, at temperature 1, of the next pivots below the upper bound; lower logits weigh less than e^-32."""
 SAMPLE: tl.constexpr = tl.constexpr(4096)
 
 FIELDS: tl.constexpr = tl.constexpr(8)
@@ -60,6 +66,12 @@ class Search(NamedTuple):
 
 
 @triton.jit
+def is_direct(rows, k):
+    """Return True if the maxima of the groups bound the threshold of top-k."""
+    return (k < rows.vocabulary) & (k <= rows.vocabulary // GROUP)
+
+
+@triton.jit
 def load_groups(maxima, at):
     """Return the maxima of the groups of chunk `at` as a column; chunks are numbered across rows."""
     return tl.load(maxima + at * GROUPS + tl.arange(0, GROUPS)[:, None])
@@ -82,14 +94,17 @@ def _sample_kernel(search, rows):
         return
     tl.store(fields + HIGH, float("inf"))
     tl.store(fields + ABOVE, 0.0)
+    if is_direct(rows, k):
+        return
 
+    scale = scale_of_row(rows, row)
     # Sample runs of 32 adjacent logits, evenly spread over the row.
     lane = tl.arange(0, SAMPLE)
     ids = lane // 32 * (tl.maximum(rows.vocabulary // SAMPLE, 1) * 32) + lane % 32
     mask = ids < rows.vocabulary
     x = load_ordered(rows, row, ids, mask)
     top = tl.max(x, axis=0)
-    w = tl.where(x > float("-inf"), tl.where(has_k, 1.0, weight(x, top)), 0.0)
+    w = tl.where(x > float("-inf"), tl.where(has_k, 1.0, weight(x, top, scale)), 0.0)
     whole = tl.where(has_k, tl.sum(mask.to(tl.float32), axis=0), tl.sum(w, axis=0))
     share = tl.where(has_k, k.to(tl.float32) / rows.vocabulary, p)
     # Bracket the expected weight by three standard deviations; two more tokens cover the smallest shares.
@@ -129,11 +144,8 @@ def store_pivots(pivots, bound, low, high, parts):
 
 
 @triton.jit
-def _measure_kernel(search, rows, FIRST: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    chunk = tl.program_id(1)
-    if tl.load(search.state + row * FIELDS + DONE) != 0.0:
-        return
+def measure(search, rows, row, chunk, k, FIRST: tl.constexpr):
+    """Store the weight of one chunk above each pivot; in the first round also the maxima of its groups."""
     pivots = search.pivots + row * PIVOTS
     at = row * rows.chunks + chunk
     ids = chunk_ids(chunk)
@@ -148,13 +160,45 @@ def _measure_kernel(search, rows, FIRST: tl.constexpr):
         tl.store(search.tops + at, top)
     else:
         top = tl.load(search.tops + at)
-    w = tl.full(x.shape, 1.0, tl.float32)
-    if rows.p is not None:
-        k, _p = limits(rows, row)
-        w = tl.where(k < rows.vocabulary, w, weight(x, top))
-    for i in tl.static_range(PIVOTS):
-        is_above = x > tl.load(pivots + i)
-        tl.store(search.measures + at * PIVOTS + i, tl.sum(tl.where(is_above, w, 0.0)))
+    if not is_direct(rows, k):
+        w = tl.full(x.shape, 1.0, tl.float32)
+        if rows.p is not None:
+            w = tl.where(k < rows.vocabulary, w, weight(x, top, scale_of_row(rows, row)))
+        for i in tl.static_range(PIVOTS):
+            is_above = x > tl.load(pivots + i)
+            tl.store(search.measures + at * PIVOTS + i, tl.sum(tl.where(is_above, w, 0.0)))
+
+
+@triton.jit
+def _measure_kernel(search, rows, FIRST: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    if tl.load(search.state + row * FIELDS + DONE) != 0.0:
+        return
+    k, _p = limits(rows, row)
+    if FIRST:
+        measure(search, rows, row, tl.program_id(1), k, FIRST)
+    else:
+        for chunk in range(tl.program_id(1), rows.chunks, tl.num_programs(1)):
+            measure(search, rows, row, chunk, k, FIRST)
+
+
+@triton.jit
+def bound_of_maxima(search, rows, row, k, PADDED: tl.constexpr):
+    """Return the maximum of the row, and a number just below the k-th largest maximum of a group."""
+    lane = tl.arange(0, PADDED * GROUPS)
+    maxima = search.maxima + row * rows.chunks * GROUPS
+    maximum = tl.load(maxima + lane, mask=lane < rows.chunks * GROUPS, other=float("-inf"))
+    key = tl.where(lane < rows.chunks * GROUPS, key_of(maximum), 0)
+    digit = tl.arange(0, 4).to(tl.uint32)
+    found = tl.zeros((), tl.uint32)
+    # The upper half of a key is close enough.
+    for i in tl.static_range(8):
+        trial = found | (digit << (30 - 2 * i))
+        count = tl.sum((key[:, None] >= trial[None, :]).to(tl.int32), axis=0)
+        found = tl.max(tl.where(count >= k, trial, found), axis=0)
+    # Far enough below also beside zero; infinity minus infinity gives minus infinity.
+    bound = value_of(found)
+    return tl.max(maximum, axis=0), nan_as_lowest(bound - tl.abs(bound) * 1e-6 - 1e-30)
 
 
 @triton.jit
@@ -165,6 +209,15 @@ def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
         return
     k, p = limits(rows, row)
     has_k = k < rows.vocabulary
+    if FIRST:  # noqa: SIM102 -- decided when the kernel is compiled
+        if rows.k is not None:  # noqa: SIM102
+            if is_direct(rows, k):
+                top, low = bound_of_maxima(search, rows, row, k, PADDED)
+                tl.store(fields + TOP, top)
+                tl.store(fields + LOW, low)
+                tl.store(fields + DONE, 1.0)
+                return
+    scale = scale_of_row(rows, row)
     lane = tl.arange(0, PADDED)
     is_chunk = lane < rows.chunks
     i = tl.arange(0, PIVOTS)
@@ -173,7 +226,7 @@ def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
     chunk_tops = tl.load(search.tops + row * rows.chunks + lane, mask=is_chunk, other=float("-inf"))
     top = tl.max(chunk_tops, axis=0)
     # Rescale each chunk's weight from its own maximum to the row's.
-    measure = tl.sum(measure * tl.where(has_k, 1.0, weight(chunk_tops, top))[:, None], axis=0)
+    measure = tl.sum(measure * tl.where(has_k, 1.0, weight(chunk_tops, top, scale))[:, None], axis=0)
     if FIRST:
         total = tl.sum(tl.where(i == 0, measure, 0.0), axis=0)
         tl.store(fields + TOTAL, total)
@@ -194,17 +247,21 @@ def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
     tl.store(fields + HIGH, high)
     tl.store(fields + ABOVE, above)
     # No token in the interval weighs less than one at its lower bound, so that this bounds their number.
-    least = tl.where(has_k, 1.0, weight(low, top))
+    least = tl.where(has_k, 1.0, weight(low, top, scale))
     is_few = tl.sum(tl.where(i == best, measure, 0.0), axis=0) - above <= least * FEW
     tl.store(fields + DONE, (is_few | (low >= high)).to(tl.float32))
     high = tl.minimum(high, 3.0e38)
-    start = tl.maximum(low, high - REACH)
+    start = tl.maximum(low, high - REACH / scale)
     store_pivots(search.pivots + row * PIVOTS, low, start + (high - start) / PIVOTS, high, PIVOTS - 1)
 
 
-def find_intervals(rows: KeyRows) -> Search:
-    """Search every row. The state of a row without limits is undefined."""
-    count = rows.logits.shape[0]
+def programs_per_row(rows: KeyRows, count: int) -> int:
+    """Return the programs among which the chunks of a row are shared where most of them have little to do."""
+    return max(1, min(rows.chunks, PROGRAMS // count))
+
+
+def find_intervals(rows: KeyRows, count: int) -> Search:
+    """Search `count` rows. The state of a row without limits is undefined."""
 
     def scratch(*shape: int) -> Any:
         return torch.empty((count, *shape), dtype=torch.float32, device=rows.logits.device)
@@ -218,7 +275,9 @@ def find_intervals(rows: KeyRows) -> Search:
     )
     padded = triton.next_power_of_2(rows.chunks)
     _sample_kernel[(count,)](search, rows, num_warps=8)
-    for i in range(ROUNDS):
-        _measure_kernel[(count, rows.chunks)](search, rows, FIRST=i == 0, num_warps=4)
-        _decide_kernel[(count,)](search, rows, FIRST=i == 0, PADDED=padded, num_warps=1)
+    # An interval of top-k is small after one round: pivots count tokens, of which a sample knows the share.
+    for i in range(1 if rows.p is None else ROUNDS):
+        parts = rows.chunks if i == 0 else programs_per_row(rows, count)
+        _measure_kernel[(count, parts)](search, rows, FIRST=i == 0, num_warps=4)
+        _decide_kernel[(count,)](search, rows, FIRST=i == 0, PADDED=padded, num_warps=4 if i == 0 else 1)
     return search

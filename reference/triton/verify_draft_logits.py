@@ -1,7 +1,7 @@
 """verify_draft_logits: accept a draft x while log p(x) > log u + log q(x), then draw from norm(max(p - q, 0)).
 
 One launch; every logit is read once (``_fused``). The residual is never summed but in rare cases: candidates from p are
-kept with probability 1 - q / p. With top-k or top-p the rows are masked before.
+kept with probability 1 - q / p. With top-k or top-p thresholds are found before.
 
 Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; von Neumann 1951 for the draw.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._fused import DRAFT, launch, outputs_of, requests_of
-from ._fused_limits import limited
-from ._request_state import draft_of, shared_vocabulary, target_of
+from ._fused import launch, outputs_of, requests_of
+from ._fused_rows import DRAFT
+from ._request_state import draft_of, shared_vocabulary
 
 
 def verify_draft_logits(
@@ -35,15 +35,16 @@ def verify_draft_logits(
     draft_normaliser: Any = None,
 ) -> None:
     vocabulary = shared_vocabulary(target_logits, draft_logits)
-    if top_k is not None or top_p is not None:
-        target_logits = limited(target_logits, vocabulary, cu_num_logits, idx_mapping, temperature, top_k, top_p)
+    requests = requests_of(
+        draft_sampled, cu_num_logits, idx_mapping, sampled.shape[1], pos, temperature, seed, draft_normaliser
+    )
     launch(
         outputs_of(sampled, num_sampled, num_rejected, next_token, next_row),
-        target_of(target_logits),
+        target_logits,
         draft_of(draft_logits),
-        requests_of(
-            draft_sampled, cu_num_logits, idx_mapping, sampled.shape[1], pos, temperature, seed, draft_normaliser
-        ),
+        requests,
         vocabulary,
         DRAFT,
+        top_k,
+        top_p,
     )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._fused import GREEDY, launch, outputs_of, requests_of
-from ._request_state import draft_of, target_of
+from ._fused import launch, outputs_of, requests_of
+from ._fused_rows import GREEDY
+from ._request_state import draft_of
 
 
 def verify_greedy(
@@ -23,11 +24,13 @@ def verify_greedy(
     cu_num_logits: Any,
     idx_mapping: Any,
 ) -> None:
+    vocabulary = target_logits.shape[1]
+    requests = requests_of(draft_sampled, cu_num_logits, idx_mapping, sampled.shape[1])
     launch(
         outputs_of(sampled, num_sampled, num_rejected, next_token, next_row),
-        target_of(target_logits),
+        target_logits,
         draft_of(None),
-        requests_of(draft_sampled, cu_num_logits, idx_mapping, sampled.shape[1]),
-        target_logits.shape[1],
+        requests,
+        vocabulary,
         GREEDY,
     )

@@ -1,15 +1,15 @@
 """verify_one_hot: accept a draft x while p(x) > u, then draw by inverse CDF from p, without x where it was rejected.
 
-One launch; every logit is read once (``_fused``). With top-k or top-p the rows are masked before.
+One launch; every logit is read once (``_fused``). With top-k or top-p thresholds are found before.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ._fused import ONE_HOT, launch, outputs_of, requests_of
-from ._fused_limits import limited
-from ._request_state import draft_of, target_of
+from ._fused import launch, outputs_of, requests_of
+from ._fused_rows import ONE_HOT
+from ._request_state import draft_of
 
 
 def verify_one_hot(
@@ -30,13 +30,14 @@ def verify_one_hot(
     top_p: Any = None,
 ) -> None:
     vocabulary = target_logits.shape[1]
-    if top_k is not None or top_p is not None:
-        target_logits = limited(target_logits, vocabulary, cu_num_logits, idx_mapping, temperature, top_k, top_p)
+    requests = requests_of(draft_sampled, cu_num_logits, idx_mapping, sampled.shape[1], pos, temperature, seed)
     launch(
         outputs_of(sampled, num_sampled, num_rejected, next_token, next_row),
-        target_of(target_logits),
+        target_logits,
         draft_of(None),
-        requests_of(draft_sampled, cu_num_logits, idx_mapping, sampled.shape[1], pos, temperature, seed),
+        requests,
         vocabulary,
         ONE_HOT,
+        top_k,
+        top_p,
     )

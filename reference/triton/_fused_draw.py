@@ -1,0 +1,243 @@
+"""Draws of the fused family: a token of a request's last row by inverse CDF, and the request's results."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+from ._fused_rows import CHUNK, DRAFT, GREEDY, ONE_HOT, TILE, decide, load_kept, scale_of, weights_of
+from ._logits import load_logits
+from .philox import draw_words
+
+TRIALS: tl.constexpr = tl.constexpr(64)
+SUM_BLOCK: tl.constexpr = tl.constexpr(1024)
+INVERSE: tl.constexpr = tl.constexpr(3)
+
+
+class OutputTensors(NamedTuple):
+    """Output tensors, with strides."""
+
+    sampled: Any
+    sampled_stride_0: Any
+    sampled_stride_1: Any
+    num_sampled: Any
+    num_sampled_stride: Any
+    num_rejected: Any
+    num_rejected_stride: Any
+    next_token: Any
+    next_token_stride: Any
+    next_row: Any
+    next_row_stride: Any
+
+
+@triton.jit
+def of_step(values, step, at):
+    """Return the entry of one step of a vector."""
+    return tl.max(tl.where(step == at, values, float("-inf")), axis=0)
+
+
+@triton.jit
+def tile_masses(chunks, slot, top, scale, TILES: tl.constexpr):
+    """Return the mass of every tile of a row relative to its top, [TILES] float64."""
+    tile = tl.arange(0, TILES)
+    mask = tile < chunks.splits * (CHUNK // TILE)
+    at = slot * chunks.splits
+    chunk_top = tl.load(chunks.top + at + tile // (CHUNK // TILE), mask=mask, other=float("-inf"), cache_modifier=".cg")
+    sums = tl.load(chunks.tiles + at * (CHUNK // TILE) + tile, mask=mask, other=0.0, cache_modifier=".cg")
+    return (sums * weights_of(chunk_top, top, scale)).to(tl.float64)
+
+
+@triton.jit
+def cumulative(masses, TILES: tl.constexpr):
+    """Return what `draw` needs of the tiles: cumulative masses, the total, and the last tile that has mass."""
+    sums = tl.cumsum(masses, axis=0)
+    return sums, tl.max(sums, axis=0), tl.max(tl.where(masses > 0.0, tl.arange(0, TILES), 0), axis=0)
+
+
+@triton.jit
+def draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES: tl.constexpr):
+    """Tokens by inverse CDF at the numbers `u`, never `hole`, and their weights."""
+    tile = tl.arange(0, TILES)
+    lane = tl.arange(0, TILE)
+    sums, mass, last = tiles
+    aim = u * mass
+    is_before = sums[None, :] <= aim[:, None]
+    found = tl.minimum(tl.sum(is_before.to(tl.int32), axis=1), last)
+    rest = aim - tl.max(tl.where(tile[None, :] < found[:, None], sums[None, :], 0.0), axis=1)
+    ids = found[:, None] * TILE + lane[None, :]
+    x = load_kept(target, row, ids, ids < vocabulary)
+    weight = tl.where(ids == hole, 0.0, weights_of(x, top, scale))
+    sums = tl.cumsum(weight.to(tl.float64), axis=1)
+    last = tl.max(tl.where(weight > 0.0, lane[None, :], 0), axis=1)
+    at = tl.minimum(tl.sum((sums <= rest[:, None]).to(tl.int32), axis=1), last)
+    return (found * TILE + at).to(tl.int64), tl.sum(tl.where(lane[None, :] == at[:, None], weight, 0.0), axis=1)
+
+
+@triton.jit
+def trial_numbers(seed, pos, step, trials):
+    """Numbers of the inverse CDF, float64, and of the acceptance test of trials."""
+    w0, w1, w2, _ = draw_words(seed, pos, step, INVERSE, trials)
+    bits = (w0.to(tl.int64) << 20) | (w1.to(tl.int64) >> 12)
+    u = (bits.to(tl.float64) + 0.5) * 2.220446049250313e-16
+    return u, (w2.to(tl.float64) + 0.5) * 2.3283064365386963e-10
+
+
+@triton.jit
+def residual_block(target, draft, row, state, step, begin, top, total, draft_top, draft_total, scale, vocabulary):
+    """max(p - q, 0) of a block of tokens, float64."""
+    ids = begin + tl.arange(0, SUM_BLOCK)
+    mask = ids < vocabulary
+    x = load_kept(target, row, ids, mask)
+    start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
+    y = load_logits(start, draft.id_stride, ids, mask)
+    q = tl.where(draft_total > 0.0, weights_of(y, draft_top, scale) / tl.maximum(draft_total, 1e-38), 0.0)
+    return tl.maximum((weights_of(x, top, scale) / total).to(tl.float64) - q.to(tl.float64), 0.0)
+
+
+@triton.jit
+def draw_residual(
+    tiles,
+    target,
+    draft,
+    row,
+    state,
+    seed,
+    pos,
+    step,
+    top,
+    total,
+    draft_top,
+    draft_total,
+    scale,
+    vocabulary,
+    TILES: tl.constexpr,
+    CANDIDATES: tl.constexpr,
+):
+    """Return a token of norm(max(p - q, 0)): the first candidate from p that passes 1 - q / p, else from the sum."""
+    lane = tl.arange(0, CANDIDATES)
+    start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
+    token = tl.full((), -1, tl.int64)
+    turn = tl.zeros((), tl.int32)
+    while (token < 0) & (turn < TRIALS // CANDIDATES):
+        u, v = trial_numbers(seed, pos, step, turn * CANDIDATES + lane)
+        candidates, weight = draw(tiles, u, target, row, -1, top, scale, vocabulary, TILES)
+        y = load_logits(start, draft.id_stride, candidates, candidates < vocabulary)
+        q = tl.where(draft_total > 0.0, weights_of(y, draft_top, scale) / tl.maximum(draft_total, 1e-38), 0.0)
+        p = weight / total
+        passes = v * p < p - q
+        chosen = tl.min(tl.where(passes, lane, CANDIDATES), axis=0)
+        token = tl.max(tl.where(lane == chosen, candidates, -1), axis=0)
+        turn += 1
+    if token < 0:
+        numbers, _v = trial_numbers(seed, pos, step, TRIALS + tl.arange(0, 1))
+        u = tl.max(numbers, axis=0)
+        mass = tl.zeros((), tl.float64)
+        for begin in range(0, vocabulary, SUM_BLOCK):
+            mass += tl.sum(
+                residual_block(
+                    target, draft, row, state, step, begin, top, total, draft_top, draft_total, scale, vocabulary
+                ),
+                axis=0,
+            )
+        if mass > 0.0:
+            before = tl.zeros((), tl.float64)
+            for begin in range(0, vocabulary, SUM_BLOCK):
+                left = residual_block(
+                    target, draft, row, state, step, begin, top, total, draft_top, draft_total, scale, vocabulary
+                )
+                if before <= u * mass:
+                    ids = tl.arange(0, SUM_BLOCK)
+                    sums = before + tl.cumsum(left, axis=0)
+                    last = tl.max(tl.where(left > 0.0, ids, -1), axis=0)
+                    at = tl.minimum(tl.sum((sums <= u * mass).to(tl.int32), axis=0), last)
+                    token = tl.where(last >= 0, begin + at.to(tl.int64), token)
+                before += tl.sum(left, axis=0)
+        else:
+            whole, _weight = draw(tiles, numbers, target, row, -1, top, scale, vocabulary, TILES)
+            token = tl.max(whole, axis=0)
+    return token
+
+
+@triton.jit
+def finish(
+    out,
+    chunks,
+    target,
+    draft,
+    requests,
+    request,
+    state,
+    first,
+    drafts,
+    vocabulary,
+    KIND: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    TILES: tl.constexpr,
+    CANDIDATES: tl.constexpr,
+):
+    """Verify a request from the chunks of its rows and write its results."""
+    scale, is_greedy = scale_of(requests, state, KIND)
+    step = tl.arange(0, COLUMNS)
+    accepted, drafted, argmax, tops, totals, draft_tops, draft_totals = decide(
+        chunks, target, draft, requests, request, state, first, drafts, 0, vocabulary, KIND, COLUMNS, SPLITS
+    )
+    n = tl.min(tl.where(accepted, COLUMNS, tl.minimum(step, drafts)), axis=0).to(tl.int64)
+    row = first + n
+    token = tl.max(tl.where(step == n, argmax, 0), axis=0)
+    if KIND != GREEDY:  # noqa: SIM102
+        if not is_greedy:
+            top = of_step(tops, step, n)
+            total = of_step(totals, step, n)
+            seed = tl.load(requests.seed + state)
+            pos = tl.load(requests.pos + row)
+            rejected = tl.max(tl.where(step == n, drafted, -1), axis=0)
+            is_residual = (n < drafts) & (rejected >= 0) & (rejected < vocabulary)
+            masses = tile_masses(chunks, request * requests.columns + n, top, scale, TILES)
+            hole = tl.full((), -1, tl.int64)
+            if KIND == ONE_HOT:  # noqa: SIM102
+                if is_residual:
+                    tile = rejected // TILE
+                    ids = tile * TILE + tl.arange(0, TILE)
+                    x = load_kept(target, row, ids, ids < vocabulary)
+                    left = tl.sum(tl.where(ids == rejected, 0.0, weights_of(x, top, scale)), axis=0)
+                    others = tl.where(tl.arange(0, TILES) == tile, left.to(tl.float64), masses)
+                    if tl.max(others, axis=0) > 0.0:
+                        masses = others
+                        hole = rejected
+            if KIND == DRAFT:
+                is_residual = is_residual & (n < draft.steps) & (total > 0.0)
+                token = tl.full((), -1, tl.int64)
+                if is_residual:
+                    token = draw_residual(
+                        cumulative(masses, TILES),
+                        target,
+                        draft,
+                        row,
+                        state,
+                        seed,
+                        pos,
+                        n,
+                        top,
+                        total,
+                        of_step(draft_tops, step, n),
+                        of_step(draft_totals, step, n),
+                        scale,
+                        vocabulary,
+                        TILES,
+                        CANDIDATES,
+                    )
+            if (KIND == ONE_HOT) | (not is_residual):
+                u, _v = trial_numbers(seed, pos, n, tl.arange(0, 1))
+                tiles = cumulative(masses, TILES)
+                tokens, _weight = draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES)
+                token = tl.where(total > 0.0, tl.max(tokens, axis=0), 0)
+    value = tl.where(step < n, drafted, tl.where(step == n, token, -1))
+    sampled = out.sampled + request * out.sampled_stride_0 + step.to(tl.int64) * out.sampled_stride_1
+    tl.store(sampled, value, mask=step < requests.columns)
+    tl.store(out.num_sampled + request * out.num_sampled_stride, n + 1)
+    tl.store(out.num_rejected + request * out.num_rejected_stride, drafts - n)
+    tl.store(out.next_token + request * out.next_token_stride, token)
+    tl.store(out.next_row + request * out.next_row_stride, row)
