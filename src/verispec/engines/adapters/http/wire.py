@@ -68,6 +68,7 @@ DIALECTS: Mapping[str, Dialect] = {
         {name: name for name in COMMON if not name.endswith("penalty")}
         | {"top_k": "top_k", "min_p": "min_p", "ignore_eos": "ignore_eos", "repetition_penalty": "repeat_penalty"},
         {
+            "logprobs": 1,  # Token ids come with log-probabilities alone.
             "cache_prompt": False,
             "repeat_last_n": -1,
             "samplers": ["penalties", "temperature", "min_p", "top_k", "top_p"],
@@ -118,6 +119,8 @@ def body_of(
             if name not in dialect.fields:
                 raise UnsupportedCall(dialect.refusals.get(name, f"the server's API has no {name}"))
             body[dialect.fields[name]] = _json(value)
+    if least := dialect.always.get("logprobs"):
+        body["logprobs"] = max(least, body["logprobs"])
     return body
 
 
@@ -203,7 +206,8 @@ class _Parts:
             ids = [token for token, _ in entries]
         if ids is not None:
             self._tokens.setdefault(index, []).extend(int(token) for token in ids)
-        self._logprobs.setdefault(index, []).extend(entry for _, entry in entries)
+        if self._top is not None:
+            self._logprobs.setdefault(index, []).extend(entry for _, entry in entries)
         if rows := choice.get("prompt_logprobs"):
             tokens = zip(self._request.prompt_token_ids, rows, strict=True)
             self._prompt = tuple(row and _of_row(token, row, self._request.prompt_logprobs) for token, row in tokens)
