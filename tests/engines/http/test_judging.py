@@ -17,11 +17,17 @@ WRONG: list[tuple[type[OwnServer], str]] = [
 """A fault, and a case of the clause that names it."""
 
 
-@pytest.mark.parametrize("checkpoint", [True, False], ids=["checkpoint", "without"])
 @pytest.mark.parametrize(("fault", "case"), WRONG, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_wrong_server_is_caught(fault: type[OwnServer], case: str, checkpoint: bool, tmp_path: Path) -> None:
+def test_a_wrong_server_is_caught(fault: type[OwnServer], case: str, tmp_path: Path) -> None:
     with fault().served() as address:
-        assert outcomes_of(address if checkpoint else _without(address), case, tmp_path) == {"fail"}
+        assert outcomes_of(address, case, tmp_path) == {"fail"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "case"), WRONG, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_wrong_server_is_caught_without_its_checkpoint(fault: type[OwnServer], case: str, tmp_path: Path) -> None:
+    with fault().served() as address:
+        assert outcomes_of(_without(address), case, tmp_path) == {"fail"}
 
 
 def test_a_right_server_passes_every_clause(tmp_path: Path) -> None:
@@ -29,6 +35,7 @@ def test_a_right_server_passes_every_clause(tmp_path: Path) -> None:
         assert outcomes_of(address, "e2e/served*", tmp_path) == {"pass"}
 
 
+@pytest.mark.slow
 def test_a_right_server_is_judged_without_its_checkpoint(tmp_path: Path) -> None:
     """A repetition penalty and top-p need whole rows."""
     with OwnServer().served() as address:
@@ -37,7 +44,7 @@ def test_a_right_server_is_judged_without_its_checkpoint(tmp_path: Path) -> None
 
 def test_a_right_server_passes_clauses_of_generation(tmp_path: Path) -> None:
     with OwnServer().served() as address:
-        assert outcomes_of(address, "e2e/*:GEN-29:draft=ngram k=3", tmp_path) == {"pass"}
+        assert outcomes_of(address, "e2e/limits:GEN-10:draft=ngram k=3;budget=7", tmp_path) == {"pass"}
 
 
 def _without(address: str) -> str:

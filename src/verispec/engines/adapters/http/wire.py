@@ -70,7 +70,7 @@ DIALECTS: Mapping[str, Dialect] = {
         {
             "logprobs": 1,  # Token ids come with log-probabilities alone.
             "cache_prompt": False,
-            "repeat_last_n": -1,
+            "repeat_last_n": 65536,  # Some versions refuse -1, the whole text.
             "samplers": ["penalties", "temperature", "min_p", "top_k", "top_p"],
         },
         explicit=("temperature", "top_k", "top_p", "min_p", "repetition_penalty"),
