@@ -236,6 +236,13 @@ def test_llama_cpp_is_always_asked_for_token_ids() -> None:
     assert (choice.token_ids, choice.logprobs) == ((7,), ())
 
 
+def test_ids_that_are_not_all_are_none() -> None:
+    told = b'{"content":[{"id":7,"logprob":-1.0,"top_logprobs":[]}]}'
+    lines = [b'data: {"choices":[{"text":"a","logprobs":' + told + b"}]}\n", b"\n"]
+    lines += [b'data: {"choices":[{"text":"b","logprobs":null}]}\n', b"\n"]
+    assert streamed_answer(lines, REQUEST).choices[0].token_ids is None
+
+
 def test_what_the_server_was_not_started_with_is_unsupported() -> None:
     target = fixtures.model("target")
     with answering(MODELS) as address:

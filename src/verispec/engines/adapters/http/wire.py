@@ -180,6 +180,7 @@ class _Parts:
         self._tokens: dict[int, list[int]] = {}
         self._logprobs: dict[int, list[TokenLogprobs]] = {}
         self._reasons: dict[int, str] = {}
+        self._untold: set[int] = set()
         self._usage: Json = {}
         self._prompt: tuple[TokenLogprobs | None, ...] = ()
 
@@ -204,6 +205,8 @@ class _Parts:
         ids = choice.get("token_ids")
         if ids is None and entries and all(token is not None for token, _ in entries):
             ids = [token for token, _ in entries]
+        if ids is None and choice.get("text"):
+            self._untold.add(index)  # Such as accepted drafts in a stream: the ids that came are not all of them.
         if ids is not None:
             self._tokens.setdefault(index, []).extend(int(token) for token in ids)
         if self._top is not None:
@@ -224,7 +227,7 @@ class _Parts:
         choices = tuple(
             Choice(
                 "".join(self._texts[index]),
-                tuple(self._tokens[index]) if index in self._tokens else None,
+                tuple(self._tokens[index]) if index in self._tokens.keys() - self._untold else None,
                 self._reasons.get(index, ""),
                 tuple(self._logprobs.get(index, ())),
                 tuple(self._texts[index]),
