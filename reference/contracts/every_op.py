@@ -50,8 +50,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "ANY-12",
-            "Elements past 2^31 of their tensor are found along its first and its last axis: no product of an index "
-            "and a stride is computed in 32 bits.",
+            "Elements past 2^31 of their tensor are found along every axis: no product of an index and a stride is "
+            "computed in 32 bits.",
             "vllm#47383",
         ),
     ),

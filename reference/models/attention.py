@@ -98,7 +98,7 @@ class PagedBatch:
 
     @cached_property
     def write_slots(self) -> torch.Tensor:
-        """[T] slot of each token; padding gets the null block."""
+        """Slot of each token, [T]; padding gets the null block."""
         return self._slot_mapping.clamp(min=0)
 
     @cached_property

@@ -33,10 +33,19 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise VerispecError("V-MODEL-CONFIG", "config.json is not JSON", where=str(path), cause=str(error)) from error
+        raise VerispecError(
+            "V-MODEL-CONFIG",
+            "config.json is not JSON",
+            where=str(path),
+            cause=str(error),
+            hint="copy config.json again from the checkpoint",
+        ) from error
     if not isinstance(config, dict):
         raise VerispecError(
-            "V-MODEL-CONFIG", f"config.json contains a {type(config).__name__}, expected an object", where=str(path)
+            "V-MODEL-CONFIG",
+            f"config.json contains a {type(config).__name__}, expected an object",
+            where=str(path),
+            hint="copy config.json again from the checkpoint",
         )
     return config
 
@@ -55,7 +64,12 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     """
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
     if not files:
-        raise VerispecError("V-MODEL-WEIGHTS", "no *.safetensors and no pytorch_model.bin", where=str(folder))
+        raise VerispecError(
+            "V-MODEL-WEIGHTS",
+            "no *.safetensors and no pytorch_model.bin",
+            where=str(folder),
+            hint="copy the weights into this folder",
+        )
     tensors: dict[str, torch.Tensor] = {}
     for file in files:
         try:
@@ -65,6 +79,10 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
                 tensors |= torch.load(file, map_location="cpu", weights_only=True)
         except (SafetensorError, OSError, RuntimeError, EOFError) as error:
             raise VerispecError(
-                "V-MODEL-WEIGHTS", "weights cannot be read", where=str(file), cause=str(error)
+                "V-MODEL-WEIGHTS",
+                "weights cannot be read",
+                where=str(file),
+                cause=str(error),
+                hint="copy the file again: it is damaged, or is no checkpoint",
             ) from error
     return tensors

@@ -37,10 +37,20 @@ def load_target(
             folder, dtype=dtype, local_files_only=True, output_loading_info=True
         )
     except (OSError, RuntimeError, SafetensorError) as error:
-        raise VerispecError("V-MODEL-WEIGHTS", "weights cannot be read", where=str(folder), cause=str(error)) from error
+        raise VerispecError(
+            "V-MODEL-WEIGHTS",
+            "weights cannot be read",
+            where=str(folder),
+            cause=str(error),
+            hint="copy the weights again: a file is damaged, or is no checkpoint",
+        ) from error
     except (ValueError, KeyError) as error:
         raise VerispecError(
-            "V-MODEL-KIND", "transformers has no causal model for it", where=str(folder), cause=str(error)
+            "V-MODEL-KIND",
+            "transformers has no causal language model for this checkpoint",
+            where=str(folder),
+            cause=str(error),
+            hint="give a decoder-only checkpoint whose config.json names its architecture",
         ) from error
     absent = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
     if absent:

@@ -126,7 +126,7 @@ class RequestState:
         return max(self.max_tokens - self.num_tokens - 1, 0)
 
     def propose(self, draft_token_ids: list[int], probs: torch.Tensor | None) -> None:
-        """Put drafts behind the sequence, as many as are of use."""
+        """Put drafts behind the sequence, at most `draft_room`; `probs` is [drafts, V] or None."""
         self.drafts = min(len(draft_token_ids), self.draft_room)
         self.tokens[self.num_tokens : self.num_tokens + self.drafts] = draft_token_ids[: self.drafts]
         self.draft_probs = None if probs is None else probs[: self.drafts]

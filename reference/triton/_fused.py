@@ -208,11 +208,11 @@ def decide(
                     )
                     draft_top, draft_total = combine(tops, totals, scale)
                 else:
-                    at_step = state * requests.normaliser_stride_0 + step * requests.normaliser_stride_1
+                    at_step = state * requests.normaliser_stride_0 + step.to(tl.int64) * requests.normaliser_stride_1
                     log_sum = tl.load(requests.normaliser + at_step, mask=accepted, other=0.0)
                     draft_total = tl.where(log_sum > float("-inf"), 1.0, 0.0)
                     draft_top = log_sum * (LOG2E / scale)
-                row = draft.logits + state * draft.state_stride + step * draft.step_stride
+                row = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
                 log_q = log2_prob(load_logits(row, draft.id_stride, token, accepted), draft_top, draft_total, scale)
             pos = tl.load(requests.pos + first + step, mask=exists, other=0)
             u = acceptance_number(tl.load(requests.seed + state), pos, step).to(tl.float32)
@@ -278,7 +278,7 @@ def residual_block(target, draft, row, state, step, begin, top, total, draft_top
     ids = begin + tl.arange(0, SUM_BLOCK)
     mask = ids < vocabulary
     x = load_logits(target.logits + row * target.row_stride, target.id_stride, ids, mask)
-    start = draft.logits + state * draft.state_stride + step * draft.step_stride
+    start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
     y = load_logits(start, draft.id_stride, ids, mask)
     q = tl.where(draft_total > 0.0, weights_of(y, draft_top, scale) / tl.maximum(draft_total, 1e-38), 0.0)
     return tl.maximum((weights_of(x, top, scale) / total).to(tl.float64) - q.to(tl.float64), 0.0)
@@ -305,7 +305,7 @@ def draw_residual(
 ):
     """Return a token of norm(max(p - q, 0)): the first candidate from p that passes 1 - q / p, else from the sum."""
     lane = tl.arange(0, CANDIDATES)
-    start = draft.logits + state * draft.state_stride + step * draft.step_stride
+    start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
     token = tl.full((), -1, tl.int64)
     turn = tl.zeros((), tl.int32)
     while (token < 0) & (turn < TRIALS // CANDIDATES):
@@ -423,7 +423,7 @@ def finish(
                 tokens, _weight = draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES)
                 token = tl.where(total > 0.0, tl.max(tokens, axis=0), 0)
     value = tl.where(step < n, drafted, tl.where(step == n, token, -1))
-    sampled = out.sampled + request * out.sampled_stride_0 + step * out.sampled_stride_1
+    sampled = out.sampled + request * out.sampled_stride_0 + step.to(tl.int64) * out.sampled_stride_1
     tl.store(sampled, value, mask=step < requests.columns)
     tl.store(out.num_sampled + request * out.num_sampled_stride, n + 1)
     tl.store(out.num_rejected + request * out.num_rejected_stride, drafts - n)

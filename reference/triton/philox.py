@@ -132,19 +132,20 @@ def _philox_kernel(
     mask = row < rows
     counters = counter + row * counter_stride_0
     keys = key + row * key_stride_0
+    # A multiple of a stride may not fit the stride's 32 bits; pointers have 64.
     w0, w1, w2, w3 = philox4x32(
         tl.load(counters, mask=mask, other=0).to(tl.uint32),
         tl.load(counters + counter_stride_1, mask=mask, other=0).to(tl.uint32),
-        tl.load(counters + 2 * counter_stride_1, mask=mask, other=0).to(tl.uint32),
-        tl.load(counters + 3 * counter_stride_1, mask=mask, other=0).to(tl.uint32),
+        tl.load(counters + counter_stride_1 + counter_stride_1, mask=mask, other=0).to(tl.uint32),
+        tl.load(counters + counter_stride_1 + counter_stride_1 + counter_stride_1, mask=mask, other=0).to(tl.uint32),
         tl.load(keys, mask=mask, other=0).to(tl.uint32),
         tl.load(keys + key_stride_1, mask=mask, other=0).to(tl.uint32),
     )
     out = words + row * words_stride_0
     tl.store(out, w0.to(tl.int64), mask=mask)
     tl.store(out + words_stride_1, w1.to(tl.int64), mask=mask)
-    tl.store(out + 2 * words_stride_1, w2.to(tl.int64), mask=mask)
-    tl.store(out + 3 * words_stride_1, w3.to(tl.int64), mask=mask)
+    tl.store(out + words_stride_1 + words_stride_1, w2.to(tl.int64), mask=mask)
+    tl.store(out + words_stride_1 + words_stride_1 + words_stride_1, w3.to(tl.int64), mask=mask)
 
 
 def philox(*, words: Any, counter: Any, key: Any) -> None:

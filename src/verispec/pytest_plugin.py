@@ -333,6 +333,12 @@ def trial(request: pytest.FixtureRequest, seed: int) -> Trial:
     return Trial(str(request.node.stash[CASE]), seed, option.seed, option.budget, evidence)
 
 
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Return the record of the case, for what a suite measures beside its result."""
+    return request.node.stash[RECORD]
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     """Begin the record of the case, and report its start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from verispec import fixtures
 from verispec.cases import CaseSpec
 from verispec.engines import Engine, Unsupported, UnsupportedCall
-from verispec.engines.protocol.generation import Generator
+from verispec.engines.protocol.generation import Generator, SpeculationMetrics
 from verispec.engines.registry import is_address
 from verispec.judge import offered
 from verispec.reference.models import load_tokenizer
@@ -48,9 +49,37 @@ def _setup(item: pytest.Item) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session")
-def load(engine: Engine) -> Iterator[Load]:
+def held() -> list[tuple[object, GuardedGenerator | Unsupported]]:
+    """Return the options and the generator that are loaded now: one entry or none."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def acceptance(held: list[tuple[object, GuardedGenerator | Unsupported]], record: dict[str, Any]) -> Iterator[None]:
+    """Put the accepted drafts of the case into its record, where the engine counts them."""
+    before = dict(_counts(held))
+    yield
+    for generator, counts in _counts(held):
+        found = counts.since(before[generator]) if generator in before else counts
+        if found.num_drafts:
+            record["acceptance"] = {"drafts": found.num_drafts, "accepted": list(found.accepted_per_position)}
+
+
+def _counts(
+    held: list[tuple[object, GuardedGenerator | Unsupported]],
+) -> Iterator[tuple[GuardedGenerator, SpeculationMetrics]]:
+    """Yield the loaded generator with its counts; a generator that cannot tell is none that reports need."""
+    for _, generator in held:
+        if isinstance(generator, GuardedGenerator) and not generator.broken:
+            with contextlib.suppress(Exception):
+                counts = generator.metrics()
+                if counts.accepted_per_position:
+                    yield generator, counts
+
+
+@pytest.fixture(scope="session")
+def load(engine: Engine, held: list[tuple[object, GuardedGenerator | Unsupported]]) -> Iterator[Load]:
     """Load a target with a drafter and a memory layout; what is held is kept while the options stay the same."""
-    held: list[tuple[object, GuardedGenerator | Unsupported]] = []
 
     def close() -> None:
         while held:

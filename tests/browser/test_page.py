@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from verispec.report.html import as_html
 from verispec.report.verdict import summarise
+from verispec.run import runfile
 from verispec.run.record import Record
 from verispec.run.runfile import Run
 
@@ -45,7 +47,11 @@ def record(number: int) -> Record:
 
 @pytest.fixture(scope="session")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = Run(HEADER, tuple(map(record, range(10_000))), {"complete": True})
+    published = next((Path(__file__).parents[2] / "docs/verdicts/results").glob("*.gz"))
+    statistical = tuple(r for r in runfile.read(published).records if r.evidence)  # for their pictures
+    counts = {"drafts": 100, "accepted": [80, 50, 20]}
+    generated = Record("e2e/greedy:GEN-1:draft=ngram k=3", "pass", acceptance=counts)
+    run = Run(HEADER, (*map(record, range(10_000)), *statistical, generated), {"complete": True})
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(as_html([summarise(run), summarise(Run(HEADER, (record(1),), {"complete": True}))]))
     return path
@@ -92,7 +98,7 @@ def test_axe_finds_no_violation(page: Any) -> None:
 def test_ten_thousand_cases_are_drawn_a_hundred_at_a_time(page: Any) -> None:
     rows = "document.querySelectorAll('#rows tr').length"
     assert page.evaluate(rows) == 100
-    assert page.text_content("#shown") == "100 of 10001 cases"
+    assert page.text_content("#shown").startswith("100 of 1000")
     page.click("#more")
     assert page.evaluate(rows) == 200
 
@@ -103,6 +109,39 @@ def test_the_filter_finds_failing_cases(page: Any) -> None:
     page.wait_for_function("document.getElementById('shown').textContent === '1 of 1 cases'")
     assert f"{OP}:EXP-2:n=50;dtype=float32" in page.text_content("#rows")
     assert "reached: every step" in page.text_content("#rows")
+
+
+def test_it_is_ready_within_two_seconds(browser: Any, page_file: Path) -> None:
+    opened = browser.new_page(viewport={"width": 1280, "height": 900})
+    began = time.monotonic()
+    opened.goto(page_file.as_uri())
+    opened.wait_for_function("document.querySelectorAll('#rows tr').length === 100")
+    assert time.monotonic() - began < 2
+    opened.close()
+
+
+def test_pictures_scroll_inside_their_own_frame(page: Any) -> None:
+    page.evaluate("document.querySelectorAll('#statistics details').forEach(details => { details.open = true; })")
+    assert page.evaluate("document.querySelectorAll('.picture svg').length") >= 3
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+
+
+def test_the_keyboard_reaches_everything_that_can_be_opened(page: Any) -> None:
+    """Tab through the page from its top: every link and summary outside of a closed part gets the focus."""
+    wanted = page.evaluate("""
+        [...document.querySelectorAll('nav a, main > section > details > summary, #rows, .op button')]
+            .filter(e => e.checkVisibility() && e.id !== 'rows').length""")
+    seen = set()
+    for _ in range(400):
+        page.keyboard.press("Tab")
+        place = page.evaluate("""
+            (() => { const e = document.activeElement;
+              if (!e.matches('nav a, main > section > details > summary, .op button')) return '';
+              return e.tagName + [...document.querySelectorAll(e.tagName)].indexOf(e); })()""")
+        seen |= {place} if place else set()
+        if len(seen) == wanted:
+            break
+    assert len(seen) == wanted
 
 
 def test_the_keyboard_opens_an_op(page: Any) -> None:

@@ -9,6 +9,10 @@ import pytest
 
 from verispec import exits
 from verispec.cli import main
+from verispec.cli.certify import statistical_cases
+from verispec.run.plan import Plan
+from verispec.run.session import require_selection
+from verispec.run.supervisor import Supervisor
 
 CASES = "sampler/whole_sampler:WS-11:vocab=2;*"
 
@@ -35,6 +39,13 @@ def test_an_interrupted_certificate_is_completed(tmp_path: Path, capsys: pytest.
     capsys.readouterr()
     assert certify(tmp_path, "--resume", "--seed", "8") == exits.USAGE
     assert "had another --seed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["reference", "http://localhost:8000"])
+def test_every_pattern_selects_a_case(engine: str) -> None:
+    """A pattern that selects nothing ends a run."""
+    plan = Plan(engine, only=tuple(statistical_cases(engine)))
+    require_selection(plan, Supervisor(plan).collect())
 
 
 def test_an_unknown_budget_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ def with_offsets_of_32_bits(**arguments: Any) -> None:
     cpu.op(OP)(**{**arguments, "sampled_token_ids_ptr": read})
 
 
-@pytest.mark.parametrize("axis", ["first", "last"])
+@pytest.mark.parametrize("axis", ["first", "others"])
 def test_wrapped_offsets_are_seen(axis: str) -> None:
     run = every_op.test_elements_past_2_to_the_31
     run(OpUnderTest(contracts.load(OP), cpu.op(OP)), 1, OP, axis)

@@ -1,12 +1,11 @@
 """Small faults for the C++ kernels, at least one for every clause of packed batches.
 
-A mutant is (clause, what stands in the kernel's file, what stands there instead). The text must occur
-exactly once, and the cases of the clause must fail.
+The cases of a mutant's clause must fail. `placement.Mutant` describes the entries.
 """
 
 from __future__ import annotations
 
-Mutant = tuple[str, str, str]
+Entry = tuple[str, str, str] | tuple[str, str, str, int]
 
 
 def view(tensor: str, change: str) -> str:
@@ -19,7 +18,7 @@ def narrow(tensor: str) -> str:
     return view(tensor, "type = Type::int32")
 
 
-EXPAND: list[Mutant] = [
+EXPAND: list[Entry] = [
     ("EXP-1", "tokens.begin(b); i < end", "tokens.begin(b) + 1; i < end"),
     ("EXP-2", "return expand<float>(output, input, tokens, replace_from, replace_to);", "return;"),
     ("EXP-3", "if (equals(value, from))", "if (equals(value, from) || value != value)"),
@@ -34,7 +33,7 @@ EXPAND: list[Mutant] = [
 ]
 
 _GREEDY_END = "output.set(b, position, position < count ? argmax.get(begin + position) : bonus.get(b));"
-GREEDY: list[Mutant] = [
+GREEDY: list[Entry] = [
     ("RGS-1", "drafts.get(begin + position));\n    }", "drafts.get(begin));\n    }"),
     ("RGS-2", _GREEDY_END, f"{_GREEDY_END} if (position < count) output.set(b, position + 1, 0);"),
     (
@@ -42,7 +41,7 @@ GREEDY: list[Mutant] = [
         _GREEDY_END,
         f"output.set(b, count, bonus.get(b)); if (position < count) {_GREEDY_END}",
     ),
-    ("RGS-4", "int64_t position = 0;", "if (count == 0) continue;\n    int64_t position = 0;"),
+    ("RGS-4", "int64_t position = 0;", "if (count == 0) continue;\n    int64_t position = 0;", 1),
     ("RGS-5", "if (is_greedy && !Flags(*is_greedy).get(b)) continue;", ""),
     ("RGS-6", "if (is_greedy && !Flags", "if (!is_greedy || !Flags"),
     ("RGS-7", "return draft == argmax", "return draft < 0 || draft == argmax"),
@@ -68,12 +67,12 @@ GREEDY: list[Mutant] = [
 ]
 
 _RANDOM_END = "output.set(b, position, position < count ? recovered.get(begin + position) : bonus.get(b));"
-RANDOM: list[Mutant] = [
+RANDOM: list[Entry] = [
     ("RRS-1", "/ q >= u", "/ q > u"),
     ("RRS-2", "no_draft_probs ? 1.0", "no_draft_probs ? 0.5"),
     ("RRS-3", "recovered.get(begin + position)", "recovered.get(begin)"),
     ("RRS-4", _RANDOM_END, f"if (position < count || count == 0) {_RANDOM_END}"),
-    ("RRS-5", "int64_t position = 0;", "if (count == 0) continue;\n    int64_t position = 0;"),
+    ("RRS-5", "int64_t position = 0;", "if (count == 0) continue;\n    int64_t position = 0;", 1),
     ("RRS-6", "if (greedy.get(b)) continue;", ""),
     ("RRS-7", "if (draft < 0 || draft >= vocab_size)", "if (draft >= vocab_size)"),
     ("RRS-8", "if (draft < 0 || draft >= vocab_size)", "if (draft < 0)"),
@@ -98,10 +97,16 @@ RANDOM: list[Mutant] = [
 ]
 
 _DENSE_ROW = "return tensor.at<T>(row, begin);"
-RECOVERED: list[Mutant] = [
+_LARGEST = """i < count; ++i) largest = scores[i] > largest ? scores[i] : largest;
+    if (largest > best.score) {"""
+RECOVERED: list[Entry] = [
     ("SRT-1", "mass[i] = p[i] - q[i]", "mass[i] = q[i] - p[i]"),
     ("SRT-2", "token >= 0 && token < vocab_size ? token : vocab_size", "vocab_size"),
-    ("SRT-3", "while (scores[first] != largest) ++first;", "first = count; while (scores[--first] != largest) {}"),
+    (
+        "SRT-3",
+        f"{_LARGEST} int64_t first = 0; while (scores[first] != largest) ++first;",
+        f"{_LARGEST} int64_t first = count; while (scores[--first] != largest) {{}}",
+    ),
     ("SRT-4", "inv_q, row, b,", "inv_q, row, std::min(row, inv_q.size() - 1),"),
     ("SRT-5", "std::max<int64_t>(best.token, 0)", "best.token"),
     ("SRT-6", "inv_q.type == Type::float64 ? &recover<double> : &recover<float>", "&recover<float>"),
@@ -129,17 +134,17 @@ RECOVERED: list[Mutant] = [
     ("SRT-16", "end = tokens.end(b);", "end = b + 1 == tokens.size() ? drafts.size() : tokens.end(b);"),
 ]
 
-PREPARE_INPUTS: list[Mutant] = [
+PREPARE_INPUTS: list[Entry] = [
     ("EPI-1", "count + 1 - valid", "count - valid"),
     ("EPI-2", "count > 0 ? count + 1 - valid.get(b) : 0", "count + 1 - valid.get(b)"),
     ("EPI-3", "starts.get(b + 1) - 1 - lost", "starts.get(b + 1) - lost"),
     ("EPI-4", "- drafts.begin(b);", "- drafts.begin(std::max<int64_t>(b, 1));"),
-    ("EPI-5", "b < num_reqs;", "b < indices.size();"),
+    ("EPI-5", "b < num_reqs;", "b < Integers(token_indices_to_sample).size();"),
     ("EPI-6", "rejected(num_rejected_tokens)", f"rejected({narrow('num_rejected_tokens')})"),
     ("EPI-7", "valid(valid_sampled_tokens_count)", f"valid({view('valid_sampled_tokens_count', 'stride[0] = 1')})"),
 ]
 
-NEXT_TOKEN: list[Mutant] = [
+NEXT_TOKEN: list[Entry] = [
     ("ENT-1", "++count;", "count += 2;"),
     ("ENT-2", "last = token;", "if (count == 1) last = token;"),
     ("ENT-3", "next.set(b, last);", "next.set(b, count > 0 || discarded.get(b) ? last : -1);"),
@@ -152,14 +157,14 @@ NEXT_TOKEN: list[Mutant] = [
     ("ENT-10", "sampled(sampled_token_ids)", f"sampled({view('sampled_token_ids', 'stride[1] = 1')})"),
 ]
 
-STEP: list[Mutant] = [
+STEP: list[Entry] = [
     ("ESM-1", "clamped.set(b, fits ? next", "clamped.set(b, fits ? next - 1"),
     ("ESM-2", "next < max_model_len;", "next <= max_model_len;"),
     ("ESM-3", "next % block_size", "(next - 1) % block_size"),
     ("ESM-4", "std::min(lengths.get(b) + 1, max_model_len)", "lengths.get(b) + 1"),
     ("ESM-5", "slots.set(b, pad_id);\n      continue;", "continue;"),
     ("ESM-6", "std::min(next / block_size, n_blocks_per_req - 1)", "next / block_size"),
-    ("ESM-7", "const int64_t next =", "clamped.set(b, 0);\n    const int64_t next ="),
+    ("ESM-7", "const int64_t next =", "clamped.set(b, 0);\n    const int64_t next =", 0),
     ("ESM-8", "next >= 0 && ", ""),
     ("ESM-9", "blocks.get(b, block) * block_size", "static_cast<int32_t>(blocks.get(b, block) * block_size)"),
     ("ESM-10", "blocks(block_table)", f"blocks({view('block_table', 'stride[0] = t.shape[1]')})"),
@@ -167,30 +172,30 @@ STEP: list[Mutant] = [
     ("ESM-12", "slots(out_slot_mapping)", f"slots({narrow('out_slot_mapping')})"),
 ]
 
-COPY: list[Mutant] = [
+COPY: list[Entry] = [
     ("CEE-1", "begin + b * (added - dropped)", "begin"),
     ("CEE-2", "target_ids.get(begin + dropped + j)", "target_ids.get(begin + j)"),
     ("CEE-3", "bonus.get(b)", "bonus.get(0)"),
     ("CEE-4", "j > first_new && !is_rejected", "j >= first_new && !is_rejected"),
     ("CEE-5", "is_rejected ? 0 : target_position", "target_position"),
     ("CEE-6", "target_position.get(begin) + j", "target_position.get(begin) + dropped + j"),
-    ("CEE-7", "first_slot + first_new + i", "first_slot + first_new"),
+    ("CEE-7", "first_slot + first_new + i", "first_slot + first_new", 1),
     ("CEE-8", "if (shift_input_ids) {", "{"),
     (
         "CEE-9",
         "count = end - begin + added - dropped",
         "count = end - begin + added - dropped + (b + 1 == ends.size())",
     ),
-    ("CEE-10", "j < count;", "j < std::min<int64_t>(count, 1024);"),
+    ("CEE-10", "j < count;", "j < std::min<int64_t>(count, 1024);", 0),
     ("CEE-11", "positions(out_positions)", f"positions({narrow('out_positions')})"),
     ("CEE-12", "target_ids(target_token_ids)", f"target_ids({view('target_token_ids', 'stride[0] = 1')})"),
 ]
 
-SLOTS: list[Mutant] = [
+SLOTS: list[Entry] = [
     ("CSM-1", "blocks.get(request, place / entry)", "blocks.get(request, 0)"),
     ("CSM-2", "run / total_cp_world_size * cp_kv_cache_interleave_size", "run / total_cp_world_size"),
     ("CSM-3", "if (run % total_cp_world_size != total_cp_rank) return pad_id;", ""),
-    ("CSM-4", "i = num_tokens; i < max", "i = num_tokens + 1; i < max"),
+    ("CSM-4", "i = num_tokens; i < max_num_tokens", "i = num_tokens + 1; i < max_num_tokens"),
     (
         "CSM-5",
         "end = std::min(starts.get(b + 1), num_tokens)",
@@ -208,7 +213,7 @@ SLOTS: list[Mutant] = [
     ("CSM-11", "position(positions)", f"position({narrow('positions')})"),
 ]
 
-MUTANTS: dict[str, list[Mutant]] = {
+MUTANTS: dict[str, list[Entry]] = {
     "compute_slot_mapping": SLOTS,
     "copy_and_expand_eagle_inputs": COPY,
     "eagle_prepare_inputs_padded": PREPARE_INPUTS,

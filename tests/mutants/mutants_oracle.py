@@ -1,8 +1,10 @@
-"""Small faults for the oracles: (clause, what stands in the oracle's file, what stands there instead)."""
+"""Small faults for the oracles. `placement.Mutant` describes the entries."""
 
 from __future__ import annotations
 
-MUTANTS: dict[str, list[tuple[str, str, str]]] = {
+Entry = tuple[str, str, str] | tuple[str, str, str, int]
+
+MUTANTS: dict[str, list[Entry]] = {
     "compute_slot_mapping": [
         ("CSM-3", "rank == TOTAL_CP_RANK", "rank >= TOTAL_CP_RANK"),
         ("CSM-4", "slots[num_tokens:max_num_tokens]", "slots[num_tokens + 1 : max_num_tokens]"),
@@ -61,7 +63,7 @@ MUTANTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         ("SRT-9", "if winner is None:\n", "if winner is None and not NO_DRAFT_PROBS:\n"),
         ("SRT-15", "residual = target.copy()", "residual = np.where(target < 2.0**-14, 0.0, target)"),
-        ("SRT-4", "largest(residual, inv_q_ptr[b])", "largest(residual, inv_q_ptr[0])"),
+        ("SRT-4", "largest(residual, inv_q_ptr[b])", "largest(residual, inv_q_ptr[0])", 0),
         ("SRT-7", "if 0 <= draft_token_ids_ptr[token] < vocab_size:", "if draft_token_ids_ptr[token] < vocab_size:"),
     ],
 }

@@ -11,20 +11,26 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
-from mutants_csrc import MUTANTS as CSRC
-from mutants_csrc import Mutant
-from mutants_oracle import MUTANTS as ORACLE
+from mutants_csrc import MUTANTS as CSRC_ENTRIES
+from mutants_oracle import MUTANTS as ORACLE_ENTRIES
+from placement import Mutant, mutated, renamed, tokens, variables_of
 
 from verispec.reference import contracts
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 Round = dict[str, Mutant]
+CSRC = {op: [Mutant(*entry) for entry in entries] for op, entries in CSRC_ENTRIES.items()}
+ORACLE = {op: [Mutant(*entry) for entry in entries] for op, entries in ORACLE_ENTRIES.items()}
+FILES = [
+    *((ROOT / f"reference/csrc/{op}.cpp", mutants) for op, mutants in CSRC.items()),
+    *((ROOT / f"reference/oracle/{op}.py", mutants) for op, mutants in ORACLE.items()),
+]
 
 
 def rounds(mutants: Mapping[str, list[Mutant]]) -> list[Round]:
@@ -35,11 +41,9 @@ def rounds(mutants: Mapping[str, list[Mutant]]) -> list[Round]:
     ]
 
 
-def mutated(source: Path, mutant: Mutant) -> str:
-    clause, before, after = mutant
-    text = source.read_text()
-    assert text.count(before) == 1, f"{clause}: {source.name} has {text.count(before)} times {before!r}, not once"
-    return text.replace(before, after)
+def with_mutant(source: Path, mutant: Mutant, known: Sequence[Mutant]) -> str:
+    """Return the text of a file with one of its mutants."""
+    return mutated(source.read_text(), mutant, variables_of(source), known)
 
 
 def survivors(replaced: Mapping[str, Path], mutants: Round, folder: Path) -> list[str]:
@@ -64,7 +68,7 @@ def test_a_fault_in_an_oracle_is_caught(mutants: Round, tmp_path: Path) -> None:
     replaced = {}
     for op, mutant in mutants.items():
         path = tmp_path / f"{op}.py"
-        path.write_text(mutated(ROOT / "reference/oracle" / path.name, mutant))
+        path.write_text(with_mutant(ROOT / "reference/oracle" / path.name, mutant, ORACLE[op]))
         replaced[f"verispec.reference.oracle.{op}"] = path
     assert not survivors(replaced, mutants, tmp_path)
 
@@ -87,9 +91,9 @@ def cmake(folder: Path, *arguments: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutants", rounds(CSRC), ids=lambda m: next(iter(m.values()))[0])
 def test_a_fault_in_a_kernel_is_caught(mutants: Round, tree: Path, tmp_path: Path) -> None:
-    for op in CSRC:
+    for op, known in CSRC.items():
         source = ROOT / f"reference/csrc/{op}.cpp"
-        text = mutated(source, mutants[op]) if op in mutants else source.read_text()
+        text = with_mutant(source, mutants[op], known) if op in mutants else source.read_text()
         copy = tree / "reference/csrc" / source.name
         if copy.read_text() != text:
             copy.write_text(text)
@@ -103,7 +107,29 @@ def test_every_clause_has_a_mutant(op: str) -> None:
     assert {mutant[0] for mutant in CSRC[op]} == {clause.id for clause in contracts.load(op).clauses}
 
 
-@pytest.mark.parametrize("op", CSRC)
-def test_every_mutant_changes_its_kernel(op: str) -> None:
-    for mutant in CSRC[op]:
-        assert mutated(ROOT / f"reference/csrc/{op}.cpp", mutant)
+@pytest.mark.parametrize(("path", "mutants"), FILES, ids=lambda value: getattr(value, "name", ""))
+def test_every_mutant_has_a_place(path: Path, mutants: list[Mutant]) -> None:
+    for mutant in mutants:
+        assert tokens(with_mutant(path, mutant, mutants)) != tokens(path.read_text())
+
+
+@pytest.mark.parametrize(("path", "mutants"), FILES, ids=lambda value: getattr(value, "name", ""))
+def test_names_of_variables_do_not_matter(path: Path, mutants: list[Mutant]) -> None:
+    """Every variable of a file gets another name: each mutant stays at its place, under the new names."""
+    text, listed = path.read_text(), variables_of(path)
+    names = {name: f"{name}_anew" for name in listed(text)}
+    other = renamed(text, listed(text), names)
+    assert listed(other) == frozenset(names.values())
+    for mutant in mutants:
+        expected = renamed(with_mutant(path, mutant, mutants), listed(text), names)
+        assert [t.text for t in tokens(mutated(other, mutant, listed, mutants))] == [t.text for t in tokens(expected)]
+
+
+def test_a_place_must_be_certain() -> None:
+    source = "void f() { int64_t a = 0; int64_t b = 0; }"
+    listed = variables_of(ROOT / "reference/csrc/expand_batch_to_tokens.cpp")
+    with pytest.raises(AssertionError, match="2 x"):
+        mutated(source, Mutant("X-1", "int64_t a = 0;", "int64_t a = 1;"), listed)
+    with pytest.raises(AssertionError, match="no place"):
+        mutated(source, Mutant("X-1", "int64_t a = 2;", "int64_t a = 1;"), listed)
+    assert "b = 1" in mutated(source, Mutant("X-1", "int64_t a = 0;", "int64_t a = 1;", 1), listed)

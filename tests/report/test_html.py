@@ -106,7 +106,7 @@ def test_the_page_is_well_formed_and_loads_nothing(page: str) -> None:
     parsed = Page(page)
     assert len(parsed.ids) == len(set(parsed.ids))
     assert parsed.links == ["data:,", *(f"#{name}" for name in (
-        "causes", "matrix", "static", "cases", "untested", "environment", "reading"
+        "causes", "matrix", "static", "cases", "excludes", "statistics", "budget", "untested", "environment", "reading"
     ))]  # fmt: skip
     assert {link[1:] for link in parsed.links if link.startswith("#")} <= set(parsed.ids)
     assert not re.search(r"""url\(|@import|https?://""", page)

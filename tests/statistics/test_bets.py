@@ -43,6 +43,28 @@ def test_bets_on_tokens_are_fair(seed: int, vocab: int) -> None:
             assert (expected <= 1 + ROUNDING).all(), model.bets[int(expected.argmax())].label
 
 
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10_000), st.sampled_from([2, 3, 40]))
+def test_bets_on_recovered_tokens_are_fair(seed: int, vocab: int) -> None:
+    target = random_rows(seed, vocab)
+    rows = Rows(target.residual, target.q)
+    model, tokens = TokenBets("recovered token", ("excluded",)), np.arange(vocab)
+    for row in range(3):
+        at = np.full(vocab, row)
+        ratios = model.log_ratios(rows, at, tokens, {"excluded": target.outside(at, tokens)}, target)
+        possible = rows.p[row] > 0
+        assert (np.exp(ratios[:, possible]) @ rows.p[row, possible] <= 1 + ROUNDING).all()
+
+
+def test_a_tempered_residual_is_a_distribution() -> None:
+    rows, tokens = random_rows(3, 40), np.arange(40)
+    for row, power in ((0, 1.25), (1, 0.8), (2, 1.0)):
+        density = rows.tempered_residual(power, np.full(40, row), tokens)
+        assert density.sum() == pytest.approx(1.0)
+        if power == 1.0:
+            assert density == pytest.approx(rows.residual[row])
+
+
 @settings(deadline=None)
 @given(st.floats(0.0, 5.0), st.floats(0.0, 1.0))
 def test_bets_on_acceptance_are_fair(ratio: float, other: float) -> None:

@@ -80,12 +80,12 @@ class RowSets:
 
     @cached_property
     def p(self) -> Array:
-        """[M, K + 1, V] float64 target probabilities under each set's temperature and limits."""
+        """Target probabilities under each set's temperature and limits, [M, K + 1, V] float64."""
         return np.stack([[self._row(m, row) for row in self.logits[m]] for m in range(self.sets)])
 
     @cached_property
     def unlimited(self) -> Array | None:
-        """[M, K + 1, V] float64 target probabilities under the temperature alone; None without limits."""
+        """Target probabilities under the temperature alone, [M, K + 1, V] float64; None without limits."""
         if self.top_k is None and self.top_p is None and self.min_p is None:
             return None
         return RowSets(self.logits, self.draft_probs, self.certain, self.temperature).p

@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "repro": "Run one case alone and show all its details.",
     "report": "Render a results file as text, Markdown or JSON.",
     "diff": "Compare two runs: new, fixed, known, changed and lost results.",
+    "history": "Ask about the runs of many nights: failing since when, flaky, disagreeing.",
     "signatures": "Check that every caller binds to every implementation, in any tree, revision or release.",
     "bisect": "Find the first bad revision or release.",
     "mutants": "Make faults by machine and score what the suites catch.",

@@ -70,8 +70,8 @@ class Outputs:
     """File for a proposal of known failures."""
 
 
-def test(plan: Plan, options: Options, outputs: Outputs) -> int:
-    """Run `plan`, write `outputs`, and return the exit code."""
+def test(plan: Plan, options: Options, outputs: Outputs) -> tuple[int, Run]:
+    """Run `plan` and write `outputs`. Return the exit code and the run."""
     run, path = execute(plan, options, watcher())
     summary = summarise(run)
     found = compare(outputs.against, run, errors_only=outputs.errors_only) if outputs.against else None
@@ -81,8 +81,8 @@ def test(plan: Plan, options: Options, outputs: Outputs) -> int:
     _write_files(summary, outputs, found)
     if outputs.as_json:
         shown = found.to_json() if found else summary.to_json(errors_only=outputs.errors_only)
-        print(json.dumps({**shown, "exit": code}, indent=2))
-        return code
+        print(json.dumps({**shown, "exit": code}, indent=2), flush=True)
+        return code, run
     if found:
         print("\n".join([*text_lines(found), *complaints(summary), "", f"exit {code}"]))
     else:
@@ -91,8 +91,8 @@ def test(plan: Plan, options: Options, outputs: Outputs) -> int:
         print(as_github(replace(summary, causes=found.causes) if found else summary), end="")
     if outputs.proposal is not None:
         print(f"proposal of known failures: {outputs.proposal}")
-    print(f"results file: {path}")
-    return code
+    print(f"results file: {path}", flush=True)
+    return code, run
 
 
 def _write_files(summary: RunSummary, outputs: Outputs, found: RunDiff | None) -> None:

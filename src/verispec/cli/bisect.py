@@ -41,7 +41,7 @@ def bisect(
     types: Annotated[bool, typer.Option("--types", help="Check plain Python with Pyrefly too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Find the first bad revision or release. Without --rule, --finding or --case: the first with a new error.
+    """Find the first bad revision or release; by default, the first with a new error.
 
     With --case and module:attr, the engine is imported from each revision of its own repository. Nothing is checked
     out and no reference is moved. Exit codes: 0 found, 125 cannot tell, 2 usage.
@@ -58,7 +58,9 @@ def bisect(
     if types and case:
         raise VerispecError("V-BIS-FAULT", "types are not part of a case", where="--types, --case")
     if sum(map(bool, (rule, finding, case))) > 1:
-        raise VerispecError("V-BIS-FAULT", "give only one of them", where="--rule, --finding, --case")
+        raise VerispecError(
+            "V-BIS-FAULT", "give only one of --rule, --finding and --case", where="--rule, --finding, --case"
+        )
     history: History = ReleaseHistory(package, good, bad) if package else GitHistory(repo or Path())
     first, last = history.resolve(good), history.resolve(bad)
     appeared: tuple[Finding, ...] = ()

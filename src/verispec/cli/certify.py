@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from verispec.engines.registry import is_address
 from verispec.report.certificate import Certificate
 from verispec.run import runfile
 from verispec.run.plan import BUDGET, SEED, Plan, require_budget
@@ -19,6 +20,8 @@ app = typer.Typer(add_completion=False)
 
 TIMEOUT = 1200.0
 """Seconds a case may take; nightly samples are eight times as large."""
+SERVED = "e2e/served_"
+"""Suites that only a server has."""
 
 
 @app.command()
@@ -39,7 +42,7 @@ def certify(
 ) -> None:
     """Run every statistical test of an engine and write a certificate of the faults that they exclude.
 
-    Ends with 0 when nothing failed, 1 when a test did, 125 when nothing was tested, 2 when the command was wrong.
+    Exit codes: 0 nothing failed, 1 a test failed, 125 nothing was tested, 2 usage.
 
     Examples:
 
@@ -49,10 +52,8 @@ def certify(
 
         verispec certify --engine vllm --out certificate --resume
     """
-    from verispec.judge.statistics.budget import SHARES
-
     require_budget(budget)
-    chosen = tuple(only or (*SHARES, "sampler/whole_sampler:WS-9:*part=*"))
+    chosen = tuple(only or statistical_cases(engine))
     given: dict[str, Any] = {"engine": engine, "device": device, "only": chosen, "seed": seed, "budget": budget}
     given |= {"processes": processes, "timeout": TIMEOUT}
     results = out / "results.jsonl"
@@ -67,3 +68,12 @@ def certify(
         (out / f"certificate.{name}").write_text(content, encoding="utf-8")
     print(text if as_json else page)
     raise typer.Exit(certificate.exit_code())
+
+
+def statistical_cases(engine: str) -> list[str]:
+    """Return patterns of the statistical cases that an engine has: a server's own ones, or all others."""
+    from verispec.judge.statistics.budget import SHARES
+
+    if is_address(engine):
+        return [clause for clause in SHARES if SERVED in clause]
+    return [*(clause for clause in SHARES if SERVED not in clause), "sampler/whole_sampler:WS-9:*part=*"]

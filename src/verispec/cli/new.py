@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib import resources
 from pathlib import Path
@@ -16,6 +17,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=N
 
 Name = Annotated[str, typer.Argument(help="Name of what is made: letters, digits, blanks, - and _.")]
 Folder = Annotated[Path, typer.Option("--in", help="Folder to write into; it is made if it is missing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")]
 CLAUSE_LETTERS = 3
 
 
@@ -32,7 +34,7 @@ def new() -> None:
 
 
 @app.command()
-def engine(name: Name, folder: Folder = Path()) -> None:
+def engine(name: Name, folder: Folder = Path(), as_json: Json = False) -> None:
     """Write an adapter with one op, a pytest gate and an empty list of known failures."""
     module = identifier(name)
     written = write(
@@ -45,19 +47,26 @@ def engine(name: Name, folder: Folder = Path()) -> None:
         name=name,
         module=module,
     )
-    print("\n".join(f"written: {path}" for path in written))
-    print(f"next: cd {folder} && verispec run --engine {module}:Engine")
+    say(written, f"cd {folder} && verispec run --engine {module}:Engine", as_json=as_json)
 
 
 @app.command()
-def op(name: Name, folder: Folder = Path()) -> None:
+def op(name: Name, folder: Folder = Path(), as_json: Json = False) -> None:
     """Write the contract, the oracle and the suite of an op in one file."""
     module = identifier(name)
     written = write(
         folder, {f"test_{module}.py": "op.py"}, name=module, folder=str(folder), prefix=clause_prefix(module)
     )
-    print("\n".join(f"written: {path}" for path in written))
-    print(f"next: write {module} into your engine's op(), then verispec run --engine MODULE:Engine --suite {folder}")
+    after = f"write {module} into your engine's op(), then verispec run --engine MODULE:Engine --suite {folder}"
+    say(written, after, as_json=as_json)
+
+
+def say(written: list[Path], after: str, *, as_json: bool) -> None:
+    """Print the files that were written and what to do next."""
+    if as_json:
+        print(json.dumps({"written": [str(path) for path in written], "next": after}, indent=2))
+    else:
+        print("\n".join([*(f"written: {path}" for path in written), f"next: {after}"]))
 
 
 def identifier(name: str) -> str:

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from verispec.errors import VerispecError
+from verispec.report.badge import as_badge
 from verispec.report.junit import as_junit
 from verispec.report.markdown import as_markdown
 from verispec.report.svg import as_svg
@@ -35,6 +36,7 @@ class ReportFormat(StrEnum):
     JUNIT = "junit"
     HTML = "html"
     SVG = "svg"
+    BADGE = "badge"
 
 
 @app.command()
@@ -53,6 +55,10 @@ def report(
     serve: Annotated[
         bool, typer.Option("--serve", help="Show the HTML page on this machine and follow the run.")
     ] = False,
+    site: Annotated[
+        Path | None,
+        typer.Option(help="Folder for a site: a page and a badge per run, and an index that compares the runs."),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port for --serve; 0 chooses a free one.")] = 0,
 ) -> None:
     """Render results files. The exit code is that of the command, not of the run.
@@ -66,8 +72,18 @@ def report(
         verispec report vllm-0.32.jsonl vllm-0.33.jsonl signatures.json --format html --out matrix.html
 
         verispec report run.jsonl --serve
+
+        verispec report vllm-0.32.jsonl vllm-0.33.jsonl --site verdicts
     """
     files = [named(path) for path in files]
+    if site is not None:
+        from verispec.report.html.inputs import read_all
+        from verispec.report.html.site import write_site
+
+        runs, findings = read_all(files)
+        written = [str(path) for path in write_site(site, runs, findings)]
+        print(json.dumps({"written": written}, indent=2) if as_json else f"written: {written[0]}")
+        return
     if serve:
         from verispec.report.html import serve as live
 
@@ -107,6 +123,8 @@ def _rendered(files: Sequence[Path], to: ReportFormat) -> str:
             return as_junit(verdict)
         case ReportFormat.SVG:
             return as_svg(verdict)
+        case ReportFormat.BADGE:
+            return as_badge(verdict)
     raise AssertionError(to)
 
 

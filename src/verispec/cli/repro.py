@@ -98,7 +98,7 @@ def repro(
             detail=True,
             save=values if full else save,
             replay=Path(case) if saved and saved.op else None,
-            shrink=shrink or (scratch / f"small{SUFFIX}" if export else None),
+            shrink=scratch / f"small{SUFFIX}" if shrink or export else None,
             record=scratch if shrink or export else None,
         )
         header, record = judge_one(plan)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +22,7 @@ from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan, named_suite, s
 from verispec.run.resume import restored_plan
 from verispec.run.session import MAX_CRASHES, Brakes, Files, Options, require_selection
 from verispec.run.supervisor import Supervisor
+from verispec.run.watching import times, wait_for_change
 
 app = typer.Typer(add_completion=False)
 
@@ -61,6 +65,10 @@ def run(
     exit_first: t.FirstOption = False,
     max_time: t.MaxTimeOption = None,
     errors_only: t.ErrorsOption = False,
+    watch: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder with sources: run again after each change, failing cases alone until they pass."),
+    ] = None,
     collect: Annotated[bool, typer.Option("--collect", help="List the cases and run nothing.")] = False,
     junit: t.JunitOption = None,
     sarif: t.SarifOption = None,
@@ -80,6 +88,8 @@ def run(
         verispec run --engine my_engine:Engine --suite sampler -x
 
         verispec run --resume last
+
+        verispec run --engine my_engine:Engine --only sampler/expand_batch_to_tokens --watch .
 
         verispec run --engine vllm --against main.jsonl --markdown summary.md
 
@@ -125,7 +135,42 @@ def run(
         parse_floor(min_judged or CLAIMED),
     )
     outputs = t.Outputs(as_json, errors_only, junit, sarif, markdown, github, base, update_expectations)
-    raise typer.Exit(t.test(plan, options, outputs))
+    if watch:
+        raise typer.Exit(_watch(plan, options, outputs, watch))
+    raise typer.Exit(t.test(plan, options, outputs)[0])
+
+
+def _watch(plan: Plan, options: Options, outputs: t.Outputs, folders: list[Path]) -> int:
+    """Run `plan` after each change of a source file until Ctrl-C; cases that failed run alone until they pass.
+
+    Returns:
+        The exit code of the last run.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise VerispecError("V-RUN-WATCH", f"{str(folder)!r} is no folder", where="--watch")
+    code = exits.CANNOT_TELL
+    failed: tuple[str, ...] = ()
+    try:
+        while True:
+            before = times(folders)
+            chosen = replace(plan, only=failed, exact=True) if failed else plan
+            try:
+                code, run = t.test(chosen, options, outputs)
+            except VerispecError as error:  # an engine in the middle of an edit may not start
+                print(f"verispec: {error}", file=sys.stderr, flush=True)
+                code = error.exit_code
+            else:
+                if run.footer["reason"] == "interrupted":
+                    return code
+                alone, failed = bool(failed), tuple(r.id for r in run.records if r.failed and r.outcome != "xfail")
+                if alone and not failed:  # now everything
+                    continue
+            print("waiting for a change; Ctrl-C ends", file=sys.stderr, flush=True)
+            changed = wait_for_change(folders, before)
+            print(f"changed: {', '.join(map(os.path.relpath, changed[:3]))}", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        return code
 
 
 def _folder(record: Path | None) -> Path | None:

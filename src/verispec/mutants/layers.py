@@ -54,7 +54,7 @@ class Layer:
 
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1"}
 REFERENCE = "verispec.reference"
-SAMPLING = ("sampler/test_whole_sampler.py", "synthetic")
+SAMPLING = ("sampler/test_whole_sampler.py", "synthetic", "e2e")
 
 LAYERS: Final = {
     layer.name: layer

@@ -295,7 +295,7 @@ def _measure(job: Job, items: dict[str, pytest.Item]) -> None:
     Cases that `job.baseline` holds already are left out, and each process's results are appended when it ends.
     """
     names = [name for name in items if name not in job.baseline]
-    size = max(1, min(40, len(names) // (4 * job.processes) + 1))
+    size = max(1, min(8, len(names) // (4 * job.processes) + 1))
     chunks = [names[i : i + size] for i in range(0, len(names), size)]
     pool = _Pool(job, lambda _: job.slowest)
     with job.out.open("a", encoding="utf-8") as out:

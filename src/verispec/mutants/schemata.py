@@ -358,7 +358,7 @@ def _cannot_build(output: str) -> VerispecError:
         "the kernels with their mutants cannot be built",
         where="--of cpp",
         cause="\n".join(line for line in output.splitlines() if "error" in line)[:2000] or output[-2000:],
-        hint="cmake, ninja and a C++17 compiler are needed; see whether the kernels build without mutants",
+        hint="cmake, ninja and a C++17 compiler are needed; check that the kernels build without mutants",
     )
 
 

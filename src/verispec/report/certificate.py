@@ -94,7 +94,7 @@ class Certificate:
             fault = FAULTS[key]
             shown = {family: _smallest(fault.unit, found) for family, found in families.items()}
             best = min((_effect(fault.unit, size) for found in families.values() for size in found), default=1.0)
-            name = fault.name.replace(" {}", "")
+            name = fault.name.replace("below {}", "below a limit").replace(" {}", "")
             rows.append({"where": where, "fault": name, "unit": fault.unit, "families": shown, "effect": best})
         return rows
 

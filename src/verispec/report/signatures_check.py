@@ -62,7 +62,8 @@ def check(request: Request, progress: Progress | None = None) -> tuple[Signature
     opened = _open(request, progress)
     report, before = _reports(request, opened, progress)
     findings = report.findings if before is None else new_since(report, before)
-    known = len(report.findings) - len(findings)
+    fresh = {finding.fingerprint for finding in findings}
+    known = sum(finding.fingerprint not in fresh for finding in report.findings)
     if request.types:
         findings += _type_faults(request, opened)
     diagnostics = list(report.diagnostics)

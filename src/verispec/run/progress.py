@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,10 @@ from verispec.run.record import Record
 
 EVERY = 10.0
 """Seconds between two plain lines: often enough to show life in a CI log, seldom enough to read it."""
+
+
+COLUMNS = 80
+"""Columns of a plain line: what every log viewer shows without scrolling."""
 
 
 class ProgressListener(Protocol):
@@ -76,16 +81,16 @@ class Lines:
         """Print the number of cases."""
         self._tally.expect(total, done)
         already = f", {len(done):,} of them done before" if done else ""
-        print(f"{total:,} cases{already}", file=sys.stderr, flush=True)
+        _log(f"{total:,} cases{already}")
 
     def writing(self, path: Path) -> None:
         """Print the path of the results file."""
-        print(_run_file(path), file=sys.stderr, flush=True)
+        _log(_run_file(path))
 
     def waiting(self, text: str) -> None:
         """Print the reason for waiting."""
         self._last = time.monotonic()
-        print(text, file=sys.stderr, flush=True)
+        _log(text)
 
     def judged(self, record: Record) -> None:
         """Count the result, and print the counts every `EVERY` seconds."""
@@ -95,11 +100,11 @@ class Lines:
             self._last = now
             t = self._tally
             line = f"{t.done:,} of {t.total:,} cases, {t.failing:,} failing, {now - self._began:.0f} s"
-            print(f"{line} ({record.case.subject})", file=sys.stderr, flush=True)
+            _log(f"{line} ({record.case.subject})")
 
     def explaining(self, op: str, cases: int) -> None:
         """Print the number of cases that run again."""
-        print(f"running {cases:,} failing cases again with the reference's {op}", file=sys.stderr, flush=True)
+        _log(f"running {cases:,} failing cases again with the reference's {op}")
 
 
 class Bar:
@@ -151,6 +156,12 @@ class Bar:
     def explaining(self, op: str, cases: int) -> None:
         """Show the number of cases that run again beside the bar."""
         self._progress.update(self._task, description=f"{cases:,} again: reference's {op}", total=None)
+
+
+def _log(text: str) -> None:
+    """Print lines of at most `COLUMNS` columns; a path or a name that is longer stays whole, to be copied."""
+    lines = textwrap.wrap(text, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _run_file(path: Path) -> str:

@@ -38,6 +38,8 @@ class Record:
         explained_by: the ops whose faults make this case fail too.
         offered: False where the engine does not have the tested part at all.
         evidence: what a statistical test has shown.
+        acceptance: verifications with drafts (`drafts`), and accepted drafts per position (`accepted`), where the case
+            generated text and the engine counts them.
         detail: inputs and outputs of the last call.
     """
 
@@ -55,6 +57,7 @@ class Record:
     explained_by: str = ""
     offered: bool = True
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    acceptance: Mapping[str, Any] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import json
 import os
 import platform
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -229,17 +231,21 @@ def _is_header(line: Any) -> bool:
 
 
 def read(path: Path) -> Run:
-    """Return the run in `path`.
+    """Return the run in `path`, which may be compressed (``.gz``).
 
     Raises:
         VerispecError: V-RUN-READ when the file cannot be read or is damaged, V-RUN-FORMAT when another version
             wrote it.
     """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError as error:
+        whole = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        lines = whole.decode(encoding="utf-8", errors="replace").split("\n")
+    except (OSError, EOFError, zlib.error) as error:
         raise VerispecError(
-            "V-RUN-READ", "the results file cannot be read", where=str(path), cause=error.strerror or str(error)
+            "V-RUN-READ",
+            "the results file cannot be read",
+            where=str(path),
+            cause=getattr(error, "strerror", "") or str(error),
         ) from error
     parsed = [_parse(line, number, last=number == len(lines), path=path) for number, line in enumerate(lines, 1)]
     found = [(number, line) for number, line in enumerate(parsed, 1) if line]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from verispec.static.finding import Finding, Level
 from verispec.static.pipeline import Report
+from verispec.static.tables import lost_entries
 
 _WEIGHT = {Level.NOTE: 0, Level.WARNING: 1, Level.ERROR: 2}
 
@@ -38,7 +39,7 @@ def new_since(now: Report, before: Report) -> tuple[Finding, ...]:
             new.append(replace(finding, level=finding.level_if_new or finding.level))
         else:
             candidates.remove(moved)
-    return tuple(new)
+    return (*new, *lost_entries(now, before))
 
 
 def _is_move(old: Finding, new: Finding, now: Report, before: Report) -> bool:

@@ -202,6 +202,18 @@ class Import(NamedTuple):
     line: int
 
 
+class Forward(NamedTuple):
+    """A function that launches ``target[grid](*args, **kwargs)`` with what it gets.
+
+    `call` is the launch without the forwarded arguments; `args` and `kwargs` say which of them are forwarded.
+    """
+
+    function: str
+    call: Call
+    args: bool
+    kwargs: bool
+
+
 class PythonOp(NamedTuple):
     """An op that Python code registers, or a fake implementation of one.
 
@@ -239,6 +251,7 @@ class PythonFacts(NamedTuple):
     plain_calls: tuple[Call, ...] | None = None
     device_calls: tuple[Call, ...] = ()
     ops: tuple[PythonOp, ...] = ()
+    forwards: tuple[Forward, ...] = ()
 
 
 class OutlineMethod(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from verispec.errors import Diagnostic, VerispecError
 from verispec.static import rules as all_rules
+from verispec.static import tables
 from verispec.static.cache import FactCache, ReportCache, report_key
 from verispec.static.facts import CPP, CRASHED, UNREADABLE, FileFacts
 from verispec.static.finding import Finding, Level, Location, fingerprint
@@ -23,6 +24,7 @@ from verispec.static.linking.versions import host_version
 from verispec.static.patches import PatchPoint, patch_points
 from verispec.static.readers.pool import read_all, relevant
 from verispec.static.rules.types import TYPE_RULES
+from verispec.static.tables import Entry, entries, launched
 from verispec.static.tree import SourceFile, Tree, is_test
 
 Progress = Callable[[str, int, int], None]
@@ -41,6 +43,8 @@ class Report:
         places: Dotted names of the modules, functions and classes that were seen.
         participants: Paths of the files that define, launch or replace a kernel or an op.
         patches: What a plugin replaces in its host.
+        tables: The kernels that platforms replace, if rule SIG208 is applied.
+        launched: Dotted names of the kernels that host code launches.
     """
 
     findings: tuple[Finding, ...]
@@ -49,6 +53,8 @@ class Report:
     places: frozenset[str] = frozenset()
     participants: frozenset[str] = frozenset()
     patches: tuple[PatchPoint, ...] = ()
+    tables: tuple[Entry, ...] = ()
+    launched: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON object."""
@@ -90,7 +96,7 @@ def check_tree(
     store = cache if isinstance(cache, FactCache) else FactCache(cache)
     tell = progress or (lambda what, done, total: None)
     started = perf_counter()
-    # Calls of plain functions matter only if a plugin replaces some.
+    # Calls of plain functions matter only where some are replaced, as plugins do.
     both = () if core is None else (_Source(core, True, True),)
     sources = [_Source(tree, False, core is not None), *both]
     reports = ReportCache(store.path)
@@ -164,6 +170,8 @@ def _check(
         _places(links.index),
         _participants(links) & own.keys(),
         patch_points(links) if len(sources) > 1 else (),
+        entries(links) if tables.RULE in applied else (),
+        launched(links),
     )
 
 
@@ -235,15 +243,16 @@ class _Source:
         self.files = {file.path: file for file in tree.files() if relevant(file.path)}
         self.facts: dict[str, FileFacts] = {}
         self.diagnostics: list[Diagnostic] = []
-        self.deep: set[str] = set()
+        self.deep: set[tuple[str, bool]] = set()
 
     def read(self, files: Iterable[SourceFile], store: FactCache, *, deep: bool = False) -> None:
         self.facts.update(read_all(list(files), store, self.diagnostics.append, deep=deep, calls=self.calls))
 
     def deepen(self, paths: Iterable[str], store: FactCache) -> bool:
         """Read the syntax trees of these files; False if there is nothing new to read."""
-        new = sorted({p for p in paths if p in self.facts and p not in self.deep and self._lacks(p)})
-        self.deep.update(new)
+        known = {path for path, calls in self.deep if calls == self.calls}
+        new = sorted({p for p in paths if p in self.facts and p not in known and self._lacks(p)})
+        self.deep.update((path, self.calls) for path in new)
         self.read([self.files[path] for path in new], store, deep=True)
         return bool(new)
 
@@ -272,6 +281,8 @@ def _link(sources: Sequence[_Source], store: FactCache) -> Links:
             for path, facts in source.facts.items()
             if facts.outline is not None and not is_test(path) and not names.isdisjoint(facts.outline.words.split())
         }
+        for source in sources:
+            source.calls = True
         deepened = [source.deepen(paths, store) for source in sources]
         if any(deepened):
             links = linked()
@@ -290,7 +301,7 @@ def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
     paths: set[str] = set()
     for source in sources:
         for path, facts in source.facts.items():
-            if path in source.deep or facts.python is not None or facts.cpp is not None:
+            if (path, source.calls) in source.deep or facts.python is not None or facts.cpp is not None:
                 continue
             if facts.outline is None:
                 if bound and path.endswith(CPP) and not bound.isdisjoint(facts.words.split()):

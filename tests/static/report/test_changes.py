@@ -211,3 +211,75 @@ def test_core_since_needs_a_core(tmp_path: Path, capsys: pytest.CaptureFixture[s
         main(["signatures", "tree", "--core-since", "tree"])
     assert stopped.value.code == exits.USAGE
     assert "V-CORE-SINCE" in capsys.readouterr().err
+
+
+TABLE = """
+import engine.fallback as fb
+from engine.registry import register_kernels
+
+def install():
+    register_kernels({{{entries}}})
+"""
+REGISTRY = """
+import sys
+
+class Wrapper:
+    def __init__(self, func):
+        self.func = func
+    def __getitem__(self, grid):
+        return self.func
+
+def register_kernels(table):
+    for name, function in table.items():
+        for module in list(sys.modules.values()):
+            setattr(module, name, Wrapper(function))
+"""
+ENGINE = {
+    "engine/__init__.py": "",
+    "engine/registry.py": REGISTRY,
+    "engine/fallback.py": "def greedy(out, n): ...\ndef random(out, n): ...\n",
+    "engine/sampler.py": """
+import triton
+
+@triton.jit
+def greedy_kernel(out, n): ...
+
+@triton.jit
+def random_kernel(out, n): ...
+
+def run(out, n):
+    greedy_kernel[(1,)](out, n)
+    random_kernel[(1,)](out, n)
+""",
+}
+
+
+def table(*names: str) -> str:
+    return TABLE.format(entries=", ".join(f'"engine.sampler.{name}_kernel": fb.{name}' for name in names))
+
+
+@pytest.mark.parametrize(
+    ("after", "found"),
+    [
+        ({"engine/platform.py": table("random", "greedy")}, []),
+        ({"engine/platform.py": table("random")}, ["engine.sampler.greedy_kernel"]),
+        # Moved to another table.
+        ({"engine/platform.py": table("random"), "engine/other.py": table("greedy")}, []),
+        # The launch is gone too.
+        (
+            {
+                "engine/platform.py": table("random"),
+                "engine/sampler.py": ENGINE["engine/sampler.py"].replace("    greedy_kernel[(1,)](out, n)\n", ""),
+            },
+            [],
+        ),
+    ],
+)
+def test_an_entry_that_a_table_lost(check: Any, toy: ToyRepository, after: dict[str, str], found: list[str]) -> None:
+    toy.commit({**ENGINE, "engine/platform.py": table("greedy", "random")})
+    toy.commit(after)
+    code, written = check(str(toy.folder), "--since", "HEAD^1")
+    assert [(f["rule"], f["symbol"]) for f in written["findings"]] == [("SIG208", symbol) for symbol in found]
+    assert code == (exits.BAD if found else exits.GOOD)
+    code, written = check(str(toy.folder), "--since", "HEAD^1", "--rule", "SIG101")
+    assert written["findings"] == []

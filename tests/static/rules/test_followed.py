@@ -118,3 +118,49 @@ def test_a_local_name_hides_a_module_level_dict(judged):
         + f"LAUNCH = dict()\n{change}\ndef run(out, n, grid):\n    greedy[grid](out, n, **LAUNCH)\n"
     )
     assert len(errors(judged, text, "SIG102")) == 0
+
+
+WRAPPER = """
+def launch({params}):
+    {before}
+    greedy[(1,)]({forwarded})
+
+def run(out, n, more):
+    launch({call})
+"""
+
+
+@pytest.mark.parametrize(
+    ("params", "forwarded", "call", "expected"),
+    [
+        ("*args, **kwargs", "*args, **kwargs", "out, n, BLOCK=16", 0),
+        ("*args, **kwargs", "*args, **kwargs", "out, n, BLOCK=16, FLAG=1", 1),
+        ("*args, **kwargs", "*args, **kwargs", "out, BLOCK=16", 1),
+        ("*args, **kwargs", "*args, **kwargs", "*more, BLOCK=16", 0),
+        ("*args, **kwargs", "*args, **kwargs", "out, n, **more", 0),
+        ("*args", "*args, BLOCK=16", "out, n", 0),
+        ("*args", "*args, BLOCK=16", "out", 1),
+        ("rows, *args, **kwargs", "*args, **kwargs", "4, out, n, BLOCK=16", 0),
+        ("rows, *args, **kwargs", "*args, **kwargs", "4, out, BLOCK=16", 1),
+        ("*args, rows=1, **kwargs", "*args, **kwargs", "out, n, rows=4, BLOCK=16", 0),
+        ("out, **kwargs", "out, **kwargs", "out, n=1, BLOCK=16", 0),
+        ("out, **kwargs", "out, **kwargs", "out, n=1, BLOCKS=16", 1),
+        ("*args, **kwargs", "*args", "out, n, 16, FLAG=1", 0),  # the wrapper uses kwargs for itself
+    ],
+)
+def test_a_function_that_forwards_its_arguments(judged, params, forwarded, call, expected):
+    text = KERNELS.format(more="") + WRAPPER.format(params=params, before="pass", forwarded=forwarded, call=call)
+    found = {finding.location.line for rule in ("SIG101", "SIG102") for finding in errors(judged, text, rule)}
+    assert len(found) == expected
+    if expected:
+        assert text.splitlines()[found.pop() - 1].strip() == f"launch({call})"
+
+
+@pytest.mark.parametrize(
+    "before", ["kwargs.pop('FLAG')", "kwargs = {}", "args = args[1:]", "check(kwargs)", "kwargs['BLOCK'] = 16"]
+)
+def test_a_wrapper_that_changes_what_it_gets(judged, before):
+    text = KERNELS.format(more="") + WRAPPER.format(
+        params="*args, **kwargs", before=before, forwarded="*args, **kwargs", call="out, FLAG=1"
+    )
+    assert errors(judged, text) == errors(judged, text, "SIG102") == []

@@ -45,6 +45,13 @@ def patch(params: str = "logits, n, ids=None", install: str = HERE) -> dict[str,
     return {"plug/patch.py": PATCH.format(params=params, install=install)}
 
 
+def test_a_tree_that_patches_itself(judged):
+    """SGLang's model of Grok replaces a method of its own loader."""
+    (finding,) = judged("SIG205", {**CORE, **patch()})
+    assert (finding.level, finding.location.path) == (Level.ERROR, "core/sampler.py")
+    assert judged("SIG205", {**CORE, **patch(params="logits, n, ids=None, state=None")}) == ()
+
+
 @pytest.mark.parametrize(
     ("params", "install", "level"),
     [

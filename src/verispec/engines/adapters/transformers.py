@@ -58,7 +58,7 @@ class Transformers:
             return Unsupported(f"transformers has no {wanted.rejection_sample_method} verification")
         if wanted.async_scheduling:
             return Unsupported("transformers has no scheduler")
-        if wanted.method == "ngram" and wanted.ngram_min != LoadOptions().ngram_min:
+        if wanted.method == "ngram" and wanted.ngram_min > LoadOptions().ngram_min:
             return Unsupported("transformers has no shortest match of prompt lookup")
         if wanted.num_blocks or wanted.block_size != LoadOptions().block_size:
             return Unsupported("transformers has no paged KV cache")
@@ -109,7 +109,10 @@ class TransformersGenerator:
         length = len(request.prompt_token_ids)
         if length >= limit:
             raise VerispecError(
-                "V-GEN-PROMPT", f"the prompt has {length} tokens; the limit is {limit}", where=f"request {index}"
+                "V-GEN-PROMPT",
+                f"the prompt has {length} tokens; the limit is {limit}",
+                where=f"request {index}",
+                hint="shorten the prompt, or load with a larger max_model_len",
             )
         torch.manual_seed(self._options.seed + index if request.seed is None else request.seed)
         stop = self._stop_token_ids(request)

@@ -53,7 +53,12 @@ class VllmAscend(PartialEngine):
         root = unpack(source)
         self._version = _version_of(root, source)
         if not (root / "vllm_ascend/sample/rejection_sampler.py").is_file():
-            raise VerispecError("V-ENG-ASCEND", "the source holds no rejection sampler of vllm-ascend", where=source)
+            raise VerispecError(
+                "V-ENG-ASCEND",
+                "the source holds no rejection sampler of vllm-ascend",
+                where=source,
+                hint="name a folder or a release of vllm-ascend",
+            )
         for part in _PACKAGES:
             bare_package(f"vllm_ascend{part}", root / "vllm_ascend" / part.strip(".").replace(".", "/"))
         try:

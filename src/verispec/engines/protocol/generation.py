@@ -7,9 +7,11 @@ the `text` that they end need the tokenizer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Protocol, TypedDict, runtime_checkable
 
@@ -123,10 +125,13 @@ class LoadOptions:
         ):
             _require(getattr(self, name) in allowed, name, f"one of {', '.join(allowed)}", getattr(self, name))
         for name in ("num_speculative_tokens", "ngram_min", "max_num_seqs", "max_num_batched_tokens", "block_size"):
-            _require(getattr(self, name) >= 1, name, "an integer of at least 1", getattr(self, name))
-        _require(
-            self.ngram_max >= self.ngram_min, "ngram_max", f"at least ngram_min = {self.ngram_min}", self.ngram_max
-        )
+            _require(_whole(getattr(self, name), 1), name, "an integer of at least 1", getattr(self, name))
+        for name in ("max_model_len", "num_blocks"):
+            _require(_whole(getattr(self, name), 0), name, "an integer of at least 0", getattr(self, name))
+        wanted = f"an integer of at least ngram_min = {self.ngram_min}"
+        _require(_whole(self.ngram_max, self.ngram_min), "ngram_max", wanted, self.ngram_max)
+        _require(isinstance(self.seed, Integral), "seed", "an integer", self.seed)
+        _require(isinstance(self.async_scheduling, bool), "async_scheduling", "True or False", self.async_scheduling)
         needs_draft = self.method in ("draft_model", "eagle3")
         wanted = "a folder" if needs_draft else f"none with method {self.method}"
         _require((self.draft is not None) == needs_draft, "draft", wanted, self.draft)
@@ -148,12 +153,11 @@ class LoadOptions:
             return
         _require((rates is None) != (length is None), both[0], f"given without {both[1]}, or the other", rates)
         if rates is not None:
-            good = (
-                len(rates) == maximum and all(0 <= rate <= 1 for rate in rates) and list(rates) == sorted(rates)[::-1]
-            )
+            numbers = all(_within(rate, 0, 1) for rate in rates)
+            good = len(rates) == maximum and numbers and list(rates) == sorted(rates)[::-1]
             _require(good, both[0], f"{maximum} numbers from 0 to 1, none above the one before it", rates)
         if length is not None:
-            _require(1 <= length <= maximum + 1, both[1], f"from 1 to {maximum + 1}", length)
+            _require(_within(length, 1, maximum + 1), both[1], f"a number from 1 to {maximum + 1}", length)
 
 
 class LoadKeywords(TypedDict, total=False):
@@ -238,24 +242,32 @@ class GenerationRequest:
     def __post_init__(self) -> None:
         for good, name, wanted in (
             (len(self.prompt_token_ids) > 0, "prompt_token_ids", "at least one token"),
-            (self.max_tokens >= 1, "max_tokens", "at least 1"),
-            (self.temperature >= 0, "temperature", "at least 0"),
-            (self.top_k >= 0, "top_k", "at least 0"),
-            (0 < self.top_p <= 1, "top_p", "above 0 and at most 1"),
-            (0 <= self.min_p <= 1, "min_p", "from 0 to 1"),
-            (self.min_tokens >= 0, "min_tokens", "at least 0"),
-            (self.repetition_penalty > 0, "repetition_penalty", "above 0"),
+            (_whole(self.max_tokens, 1), "max_tokens", "an integer of at least 1"),
+            (_within(self.temperature, 0), "temperature", "a number of at least 0"),
+            (_whole(self.top_k, 0), "top_k", "an integer of at least 0"),
+            (_within(self.top_p, 0, 1) and self.top_p > 0, "top_p", "a number above 0 and at most 1"),
+            (_within(self.min_p, 0, 1), "min_p", "a number from 0 to 1"),
+            (self.seed is None or isinstance(self.seed, Integral), "seed", "None or an integer"),
+            (_whole(self.min_tokens, 0), "min_tokens", "an integer of at least 0"),
+            (_within(self.repetition_penalty, 0) and self.repetition_penalty > 0, "repetition_penalty", "above 0"),
+            (_within(self.presence_penalty, -math.inf), "presence_penalty", "a number"),
+            (_within(self.frequency_penalty, -math.inf), "frequency_penalty", "a number"),
             (self.grammar is None or isinstance(self.grammar, TokenGrammar), "grammar", "None or a TokenGrammar"),
             (all(self.bad_words), "bad_words", "sequences of at least one token"),
-            (self.logprobs is None or self.logprobs >= 0, "logprobs", "None or at least 0"),
+            (all(_within(b, -math.inf) for b in self.logit_bias.values()), "logit_bias", "numbers by token id"),
+            (self.logprobs is None or _whole(self.logprobs, 0), "logprobs", "None or an integer of at least 0"),
             (
-                self.prompt_logprobs is None or self.prompt_logprobs >= 0,
+                self.prompt_logprobs is None or _whole(self.prompt_logprobs, 0),
                 "prompt_logprobs",
-                "None or at least 0",
+                "None or an integer of at least 0",
             ),
             (all(self.stop), "stop", "strings of at least one character"),
-            (self.n >= 1, "n", "at least 1"),
-            (self.abort_after is None or self.abort_after >= 1, "abort_after", "None or at least 1"),
+            (_whole(self.n, 1), "n", "an integer of at least 1"),
+            (
+                self.abort_after is None or _whole(self.abort_after, 1),
+                "abort_after",
+                "None or an integer of at least 1",
+            ),
         ):
             _require(good, name, wanted, getattr(self, name), code="V-GEN-REQUEST")
 
@@ -387,6 +399,17 @@ class Generator(Protocol):
     def close(self) -> None:
         """Release the engine's memory and processes."""
         ...
+
+
+def _whole(value: object, least: int) -> bool:
+    """Return True for an integer of at least `least`; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and value >= least
+
+
+def _within(value: object, low: float, high: float = math.inf) -> bool:
+    """Return True for a finite number from `low` to `high`."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    return number and math.isfinite(float(value)) and low <= float(value) <= high  # type: ignore[arg-type]
 
 
 def _require(good: bool, name: str, wanted: str, got: object, code: str = "V-GEN-OPTION") -> None:

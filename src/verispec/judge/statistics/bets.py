@@ -14,6 +14,9 @@ Array = np.ndarray[Any, Any]
 
 RUIN = -40.0
 """Least log ratio of an outcome, so that one outcome never turns a capital into minus infinity."""
+STRANGE = 1e-7
+"""Probability at which an outcome that p excludes counts in capitals. It fails the test on its own; for the name of the
+fault it is one hint, which must not outweigh all other outcomes."""
 CERTAIN = 0.99
 """Share of bets on thresholds: a tail that is lost may still be drawn now and then."""
 GAINS = {1e-3: 0.03, 1e-4: 0.01, 1e-5: 0.003, 1e-6: 0.001, 1e-7: 0.0003, 3e-8: 0.0003}
@@ -30,6 +33,11 @@ def log_mixtures(sizes: Sequence[float], ratio: Array) -> list[Array]:
     return [np.log(np.maximum(1.0 - s + s * ratio, np.exp(RUIN))) for s in sizes]
 
 
+def _counted(p: Array) -> Array:
+    """Return probabilities [n] of outcomes as capitals count them; impossible ones have at most `FLOOR`."""
+    return np.where(p > FLOOR, p, STRANGE)
+
+
 class TailBets:
     """Bets on the unlikely tokens of known rows, alone where a row tells nothing else, such as one of needles.
 
@@ -44,7 +52,7 @@ class TailBets:
 
     def log_ratios(self, rows: Rows, r: Array, t: Array) -> Array:
         """Return log(f/p) [bets, n] of tokens `t` [n] drawn in rows `r` [n]."""
-        p, possible = np.maximum(rows.p[r, t], FLOOR), rows.p[r, t] > 0
+        p, possible = _counted(rows.p[r, t]), rows.p[r, t] > 0
         out: list[Array] = []
         for limit in FAULTS["tail lost"].sizes:
             mass = rows.tail(limit)[r]
@@ -74,7 +82,9 @@ class TokenBets:
         self._tails = TailBets(where)
         self.bets = bets(where, self.OWN) + self._tails.bets + bets(where, extra)
 
-    def log_ratios(self, rows: Rows, r: Array, t: Array, extra: Mapping[str, Array]) -> Array:
+    def log_ratios(
+        self, rows: Rows, r: Array, t: Array, extra: Mapping[str, Array], target: Rows | None = None
+    ) -> Array:
         """Return log(f/p) [bets, n] of tokens `t` [n] drawn in rows `r` [n].
 
         Args:
@@ -82,11 +92,15 @@ class TokenBets:
             r: row of each token.
             t: the tokens.
             extra: density f(t) [n] of each fault in `extra`; NaN where the fault says nothing of an outcome.
+            target: p and q of the target where `rows` are residuals; a wrong temperature is one of the target.
         """
-        p, possible = np.maximum(rows.p[r, t], FLOOR), rows.p[r, t] > 0
+        p, possible = _counted(rows.p[r, t]), rows.p[r, t] > 0
         out = log_mixtures(FAULTS["greedy"].sizes, np.where(t == rows.top[r], 1.0 / rows.top_p[r], 0.0))
         log_p = np.log(p)
         for factor in FAULTS["temperature"].sizes:
+            if target is not None:
+                out += log_mixtures((CERTAIN,), target.tempered_residual(1.0 / factor, r, t) / p)
+                continue
             # No temperature draws an excluded token.
             out.append(np.where(possible, (1.0 / factor - 1.0) * log_p - np.log(rows.norm(1.0 / factor)[r]), 0.0))
         out += list(self._tails.log_ratios(rows, r, t))
@@ -110,7 +124,9 @@ class TextBets(TokenBets):
         if drafted:
             self.bets += bets("token", self.DRAFTED)
 
-    def log_ratios(self, rows: Rows, r: Array, t: Array, extra: Mapping[str, Array]) -> Array:
+    def log_ratios(
+        self, rows: Rows, r: Array, t: Array, extra: Mapping[str, Array], target: Rows | None = None
+    ) -> Array:
         """Return the log ratios of the target's bets, and of those that need the draft's distribution.
 
         Args:
@@ -118,15 +134,16 @@ class TextBets(TokenBets):
             r: [n] row of each token.
             t: [n] token ids.
             extra: densities [n] of further faults, by name; NaN without a bet.
+            target: as in `TokenBets.log_ratios`.
 
         Returns:
             [bets, n] float64.
         """
-        own = super().log_ratios(rows, r, t, extra)
+        own = super().log_ratios(rows, r, t, extra, target)
         if not self._drafted:
             return own
         assert rows.q is not None
-        p, q = np.maximum(rows.p[r, t], FLOOR), rows.q[r, t]
+        p, q = _counted(rows.p[r, t]), rows.q[r, t]
         overlap = rows.overlap[r]
         out = log_mixtures(FAULTS["target"].sizes, np.minimum(1.0, q / p) + 1.0 - overlap)
         out += log_mixtures(FAULTS["kept"].sizes, q / p)
@@ -171,5 +188,5 @@ class AcceptanceBets:
             under += [share * other + (1.0 - share) * a for share in size[key]]
         f = np.array(under)
         decided = np.where(accepted, f, 1.0 - f)
-        logs: Array = np.log(np.maximum(decided, FLOOR)) - np.log(np.maximum(null, FLOOR))
+        logs: Array = np.log(np.maximum(decided, FLOOR)) - np.log(_counted(null))
         return np.maximum(logs, RUIN)

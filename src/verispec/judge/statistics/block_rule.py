@@ -98,18 +98,31 @@ class BlockRule:
             slack[b] += np.log(np.minimum(null + wide, 1.0) / null)
             d = requests.drafts[b, i - 1]
             m = requests.sets[b]
-            token = np.minimum(1.0, self.rows.p[m, i - 1, d] / np.maximum(self.rows.q[m, i - 1, d], FLOOR))
             # With one number for all prefixes, u is above every h that has failed.
             longer = np.where(np.arange(drafts + 1) > i, np.where(self._within(requests, b), h[b], 0.0), 0.0).max(1)
             below = np.maximum(a - longer, 0.0) / np.maximum(1.0 - longer, FLOOR)
             others = {
                 "one u": np.where(requests.lengths[b] > i, below, np.nan),
-                "token rule": token,
+                "token rule": self._token_rule(requests, b, i),
                 "excluded": np.where(self.rows.p[m, i - 1, d] <= 0, 1.0, a),
             }
             out[:, b] += self._acceptance.log_ratios(a, a, null, yes, others)
             u = self._random.random(len(b))
             self._decisions.add(cells_of(np.where(yes, u * a, a + u * (1.0 - a)), np.zeros(len(b)), u))
+
+    def _token_rule(self, requests: Requests, b: Array, i: int) -> Array:
+        """Return the probability [n] that token-wise verification keeps `i` drafts, given that it keeps no more."""
+        m, kept = requests.sets[b], np.ones(len(b))
+        for j in range(i):
+            d = requests.drafts[b, j]
+            kept *= np.minimum(1.0, self.rows.p[m, j, d] / np.maximum(self.rows.q[m, j, d], FLOOR))
+        longer = np.zeros(len(b))
+        if i < self.rows.drafts:
+            d = requests.drafts[b, i]
+            after = np.minimum(1.0, self.rows.p[m, i, d] / np.maximum(self.rows.q[m, i, d], FLOOR))
+            longer = np.where(requests.lengths[b] > i, kept * after, 0.0)
+        exactly: Array = (kept - longer) / np.maximum(1.0 - longer, FLOOR)
+        return exactly
 
     def _within(self, requests: Requests, b: Array) -> Array:
         """Return a mask [n, K + 1] of the prefixes that are no longer than the request's drafts."""

@@ -113,6 +113,11 @@ class Evidence:
         """True when the evidence against the engine reaches the limit of this test."""
         return self.log_e >= self.limit
 
+    @property
+    def named(self) -> bool:
+        """True when the capital of one fault alone reaches the limit of this test."""
+        return bool(len(self.bets)) and float(self._logs.max()) >= self.limit
+
     def explanations(self) -> list[Explanation]:
         """Return all bets and views, the one with the largest capital first."""
         named = [

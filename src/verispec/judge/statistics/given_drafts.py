@@ -109,7 +109,7 @@ class RowDistributions:
 
     @cached_property
     def unlimited_residuals(self) -> Array | None:
-        """[M K, V] residuals of a sampler that ignores limits; None without limits."""
+        """Residuals of a sampler that ignores limits, [M K, V]; None without limits."""
         if self.unlimited is None:
             return None
         vocabulary = self.p.shape[2]
@@ -324,7 +324,7 @@ class GivenDrafts:
             "neighbour row": self._neighbours(requests, b, rows.residuals.p, drafts, i, t),
             **self._same_token(requests, b, t),
         }
-        out[:, b] = self._recovered.log_ratios(rows.residuals, r, t, density)
+        out[:, b] = self._recovered.log_ratios(rows.residuals, r, t, density, rows.draft_rows)
         uniform = self._random.random(len(b))
         residual = rows.residuals
         for view, before in zip(

@@ -27,22 +27,23 @@ class Rows:
         self.p, self.q = p, q
         self._norms: dict[float, Array] = {}
         self._tails: dict[float, Array] = {}
+        self._tempered_overlaps: dict[float, Array] = {}
 
     @cached_property
     def top(self) -> Array:
-        """[R] most likely token."""
+        """Most likely token, [R]."""
         top: Array = self.p.argmax(1)
         return top
 
     @cached_property
     def top_p(self) -> Array:
-        """[R] its probability."""
+        """Its probability, [R]."""
         largest: Array = self.p.max(1)
         return largest
 
     @cached_property
     def excluded(self) -> Array:
-        """[R] number of tokens of probability 0."""
+        """Number of tokens of probability 0, [R]."""
         number: Array = (self.p <= 0).sum(1)
         return number
 
@@ -67,7 +68,7 @@ class Rows:
 
     @cached_property
     def overlap(self) -> Array:
-        """[R] sum of min(p, q): how often a draft is accepted."""
+        """Sum of min(p, q), [R]: how often a draft is accepted."""
         assert self.q is not None
         shared: Array = np.minimum(self.p, self.q).sum(1)
         return shared
@@ -78,9 +79,19 @@ class Rows:
         shared: Array = np.minimum(self.q, factor * self.p).sum(1)
         return shared
 
+    def tempered_residual(self, power: float, r: Array, t: Array) -> Array:
+        """Return the residual's density [n] at tokens `t` [n] of rows `r` [n], for a target of p^power over its sum."""
+        assert self.q is not None
+        if power not in self._tempered_overlaps:
+            tempered = self.p**power / self.norm(power)[:, None]
+            self._tempered_overlaps[power] = np.minimum(tempered, self.q).sum(1)
+        rest = np.maximum(self.p[r, t] ** power / self.norm(power)[r] - self.q[r, t], 0.0)
+        density: Array = rest / np.maximum(1.0 - self._tempered_overlaps[power][r], FLOOR)
+        return density
+
     @cached_property
     def residual(self) -> Array:
-        """[R, V] max(p - q, 0) over its sum; p where the drafts' distribution is p itself."""
+        """max(p - q, 0) over its sum, [R, V]; p where the drafts' distribution is p itself."""
         assert self.q is not None
         rest = np.maximum(self.p - self.q, 0.0)
         mass = rest.sum(1, keepdims=True)
@@ -88,25 +99,25 @@ class Rows:
 
     @cached_property
     def likely_first(self) -> Array:
-        """[R, V] mass before each token, the most likely first."""
+        """Mass before each token, the most likely first, [R, V]."""
         return cumulative_before(self.p, -self.p)
 
     @cached_property
     def drafted_last(self) -> Array:
-        """[R, V] mass before each token in order of rising q/p."""
+        """Mass before each token in order of rising q/p, [R, V]."""
         assert self.q is not None
         with np.errstate(divide="ignore", invalid="ignore"):
             return cumulative_before(self.p, np.where(self.p > 0, self.q / self.p, np.inf))
 
     @cached_property
     def by_id(self) -> Array:
-        """[R, V] mass before each token in order of its id."""
+        """Mass before each token in order of its id, [R, V]."""
         before: Array = np.cumsum(self.p, 1) - self.p
         return before
 
     @cached_property
     def shared_noise(self) -> Array:
-        """[R, V] distribution of the recovered token when draft and recovery share their exponential noise."""
+        """Distribution of the recovered token when draft and recovery share their exponential noise, [R, V]."""
         assert self.q is not None
         return np.stack([shared_noise_row(r, q) for r, q in zip(self.residual, self.q, strict=True)])
 

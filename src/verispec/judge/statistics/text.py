@@ -129,7 +129,7 @@ class GivenText:
             text = f"token {t[n]}: p {p[n]:.3g}, q {q[n]:.3g}: impossible as a recovered token"
             self.evidence.impossible.append(f"{text}; token {self.evidence.count + int(at[n])} of the test")
         density = {"target": p, "draft noise": rows.shared_noise[r, t], "draft row": q}
-        out[:, at] = self._recovered.log_ratios(residual, r, t, density)
+        out[:, at] = self._recovered.log_ratios(residual, r, t, density, rows)
         mass = np.maximum(1.0 - rows.overlap[r] - slack, FLOOR)
         most = np.maximum(p * np.exp(slack) - q * np.exp(-slack), FLOOR) / mass
         null = residual.p[r, t]

@@ -19,6 +19,8 @@ CLEAR_LEAD = 3.0
 """log10 by which the best fault must lead the next, or sampling goes on to name it."""
 PATIENCE = 4
 """Maximum size of the sample that names the fault, as a multiple of the sample at which the test failed."""
+LONG_PATIENCE = 16
+"""The same where an impossible outcome failed the test, and other outcomes have yet to tell the fault."""
 BEST = 6
 """Explanations that a record keeps."""
 
@@ -76,7 +78,9 @@ class Trial:
                     break
                 continue
             failed_at = failed_at or evidence.count
-            if evidence.count >= PATIENCE * failed_at or _lead(evidence) >= CLEAR_LEAD:
+            patience = PATIENCE if evidence.named else LONG_PATIENCE
+            clear = evidence.named and _lead(evidence) >= CLEAR_LEAD
+            if clear or evidence.count >= patience * failed_at:
                 break
         self.record["failed_at"] = failed_at
         self.conclude(evidence, cap)

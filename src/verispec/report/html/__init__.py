@@ -23,6 +23,8 @@ def as_html(
     findings: Sequence[dict[str, Any]] = (),
     diff: RunDiff | None = None,
     live: str = "",
+    home: str = "",
+    pages: Sequence[str] = (),
 ) -> str:
     """Return the page of `summaries`, one column per run.
 
@@ -30,6 +32,8 @@ def as_html(
         summaries: one or more runs, in the order of the columns.
         findings: reports of the static checker, as ``verispec signatures --json`` prints them.
         diff: the difference between the two runs of `summaries`, shown first.
+        home: address of the site's index, for a page of one run.
+        pages: addresses of the pages of `summaries`, for the index of a site.
         live: address that tells the version of a run in progress; the page reloads when it changes.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -49,6 +53,8 @@ def as_html(
         script=Markup(_asset("explore.js")),
         data=Markup(_inline_json({"runs": [run["title"] for run in page["runs"]], "cases": page["cases"]})),
         live=live,
+        home=home,
+        pages=list(pages),
     )
 
 

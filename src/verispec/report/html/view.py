@@ -10,6 +10,7 @@ from verispec import exits
 from verispec.report.case import clause_text
 from verispec.report.causes import Cause
 from verispec.report.diff import CLASSES, RunDiff
+from verispec.report.html.statistics import statistics_of
 from verispec.report.text import circumstances, complaints, facts, gap_line, plural, repro, summary, title
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run.record import Record
@@ -74,6 +75,7 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "gaps": [gap_line(gap) for gap in run.gaps],
         "environment": environment,
         "seconds": footer.get("seconds"),
+        "statistics": statistics_of(run.run),
     }
 
 

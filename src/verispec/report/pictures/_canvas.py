@@ -89,5 +89,6 @@ class Canvas:
             f'width="{self.width}" height="{self.height}" role="img" font-family="sans-serif" font-size="11">'
         )
         title = f"<title>{escape(self.title)}</title>"
-        name = f'<text x="{self.width / 2}" y="14" text-anchor="middle" fill="#24292f">{escape(self.title)}</text>'
+        end = self.width - self.RIGHT
+        name = f'<text x="{end}" y="14" text-anchor="end" fill="#24292f">{escape(self.title)}</text>'
         return head + title + name + "".join(self._shapes) + "</svg>"

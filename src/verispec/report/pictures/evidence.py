@@ -7,6 +7,9 @@ from typing import Any
 
 from verispec.report.pictures._canvas import COLOURS, RED, Canvas
 
+BELOW_LIMIT = 44
+"""Pixels from the top to the first name, which leaves room for the limit."""
+
 
 def evidence_over_tokens(evidence: Mapping[str, Any], title: str = "Evidence against losslessness") -> str:
     """Draw the trail of a test: one line per bet, E itself in black, and the limit."""
@@ -24,5 +27,5 @@ def evidence_over_tokens(evidence: Mapping[str, Any], title: str = "Evidence aga
         colour = "#24292f" if n == 0 else COLOURS[(n - 1) % len(COLOURS)]
         points = [(count, max(v, low)) for count, v in zip(counts, line, strict=False) if v is not None]
         canvas.line([(0, 0), *points], colour, 2 if n == 0 else 1.2)
-        canvas.label(canvas.LEFT + 8, canvas.TOP + 12 + 13 * n, name, colour)
+        canvas.label(canvas.LEFT + 8, canvas.TOP + BELOW_LIMIT + 13 * n, name, colour)
     return canvas.render()

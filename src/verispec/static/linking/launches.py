@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from verispec.static.facts import Binding, Call, Function, LaunchSpec, Override
 from verispec.static.finding import Location
 from verispec.static.linking.index import Entity, Index, Module
+from verispec.static.linking.wrappers import wrapped_calls
 
 _Made = TypeVar("_Made")
 
@@ -169,6 +170,11 @@ def link(index: Index) -> Links:
         wanted.update(reference for op in module.facts.ops for reference in (op.function, op.fake))
         for reference in wanted:
             index.resolve(module, reference)
+    for module, call, wrapper in wrapped_calls(index):
+        target = wrapper.forward.call.targets[0]
+        kernel = kernel_of(links, index.resolve(wrapper.module, target))
+        if kernel is not None:
+            links.launches.append(Launch(module, call, kernel, index.slot(wrapper.module, target)))
     return links
 
 

@@ -11,6 +11,7 @@ from verispec.static.facts import (
     Class,
     Conversion,
     Decorator,
+    Forward,
     Function,
     Import,
     Overflow,
@@ -19,7 +20,7 @@ from verispec.static.facts import (
     PythonOp,
     TritonUse,
 )
-from verispec.static.readers import attributes, functions, kernels, registrations
+from verispec.static.readers import attributes, forwards, functions, kernels, registrations
 from verispec.static.readers.guards import read_guards
 from verispec.static.readers.scope import (
     FunctionNode,
@@ -59,6 +60,7 @@ class _Reader:
         self.plain_calls: list[Call] = []
         self.device_calls: list[Call] = []
         self.ops: list[PythonOp] = []
+        self.forwards: list[Forward] = []
         self.has_placeholder = b"self.jit" in data
         self.has_triton = b"triton" in data
         self.has_ops = b"torch.ops" in data
@@ -104,6 +106,7 @@ class _Reader:
             tuple(self.plain_calls) if self.every_call else None,
             tuple(self.device_calls),
             tuple(self.ops),
+            tuple(self.forwards),
         )
 
     # Names
@@ -117,7 +120,8 @@ class _Reader:
                     self.from_imports.add(name)
         for function in nodes.functions:
             self._bind(function.name, "def", f"${function.name}", function)
-            if any(isinstance(decorator, ast.Call) for decorator in function.decorator_list):
+            wraps = function.args.vararg is not None or function.args.kwarg is not None
+            if wraps or any(isinstance(decorator, ast.Call) for decorator in function.decorator_list):
                 self.instances.add(function.name)
         for definition in nodes.of(ast.ClassDef):
             self._bind(definition.name, "class", f"${definition.name}", definition)
@@ -243,6 +247,8 @@ class _Reader:
             any(name == "sys" and attribute.attr == "modules" for name, attribute in nodes.attributes),
         )
         self.functions.append(function)
+        if (node.args.vararg or node.args.kwarg) and not node.decorator_list:
+            self._forwards(node, nodes, scope)
         if self.has_triton and owner and scope.instance:
             self.held += attributes.held(nodes, scope, self.followed)
         self.ops += registrations.decorated(node, name, parent)
@@ -254,6 +260,15 @@ class _Reader:
         elif names and self.has_ops:
             self.conversions.extend(functions.conversions(name, nodes, names, scope))
         self._body(nodes, scope, "")
+
+    def _forwards(self, node: FunctionNode, nodes: Nodes, scope: Scope) -> None:
+        for launch in nodes.of(ast.Call):
+            targets = scope.resolve(dotted(launch.func.value)) if isinstance(launch.func, ast.Subscript) else ()
+            passed = forwards.forwarded(node, launch) if len(targets) == 1 else None
+            if passed is not None:
+                # Only what the function adds itself; the forwarded rest is added for each caller.
+                own = self._bound(launch, targets, scope, True)._replace(open_positional=False, open_keywords=False)
+                self.forwards.append(Forward(scope.name, own, *passed))
 
     def _decorator(self, node: ast.expr, scope: Scope) -> Decorator:
         call = node if isinstance(node, ast.Call) else None

@@ -55,6 +55,10 @@ EXAMPLES: Final = {
             def propose(self, ids, sampling): ...             # TypeError in the inherited step""",
     "SIG207": """
         host.sampler.accept = fallbacks.accept_cpu            # fallbacks calls it accept_impl now: AttributeError""",
+    "SIG208": """
+        register_kernels({                                    # --since: the table before also had
+            "engine.sampler.accept": accept_cpu,              # "engine.sampler.resample": resample_cpu
+        })""",
     "SIG301": """
         ops.def("expand(Tensor! out, Tensor input) -> ()");
         void expand(Tensor& out);                             // one parameter less than the schema""",
@@ -128,6 +132,7 @@ REPAIRS: Final = {
     "SIG205": "Give the replacement the parameters that the host passes; keep old hosts with a default.",
     "SIG206": "Give the override the parameters of the host's method; **kwargs keeps it open for later ones.",
     "SIG207": "Use the present name of the value.",
+    "SIG208": "Put the entry back, or reject the feature on that platform by name.",
     "SIG301": "Bring schema and function to the same parameters.",
     "SIG302": "Bring call and schema to the same parameters.",
     "SIG303": "Write Tensor! in the schema.",

@@ -188,6 +188,11 @@ def _signatures(links: Links) -> Iterator[Finding]:
             )
 
 
+def _between_trees(links: Links) -> Iterator[Finding]:
+    """Return nothing: `verispec.static.tables` compares two trees."""
+    yield from ()
+
+
 RULES = (
     Rule(
         "SIG201",
@@ -225,5 +230,14 @@ RULES = (
         "the original's parameters: a keyword that the core added one release ago raises TypeError in the plugin, "
         "which is how plugins of vLLM break on upgrade.",
         _signatures,
+    ),
+    Rule(
+        "SIG208",
+        "kernel no longer replaced",
+        Level.ERROR,
+        "With --since, a kernel that a platform's table replaced before is launched as before, and nothing replaces it "
+        "any more. The platform launches the original, which it cannot run. Entries get lost when a table is sorted, "
+        "split or merged. vLLM's CPU platform registers its counterparts in one table of twelve entries.",
+        _between_trees,
     ),
 )

@@ -132,7 +132,9 @@ def _best(release: Release, links: Iterable[Link]) -> Link:
         "V-IDX-NO-RELEASE",
         f"the index has no source of {release}",
         where=str(release),
-        hint=f"there is {', '.join(map(str, sorted(near)))}" if near else "it has no file that can be read at all",
+        hint=f"known releases are {', '.join(map(str, sorted(near)))}"
+        if near
+        else "it has no file that can be read at all",
     )
 
 

@@ -1,0 +1,96 @@
+"""``verispec history``: ask about the runs of many nights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from verispec.history.questions import Answers
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def history(
+    store: Annotated[str, typer.Argument(help="Folder or URL of the history.")],
+    add: Annotated[
+        list[str] | None, typer.Option(help="Results files to add first; may hold * and be repeated.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="Only this engine.")] = "",
+    case: Annotated[str, typer.Option(help="Only cases whose id begins with this.")] = "",
+    since: Annotated[datetime | None, typer.Option(help="Only runs from this day on.", formats=["%Y-%m-%d"])] = None,
+    nights: Annotated[int, typer.Option(help="Runs of the trend, the newest ones.", min=1)] = 14,
+    html: Annotated[Path | None, typer.Option(help="Write the answers as a page, too.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The answers as JSON.")] = False,
+) -> None:
+    """Ask about the runs of many nights.
+
+    Shows the cases that fail now and since when, cases on which engines disagree, flaky cases, and the trend. A case is
+    flaky if it passed and failed although engine, verispec, packages and seed were the same.
+
+    Examples:
+
+        verispec history nightly --add 'runs/*.jsonl'
+
+        verispec history s3://bucket/nightly --engine vllm --since 2026-10-01 --json
+    """
+    from verispec.history.questions import ask
+    from verispec.history.store import Store
+
+    opened = Store(store)
+    added = opened.add(add) if add else 0
+    answers = ask(opened, engine=engine, case=case, since=since, nights=nights)
+    if html is not None:
+        from verispec.history.page import as_html
+
+        html.write_text(as_html(answers, store), encoding="utf-8")
+    if as_json:
+        print(json.dumps({"added": added, **answers.to_json()}, indent=2))
+        return
+    from rich.console import Console
+
+    _print(Console(highlight=False, soft_wrap=True), answers, added)
+
+
+def _print(console: Console, answers: Answers, added: int) -> None:
+    console.print(f"{answers.runs:,} runs, {answers.cases:,} results" + (f"; {added:,} runs added" if added else ""))
+    failing = [
+        (f.case_id, f.engine, f"{f.since:%Y-%m-%d}", f.version, _last_pass(f), str(f.runs)) for f in answers.failing
+    ]
+    _table(console, "failing now", ("case", "engine", "since", "version", "last pass", "runs"), failing)
+    differing = [(d.case_id, ", ".join(d.passing), ", ".join(d.failing)) for d in answers.disagreements]
+    _table(console, "engines disagree", ("case", "pass", "fail"), differing)
+    flaky = [
+        (f.case_id, f.engine, f"{f.passes} of {f.passes + f.failures}", f"{f.last:%Y-%m-%d}") for f in answers.flaky
+    ]
+    _table(console, "flaky", ("case", "engine", "passes", "last"), flaky)
+    trend = [
+        (f"{n.started:%Y-%m-%d %H:%M}", n.engine, n.version, str(n.cases), str(n.failing), f"{n.seconds:.0f} s")
+        for n in answers.trend
+    ]
+    _table(console, "newest runs", ("started", "engine", "version", "cases", "failing", "time"), trend)
+
+
+def _last_pass(failing: Any) -> str:
+    return f"{failing.passed:%Y-%m-%d} ({failing.passed_version})" if failing.passed else "never"
+
+
+def _table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.table import Table
+
+    console.print(f"\n{title}: {len(rows) or 'none'}")
+    if rows:
+        table = Table(box=None, pad_edge=False)
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)

@@ -1,0 +1,61 @@
+"""Launches through functions that hand their arguments on: each call of such a function is a launch of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from verispec.static.facts import Call, Forward, Function
+from verispec.static.linking.index import Index, Module
+
+
+class Wrapper(NamedTuple):
+    """A function that forwards to a launch."""
+
+    module: Module
+    function: Function
+    forward: Forward
+
+
+def wrappers(index: Index) -> dict[str, Wrapper]:
+    """Return the wrappers of all modules by dotted name; only functions that are defined once."""
+    found: dict[str, Wrapper] = {}
+    for module in index.modules.values():
+        for forward in module.facts.forwards:
+            functions = module.functions.get(forward.function, [])
+            name = f"{module.name}.{forward.function}"
+            if len(functions) == 1 and name not in found and "." not in forward.function:
+                found[name] = Wrapper(module, functions[0], forward)
+    return found
+
+
+def wrapped_calls(index: Index) -> Iterator[tuple[Module, Call, Wrapper]]:
+    """Yield each call of a wrapper, as the launch that it leads to."""
+    known = wrappers(index)
+    names = {name.rpartition(".")[2] for name in known}
+    for module in index.modules.values() if known else ():
+        for call in module.facts.calls:
+            if call.grid or len(call.targets) != 1 or call.targets[0].rpartition(".")[2].lstrip("$") not in names:
+                continue
+            entities = index.resolve(module, call.targets[0])
+            wrapper = known.get(entities[0].dotted) if len(entities) == 1 else None
+            if wrapper is not None:
+                yield module, _launch(call, wrapper), wrapper
+
+
+def _launch(call: Call, wrapper: Wrapper) -> Call:
+    """Return the launch that a call of a wrapper leads to."""
+    own, params = wrapper.forward.call, wrapper.function.params
+    taken = {param.name for param in params if param.kind in "pk"}
+    # With *args, positional arguments fill the named parameters first.
+    places = sum(param.kind == "p" for param in params)
+    return own._replace(
+        scope=call.scope,
+        line=call.line,
+        end_line=call.end_line,
+        positional=(*own.positional, *call.positional[places:]),
+        keywords=(*own.keywords, *(keyword for keyword in call.keywords if keyword not in taken)),
+        open_positional=call.open_positional,
+        open_keywords=call.open_keywords,
+        constants=(*own.constants, *call.constants),
+    )

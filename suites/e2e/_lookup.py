@@ -1,0 +1,52 @@
+"""Prompts in which prompt lookup finds the right continuation only by a suffix of several tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from verispec.suites.e2e._reference_model import greedy_text
+from verispec.suites.e2e._tiny import VOCAB
+
+COUNT = 4
+DRAFTS = 3
+_TRIES = 400
+
+
+def ambiguous_prompts(target: Path) -> list[tuple[int, ...]]:
+    """Return up to `COUNT` prompts whose greedy text starts with a token t and three tokens b.
+
+    The prompt has t three times: followed by another token than b at its first and last place, and by b in the middle,
+    where the three tokens before it are those at the end of the prompt. A match of t alone drafts what is rejected,
+    whether the earliest or the latest one counts; a match of two tokens or more drafts b.
+
+    Args:
+        target: folder of the model over eight tokens.
+    """
+    rng = np.random.default_rng(0)
+    found: list[tuple[int, ...]] = []
+    for _ in range(_TRIES):
+        context, filler = tuple(rng.integers(1, VOCAB, 3).tolist()), int(rng.integers(1, VOCAB))
+        text = tuple(rng.integers(1, VOCAB, 1 + DRAFTS).tolist())
+        for _ in range(4):
+            prompt = _prompt(text, context, filler)
+            own = greedy_text(target, prompt, 1 + DRAFTS)
+            if own == text and _only_by_context(text, context, filler):
+                found.append(prompt)
+                break
+            text = own
+        if len(found) == COUNT:
+            break
+    return found
+
+
+def _prompt(text: tuple[int, ...], context: tuple[int, ...], filler: int) -> tuple[int, ...]:
+    wrong = (text[0], *(filler,) * DRAFTS)
+    return (*wrong, *context, *text, *wrong, *context)
+
+
+def _only_by_context(text: tuple[int, ...], context: tuple[int, ...], filler: int) -> bool:
+    """Return True if t stands only where it was put, and b cannot be drafted without the tokens before t."""
+    first, *rest = text
+    return first not in (*rest, *context, filler) and filler != rest[0] and context[-1] != rest[-1]
