@@ -74,6 +74,8 @@ BAD: dict[str, dict[str, Any]] = {
 LENIENT = {
     "max_tokens 0": "a request for no tokens is valid where only a prompt is scored",
     "max_tokens -1": "llama.cpp documents -1 as no limit",
+    "temperature -1": "llama.cpp documents any temperature up to 0 as greedy",
+    "top_p 2": "llama.cpp documents top-p from 1 on as switched off",
     "another model": "servers of one model ignore its name",
     "logprobs -1": "vLLM documents -1 as all tokens",
 }

@@ -226,6 +226,23 @@ def test_a_parameter_that_the_dialect_lacks_is_refused() -> None:
         body_of(GenerationRequest((5,), presence_penalty=1.0), DIALECTS["llama.cpp"], "m", str)
 
 
+def test_llama_cpp_is_always_asked_for_token_ids() -> None:
+    dialect = DIALECTS["llama.cpp"]
+    bodies = [body_of(GenerationRequest((5,), logprobs=count), dialect, "m", str) for count in (None, 0, 4)]
+    assert [body["logprobs"] for body in bodies] == [1, 1, 4]
+    content = b'{"content":[{"id":7,"logprob":-1.0,"top_logprobs":[{"id":7,"logprob":-1.0}]}]}'
+    lines = [b'data: {"choices":[{"text":"a","logprobs":' + content + b"}]}\n", b"\n"]
+    [choice] = streamed_answer(lines, REQUEST).choices
+    assert (choice.token_ids, choice.logprobs) == ((7,), ())
+
+
+def test_ids_that_are_not_all_are_none() -> None:
+    told = b'{"content":[{"id":7,"logprob":-1.0,"top_logprobs":[]}]}'
+    lines = [b'data: {"choices":[{"text":"a","logprobs":' + told + b"}]}\n", b"\n"]
+    lines += [b'data: {"choices":[{"text":"b","logprobs":null}]}\n', b"\n"]
+    assert streamed_answer(lines, REQUEST).choices[0].token_ids is None
+
+
 def test_what_the_server_was_not_started_with_is_unsupported() -> None:
     target = fixtures.model("target")
     with answering(MODELS) as address:

@@ -103,8 +103,7 @@ class TpuInference(PartialEngine):
         lengths = np.zeros(len(bonus), np.int32)
         lengths[:requests] = counts
         ids = list(itertools.chain.from_iterable(batch.draft_token_ids))
-        drafts = np.full(rows, ids[0] if ids else 0, np.int32)
-        drafts[: len(ids)] = ids
+        drafts = np.array(ids + (ids[:1] or [0]) * (rows - len(ids)), np.int32)
         # From torch's generator, so that the run's seed repeats it.
         key, bonus_key = jax.random.split(jax.random.key(int(torch.randint(2**31, (1,)))))
         metadata = self._sampling_metadata(batch, len(bonus))

@@ -9,17 +9,18 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
 
-from verispec.engines import Description, Engine, OpFunction, Unsupported, UnsupportedCall
+from verispec.engines import Description, Engine, OpFunction, SamplerBatch, Unsupported, UnsupportedCall
 from verispec.engines.accelerator_stubs import bare_package, import_under_test, install, without_pinned_memory
 from verispec.engines.adapters.npu_stubs import REPLACED, Stream
 from verispec.engines.adapters.partial import PartialEngine, require_cpu
-from verispec.engines.adapters.vllm.installed.sampler import VllmSampler
+from verispec.engines.adapters.vllm.installed.sampler import VllmSampler, sampling_metadata
 from verispec.engines.adapters.vllm.launch import map_parameters
 from verispec.engines.adapters.vllm.refusals import guarded
 from verispec.errors import VerispecError
@@ -126,9 +127,13 @@ class AscendSampler(VllmSampler):
         if not hasattr(torch, "npu"):
             torch.npu = SimpleNamespace(current_stream=Stream, Event=Stream)
 
-    def _run(self, *args: Any) -> list[list[int]]:
+    def _run(self, batch: SamplerBatch, generators: Mapping[int, torch.Generator]) -> list[list[int]]:
         with without_pinned_memory():
-            return super()._run(*args)
+            if batch.num_drafts:
+                return super()._run(batch, generators)
+            # Its runner verifies nothing in such a step.
+            answer = self._sampler()(batch.logits.clone(), sampling_metadata(batch, generators, "cpu"))
+        return [[int(token) for token in row] for row in answer.sampled_token_ids]
 
 
 def _version_of(root: Path, source: str) -> str:

@@ -37,7 +37,7 @@ class HttpEngine:
         address = self._address
         details = {"address": address.where, "model": self._server.model, "dialect": self._server.dialect_name}
         if address.checkpoint:
-            details["checkpoint"] = str(address.checkpoint)
+            details["checkpoint"] = address.checkpoint.name
         return Description("http", self._server.version(), "cpu", "cpu", details)
 
     def server(self) -> Server:

@@ -91,10 +91,10 @@ class HttpServer:
         return prometheus(reply.text) if reply.status == 200 else {}
 
     def version(self) -> str:
-        """Return the version where the server reports one."""
+        """Return the version where the server reports one, else the kind of server."""
         reply = self._client.get("/version")
         found = _try_json(reply) if reply.status == 200 else {}
-        return str(found.get("version") or "unknown")
+        return str(found.get("version") or self.dialect_name)
 
     def _one(self, request: GenerationRequest, *, stream: bool) -> Answer:
         body = self.body(request)

@@ -68,8 +68,9 @@ DIALECTS: Mapping[str, Dialect] = {
         {name: name for name in COMMON if not name.endswith("penalty")}
         | {"top_k": "top_k", "min_p": "min_p", "ignore_eos": "ignore_eos", "repetition_penalty": "repeat_penalty"},
         {
+            "logprobs": 1,  # Token ids come with log-probabilities alone.
             "cache_prompt": False,
-            "repeat_last_n": -1,
+            "repeat_last_n": 65536,  # Some versions refuse -1, the whole text.
             "samplers": ["penalties", "temperature", "min_p", "top_k", "top_p"],
         },
         explicit=("temperature", "top_k", "top_p", "min_p", "repetition_penalty"),
@@ -118,6 +119,8 @@ def body_of(
             if name not in dialect.fields:
                 raise UnsupportedCall(dialect.refusals.get(name, f"the server's API has no {name}"))
             body[dialect.fields[name]] = _json(value)
+    if least := dialect.always.get("logprobs"):
+        body["logprobs"] = max(least, body["logprobs"])
     return body
 
 
@@ -177,6 +180,7 @@ class _Parts:
         self._tokens: dict[int, list[int]] = {}
         self._logprobs: dict[int, list[TokenLogprobs]] = {}
         self._reasons: dict[int, str] = {}
+        self._untold: set[int] = set()
         self._usage: Json = {}
         self._prompt: tuple[TokenLogprobs | None, ...] = ()
 
@@ -201,9 +205,12 @@ class _Parts:
         ids = choice.get("token_ids")
         if ids is None and entries and all(token is not None for token, _ in entries):
             ids = [token for token, _ in entries]
+        if ids is None and choice.get("text"):
+            self._untold.add(index)  # Such as accepted drafts in a stream: the ids that came are not all of them.
         if ids is not None:
             self._tokens.setdefault(index, []).extend(int(token) for token in ids)
-        self._logprobs.setdefault(index, []).extend(entry for _, entry in entries)
+        if self._top is not None:
+            self._logprobs.setdefault(index, []).extend(entry for _, entry in entries)
         if rows := choice.get("prompt_logprobs"):
             tokens = zip(self._request.prompt_token_ids, rows, strict=True)
             self._prompt = tuple(row and _of_row(token, row, self._request.prompt_logprobs) for token, row in tokens)
@@ -220,7 +227,7 @@ class _Parts:
         choices = tuple(
             Choice(
                 "".join(self._texts[index]),
-                tuple(self._tokens[index]) if index in self._tokens else None,
+                tuple(self._tokens[index]) if index in self._tokens.keys() - self._untold else None,
                 self._reasons.get(index, ""),
                 tuple(self._logprobs.get(index, ())),
                 tuple(self._texts[index]),

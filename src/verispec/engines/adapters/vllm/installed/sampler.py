@@ -56,7 +56,7 @@ class VllmSampler:
         wanted = max((c.params.logprobs for c in contexts if c.params.logprobs is not None), default=None)
         generators = _generators(batch, self._device)
         metadata = processors.with_contexts(
-            _sampling_metadata(batch, generators, self._device), batch, contexts, self._device, wanted
+            sampling_metadata(batch, generators, self._device), batch, contexts, self._device, wanted
         )
         sampler = self._make(batch, processors.sampler_options(self._sampler, logprobs_mode))
         out = self._call(sampler, batch, metadata)
@@ -69,7 +69,7 @@ class VllmSampler:
 
     def _run(self, batch: SamplerBatch, generators: Mapping[int, torch.Generator]) -> list[list[int]]:
         sampler = self._make(batch)
-        out = self._call(sampler, batch, _sampling_metadata(batch, generators, self._device))
+        out = self._call(sampler, batch, sampling_metadata(batch, generators, self._device))
         return _plain(sampler.parse_output(out.sampled_token_ids, batch.vocab_size))
 
     def _call(self, sampler: Any, batch: SamplerBatch, metadata: Any) -> Any:
@@ -166,7 +166,7 @@ def _spec_metadata(batch: SamplerBatch, device: str) -> Any:
     return cls(**_known(cls, fields))
 
 
-def _sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Generator], device: str) -> Any:
+def sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Generator], device: str) -> Any:
     """Return SamplingMetadata as the input batch makes it, without penalties and processors.
 
     A batch of greedy requests has no temperature.
