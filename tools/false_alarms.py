@@ -70,11 +70,11 @@ class ManySeeds:
         self._start_engine(config)
         config.pluginmanager.unregister(name="terminalreporter")
         for seed in seeds:
-            if time.monotonic() > self._until:
-                break
             config.option.seed = seed
-            found: Counter[str] = Counter({"seeds": 1})
+            found: Counter[str] = Counter()
             for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+                if time.monotonic() > self._until:
+                    break
                 config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 record = item.stash[pytest_plugin.RECORD]
                 found["cases"] += 1
@@ -82,6 +82,7 @@ class ManySeeds:
                 if record["outcome"] not in GOOD:
                     print(json.dumps({"seed": seed, **record}, default=str)[:3000], flush=True)
                     found["alarms"] += 1
+            found["seeds"] = int(found["cases"] == len(session.items))
             os.write(pipe, json.dumps(found).encode() + b"\n")
 
 
@@ -93,7 +94,7 @@ def main() -> None:
     parser.add_argument("--suite", default="sampler", help="folder of suites, or a file in it")
     parser.add_argument("--only", action="append", default=[], help="case id, prefix or pattern")
     parser.add_argument("--seeds", default="0-199", help="FIRST-LAST")
-    parser.add_argument("--seconds", type=float, default=1e9, help="start no seed after this time")
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no case after this time")
     parser.add_argument("-n", type=int, default=1, help="processes")
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")

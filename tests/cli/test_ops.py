@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from verispec import exits
 from verispec.cli import main
+from verispec.reference import contracts
 from verispec.report import inventory
 
 OP = "expand_batch_to_tokens"
 
 
-def checked(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+def checked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str]]:
     code = exits.GOOD
     try:
-        main(["ops", "--check"])
+        main(["ops", "--check", *words])
     except SystemExit as stop:
         code = int(stop.code or 0)
     return code, capsys.readouterr().out.splitlines()
@@ -51,6 +54,32 @@ def test_a_missing_maker_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 def test_a_clause_without_a_case_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     tests = {clause: found for clause, found in inventory.tests_by_clause().items() if clause != "EXP-2"}
-    monkeypatch.setattr(inventory, "tests_by_clause", lambda: tests)
+    monkeypatch.setattr(inventory, "tests_by_clause", lambda folders: tests)
     code, lines = checked(capsys)
     assert (code, lines[-1]) == (exits.BAD, f"{OP} lacks cases for EXP-2")
+
+
+def test_a_new_op_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The op of ``verispec new op`` has its oracle and its cases in one file of its own."""
+    monkeypatch.setattr(contracts, "_registered", {})
+    with pytest.raises(SystemExit, match="0"):
+        main(["new", "op", "triple_it", "--in", str(tmp_path)])
+    code, lines = checked(capsys, "--suite", str(tmp_path))
+    assert (code, lines[-1]) == (exits.GOOD, "no cell is missing")
+    assert any(line.startswith("triple_it") for line in lines)
+
+    other = tmp_path / "other"
+    other.mkdir()
+    without = (tmp_path / "test_triple_it.py").read_text().replace('@case("TRI-1"', '@case("TRI-2"')
+    (other / "test_triple_it.py").write_text(without)
+    code, lines = checked(capsys, "--suite", str(other))
+    assert (code, lines[-1].partition(";")[0]) == (exits.BAD, "triple_it lacks cases for TRI-1")
+
+
+def test_a_suite_that_cannot_be_imported_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test_broken.py").write_text("import no_such_package")
+    with pytest.raises(SystemExit, match="2"):
+        main(["ops", "--check", "--suite", str(tmp_path)])
+    assert "V-OPS-SUITE" in capsys.readouterr().err

@@ -4,8 +4,8 @@
 #     bash tools/gpu/mutants.sh FOLDER OUT SEED [SECONDS]
 #
 # FOLDER is what tools/gpu/make_offline_bundle.py gathered. OUT gets triton.jsonl, triton.txt and triton.md. SEED draws 300
-# mutants, in random order. After SECONDS (440), installing included, the rest is left: `verispec mutants` with the same
-# --out and --seed goes on there.
+# mutants, in random order; 6 cases of each clause are used. After SECONDS (440), installing included, the rest is left:
+# `verispec mutants` with the same --out and --seed goes on there.
 set -euo pipefail
 bring=$(realpath "$1")
 out=$(realpath "$2")
@@ -16,7 +16,7 @@ bin=$(bash "$project/tools/gpu/environment.sh" "$bring")
 echo "installed after $SECONDS s"
 cd "$out"  # no source folder of the project is on the path
 timeout --signal=INT $((limit - SECONDS)) "$bin/verispec" mutants --of triton --device cuda --sample 300 --seed "$seed" \
-    --limit 12 -n $(($(nproc) * 5 / 4)) --out "$out/triton.jsonl" >"$out/triton.txt" 2>&1 || true
+    --limit 12 --per-clause 6 --slowest 20 -n $(($(nproc --all) * 5 / 4)) --out "$out/triton.jsonl" >"$out/triton.txt" 2>&1 || true
 tail -n 3 "$out/triton.txt"
 "$bin/verispec" mutants --render "$out/triton.jsonl" --markdown >"$out/triton.md" || true
 echo "$(wc -l <"$out/triton.jsonl") lines after $SECONDS s"

@@ -36,4 +36,4 @@ for tool in "${@:-memcheck racecheck}"; do
             echo "$kind $op"
         done
     done
-done | xargs -P "$(nproc)" -L 1 bash -c 'one "$@"' one
+done | xargs -P "$(nproc --all)" -L 1 bash -c 'one "$@"' one

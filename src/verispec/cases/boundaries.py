@@ -80,8 +80,8 @@ def boundaries(
                     found[site, relation] = Boundary(site, texts[site], relation, values)
                     continue
                 for changed in _attempts(values, pairs, relation, fixed):
-                    again = _run(watched, watch, changed).get(site, [])
-                    if any(_relation(*pair) == relation and _is_near(*pair) for pair in again) and fits(changed):
+                    again = _run(watched, watch, changed).get(site, []) if fits(changed) else []
+                    if any(_relation(*pair) == relation and _is_near(*pair) for pair in again):
                         found[site, relation] = Boundary(site, texts[site], relation, changed)
                         break
                 if len(found) >= most:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from verispec import exits
+from verispec.errors import VerispecError
+from verispec.reference import contracts
 from verispec.report.inventory import OpRow, rows
+from verispec.run.plan import suite_folder
 
 app = typer.Typer(add_completion=False)
 
@@ -16,6 +21,9 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def ops(
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if an op lacks a required cell.")] = False,
+    suite: Annotated[
+        list[str] | None, typer.Option(help="Folder with the suite of an op of your own; may be repeated.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The table as JSON.")] = False,
 ) -> None:
     """List the ops with their implementations and tests.
@@ -27,8 +35,13 @@ def ops(
         verispec ops
 
         verispec ops --check
+
+        verispec ops --check --suite my_ops
     """
-    table = rows()
+    folders = tuple(map(suite_folder, suite or ()))
+    for folder in folders:
+        register_ops(folder)
+    table = rows(folders)
     if as_json:
         print(json.dumps({"ops": [row.to_json() for row in table]}, indent=2))
     else:
@@ -40,8 +53,32 @@ def ops(
         raise typer.Exit(exits.BAD)
 
 
+def register_ops(folder: Path) -> None:
+    """Import the files of a suite, which register the ops that they test.
+
+    Raises:
+        VerispecError: V-OPS-SUITE, a file cannot be imported.
+    """
+    for path in sorted(folder.glob("test_*.py")):
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        try:
+            spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        except Exception as error:
+            raise VerispecError(
+                "V-OPS-SUITE",
+                "the suite cannot be imported",
+                where=str(path),
+                cause=f"{type(error).__name__}: {error}",
+                hint="run it once: verispec run --suite FOLDER --engine MODULE:Engine",
+            ) from error
+
+
 def missing_line(row: OpRow) -> str:
     """Return the files or clauses that an op lacks, as one line."""
+    if contracts.registered_oracle(row.op) is not None:
+        return f"{row.op} lacks cases for {', '.join(row.untested)}; name the folder of its suite with --suite"
     where = {
         "oracle": f"reference/oracle/{row.op}.py",
         "cpu": f"reference/csrc/{row.op}.cpp",

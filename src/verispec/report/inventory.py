@@ -1,6 +1,7 @@
 """Inventory of the ops: contract, oracle, kernels and tests, found by their common name.
 
-This module reads suites but never imports them, so that it works without an engine, torch and pytest.
+This module reads suites but never imports them, so that it works without an engine, torch and pytest. Ops of other
+packages have a contract and an oracle, which they register, and a suite.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module, resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from verispec.reference import contracts
@@ -52,10 +54,14 @@ class OpRow:
         return asdict(self)
 
 
-def rows() -> list[OpRow]:
-    """Return all ops, by family."""
+def rows(folders: tuple[Path, ...] = ()) -> list[OpRow]:
+    """Return all ops, by family.
+
+    Args:
+        folders: suites of other packages.
+    """
     found = []
-    tests, calls = tests_by_clause(), call_makers()
+    tests, calls = tests_by_clause(folders), call_makers()
     for name in contracts.names():
         contract = contracts.load(name)
         of_op = {test for clause in contract.clauses for test in tests.get(clause.id, ())}
@@ -84,8 +90,8 @@ def rows() -> list[OpRow]:
 
 
 def has_oracle(name: str) -> bool:
-    """Return True if the op has an oracle."""
-    return _file("oracle", f"{name}.py").is_file()
+    """Return True if the op has an oracle, of verispec or registered with its contract."""
+    return contracts.registered_oracle(name) is not None or _file("oracle", f"{name}.py").is_file()
 
 
 def has_triton_kernel(name: str) -> bool:
@@ -120,10 +126,15 @@ def call_makers() -> frozenset[str]:
 
 
 @cache
-def tests_by_clause() -> dict[str, tuple[str, ...]]:
-    """Return the tests of each clause, as ``suite/file::test``."""
+def tests_by_clause(folders: tuple[Path, ...] = ()) -> dict[str, tuple[str, ...]]:
+    """Return the tests of each clause, as ``suite/file::test``.
+
+    Args:
+        folders: suites of other packages.
+    """
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(suites_folder().glob("*/test_*.py")):
+    paths = [*suites_folder().glob("*/test_*.py"), *(path for folder in folders for path in folder.glob("test_*.py"))]
+    for path in sorted(paths):
         for clause, test in _cases(ast.parse(path.read_text(encoding="utf-8"))):
             found[clause].append(f"{path.parent.name}/{path.name}::{test}")
     return {clause: tuple(tests) for clause, tests in found.items()}
