@@ -1,4 +1,4 @@
-"""A witness model of 151,936 tokens: saved, loaded by an engine and judged by its tables."""
+"""A witness model of 151,936 tokens: saved, loaded by an engine and tested by its tables."""
 
 from __future__ import annotations
 
