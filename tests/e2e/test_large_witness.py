@@ -1,4 +1,4 @@
-"""A witness model of 151,936 tokens: saved, loaded by an engine and tested by its tables."""
+"""A witness model of 151,936 tokens: an engine loads it, and its tables explain the text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXTS, LENGTH = 24, 24
 
 
 @pytest.mark.slow
-def test_a_large_witness_is_judged_by_its_tables(tmp_path: Path) -> None:
+def test_the_tables_of_a_large_witness_explain_its_text(tmp_path: Path) -> None:
     """576 tokens: the tables explain them, and those of the next state do not."""
     tables = witness_tables(VOCAB)
     folders = save_witness(tmp_path, tables)
