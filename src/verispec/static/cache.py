@@ -18,6 +18,8 @@ from verispec.static.facts import FileFacts
 from verispec.static.tree import SourceFile
 
 _KEPT: Final = 8
+_SPARE: Final = 4
+"""Summaries in a file, per summary that the last check used. More would cost each run more than it saves."""
 
 
 @contextmanager
@@ -44,6 +46,7 @@ class FactCache:
         self.path = path
         self._changed = False
         self._held = False
+        self._used: set[str] = set()
 
     @cached_property
     def _facts(self) -> dict[str, FileFacts]:
@@ -60,18 +63,23 @@ class FactCache:
     def get(self, blob: str, *, deep: bool, calls: bool) -> FileFacts | None:
         """Return the summary of the content `blob`, if it was read as `deep` and with the `calls` that are needed."""
         found = self._facts.get(blob) if blob else None
+        self._used.add(blob)
         return found if found is not None and found.suffices(deep=deep, calls=calls) else None
 
     def put(self, blob: str, found: FileFacts) -> None:
         """Keep the summary `found` of the content `blob`, instead of one with less in it."""
         if blob:
             self._facts[blob] = found
+            self._used.add(blob)
             self._changed = True
 
     def save(self) -> None:
         """Write the file, if there is one and anything is new; a reader never sees half of it."""
         if self.path is None or not self._changed or self._held:
             return
+        if len(self._facts) > _SPARE * len(self._used):
+            for blob in self._facts.keys() - self._used:
+                del self._facts[blob]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         with temporary.open("wb") as file:

@@ -215,6 +215,17 @@ def test_facts_of_edited_readers_are_not_used(tmp_path: Path, monkeypatch: pytes
         assert reads == expected
 
 
+def test_summaries_of_old_trees_do_not_pile_up(tmp_path: Path):
+    path = tmp_path / "facts.cache"
+    reads: list[str] = []
+    for tree in ({"a.py": GOOD, "b.py": "x = 1\n"}, *({"a.py": GOOD, "c.py": f"x = {n}\n"} for n in range(20))):
+        check_tree(blobs(tree, reads), cache=path)
+        with path.open("rb") as file:
+            pickle.load(file)
+            assert len(pickle.load(file)) <= 8
+    assert reads.count("a.py") == 1
+
+
 def test_the_digest_of_the_readers_follows_their_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     static = tmp_path / "static"
     shutil.copytree(Path(cache_module.__file__).parent, static, ignore=shutil.ignore_patterns("__pycache__"))
