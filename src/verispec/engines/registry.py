@@ -59,7 +59,7 @@ BUILT_IN: dict[str, BuiltIn] = {
     "tpu-inference": BuiltIn(
         "verispec.engines.adapters.tpu_inference",
         "create",
-        "its JAX sampler, on JAX's CPU backend",
+        "the sampler of tpu-inference, on JAX's CPU backend",
         ("torch", "jax", "flax", "vllm", "tpu_inference"),
     ),
     HTTP: BuiltIn("verispec.engines.adapters.http", "create", "any server of the completions API, by its address"),
