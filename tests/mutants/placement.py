@@ -140,4 +140,5 @@ def mutated(text: str, mutant: Mutant, variables: Callable[[str], frozenset[str]
             start, here = found[other.place or 0]
             names |= here
     first, last = source[start].start, source[start + len(pattern) - 1].end
-    return text[:first] + renamed(mutant.after, frozenset(names), names) + text[last:]
+    # The first token keeps the indentation of the file.
+    return text[:first] + renamed(mutant.after.strip(), frozenset(names), names) + text[last:]

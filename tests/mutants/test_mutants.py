@@ -6,6 +6,7 @@ Only the cases of the clauses named by the round's mutants are run, and each cla
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -111,6 +112,8 @@ def test_every_clause_has_a_mutant(op: str) -> None:
 def test_every_mutant_has_a_place(path: Path, mutants: list[Mutant]) -> None:
     for mutant in mutants:
         assert tokens(with_mutant(path, mutant, mutants)) != tokens(path.read_text())
+        if path.suffix == ".py":
+            ast.parse(with_mutant(path, mutant, mutants))
 
 
 @pytest.mark.parametrize(("path", "mutants"), FILES, ids=lambda value: getattr(value, "name", ""))
