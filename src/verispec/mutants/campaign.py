@@ -22,6 +22,7 @@ from verispec.mutants.layers import Layer, python_mutants
 from verispec.mutants.model import ALWAYS, Mutant, MutantResult
 from verispec.reference import contracts
 from verispec.run.plan import SEED, suites_folder
+from verispec.run.process_tree import die_with_parent
 from verispec.static.sources import cache_dir
 
 LIMIT = 90.0
@@ -208,6 +209,7 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
             done = subprocess.run(
                 _command(plan, job), env=_environment(plan), stdin=subprocess.DEVNULL, stdout=stream,
                 stderr=subprocess.STDOUT, check=False, cwd=layer.folder if layer.tests else None,
+                preexec_fn=die_with_parent,
             )  # fmt: skip
         if done.returncode not in (0, 5) or not out.exists():
             raise VerispecError(

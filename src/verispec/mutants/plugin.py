@@ -25,6 +25,7 @@ import pytest
 from verispec.judge import Outcome
 from verispec.mutants import activation, launches, layers, measured
 from verispec.mutants.model import Mutant, MutantResult, Verdict
+from verispec.run.process_tree import die_with_parent
 
 JOB = pytest.StashKey["Job"]()
 SLOWER, SLACK = 10.0, 4.0
@@ -146,6 +147,7 @@ def _fork(job: Job, items: dict[str, pytest.Item], cases: Sequence[str], mutant:
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
+        die_with_parent()
         os.close(reading)
         code = 1
         try:
