@@ -28,8 +28,10 @@ import triton.language as tl
 
 from ._fused_draw import OutputTensors, finish
 from ._fused_limits import target_rows
-from ._fused_rows import CHUNK, TILE, Chunks, RequestTensors, decide, scan_chunk
+from ._fused_rows import Chunks, RequestTensors, decide, scan_chunk
 from ._request_state import DraftLogits
+from ._threshold_search import CHUNK
+from ._thresholds import TILE
 
 UNREJECTED: tl.constexpr = tl.constexpr(2**30)
 REGISTERS = (80, 64, 128)

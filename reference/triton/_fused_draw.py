@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from ._fused_rows import CHUNK, DRAFT, GREEDY, ONE_HOT, TILE, decide, load_kept, scale_of, weights_of
+from ._fused_rows import DRAFT, GREEDY, ONE_HOT, decide, load_kept, scale_of, weights_of
 from ._logits import load_logits
+from ._threshold_search import CHUNK
+from ._thresholds import TILE
 from .philox import draw_words
 
 TRIALS: tl.constexpr = tl.constexpr(64)

@@ -27,7 +27,8 @@ def target_rows(
         return plain
     k, p = (None if values is None else values.contiguous() for values in (top_k, top_p))
     owners = (requests.cu_num_logits, requests.idx_mapping, requests.temperature, requests.columns)
-    rows = KeyRows(logits, *logits.stride(), k, p, vocabulary, chunks.splits, *owners)
+    row_stride, id_stride = logits.stride()
+    rows = KeyRows(logits, row_stride, id_stride, k, p, vocabulary, chunks.splits, *owners)
     sums = Sums(chunks.top, chunks.total, chunks.tiles)
     thresholds, _search = find_thresholds(rows, requests.count * requests.columns, sums)
     return plain._replace(**thresholds._asdict())

@@ -257,7 +257,8 @@ def _decide_kernel(search, rows, FIRST: tl.constexpr, PADDED: tl.constexpr):
 
 def programs_per_row(rows: KeyRows, count: int) -> int:
     """Return the programs among which the chunks of a row are shared where most of them have little to do."""
-    return max(1, min(rows.chunks, PROGRAMS // count))
+    chunks: int = rows.chunks
+    return max(1, min(chunks, PROGRAMS // count))
 
 
 def find_intervals(rows: KeyRows, count: int) -> Search:

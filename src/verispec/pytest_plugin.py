@@ -12,7 +12,7 @@ import os
 import random
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -336,7 +336,8 @@ def trial(request: pytest.FixtureRequest, seed: int) -> Trial:
 @pytest.fixture
 def record(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Return the record of the case, for what a suite measures beside its result."""
-    return request.node.stash[RECORD]
+    case_record: dict[str, Any] = request.node.stash[RECORD]
+    return case_record
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -368,7 +369,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Export or replay the saved call instead of the case's own, where one is given."""
     if pyfuncitem.config.option.export:
         keeper, engine_ = pyfuncitem.stash[KEEPER], pyfuncitem.config.stash[ENGINE]

@@ -307,9 +307,10 @@ class Supervisor:
     def _crash(self, worker: _Worker, pid: int, how: str) -> CaseEnded | Rechecked:
         outcome = "timeout" if worker.asked else "crash"
         log = last_lines(worker_log(self._scratch, pid), worker.log_from)
-        failure = {"kind": outcome, "message": how, "details": {"log": log}}
+        details = {"log": log}
         if self._plan.record and (saved := keep_launch(self._plan.record, pid, worker.record["id"])):
-            failure["details"]["saved case"] = str(saved)
+            details["saved case"] = str(saved)
+        failure = {"kind": outcome, "message": how, "details": details}
         seconds = round(time.monotonic() - worker.since, 6)
         return self._result({**worker.record, "outcome": outcome, "seconds": seconds, "failure": failure})
 

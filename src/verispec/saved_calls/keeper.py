@@ -32,13 +32,14 @@ class Keeper:
         self._record = Path(option.record) if option.record else None
         suite = "" if folder.parent == suites_folder() else str(folder)
         self._saved = SavedCase(case, option.seed, option.engine, suite=suite)
-        self._name, self._op = op, None
+        self._name = op
+        self._op: OpUnderTest | None = None
         if self._record:
             self._write_launch(self._saved)
 
     def watch(self, op: OpUnderTest) -> None:
         """Record the calls of `op`, or replace them by the saved one."""
-        self._op: OpUnderTest | None = op
+        self._op = op
         if self._record:
             op.before_call = lambda call: self._write_launch(self._with(call))
         if self._replay:

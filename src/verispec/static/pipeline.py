@@ -321,9 +321,9 @@ def _dispatcher_users(links: Links) -> set[str]:
     """Return files that mention a dispatcher, and its module or another such file, which may export it again."""
     origins: dict[bytes, set[bytes]] = defaultdict(set)
     for dispatcher in links.dispatchers.values():
-        for name in {dispatcher.name, *(slot.rpartition(".")[0] for slot in dispatcher.slots)}:
-            module, _, last = name.rpartition(".")
-            origins[last.encode()].add(module.rpartition(".")[2].encode())
+        for qualified in {dispatcher.name, *(slot.rpartition(".")[0] for slot in dispatcher.slots)}:
+            owner, _, last = qualified.rpartition(".")
+            origins[last.encode()].add(owner.rpartition(".")[2].encode())
     mentions: dict[bytes, list[tuple[str, bytes, set[bytes]]]] = defaultdict(list)
     for module in links.index.modules.values() if origins else ():
         words = set(module.outline.words.split())

@@ -403,7 +403,7 @@ class Generator(Protocol):
 
 def _whole(value: object, least: int) -> bool:
     """Return True for an integer of at least `least`; True and False are none."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and value >= least
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
 
 
 def _within(value: object, low: float, high: float = math.inf) -> bool:

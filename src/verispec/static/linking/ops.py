@@ -100,14 +100,14 @@ def collect(index: Index) -> Ops:
     # Python names the library only sometimes; the ops of one tree go where most of them are called.
     usual = _namespaces("", {entry.name for entry in entries if "::" not in entry.op.name}, called)
     for entry in entries:
-        for module, function in entry.functions if entry.op.name else ():
-            if not any("*" in param.kind for param in function.params):
+        for module, definition in entry.functions if entry.op.name else ():
+            if not any("*" in param.kind for param in definition.params):
                 namespace, _, name = entry.op.name.rpartition("::")
                 args = tuple(
                     SchemaArg("", p.name, p.name in entry.op.mutates, not p.required, p.kind == "k")
-                    for p in function.params
+                    for p in definition.params
                 )
-                schema = Schema(namespace, name, args, "", "", function.line, "")
+                schema = Schema(namespace, name, args, "", "", definition.line, "")
                 users = frozenset({namespace}) if namespace else usual
                 ops.by_name[name].append(Op(module.path, schema, (), users))
     return ops

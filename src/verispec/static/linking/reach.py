@@ -49,7 +49,7 @@ def unreached(links: Links) -> frozenset[str]:
         alive -= gone
 
 
-def _overridden(entry: Type, ancestors: list[Type]) -> set[Method]:
+def _overridden(entry: Type, ancestors: tuple[Type, ...]) -> set[Method]:
     return {
         (ancestor.name, method.name)
         for method in entry.outline.methods

@@ -25,8 +25,8 @@ def registered(node: ast.Call, scope: Scope) -> PythonOp | None:
     name = _text(given.get("op_name"))
     if not name or "op_func" not in given or any(isinstance(argument, ast.Starred) for argument in node.args):
         return None
-    references = [scope.one(dotted(given[key])) if key in given else "" for key in ("op_func", "fake_impl")]
-    return PythonOp(name, *references, _names(given.get("mutates_args")), node.lineno)
+    function, fake = (scope.one(dotted(given[key])) if key in given else "" for key in ("op_func", "fake_impl"))
+    return PythonOp(name, function, fake, _names(given.get("mutates_args")), node.lineno)
 
 
 def decorated(node: FunctionNode, name: str, scope: Scope) -> Iterator[PythonOp]:

@@ -295,7 +295,8 @@ def _forget_used(scope: Scope, nodes: Nodes, names: set[str]) -> None:
 def _forget_in_function(scope: Scope, inner: FunctionNode, names: set[str]) -> None:
     """Forget names that a function inside may change or hand on; its own variables hide those around it."""
     nodes = nodes_of(inner)
-    outer = {name for kind in (ast.Global, ast.Nonlocal) for d in nodes.of(kind) for name in d.names}
+    outer = {name for declaration in nodes.of(ast.Global) for name in declaration.names}
+    outer.update(name for declaration in nodes.of(ast.Nonlocal) for name in declaration.names)
     arguments = inner.args
     everything = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
     own = {argument.arg for argument in everything if argument is not None} | {name.id for name in nodes.stores}

@@ -74,7 +74,7 @@ def _is_hook(name: str) -> bool:
     return len(words) > 2 and words[0] not in {"get", "is", "has", "can", "supports", "should"}
 
 
-def _reach(entry: Type, name: str, ancestors: list[Type]) -> set[str]:
+def _reach(entry: Type, name: str, ancestors: tuple[Type, ...]) -> set[str]:
     """Return every name that a method calls on self, directly or through methods of the class and its bases."""
     found: set[str] = set()
     queue = [name]

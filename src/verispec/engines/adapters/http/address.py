@@ -80,7 +80,7 @@ class Address:
             meant = f"did you mean {near[0]}? " if near else ""
             raise _bad(text, f"unknown option {name!r}", f"{meant}options are {', '.join(_READERS)}")
         prefix = parts.path.rstrip("/").removesuffix("/v1")
-        return cls(parts.scheme, parts.hostname, port, prefix, **known)  # type: ignore[arg-type]
+        return cls(parts.scheme, parts.hostname, port, prefix, **known)
 
 
 def _bad(where: str, message: str, hint: str = f"write {FORM}") -> VerispecError:
