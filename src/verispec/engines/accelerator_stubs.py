@@ -116,7 +116,14 @@ def bare_package(name: str, folder: Path) -> None:
 def import_under_test(name: str) -> Any:
     """Import a module under test.
 
+    Args:
+        name: dotted name of the module.
+
+    Returns:
+        The imported module, which has a file of its own.
+
     Raises:
+        ImportError: the module cannot be imported.
         StubUsed: the name leads to a stub, or to no file.
     """
     module = importlib.import_module(name)

@@ -45,7 +45,14 @@ def load(name: str, device: str | None = None) -> Engine:
 
 
 def import_module(name: str) -> None:
-    """Import the module of ``module:attr``; raise what it raises."""
+    """Import a module, from the current folder too.
+
+    Args:
+        name: ``module:attr``, of which the module is imported.
+
+    Raises:
+        Exception: whatever the import raises.
+    """
     _make_current_folder_importable()
     importlib.import_module(name.partition(":")[0])
 

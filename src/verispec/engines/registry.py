@@ -98,7 +98,7 @@ def resolve(name: str, device: str | None = None) -> Engine:
 
 
 def is_address(name: str) -> bool:
-    """Return whether an engine's name is the address of a server."""
+    """Return whether the engine's name `name` is the address of a server."""
     return name.startswith(("http://", "https://")) and name != HTTP
 
 
@@ -108,8 +108,11 @@ def import_modules(name: str) -> None:
     A process that has done this is forked once per worker, so that workers need not import the modules again.
     The modules of ``@SOURCE`` engines are left out: they are unpacked and compiled by the engine's start.
 
+    Args:
+        name: of an engine, as `resolve` takes it.
+
     Raises:
-        VerispecError: what `resolve` raises for a module that cannot be imported.
+        Exception: whatever the import of a module raises.
     """
     if built_in := BUILT_IN.get(HTTP if is_address(name) else name):
         module = importlib.import_module(built_in.module)
@@ -122,7 +125,11 @@ def import_modules(name: str) -> None:
 
 
 def require_known(name: str) -> None:
-    """Raise VerispecError V-ENG-UNKNOWN if `name` cannot name an engine; import nothing to find out."""
+    """Raise an error if `name` cannot name an engine; import nothing to find out.
+
+    Raises:
+        VerispecError: V-ENG-UNKNOWN, with the nearest names.
+    """
     if is_address(name):
         return
     kind, at, source = name.partition("@")
@@ -156,7 +163,12 @@ def names() -> list[str]:
 
 
 def require_cuda() -> None:
-    """Raise VerispecError V-ENG-DEVICE, with the reason, if no CUDA device can be used."""
+    """Raise an error if no CUDA device can be used.
+
+    Raises:
+        VerispecError: V-ENG-DEVICE, torch is missing or built without CUDA, CUDA does not start, or it
+            shows no device.
+    """
     hint = "omit --device, or use --device cpu"
     try:
         import torch

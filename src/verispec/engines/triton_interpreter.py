@@ -47,6 +47,9 @@ def limits() -> Iterator[None]:
     """Turn failures of the interpreter alone into UnsupportedCall, because they are no faults of the kernel.
 
     NumPy refuses to reduce NaN alone, and plain Python values lack the attributes that a compiled kernel's have.
+
+    Raises:
+        UnsupportedCall: the body failed in one of these two ways.
     """
     try:
         yield

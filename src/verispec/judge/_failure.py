@@ -155,7 +155,11 @@ Part = TypeVar("Part")
 
 
 def offered(part: Part | Unsupported) -> Part:
-    """Return a part of an engine. Raises `NotOffered` when the engine answered `Unsupported` instead."""
+    """Return `part`, which an engine offers.
+
+    Raises:
+        NotOffered: the engine answered `Unsupported` instead.
+    """
     if isinstance(part, Unsupported):
         raise NotOffered(part.reason)
     return part

@@ -229,7 +229,14 @@ class OpUnderTest:
         shapes: Mapping[str, Sequence[int]] | None = None,
         compare: Mapping[str, Compare] | None = None,
     ) -> None:
-        """Call the op with the tensor `name` spread over more than 2^31 elements along `axis`, and compare all outputs.
+        """Call the op with a tensor spread over more than 2^31 elements, and compare all outputs.
+
+        Args:
+            values: arguments by parameter name.
+            name: of the tensor.
+            axis: of the tensor, along which it is spread.
+            shapes: shapes of outputs that the contract's axes do not determine.
+            compare: comparison of each output, by name; exact for others.
 
         Raises:
             Mismatch: an output is wrong, or the engine raised.

@@ -100,7 +100,18 @@ class SamplerUnderTest:
     def process_and_verify(
         self, batch: SamplerBatch, contexts: Sequence[RequestContext], logprobs_mode: str = "raw"
     ) -> ProcessedTokens:
-        """Return the tokens and log-probabilities of a step whose requests have logits processors."""
+        """Return the tokens and log-probabilities of a step whose requests have logits processors.
+
+        Args:
+            batch: the step.
+            contexts: one per request; the sampler receives a copy.
+            logprobs_mode: "raw" or "processed".
+
+        Raises:
+            Mismatch: the sampler raised, or changed the batch.
+            ProtocolError: the answer has another number of tokens or log-probabilities, or another type.
+            UnsupportedCall: the sampler has no such method, or lacks one of the processors.
+        """
         method = require_method(
             self._sampler,
             "process_and_verify",

@@ -135,7 +135,16 @@ class ReportCache:
 
 
 def report_key(trees: Iterable[Iterable[SourceFile]], rules: Iterable[str], options: Iterable[str] = ()) -> str:
-    """Return one name for trees, rules, options and the code of the checker; "" if some content has no name."""
+    """Return one name for trees, rules, options and the code of the checker.
+
+    Args:
+        trees: source files of each tree.
+        rules: ids of the rules that run.
+        options: further texts that change the report.
+
+    Returns:
+        Hexadecimal digest of 20 bytes; "" if some content has no name.
+    """
     digest = hashlib.blake2b(digest_size=20)
     digest.update(f"{' '.join(rules)} {_code()}".encode())
     digest.update("\0".join(options).encode("utf-8", "surrogateescape"))

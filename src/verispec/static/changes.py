@@ -13,7 +13,11 @@ _WEIGHT = {Level.NOTE: 0, Level.WARNING: 1, Level.ERROR: 2}
 
 
 def likeness(finding: Finding) -> tuple[str, str, str]:
-    """Return the parts of `finding` that a move to another module leaves unchanged."""
+    """Return the parts of `finding` that a move to another module leaves unchanged.
+
+    Returns:
+        (rule, last part of the symbol, message).
+    """
     return finding.rule, _last(finding.symbol), finding.message
 
 

@@ -14,7 +14,7 @@ _ORDER: Final = {Level.ERROR: 0, Level.WARNING: 1, Level.NOTE: 2}
 
 
 def fold(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return one finding for each cause.
+    """Return one finding for each cause among `findings`.
 
     Two findings have one cause if they name the same one, or if the same call disagrees with the same target in
     several ways: a fallback that lacks a parameter rejects the keyword, and shifts the arguments after it.

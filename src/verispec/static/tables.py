@@ -24,7 +24,7 @@ class Entry(NamedTuple):
 
 
 def entries(links: Links) -> tuple[Entry, ...]:
-    """Return every replaced kernel, by the function that replaces it."""
+    """Return every replaced kernel of `links`, by the function that replaces it; tests are omitted."""
     found = {
         Entry(f"{r.module.name}.{r.override.scope}".rstrip("."), r.kernel.name, r.location)
         for r in links.replacements
@@ -34,13 +34,18 @@ def entries(links: Links) -> tuple[Entry, ...]:
 
 
 def launched(links: Links) -> frozenset[str]:
-    """Return the kernels that host code launches, tests left out."""
+    """Return the dotted names of the kernels that host code of `links` launches; tests are omitted."""
     launches = (launch.kernel.name for launch in links.launches if not is_test(launch.module.path))
     return frozenset(launches) | {dispatcher.kernel.name for dispatcher in links.dispatchers.values()}
 
 
 def lost_entries(now: Report, before: Report) -> Iterator[Finding]:
-    """Yield the kernels that a table replaced before, that are still launched, and that nothing replaces any more."""
+    """Yield the kernels that a table replaced before, that are still launched, and that nothing replaces any more.
+
+    Args:
+        now: report of the tree under test.
+        before: report of the tree that it is compared with.
+    """
     tables: dict[str, Entry] = {}
     for entry in now.tables:
         tables.setdefault(entry.table, entry)

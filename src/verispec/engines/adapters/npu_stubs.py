@@ -12,7 +12,7 @@ class Stream:
     """A stream of an NPU, which orders work and computes nothing."""
 
     def wait_stream(self, other: object) -> None:
-        """Return at once: everything before is done."""
+        """Return at once, because everything on the stream `other` is done."""
 
 
 def _settings() -> SimpleNamespace:

@@ -41,6 +41,9 @@ def refuse(batch: SamplerBatch, **reasons: str) -> None:
     Args:
         batch: one step.
         reasons: by the field's name.
+
+    Raises:
+        UnsupportedCall: one of the fields is set; seeds count as set if one of them is not None.
     """
     for name, reason in reasons.items():
         value = getattr(batch, name)
@@ -49,6 +52,14 @@ def refuse(batch: SamplerBatch, **reasons: str) -> None:
 
 
 def require_cpu(device: str | None, engine: str) -> None:
-    """Raise VerispecError V-ENG-DEVICE unless `device` is "cpu" or None."""
+    """Raise an error unless `device` is "cpu" or None.
+
+    Args:
+        device: that the user asks for; None leaves the choice to the engine.
+        engine: its name, for the message.
+
+    Raises:
+        VerispecError: V-ENG-DEVICE, for any other device.
+    """
     if device not in (None, "cpu"):
         raise VerispecError("V-ENG-DEVICE", f"{engine} is tested on the CPU", where=f"--device {device}")

@@ -42,7 +42,7 @@ class Reference:
         return function
 
     def tile_sizes(self, name: str) -> tuple[int, ...]:
-        """Return the tile sizes and thresholds of an op's kernel, where its module tells them."""
+        """Return the tile sizes and thresholds of the kernel of the op `name`; none if its module reports none."""
         tell = getattr(self._kernels, "tile_sizes", None)
         return () if tell is None else tuple(tell(name))
 
@@ -89,7 +89,14 @@ class Reference:
 
 
 def require_packages(*names: str) -> None:
-    """Raise VerispecError V-ENG-GENERATE when a package that generation needs is not installed."""
+    """Raise an error when a package that generation needs is not installed.
+
+    Args:
+        names: top-level modules of the packages.
+
+    Raises:
+        VerispecError: V-ENG-GENERATE, with the missing ones.
+    """
     missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise VerispecError(

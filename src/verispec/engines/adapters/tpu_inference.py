@@ -142,6 +142,9 @@ def _padded(count: int, least: int) -> int:
 def create(device: str | None = None) -> Engine:
     """Return the tpu-inference installed here, on JAX's CPU backend.
 
+    Args:
+        device: None or "cpu".
+
     Raises:
         VerispecError: V-ENG-TPU when a package is missing, V-ENG-DEVICE for another device.
     """

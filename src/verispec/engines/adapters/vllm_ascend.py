@@ -144,6 +144,15 @@ def _version_of(root: Path, source: str) -> str:
 
 
 def create(source: str, device: str | None = None) -> Engine:
-    """Return the vllm-ascend of `source`: a folder, folder#REV, an archive or ``name==version``."""
+    """Return the vllm-ascend of a source.
+
+    Args:
+        source: a folder, ``folder#REV``, an archive or ``name==version``.
+        device: None or "cpu".
+
+    Raises:
+        VerispecError: V-ENG-ASCEND, the source has no rejection sampler, or cannot be imported beside the installed
+            vLLM. V-ENG-DEVICE, for another device.
+    """
     require_cpu(device, "vllm-ascend")
     return VllmAscend(source)

@@ -64,6 +64,10 @@ class Remote:
     def call(self, method: str, *args: Any) -> Any:
         """Call ``object.method(*args)`` in the other process, and return its result.
 
+        Args:
+            method: name of the method.
+            args: picklable arguments.
+
         Raises:
             RemoteDied: the process ended instead, with its signal or exit code.
         """
@@ -157,7 +161,14 @@ class Forked:
         self._process.start()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code, negative for a signal, or raise subprocess.TimeoutExpired after `timeout` seconds."""
+        """Return the exit code, negative for a signal.
+
+        Args:
+            timeout: seconds; None waits without a limit.
+
+        Raises:
+            subprocess.TimeoutExpired: the process runs on after `timeout`.
+        """
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired(self._process.name, timeout or 0.0)

@@ -57,7 +57,7 @@ class Child:
         return call
 
     def tile_sizes(self, name: str) -> tuple[int, ...]:
-        """Return the sizes that the engine in the child tells."""
+        """Return the sizes that the engine in the child reports for the op `name`; none if it reports nothing."""
         told: tuple[int, ...] = self._remote.call("tile_sizes", name)
         return told
 
@@ -119,7 +119,11 @@ class TensorPayload:
         return {**self.plain, **tensors}
 
     def take_back(self, storages: list[bytes]) -> None:
-        """Copy what the call left in its storages into the tensors that this parcel was made from."""
+        """Copy what the call left in its storages into the tensors that this parcel was made from.
+
+        Args:
+            storages: bytes of each storage after the call, in the order of `self.storages`.
+        """
         for original, raw in zip(self._originals, storages, strict=True):
             after = _tensor(raw)
             if not torch.equal(original.cpu(), after):  # what did not change may be read-only
@@ -142,7 +146,7 @@ class OpServer:
         return found if isinstance(found, Unsupported) else None
 
     def tile_sizes(self, name: str) -> tuple[int, ...]:
-        """Return the sizes that the engine tells for an op; none if it tells nothing."""
+        """Return the sizes that the engine reports for the op `name`; none if it reports nothing."""
         tell = getattr(self._engine, "tile_sizes", None)
         return tuple(tell(name)) if callable(tell) else ()
 

@@ -152,7 +152,11 @@ def method_faults(engine: object) -> Iterator[ProtocolFault]:
 
 
 def description_faults(description: object) -> Iterator[ProtocolFault]:
-    """Yield a fault for each field of a description that is not what reports need."""
+    """Yield a fault for each field of a description that is not what reports need.
+
+    Args:
+        description: the engine's answer to ``describe()``, of any type.
+    """
     write = 'return Description("my-engine", "1.0", platform="cpu", device="cpu")'
     if not isinstance(description, Description):
         yield ProtocolFault("describe()", "a verispec.engines.Description", _shown(description), write)
@@ -171,7 +175,12 @@ def description_faults(description: object) -> Iterator[ProtocolFault]:
 
 
 def op_faults(engine: Engine, contract: Contract) -> Iterator[ProtocolFault]:
-    """Yield a fault if the engine's answer for the op of `contract` cannot be called with its parameters by keyword."""
+    """Yield a fault if an engine's op cannot be called with its parameters by keyword.
+
+    Args:
+        engine: an object with the protocol's methods; `Unsupported` is no fault.
+        contract: of the op.
+    """
     where, names = f"op({contract.name!r})", [param.name for param in contract.params]
     write = f"def {contract.name}({', '.join(names)})"
     function, raised = _answer(lambda: engine.op(contract.name))
@@ -356,7 +365,18 @@ def require_drafted(answer: object, batch: SamplerBatch) -> DraftedTokens:
 def require_processed(
     answer: object, batch: SamplerBatch, contexts: Sequence[RequestContext], where: str = "process_and_verify(...)"
 ) -> ProcessedTokens:
-    """Return processed tokens; ProtocolError if a log-probability is missing, or is of another type."""
+    """Return processed tokens.
+
+    Args:
+        answer: of the engine.
+        batch: that was sampled.
+        contexts: one per request; a request without log-probabilities has no entries.
+        where: the call, for messages.
+
+    Raises:
+        ProtocolError: V-ENG-PROTOCOL, a log-probability is missing, the answer or an entry has another type, or
+            `require_tokens` rejects the tokens.
+    """
     if not isinstance(answer, ProcessedTokens):
         raise ProtocolError(f"{CODE} {where}: expected a verispec.engines.ProcessedTokens, got {_shown(answer)}")
     tokens = require_tokens(answer.tokens, batch, f"{where}.tokens")

@@ -20,7 +20,7 @@ class TokenGrammar(Protocol):
         ...
 
     def allowed(self, state: Any) -> Collection[int]:
-        """Return the tokens that may come next, at least one."""
+        """Return the tokens that may come next in `state`, at least one."""
         ...
 
     def advance(self, state: Any, token_id: int) -> Hashable:
@@ -43,16 +43,16 @@ class TransitionTable:
         return 0
 
     def allowed(self, state: int) -> Collection[int]:
-        """Return the tokens of the state's row."""
+        """Return the tokens of the row of `state`."""
         return self.transitions[state].keys()
 
     def advance(self, state: int, token_id: int) -> int:
-        """Return the entry of the token in the state's row."""
+        """Return the entry of `token_id` in the row of `state`."""
         return self.transitions[state][token_id]
 
 
 def state_after(grammar: TokenGrammar, token_ids: Sequence[int]) -> Hashable | None:
-    """Return the state after `token_ids`; None where a token is not allowed."""
+    """Return the state of `grammar` after `token_ids`, from its first state; None where a token is not allowed."""
     state = grammar.start()
     for token_id in token_ids:
         if token_id not in grammar.allowed(state):

@@ -93,7 +93,11 @@ class Server(Protocol):
         ...
 
     def body(self, request: GenerationRequest) -> dict[str, Any]:
-        """Return the body that `ask` sends for a request."""
+        """Return the body that `ask` sends for `request`.
+
+        Raises:
+            UnsupportedCall: the server has no such parameter.
+        """
         ...
 
     def running(self) -> int | None:

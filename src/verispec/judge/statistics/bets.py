@@ -51,7 +51,13 @@ class TailBets:
         self.bets = bets(where, self.OWN)
 
     def log_ratios(self, rows: Rows, r: Array, t: Array) -> Array:
-        """Return log(f/p) [bets, n] of tokens `t` [n] drawn in rows `r` [n]."""
+        """Return the log ratios of drawn tokens, log(f/p) [bets, n].
+
+        Args:
+            rows: distributions p [R, V].
+            r: [n] row of each token.
+            t: [n] token ids.
+        """
         p, possible = _counted(rows.p[r, t]), rows.p[r, t] > 0
         out: list[Array] = []
         for limit in FAULTS["tail lost"].sizes:

@@ -118,6 +118,13 @@ class Coupling:
         """Return acceptance thresholds bracketed by sorted numbers: the most frequent drafts with 0 < p/q < 1.
 
         A correct sampler accepts every number below p/q and none above, so n numbers bracket p/q to about 1/n.
+
+        Args:
+            most: maximum number of drafts.
+
+        Returns:
+            Per draft: p/q as "ratio", the largest accepted number as "low", the smallest rejected one as "high", and
+            the number of its draws as "drafts".
         """
         ratio = self.rows.p[:, :-1] / np.maximum(self.rows.q, FLOOR)
         seen = np.where((ratio > 0) & (ratio < 1), self._seen, 0)

@@ -210,7 +210,7 @@ class GivenDrafts:
         self._before: Requests | None = None
 
     def add(self, requests: Requests) -> None:
-        """Add the evidence of one batch, whose requests stand in the order of the engine's batch."""
+        """Add the evidence of the `requests` of one batch, in the order of the engine's batch."""
         count = len(requests.sets)
         spans = np.cumsum([0, *(len(group.bets) for group in (self._acceptance, self._recovered, self._bonus))])
         ratios = np.zeros((spans[-1], count))

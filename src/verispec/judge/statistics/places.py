@@ -20,7 +20,7 @@ CONCENTRATIONS = tuple(float(2**k) for k in range(4, 22, 2))
 
 
 def randomiser(seed: int) -> np.random.Generator:
-    """Return the generator of randomised places.
+    """Return the generator of randomised places for a case with this `seed`.
 
     It is independent of `numpy.random.default_rng(seed)`, from which a case draws its rows and drafts: places are
     uniform only under numbers that nothing else has used.
@@ -38,14 +38,23 @@ def cumulative_before(weights: Array, key: Array) -> Array:
 
 
 def cells_of(before: Array, mass: Array, uniform: Array) -> Array:
-    """Return the cell of each randomised place `before + uniform * mass`."""
+    """Return the cell of each randomised place `before + uniform * mass`.
+
+    Args:
+        before: mass of all tokens that come before the emitted one.
+        mass: probability of the emitted token.
+        uniform: random numbers in [0, 1).
+
+    Returns:
+        int64 in 0..15, of the arguments' common shape.
+    """
     place = np.clip(before + uniform * mass, 0.0, np.nextafter(1.0, 0.0))
     cells: Array = (place * CELLS).astype(np.int64)
     return cells
 
 
 def log_evidence(counts: Array) -> Array:
-    """Return log(mixture / uniform) of counts [..., cells] against equally likely cells; shape [...]."""
+    """Return log(mixture / uniform) of `counts` [..., cells] against equally likely cells; shape [...]."""
     cells = counts.shape[-1]
     total = counts.sum(-1)
     parts = []

@@ -53,7 +53,7 @@ class Rows:
         return np.where(number > 0, (self.p[r, t] <= 0) / np.maximum(number, 1), np.nan)
 
     def norm(self, power: float) -> Array:
-        """Return the sum of p^power over the possible tokens, [R] float64."""
+        """Return the sum of p^`power` over the possible tokens, [R] float64."""
         if power not in self._norms:
             with np.errstate(divide="ignore"):
                 logs = np.log(self.p)
@@ -74,13 +74,22 @@ class Rows:
         return shared
 
     def scaled_overlap(self, factor: float) -> Array:
-        """Return the sum of min(q, factor p), [R] float64."""
+        """Return the sum of min(q, `factor` p), [R] float64."""
         assert self.q is not None
         shared: Array = np.minimum(self.q, factor * self.p).sum(1)
         return shared
 
     def tempered_residual(self, power: float, r: Array, t: Array) -> Array:
-        """Return the residual's density [n] at tokens `t` [n] of rows `r` [n], for a target of p^power over its sum."""
+        """Return the density of the residual for a target of p^power over its sum.
+
+        Args:
+            power: inverse temperature that the fault applies to p.
+            r: [n] row of each token.
+            t: [n] token ids.
+
+        Returns:
+            [n] float64, max(target - q, 0) over its sum.
+        """
         assert self.q is not None
         if power not in self._tempered_overlaps:
             tempered = self.p**power / self.norm(power)[:, None]

@@ -106,7 +106,7 @@ class Trial:
             raise Mismatch(Failure(Kind.LAW, message, total=evidence.count, details=details))
 
     def conclude_coupling(self, couplings: Sequence[Coupling]) -> None:
-        """Record couplings of one sampler.
+        """Record the `couplings` of one sampler.
 
         Raises:
             Mismatch: a token is not that of its random numbers.
@@ -168,7 +168,7 @@ def summary(evidence: Evidence, cap: int, weight: float) -> dict[str, Any]:
 
 
 def as_list(bets: Sequence[Bet]) -> list[dict[str, Any]]:
-    """Return bets as JSON objects."""
+    """Return `bets` as JSON objects with the keys "where", "fault" and "size"."""
     return [{"where": bet.where, "fault": bet.key, "size": bet.size} for bet in bets]
 
 

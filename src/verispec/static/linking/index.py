@@ -173,9 +173,16 @@ class Index:
         return tuple(found)
 
     def slot(self, module: Module, reference: str) -> str:
-        """Return the place that is read for `reference`: ``package.module.name``; empty if not known.
+        """Return the place that is read for a reference.
 
         A name that a module imported is a place of that module, not of the one that defines it.
+
+        Args:
+            module: where the reference is.
+            reference: as the summary of the file writes it.
+
+        Returns:
+            ``package.module.name``; empty if not known.
         """
         if reference.startswith("@"):
             return f"{module.name}.{reference[1:]}"

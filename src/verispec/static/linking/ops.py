@@ -177,7 +177,7 @@ def schema_kind(text: str) -> tuple[str, bool, bool]:
 
 
 def cpp_kind(text: str) -> tuple[str, bool, bool]:
-    """Return the C++ parameter type `text` in the same terms."""
+    """Return the C++ parameter type `text` as (kind, listed, optional); kind is empty for an unknown type."""
     optional = _OPTIONAL.search(text)
     if optional:
         text = optional[1]
@@ -193,7 +193,7 @@ def cpp_kind(text: str) -> tuple[str, bool, bool]:
 
 
 def agrees(schema: Schema, function: CppFunction) -> bool:
-    """Return True if a C++ function can implement a schema: same number of parameters, no contradictory kind."""
+    """Return True if the C++ `function` can implement `schema`: same number of parameters, no contradictory kind."""
     if len(schema.args) != len(function.params):
         return False
     for argument, (text, _) in zip(schema.args, function.params, strict=True):

@@ -18,7 +18,7 @@ class Wrapper(NamedTuple):
 
 
 def wrappers(index: Index) -> dict[str, Wrapper]:
-    """Return the wrappers of all modules by dotted name; only functions that are defined once."""
+    """Return the wrappers of all modules of `index` by dotted name; only functions that are defined once."""
     found: dict[str, Wrapper] = {}
     for module in index.modules.values():
         for forward in module.facts.forwards:
@@ -30,7 +30,7 @@ def wrappers(index: Index) -> dict[str, Wrapper]:
 
 
 def wrapped_calls(index: Index) -> Iterator[tuple[Module, Call, Wrapper]]:
-    """Yield each call of a wrapper, as the launch that it leads to."""
+    """Yield each call of a wrapper in `index`, as the launch that it leads to."""
     known = wrappers(index)
     names = {name.rpartition(".")[2] for name in known}
     for module in index.modules.values() if known else ():

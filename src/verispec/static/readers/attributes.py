@@ -9,10 +9,15 @@ from verispec.static.readers.scope import Nodes, Scope, dotted
 
 
 def held(nodes: Nodes, scope: Scope, known: set[str]) -> list[Binding]:
-    """Return the attributes that a method sets on its instance, where the class has one that holds a name of `known`.
+    """Return the attributes that a method sets on its instance.
 
-    The kind is ``alias`` for a value that can be followed and ``other`` for any other; `known` are the names of
-    functions and imports of the module.
+    Args:
+        nodes: of the method.
+        scope: of the method.
+        known: names of functions and imports of the module.
+
+    Returns:
+        Bindings of kind ``alias`` for a value that leads to one name of `known`, else of kind ``other``.
     """
     found: list[Binding] = []
     for assignment in nodes.of(ast.Assign):

@@ -8,7 +8,16 @@ from verispec.static.readers.scope import FunctionNode, dotted
 
 
 def forwarded(node: FunctionNode, launch: ast.Call) -> tuple[bool, bool] | None:
-    """Return whether `launch` gets the function's ``*args`` last and its ``**kwargs``, both as they came; else None."""
+    """Return whether a launch forwards its function's ``*args`` and ``**kwargs`` unchanged.
+
+    Args:
+        node: the function.
+        launch: a launch in its body.
+
+    Returns:
+        (forwards ``*args`` as the last argument, forwards ``**kwargs``); None if it forwards neither, or if the
+        function drops one or uses it elsewhere.
+    """
     args = node.args.vararg.arg if node.args.vararg else ""
     kwargs = node.args.kwarg.arg if node.args.kwarg else ""
     starred = [argument for argument in launch.args if isinstance(argument, ast.Starred)]

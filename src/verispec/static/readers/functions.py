@@ -183,7 +183,15 @@ def short(node: ast.expr) -> str:
 
 
 def mapping(name: str, scope: Scope) -> tuple[tuple[str, ...], bool] | None:
-    """Return the keys of the dict `name` and whether it may have others; None if it cannot be followed."""
+    """Return the keys of the dict `name` and whether it may have others.
+
+    Args:
+        name: a plain name.
+        scope: where the name is read; enclosing scopes are searched too.
+
+    Returns:
+        (keys, True if there may be others); None if the name cannot be followed.
+    """
     where: Scope | None = scope
     while where is not None:
         if name in where.mappings:
@@ -195,7 +203,15 @@ def mapping(name: str, scope: Scope) -> tuple[tuple[str, ...], bool] | None:
 
 
 def length(node: ast.expr, scope: Scope) -> int | None:
-    """Return the length of a tuple or list; None if it cannot be followed."""
+    """Return the length of a tuple or list.
+
+    Args:
+        node: a tuple or list, or a name that holds one.
+        scope: where the name is read; enclosing scopes are searched too.
+
+    Returns:
+        Number of elements; None if it cannot be followed.
+    """
     if isinstance(node, (ast.Tuple, ast.List)):
         return None if any(isinstance(e, ast.Starred) for e in node.elts) else len(node.elts)
     name = dotted(node)

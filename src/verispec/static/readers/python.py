@@ -47,9 +47,15 @@ def parse(data: bytes) -> ast.Module:
 
 
 def read(tree: ast.Module, data: bytes, *, every_call: bool = False) -> PythonFacts:
-    """Return the summary of the source `data` with this syntax tree. Raises RecursionError.
+    """Return the summary of a Python source.
 
-    `every_call` asks for the calls of plain functions and methods too.
+    Args:
+        tree: syntax tree of the source.
+        data: the source.
+        every_call: include the calls of plain functions and methods.
+
+    Raises:
+        RecursionError: the source is nested too deeply.
     """
     return _Reader(tree, data, every_call).facts()
 

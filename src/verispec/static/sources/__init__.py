@@ -40,7 +40,7 @@ def open_tree(text: str, *, progress: Progress | None = None) -> Tree:
         progress: receives the bytes of a download.
 
     Raises:
-        VerispecError: there is no such tree, with the reason and what to do.
+        VerispecError: V-SRC-NOT-FOUND or V-SRC-NOT-A-TREE, `text` names no tree; and those of the reader of its kind.
     """
     path = Path(text).expanduser()
     if path.is_dir():

@@ -43,7 +43,7 @@ _ELSEWHERE = re.compile(r"(?:\A|/)(?:\.(?!\.?/)[^/]*|__pycache__|node_modules|si
 
 
 def is_elsewhere(folder: str) -> bool:
-    """Return True if a folder of this name is omitted."""
+    """Return True if a folder of the name `folder` is omitted."""
     return _ELSEWHERE.match(f"{folder}/") is not None
 
 

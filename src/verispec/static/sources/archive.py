@@ -120,7 +120,7 @@ def open_archive(path: Path, *, name: str = "", progress: Progress | None = None
         progress: receives the bytes of a download.
 
     Raises:
-        VerispecError: the file itself cannot be read.
+        VerispecError: V-SRC-UNREADABLE, the file itself cannot be read.
     """
     name = name or path.name
     try:

@@ -148,7 +148,7 @@ def open_folder(root: Path) -> FolderTree:
     """Return the source files of the folder `root`.
 
     Raises:
-        VerispecError: the folder itself cannot be listed.
+        VerispecError: V-SRC-UNREADABLE, the folder itself cannot be listed.
     """
     root = root.resolve()
     if not os.access(root, os.R_OK | os.X_OK):

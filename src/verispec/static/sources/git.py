@@ -42,7 +42,15 @@ class Repository:
         self.run("rev-parse", "--git-dir")
 
     def run(self, *arguments: str) -> str:
-        """Return git's output. Raises VerispecError (V-GIT-...) when it fails."""
+        """Return git's output as text; bytes that are no UTF-8 are replaced.
+
+        Args:
+            arguments: subcommand and its arguments.
+
+        Raises:
+            VerispecError: V-GIT-MISSING without git, V-GIT-OWNER or V-GIT-NO-REPOSITORY for a folder that git does not
+                read, V-GIT-FAILED otherwise.
+        """
         return b"".join(self._stream(*arguments)).decode("utf-8", "replace")
 
     def _stream(self, *arguments: str) -> Iterator[bytes]:
@@ -110,7 +118,7 @@ class Repository:
         """Return the full name of `revision` as a `kind` ("commit" or "tree").
 
         Raises:
-            VerispecError: there is no such revision.
+            VerispecError: V-GIT-REVISION, there is no such revision; and those of `run`.
         """
         if revision and "\0" not in revision:
             try:
@@ -133,7 +141,7 @@ class Repository:
         """Return the commit with the full name `name`.
 
         Raises:
-            VerispecError: its object cannot be read.
+            VerispecError: V-GIT-FAILED, its object cannot be read.
         """
         try:
             text = read_object(str(self.folder), name, "commit").decode("utf-8", "replace")
@@ -152,7 +160,7 @@ class Repository:
         """Return the source tree of `revision`.
 
         Raises:
-            VerispecError: there is no such revision.
+            VerispecError: V-GIT-REVISION, there is no such revision; and those of `run`.
         """
         name = self.resolve(revision, "tree")
         files: list[SourceFile] = []

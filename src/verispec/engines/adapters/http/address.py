@@ -57,6 +57,9 @@ class Address:
     def parse(cls, text: str) -> Address:
         """Return the parts of an address.
 
+        Args:
+            text: ``http://HOST:PORT`` with options as its query; a ``/v1`` at the end of the path is dropped.
+
         Raises:
             VerispecError: V-HTTP-URL, for an address or option that cannot be used.
         """

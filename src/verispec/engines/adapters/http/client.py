@@ -61,18 +61,44 @@ class Client:
         self._address = address
 
     def get(self, path: str) -> Reply:
-        """Return the answer to GET, whatever its status."""
+        """Return the answer to GET, whatever its status.
+
+        Args:
+            path: below the address's prefix, with a leading slash.
+
+        Raises:
+            VerispecError: V-HTTP-CONNECT, the server cannot be reached.
+            ServerFault: V-HTTP-TIMEOUT or V-HTTP-LOST, the answer did not arrive whole.
+        """
         with self._exchange("GET", path, None) as response:
             return Reply(response.status, self._read(response, path))
 
     def post(self, path: str, body: bytes | Mapping[str, Any]) -> Reply:
-        """Return the answer to POST, whatever its status."""
+        """Return the answer to POST, whatever its status.
+
+        Args:
+            path: below the address's prefix, with a leading slash.
+            body: a mapping is sent as JSON, bytes are sent unchanged.
+
+        Raises:
+            VerispecError: V-HTTP-CONNECT, the server cannot be reached.
+            ServerFault: V-HTTP-TIMEOUT or V-HTTP-LOST, the answer did not arrive whole.
+        """
         with self._exchange("POST", path, body) as response:
             return Reply(response.status, self._read(response, path))
 
     @contextmanager
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """Yield the status and the lines of an answer; leaving early closes the connection."""
+        """Yield the status and the lines of an answer; leaving early closes the connection.
+
+        Args:
+            path: below the address's prefix, with a leading slash.
+            body: sent as JSON.
+
+        Raises:
+            VerispecError: V-HTTP-CONNECT, the server cannot be reached.
+            ServerFault: V-HTTP-TIMEOUT or V-HTTP-LOST, the answer did not arrive whole.
+        """
         with self._exchange("POST", path, body) as response:
             yield response.status, self._lines(response, path)
 

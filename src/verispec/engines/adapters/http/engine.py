@@ -82,7 +82,10 @@ _DRAFTING = ("draft", "ngram_min", "ngram_max")
 
 
 def same_checkpoint(first: Path, second: Path) -> bool:
-    """Return whether two folders hold the same weights: one folder, or weight files with equal bytes."""
+    """Return whether the folders `first` and `second` hold the same weights.
+
+    They do if they are one folder, or if their ``*.safetensors`` files have equal names and bytes.
+    """
     if first.resolve() == second.resolve():
         return True
     weights = [{path.name: path for path in folder.glob("*.safetensors")} for folder in (first, second)]
@@ -101,7 +104,11 @@ class HttpGenerator:
         self._address = address
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
-        """Run the requests; see `Generator.generate`. Raises UnsupportedCall for what the server refuses."""
+        """Run the requests; see `Generator.generate`.
+
+        Raises:
+            UnsupportedCall: the server refuses a request.
+        """
         results = [result_of(answer) for answer in self._server.ask(requests)]
         for index, result in enumerate(results):
             if on_emit is not None:
@@ -119,7 +126,11 @@ class HttpGenerator:
 
 
 def result_of(answer: Answer) -> GenerationResult:
-    """Return the first sample as a result that holds the others. Raises UnsupportedCall without token ids."""
+    """Return the first sample of `answer` as a result that holds the other samples.
+
+    Raises:
+        UnsupportedCall: the server reports no token ids.
+    """
     first, *others = (_sample(choice) for choice in answer.choices)
     return GenerationResult(
         first.token_ids,
@@ -140,6 +151,12 @@ def _sample(choice: Choice) -> GenerationResult:
 
 def metrics_of(counters: Mapping[str, float], address: Address) -> SpeculationMetrics:
     """Return the counters of drafts on a Prometheus page, as vLLM names them.
+
+    Source: vllm 0.32.0 ``vllm.v1.spec_decode.metrics.SpecDecodingProm``.
+
+    Args:
+        counters: samples of the page, as `verispec.engines.adapters.http.server.prometheus` returns them.
+        address: of the server; its `k` is the minimum number of positions in the result.
 
     Raises:
         VerispecError: V-HTTP-METRICS when the page has none.

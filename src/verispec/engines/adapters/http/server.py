@@ -70,7 +70,11 @@ class HttpServer:
             return list(pool.map(partial(self._one, stream=stream), requests))
 
     def body(self, request: GenerationRequest) -> dict[str, Any]:
-        """Return the body of a request."""
+        """Return the body that `ask` sends for `request`.
+
+        Raises:
+            UnsupportedCall: the server's dialect has no such parameter.
+        """
         return body_of(request, self._dialect, self.model, self._decode)
 
     def post(self, body: bytes | Mapping[str, Any]) -> tuple[int, str]:
@@ -158,7 +162,14 @@ def _no_model(address: Address, message: str, hint: str) -> VerispecError:
 
 
 def prometheus(text: str) -> dict[str, float]:
-    """Return the samples of a Prometheus page by name and labels; a name without labels sums all of its samples."""
+    """Return the samples of a Prometheus page.
+
+    Args:
+        text: the page in Prometheus' text format; lines without a number are skipped.
+
+    Returns:
+        Value by name and labels, as the page writes them. A name without labels sums all of its samples.
+    """
     found: dict[str, float] = {}
     for line in text.splitlines():
         if line.startswith("#") or not line.strip():

@@ -87,7 +87,14 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def dialect_of(models: Json) -> str:
-    """Return the dialect that an answer to ``/v1/models`` shows; "openai" when it shows none."""
+    """Return the dialect of a server.
+
+    Args:
+        models: the server's answer to ``/v1/models``, whose ``owned_by`` names the kind of server.
+
+    Returns:
+        A key of `DIALECTS`; "openai" when the answer shows none.
+    """
     owners = {str(entry.get("owned_by", "")).lower() for entry in models.get("data", ()) if isinstance(entry, dict)}
     return next((name for owner, name in _OWNERS.items() if owner in owners), "openai")
 
@@ -135,14 +142,30 @@ def _json(value: Any) -> Any:
 
 
 def answer_of(text: str, request: GenerationRequest) -> Answer:
-    """Return an answer that came in one piece. Raises ServerFault V-HTTP-ANSWER when it is not what the API says."""
+    """Return an answer that came in one piece.
+
+    Args:
+        text: body of the answer, as JSON.
+        request: the request that it answers.
+
+    Raises:
+        ServerFault: V-HTTP-ANSWER, the body does not follow the API.
+    """
     parts = _Parts(request)
     parts.add(_object(text))
     return parts.answer(ended=True)
 
 
 def streamed_answer(lines: Iterable[bytes], request: GenerationRequest) -> Answer:
-    """Return a streamed answer; stop reading after `request.abort_after` pieces. Raises as `answer_of` does."""
+    """Return a streamed answer; stop reading after `request.abort_after` pieces.
+
+    Args:
+        lines: of the answer, as server-sent events.
+        request: the request that they answer.
+
+    Raises:
+        ServerFault: V-HTTP-ANSWER, an event does not follow the API.
+    """
     parts, ended = _Parts(request), False
     for data in _events(lines):
         if data == "[DONE]":

@@ -21,7 +21,12 @@ _STRIDE = re.compile(r"(?P<tensor>\w+?)_stride_?(?P<dim>\d*)", re.IGNORECASE)
 
 
 def aliases(contract: Contract, name: str) -> list[str]:
-    """Return the names that engines give the parameter `name`, the contract's own first."""
+    """Return the names that engines give a parameter, the contract's own first.
+
+    Args:
+        contract: of the op; its symbols list renamed parameters.
+        name: of the parameter in the contract.
+    """
     bare = name.removesuffix("_ptr")
     renamed = [symbol.rename[name] for symbol in contract.symbols if name in symbol.rename]
     found = [name, *renamed, bare, f"{bare}_ptr", *(alias.removesuffix("_ptr") for alias in renamed)]
@@ -162,6 +167,9 @@ def reject_unsupported_arguments(
         passed: values that the engine will see, by contract name.
         bound: values that the case asks for, by contract name.
         who: the engine's callable, for the message.
+
+    Raises:
+        UnsupportedCall: the engine has no such parameter, or always launches with another value.
     """
     for param in contract.params:
         if not isinstance(param, Scalar) or param.name not in bound or param.tuning or param.axis or param.stride_of:

@@ -24,6 +24,9 @@ def guarded(contract: Contract, function: OpFunction) -> OpFunction:
     Args:
         contract: of the op; its outputs are compared before and after a refusal.
         function: the engine's op.
+
+    Returns:
+        A function of the op's parameters by keyword. It raises any other exception of `function` unchanged.
     """
 
     @functools.wraps(function)

@@ -109,7 +109,12 @@ class CallSite:
         self.kernel[grid(self.contract, bound)](*by_position, **arguments)
 
     def source(self, bound: Mapping[str, Any], variables: Mapping[str, str]) -> StandaloneCall:
-        """Return the source of this launch, with a variable for each tensor."""
+        """Return the source of this launch, with a variable for each tensor.
+
+        Args:
+            bound: arguments by the contract's parameter names.
+            variables: name of the variable that holds each tensor, by parameter name; other arguments are written out.
+        """
 
         def text(name: str, mapping: Mapping[str, str]) -> str:
             parameter = mapping.get(name, "")
@@ -146,7 +151,11 @@ def parameters_of(kernel: Any) -> list[str]:
 def dispatch_function(dispatcher: Any) -> Callable[..., Any]:
     """Return the pure function behind a dispatcher.
 
-    It takes the caller's arguments and returns the grid and the arguments of the launch.
+    Args:
+        dispatcher: the object that callers of vLLM 0.30 or later hold.
+
+    Returns:
+        A function that takes the caller's arguments and returns the grid and the arguments of the launch.
     """
     inner = getattr(dispatcher, "__wrapped__", None)
     if inner is not None:
@@ -187,9 +196,13 @@ def find(contract: Contract, package: str = "vllm") -> list[CallSite] | str:
 
 
 def resolve_symbol(dotted: str) -> tuple[Any, str, Any] | None:
-    """Return (host, attribute, kernel) of a dotted name; None if there is no such name.
+    """Return the object of a dotted name, with its host.
 
-    The host is a module, or a class in a module.
+    Args:
+        dotted: ``package.module.name`` or ``package.module.Class.name``.
+
+    Returns:
+        (host, attribute, kernel), where the host is the module or the class; None if there is no such name.
     """
     host_name, _, attribute = dotted.rpartition(".")
     module_name, _, class_name = host_name.rpartition(".")

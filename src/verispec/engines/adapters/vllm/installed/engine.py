@@ -135,7 +135,16 @@ class Vllm:
     def standalone_call(
         self, name: str, arguments: Mapping[str, Any], variables: Mapping[str, str]
     ) -> StandaloneCall | Unsupported:
-        """Return the source of one launch, after what installs vLLM's CPU kernels."""
+        """Return the source of one launch, after what installs vLLM's CPU kernels; see `Standalone.standalone_call`.
+
+        Args:
+            name: of an op.
+            arguments: by the contract's parameter names.
+            variables: name of the variable that holds each tensor, by parameter name.
+
+        Returns:
+            The source; `Unsupported` for an op that vLLM does not have, or that returns numbers.
+        """
         contract = contracts.load(name)
         if (call := sampling_ops.source(name, variables)) is not None:
             return replace(call, setup=(*self._setup(), *call.setup))

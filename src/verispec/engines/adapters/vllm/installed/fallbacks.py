@@ -43,9 +43,18 @@ def quiet() -> Iterator[None]:
 
 
 def install(platform: Any) -> str:
-    """Load the platform's extension and its kernel overrides; returns in words how they were installed.
+    """Load the platform's extension and its kernel overrides.
 
-    A platform answers None for an attribute that it does not have.
+    Source: vllm 0.32.0 ``vllm.platforms.interface.Platform.register_triton_kernel_overrides``.
+
+    Args:
+        platform: vLLM's current platform, which answers None for an attribute that it does not have.
+
+    Returns:
+        The way of installation in words; "none" for a platform without a registry that is not the CPU.
+
+    Raises:
+        OSError: the compiled ops of a CPU platform do not load.
     """
     if callable(getattr(platform, "import_kernels", None)):
         platform.import_kernels()
@@ -66,7 +75,14 @@ def poison_fresh_memory() -> None:
 
 
 def require_extension(folder: Path) -> None:
-    """Raise OSError if vLLM's compiled ops (in `folder`) do not load; vLLM itself only logs the reason."""
+    """Raise an error if vLLM's compiled ops do not load; vLLM itself only logs the reason.
+
+    Args:
+        folder: of the installed package ``vllm``, which holds ``_C*.so``.
+
+    Raises:
+        OSError: the ops are not registered, because a file is missing or does not load.
+    """
     if any(name.startswith("_C::") for name in torch._C._dispatch_get_all_op_names()):
         return
     for path in sorted(folder.glob("_C*.so")):

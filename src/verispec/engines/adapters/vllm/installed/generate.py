@@ -137,7 +137,11 @@ class GeneratorServer:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turn vLLM's own rejections into UnsupportedCall: ValueError, NotImplementedError, its validation errors."""
+    """Turn vLLM's own rejections into UnsupportedCall.
+
+    Raises:
+        UnsupportedCall: the body raised ValueError, NotImplementedError or one of vLLM's validation errors.
+    """
     try:
         yield
     except Exception as error:

@@ -16,7 +16,16 @@ from verispec.engines.protocol.sampling import RequestContext, SamplerBatch
 
 
 def require_supported(contexts: Sequence[RequestContext]) -> None:
-    """Raise UnsupportedCall for what vLLM refuses for requests with drafts, or does outside of its sampler."""
+    """Raise an error for parameters that vLLM's sampler does not handle for requests with drafts.
+
+    Source: vllm 0.32.0 ``vllm.sampling_params.SamplingParams._validate_spec_decode``.
+
+    Args:
+        contexts: one per request.
+
+    Raises:
+        UnsupportedCall: a request has a logit bias, or a grammar, which vLLM applies outside of its sampler.
+    """
     if any(context.params.logit_bias for context in contexts):
         raise UnsupportedCall("vLLM rejects logit_bias for requests with drafts")
     if any(context.allowed_rows is not None for context in contexts):
@@ -108,7 +117,17 @@ def _processors(contexts: Sequence[RequestContext], device: str) -> Any:
 
 
 def sampler_options(cls: type, logprobs_mode: str) -> Mapping[str, Any]:
-    """Return keywords of vLLM's `Sampler` for a mode. Raises UnsupportedCall for a mode that it does not have."""
+    """Return keywords of vLLM's `Sampler` for a mode of log-probabilities.
+
+    Source: vllm 0.32.0 ``vllm.v1.sample.sampler.Sampler``.
+
+    Args:
+        cls: the class `Sampler` of the installed vLLM.
+        logprobs_mode: "raw" or "processed".
+
+    Raises:
+        UnsupportedCall: this vLLM has only "raw".
+    """
     if "logprobs_mode" in inspect.signature(cls).parameters:
         return {"logprobs_mode": f"{logprobs_mode}_logprobs"}
     if logprobs_mode != "raw":
@@ -119,7 +138,18 @@ def sampler_options(cls: type, logprobs_mode: str) -> Mapping[str, Any]:
 def logprobs_of(
     lists: Any, tokens: Sequence[Sequence[int]], contexts: Sequence[RequestContext]
 ) -> list[list[TokenLogprobs]]:
-    """Return vLLM's log-probabilities as one entry per token; its first column is the token, the most likely follow."""
+    """Return vLLM's log-probabilities as one entry per token.
+
+    Source: vllm 0.32.0 ``vllm.v1.outputs.LogprobsLists``.
+
+    Args:
+        lists: ids and values, [number of all tokens, 1 + maximum]; column 0 is the token, the most likely ones follow.
+        tokens: emitted tokens per request.
+        contexts: one per request; its parameters limit the number of most likely tokens.
+
+    Returns:
+        Entries per request; none for a request that asks for no log-probabilities.
+    """
     results, row = [], 0
     for emitted, context in zip(tokens, contexts, strict=True):
         top, entries = context.params.logprobs, []

@@ -170,6 +170,12 @@ def sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Genera
     """Return SamplingMetadata as the input batch makes it, without penalties and processors.
 
     A batch of greedy requests has no temperature.
+    Source: vllm 0.32.0 ``vllm.v1.worker.gpu_input_batch.InputBatch._make_sampling_metadata``.
+
+    Args:
+        batch: one step.
+        generators: generator of each seeded request, by its index in the batch.
+        device: that receives the tensors.
     """
     cls = importlib.import_module("vllm.v1.sample.metadata").SamplingMetadata
     nobody = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessors()

@@ -24,7 +24,15 @@ def find(name: str) -> OpFunction | Unsupported | None:
 
 
 def source(name: str, variables: Mapping[str, str]) -> StandaloneCall | None:
-    """Return the source of a call of the op `name`; None when it is no op of this kind."""
+    """Return the source of a call of the op `name`.
+
+    Args:
+        name: of any op of the contracts.
+        variables: name of the variable that holds each tensor, by parameter name; "None" is written for a missing one.
+
+    Returns:
+        The source; None when it is no op of this kind.
+    """
     if name not in _ADAPTERS:
         return None
     output, logits, k, p = (variables.get(each, "None") for each in ("output", "logits", "k", "p"))

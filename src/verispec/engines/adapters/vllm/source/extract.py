@@ -111,9 +111,16 @@ class Extractor:
         self._needed: dict[str, set[str]] = {}
 
     def take(self, dotted: str) -> tuple[str, str]:
-        """Take the function `dotted` ("package.module.name" or "package.module.Class.name") and all that it needs.
+        """Take the function `dotted` and all that it needs.
 
-        Returns (module of the new package, name in it, dotted in a class). Raises `CannotExtract`.
+        Args:
+            dotted: ``package.module.name`` or ``package.module.Class.name``.
+
+        Returns:
+            Module of the new package, and the name in it, which is dotted in a class.
+
+        Raises:
+            CannotExtract: the tree lacks the function or a part that it needs, or a method is bound to its class.
         """
         module_name, _, name = dotted.rpartition(".")
         if self._path(module_name) is None:
@@ -236,7 +243,7 @@ def _attributes(node: ast.AST, owner: str) -> set[str]:
 
 
 def flat(module: str) -> str:
-    """Return the name of a tree's module in the new package."""
+    """Return the name of the tree's module `module` in the new package."""
     return module.replace(".", "__")
 
 

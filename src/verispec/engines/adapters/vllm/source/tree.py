@@ -58,7 +58,13 @@ class Kernels:
             )
 
     def find(self, contract: Contract) -> tuple[str, Any]:
-        """Return (dotted name, function) of the first of the contract's symbols that can be extracted from the tree.
+        """Return the first of the contract's symbols that can be extracted from the tree.
+
+        Args:
+            contract: of an op; its symbols of vLLM are tried in order.
+
+        Returns:
+            (dotted name, function).
 
         Raises:
             CannotExtract: with the reason for every symbol.
