@@ -96,10 +96,12 @@ def test_watch_runs_again_and_tells_when_it_passes(tmp_path: Path) -> None:
     right = engine.read_text()
     engine.write_text(right.replace("values == replace_from", "values != replace_from"))
     only = ["--only", "sampler/expand_batch_to_tokens:EXP-3"]
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, its children too
     process = subprocess.Popen(
         [*verispec, "run", "--engine", "mine:Engine", *only, "--watch", "."],
         cwd=gate, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
+    signal.signal(signal.SIGINT, ignored)
     guard = threading.Timer(400, process.kill)
     guard.start()
     assert process.stdout
