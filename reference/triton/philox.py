@@ -38,9 +38,10 @@ def draw_words(seed, pos, step, draw: tl.constexpr, blocks):
     """Return the words of lanes 4 * blocks to 4 * blocks + 3 of a draw."""
     seed = seed.to(tl.int64)
     pos = pos.to(tl.int64)
+    zero = tl.zeros((), tl.int32)  # blocks and step may be constants, which the interpreter cannot convert
     return philox4x32(
-        blocks.to(tl.uint32),
-        (step * 256 + draw).to(tl.uint32),
+        (zero + blocks).to(tl.uint32),
+        (zero + step * 256 + draw).to(tl.uint32),
         pos.to(tl.uint32),
         (pos >> 32).to(tl.uint32),
         seed.to(tl.uint32),
