@@ -26,7 +26,7 @@ def forwarded(node: FunctionNode, launch: ast.Call) -> tuple[bool, bool] | None:
     takes_kwargs = len(doubled) == 1 and dotted(doubled[0].value) == kwargs != ""
     if (starred and not takes_args) or (doubled and not takes_kwargs) or not (takes_args or takes_kwargs):
         return None
-    # A call that the launch does not forward would be lost; a value read elsewhere may be changed or used up.
+    # Arguments that the launch does not forward would be lost; if read elsewhere, they may be changed or used up.
     if (args and not takes_args) or (kwargs and not takes_kwargs):
         return None
     uses = [n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in {args, kwargs}]
