@@ -14,12 +14,14 @@ With top-k or top-p the thresholds of all rows are found before (``_fused_limits
 that is loaded, so a dropped token weighs nothing and no masked row is stored. Rows that keep few tokens are summed as
 their threshold is found, and are not read again.
 
-Tickets return to zero by the program that took the last one, so a call needs no memset. Calls share their scratch: on
-one device they must not overlap on several streams.
+The program that takes the last ticket sets the counter back to zero, so a call needs no memset; only a failed launch
+is followed by one. Calls share their scratch: on one device they must not overlap on several streams.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -171,31 +173,51 @@ def _finish_kernel(
     )
 
 
-def _make_scratch(device: Any, rows: int, splits: int) -> tuple[Any, ...]:
-    floats = torch.empty((4, rows, splits), dtype=torch.float32, device=device)
+class Scratch(NamedTuple):
+    """Scratch memory of a launch."""
+
+    chunks: Chunks
+    tickets: Tickets
+
+
+def _make_scratch(device: Any, rows: int, splits: int) -> Scratch:
+    top, total, draft_top, draft_total = torch.empty((4, rows, splits), dtype=torch.float32, device=device).unbind()
     tiles = torch.empty((rows, splits * (CHUNK.value // TILE.value)), dtype=torch.float32, device=device)
     best = torch.empty((rows, splits), dtype=torch.int32, device=device)
-    tickets = torch.zeros((2, rows), dtype=torch.int32, device=device)
-    rejected = torch.full((rows,), UNREJECTED.value, dtype=torch.int32, device=device)
-    return (*floats.unbind(), tiles, best, *tickets.unbind(), rejected)
+    tickets = Tickets(*torch.empty((3, rows), dtype=torch.int32, device=device).unbind())
+    _clear(tickets)
+    return Scratch(Chunks(top, total, best, tiles, draft_top, draft_total, splits), tickets)
 
 
-_kept: dict[tuple[Any, int, int], tuple[Any, ...]] = {}
+def _clear(tickets: Tickets) -> None:
+    tickets.request.zero_()
+    tickets.row.zero_()
+    tickets.rejected.fill_(UNREJECTED.value)
 
 
-def _scratch(device: Any, rows: int, splits: int) -> tuple[Any, ...]:
-    """Scratch of a device, made once per size: tickets start at zero, and every call leaves them so.
+_kept: dict[tuple[Any, int, int], Scratch] = {}
 
-    A graph that is captured before the first call of its size gets scratch of its own, cleared by every replay.
+
+@contextmanager
+def lent_scratch(device: Any, rows: int, splits: int) -> Iterator[Scratch]:
+    """Lend the scratch of a device, made once per size: tickets start at zero, and every launch leaves them so.
+
+    Tickets are cleared after a launch that failed, whose first programs may have run. A graph that is captured before
+    the first call of its size gets scratch of its own, cleared by every replay.
     """
-    rows = triton.next_power_of_2(rows)
-    key = (device, rows, splits)
-    if key not in _kept:
-        made = _make_scratch(device, rows, splits)
-        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return made
-        _kept[key] = made
-    return _kept[key]
+    key = (device, triton.next_power_of_2(rows), splits)
+    is_captured = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    scratch = _kept.get(key)
+    if scratch is None:
+        scratch = _make_scratch(*key)
+        if not is_captured:
+            _kept[key] = scratch
+    try:
+        yield scratch
+    except BaseException:
+        if not is_captured:
+            _clear(scratch.tickets)
+        raise
 
 
 def outputs_of(sampled: Any, *per_request: Any) -> OutputTensors:
@@ -245,18 +267,16 @@ def launch(
         return
     splits = triton.cdiv(vocabulary, CHUNK.value)
     rows = requests.count * requests.columns
-    top, total, draft_top, draft_total, tiles, best, request, row, rejected = _scratch(logits.device, rows, splits)
-    chunks = Chunks(top, total, best, tiles, draft_top, draft_total, splits)
-    tickets = Tickets(request, row, rejected)
-    target = target_rows(logits, vocabulary, requests, chunks, top_k, top_p)
     padded = {
         "COLUMNS": triton.next_power_of_2(requests.columns),
         "SPLITS": triton.next_power_of_2(splits),
         "TILES": triton.next_power_of_2(splits * (CHUNK.value // TILE.value)),
     }
-    read = (chunks, tickets, target, draft, requests, vocabulary, kind.value)
-    if requests.columns == 1 or rows * vocabulary * logits.element_size() < SKIP_BYTES[kind.value]:
-        _verify_kernel[(rows * splits,)](out, *read, **padded, num_warps=4, maxnreg=REGISTERS[kind.value])
-        return
-    _scan_kernel[(rows * splits,)](*read, SPLITS=padded["SPLITS"], num_warps=4)
-    _finish_kernel[(requests.count,)](out, *read, **padded, num_warps=8)
+    with lent_scratch(logits.device, rows, splits) as (chunks, tickets):
+        target = target_rows(logits, vocabulary, requests, chunks, top_k, top_p)
+        read = (chunks, tickets, target, draft, requests, vocabulary, kind.value)
+        if requests.columns == 1 or rows * vocabulary * logits.element_size() < SKIP_BYTES[kind.value]:
+            _verify_kernel[(rows * splits,)](out, *read, **padded, num_warps=4, maxnreg=REGISTERS[kind.value])
+            return
+        _scan_kernel[(rows * splits,)](*read, SPLITS=padded["SPLITS"], num_warps=4)
+        _finish_kernel[(requests.count,)](out, *read, **padded, num_warps=8)

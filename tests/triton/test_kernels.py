@@ -6,14 +6,18 @@ equal on all three; only normalisers may differ by rounding.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from op_cases import Size, make, ops, small_cases, variants, verdict
 from op_running import cache_holds_what_was_drawn_from, columns, run
 
 from verispec.reference import contracts, cpu, oracle
+
+HERE = Path(__file__).parent
 
 
 def test_there_is_a_kernel_for_every_op_that_has_outputs() -> None:
@@ -93,3 +97,11 @@ def test_oracles_take_what_contracts_say() -> None:
 
     for op in ops():
         assert list(inspect.signature(oracle.load(op)).parameters) == [p.name for p in contracts.load(op).params]
+
+
+def test_a_call_after_a_failed_launch_is_whole() -> None:
+    """Programs of the failed launch took tickets of the scratch that the next launch uses."""
+    command = [sys.executable, HERE / "interpreted_failure.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == {"one": "", "two": ""}
