@@ -9,10 +9,29 @@ from typing import Any
 import numpy as np
 
 from verispec.cases.batches import random_batch
-from verispec.cases.request_state import RequestBatch, normal, random_requests
+from verispec.cases.request_state import RequestBatch, random_requests
 from verispec.judge import Compare
 from verispec.reference import oracle
 from verispec.suites.sampler import _fused, _rejection, _request_state
+from verispec.suites.sampler._drafting import (
+    STEP_BLOCK,
+    STEP_LIMIT,
+    expanded_arguments,
+    next_token_arguments,
+    random_inputs,
+    slot_arguments,
+    step_arguments,
+)
+from verispec.suites.sampler._sampling import (
+    counter_arguments,
+    expand_arguments,
+    flatten_arguments,
+    gather_arguments,
+    gumbel_arguments,
+    limit_arguments,
+    synthetic_arguments,
+    with_cache,
+)
 
 Rng = np.random.Generator
 
@@ -21,7 +40,14 @@ Rng = np.random.Generator
 class BatchShape:
     """Requested form of a call: drafts of each request, vocabulary, and the op's modes.
 
-    `exact` asks for values whose quotients and products float32 holds, so that an equality is one everywhere.
+    Attributes:
+        counts: draft tokens of each request.
+        vocab: vocabulary size V.
+        draft: False omits the draft distribution, or takes the op's second mode.
+        synthetic: acceptance by rates, or the op's third mode.
+        exact: values whose quotients and products float32 holds, so that an equality is one everywhere.
+        draft_vocab: vocabulary size of the draft logits, None for `vocab`.
+        temperature: temperature of every request, None for a mix that includes greedy requests.
     """
 
     counts: tuple[int, ...] = (3, 1, 5, 2)
@@ -29,6 +55,8 @@ class BatchShape:
     draft: bool = True
     synthetic: bool = False
     exact: bool = False
+    draft_vocab: int | None = None
+    temperature: float | None = None
 
     @property
     def requests(self) -> int:
@@ -109,29 +137,13 @@ def sample_recovered_tokens(rng: Rng, shape: BatchShape) -> MadeCall:
 
 @maker
 def expand_batch_to_tokens(rng: Rng, shape: BatchShape) -> MadeCall:
-    values = {
-        "input_ptr": rng.choice([0, 1, 2, 5], size=shape.requests),
-        "cu_num_tokens_ptr": np.cumsum(np.asarray(shape.counts, dtype=np.int64)),
-        "replace_from": 0,
-        "replace_to": 1,
-        "MAX_NUM_TOKENS": 1 << (max([128, *shape.counts]) - 1).bit_length(),
-    }
-    shapes = {"output_ptr": (sum(shape.counts) + 1,)}
-    return MadeCall(values, shapes, same=(("input_ptr", "output_ptr"),))
+    values = rng.choice([0, 1, 2, 5], size=shape.requests)
+    return MadeCall(*expand_arguments(values, shape.counts, (0, 1), spare=1), same=(("input_ptr", "output_ptr"),))
 
 
 @maker
 def eagle_prepare_inputs_padded(rng: Rng, shape: BatchShape) -> MadeCall:
-    counts = np.asarray(shape.counts, dtype=np.int64)
-    prefill = np.where(counts == 0, rng.integers(0, 9, size=len(counts)), 0)
-    return MadeCall(
-        {
-            "cu_num_draft_tokens_ptr": np.cumsum(counts),
-            "valid_sampled_tokens_count_ptr": rng.integers(1, counts + 2),
-            "query_start_loc_gpu_ptr": np.concatenate([[0], np.cumsum(counts + 1 + prefill)]),
-            "num_reqs": len(counts),
-        }
-    )
+    return MadeCall(random_inputs(rng, shape.counts))
 
 
 @maker
@@ -141,89 +153,39 @@ def eagle_prepare_next_token_padded(rng: Rng, shape: BatchShape) -> MadeCall:
     valid = np.asarray(shape.counts, dtype=np.int64)
     rows[np.arange(columns)[None, :] >= valid[:, None]] = -1
     rows[rng.random(rows.shape) < 0.05] = -1
-    return MadeCall(
-        {
-            "sampled_token_ids_ptr": rows,
-            "discard_request_mask_ptr": rng.random(shape.requests) < 0.2,
-            "backup_next_token_ids_ptr": np.arange(shape.requests) + 50,
-            "vocab_size": shape.vocab,
-            "num_sampled_tokens_per_req": columns,
-            "num_reqs": shape.requests,
-            "BLOCK_SIZE_TOKENS": 1 << max(columns - 1, 0).bit_length(),
-        }
-    )
+    return MadeCall(next_token_arguments(rows, rng.random(shape.requests) < 0.2, vocab=shape.vocab))
 
 
 @maker
 def eagle_step_slot_mapping_metadata(rng: Rng, shape: BatchShape) -> MadeCall:
-    b, columns, block = shape.requests, 4, 16
-    limit = columns * block
-    positions = rng.choice([0, 5, block - 1, block, limit - 2, limit - 1], size=b)
-    return MadeCall(
-        {
-            "positions_ptr": positions,
-            "block_table_ptr": (rng.permutation(b * columns) + 1).reshape(b, columns),
-            "seq_lens_ptr": np.minimum(positions + 1, limit),
-            "out_slot_mapping_ptr": np.full(b + 3, -5),
-            "block_size": block,
-            "max_model_len": limit,
-            "n_blocks_per_req": columns,
-            "PAD_ID": -1,
-            "batch_size": b,
-        }
-    )
+    ends = [0, 5, STEP_BLOCK - 1, STEP_BLOCK, STEP_LIMIT - 2, STEP_LIMIT - 1]
+    return MadeCall(step_arguments(rng, rng.choice(ends, size=shape.requests), rows=3))
 
 
 @maker
 def copy_and_expand_eagle_inputs(rng: Rng, shape: BatchShape) -> MadeCall:
     lengths = np.asarray(shape.counts, dtype=np.int64) + 1
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    first = rng.integers(0, 500, size=len(lengths))
-    total = int(lengths.sum())
-    return MadeCall(
-        {
-            "target_token_ids_ptr": rng.integers(0, 900, size=total),
-            "target_positions_ptr": np.arange(total) - np.repeat(starts[:-1] - first, lengths),
-            "next_token_ids_ptr": rng.integers(1000, 2000, size=len(lengths)),
-            "query_start_loc_ptr": starts,
-            "query_end_loc_ptr": starts[1:] - 1 - rng.integers(0, lengths),
-            "padding_token_id": 7001,
-            "parallel_drafting_token_id": 7002,
-            "total_input_tokens": total,
-            "num_padding_slots_per_request": 2 if shape.draft else 1,
-            "shift_input_ids": not shape.synthetic,
-            "BLOCK_SIZE_TOKENS": 64,
-        }
-    )
+    rejected = rng.integers(0, lengths)
+    return MadeCall(expanded_arguments(rng, lengths, rejected, 2 if shape.draft else 1, not shape.synthetic))
 
 
 @maker
 def compute_slot_mapping(rng: Rng, shape: BatchShape) -> MadeCall:
-    lengths = np.asarray(shape.counts, dtype=np.int64)
-    ranks = 2 if shape.synthetic else 1
-    block, total = 16, int(lengths.sum())
-    columns = max([1, *lengths.tolist()]) // block + 2
-    starts = rng.integers(0, block * ranks, size=len(lengths))
-    ends = np.cumsum(lengths)
-    return MadeCall(
-        {
-            "num_tokens": total,
-            "max_num_tokens": total + 5,
-            "query_start_loc_ptr": np.concatenate([[0], ends]),
-            "positions_ptr": np.arange(total) - np.repeat(ends - lengths - starts, lengths),
-            "block_table_ptr": (rng.permutation(len(lengths) * columns) + 1).reshape(len(lengths), columns),
-            "KV_CACHE_BLOCK_SIZE": block,
-            "TOTAL_CP_WORLD_SIZE": ranks,
-            "TOTAL_CP_RANK": ranks - 1,
-            "CP_KV_CACHE_INTERLEAVE_SIZE": 4 if shape.synthetic else 1,
-            "PAD_ID": -1,
-        }
-    )
+    options: dict[str, Any] = {"columns": max([1, *shape.counts]) // 16 + 2}
+    if shape.synthetic:
+        options |= {"TOTAL_CP_WORLD_SIZE": 2, "TOTAL_CP_RANK": 1, "CP_KV_CACHE_INTERLEAVE_SIZE": 4}
+    return MadeCall(slot_arguments(rng, shape.counts, tail=5, **options))
+
+
+def _random_requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatch:
+    """Return a batch of the shape, with padding among enough requests."""
+    padding = [1] if shape.requests > 3 else []
+    given = {"draft": shape.draft, "temperature": shape.temperature, "draft_vocab": shape.draft_vocab} | options
+    return random_requests(rng, shape.counts, shape.vocab, padding=padding, **given)
 
 
 def _requests(rng: Rng, shape: BatchShape) -> RequestBatch:
-    padding = [1] if shape.requests > 3 else []
-    batch = random_requests(rng, shape.counts, shape.vocab, draft=shape.draft, padding=padding)
+    batch = _random_requests(rng, shape)
     if shape.exact:
         _impossible_drafts(rng, batch)
     return batch
@@ -289,17 +251,10 @@ def gather_draft_logits_and_target_argmax(rng: Rng, shape: BatchShape) -> MadeCa
     from verispec.reference import contracts
 
     requests = _requests(rng, shape)
-    rows, block = len(requests.target_logits), 16 if shape.vocab < 4096 else 1024
     if shape.exact:
         requests.target_logits = np.round(requests.target_logits / 3)
-    blocks = -(-shape.vocab // block) + 1
-    shapes = {"local_max": (rows, blocks), "local_argmax": (rows, blocks)}
-    more: dict[str, Any] = {"BLOCK_SIZE": block}
-    if requests.draft_logits is None:
-        more["gathered_draft_logits"] = None
-    else:
-        shapes["gathered_draft_logits"] = (rows, requests.draft_logits.shape[2] + 3)
-    values = requests.arguments(contracts.load("gather_draft_logits_and_target_argmax"), **more)
+    contract = contracts.load("gather_draft_logits_and_target_argmax")
+    values, shapes = gather_arguments(requests, contract, 16 if shape.vocab < 4096 else 1024)
     return MadeCall(values, shapes, same=(("target_logits", "draft_logits", "gathered_draft_logits"),))
 
 
@@ -309,33 +264,20 @@ def synthetic_rejection(rng: Rng, shape: BatchShape) -> MadeCall:
 
     requests = _requests(rng, replace(shape, vocab=11))
     rates = np.linspace(0.9, 0.3, max([1, *shape.counts]))
-    values = requests.arguments(
-        contracts.load("synthetic_rejection"),
-        target_sampled=np.arange(len(requests.draft_sampled)) + 100,
-        acceptance_rates=rates,
-    )
-    return MadeCall(values, {"sampled": (requests.requests, requests.columns)})
+    return MadeCall(*synthetic_arguments(requests, contracts.load("synthetic_rejection"), rates))
 
 
 @maker
 def flatten_sampled(rng: Rng, shape: BatchShape) -> MadeCall:
     rows = np.asarray(shape.counts, dtype=np.int64) + 1
-    values = {
-        "sampled": rng.integers(0, 1000, (len(rows), int(max([1, *rows])))),
-        "num_sampled": rng.integers(0, rows + 1),
-        "cu_num_logits": np.concatenate(([0], np.cumsum(rows))),
-    }
-    return MadeCall(values, {"flat_sampled": (int(rows.sum()) + 3,)})
+    return MadeCall(*flatten_arguments(rng, rows, rng.integers(0, rows + 1)))
 
 
 def _fused_verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.reference import contracts
 
-    draft, temperature = op == "verify_draft_logits", 0.0 if op == "verify_greedy" else None
-    padding = [1] if shape.requests > 3 else []
-    requests = _fused.raw(
-        random_requests(rng, shape.counts, shape.vocab, draft=draft, temperature=temperature, padding=padding)
-    )
+    draft, temperature = op == "verify_draft_logits", 0.0 if op == "verify_greedy" else shape.temperature
+    requests = _fused.raw(_random_requests(rng, shape, draft=draft, temperature=temperature))
     limited = shape.synthetic and op != "verify_greedy"
     k, p = [([0, max(shape.vocab // 2, 1)], [0.9, 1.0, 0.5]), ([1, 0, 2], None), (None, [0.6, 1.0])][rng.integers(3)]
     given = _fused.limits(requests, k, p) if limited else {}
@@ -364,19 +306,9 @@ def verify_draft_logits(rng: Rng, shape: BatchShape) -> MadeCall:
 def gumbel_sample(rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.suites.sampler.test_gumbel_sample import within
 
-    rows, states = shape.requests, shape.requests + 3
-    cache = normal(rng, states, 3, shape.vocab + 5) if shape.draft else None
-    values = {
-        "logits": normal(rng, rows, shape.vocab),
-        "expanded_idx_mapping": rng.permutation(states)[:rows],
-        "temperature": rng.choice([0.0, 0.5, 1.0, 1.7], states).astype(np.float32),
-        "seed": rng.integers(-(2**63), 2**63 - 1, states),
-        "pos": rng.integers(0, 2**40, rows),
-        "apply_temperature": not shape.synthetic,
-        "is_drafting": shape.draft,
-        "logits_cache": cache,
-        "logits_cache_col": rng.integers(0, 3, rows) if shape.draft else None,
-    }
+    draw = "draft" if shape.draft else "target"
+    values = gumbel_arguments(rng, draw, shape.vocab, shape.requests, apply_temperature=not shape.synthetic)
+    values = with_cache(values, rng) if shape.draft else values
     return MadeCall(values, compare={"sampled": within}, same=(("logits", "logits_cache"),))
 
 
@@ -384,20 +316,18 @@ def gumbel_sample(rng: Rng, shape: BatchShape) -> MadeCall:
 def apply_top_k_top_p(rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.suites.sampler.test_apply_top_k_top_p import within
 
-    rows = shape.requests
-    k = rng.integers(1, max(shape.vocab if shape.exact else shape.vocab // 4, 2), rows)
-    p = rng.uniform(0.1, 0.97, rows).astype(np.float32)
-    logits = normal(rng, rows, shape.vocab)
-    values = {
+    values = limit_arguments(rng, "both", shape.vocab, shape.requests)
+    if shape.exact:
         # Whole numbers: a limit falls among ties, more of them than any tile holds where the vocabulary is large.
-        "logits": np.round(logits / 3) if shape.exact else logits,
-        "k": None if shape.synthetic else k,
-        "p": p if shape.draft else None,
-    }
+        values["logits"] = np.round(values["logits"] / 3)
+        values["k"] = rng.integers(1, max(shape.vocab, 2), shape.requests)
+    if shape.synthetic:
+        values["k"] = None
+    if not shape.draft:
+        values["p"] = None
     return MadeCall(values, compare={"output": within}, same=(("logits", "output"),))
 
 
 @maker
 def philox(rng: Rng, shape: BatchShape) -> MadeCall:
-    rows = max(sum(shape.counts), 1)
-    return MadeCall({"counter": rng.integers(0, 2**32, (rows, 4)), "key": rng.integers(0, 2**32, (rows, 2))})
+    return MadeCall(counter_arguments(rng, max(sum(shape.counts), 1)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from verispec.cases.request_state import Array, RequestBatch, random_requests
 from verispec.judge import Compare, OpUnderTest
+from verispec.reference.oracle._request_state import clean, logsumexp
 
 REACH = "the GPU model runner verifies every batch of drafts this way"
 
@@ -40,6 +41,28 @@ NORMALISERS: dict[str, Compare] = {
     "draft_logsumexp": close,
     "log_prefix_ratio": close,
 }
+
+
+def normalisers(values: Mapping[str, Any], accepted: Array) -> tuple[Array, Array]:
+    """Return the log-sum-exps of target and draft, [B], at each request's rejected row; 0 if it has none.
+
+    Args:
+        values: arguments of a slot-indexed batch.
+        accepted: accepted drafts of each request, [B].
+    """
+    target, draft = np.zeros(len(accepted)), np.zeros(len(accepted))
+    starts, logits, draft_logits = (values[name] for name in ("cu_num_logits", "target_logits", "draft_logits"))
+    for b, state in enumerate(values["idx_mapping"]):
+        step = accepted[b]
+        if state < 0 or step >= starts[b + 1] - starts[b] - 1:
+            continue
+        shared = logits.shape[1]
+        if draft_logits is not None:
+            shared = min(shared, draft_logits.shape[2])
+            scale = float(values["temperature"][state]) or 1.0
+            draft[b] = logsumexp(clean(draft_logits[state, step, :shared]) / scale)
+        target[b] = logsumexp(clean(logits[starts[b] + step, :shared]))
+    return target, draft
 
 
 def verify(op: OpUnderTest, requests: RequestBatch, **options: Any) -> dict[str, Array]:

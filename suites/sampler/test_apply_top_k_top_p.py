@@ -12,11 +12,12 @@ import numpy as np
 import torch
 
 from verispec.cases import case
-from verispec.cases.request_state import Array, normal
+from verispec.cases.request_state import Array
 from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, assert_same, sparse_zeros
 from verispec.reference import contracts
 from verispec.reference.oracle.apply_top_k_top_p import order, probabilities_before
+from verispec.suites.sampler._sampling import limit_arguments as arguments
 
 CONTRACT = contracts.load("apply_top_k_top_p")
 REACH = "every request with top_k or top_p"
@@ -30,15 +31,6 @@ SHARE = 2.0**-6
 VOCABULARIES = [1, 2, 37, 4097, 9001]
 LARGE = 151_936
 RULES = ["k", "p", "both"]
-
-
-def arguments(seed: int, rule: str = "both", vocab: int = 300, rows: int = 4, spread: float = 3.0) -> dict[str, Any]:
-    rng = np.random.default_rng(seed)
-    return {
-        "logits": normal(rng, rows, vocab) * np.float32(spread / 3),
-        "k": rng.integers(1, max(vocab // 4, 2), rows) if rule != "p" else None,
-        "p": rng.uniform(0.1, 0.97, rows).astype(np.float32) if rule != "k" else None,
-    }
 
 
 def bfloat16_head(logits: Array) -> Array:

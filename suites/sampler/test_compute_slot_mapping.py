@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from verispec.cases import case
 from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
+from verispec.suites.sampler._drafting import slot_arguments as arguments
 from verispec.suites.sampler._rejection import integers
 
 CONTRACT = contracts.load("compute_slot_mapping")
 REACH = "every scheduled token gets its KV slot here"
 RANKS_REACH = "decode context parallelism"
-
-
-def arguments(rng: np.random.Generator, lengths: Any, tail: int = 0, **changes: Any) -> dict[str, Any]:
-    """Return requests with `lengths` scheduled tokens at consecutive positions, and `tail` padding tokens."""
-    lengths = np.asarray(lengths, dtype=np.int64)
-    block, columns = changes.pop("block", 16), changes.pop("columns", 8)
-    ranks = changes.get("TOTAL_CP_WORLD_SIZE", 1)
-    room = block * ranks * columns
-    starts = [int(rng.integers(0, max(room - n, 0) + 1)) for n in lengths]
-    positions = [np.arange(s, s + n) for s, n in zip(starts, lengths, strict=True)]
-    return {
-        "num_tokens": int(lengths.sum()),
-        "max_num_tokens": int(lengths.sum()) + tail,
-        "query_start_loc_ptr": np.concatenate([[0], np.cumsum(lengths)]),
-        "positions_ptr": np.concatenate([*positions, np.zeros(0, dtype=np.int64)]),
-        "block_table_ptr": (rng.permutation(len(lengths) * columns) + 1).reshape(len(lengths), columns),
-        "KV_CACHE_BLOCK_SIZE": block,
-        "TOTAL_CP_WORLD_SIZE": 1,
-        "TOTAL_CP_RANK": 0,
-        "CP_KV_CACHE_INTERLEAVE_SIZE": 1,
-        "PAD_ID": -1,
-        **changes,
-    }
 
 
 @case("CSM-1", lengths=[(1,), (5, 1, 30), (1,) * 65], reach=REACH)

@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from verispec.cases import case
 from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import OpUnderTest
 from verispec.reference import contracts
+from verispec.suites.sampler._drafting import expanded_arguments as arguments
 from verispec.suites.sampler._rejection import integers
 
 CONTRACT = contracts.load("copy_and_expand_eagle_inputs")
 REACH = "draft models and parallel drafting prepare their inputs here"
 SHIFT = [True, False]
-
-
-def arguments(
-    rng: np.random.Generator, lengths: Any, rejected: Any = 0, p: int = 2, shift: bool = True, **changes: Any
-) -> dict[str, Any]:
-    """Return requests with `lengths` target tokens, the last `rejected` of them invalid, and P new slots each."""
-    lengths = np.asarray(lengths, dtype=np.int64)
-    rejected = np.minimum(np.broadcast_to(rejected, lengths.shape), np.maximum(lengths - 1, 0))
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    first = rng.integers(0, 500, size=len(lengths))
-    positions = [np.arange(f, f + n) for f, n in zip(first, lengths, strict=True)]
-    total = int(lengths.sum())
-    return {
-        "target_token_ids_ptr": rng.integers(0, 900, size=total),
-        "target_positions_ptr": np.concatenate([*positions, np.zeros(0, dtype=np.int64)]),
-        "next_token_ids_ptr": rng.integers(1000, 2000, size=len(lengths)),
-        "query_start_loc_ptr": starts,
-        "query_end_loc_ptr": starts[1:] - 1 - rejected,
-        "padding_token_id": 7001,
-        "parallel_drafting_token_id": 7002,
-        "total_input_tokens": total,
-        "num_padding_slots_per_request": p,
-        "shift_input_ids": shift,
-        "BLOCK_SIZE_TOKENS": 64,
-        **changes,
-    }
 
 
 @case("CEE-1", lengths=[(1,), (4, 1, 7), (3,) * 33], shift=SHIFT, p=[1, 2, 5], reach=REACH)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from verispec.cases import case
@@ -11,28 +9,12 @@ from verispec.cases.batches import COUNTS
 from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
+from verispec.suites.sampler._drafting import inputs_arguments as arguments
+from verispec.suites.sampler._drafting import random_inputs as random_arguments
 from verispec.suites.sampler._rejection import integers
 
 CONTRACT = contracts.load("eagle_prepare_inputs_padded")
 REACH = "every step of an EAGLE or draft-model drafter goes through this kernel"
-
-
-def arguments(counts: Any, valid: Any, extra_tokens: Any = 0) -> dict[str, Any]:
-    """Return requests with `counts` draft tokens and `valid` emitted tokens; prefills have more query tokens."""
-    counts = np.asarray(counts, dtype=np.int64)
-    return {
-        "cu_num_draft_tokens_ptr": np.cumsum(counts),
-        "valid_sampled_tokens_count_ptr": np.asarray(valid, dtype=np.int64),
-        "query_start_loc_gpu_ptr": np.concatenate([[0], np.cumsum(counts + 1 + extra_tokens)]),
-        "num_reqs": len(counts),
-    }
-
-
-def random_arguments(rng: np.random.Generator, counts: Any) -> dict[str, Any]:
-    counts = np.asarray(counts, dtype=np.int64)
-    valid = rng.integers(1, counts + 2)
-    prefill = np.where(counts == 0, rng.integers(0, 9, size=len(counts)), 0)
-    return arguments(counts, valid, prefill)
 
 
 @case("EPI-1", counts=["one", "even", "ragged", "wide", "longest"], reach=REACH)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from verispec.cases import case
@@ -11,6 +9,7 @@ from verispec.cases.batches import Array
 from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
+from verispec.suites.sampler._drafting import next_token_arguments as arguments
 from verispec.suites.sampler._rejection import integers
 
 CONTRACT = contracts.load("eagle_prepare_next_token_padded")
@@ -24,20 +23,6 @@ def sampled(rng: np.random.Generator, b: int, t: int) -> Array:
     valid = rng.integers(0, t + 1, size=b)
     rows[np.arange(t)[None, :] >= valid[:, None]] = -1
     return rows
-
-
-def arguments(rows: Any, discarded: Any = None, backup: Any = None) -> dict[str, Any]:
-    rows = np.asarray(rows)
-    b = len(rows)
-    return {
-        "sampled_token_ids_ptr": rows,
-        "discard_request_mask_ptr": np.zeros(b, dtype=bool) if discarded is None else np.asarray(discarded),
-        "backup_next_token_ids_ptr": np.arange(b) + 50 if backup is None else np.asarray(backup),
-        "vocab_size": VOCAB,
-        "num_sampled_tokens_per_req": rows.shape[1],
-        "num_reqs": b,
-        "BLOCK_SIZE_TOKENS": 1 << max(rows.shape[1] - 1, 0).bit_length(),
-    }
 
 
 @case("ENT-1", t=[1, 2, 4, 8, 129], b=[1, 7, 257], reach=REACH)

@@ -11,31 +11,13 @@ from verispec.cases import case
 from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
+from verispec.suites.sampler._drafting import STEP_BLOCK as BLOCK
+from verispec.suites.sampler._drafting import STEP_LIMIT as LIMIT
+from verispec.suites.sampler._drafting import step_arguments as arguments
 from verispec.suites.sampler._rejection import integers
 
 CONTRACT = contracts.load("eagle_step_slot_mapping_metadata")
 REACH = "every drafted token after the first goes through this kernel"
-LIMIT = 64
-BLOCK = 16
-
-
-def arguments(rng: np.random.Generator, positions: Any, rows: int = 0, **changes: Any) -> dict[str, Any]:
-    """Return requests at `positions`, each with its own blocks, and `rows` padding rows of the slot mapping."""
-    positions = np.asarray(positions, dtype=np.int64)
-    b = len(positions)
-    columns = LIMIT // BLOCK
-    return {
-        "positions_ptr": positions,
-        "block_table_ptr": (rng.permutation(b * columns) + 1).reshape(b, columns),
-        "seq_lens_ptr": np.minimum(positions + 1, LIMIT),
-        "out_slot_mapping_ptr": np.full(b + rows, -5),
-        "block_size": BLOCK,
-        "max_model_len": LIMIT,
-        "n_blocks_per_req": columns,
-        "PAD_ID": -1,
-        "batch_size": b,
-        **changes,
-    }
 
 
 def positions_of(rng: np.random.Generator, b: int) -> Any:

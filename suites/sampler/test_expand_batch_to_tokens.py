@@ -12,6 +12,7 @@ from verispec.cases.batches import COUNTS, Array
 from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
+from verispec.suites.sampler._sampling import expand_arguments
 
 CONTRACT = contracts.load("expand_batch_to_tokens")
 DTYPES = ["float32", "int32", "int64", "bool"]
@@ -35,16 +36,9 @@ def values(rng: np.random.Generator, dtype: str, b: int) -> Array:
 
 def check(op: OpUnderTest, dtype: str, input_: Any, counts: Any, replace: Any = (0, 0), **options: Any) -> None:
     """Expand `input_` over `counts` with `dtype` in and out, and compare with the oracle."""
-    total = int(np.sum(counts)) + options.pop("spare", 0)
-    arguments = {
-        "input_ptr": np.asarray(input_),
-        "cu_num_tokens_ptr": np.cumsum(np.asarray(counts, dtype=np.int64)),
-        "replace_from": replace[0],
-        "replace_to": replace[1],
-        "MAX_NUM_TOKENS": 128,
-    }
+    arguments, shapes = expand_arguments(input_, counts, replace, options.pop("spare", 0))
     dtypes = {"input_ptr": dtype, "output_ptr": dtype, **options.pop("dtypes", {})}
-    op.check_outputs(arguments, dtypes=dtypes, shapes={"output_ptr": (total,)}, **options)
+    op.check_outputs(arguments, dtypes=dtypes, shapes=shapes, **options)
 
 
 @case("EXP-1", counts=["one", "even", "ragged", "wide", "longest"], dtype=DTYPES, reach=reach)
@@ -125,12 +119,5 @@ def test_requests_do_not_see_each_other(op: OpUnderTest, seed: int, dtype: str) 
 
 
 def expand(op: OpUnderTest, dtype: str, input_: Array, counts: Any) -> Array:
-    arguments = {
-        "output_ptr": np.zeros(int(np.sum(counts))),
-        "input_ptr": input_,
-        "cu_num_tokens_ptr": np.cumsum(counts),
-        "replace_from": 0,
-        "replace_to": 1,
-        "MAX_NUM_TOKENS": 128,
-    }
-    return op.call(arguments, dtypes={"input_ptr": dtype, "output_ptr": dtype})[1]["output_ptr"]
+    arguments, shapes = expand_arguments(input_, counts, (0, 1))
+    return op.call(arguments, shapes=shapes, dtypes={"input_ptr": dtype, "output_ptr": dtype})[1]["output_ptr"]

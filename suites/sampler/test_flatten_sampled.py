@@ -9,6 +9,7 @@ import numpy as np
 from verispec.cases import case
 from verispec.judge import OpUnderTest
 from verispec.suites.sampler._request_state import COUNTS, layouts, widths
+from verispec.suites.sampler._sampling import flatten_arguments
 
 REACH = "log-probabilities of sampled tokens"
 
@@ -17,13 +18,8 @@ def check(op: OpUnderTest, seed: int, counts: str, sampled: str = "random", colu
     rng = np.random.default_rng(seed)
     rows = np.asarray(COUNTS[counts], dtype=np.int64) + 1
     num_sampled = {"random": rng.integers(0, rows + 1), "all": rows, "none": rows * 0}[sampled]
-    width = columns or int(rows.max())
-    values = {
-        "sampled": rng.integers(0, 1000, (len(rows), width)),
-        "num_sampled": num_sampled,
-        "cu_num_logits": np.concatenate(([0], np.cumsum(rows))),
-    }
-    op.check_outputs(values, shapes={"flat_sampled": (int(rows.sum()) + 3,)}, **options)
+    values, shapes = flatten_arguments(rng, rows, num_sampled, columns)
+    op.check_outputs(values, shapes=shapes, **options)
 
 
 @case("FLS-1", counts=list(COUNTS), sampled=["random", "all"], reach=REACH)

@@ -10,19 +10,12 @@ from verispec.cases import case
 from verispec.cases.request_state import RequestBatch
 from verispec.judge import OpUnderTest
 from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, layouts, widths
+from verispec.suites.sampler._sampling import gather_arguments
 
 
 def check(op: OpUnderTest, requests: RequestBatch, block: int = 16, **options: Any) -> None:
-    rows, draft = len(requests.target_logits), requests.draft_logits
-    shared = requests.target_logits.shape[1] if draft is None else min(requests.target_logits.shape[1], draft.shape[2])
-    blocks = -(-shared // block) + 1
-    shapes = {"local_max": (rows, blocks), "local_argmax": (rows, blocks)}
-    more: dict[str, Any] = {"BLOCK_SIZE": block}
-    if draft is None:
-        more["gathered_draft_logits"] = None
-    else:
-        shapes["gathered_draft_logits"] = (rows, draft.shape[2] + 3)
-    op.check_outputs(requests.arguments(op.contract, **more), shapes=shapes, **options)
+    values, shapes = gather_arguments(requests, op.contract, block)
+    op.check_outputs(values, shapes=shapes, **options)
 
 
 @case("GDL-1", counts=list(COUNTS), draft=DRAFT, block=[16, 37, 100], reach=REACH)

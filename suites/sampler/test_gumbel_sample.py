@@ -13,44 +13,20 @@ import numpy as np
 import torch
 
 from verispec.cases import case
-from verispec.cases.request_state import Array, normal
+from verispec.cases.request_state import Array
 from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import OpUnderTest, assert_same, sparse_zeros
 from verispec.reference import contracts
 from verispec.reference.oracle.gumbel_sample import scores
 from verispec.suites.sampler._request_state import layouts, widths
+from verispec.suites.sampler._sampling import gumbel_arguments as arguments
+from verispec.suites.sampler._sampling import with_cache as cached
 
 CONTRACT = contracts.load("gumbel_sample")
 REACH = "every token that the GPU model runner samples or drafts"
 DRAWS = ["target", "draft"]
 BOUND = 2.0**-16
 LARGE = 151_936
-
-
-def arguments(seed: int, draw: str = "target", vocab: int = 37, rows: int = 6, **changes: Any) -> dict[str, Any]:
-    """Return rows over more states than rows, in random order; some temperatures are 0."""
-    rng = np.random.default_rng(seed)
-    states = rows + 3
-    return {
-        "logits": normal(rng, rows, vocab),
-        "expanded_idx_mapping": rng.permutation(states)[:rows],
-        "temperature": rng.choice([0.0, 0.5, 1.0, 1.7], states).astype(np.float32),
-        "seed": rng.integers(-(2**63), 2**63 - 1, states),
-        "pos": rng.integers(0, 2**40, rows),
-        "apply_temperature": True,
-        "is_drafting": draw == "draft",
-        "logits_cache": None,
-        "logits_cache_col": None,
-        **changes,
-    }
-
-
-def cached(values: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Add a cache of three steps that is wider than the vocabulary."""
-    rng = np.random.default_rng(seed)
-    rows, vocab = values["logits"].shape
-    cache = normal(rng, len(values["temperature"]), 3, vocab + 5)
-    return values | {"logits_cache": cache, "logits_cache_col": rng.integers(0, 3, rows)}
 
 
 def scores_of(t: int, inputs: Mapping[str, Any]) -> Array:

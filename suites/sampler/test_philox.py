@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.request_state import Array
 from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
 from verispec.reference.oracle.philox import Draw, word
 from verispec.suites.sampler._request_state import layouts
+from verispec.suites.sampler._sampling import counter_arguments as random_words
 
 CONTRACT = contracts.load("philox")
 REACH = "every draw of the request-state family"
@@ -35,11 +35,6 @@ EXTREMES = {"smallest": (48643752, 0, 0x15), "largest": (38471471, 0, 0xFFFFFFEC
 
 SEEDS = {"32 bits": 0x89ABCDEF, "64 bits": 0x0123456789ABCDEF, "negative": -0x0123456789ABCDEF}
 POSITIONS = [9, 2**32 + 9, 2**35 + 7, 2**40 - 1]
-
-
-def random_words(seed: int, counters: int) -> dict[str, Array]:
-    rng = np.random.default_rng(seed)
-    return {"counter": rng.integers(0, 2**32, (counters, 4)), "key": rng.integers(0, 2**32, (counters, 2))}
 
 
 def counter_of(draw: Draw, step: int, pos: int, block: int = 0) -> tuple[int, int, int, int]:

@@ -13,8 +13,7 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.request_state import Array, RequestBatch
 from verispec.judge import OpUnderTest, assert_same
-from verispec.reference.oracle._request_state import clean, logsumexp
-from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, layouts, widths
+from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, layouts, normalisers, widths
 
 STEPS = ["first", "last", "bonus"]
 
@@ -23,15 +22,7 @@ def arguments(op: OpUnderTest, requests: RequestBatch, step: str, ratio: float |
     """Return requests rejected at their first or last draft token or not at all, with the normalisers of that row."""
     count = np.array([max(requests.drafts(b), 0) for b in range(requests.requests)])
     accepted = {"first": count * 0, "last": np.maximum(count - 1, 0), "bonus": count}[step]
-    target_lse, draft_lse = np.zeros(requests.requests), np.zeros(requests.requests)
-    for b, state in enumerate(requests.idx_mapping):
-        if state >= 0 and accepted[b] < count[b]:
-            shared = requests.target_logits.shape[1]
-            if requests.draft_logits is not None:
-                shared = min(shared, requests.draft_logits.shape[2])
-                scale = float(requests.temperature[state]) or 1.0
-                draft_lse[b] = logsumexp(clean(requests.draft_logits[state, accepted[b], :shared]) / scale)
-            target_lse[b] = logsumexp(clean(requests.target_logits[requests.row(b, accepted[b]), :shared]))
+    target_lse, draft_lse = normalisers(requests.arguments(op.contract), accepted)
     return requests.arguments(
         op.contract,
         sampled=np.full((requests.requests, requests.columns), 11),

@@ -10,14 +10,14 @@ from verispec.cases import case
 from verispec.cases.request_state import Array, RequestBatch
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
+from verispec.suites.sampler._sampling import synthetic_arguments
 
 REACH = "rejection_sample_method=synthetic"
 
 
 def check(op: OpUnderTest, requests: RequestBatch, rates: Any, **options: Any) -> dict[str, Array]:
-    rows = len(requests.draft_sampled)
-    values = requests.arguments(op.contract, target_sampled=np.arange(rows) + 100, acceptance_rates=rates)
-    return op.check_outputs(values, shapes={"sampled": (requests.requests, requests.columns)}, **options)
+    values, shapes = synthetic_arguments(requests, op.contract, rates, options.pop("columns", 0))
+    return op.check_outputs(values, shapes=shapes, **options)
 
 
 @case("SYN-1", counts=list(COUNTS), rate=["0.3", "0.8"], reach=REACH)
@@ -53,11 +53,7 @@ def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str) -> None:
 
 @case("SYN-5", check="a longer row keeps what was there", reach=REACH)
 def test_later_positions_are_not_written(op: OpUnderTest, seed: int) -> None:
-    requests = batch(seed, "ragged")
-    values = requests.arguments(
-        op.contract, target_sampled=np.arange(len(requests.pos)), acceptance_rates=np.full(5, 0.5)
-    )
-    op.check_outputs(values, shapes={"sampled": (requests.requests, 9)})
+    check(op, batch(seed, "ragged"), np.full(5, 0.5), columns=9)
 
 
 @case("SYN-6", token=[-1, -9], reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None)

@@ -1,42 +1,74 @@
-"""Inputs for every op of the reference, by name and size, and the check of a kernel's outputs.
+"""Cases of every op of the reference, by name and size, and the check of a kernel's outputs.
 
-Every op gets calls from the suite's maker; the modules of the families add variants for kernels.
-
-The family modules make the arguments. `Case.narrow` names those that a kernel gets as
-bfloat16, whose values bfloat16 holds exactly.
+The suite's maker of an op makes the arguments; the modules of alterations change them for kernels. Everything follows
+from the names of op, variant and size, so a case is the same everywhere.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-import flat_cases
-import fused_cases
+import altered_limits  # noqa: F401 -- registers its alterations
 import numpy as np
-import request_state_cases
-import shared_cases
-from case_parts import MAKERS, POISON, Array, Case, Size, draft_counts
+from altered_calls import VARIANTS
 
-from verispec.reference.contracts import REQUIRED, Scalar, axis_sizes, load, shape_of
+from verispec.reference import oracle
+from verispec.reference.contracts import REQUIRED, Scalar, Tensor, axis_sizes, load, shape_of
 from verispec.reference.oracle.apply_top_k_top_p import order, probabilities_before
-from verispec.suites.sampler import _calls
+from verispec.suites.sampler._calls import MAKERS, BatchShape
+from verispec.suites.sampler._calls import make as make_call
 
-__all__ = ["Array", "Case", "Size", "make", "ops", "small_cases", "to_bfloat16", "variants", "verdict"]
+Array = np.ndarray[Any, Any]
 
-FAMILIES = (request_state_cases, shared_cases, flat_cases, fused_cases)
-"""Their makers have registered themselves."""
+POISON = -77
 LOGSUMEXP = {"target_logsumexp", "draft_logsumexp", "log_prefix_ratio"}
 SEVERAL_PARTS = {
-    "apply_top_k_top_p": {"both": 9001, "flat": 9001, "ties": 9001, "outliers": 9001, "unsampled": 20000},
-    "sample_recovered_tokens": {"draft": 9001, "one_hot": 9001, "no_mass": 9001},
-    "gather_draft_logits_and_target_argmax": {"draft": 9001, "ties": 9001},
-    "verify_greedy": {"greedy": 9001},
-    "verify_one_hot": {"one_hot": 9001, "limits": 9001},
-    "verify_draft_logits": {"draft": 9001, "limits": 9001},
+    "apply_top_k_top_p": {"ends": 9001, "flat": 9001, "ties": 9001, "outliers": 9001, "unsampled": 20000},
+    "sample_recovered_tokens": {"plain": 9001, "one_hot": 9001, "no_mass": 9001},
+    "gather_draft_logits_and_target_argmax": {"large_blocks": 9001, "ties": 9001},
+    "verify_greedy": {"plain": 9001},
+    "verify_one_hot": {"plain": 9001, "limits": 9001},
+    "verify_draft_logits": {"plain": 9001, "limits": 9001},
 }
 """Vocabularies that are taken in parts, by variant: rows that have to be narrowed, winners that have to be settled."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Sizes of the inputs of a case."""
+
+    vocabulary: int
+    requests: int = 5
+    drafts: int = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of an op.
+
+    Attributes:
+        op: name of the op.
+        name: variant and sizes.
+        arguments: NumPy arrays and scalars by parameter name.
+        narrow: tensors that a kernel gets as bfloat16, which holds their values exactly.
+        inplace: outputs that are the memory of an input.
+    """
+
+    op: str
+    name: str
+    arguments: dict[str, Any]
+    narrow: frozenset[str] = frozenset()
+    inplace: dict[str, str] = field(default_factory=dict)
+
+    def expected(self) -> dict[str, Array]:
+        return oracle.load(self.op)(**self.arguments)
+
+    def outputs(self) -> list[str]:
+        return [t.name for t in load(self.op).outputs if self.arguments[t.name] is not None]
 
 
 def verdict(case: Case, got: dict[str, Array], expected: dict[str, Array] | None = None) -> str:
@@ -90,24 +122,32 @@ def _masked_rows(case: Case, have: Array) -> str:
 
 
 def ops() -> tuple[str, ...]:
-    """Return every op with a maker; the suite's maker suffices."""
-    return tuple(dict.fromkeys((*MAKERS, *_calls.MAKERS)))
+    """Return every op with a maker."""
+    return tuple(MAKERS)
+
+
+MODES: dict[str, dict[str, Any]] = {"plain": {}, "one_hot": {"draft": False}, "other": {"synthetic": True}}
+"""Fields of the shape of the variants that every op has: the modes of its maker."""
 
 
 def variants(op: str) -> tuple[str, ...]:
-    """Return the variants of the op's own maker and those of the suite's."""
-    return (*(MAKERS[op][1] if op in MAKERS else ()), *SUITE_VARIANTS)
+    """Return the op's modes and alterations."""
+    return (*MODES, *VARIANTS.get(op, ()))
 
 
-SUITE_VARIANTS = {"suite": True, "suite_one_hot": False}
-"""Variants of the suite's maker: with draft probabilities or logits, and without."""
+def draft_counts(rng: np.random.Generator, size: Size, drafts: int) -> tuple[int, ...]:
+    """Return the drafts of each request: none, the maximum and in between, the special ones not first."""
+    counts = rng.integers(0, drafts + 1, size.requests)
+    counts[-1] = drafts
+    counts[size.requests // 2] = 0
+    return tuple(counts.tolist())
 
 
-def _suite_arguments(op: str, rng: np.random.Generator, size: Size, draft: bool) -> dict[str, Any]:
-    """Return a call of the suite's maker, with poisoned outputs and production dtypes."""
+def made(op: str, rng: np.random.Generator, size: Size, **fields: Any) -> dict[str, Any]:
+    """Return the arguments of a call of the suite's maker, with poisoned outputs and production dtypes."""
     contract = load(op)
-    shape = _calls.BatchShape(tuple(draft_counts(rng, size).tolist()), size.vocabulary, draft=draft)
-    call = _calls.make(op, int(rng.integers(2**31)), shape)
+    counts = draft_counts(rng, size, fields.pop("drafts", size.drafts))
+    call = make_call(op, int(rng.integers(2**31)), BatchShape(counts, size.vocabulary, **fields))
     arrays = {t.name: np.asarray(call.values[t.name]) for t in contract.tensors if call.values.get(t.name) is not None}
     sizes = axis_sizes(contract, {name: a.shape for name, a in arrays.items()} | dict(call.shapes), call.values)
     arguments: dict[str, Any] = {}
@@ -120,15 +160,24 @@ def _suite_arguments(op: str, rng: np.random.Generator, size: Size, draft: bool)
         if param.name in arrays:
             arguments[param.name] = arrays[param.name].astype(dtype)
         elif param.written and param.name not in call.values:
-            wanted = call.shapes[param.name] if param.name in call.shapes else shape_of(param, sizes)
-            arguments[param.name] = np.full(tuple(wanted), POISON).astype(dtype)
+            wanted = call.shapes[param.name] if param.name in call.shapes else spacious(param, sizes)
+            arguments[param.name] = poisoned(tuple(wanted), dtype)
         else:
             arguments[param.name] = None
-    for param in contract.params:
-        if isinstance(param, Scalar) and param.stride_of:
-            tensor = arguments[param.stride_of]
-            arguments[param.name] = tensor.strides[0] // tensor.itemsize
     return arguments
+
+
+def spacious(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of an output, with a few more elements on every axis that may be longer."""
+    extra = [2 if str(axis).startswith(">=") else 0 for axis in tensor.shape]
+    return tuple(size + more for size, more in zip(shape_of(tensor, sizes), extra, strict=True))
+
+
+def poisoned(shape: tuple[int, ...], dtype: str) -> Array:
+    """Return memory that no result equals; flags alternate."""
+    if dtype == "bool":
+        return np.arange(math.prod(shape)).reshape(shape) % 2 == 1
+    return np.full(shape, POISON, dtype)
 
 
 TILE = 64
@@ -136,16 +185,24 @@ TILE = 64
 
 
 def make(op: str, variant: str, size: Size, *, narrow: bool = False, ints: str = "") -> Case:
-    """One case. `narrow` makes all logits or probabilities bfloat16, `ints` all integers of choice that dtype."""
+    """Return one case.
+
+    Args:
+        op: name of the op.
+        variant: one of `variants`.
+        size: sizes of the inputs.
+        narrow: make all logits or probabilities bfloat16.
+        ints: dtype of all integers that the contract leaves open.
+    """
     name = f"{variant};{size.requests}x{size.drafts}x{size.vocabulary}"
     name += ";bf16" * narrow + f";{ints}" * bool(ints)
     rng = np.random.default_rng(zlib.crc32(f"{op}:{name}".encode()))
-    if variant in SUITE_VARIANTS:
-        arguments = _suite_arguments(op, rng, size, SUITE_VARIANTS[variant])
-    else:
-        arguments = MAKERS[op][0](rng, size, variant)
-    narrowed = set()
-    for tensor in load(op).tensors:
+    fields, alteration = (MODES[variant], None) if variant in MODES else VARIANTS[op][variant]
+    arguments = made(op, rng, size, **fields)
+    if alteration is not None:
+        alteration(rng, arguments)
+    contract, narrowed = load(op), set()
+    for tensor in contract.tensors:
         value = arguments[tensor.name]
         if value is None:
             continue
@@ -154,6 +211,10 @@ def make(op: str, variant: str, size: Size, *, narrow: bool = False, ints: str =
             narrowed.add(tensor.name)
         elif ints and set(tensor.dtypes) == {"int32", "int64"}:
             arguments[tensor.name] = value.astype(ints)
+    for param in contract.params:
+        if isinstance(param, Scalar) and param.stride_of:
+            tensor = arguments[param.stride_of]
+            arguments[param.name] = tensor.strides[0] // tensor.itemsize
     inplace = {"output": "logits"} if op == "apply_top_k_top_p" and "inplace" in variant else {}
     if inplace:
         arguments["output"] = arguments["logits"]
@@ -161,18 +222,17 @@ def make(op: str, variant: str, size: Size, *, narrow: bool = False, ints: str =
 
 
 def small_cases(*names: str) -> Iterator[Case]:
-    """Every variant of the ops, or of all, at sizes for Triton's interpreter."""
+    """Yield every variant of the ops, or of all, at sizes for Triton's interpreter."""
     for op in names or ops():
         for variant in variants(op):
-            yield make(op, variant, Size(400, draft_vocabulary=370 if variant == "narrow_draft" else None))
+            yield make(op, variant, Size(400))
         for variant, vocabulary in SEVERAL_PARTS.get(op, {}).items():
             yield make(op, variant, Size(vocabulary, requests=2))
-        first = variants(op)[0]
-        yield make(op, first, Size(37), ints="int64")
-        yield make(op, first, Size(37), ints="int32")
-        yield make(op, first, Size(1, requests=2, drafts=1))
+        yield make(op, "plain", Size(37), ints="int64")
+        yield make(op, "plain", Size(37), ints="int32")
+        yield make(op, "plain", Size(1, requests=2, drafts=1))
         if any("bfloat16" in t.dtypes for t in load(op).tensors):
-            yield make(op, first, Size(257), narrow=True)
+            yield make(op, "plain", Size(257), narrow=True)
 
 
 def to_bfloat16(values: Array) -> Array:
