@@ -1,8 +1,12 @@
-"""Rendered reports as text, Markdown and JUnit, compared with snapshots (``pytest --snapshot-update``)."""
+"""Reports as text, Markdown and JUnit: what they state, as data, and their layout (``pytest --snapshot-update``)."""
 
 from __future__ import annotations
 
 import io
+import json
+import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,8 +20,8 @@ from verispec.expectations import Expectation
 from verispec.report.junit import as_junit
 from verispec.report.markdown import as_markdown
 from verispec.report.svg import as_svg
-from verispec.report.text import print_verdict
-from verispec.report.verdict import RunSummary, summarise
+from verispec.report.text import cell_text, print_verdict
+from verispec.report.verdict import Cell, RunSummary, summarise
 from verispec.run.record import Record
 from verispec.run.runfile import Run
 
@@ -110,11 +114,15 @@ def good() -> Run:
     return Run(HEADER, tuple(Record(f"{EXPAND}:EXP-{n}", "pass", 0.25) for n in (1, 2)), {"complete": True})
 
 
-RUNS = pytest.mark.parametrize("run", [everything(), good()], ids=["everything", "good"])
+def one_of_each() -> Run:
+    """Return a small run: a cause, a known cause, a gap and a case that passes."""
+    chosen = ("EXP-2:dtype=float32", "EXP-1:dtype=int64", "RRS-11:", "RGS-9:")
+    records = tuple(r for r in everything().records if any(part in r.id for part in chosen))
+    return Run(HEADER, records, {"complete": True})
 
 
 class Extension(SingleFileSnapshotExtension):
-    """One plain file a snapshot, beside those of all other tests."""
+    """One plain file per snapshot, beside those of all other tests."""
 
     _write_mode = WriteMode.TEXT
 
@@ -123,16 +131,13 @@ class Extension(SingleFileSnapshotExtension):
         return str(Path(__file__).parents[1] / "snapshots" / "test_rendering")
 
 
-class Txt(Extension):
-    file_extension = "txt"
+class Json(Extension):
+    """Content: data, sorted, one fact per line."""
 
+    file_extension = "json"
 
-class Md(Extension):
-    file_extension = "md"
-
-
-class Xml(Extension):
-    file_extension = "xml"
+    def serialize(self, data: Any, **_: Any) -> str:
+        return json.dumps(data, indent=1, sort_keys=True) + "\n"
 
 
 def text_of(verdict: RunSummary, **options: Any) -> str:
@@ -141,26 +146,91 @@ def text_of(verdict: RunSummary, **options: Any) -> str:
     return out.getvalue()
 
 
-@RUNS
-def test_text(run: Run, snapshot: SnapshotAssertion) -> None:
-    text = text_of(summarise(run))
-    assert text == snapshot(extension_class=Txt)
-    assert max(map(len, text.splitlines())) <= 120
-    assert not any(line.endswith(" ") for line in text.splitlines())
+def of_the_run(run: Run) -> dict[str, Any]:
+    """Return the content of a summary without the header, which the test makes itself."""
+    content = summarise(run).to_json()
+    return {name: value for name, value in content.items() if name != "header"}
 
 
-@RUNS
-def test_markdown(run: Run, snapshot: SnapshotAssertion) -> None:
-    assert as_markdown(summarise(run)) == snapshot(extension_class=Md)
+def test_content(snapshot: SnapshotAssertion) -> None:
+    assert of_the_run(everything()) == snapshot(extension_class=Json)
 
 
-@RUNS
-def test_junit(run: Run, snapshot: SnapshotAssertion) -> None:
-    text = as_junit(summarise(run))
-    assert text == snapshot(extension_class=Xml)
-    root = ElementTree.fromstring(text)
-    assert sum(int(suite.get("tests", 0)) for suite in root) == len(run.records)
-    assert len(root.findall(".//failure")) == sum(r.outcome in ("fail", "crash", "xpass") for r in run.records)
+def test_content_of_a_run_without_failure() -> None:
+    content = of_the_run(good())
+    assert content.pop("counts") == {"pass": 2}
+    assert content.pop("table") == {
+        "expand_batch_to_tokens": {"exact": {"passed": 2, "failed": 0, "known": 0, "undecided": 0}}
+    }
+    assert {name for name, value in content.items() if value} == {"complete"}
+
+
+LAYOUTS: dict[str, tuple[Callable[[RunSummary], str], str]] = {
+    "text": (text_of, "txt"),
+    "markdown": (as_markdown, "md"),
+    "junit": (as_junit, "xml"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layout(layout: str, snapshot: SnapshotAssertion) -> None:
+    """The form of a small report; what a large one states is tested as content."""
+    render, ending = LAYOUTS[layout]
+    extension = type("Layout", (Extension,), {"file_extension": ending})
+    assert render(summarise(one_of_each())) == snapshot(extension_class=extension)
+
+
+def in_words(text: str) -> str:
+    """Return a report without line breaks and Markdown's escapes."""
+    return " ".join(re.sub(r"\\([\\_<>|*`])", r"\1", text).split())
+
+
+@pytest.mark.parametrize("layout", ["text", "markdown"])
+def test_every_fact_of_the_content_is_stated(layout: str) -> None:
+    summary = summarise(everything())
+    report = in_words(LAYOUTS[layout][0](summary))
+    content = of_the_run(everything())
+    facts = [f"{content['counts']['pass']} pass"] if layout == "markdown" else [f"exit {content['exit']}"]
+    for cause in (*content["causes"], *content["known"]):
+        facts += [cause["clause"], cause["message"], cause["where"], cause["reach"], *cause["issues"]]
+        facts += [*cause["subjects"], f"verispec repro {shlex.quote(cause['case'])} --engine vllm"]
+    for gap in content["gaps"]:
+        facts += [f"{gap['outcome']}: ", gap["reason"], *gap["subjects"]]
+    facts += [f"stale: {case}" for case in content["stale"]] + content["warnings"]
+    facts += [f"entry {entry['number']} ({entry['case']!r}" for entry in content["unmatched"]]
+    for subject, row in content["table"].items():
+        cells = [cell_text(Cell(**cell)) for cell in row.values()]
+        separator = r"[\s|-]+"
+        assert re.search(separator.join(map(re.escape, [subject, *cells])), report), subject
+    facts += [f"{summary.failures} failing cases of {len(summary.run.records)}", "interrupted, 2 cases left"]
+    missing = [fact for fact in facts if in_words(fact) not in report]
+    assert not missing
+
+
+def test_text_fits_its_width() -> None:
+    lines = text_of(summarise(everything())).splitlines()
+    assert max(map(len, lines)) <= 120
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_junit_states_every_case() -> None:
+    tags = {"pass": None, "fail": "failure", "crash": "failure", "xpass": "failure", "error": "error"}
+    stated = {
+        case.get("name"): case[0].tag if len(case) else None
+        for case in ElementTree.fromstring(as_junit(summarise(everything()))).iter("testcase")
+    }
+    assert stated == {r.id: tags.get(r.outcome, "skipped") for r in everything().records}
+
+
+def test_junit_states_messages_and_reach() -> None:
+    root = ElementTree.fromstring(as_junit(summarise(everything())))
+    told = {case.get("name"): (case[0].get("message"), case[0].text) for case in root.iter("testcase") if len(case)}
+    for record in everything().records:
+        if record.failure:
+            message, reach = told[record.id]
+            assert message == record.failure["message"]
+            assert (reach or "") == (f"reached: {record.reach}" if record.reach else "")
+    assert told[f"{GREEDY}:RGS-2:k=1"][0] == "KeyError: 'counts?'"  # XML has no escape character
 
 
 def test_a_narrow_terminal_gets_narrow_lines() -> None:
