@@ -72,7 +72,8 @@ class AuxiliaryStates:
             raise VerispecError(
                 "V-MODEL-AUX",
                 f"auxiliary layer ids {list(layers)} for a target of {len(decoder)} layers",
-                cause=f"outside [0, {len(decoder)}]: {outside}" if outside else "give at least one id",
+                cause=f"outside [0, {len(decoder)}]: {outside}" if outside else "no id is given",
+                hint=f"give at least one layer id from 0 to {len(decoder)}",
             )
         self.layers = tuple(layers)
         self._states: dict[int, torch.Tensor] = {}
@@ -98,7 +99,11 @@ class AuxiliaryStates:
             VerispecError: V-MODEL-AUX if the model did not run since the last call.
         """
         if not self._states:
-            raise VerispecError("V-MODEL-AUX", "no forward pass since the last call of take")
+            raise VerispecError(
+                "V-MODEL-AUX",
+                "no forward pass since the last call of take",
+                hint="run the model before every call of take",
+            )
         states = torch.cat([self._states[layer] for layer in self.layers], dim=-1)
         self._states.clear()
         return states

@@ -228,6 +228,7 @@ def load_eagle3(folder: str | Path, target: PreTrainedModel, layer_idx: int = 0)
             f"the head was made for a target with (vocabulary, hidden size) {expected}, "
             f"this one has {tuple(embed_tokens.weight.shape)}",
             where=str(folder),
+            hint="load the head with the target that it was trained for",
         )
     tensors = {
         name.removeprefix("model.").replace("layers.0.", "midlayer."): value
@@ -243,7 +244,11 @@ def load_eagle3(folder: str | Path, target: PreTrainedModel, layer_idx: int = 0)
         absent, unknown = head.load_state_dict(tensors, strict=False)
     except RuntimeError as error:
         raise VerispecError(
-            "V-MODEL-WEIGHTS", "a tensor has another shape", where=str(folder), cause=str(error)
+            "V-MODEL-WEIGHTS",
+            "a tensor has another shape than config.json says",
+            where=str(folder),
+            cause=str(error),
+            hint="copy config.json and the weights again, from one checkpoint",
         ) from error
     shared = {"embed_tokens.weight"} | ({"d2t", "t2d"} if head.lm_head.out_features == config.vocab_size else set())
     absent = sorted(set(absent) - shared)
@@ -252,6 +257,7 @@ def load_eagle3(folder: str | Path, target: PreTrainedModel, layer_idx: int = 0)
             "V-MODEL-WEIGHTS",
             f"tensors missing: {', '.join(absent) or 'none'}; unknown: {', '.join(sorted(unknown)) or 'none'}",
             where=str(folder),
+            hint="give an Eagle3 checkpoint of one decoder layer in the format of its config.json",
         )
     _check_vocabulary(head, folder)
     head.eval().requires_grad_(False)
@@ -268,14 +274,18 @@ def read_head_config(folder: Path) -> Eagle3Config:
     if not is_eagle3(raw):
         raise VerispecError(
             "V-MODEL-KIND",
-            f"no Eagle3 head: architectures {raw.get('architectures')}",
+            f"expected an Eagle3 head, got architectures {raw.get('architectures')}",
             where=str(folder / "config.json"),
+            hint="name the folder of an Eagle3 head, or load another model with method draft_model",
         )
     if "speculators_model_type" in raw:
         layer = raw.get("transformer_layer_config")
         if not isinstance(layer, dict):
             raise VerispecError(
-                "V-MODEL-CONFIG", "transformer_layer_config is missing", where=str(folder / "config.json")
+                "V-MODEL-CONFIG",
+                "transformer_layer_config is missing, which a config.json of speculators has",
+                where=str(folder / "config.json"),
+                hint="export the head again with speculators",
             )
         fields = {"norm_before_residual": True} | layer
         fields |= {key: value for key, value in raw.items() if key in _HEAD_KEYS and value is not None}

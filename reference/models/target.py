@@ -59,6 +59,7 @@ def load_target(
             f"{len(absent)} weights are missing or have another shape than config.json says",
             where=str(folder),
             cause=", ".join(absent[:4]),
+            hint="copy config.json and the weights again, from one checkpoint",
         )
     loaded: PreTrainedModel = model.to(device).eval().requires_grad_(False)
     return loaded

@@ -31,6 +31,7 @@ def check_request(index: int, request: GenerationRequest, max_model_len: int, vo
             "V-GEN-PROMPT",
             f"token ids {unknown[:4]} are outside of the vocabulary, 0 to {vocab_size - 1}",
             where=where,
+            hint="encode the prompt and the request's token ids with the tokenizer of this model",
         )
 
 

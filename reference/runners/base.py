@@ -124,6 +124,7 @@ class BaseRunner(ABC):
                 "V-GEN-OPTION",
                 f"max_model_len must be from 2 to the model's own limit of {own} tokens, got {wanted}",
                 where="max_model_len",
+                hint="omit max_model_len to take the model's limit",
             )
         return wanted
 

@@ -60,6 +60,7 @@ class FlatSampling:
                 "rejection_sample_method block needs sampler request_state, got sampler flat",
                 where="rejection_sample_method",
                 cause="the flat family of ops has no block verification",
+                hint="set sampler to request_state",
             )
         rates = _synthetic_rates(options, device)
         self._synthetic = rates is not None

@@ -94,7 +94,11 @@ def _parsed(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise VerispecError(
-            "V-CONFIG", "the configuration cannot be read", where=str(path), cause=str(error)
+            "V-CONFIG",
+            "the configuration cannot be read",
+            where=str(path),
+            cause=str(error),
+            hint="make it a readable TOML file in UTF-8: docs/reference/configuration.md",
         ) from error
 
 

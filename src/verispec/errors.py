@@ -47,16 +47,19 @@ def describe_exception(error: BaseException) -> str:
 
 
 class VerispecError(Exception):
-    """Raised to end a command with `exit_code` after printing its diagnostic, without a traceback."""
+    """Raised to end a command with `exit_code` after printing its diagnostic, without a traceback.
+
+    The hint is required: an error that stops a command says what to do.
+    """
 
     def __init__(
         self,
         code: str,
         message: str,
         *,
+        hint: str,
         where: str = "",
         cause: str = "",
-        hint: str = "",
         exit_code: int = exits.USAGE,
     ) -> None:
         self.diagnostic = Diagnostic(code, message, where, cause, hint)

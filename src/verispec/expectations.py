@@ -109,8 +109,8 @@ def _why(name: str) -> str:
     }[name]
 
 
-def _wrong(path: Path, message: str, cause: str) -> VerispecError:
-    return VerispecError("V-EXPECT", message, where=str(path), cause=cause)
+def _wrong(path: Path, message: str, hint: str) -> VerispecError:
+    return VerispecError("V-EXPECT", message, where=str(path), hint=hint)
 
 
 def apply(entries: Sequence[Expectation], record: Record) -> Record:

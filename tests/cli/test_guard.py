@@ -38,8 +38,8 @@ def raising(error: BaseException) -> Callable[[], object]:
         (raising(SystemExit(None)), exits.GOOD),
         (raising(SystemExit(exits.BAD)), exits.BAD),
         (raising(SystemExit("a text")), exits.USAGE),
-        (raising(VerispecError("V-X", "wrong")), exits.USAGE),
-        (raising(VerispecError("V-X", "wrong", exit_code=exits.CANNOT_TELL)), exits.CANNOT_TELL),
+        (raising(VerispecError("V-X", "wrong", hint="do so")), exits.USAGE),
+        (raising(VerispecError("V-X", "wrong", hint="do so", exit_code=exits.CANNOT_TELL)), exits.CANNOT_TELL),
         (raising(KeyboardInterrupt()), _guard.INTERRUPTED),
     ],
 )

@@ -54,12 +54,25 @@ def bisect(
     """
     started = time.perf_counter()
     if package and repo is not None:
-        raise VerispecError("V-BIS-HISTORY", "give --repo or --package, not both", where="--repo, --package")
+        raise VerispecError(
+            "V-BIS-HISTORY",
+            "--repo and --package name two histories",
+            where="--repo, --package",
+            hint="give --repo for commits or --package for releases, not both",
+        )
     if types and case:
-        raise VerispecError("V-BIS-FAULT", "types are not part of a case", where="--types, --case")
+        raise VerispecError(
+            "V-BIS-FAULT",
+            "--types checks source code, and --case runs an engine",
+            where="--types, --case",
+            hint="omit --types, or name a static finding with --rule or --finding instead of --case",
+        )
     if sum(map(bool, (rule, finding, case))) > 1:
         raise VerispecError(
-            "V-BIS-FAULT", "give only one of --rule, --finding and --case", where="--rule, --finding, --case"
+            "V-BIS-FAULT",
+            "a search looks for one fault, and several are given",
+            where="--rule, --finding, --case",
+            hint="give only one of --rule, --finding and --case",
         )
     history: History = ReleaseHistory(package, good, bad) if package else GitHistory(repo or Path())
     first, last = history.resolve(good), history.resolve(bad)

@@ -118,6 +118,10 @@ def write(target: Path, files: dict[str, str], **words: str) -> list[Path]:
             written.append(target / file)
     except OSError as error:
         raise VerispecError(
-            "V-NEW-WRITE", "the skeleton cannot be written", where=str(target), cause=error.strerror or str(error)
+            "V-NEW-WRITE",
+            "the skeleton cannot be written",
+            where=str(target),
+            cause=error.strerror or str(error),
+            hint="name a folder that can be made and written",
         ) from error
     return written

@@ -148,7 +148,12 @@ def _watch(plan: Plan, options: Options, outputs: t.Outputs, folders: list[Path]
     """
     for folder in folders:
         if not folder.is_dir():
-            raise VerispecError("V-RUN-WATCH", f"{str(folder)!r} is no folder", where="--watch")
+            raise VerispecError(
+                "V-RUN-WATCH",
+                f"{str(folder)!r} is not a folder",
+                where="--watch",
+                hint="name an existing folder of source files",
+            )
     code = exits.CANNOT_TELL
     failed: tuple[str, ...] = ()
     try:
@@ -181,7 +186,11 @@ def _folder(record: Path | None) -> Path | None:
         record.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise VerispecError(
-            "V-RUN-RECORD", "the folder cannot be made", where=f"--record {record}", cause=error.strerror or str(error)
+            "V-RUN-RECORD",
+            "the folder cannot be made",
+            where=f"--record {record}",
+            cause=error.strerror or str(error),
+            hint="name a folder that can be made and written",
         ) from error
     return record.absolute()
 
@@ -194,13 +203,18 @@ def _last_failed(engine: str, given: dict[str, Any]) -> tuple[str, ...]:
     """Return the failing cases of the engine's last run. Raises VerispecError V-RUN-SELECT when there are none."""
     path = last_run_file(engine)
     if "only" in given or "suites" in given:
-        raise VerispecError("V-RUN-SELECT", "give --last-failed or a selection, not both", where="--last-failed")
+        raise VerispecError(
+            "V-RUN-SELECT",
+            "--last-failed selects the cases itself, and so does --only or --suite",
+            where="--last-failed",
+            hint="omit --last-failed, or omit --only and --suite",
+        )
     failed = tuple(r.id for r in runfile.read(path).records if r.failed and r.outcome != "xfail")
     if not failed:
         raise VerispecError(
             "V-RUN-SELECT",
             f"no case failed in the last run of {engine!r}",
             where=str(path),
-            hint="run everything: leave --last-failed out",
+            hint="omit --last-failed to run every case",
         )
     return failed

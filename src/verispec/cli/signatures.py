@@ -96,5 +96,11 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise VerispecError("V-OUT-WRITE", "the report cannot be written", where=str(path), cause=str(error)) from error
+        raise VerispecError(
+            "V-OUT-WRITE",
+            "the report cannot be written",
+            where=str(path),
+            cause=error.strerror or str(error),
+            hint="name a file in an existing folder that can be written",
+        ) from error
     print(f"wrote {path}", file=sys.stderr)

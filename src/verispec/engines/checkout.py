@@ -82,7 +82,11 @@ def _archive(path: Path) -> Path:
                     tar.extractall(target, filter="data")
         except (OSError, tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
             raise VerispecError(
-                "V-SRC-UNREADABLE", "the archive cannot be unpacked", where=str(path), cause=str(error)
+                "V-SRC-UNREADABLE",
+                "the archive cannot be unpacked",
+                where=str(path),
+                cause=str(error),
+                hint="download the archive again, or unpack it and name the folder",
             ) from error
 
     return _project_folder(_once(digest, fill))

@@ -58,7 +58,12 @@ def command_of(path: Path) -> str:
 def _lines(path: Path) -> list[dict[str, Any]]:
     """Return the JSON objects of a file, without a line that a kill cut short."""
     if not path.exists():
-        raise VerispecError("V-MUT-FILE", "there is no such result file", where=str(path))
+        raise VerispecError(
+            "V-MUT-FILE",
+            "there is no such results file",
+            where=str(path),
+            hint="name a file that verispec mutants --out FILE wrote",
+        )
     found = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -66,5 +71,10 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             continue
     if not found or found[0].get("type") != "header":
-        raise VerispecError("V-MUT-FILE", "this is not a result file: its first line is not a header", where=str(path))
+        raise VerispecError(
+            "V-MUT-FILE",
+            "this is not a results file of mutants: its first line is not a header",
+            where=str(path),
+            hint="name a file that verispec mutants --out FILE wrote",
+        )
     return found

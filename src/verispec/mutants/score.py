@@ -59,7 +59,10 @@ def reviewed() -> tuple[Equivalent, ...]:
     for entry in entries:
         if not entry.reason or not (entry.text or entry.before or entry.operator):
             raise VerispecError(
-                "V-MUT-LIST", "an entry needs a reason and something that it matches", where=f"equivalent.toml: {entry}"
+                "V-MUT-LIST",
+                "an entry needs a reason and something that it matches",
+                where=f"equivalent.toml: {entry}",
+                hint="give it a reason, and at least one of text, before and operator",
             )
     return entries
 

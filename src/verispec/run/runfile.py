@@ -246,6 +246,7 @@ def read(path: Path) -> Run:
             "the results file cannot be read",
             where=str(path),
             cause=getattr(error, "strerror", "") or str(error),
+            hint="name a file that verispec run --out wrote",
         ) from error
     parsed = [_parse(line, number, last=number == len(lines), path=path) for number, line in enumerate(lines, 1)]
     found = [(number, line) for number, line in enumerate(parsed, 1) if line]

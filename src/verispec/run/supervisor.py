@@ -241,7 +241,7 @@ class Supervisor:
                     yield event
             case EngineRefused(_, diagnostic, exit_code):
                 meant = exit_code if self._names_nothing(diagnostic) else exits.CANNOT_TELL
-                raise VerispecError(**diagnostic, exit_code=meant)
+                raise VerispecError(**{"hint": "", **diagnostic}, exit_code=meant)
             case CasesTaken(pid, cases):
                 self._workers[pid].taken += cases
             case CaseStarted(pid, log, record):

@@ -62,4 +62,9 @@ def require_cpu(device: str | None, engine: str) -> None:
         VerispecError: V-ENG-DEVICE, for any other device.
     """
     if device not in (None, "cpu"):
-        raise VerispecError("V-ENG-DEVICE", f"{engine} is tested on the CPU", where=f"--device {device}")
+        raise VerispecError(
+            "V-ENG-DEVICE",
+            f"{engine} is tested on the CPU only",
+            where=f"--device {device}",
+            hint="omit --device, or give --device cpu",
+        )

@@ -414,4 +414,6 @@ def _within(value: object, low: float, high: float = math.inf) -> bool:
 
 def _require(good: bool, name: str, wanted: str, got: object, code: str = "V-GEN-OPTION") -> None:
     if not good:
-        raise VerispecError(code, f"{name} must be {wanted}, got {got!r}", where=name)
+        raise VerispecError(
+            code, f"{name} must be {wanted}, got {got!r}", where=name, hint=f"pass {name} within these limits"
+        )

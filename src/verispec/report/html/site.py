@@ -34,7 +34,11 @@ def write_site(folder: Path, runs: Sequence[RunSummary], findings: Sequence[dict
         (folder / "badges").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise VerispecError(
-            "V-CLI-WRITE", "the site cannot be written", where=str(folder), cause=error.strerror or str(error)
+            "V-CLI-WRITE",
+            "the site cannot be written",
+            where=str(folder),
+            cause=error.strerror or str(error),
+            hint="name a folder that can be made and written",
         ) from error
     named = list(zip(names(runs), runs, strict=True))
     files = dict(_files(named, findings))

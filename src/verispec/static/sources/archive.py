@@ -128,7 +128,11 @@ def open_archive(path: Path, *, name: str = "", progress: Progress | None = None
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise VerispecError(
-            "V-SRC-UNREADABLE", "the archive cannot be read", where=str(path), cause=str(error)
+            "V-SRC-UNREADABLE",
+            "the archive cannot be read",
+            where=str(path),
+            cause=str(error),
+            hint="name a zip or tar file that this user may read",
         ) from error
     pack = cache_dir() / "archives-1" / f"{digest}.pack"
     listing = pack.with_suffix(".json")

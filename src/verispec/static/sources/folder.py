@@ -152,7 +152,12 @@ def open_folder(root: Path) -> FolderTree:
     """
     root = root.resolve()
     if not os.access(root, os.R_OK | os.X_OK):
-        raise VerispecError("V-SRC-UNREADABLE", "the folder cannot be listed", where=str(root))
+        raise VerispecError(
+            "V-SRC-UNREADABLE",
+            "the folder cannot be listed",
+            where=str(root),
+            hint="allow this user to read and enter the folder",
+        )
     walk = _Walk(root)
     walk.run()
     blobs = _Blobs(root)

@@ -95,6 +95,7 @@ def fetch(release: Release, *, progress: Progress | None = None) -> Path:
                     "V-IDX-TOO-LARGE",
                     f"the index sends more than {MAX_DOWNLOAD // 2**30} GiB",
                     where=link.shown_url,
+                    hint="download and unpack the release yourself, and name its folder",
                     exit_code=exits.CANNOT_TELL,
                 )
             file.write(chunk)
