@@ -70,6 +70,8 @@ class FlatSampling:
         """Verify against the argmax of each row."""
         if self._synthetic:
             return self.sample(logits.float(), parts)
+        if logits.dtype == torch.float64:
+            logits = logits.float()  # the op takes the types that models are served in
         return self._sampler.greedy(logits, self._drafts(logits, parts))
 
     def sample(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
