@@ -76,9 +76,7 @@ def test_any_number_of_requests(op: OpUnderTest, seed: int, subject: str, reques
     check(op, make(subject, seed, BatchShape(counts, 19, draft=mode == "plain", synthetic=mode == "other")))
 
 
-@case(
-    "ANY-2", subjects=OPS, check="no drafts", mode=["plain", "other"], reach="a step of prefills or of plain decoding"
-)
+@case("ANY-2", subjects=OPS, check="no drafts", mode=["plain", "other"])
 def test_batches_without_any_draft(op: OpUnderTest, seed: int, subject: str, mode: str) -> None:
     """One column of tokens, and no rows of drafts at all."""
     for requests in (1, 2, 65):
