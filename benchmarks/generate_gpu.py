@@ -34,6 +34,8 @@ Run = Callable[[int], int]
 class LaunchedRunner(GPURunner):
     """The GPU runner without recorded passes: the host launches every kernel."""
 
+    recorder = None
+
     def _callable(self, model: PreTrainedModel) -> nn.Module:
         return model
 

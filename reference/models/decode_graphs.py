@@ -1,10 +1,10 @@
-"""CUDA graphs of decode steps: one launch for a whole pass of a model.
+"""CUDA graphs of decode steps: one launch for a whole pass of a model, or for a chain of passes.
 
 A small model's pass spends its time on launches. In a decode step every request has the same number of tokens, so that
 few shapes occur: the number of requests and of keys, both rounded up, and the tokens per request. Each shape that
 recurs is recorded once and replayed from then on. Other passes, such as prefills, run as they are.
 
-Padding requests write their keys to the null block. Their rows are dropped from the result.
+Padding requests have the null block alone, so that their keys harm nobody. Their rows are dropped from the result.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from verispec.reference.models import AuxiliaryStates, Eagle3Head
-from verispec.reference.models.attention import PagedBatch
-from verispec.reference.models.kv_cache import PAD_SLOT
+from .attention import PagedBatch
+from .auxiliary import AuxiliaryStates
+from .eagle3 import Eagle3Head
+from .kv_cache import NULL_BLOCK, PAD_SLOT
 
 Run = Callable[[Mapping[str, torch.Tensor], PagedBatch], tuple[torch.Tensor, ...]]
 Recorder = Callable[[Callable[[], tuple[torch.Tensor, ...]]], tuple[tuple[torch.Tensor, ...], Callable[[], None]]]
@@ -57,43 +58,54 @@ def record_cuda_graph(
     return outputs, graph.replay
 
 
+Shape = tuple[int | str, ...]
+
+
 class DecodeGraphs:
-    """The recorded decode passes of one model.
+    """The recorded passes of one model, or the recorded chains of its passes.
 
     Args:
-        run: computes the pass of named tensors and a batch; each result has the same number of rows per request.
-        record: records a function of no arguments.
+        record: records a function of no arguments; None runs every pass as it is.
     """
 
-    def __init__(self, run: Run, record: Recorder = record_cuda_graph) -> None:
-        self._run = run
-        self._record = record
-        self._seen: dict[tuple[int, ...], int] = {}
-        self._recordings: dict[tuple[int, ...], _Recording] = {}
+    _recording = False
 
-    def __call__(self, tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> tuple[torch.Tensor, ...]:
+    def __init__(self, record: Recorder | None = record_cuda_graph) -> None:
+        self._record = record
+        self._seen: dict[Shape, int] = {}
+        self._recordings: dict[Shape, _Recording] = {}
+
+    def __call__(self, run: Run, tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> tuple[torch.Tensor, ...]:
         """Run one pass, replayed where its shape was recorded.
 
         The next pass of the same shape overwrites the results.
 
         Args:
-            tensors: each with the same number of rows per request.
+            run: computes a pass from `tensors` and `paged`; each result has the same number of rows per request. What
+                it reads besides them must stay in place and be the same for all calls with these names of tensors.
+            tensors: by name, each with the same number of rows per request. Those of slots, named idx_mapping, get -1
+                for padding.
             paged: batch of the pass.
         """
-        shape = _shape(tensors, paged)
-        if shape is None:
-            return self._run(tensors, paged)
+        # A pass inside a recorded chain becomes part of the chain's graph.
+        shape = None if self._record is None or DecodeGraphs._recording else _shape(tensors, paged)
+        if self._record is None or shape is None:
+            return run(tensors, paged)
         recording = self._recordings.get(shape)
         if recording is None:
             self._seen[shape] = self._seen.get(shape, 0) + 1
             if self._seen[shape] < _RECORD_AT:
-                return self._run(tensors, paged)
-            recording = self._recordings[shape] = _Recording(tensors, paged, shape, self._run, self._record)
+                return run(tensors, paged)
+            DecodeGraphs._recording = True
+            try:
+                recording = self._recordings[shape] = _Recording(tensors, paged, shape, run, self._record)
+            finally:
+                DecodeGraphs._recording = False
         return recording.replay(tensors, paged)
 
 
-def _shape(tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> tuple[int, ...] | None:
-    """Return padded requests, tokens per request, padded keys, and rows per request of each tensor.
+def _shape(tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> Shape | None:
+    """Return padded requests, tokens per request, padded keys, and names and rows per request of the tensors.
 
     None if the pass is no decode step: the requests differ in their number of tokens or rows.
     """
@@ -101,7 +113,7 @@ def _shape(tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> tuple[int,
     uneven = any(tensor.shape[0] % requests for tensor in tensors.values())
     if uneven or requests > _MOST_REQUESTS or tokens > _MOST_TOKENS or (paged.query_lens != tokens).any():
         return None
-    rows = [tensor.shape[0] // requests for tensor in tensors.values()]
+    rows = [part for name, tensor in tensors.items() for part in (name, tensor.shape[0] // requests)]
     return _power_of_two(requests), tokens, max(_FEWEST_KEYS, _power_of_two(int(paged.max_seq_lens.max()))), *rows
 
 
@@ -116,14 +128,15 @@ class _Recording:
         self,
         tensors: Mapping[str, torch.Tensor],
         paged: PagedBatch,
-        shape: tuple[int, ...],
+        shape: Shape,
         run: Run,
         record: Recorder,
     ) -> None:
-        self._requests, tokens, keys, *rows = shape
-        device, like = paged.positions.device, dict(zip(tensors, rows, strict=True))
+        self._requests, tokens, keys = (int(part) for part in shape[:3])
+        device, requests = paged.positions.device, len(paged.query_lens)
         self._tensors = {
-            name: tensor.new_zeros((self._requests * like[name], *tensor.shape[1:])) for name, tensor in tensors.items()
+            name: tensor.new_zeros((self._requests * tensor.shape[0] // requests, *tensor.shape[1:]))
+            for name, tensor in tensors.items()
         }
         self._slots = torch.full((self._requests * tokens,), PAD_SLOT, dtype=torch.int64, device=device)
         self._positions = torch.zeros_like(self._slots)
@@ -158,9 +171,11 @@ class _Recording:
         return tuple(output[: len(output) // self._requests * requests] for output in self._outputs)
 
     def _fill(self, tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> None:
-        """Copy the inputs; only the slots of padding matter, since all that it writes goes there."""
+        """Copy the inputs; of padding only what decides where it writes matters."""
         for name, tensor in tensors.items():
             self._tensors[name][: len(tensor)].copy_(tensor)
+            if name == "idx_mapping":
+                self._tensors[name][len(tensor) :].fill_(-1)
         tokens = len(paged.slot_mapping)
         self._slots[:tokens].copy_(paged.slot_mapping)
         self._slots[tokens:].fill_(PAD_SLOT)
@@ -168,6 +183,7 @@ class _Recording:
         self._seq_lens[: len(paged.seq_lens)].copy_(paged.seq_lens)
         requests, blocks = paged.block_table.shape
         blocks = min(blocks, self._block_table.shape[1])
+        self._block_table.fill_(NULL_BLOCK)
         self._block_table[:requests, :blocks].copy_(paged.block_table[:, :blocks])
 
 
@@ -183,7 +199,7 @@ class GraphedModel(nn.Module):
         super().__init__()
         self._wrapped = model
         self._aux: AuxiliaryStates | None = None
-        self._graphs = DecodeGraphs(self._pass, record)
+        self._graphs = DecodeGraphs(record)
 
     @property
     def model(self) -> Any:
@@ -207,7 +223,7 @@ class GraphedModel(nn.Module):
         tensors = {"input_ids": input_ids[0], "position_ids": position_ids[0]}
         if isinstance(logits_to_keep, torch.Tensor):
             tensors["logits_to_keep"] = logits_to_keep
-        logits, *states = self._graphs(tensors, paged)
+        logits, *states = self._graphs(self._pass, tensors, paged)
         if self._aux is not None:
             self._aux.put(states)
         return Output(logits[None])
@@ -237,14 +253,14 @@ class GraphedHead:
         self.logits = head.logits
         self.to_target = head.to_target
         self.target_logits = head.target_logits
-        self._graphs = DecodeGraphs(self._pass, record)
+        self._graphs = DecodeGraphs(record)
 
     def __call__(
         self, input_ids: torch.Tensor, hidden: torch.Tensor, position_ids: torch.Tensor, *, paged: PagedBatch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run the layer over [1, T] rows."""
         tensors = {"input_ids": input_ids[0], "hidden": hidden[0], "position_ids": position_ids[0]}
-        normed, following = self._graphs(tensors, paged)
+        normed, following = self._graphs(self._pass, tensors, paged)
         return normed[None], following[None]
 
     def _pass(self, tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> tuple[torch.Tensor, ...]:

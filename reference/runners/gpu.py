@@ -8,16 +8,17 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from verispec.reference.models import Eagle3Head
+from verispec.reference.models.decode_graphs import GraphedHead, GraphedModel, Recorder, record_cuda_graph
 from verispec.reference.proposers.eagle3 import Head
 
 from .base import BaseRunner
-from .decode_graphs import GraphedHead, GraphedModel
 
 
 class GPURunner(BaseRunner):
     """Tensors are copied to the current CUDA device; the ops are the Triton kernels, decode passes CUDA graphs."""
 
     device = torch.device("cuda")
+    recorder: Recorder | None = staticmethod(record_cuda_graph)
 
     def _callable(self, model: PreTrainedModel) -> nn.Module:
         return GraphedModel(model)

@@ -14,18 +14,22 @@ from transformers import LlamaConfig, PreTrainedModel
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.reference.models import Eagle3Head
 from verispec.reference.models.attention import PagedBatch
+from verispec.reference.models.decode_graphs import DecodeGraphs, GraphedHead, GraphedModel
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.proposers.eagle3 import Head
 from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.cpu import CPURunner
-from verispec.reference.runners.decode_graphs import DecodeGraphs, GraphedHead, GraphedModel
 from verispec.reference.runners.gpu import GPURunner
 
 if TYPE_CHECKING:
     from conftest import Models
 
 Tensors = tuple[torch.Tensor, ...]
-METHODS = ["none", "ngram", "draft_model", "eagle3"]
+STYLES = [
+    (method, sampler, temperature)
+    for method in ("none", "ngram", "draft_model", "eagle3")
+    for sampler, temperature in (("flat", 0.0), ("flat", 0.8), ("request_state", 0.8))
+]
 OPTIONS: dict[str, Any] = {"dtype": "float64", "max_num_seqs": 4, "block_size": 4}
 
 
@@ -62,7 +66,7 @@ class ReplayRunner(CPURunner):
     """Runs recorded passes, as the GPU runner does."""
 
     def __init__(self, *args: Any) -> None:
-        self.replays = Replays()
+        self.recorder = self.replays = Replays()
         super().__init__(*args)
 
     def _callable(self, model: PreTrainedModel) -> nn.Module:
@@ -79,6 +83,8 @@ class ReplayRunner(CPURunner):
 
 class EagerGPURunner(GPURunner):
     """Launches every kernel from the host."""
+
+    recorder = None
 
     def _callable(self, model: PreTrainedModel) -> nn.Module:
         return model
@@ -102,14 +108,13 @@ def tokens(runner: BaseRunner, requests: list[GenerationRequest]) -> list[tuple[
     return [result.token_ids for result in runner.generate(requests)]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "sampler", "temperature"), STYLES)
 def test_replayed_passes_give_the_same_tokens(
-    method: str, temperature: float, models: Models, prompts: list[tuple[int, ...]]
+    method: str, sampler: str, temperature: float, models: Models, prompts: list[tuple[int, ...]]
 ) -> None:
     requests = shrinking(prompts, temperature)
-    eager = models.runner(method, EagerRunner, **OPTIONS)
-    replaying = models.runner(method, ReplayRunner, **OPTIONS)
+    eager = models.runner(method, EagerRunner, sampler=sampler, **OPTIONS)
+    replaying = models.runner(method, ReplayRunner, sampler=sampler, **OPTIONS)
     assert isinstance(replaying, ReplayRunner)
     assert tokens(replaying, requests) == tokens(eager, requests)
     assert replaying.metrics() == eager.metrics()
@@ -125,7 +130,7 @@ def test_padding_writes_to_the_null_block_alone() -> None:
         cache.layers[0].index_fill_(0, paged.write_slots, 1.0)
         return (tensors["ids"] * 10,)
 
-    graphs = DecodeGraphs(run, Replays())
+    graphs = DecodeGraphs(Replays())
     for requests in (4, 4, 4, 4, 3):
         cache.layers[0].zero_()
         counts = torch.arange(requests)
@@ -134,19 +139,18 @@ def test_padding_writes_to_the_null_block_alone() -> None:
         paged = PagedBatch(
             cache, counts + 8, counts * 0, table, lens, starts, torch.from_numpy(lens).to(torch.int32), lens, 8
         )
-        (result,) = graphs({"ids": counts}, paged)
+        (result,) = graphs(run, {"ids": counts}, paged)
         assert result.tolist() == (counts * 10).tolist()
     written = cache.layers[0][:, 0].nonzero()[:, 0].tolist()
     assert written == [0, 8, 9, 10]
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "sampler", "temperature"), STYLES)
 def test_cuda_graphs_give_the_same_tokens(
-    method: str, temperature: float, models: Models, prompts: list[tuple[int, ...]]
+    method: str, sampler: str, temperature: float, models: Models, prompts: list[tuple[int, ...]]
 ) -> None:
     requests = shrinking(prompts, temperature)
-    eager, graphed = (models.runner(method, kind, **OPTIONS) for kind in (EagerGPURunner, GPURunner))
+    eager, graphed = (models.runner(method, kind, sampler=sampler, **OPTIONS) for kind in (EagerGPURunner, GPURunner))
     assert tokens(graphed, requests) == tokens(eager, requests)
     assert graphed.metrics() == eager.metrics()
