@@ -60,7 +60,7 @@ def specs(nodes: Nodes, scope: Scope) -> tuple[LaunchSpec, ...]:
         if not isinstance(node.value, ast.Tuple) or len(node.value.elts) not in (2, 3):
             return ()
         second = node.value.elts[1]
-        mapping = mapping_of(second) or scope.mappings.get(dotted(second))
+        mapping = mapping_of(second) or scope.ready().mappings.get(dotted(second))
         if mapping is None:
             return ()
         found.append(LaunchSpec(*mapping))
@@ -194,7 +194,7 @@ def mapping(name: str, scope: Scope) -> tuple[tuple[str, ...], bool] | None:
     """
     where: Scope | None = scope
     while where is not None:
-        if name in where.mappings:
+        if name in where.ready().mappings:
             return where.mappings[name]
         if name in where.names:
             return None
@@ -217,7 +217,7 @@ def length(node: ast.expr, scope: Scope) -> int | None:
     name = dotted(node)
     where: Scope | None = scope
     while where is not None and name:
-        if name in where.sequences:
+        if name in where.ready().sequences:
             return where.sequences[name]
         if name in where.names:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import Final
 
 from verispec.static.facts import (
     Binding,
@@ -20,7 +21,7 @@ from verispec.static.facts import (
     PythonOp,
     TritonUse,
 )
-from verispec.static.readers import attributes, forwards, functions, kernels, registrations
+from verispec.static.readers import attributes, forwards, functions, kernels, registrations, triton_uses
 from verispec.static.readers.guards import read_guards
 from verispec.static.readers.scope import (
     FunctionNode,
@@ -32,6 +33,9 @@ from verispec.static.readers.scope import (
     imported,
     mapping_of,
 )
+
+_CHANGE: Final = re.compile(rb"\s*(?:\[[^\]\n]*\]\s*[|+]?=(?!=)|[|+]=|\.(?!get|keys|values|items|copy)\w+\()")
+_WORD: Final = re.compile(rb"\w")
 
 
 def parse(data: bytes) -> ast.Module:
@@ -69,6 +73,7 @@ class _Reader:
         self.forwards: list[Forward] = []
         self.has_placeholder = b"self.jit" in data
         self.has_triton = b"triton" in data
+        self.renames_triton = self.has_triton and triton_uses.may_rename(data)
         self.has_ops = b"torch.ops" in data
         self.module = Scope("")
         self.tree = tree
@@ -155,10 +160,13 @@ class _Reader:
 
     def _is_changed(self, name: str) -> bool:
         """Return whether a line anywhere in the file looks like a change of the module-level dict or list `name`."""
-        change = (
-            rb"\b" + name.encode() + rb"\s*(?:\[[^\]\n]*\]\s*[|+]?=(?!=)|[|+]=|\.(?!get|keys|values|items|copy)\w+\()"
-        )
-        return re.search(change, self.data) is not None
+        word = name.encode()
+        at = self.data.find(word)
+        while at >= 0:
+            if _CHANGE.match(self.data, at + len(word)) and not _WORD.match(self.data, max(at - 1, 0), at):
+                return True
+            at = self.data.find(word, at + 1)
+        return False
 
     def _bind(self, name: str, kind: str, value: str, node: ast.stmt | ast.expr, args: tuple[str, ...] = ()) -> None:
         self.bindings.append(Binding(name, kind, value, args, node.lineno))
@@ -200,7 +208,7 @@ class _Reader:
         for assignment in nodes.of(ast.Assign):
             self._assign(assignment, scope)
         if self.has_triton and not kernel:
-            self._triton_uses(nodes, scope)
+            self.triton_uses += triton_uses.uses(nodes, scope, self.imports, self.renames_triton)
         for function in nodes.functions:
             self._function(function, f"{prefix}{function.name}", scope, owner)
         for definition in nodes.of(ast.ClassDef):
@@ -213,9 +221,8 @@ class _Reader:
             for base in scope.resolve(dotted(expression.value if isinstance(expression, ast.Subscript) else expression))
         )
         self.classes.append(Class(name, node.lineno, bases, kernels.item_of(node)))
-        inner = Scope(name, scope, name)
         nodes = Nodes(node.body)
-        bind_all(inner, nodes)
+        inner = Scope(name, scope, name, pending=nodes)
         for assignment in nodes.of(ast.Assign):
             target = assignment.targets[0]
             reference = scope.one(dotted(assignment.value))
@@ -343,6 +350,8 @@ class _Reader:
         # Plain calls matter only when the callee may be a launcher: a decorated function, an instance, an import.
         if plain and ("." in text or (text[:1].isupper() and not text.isupper())):
             return
+        if plain and not (text in self.instances or text in self.from_imports or scope.may_bind(text)):
+            return
         targets = scope.resolve(text)
         if not targets:
             return
@@ -391,7 +400,7 @@ class _Reader:
 
     def _setattr(self, node: ast.Call, scope: Scope) -> None:
         key = node.args[1]
-        name = key.value if isinstance(key, ast.Constant) else scope.strings.get(dotted(key))
+        name = key.value if isinstance(key, ast.Constant) else scope.ready().strings.get(dotted(key))
         owner = self._owner(dotted(node.args[0]), scope)
         if owner and isinstance(name, str):
             value = self._reference(node.args[2], scope)
@@ -438,15 +447,3 @@ class _Reader:
                     self.overrides.append(
                         Override(name, reference, scope.one(text), scope.name, key.lineno if key else node.lineno)
                     )
-
-    def _triton_uses(self, nodes: Nodes, scope: Scope) -> None:
-        targets: dict[str, str] = {}
-        for name, node in nodes.attributes:
-            target = targets.get(name)
-            if target is None:
-                reference = scope.one(name)
-                head = reference.removeprefix("$")
-                target = self.imports.get(head, "") if reference.startswith("$") else head
-                targets[name] = target
-            if target.rpartition(".")[2] == "triton" and isinstance(node.ctx, ast.Load):
-                self.triton_uses.append(TritonUse(scope.name, target, node.attr, node.lineno))

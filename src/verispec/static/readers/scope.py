@@ -129,6 +129,7 @@ class Scope:
     """A function's or the module's names. A value of None is a name that is bound to something unknown.
 
     `tables` are the references that a dict has as values; `chosen` are the names that hold one of a dict's values.
+    Most functions hold nothing that anybody asks for: the names of `pending` are bound when the first one is wanted.
     """
 
     name: str
@@ -142,6 +143,24 @@ class Scope:
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     chosen: set[str] = dataclasses.field(default_factory=set)
+    pending: Nodes | None = None
+
+    def ready(self) -> Scope:
+        """Bind what is `pending`, and return this scope."""
+        nodes, self.pending = self.pending, None
+        if nodes is not None:
+            bind_all(self, nodes)
+        return self
+
+    def may_bind(self, name: str) -> bool:
+        """Return False if no statement of this function or of one around it can give `name` a value."""
+        scope: Scope | None = self
+        while scope is not None and scope.parent is not None:
+            nodes = scope.pending
+            if name in scope.names or (nodes and (nodes.imports or any(node.id == name for node in nodes.stores))):
+                return True
+            scope = scope.parent
+        return False
 
     def bind(self, name: str, reference: str) -> None:
         """Add `reference` to the meanings of `name`; an empty one makes the name unknown."""
@@ -160,7 +179,7 @@ class Scope:
         while scope is not None and scope.parent is not None:
             if scope.instance and head == scope.instance:
                 return (f"@{scope.owner}.{rest}",) if rest else ()
-            if head in scope.names:
+            if head in scope.ready().names:
                 references = scope.names[head]
                 if references is None:
                     return ()
@@ -173,7 +192,7 @@ class Scope:
         name = dotted(node.value) if isinstance(node, ast.Subscript) else ""
         scope: Scope | None = self if name and "." not in name else None
         while scope is not None:
-            if name in scope.tables:
+            if name in scope.ready().tables:
                 found = [scope.resolve(text) for text in scope.tables[name]]
                 return tuple(dict.fromkeys(r for one in found for r in one)) if all(found) else ()
             scope = scope.parent if name not in scope.names else None
@@ -205,9 +224,8 @@ def function_scope(node: FunctionNode, name: str, parent: Scope, owner: str) -> 
     for argument in (*everything, arguments.vararg, arguments.kwarg):
         if argument is not None and argument.arg != scope.instance:
             scope.names[argument.arg] = None
-    nodes = nodes_of(node)
-    bind_all(scope, nodes)
-    return scope, nodes
+    scope.pending = nodes_of(node)
+    return scope, scope.pending
 
 
 def nodes_of(node: FunctionNode) -> Nodes:
