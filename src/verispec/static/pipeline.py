@@ -291,9 +291,21 @@ def _link(sources: Sequence[_Source], store: FactCache) -> Links:
     return links
 
 
+def _holders(links: Links, kernels: set[bytes]) -> set[bytes]:
+    """Return the names of tables that hold kernels, and of functions that return them."""
+    return {
+        name[:-2].rpartition(".")[2].encode()
+        for module in links.index.modules.values()
+        for name, bindings in module.bindings.items()
+        if name.endswith(("[]", "()"))
+        if any(binding.value.rpartition(".")[2].lstrip("$").encode() in kernels for binding in bindings)
+    }
+
+
 def _users(links: Links, sources: Sequence[_Source], mentions: Mentions) -> set[str]:
     """Return files without a syntax tree yet whose words name a kernel, a dispatcher or an op of the tree."""
     kernels = {name.rpartition(".")[2].encode() for name in links.kernels}
+    kernels |= _holders(links, kernels)
     callers = mentions.dispatcher_users(links)
     ops = collect(links.index)
     bound = {schema.function.encode() for facts in links.index.cpp.values() for schema in facts.schemas}

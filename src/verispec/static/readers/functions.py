@@ -6,7 +6,8 @@ import ast
 from typing import Final
 
 from verispec.static.facts import Conversion, LaunchSpec, Param
-from verispec.static.readers.scope import FunctionNode, Nodes, Scope, dotted, mapping_of
+from verispec.static.readers.expressions import dotted, mapping_of
+from verispec.static.readers.scope import FunctionNode, Nodes, Scope
 
 _DTYPE_METHODS: Final = frozenset(
     {"float", "double", "half", "bfloat16", "int", "long", "short", "bool", "type", "char"}
