@@ -5,6 +5,7 @@ References are strings, resolved as far as one file allows:
     ``$name.rest``    looked up in this module's namespace when the code runs
     ``pkg.mod.name``  imported inside the function that uses it (leading dots: relative to this module)
     ``@Class.attr``   an attribute of self or cls
+    ``$name()``       what a function returns, for any of these forms
     ``""``            not known
 """
 
@@ -103,6 +104,7 @@ class Call(NamedTuple):
     """A call. `targets` are the references that the callee may be; `grid` marks ``target[grid](...)``.
 
     `constants` are the keywords whose values are literals. `chosen` says that the callee is taken from a dict.
+    `meta` are the names that the grid function reads of the arguments.
     """
 
     targets: tuple[str, ...]
@@ -116,6 +118,7 @@ class Call(NamedTuple):
     open_keywords: bool
     constants: tuple[str, ...] = ()
     chosen: bool = False
+    meta: tuple[str, ...] = ()
 
 
 class Override(NamedTuple):
@@ -131,7 +134,8 @@ class Override(NamedTuple):
 class Binding(NamedTuple):
     """The value of a module-level name.
 
-    `kind` is ``def``, ``class``, ``import``, ``alias``, ``call``, ``literal`` or ``other``.
+    `kind` is ``def``, ``class``, ``import``, ``alias``, ``call``, ``literal`` or ``other``. What a function returns is
+    bound to its name with ``()``.
     """
 
     name: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from verispec.static.finding import Finding, Level, Location, fingerprint
 from verispec.static.ignores import apply_ignores
 from verispec.static.linking.index import Index, build
 from verispec.static.linking.launches import Links, link
+from verispec.static.linking.mentions import Mentions
 from verispec.static.linking.ops import collect
 from verispec.static.linking.substitutions import called_names, plugin_class_paths
 from verispec.static.linking.versions import host_version
@@ -267,9 +267,10 @@ def _link(sources: Sequence[_Source], store: FactCache) -> Links:
     def linked() -> Links:
         return link(build(((source.facts, source.core) for source in sources), version))
 
+    mentions = Mentions()
     for _ in range(_ROUNDS):
         links = linked()
-        wanted = links.index.wanted | _users(links, sources) | plugin_class_paths(links)
+        wanted = links.index.wanted | _users(links, sources, mentions) | plugin_class_paths(links)
         read = [source.deepen(wanted, store) for source in sources]
         if not any(read):
             break
@@ -290,10 +291,22 @@ def _link(sources: Sequence[_Source], store: FactCache) -> Links:
     return links
 
 
-def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
+def _holders(links: Links, kernels: set[bytes]) -> set[bytes]:
+    """Return the names of tables that hold kernels, and of functions that return them."""
+    return {
+        name[:-2].rpartition(".")[2].encode()
+        for module in links.index.modules.values()
+        for name, bindings in module.bindings.items()
+        if name.endswith(("[]", "()"))
+        if any(binding.value.rpartition(".")[2].lstrip("$").encode() in kernels for binding in bindings)
+    }
+
+
+def _users(links: Links, sources: Sequence[_Source], mentions: Mentions) -> set[str]:
     """Return files without a syntax tree yet whose words name a kernel, a dispatcher or an op of the tree."""
     kernels = {name.rpartition(".")[2].encode() for name in links.kernels}
-    callers = _dispatcher_users(links)
+    kernels |= _holders(links, kernels)
+    callers = mentions.dispatcher_users(links)
     ops = collect(links.index)
     bound = {schema.function.encode() for facts in links.index.cpp.values() for schema in facts.schemas}
     bound.update(impl.function.encode() for facts in links.index.cpp.values() for impl in facts.impls)
@@ -315,25 +328,3 @@ def _users(links: Links, sources: Sequence[_Source]) -> set[str]:
             ):
                 paths.add(path)
     return paths
-
-
-def _dispatcher_users(links: Links) -> set[str]:
-    """Return files that mention a dispatcher, and its module or another such file, which may export it again."""
-    origins: dict[bytes, set[bytes]] = defaultdict(set)
-    for dispatcher in links.dispatchers.values():
-        for qualified in {dispatcher.name, *(slot.rpartition(".")[0] for slot in dispatcher.slots)}:
-            owner, _, last = qualified.rpartition(".")
-            origins[last.encode()].add(owner.rpartition(".")[2].encode())
-    mentions: dict[bytes, list[tuple[str, bytes, set[bytes]]]] = defaultdict(list)
-    for module in links.index.modules.values() if origins else ():
-        words = set(module.outline.words.split())
-        for name in origins.keys() & words:
-            mentions[name].append((module.path, module.name.rpartition(".")[2].encode(), words))
-    found: set[str] = set()
-    for name, files in mentions.items():
-        exporters, left = origins[name], files
-        while users := [file for file in left if not exporters.isdisjoint(file[2])]:
-            found.update(path for path, _, _ in users)
-            exporters = {last for _, last, _ in users}
-            left = [file for file in left if file[0] not in found]
-    return found

@@ -17,12 +17,14 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from verispec import exits
 from verispec.errors import VerispecError
+from verispec.static.affected import affected
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.ignores import is_silenced, read_ignores
 from verispec.static.tree import Tree, is_test
@@ -79,8 +81,11 @@ def new_faults(
     Raises:
         VerispecError: V-TYPES-MISSING without Pyrefly, V-TYPES-FAILED if it fails.
     """
-    faults = _faults(tree, host, cache)
-    old = _faults(before, host_before, cache)
+    paths = affected(tree, before, host, host_before)
+    with ThreadPoolExecutor(2) as pool:
+        # Pyrefly is a program of its own: both trees are checked at once.
+        runs = [pool.submit(_faults, *pair, paths, cache) for pair in ((tree, host), (before, host_before))]
+        faults, old = (run.result() for run in runs)
     known = Counter((fault.kind, fault.path, fault.text) for fault in old)
     present = Counter((fault.kind, fault.path, fault.text) for fault in faults)
     # An error that vanished at one place and appears at another has moved with its code.
@@ -159,14 +164,17 @@ def scope_at(source: bytes, line: int) -> str:
     return ".".join(names)
 
 
-def _faults(tree: Tree, host: Tree | None, cache: Path) -> tuple[TypeFault, ...]:
-    """Return the errors of a tree, from the cache if its content was checked before."""
+def _faults(tree: Tree, host: Tree | None, paths: frozenset[str] | None, cache: Path) -> tuple[TypeFault, ...]:
+    """Return the errors in some files of a tree (all if `paths` is None), from the cache if it has them."""
     program = _program()
     if program is None:
         raise VerispecError(
             "V-TYPES-MISSING", "--types needs Pyrefly, which is not installed", hint="pip install verispec[types]"
         )
-    key = _key(tree, host, program)
+    wanted = None if paths is None else sorted(paths.intersection(file.path for file in tree.files()))
+    if wanted == []:
+        return ()
+    key = _key(tree, host, program, wanted)
     kept = cache / f"{key}.json"
     if key and kept.is_file():
         try:
@@ -177,7 +185,7 @@ def _faults(tree: Tree, host: Tree | None, cache: Path) -> tuple[TypeFault, ...]
         roots = [_write(tree, Path(folder) / "tree")]
         if host is not None:
             roots.append(_write(host, Path(folder) / "host"))
-        faults = tuple(_relevant(_run(program, roots), roots[0], _packages(tree)))
+        faults = tuple(_relevant(_run(program, roots, wanted), roots[0], _packages(tree)))
     if key:
         cache.mkdir(parents=True, exist_ok=True)
         temporary = kept.with_name(f"{kept.name}.{os.getpid()}")
@@ -192,9 +200,10 @@ def _program() -> str | None:
     return str(beside) if beside.is_file() else shutil.which("pyrefly")
 
 
-def _key(tree: Tree, host: Tree | None, program: str) -> str:
+def _key(tree: Tree, host: Tree | None, program: str, wanted: list[str] | None) -> str:
     state = Path(program).stat()
     digest = hashlib.blake2b(f"{state.st_size} {state.st_mtime_ns} {sorted(KINDS)}".encode(), digest_size=16)
+    digest.update(json.dumps(wanted).encode())
     for part in (tree, host):
         digest.update(b"\0\0")
         for file in sorted(part.files(), key=lambda file: file.path) if part is not None else ():
@@ -226,12 +235,15 @@ def _packages(tree: Tree) -> set[str]:
     return {path.partition("/")[0].removesuffix(".py") for path in paths}
 
 
-def _run(program: str, roots: list[Path]) -> list[dict[str, Any]]:
+def _run(program: str, roots: list[Path], wanted: list[str] | None) -> list[dict[str, Any]]:
+    """Return Pyrefly's errors in the first of `roots`; it reads other files as far as the wanted ones need them."""
     # `src` layouts import their packages from below it.
     search = [str(path) for root in roots for path in (root, root / "src") if path.is_dir()]
     config = roots[0].parent / "pyrefly.toml"
+    names = ["**/*.py"] if wanted is None else [re.sub(r"[\[*?]", "?", path) for path in wanted]
+    includes = [f"{roots[0].name}/{name}" for name in names]
     lines = [
-        f"project-includes = {json.dumps([f'{roots[0].name}/**/*.py'])}",
+        f"project-includes = {json.dumps(includes)}",
         f"search-path = {json.dumps(search)}",
         'python-version = "3.12"',
         'python-platform = "linux"',

@@ -15,6 +15,11 @@ from verispec.static.facts import Binding, Class, CppFacts, FileFacts, Function,
 from verispec.static.linking.versions import live
 
 _EMPTY: Final = PythonFacts()
+_PROPERTIES: Final = frozenset({"property", "cached_property", "functools.cached_property"})
+_KEEPING: Final = _PROPERTIES | {
+    "cache", "functools.cache", "lru_cache", "functools.lru_cache", "staticmethod", "classmethod",
+}  # fmt: skip
+"""Decorators that keep what a function returns."""
 
 
 @dataclass(slots=True)
@@ -115,7 +120,22 @@ class Index:
         head, _, rest = text.partition(".")
         if not module.exact:
             self.wanted.add(module.path)
+        if head.endswith("()"):
+            made = self._lookup(module, head.removesuffix("()"), depth + 1)
+            if rest:
+                yield from (e for c in made if c.kind == "class" for e in self._attribute(c, rest, depth + 1))
+            else:
+                yield from self._results(made, depth)
+            return
+        if head.endswith("[]"):
+            yield from self._entries_of(module, head, depth) if not rest else ()
+            return
         bindings = module.bindings.get(head)
+        if not bindings and not head.startswith("_"):
+            for star in module.bindings.get("*", ()):
+                for home in self.resolve(module, star.value.removesuffix(".*"), depth=depth + 1):
+                    if home.kind == "module" and home.module is not module:
+                        yield from self._lookup(home.module, text, depth + 1)
         if not bindings:
             inner = self.modules.get(f"{module.name}.{head}")
             if inner is not None:
@@ -154,8 +174,13 @@ class Index:
         owner = entity.callee if entity.kind == "instance" else entity
         if rest or owner is None or owner.kind != "class" or depth > 12:
             return ()
+        if head.endswith("()"):
+            return self._results(self._attribute(owner, head.removesuffix("()"), depth + 1), depth)
         module, name = owner.module, f"{owner.name}.{head}"
         functions = module.functions.get(name, ())
+        if any(decorator.text in _PROPERTIES for function in functions for decorator in function.decorators):
+            entities = tuple(Entity("function", module, name, function) for function in functions)
+            return self._results(entities, depth)
         if functions:
             return tuple(Entity("function", module, name, function) for function in functions)
         held = module.bindings.get(name)
@@ -170,6 +195,29 @@ class Index:
             for parent in self.resolve(module, base, depth=depth + 1):
                 if parent.kind == "class":
                     found.extend(self._attribute(parent, head, depth + 1))
+        return tuple(found)
+
+    def _entries_of(self, module: Module, name: str, depth: int) -> tuple[Entity, ...]:
+        """Return the values of a module-level table; empty unless all of them are known."""
+        held = module.bindings.get(name)
+        if held:
+            values = [self.resolve(module, binding.value, depth=depth + 1) for binding in held]
+        else:
+            imports = [b for b in module.bindings.get(name.removesuffix("[]"), ()) if b.kind == "import"]
+            values = [self.resolve(module, f"{binding.value}[]", depth=depth + 1) for binding in imports]
+        return tuple(entity for value in values for entity in value) if all(values) else ()
+
+    def _results(self, functions: tuple[Entity, ...], depth: int) -> tuple[Entity, ...]:
+        """Return what functions may return; empty unless all of it is known."""
+        found: list[Entity] = []
+        for entity in functions:
+            function = entity.function
+            known = function is not None and all(decorator.text in _KEEPING for decorator in function.decorators)
+            bindings = entity.module.bindings.get(f"{entity.name}()", ()) if known else ()
+            values = [self.resolve(entity.module, binding.value, depth=depth + 1) for binding in bindings]
+            if not values or not all(values):
+                return ()
+            found += (result for value in values for result in value)
         return tuple(found)
 
     def slot(self, module: Module, reference: str) -> str:

@@ -262,9 +262,11 @@ def _calls(links: Links, module: Module, names: set[str]) -> None:
                 kernel = kernel_of(links, entities)
                 if kernel is None:
                     continue
-                slot = index.slot(module, target)
-                # An attribute may hold one of several kernels.
-                held = {k.name: k for e in entities if target[0] == "@" and (k := kernel_of(links, (e,))) is not None}
+                # An attribute may hold one of several kernels, and a function may return one of several.
+                made = "()" in target or "[]" in target
+                several = target[0] == "@" or made
+                slot = kernel.name if made else index.slot(module, target)
+                held = {k.name: k for e in entities if several and (k := kernel_of(links, (e,))) is not None}
                 if len(held) > 1:
                     chosen = call._replace(chosen=True)
                     links.launches += (Launch(module, chosen, kernel, slot) for kernel in held.values())

@@ -24,7 +24,7 @@ def wrappers(index: Index) -> dict[str, Wrapper]:
         for forward in module.facts.forwards:
             functions = module.functions.get(forward.function, [])
             name = f"{module.name}.{forward.function}"
-            if len(functions) == 1 and name not in found and "." not in forward.function:
+            if len(functions) == 1 and name not in found:
                 found[name] = Wrapper(module, functions[0], forward)
     return found
 
@@ -35,7 +35,7 @@ def wrapped_calls(index: Index) -> Iterator[tuple[Module, Call, Wrapper]]:
     names = {name.rpartition(".")[2] for name in known}
     for module in index.modules.values() if known else ():
         for call in module.facts.calls:
-            if call.grid or len(call.targets) != 1 or call.targets[0].rpartition(".")[2].lstrip("$") not in names:
+            if call.grid or len(call.targets) != 1 or call.targets[0].rpartition(".")[2].lstrip("$@") not in names:
                 continue
             entities = index.resolve(module, call.targets[0])
             wrapper = known.get(entities[0].dotted) if len(entities) == 1 else None

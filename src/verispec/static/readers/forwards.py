@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from verispec.static.readers.scope import FunctionNode, dotted
+from verispec.static.readers.expressions import dotted
+from verispec.static.readers.scope import FunctionNode
 
 
 def forwarded(node: FunctionNode, launch: ast.Call) -> tuple[bool, bool] | None:

@@ -6,7 +6,8 @@ import ast
 from typing import Final
 
 from verispec.static.facts import Conversion, LaunchSpec, Param
-from verispec.static.readers.scope import FunctionNode, Nodes, Scope, dotted, mapping_of
+from verispec.static.readers.expressions import dotted, mapping_of
+from verispec.static.readers.scope import FunctionNode, Nodes, Scope
 
 _DTYPE_METHODS: Final = frozenset(
     {"float", "double", "half", "bfloat16", "int", "long", "short", "bool", "type", "char"}
@@ -60,7 +61,7 @@ def specs(nodes: Nodes, scope: Scope) -> tuple[LaunchSpec, ...]:
         if not isinstance(node.value, ast.Tuple) or len(node.value.elts) not in (2, 3):
             return ()
         second = node.value.elts[1]
-        mapping = mapping_of(second) or scope.mappings.get(dotted(second))
+        mapping = mapping_of(second) or scope.ready().mappings.get(dotted(second))
         if mapping is None:
             return ()
         found.append(LaunchSpec(*mapping))
@@ -194,7 +195,7 @@ def mapping(name: str, scope: Scope) -> tuple[tuple[str, ...], bool] | None:
     """
     where: Scope | None = scope
     while where is not None:
-        if name in where.mappings:
+        if name in where.ready().mappings:
             return where.mappings[name]
         if name in where.names:
             return None
@@ -217,7 +218,7 @@ def length(node: ast.expr, scope: Scope) -> int | None:
     name = dotted(node)
     where: Scope | None = scope
     while where is not None and name:
-        if name in where.sequences:
+        if name in where.ready().sequences:
             return where.sequences[name]
         if name in where.names:
             return None

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from verispec.static.facts import Guard
-from verispec.static.readers.scope import FUNCTIONS, dotted
+from verispec.static.readers.expressions import dotted
+from verispec.static.readers.scope import FUNCTIONS
 
 _OPERATORS: Final = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}

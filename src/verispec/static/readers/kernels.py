@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Final
 
 from verispec.static.facts import Overflow
-from verispec.static.readers.scope import FUNCTIONS, FunctionNode, Nodes, dotted
+from verispec.static.readers.expressions import dotted
+from verispec.static.readers.scope import FUNCTIONS, FunctionNode, Nodes
 
 _FIELDS: Final = frozenset({"num_warps", "num_stages", "num_ctas"})
 """Fields of a ``triton.Config`` with a default; others are passed if they are given."""
@@ -67,6 +69,33 @@ def given_by(call: ast.Call, module: ast.Module) -> set[str] | None:
             names.update(_FIELDS)
             names.update(keyword.arg for keyword in config.keywords if keyword.arg)
     return names if found else None
+
+
+def decorated(
+    node: FunctionNode, absolute_of: Callable[[str], str], module: ast.Module
+) -> tuple[str, tuple[str, ...] | None, bool]:
+    """Return a function's kernel dialect, the arguments of its decorators, and True if one is not understood.
+
+    Args:
+        node: the function.
+        absolute_of: replaces the first part of a dotted name by its import.
+        module: that holds the function.
+    """
+    jit, opaque = "", False
+    given: set[str] | None = set()
+    for decorator in node.decorator_list:
+        call = decorator if isinstance(decorator, ast.Call) else None
+        absolute = absolute_of(dotted(call.func if call else decorator))
+        kind = dialect(absolute)
+        if kind:
+            jit = kind
+        elif absolute.endswith(("triton.autotune", "triton.heuristics", "triton.runtime.autotune")) and call:
+            more = given_by(call, module)
+            given = None if given is None or more is None else given | more
+        elif absolute != "staticmethod":
+            # Wrappers of autotune have names of their own; what another decorator passes is not known.
+            opaque, given = True, None
+    return jit, None if given is None else tuple(sorted(given)), opaque
 
 
 def tested(nodes: Nodes, params: set[str]) -> tuple[str, ...]:

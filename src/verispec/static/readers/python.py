@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import Final
 
 from verispec.static.facts import (
     Binding,
@@ -20,18 +21,22 @@ from verispec.static.facts import (
     PythonOp,
     TritonUse,
 )
-from verispec.static.readers import attributes, forwards, functions, kernels, registrations
-from verispec.static.readers.guards import read_guards
-from verispec.static.readers.scope import (
-    FunctionNode,
-    Nodes,
-    Scope,
-    bind_all,
-    dotted,
-    function_scope,
-    imported,
-    mapping_of,
+from verispec.static.readers import (
+    arguments,
+    attributes,
+    callees,
+    forwards,
+    functions,
+    kernels,
+    registrations,
+    triton_uses,
 )
+from verispec.static.readers.expressions import dotted, imported
+from verispec.static.readers.guards import read_guards
+from verispec.static.readers.scope import FunctionNode, Nodes, Scope, bind_all, function_scope
+
+_CHANGE: Final = re.compile(rb"\s*(?:\[[^\]\n]*\]\s*[|+]?=(?!=)|[|+]=|\.(?!get|keys|values|items|copy)\w+\()")
+_WORD: Final = re.compile(rb"\w")
 
 
 def parse(data: bytes) -> ast.Module:
@@ -69,6 +74,7 @@ class _Reader:
         self.forwards: list[Forward] = []
         self.has_placeholder = b"self.jit" in data
         self.has_triton = b"triton" in data
+        self.renames_triton = self.has_triton and triton_uses.may_rename(data)
         self.has_ops = b"torch.ops" in data
         self.module = Scope("")
         self.tree = tree
@@ -89,12 +95,19 @@ class _Reader:
         self.instances: set[str] = set()
         self.held: list[Binding] = []
         self.followed: set[str] = set()
+        self.passing: set[str] = set()
+        """Methods that take any arguments, and may hand them on to a launch."""
 
     def facts(self) -> PythonFacts:
         nodes = Nodes(self.tree.body)
         self._bind_module(nodes)
         self._body(nodes, self.module, "")
+        for name, values in self.module.tables.items() if self.has_triton else ():
+            self.held += (Binding(f"{name}[]", "alias", f"${value}", (), 1) for value in values)
         followed = {binding.name for binding in self.held if binding.kind == "alias"}
+        followed -= {
+            name for name in followed if name.endswith("[]") and self._is_changed(name[:-2].rpartition(".")[2])
+        }
         self.bindings += (binding for binding in self.held if binding.name in followed)
         return PythonFacts(
             tuple(self.functions),
@@ -146,6 +159,7 @@ class _Reader:
         # Module-level mappings and sequences can be followed like local ones.
         shadow = Scope("")
         bind_all(shadow, nodes)
+        self.module.nodes = nodes
         self.module.mappings, self.module.sequences = shadow.mappings, shadow.sequences
         self.module.tables = shadow.tables
         for name in [name for name in (*shadow.mappings, *shadow.lists) if self._is_changed(name)]:
@@ -155,10 +169,13 @@ class _Reader:
 
     def _is_changed(self, name: str) -> bool:
         """Return whether a line anywhere in the file looks like a change of the module-level dict or list `name`."""
-        change = (
-            rb"\b" + name.encode() + rb"\s*(?:\[[^\]\n]*\]\s*[|+]?=(?!=)|[|+]=|\.(?!get|keys|values|items|copy)\w+\()"
-        )
-        return re.search(change, self.data) is not None
+        word = name.encode()
+        at = self.data.find(word)
+        while at >= 0:
+            if _CHANGE.match(self.data, at + len(word)) and not _WORD.match(self.data, max(at - 1, 0), at):
+                return True
+            at = self.data.find(word, at + 1)
+        return False
 
     def _bind(self, name: str, kind: str, value: str, node: ast.stmt | ast.expr, args: tuple[str, ...] = ()) -> None:
         self.bindings.append(Binding(name, kind, value, args, node.lineno))
@@ -169,6 +186,9 @@ class _Reader:
             reference = dotted(choice)
             if reference:
                 self._bind(name, "alias", f"${reference}", node)
+            elif isinstance(choice, ast.Subscript):
+                self.instances.add(name)
+                self._bind(name, "other", "", node)
             elif isinstance(choice, ast.Call) and dotted(choice.func):
                 args = tuple(f"${dotted(a)}" if dotted(a) else "" for a in choice.args)
                 self._bind(name, "call", f"${dotted(choice.func)}", node, args)
@@ -200,9 +220,11 @@ class _Reader:
         for assignment in nodes.of(ast.Assign):
             self._assign(assignment, scope)
         if self.has_triton and not kernel:
-            self._triton_uses(nodes, scope)
+            self.triton_uses += triton_uses.uses(nodes, scope, self.imports, self.renames_triton)
         for function in nodes.functions:
             self._function(function, f"{prefix}{function.name}", scope, owner)
+        for closure in nodes.of(ast.Lambda):
+            self._lambda(closure, scope)
         for definition in nodes.of(ast.ClassDef):
             self._class(definition, f"{prefix}{definition.name}", scope)
 
@@ -213,18 +235,20 @@ class _Reader:
             for base in scope.resolve(dotted(expression.value if isinstance(expression, ast.Subscript) else expression))
         )
         self.classes.append(Class(name, node.lineno, bases, kernels.item_of(node)))
-        inner = Scope(name, scope, name)
         nodes = Nodes(node.body)
-        bind_all(inner, nodes)
+        inner = Scope(name, scope, name, pending=nodes)
         for assignment in nodes.of(ast.Assign):
             target = assignment.targets[0]
             reference = scope.one(dotted(assignment.value))
             if isinstance(target, ast.Name) and reference:
                 self._bind(f"{name}.{target.id}", "alias", reference, assignment)
+            elif isinstance(target, ast.Name) and self.has_triton:
+                self.held += attributes.table(f"{name}.{target.id}", assignment.value, scope, assignment.lineno)
         given = kernels.placeholder_attributes(node) if self.has_placeholder else ()
         if given:
             self.placeholders.append((name, given))
         self._calls(nodes, inner)
+        self.passing.update(f.name for f in nodes.functions if (f.args.vararg or f.args.kwarg) and not f.decorator_list)
         # Methods do not see the names of their class, so the scope around is their parent.
         for function in nodes.functions:
             self._function(function, f"{name}.{function.name}", scope, name)
@@ -234,7 +258,7 @@ class _Reader:
     def _function(self, node: FunctionNode, name: str, parent: Scope, owner: str) -> None:
         scope, nodes = function_scope(node, name, parent, owner)
         decorators = tuple(self._decorator(decorator, parent) for decorator in node.decorator_list)
-        jit, given, opaque = self._kernel(node)
+        jit, given, opaque = kernels.decorated(node, self._absolute, self.tree)
         params = functions.params_of(node, drop_first=bool(scope.instance and owner))
         names = {param.name for param in params}
         function = Function(
@@ -257,6 +281,9 @@ class _Reader:
             self._forwards(node, nodes, scope)
         if self.has_triton and owner and scope.instance:
             self.held += attributes.held(nodes, scope, self.followed)
+        if self.has_triton and nodes.of(ast.Return):
+            for reference in callees.returned(node, scope, self.followed):
+                self.held.append(Binding(f"{name}()", "alias", reference, (), node.lineno))
         self.ops += registrations.decorated(node, name, parent)
         if jit:
             found, promotes = kernels.overflows(node, nodes, name)
@@ -267,13 +294,21 @@ class _Reader:
             self.conversions.extend(functions.conversions(name, nodes, names, scope))
         self._body(nodes, scope, "")
 
+    def _lambda(self, node: ast.Lambda, parent: Scope) -> None:
+        scope = Scope(parent.name, parent, parent.owner, nodes=Nodes([ast.Expr(node.body)]), pending=True)
+        arguments = node.args
+        everything = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+        scope.names.update((argument.arg, None) for argument in everything if argument is not None)
+        if scope.nodes is not None:
+            self._calls(scope.nodes, scope)
+
     def _forwards(self, node: FunctionNode, nodes: Nodes, scope: Scope) -> None:
         for launch in nodes.of(ast.Call):
             targets = scope.resolve(dotted(launch.func.value)) if isinstance(launch.func, ast.Subscript) else ()
             passed = forwards.forwarded(node, launch) if len(targets) == 1 else None
             if passed is not None:
                 # Only what the function adds itself; the forwarded rest is added for each caller.
-                own = self._bound(launch, targets, scope, True)._replace(open_positional=False, open_keywords=False)
+                own = arguments.bound(launch, targets, scope, True)._replace(open_positional=False, open_keywords=False)
                 self.forwards.append(Forward(scope.name, own, *passed))
 
     def _decorator(self, node: ast.expr, scope: Scope) -> Decorator:
@@ -285,24 +320,6 @@ class _Reader:
             if keyword.arg and reference:
                 keywords.append((keyword.arg, reference))
         return Decorator(scope.one(text), text, call is not None, tuple(keywords))
-
-    def _kernel(self, node: FunctionNode) -> tuple[str, tuple[str, ...] | None, bool]:
-        """Return a function's kernel dialect, the arguments of its decorators, and True if one is not understood."""
-        jit, opaque = "", False
-        given: set[str] | None = set()
-        for decorator in node.decorator_list:
-            call = decorator if isinstance(decorator, ast.Call) else None
-            absolute = self._absolute(dotted(call.func if call else decorator))
-            kind = kernels.dialect(absolute)
-            if kind:
-                jit = kind
-            elif absolute.endswith(("triton.autotune", "triton.heuristics", "triton.runtime.autotune")) and call:
-                more = kernels.given_by(call, self.tree)
-                given = None if given is None or more is None else given | more
-            elif absolute != "staticmethod":
-                # Wrappers of autotune have names of their own; what another decorator passes is not known.
-                opaque, given = True, None
-        return jit, None if given is None else tuple(sorted(given)), opaque
 
     # Uses
 
@@ -318,15 +335,15 @@ class _Reader:
             text = dotted(call.func)
             targets = scope.resolve(text) if text and not self._absolute(text).startswith("triton.") else ()
             if targets:
-                self.device_calls.append(self._bound(call, targets, scope, False))
+                self.device_calls.append(arguments.bound(call, targets, scope, False))
 
     def _call(self, node: ast.Call, scope: Scope) -> None:
         callee = node.func
-        grid = isinstance(callee, ast.Subscript)
-        text = dotted(callee.value if isinstance(callee, ast.Subscript) else callee)
-        if isinstance(callee, ast.Subscript) and (entries := scope.choices(callee.value)):
-            self.calls.append(self._bound(node, entries, scope, True)._replace(chosen=True))
-        if not text:
+        launched = callees.callee_of(node, scope) if self._may_launch(node, scope) else None
+        if launched is not None:
+            self.calls.append(self._launch(node, launched, scope))
+        text = dotted(callee)
+        if not text or isinstance(callee, ast.Subscript):
             return
         op = registrations.registered(node, scope) if text.endswith("register_custom_op") else None
         if op is not None:
@@ -334,64 +351,49 @@ class _Reader:
         if text == "setattr" and len(node.args) == 3:
             self._setattr(node, scope)
             return
-        if self.every_call and not grid:
+        if self.every_call:
             # A receiver that nobody knows still has a method of a known name.
             references = scope.resolve(text) or ((f"?.{text.rpartition('.')[2]}",) if "." in text else ())
             if references:
-                self.plain_calls.append(self._bound(node, references, scope, False))
-        plain = not grid and not text.startswith("torch.ops.")
+                self.plain_calls.append(arguments.bound(node, references, scope, False))
+        plain = not text.startswith("torch.ops.")
         # Plain calls matter only when the callee may be a launcher: a decorated function, an instance, an import.
-        if plain and ("." in text or (text[:1].isupper() and not text.isupper())):
+        passes = "." in text and text.rpartition(".")[2] in self.passing
+        if plain and not passes and ("." in text or (text[:1].isupper() and not text.isupper())):
+            return
+        if plain and not (passes or text in self.instances or text in self.from_imports or scope.may_bind(text)):
             return
         targets = scope.resolve(text)
         if not targets:
             return
-        if plain and not (text in scope.names and not targets[0].startswith("$")):
+        if plain and not passes and not (text in scope.names and not targets[0].startswith("$")):
             local = {t.partition(".")[0].lstrip("$") for t in targets if t.startswith("$")}
             if local.isdisjoint(self.instances) and local.isdisjoint(self.from_imports):
                 return
-        self.calls.append(self._bound(node, targets, scope, grid)._replace(chosen=text in scope.chosen))
+        self.calls.append(arguments.bound(node, targets, scope, False))
 
-    def _bound(self, node: ast.Call, targets: tuple[str, ...], scope: Scope, grid: bool) -> Call:
-        positional: list[str] = []
-        keywords: list[str] = []
-        open_positional = open_keywords = False
-        for argument in node.args:
-            if not isinstance(argument, ast.Starred):
-                positional.append(functions.short(argument))
-                continue
-            length = functions.length(argument.value, scope)
-            if length is None:
-                open_positional = True
-            else:
-                positional.extend("..." for _ in range(length))
-        constants = tuple(k.arg for k in node.keywords if k.arg and isinstance(k.value, ast.Constant))
-        for keyword in node.keywords:
-            if keyword.arg:
-                keywords.append(keyword.arg)
-                continue
-            mapping = mapping_of(keyword.value) or functions.mapping(dotted(keyword.value), scope)
-            if mapping is None:
-                open_keywords = True
-            else:
-                keywords.extend(mapping[0])
-                open_keywords = open_keywords or mapping[1]
-        return Call(
-            targets,
-            scope.name,
-            node.lineno,
-            node.end_lineno or node.lineno,
-            grid,
-            tuple(positional),
-            tuple(keywords),
-            open_positional,
-            open_keywords,
-            constants,
+    def _may_launch(self, node: ast.Call, scope: Scope) -> bool:
+        """Return False for the calls, nearly all of them, that are no launch by their form."""
+        callee = node.func
+        if isinstance(callee, ast.Name):
+            return callee.id in self.instances or scope.may_bind(callee.id)
+        if isinstance(callee, ast.Attribute):
+            return any(keyword.arg == "grid" for keyword in node.keywords)
+        return isinstance(callee, (ast.Subscript, ast.Call))
+
+    def _launch(self, node: ast.Call, launched: callees.Callee, scope: Scope) -> Call:
+        call = arguments.bound(node, launched.targets, scope, True)
+        return call._replace(
+            positional=(*launched.positional, *call.positional),
+            # A later keyword takes the place of one that a partial has.
+            keywords=tuple(dict.fromkeys((*launched.keywords, *call.keywords))),
+            chosen=launched.chosen,
+            meta=callees.keys_of(launched.grid, scope),
         )
 
     def _setattr(self, node: ast.Call, scope: Scope) -> None:
         key = node.args[1]
-        name = key.value if isinstance(key, ast.Constant) else scope.strings.get(dotted(key))
+        name = key.value if isinstance(key, ast.Constant) else scope.ready().strings.get(dotted(key))
         owner = self._owner(dotted(node.args[0]), scope)
         if owner and isinstance(name, str):
             value = self._reference(node.args[2], scope)
@@ -438,15 +440,3 @@ class _Reader:
                     self.overrides.append(
                         Override(name, reference, scope.one(text), scope.name, key.lineno if key else node.lineno)
                     )
-
-    def _triton_uses(self, nodes: Nodes, scope: Scope) -> None:
-        targets: dict[str, str] = {}
-        for name, node in nodes.attributes:
-            target = targets.get(name)
-            if target is None:
-                reference = scope.one(name)
-                head = reference.removeprefix("$")
-                target = self.imports.get(head, "") if reference.startswith("$") else head
-                targets[name] = target
-            if target.rpartition(".")[2] == "triton" and isinstance(node.ctx, ast.Load):
-                self.triton_uses.append(TritonUse(scope.name, target, node.attr, node.lineno))

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from verispec.static.facts import PythonOp
-from verispec.static.readers.scope import FunctionNode, Scope, dotted
+from verispec.static.readers.expressions import dotted
+from verispec.static.readers.scope import FunctionNode, Scope
 
 _REGISTER: Final = ("op_name", "op_func", "mutates_args", "fake_impl")
 """Parameters of ``direct_register_custom_op``, by position."""

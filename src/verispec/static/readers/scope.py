@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
+
+from verispec.static.readers.expressions import dotted, imported, mapping_of, module_named
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -98,37 +99,12 @@ class Nodes:
         return [*self.of(ast.Import), *self.of(ast.ImportFrom)]
 
 
-def dotted(node: ast.AST | None) -> str:
-    """Return ``a.b.c`` if `node` is a chain of attributes on a name, else the empty string."""
-    if type(node) is ast.Name:
-        return node.id
-    rest = ""
-    while type(node) is ast.Attribute:
-        rest = f".{node.attr}{rest}"
-        node = node.value
-    return f"{node.id}{rest}" if type(node) is ast.Name and rest else ""
-
-
-def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
-    """Yield the names that the import `node` binds, each with its target; ``import a.b`` binds ``a``."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            if alias.asname:
-                yield alias.asname, alias.name
-            else:
-                yield alias.name.partition(".")[0], alias.name.partition(".")[0]
-        return
-    module = "." * node.level + (node.module or "")
-    for alias in node.names:
-        dot = "" if module.endswith(".") or not module else "."
-        yield alias.asname or alias.name, f"{module}{dot}{alias.name}"
-
-
 @dataclass(slots=True)
 class Scope:
     """A function's or the module's names. A value of None is a name that is bound to something unknown.
 
     `tables` are the references that a dict has as values; `chosen` are the names that hold one of a dict's values.
+    Most functions hold nothing that anybody asks for: the names in `nodes` are bound when the first one is wanted.
     """
 
     name: str
@@ -142,6 +118,25 @@ class Scope:
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     chosen: set[str] = dataclasses.field(default_factory=set)
+    nodes: Nodes | None = None
+    pending: bool = False
+
+    def ready(self) -> Scope:
+        """Bind the names of this scope if they are `pending`, and return it."""
+        if self.pending and self.nodes is not None:
+            self.pending = False
+            bind_all(self, self.nodes)
+        return self
+
+    def may_bind(self, name: str) -> bool:
+        """Return False if no statement of this function or of one around it can give `name` a value."""
+        scope: Scope | None = self
+        while scope is not None and scope.parent is not None:
+            nodes = scope.nodes if scope.pending else None
+            if name in scope.names or (nodes and (nodes.imports or any(node.id == name for node in nodes.stores))):
+                return True
+            scope = scope.parent
+        return False
 
     def bind(self, name: str, reference: str) -> None:
         """Add `reference` to the meanings of `name`; an empty one makes the name unknown."""
@@ -160,7 +155,7 @@ class Scope:
         while scope is not None and scope.parent is not None:
             if scope.instance and head == scope.instance:
                 return (f"@{scope.owner}.{rest}",) if rest else ()
-            if head in scope.names:
+            if head in scope.ready().names:
                 references = scope.names[head]
                 if references is None:
                     return ()
@@ -169,11 +164,14 @@ class Scope:
         return (f"${text}",)
 
     def choices(self, node: ast.AST) -> tuple[str, ...]:
-        """Return the references that ``TABLE[key]`` may be; empty if `node` is anything else."""
+        """Return the references that ``TABLE[key]`` or ``TABLE.get(key)`` may be; empty if `node` is anything else."""
         name = dotted(node.value) if isinstance(node, ast.Subscript) else ""
+        if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
+            name, _, method = dotted(node.func).rpartition(".")
+            name = name if method == "get" else ""
         scope: Scope | None = self if name and "." not in name else None
         while scope is not None:
-            if name in scope.tables:
+            if name in scope.ready().tables:
                 found = [scope.resolve(text) for text in scope.tables[name]]
                 return tuple(dict.fromkeys(r for one in found for r in one)) if all(found) else ()
             scope = scope.parent if name not in scope.names else None
@@ -205,9 +203,8 @@ def function_scope(node: FunctionNode, name: str, parent: Scope, owner: str) -> 
     for argument in (*everything, arguments.vararg, arguments.kwarg):
         if argument is not None and argument.arg != scope.instance:
             scope.names[argument.arg] = None
-    nodes = nodes_of(node)
-    bind_all(scope, nodes)
-    return scope, nodes
+    scope.nodes, scope.pending = nodes_of(node), True
+    return scope, scope.nodes
 
 
 def nodes_of(node: FunctionNode) -> Nodes:
@@ -232,7 +229,12 @@ def bind_all(scope: Scope, nodes: Nodes) -> None:
             _bind_target(scope, annotated.target, annotated.value)
     for definition in (*nodes.functions, *nodes.of(ast.ClassDef)):
         scope.bind(definition.name, "")
-    targets: list[ast.expr] = [loop.target for loop in nodes.of(ast.For)]
+    targets: list[ast.expr] = []
+    for loop in nodes.of(ast.For):
+        references = _elements(scope, loop)
+        for reference in references:
+            scope.bind(dotted(loop.target), reference)
+        targets += [] if references else [loop.target]
     targets += [loop.target for loop in nodes.of(ast.AsyncFor)]
     targets += [loop.target for loop in nodes.of(ast.comprehension)]
     targets += [change.target for change in nodes.of(ast.NamedExpr)]
@@ -322,6 +324,15 @@ def _forget(scope: Scope, names: set[str], name: str, *, gains: bool = False, es
         scope.tables.pop(name, None)
     if name in scope.sequences and not (escapes and name not in scope.lists):
         del scope.sequences[name]
+        scope.tables.pop(name, None)
+
+
+def _elements(scope: Scope, loop: ast.For) -> list[str]:
+    """Return the references that the variable of ``for name in (a, b)`` takes; nothing unless all are known."""
+    if not isinstance(loop.target, ast.Name) or not isinstance(loop.iter, (ast.Tuple, ast.List)):
+        return []
+    found = [scope.resolve(dotted(element)) for element in loop.iter.elts]
+    return [reference for references in found for reference in references] if all(found) else []
 
 
 def _spoil(scope: Scope, target: ast.AST) -> None:
@@ -344,6 +355,10 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
         _spoil(scope, target)
         return
     seen = target.id in scope.names
+    if isinstance(value, ast.Constant) and value.value is None:
+        # Nobody launches None: what else the name may be counts.
+        scope.names.setdefault(target.id, [])
+        return
     if isinstance(value, ast.Constant) and isinstance(value.value, str) and not seen:
         scope.strings[target.id] = value.value
     module = module_named(value)
@@ -374,43 +389,9 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
         and not any(isinstance(e, ast.Starred) for e in value.elts)
     ):
         scope.sequences[target.id] = len(value.elts)
+        if value.elts and all(map(dotted, value.elts)):
+            scope.tables[target.id] = tuple(map(dotted, value.elts))
         if isinstance(value, ast.List):
             scope.lists.add(target.id)
     else:
         scope.sequences.pop(target.id, None)
-
-
-def module_named(node: ast.AST) -> str:
-    """Return the module that ``sys.modules["a.b"]``, ``sys.modules.get("a.b")`` or ``import_module("a.b")`` gives.
-
-    Any other `node` gives the empty string.
-    """
-    if isinstance(node, ast.Subscript) and dotted(node.value) == "sys.modules":
-        name: ast.expr | None = node.slice
-    elif isinstance(node, ast.Call) and node.args:
-        found = dotted(node.func) == "sys.modules.get" or dotted(node.func).endswith("import_module")
-        name = node.args[0] if found else None
-    else:
-        name = None
-    return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ""
-
-
-def mapping_of(node: ast.AST) -> tuple[tuple[str, ...], bool] | None:
-    """Return the keys of ``{...}`` or ``dict(...)``, and True if there may be others; None if `node` is neither."""
-    keys: list[str] = []
-    unknown = False
-    if isinstance(node, ast.Dict):
-        for key in node.keys:
-            if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                keys.append(key.value)
-            else:
-                unknown = True
-        return tuple(keys), unknown
-    if isinstance(node, ast.Call) and dotted(node.func) == "dict":
-        for keyword in node.keywords:
-            if keyword.arg:
-                keys.append(keyword.arg)
-            else:
-                unknown = True
-        return tuple(keys), unknown or bool(node.args)
-    return None

@@ -30,6 +30,12 @@ EXAMPLES: Final = {
         @triton.jit
         def accept(out, n):
             tl.store(out + offset(n), 1)                      # TypeError while compiling: missing stride""",
+    "SIG106": """
+        @triton.jit
+        def accept(out, n, BLOCK: tl.constexpr): ...
+
+        grid = lambda meta: (triton.cdiv(n, meta["BLOCK_SIZE"]),)
+        accept[grid](out, n, BLOCK=16)                        # KeyError: BLOCK_SIZE""",
     "SIG201": """
         _accept = launcher(accept)                            # captures the kernel at import
 
@@ -125,6 +131,7 @@ REPAIRS: Final = {
     "SIG103": "Give the implementation the kernel's parameters, in the kernel's order.",
     "SIG104": "Give the fallback the kernel's parameter order, or forward by keyword.",
     "SIG105": "Bring the call and the called kernel to the same parameters.",
+    "SIG106": "Read the kernel's own parameter in the grid.",
     "SIG201": "Install the override where callers read the name, or through a registry that rebinds every holder.",
     "SIG202": "Add the counterpart to the platform's table, or reject the feature on that platform by name.",
     "SIG203": "Find the new name in the host, and install the override there. --patches lists all of them.",

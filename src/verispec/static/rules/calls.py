@@ -41,6 +41,7 @@ class _Disagreement:
 
 
 ORDER = "order differs"
+GRID = "grid reads"
 
 
 def _disagreements(links: Links) -> list[_Disagreement]:
@@ -67,6 +68,23 @@ def _all_disagreements(links: Links) -> Iterator[_Disagreement]:
             yield from _replacement(links, replacement)
     for launch in links.launches:
         yield from _exchanged(links, launch)
+        yield from _grid(links, launch)
+
+
+def _grid(links: Links, launch: Launch) -> Iterator[_Disagreement]:
+    """Yield the names that a grid function reads of the launch's arguments, and no definition of the kernel has."""
+    functions = launch.kernel.functions
+    if not launch.call.meta or any(function.opaque for function in functions):
+        return
+    taken = {param.name for function in functions for param in function.params}
+    names = tuple(name for name in launch.call.meta if name not in taken and name not in LAUNCH_OPTIONS)
+    if names:
+        sides = (
+            Side("call", launch.location, rendering.call(launch.call)),
+            Side("kernel", place(launch.kernel.module, functions[-1]), rendering.signature(functions[-1])),
+        )
+        problem = Problem(GRID, names)
+        yield _Disagreement(problem, launch.kernel.name, launch.location, sides, launch.scope, _level(links, launch))
 
 
 def _launch_and_kernel(links: Links, launch: Launch) -> Iterator[_Disagreement]:
@@ -313,12 +331,14 @@ _MESSAGES = {
     MISSING: "the {caller} does not pass {names}, which the {target} requires",
     SURPLUS: "the {caller} passes more positional arguments than the {target} takes ({names})",
     ORDER: "the {caller} passes by position, and the {target} receives {names}",
+    GRID: "the grid of the {caller} reads {names}, which the {target} does not have",
 }
 _FIXES = {
     UNEXPECTED: "add {names} to the {target} at {place}, with a default, and give it its meaning there",
     MISSING: "pass {names}, or give it a default in the {target} at {place}",
     SURPLUS: "bring the call and the {target} at {place} to the same parameters",
     ORDER: "give the {target} at {place} the kernel's parameter order, or forward by keyword",
+    GRID: "read a parameter of the {target} at {place}",
 }
 
 RULES = (
@@ -359,5 +379,14 @@ RULES = (
         "parameter names agree, otherwise in the kernel's order. In 0.32.0 the slot-mapping kernel had lost block_size "
         "and its CPU fallback had not, so the fallback took the slot mapping for the block size.",
         _check(ORDER, "SIG104"),
+    ),
+    Rule(
+        "SIG106",
+        "grid reads a name that the kernel does not have",
+        Level.ERROR,
+        "The function that computes a launch's grid gets the kernel's arguments by name. A name that is no parameter "
+        "of the kernel raises KeyError at the first launch. Grids stand apart from their launches and keep the old "
+        "name when a block size of the kernel is renamed, or one grid function serves several kernels.",
+        _check(GRID, "SIG106"),
     ),
 )
