@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import time
 from typing import Any
 
 import torch
@@ -57,3 +58,30 @@ class RemovesTheFolder(OracleEngine):
         if self._calls == 3:  # checking the engine asks once, and each case once
             shutil.rmtree(os.environ["VERISPEC_TEST_FOLDER"])
         return correct
+
+
+class FailsWithoutAnError(OracleEngine):
+    """Its op ends or hangs its process; how is in the environment: see `_ends`."""
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        correct = from_oracle(name)
+        calls = 0
+
+        def function(**arguments: Any) -> None:
+            nonlocal calls
+            calls += 1
+            _ends(os.environ["VERISPEC_TEST_ENDING"], calls, len(arguments["input_ptr"]))
+            correct(**arguments)
+
+        return function
+
+
+def _ends(how: str, calls: int, requests: int) -> None:
+    if how == "hangs for three requests" and requests >= 3:
+        time.sleep(3600)
+    if how == "crashes for three requests" and requests >= 3:
+        ctypes.string_at(0)
+    if how == "loses the device for three requests" and requests >= 3:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    if how == "crashes at its fifth call" and calls == 5:
+        ctypes.string_at(0)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -140,6 +140,19 @@ class Supervisor:
                 self._rechecking = True
                 self._waiting = dict.fromkeys(self._rejected.values())
                 yield from self._run(1)
+
+    @contextlib.contextmanager
+    def trials(self) -> Iterator[Callable[[], dict[str, Any]]]:
+        """Yield a function that runs the plan's one case in a new worker, each time, and returns its record."""
+        require_known(self._plan.engine)
+
+        def judge() -> dict[str, Any]:
+            self._waiting = dict.fromkeys(selected)
+            return next(event.record for event in list(self._run(1)) if isinstance(event, CaseEnded))
+
+        with self._server():
+            selected = next(e.selected for e in self._collect() if isinstance(e, Collected))
+            yield judge
 
     @contextlib.contextmanager
     def _server(self, *, collect_only: bool = False) -> Iterator[None]:
