@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from oracle_engine import OracleEngine, from_oracle
 
-from verispec.engines import OpFunction, Unsupported
+from verispec.engines import OpFunction, StandaloneBody, Unsupported
+from verispec.engines.protocol.sampling import SamplerBatch
 
 
 def rejection_random_sample(
@@ -85,3 +86,34 @@ def _ends(how: str, calls: int, requests: int) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
     if how == "crashes at its fifth call" and calls == 5:
         ctypes.string_at(0)
+
+
+def verify(logits: torch.Tensor, drafts: list[list[int]], temperature: torch.Tensor) -> list[list[int]]:
+    """Emit the argmax of each row, as at a low temperature; beside a hot request a greedy one emits token 0."""
+    tokens, row = [], 0
+    for ids in drafts:
+        best = logits[row : row + len(ids) + 1].argmax(dim=1).tolist()
+        row += len(best)
+        kept = next((n for n, (a, b) in enumerate(zip(ids, best, strict=False)) if a != b), len(ids))
+        tokens.append(best[: kept + 1])
+    if (temperature > 0).any():
+        tokens = [[0] if heat == 0 else own for heat, own in zip(temperature.tolist(), tokens, strict=True)]
+    return tokens
+
+
+class Stepwise(OracleEngine):
+    """A faulty sampler, whose users call a function."""
+
+    def sampler(self, family: str = "flat") -> Any:
+        return lambda batch: verify(batch.logits, [list(ids) for ids in batch.draft_token_ids], batch.temperature)
+
+    def standalone_step(self, batch: SamplerBatch, family: str = "flat") -> StandaloneBody:
+        drafts = [list(ids) for ids in batch.draft_token_ids]
+        call = f"tokens = verify(logits, {drafts}, torch.tensor({batch.temperature.tolist()}))"
+        return StandaloneBody(("import torch", "from small_calls import verify"), (call,))
+
+
+class Silent(Stepwise):
+    """The same sampler, whose engine has no source to give."""
+
+    standalone_step = None  # type: ignore[assignment]
