@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from verispec.reference.contracts._axes import axis_sizes, grid, host_sizes, shape_of
-from verispec.reference.contracts._check import bind
+from verispec.reference.contracts._check import bind, check
 from verispec.reference.contracts._model import (
     REQUIRED,
     Clause,
@@ -41,6 +41,7 @@ __all__ = [
     "Tensor",
     "axis_sizes",
     "bind",
+    "check",
     "by_clause",
     "grid",
     "host_sizes",

@@ -6,7 +6,10 @@ same fields in text and JSON output.
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from verispec import exits
 
@@ -74,3 +77,26 @@ class VerispecError(Exception):
 def _rebuild(diagnostic: Diagnostic, exit_code: int) -> VerispecError:
     fields = diagnostic.to_json()
     return VerispecError(fields.pop("code"), fields.pop("message"), **fields, exit_code=exit_code)
+
+
+def portable(text: str) -> str:
+    """Return a traceback whose files are named from where Python finds modules, else from the home folder.
+
+    Args:
+        text: of a traceback, Python's or faulthandler's: ``File "/folder/module.py", line 3``.
+    """
+    package = str(Path(__file__).resolve().parents[1])
+    entries = {str(Path(entry).resolve()) for entry in [*sys.path, package] if entry}
+    roots = sorted((entry.rstrip("/") + "/" for entry in entries if entry != "/"), key=len, reverse=True)
+    home = f"{Path.home()}/"
+
+    def shorter(match: re.Match[str]) -> str:
+        path = match[1]
+        root = next((root for root in roots if path.startswith(root)), "")
+        if root:
+            path = path.removeprefix(root)
+        elif path.startswith(home) and home != "//":
+            path = f"~/{path.removeprefix(home)}"
+        return f'File "{path}"'
+
+    return re.sub(r'File "([^"\n]+)"', shorter, text)

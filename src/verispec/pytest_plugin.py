@@ -92,6 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--shrink", default="", help="file for the case, with its failing call made small")
     group.addoption("--replay", default="", help="file of a saved case, whose call replaces the case's own")
     group.addoption("--export", default="", help="file for a test of the engine alone, made from --replay")
+    group.addoption("--trial", action="store_true", help="end the process at once when the case crashes")
     group.addoption("--budget", default="standard", help="sample sizes of statistical tests: quick, standard, nightly")
     group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
     group.addoption("--scratch", default="", help="the folder shared with the supervisor: events, queue, logs")
@@ -370,10 +371,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Export or replay the saved call instead of the case's own, where one is given."""
+    """Export the saved call, or run the saved step, instead of the case's own, where one is given."""
+    keeper, engine_ = pyfuncitem.stash[KEEPER], pyfuncitem.config.stash[ENGINE]
     if pyfuncitem.config.option.export:
-        keeper, engine_ = pyfuncitem.stash[KEEPER], pyfuncitem.config.stash[ENGINE]
         pyfuncitem.obj = lambda **_: keeper.export(engine_)
+    elif keeper.replays_step:
+        pyfuncitem.obj = lambda **_: keeper.run_step(engine_)
     try:
         return (yield)
     except Replayed:
@@ -430,9 +433,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         record.update(_judge(call), seconds=round(call.duration, 6))
         record["cpu"] = round(time.process_time() - item.stash[CPU], 3)
         if call.excinfo is not None and isinstance(found := _decisive(call.excinfo.value), Mismatch):
-            smaller = item.stash[KEEPER].failed(found.failure)
+            engine_ = item.config.stash[ENGINE]
+            smaller = item.stash[KEEPER].failed(found.failure, getattr(item, "funcargs", {}), engine_)
             record["failure"] = _bounded(smaller.to_json())
         if events and call.excinfo is not None and isinstance(_decisive(call.excinfo.value), DeviceLost):
+            record["failure"]["details"] = item.stash[KEEPER].crashed()
             events.write(CaseEnded(os.getpid(), record))
             os._exit(exits.CANNOT_TELL)  # the supervisor goes on in a new process, with a context of its own
         if item.config.option.detail:

@@ -23,10 +23,13 @@ class GuardedGenerator:
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
         self.broken = False
+        self.requests: tuple[GenerationRequest, ...] = ()
+        """Requests of the last call, for `verispec.saved_calls`."""
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
         """Generate with copies of `requests`, and check the results and the copies."""
         given = copy.deepcopy(list(requests))
+        self.requests = tuple(copy.deepcopy(given))
         try:
             results = self._generator.generate(given, on_emit)
         except (UnsupportedCall, VerispecError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -64,3 +67,14 @@ def test_each_case_has_a_name_of_its_own(tmp_path: Path) -> None:
     names = {places.kept(tmp_path, f"{CASE};n={n}" + "x" * 200).name for n in range(20)}
     assert len(names) == 20
     assert all(len(name) < 140 and "/" not in name and ":" not in name for name in names)
+
+
+def test_launches_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    gone.wait()
+    mine, theirs = places.launch(tmp_path, os.getpid()), places.launch(tmp_path, gone.pid)
+    beside = tmp_path / f".{theirs.name}.k3j2"
+    for path in (mine, theirs, beside, tmp_path / "EXP-1.safetensors"):
+        path.touch()
+    places.sweep(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([mine.name, "EXP-1.safetensors"])

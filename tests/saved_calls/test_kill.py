@@ -38,6 +38,7 @@ def test_a_killed_run_keeps_what_it_recorded(tmp_path: Path) -> None:
     assert {record.id for record in before.records if record.failed} <= kept
     done = subprocess.run([*command, "--resume", str(results)], env=environment, check=False, **quiet)
     assert done.returncode == exits.BAD
+    assert not [*calls.glob(".*")], "launches of the killed process are gone"
     after = runfile.read(results)
     assert after.footer["complete"]
     assert after.records[: len(before.records)] == before.records

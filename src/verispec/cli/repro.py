@@ -20,6 +20,7 @@ from verispec.errors import VerispecError
 from verispec.report.case import case_lines, clause_text
 from verispec.run import captured_call
 from verispec.run.plan import BUDGET, SEED, START_TIMEOUT, TIMEOUT, Plan, named_suite, require_budget
+from verispec.run.progress import watcher
 from verispec.run.record import FAILING, Record
 from verispec.run.session import judge_one
 from verispec.saved_calls import file as files
@@ -97,7 +98,7 @@ def repro(
             budget=budget,
             detail=True,
             save=values if full else save,
-            replay=Path(case) if saved and saved.op else None,
+            replay=Path(case) if saved and (saved.op or saved.step) else None,
             shrink=scratch / f"small{SUFFIX}" if shrink or export else None,
             record=scratch if shrink or export else None,
         )
@@ -119,7 +120,10 @@ def repro(
 
 _SAID = {
     "saved": "values in {}",
+    "shrunk": "the call was shrunk in {} trials, each in a process of its own",
+    "not_shrunk": "the last call alone does not fail in this way, so it was not shrunk ({} trial)",
     "case_file": "case in {}",
+    "checkpoints": "checkpoints of the test in {}",
     "test_file": "test in {}",
     "test_result": "run here without verispec, the test {}",
 }
@@ -130,13 +134,25 @@ def _written(plan: Plan, folder: Path, record: Record, shrink: Path | None, expo
     """Write the files that --shrink and --export ask for, from what the worker left; return what to say of them."""
     left = plan.shrink if plan.shrink and record.outcome == "fail" else places.kept(folder, record.id)
     case = files.read(left)
+    told: dict[str, str] = {}
     if record.outcome != "fail":  # the worker had no time to say how it ended
         case = replace(case, failure={"kind": record.outcome, "message": record.message})
-    told: dict[str, str] = {}
+        if case.op:
+            from verispec.saved_calls import crashes
+
+            with watcher() as listener:
+                small = crashes.shrunk(plan, case, listener.waiting)
+            case = replace(small.case, failure={"kind": record.outcome, "message": small.message})
+            told["shrunk" if small.repeats else "not_shrunk"] = f"{small.trials:,}"
     if shrink:
         files.write(shrink, case)
         told["case_file"] = str(shrink)
     if export:
+        if case.text:
+            from verispec.saved_calls.texts import copy_checkpoints
+
+            case = replace(case, text=copy_checkpoints(case.text, export))
+            told["checkpoints"] = str(export.with_name(f"{export.stem}_*"))
         files.write(left, case)
         judged = judge_one(replace(plan, replay=left, shrink=None, record=None, save=None, export=export))[1]
         if judged.outcome != "pass":

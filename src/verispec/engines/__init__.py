@@ -49,7 +49,13 @@ from verispec.engines.protocol.sampling import (
     WholeSampler,
     replay,
 )
-from verispec.engines.protocol.standalone import Standalone, StandaloneCall
+from verispec.engines.protocol.standalone import (
+    Standalone,
+    StandaloneBody,
+    StandaloneCall,
+    StandaloneGenerator,
+    StandaloneSampler,
+)
 
 __all__ = [
     "PLATFORMS",
@@ -76,7 +82,10 @@ __all__ = [
     "SpeculationMetrics",
     "SpeculativeStep",
     "Standalone",
+    "StandaloneBody",
     "StandaloneCall",
+    "StandaloneGenerator",
+    "StandaloneSampler",
     "TokenGrammar",
     "TokenKind",
     "TokenLogprobs",

@@ -40,6 +40,8 @@ class SamplerUnderTest:
         self._sampler = sampler
         self.last: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
         """Inputs and outputs of the last call by name, for reports."""
+        self.step: SamplerBatch | None = None
+        """The batch of the last call without processors and drafting, for `verispec.saved_calls`."""
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
         """Return the emitted tokens of `batch`, one list per request.
@@ -48,6 +50,7 @@ class SamplerUnderTest:
             Mismatch: the sampler raised, or changed the batch.
             ProtocolError: the answer is not one sequence of integers per request.
         """
+        self.step = batch
         self.last = (batch.named(), {})
         tokens = require_tokens(_watched(batch, self._sampler), batch)
         self.last = (batch.named(), {"tokens": tokens})
@@ -64,6 +67,7 @@ class SamplerUnderTest:
         method = require_method(
             self._sampler, "trace", "WS-9 (tokens follow from the random samples)", "trace(self, batch) -> Trace"
         )
+        self.step = batch
         self.last = (batch.named(), {})
         trace = require_trace(_watched(batch, method), batch)
         draws = {b: drawn for b, drawn in enumerate(trace.draws) if drawn is not None}
@@ -91,6 +95,7 @@ class SamplerUnderTest:
             "the engine's own drafter beside its verifier",
             "draft_and_verify(self, batch, draft_logits) -> DraftedTokens",
         )
+        self.step = None
         inputs = batch.named() | {"draft_logits": draft_logits}
         self.last = (inputs, {})
         drafted = require_drafted(_watched(batch, lambda given: method(given, draft_logits.clone())), batch)
@@ -118,6 +123,7 @@ class SamplerUnderTest:
             "WS-16 to WS-24 (logits processors and log-probabilities of whole samplers)",
             "process_and_verify(self, batch, contexts, logprobs_mode) -> ProcessedTokens",
         )
+        self.step = None
         inputs = batch.named() | {f"context[{b}]": str(context) for b, context in enumerate(contexts)}
         self.last = (inputs, {})
         answer = _watched(batch, lambda given: method(given, copy.deepcopy(list(contexts)), logprobs_mode))

@@ -53,6 +53,7 @@ class Plan:
         shrink: file for the case, with its call made small.
         replay: file of a saved case, whose call takes the place of the case's own.
         export: file for a test of the engine alone, made from `replay`; nothing is launched.
+        trial: nobody reads why the case crashes, so that its process ends at once, without a traceback.
         transplanted: ops that use the reference's kernel instead of the engine's.
     """
 
@@ -73,6 +74,7 @@ class Plan:
     shrink: Path | None = None
     replay: Path | None = None
     export: Path | None = None
+    trial: bool = False
     budget: str = BUDGET
     transplanted: tuple[str, ...] = ()
 
@@ -93,7 +95,7 @@ class Plan:
         command += [f"--only={pattern}" for pattern in self.only]
         if self.device:
             command.append(f"--device={self.device}")
-        command += [f"--{flag}" for flag in ("exact", "smoke", "detail") if getattr(self, flag)]
+        command += [f"--{flag}" for flag in ("exact", "smoke", "detail", "trial") if getattr(self, flag)]
         for option in ("save", "record", "shrink", "replay", "export"):
             if path := getattr(self, option):
                 command.append(f"--{option}={path.absolute()}")
@@ -161,6 +163,7 @@ def environment(plan: Plan) -> dict[str, str]:
     kept = {k: v for k, v in around.items() if not k.startswith("PYTEST_")}
     if plan.processes > 1:  # threads of several processes that wait for each other cost more than they give
         kept.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // plan.processes, 1)))
+    kept.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's library starts threads as it is imported: no fork then
     return {
         **kept,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 from verispec import exits
 from verispec.engines.registry import require_known
-from verispec.errors import VerispecError
+from verispec.errors import VerispecError, portable
 from verispec.run.case_queue import CaseQueue
 from verispec.run.events import (
     CANNOT_WRITE,
@@ -49,7 +49,7 @@ from verispec.run.plan import Plan, environment
 from verispec.run.process_tree import kill_descendants, send_signal, waited_for_processor
 from verispec.run.record import UNDECIDED
 from verispec.run.requirements import require_packages
-from verispec.saved_calls.places import keep_launch, tidy
+from verispec.saved_calls.places import keep_launch, sweep, tidy
 
 LOOK_EVERY = 0.02
 """Seconds between two looks at the event log: short beside a case, and no load."""
@@ -142,7 +142,22 @@ class Supervisor:
                 yield from self._run(1)
 
     @contextlib.contextmanager
+    def trials(self) -> Iterator[Callable[[], dict[str, Any]]]:
+        """Yield a function that runs the plan's one case in a new worker, each time, and returns its record."""
+        require_known(self._plan.engine)
+
+        def judge() -> dict[str, Any]:
+            self._waiting = dict.fromkeys(selected)
+            return next(event.record for event in list(self._run(1)) if isinstance(event, CaseEnded))
+
+        with self._server():
+            selected = next(e.selected for e in self._collect() if isinstance(e, Collected))
+            yield judge
+
+    @contextlib.contextmanager
     def _server(self, *, collect_only: bool = False) -> Iterator[None]:
+        if self._plan.record:
+            sweep(self._plan.record)
         with tempfile.TemporaryDirectory(prefix="verispec-") as name:
             self._scratch = Path(name)
             self._queue = CaseQueue(case_queue(self._scratch))
@@ -160,6 +175,10 @@ class Supervisor:
                 yield
             finally:
                 _end(self._child)
+                if self._plan.record:
+                    for pid in self._workers:
+                        tidy(self._plan.record, pid)
+                    sweep(self._plan.record)
                 self._events.close()
                 self._workers.clear()
                 self._forks.clear()
@@ -306,7 +325,7 @@ class Supervisor:
 
     def _crash(self, worker: _Worker, pid: int, how: str) -> CaseEnded | Rechecked:
         outcome = "timeout" if worker.asked else "crash"
-        log = last_lines(worker_log(self._scratch, pid), worker.log_from)
+        log = portable(last_lines(worker_log(self._scratch, pid), worker.log_from))
         details = {"log": log}
         if self._plan.record and (saved := keep_launch(self._plan.record, pid, worker.record["id"])):
             details["saved case"] = str(saved)

@@ -6,19 +6,15 @@ import inspect
 import keyword
 import math
 import re
-import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from verispec import exits
+from verispec.cases import CaseId
 from verispec.engines import Engine, KernelSites, Standalone, StandaloneCall, Unsupported
-from verispec.errors import VerispecError
+from verispec.run.record import category_of
 from verispec.saved_calls.file import SavedCase
-from verispec.saved_calls.places import MADE_BY
+from verispec.saved_calls.source_lines import LINES, cannot, head, numbers, wrapped
 
-LINES = 40
-"""Lines of a test that people read in an issue."""
-COLUMNS = 110
 GUARD = 64
 """Elements on both sides of an output, for a failure that writes outside of it."""
 
@@ -35,11 +31,15 @@ def source(saved: SavedCase, engine: Engine) -> str:
     from verispec.judge import OpUnderTest
     from verispec.reference import contracts, oracle
 
+    if saved.step or saved.text:
+        from verispec.saved_calls.export_whole import step_lines, text_lines
+
+        return _short(saved, list((step_lines if saved.step else text_lines)(saved, engine)))
     if not saved.op:
-        raise _cannot(saved, "the case is no single call of an op", "send the file of the case: verispec repro FILE")
+        raise cannot(saved, _why_no_call(saved), "send the file of the case: verispec repro FILE")
     kind = saved.failure.get("kind", "crash")
     if kind in ("depends on stale memory", "relation broken", "bad input accepted"):
-        raise _cannot(saved, f"a failure of kind {kind!r} needs more than one call", "send the file of the case")
+        raise cannot(saved, f"a failure of kind {kind!r} needs more than one call", "send the file of the case")
     contract, call = contracts.load(saved.op), saved.call
     under_test = OpUnderTest(contract, lambda **_: None)
     inputs, _ = under_test.call(call.values, dtypes=call.dtypes, layouts=call.layouts, shapes=call.shapes)
@@ -51,10 +51,30 @@ def source(saved: SavedCase, engine: Engine) -> str:
     outputs = [name for name in expected if name in tensors]
     wrong = [saved.failure["output"]] if saved.failure.get("output") in outputs else outputs
     lines = list(_lines(saved, engine, native, tensors, variables, {name: expected[name] for name in wrong}))
+    return _short(saved, lines)
+
+
+def _short(saved: SavedCase, lines: list[str]) -> str:
+    """Return the lines as one text. Raises VerispecError V-REPRO-EXPORT if nobody would read it."""
     if len(lines) >= LINES:
-        elements = sum(tensor.numel() for tensor in tensors.values())
-        raise _cannot(saved, f"the test would have {len(lines)} lines for {elements:,} elements", "shrink it first")
+        raise cannot(
+            saved, f"the test would have {len(lines)} lines, and people read {LINES}", "send the file of the case"
+        )
     return "\n".join(lines) + "\n"
+
+
+def _why_no_call(saved: SavedCase) -> str:
+    """Return why a case that is no call of an op has no test, by its kind."""
+    case, kind = CaseId.parse(saved.case), saved.failure.get("kind", "")
+    if kind in ("crash", "timeout"):
+        return "the process ended before it could say which step or requests it was given"
+    if category_of(case) == "law" or kind == "law":
+        return "the case is a statistical test of thousands of requests, none of which is wrong alone"
+    if "sampler" in case.subject:
+        return "no request of the last step has one right answer: it is sampled, has processors, or takes two steps"
+    if case.suite == "e2e":
+        return "no request has one right text: only greedy ones without further parameters have"
+    return "the case is no single call of an op"
 
 
 def _lines(
@@ -65,21 +85,9 @@ def _lines(
     variables: Mapping[str, str],
     expected: Mapping[str, Any],
 ) -> Iterator[str]:
-    from verispec.reference import contracts
-
-    about, clause = engine.describe(), saved.case.split(":")[1]
     kind = saved.failure.get("kind", "")
     made = [line for name in tensors for line in _tensor(variables[name], tensors[name], guarded=_guarded(name, saved))]
-    norm = next((c.text for c in contracts.by_clause(clause).clauses if c.id == clause), "")
-    yield f'"""{about.name} {about.version} on {about.device}: {clause}, {saved.op}.'
-    yield ""
-    yield from textwrap.wrap(norm, COLUMNS)
-    if saved.failure.get("message"):
-        told = _safe(f"Seen: {saved.failure['message']}")
-        yield from textwrap.wrap(textwrap.shorten(told, 3 * COLUMNS, placeholder=" ..."), COLUMNS)
-    yield MADE_BY
-    yield '"""'
-    yield ""
+    yield from head(saved, engine)
     names = sorted({name for line in made for name in re.findall(r"\b(?:inf|nan)\b", line)})
     if names or any("nan" in str(v) or "inf" in str(v) for e in expected.values() for v in e.ravel().tolist()):
         yield "from math import inf, nan"
@@ -102,16 +110,13 @@ def _lines(
         for name, values in expected.items():
             body += _comparison(saved, variables[name], tensors[name], values)
     for line in body:
-        yield from textwrap.wrap(
-            line, COLUMNS, initial_indent="    ", subsequent_indent="        ", break_long_words=False,
-            break_on_hyphens=False,
-        )  # fmt: skip
+        yield from wrapped(line)
 
 
 def _comparison(saved: SavedCase, variable: str, tensor: Any, expected: Any) -> Iterator[str]:
     """Yield the comparison: exact, or where the contract allows rounding the first wrong element alone."""
     if saved.failure.get("compare") != "bound":
-        yield f"expected = torch.tensor({_numbers(expected.tolist(), tensor.dtype)}, dtype={tensor.dtype})"
+        yield f"expected = torch.tensor({numbers(expected.tolist(), tensor.dtype)}, dtype={tensor.dtype})"
         yield f"torch.testing.assert_close({variable}, expected, rtol=0, atol=0, equal_nan=True)"
         return
     index = saved.failure["index"]
@@ -129,9 +134,9 @@ def _tensor(variable: str, tensor: Any, *, guarded: bool) -> Iterator[str]:
     flat = values.ravel().tolist()
     where = f", device={str(tensor.device)!r}" if tensor.device.type != "cpu" else ""
     if flat and len({repr(v) for v in flat}) == 1 and len(flat) > 3:
-        made = f"torch.full({tuple(values.shape)}, {_numbers(flat[0], values.dtype)}, dtype={values.dtype}{where})"
+        made = f"torch.full({tuple(values.shape)}, {numbers(flat[0], values.dtype)}, dtype={values.dtype}{where})"
     else:
-        made = f"torch.tensor({_numbers(values.tolist(), values.dtype)}, dtype={values.dtype}{where})"
+        made = f"torch.tensor({numbers(values.tolist(), values.dtype)}, dtype={values.dtype}{where})"
         if not flat:
             made = f"torch.empty({tuple(values.shape)}, dtype={values.dtype}{where})"
     if guarded:
@@ -149,17 +154,6 @@ def _guarded(name: str, saved: SavedCase) -> bool:
     return saved.failure.get("kind") == "outside" and saved.failure.get("output") == name
 
 
-def _numbers(value: Any, dtype: Any) -> str:
-    """Return nested lists of numbers; floats by the shortest text that means the same in `dtype`."""
-    import numpy as np
-
-    if isinstance(value, list):
-        return f"[{', '.join(_numbers(each, dtype) for each in value)}]"
-    if isinstance(value, float) and str(dtype) != "torch.float64":  # float32 holds the narrower ones exactly
-        return repr(float(str(np.float32(value))))
-    return repr(value)
-
-
 def _variable(name: str) -> str:
     bare = name.removesuffix("_ptr")
     return f"{bare}_" if keyword.iskeyword(bare) or bare in dir(__builtins__) or bare in ("input", "torch") else bare
@@ -172,14 +166,14 @@ def _native(
     if isinstance(engine, Standalone):
         found = engine.standalone_call(saved.op, arguments, variables)
         if isinstance(found, Unsupported):
-            raise _cannot(saved, found.reason, "send the file of the case")
+            raise cannot(saved, found.reason, "send the file of the case")
         return found
     place = engine.kernel_sites().get(saved.op, "") if isinstance(engine, KernelSites) else ""
     function = engine.op(saved.op)
     if not place and inspect.isfunction(function) and "." not in function.__qualname__:
         place = f"{function.__module__}:{function.__name__}"
     if not place or place.startswith("verispec."):
-        raise _cannot(
+        raise cannot(
             saved,
             f"the engine {saved.engine!r} does not say how its users call {saved.op}",
             "give the engine standalone_call() or kernel_sites(); see docs/reference/engine-protocol.md",
@@ -187,12 +181,3 @@ def _native(
     module, _, attribute = place.partition(":")
     given = ", ".join(f"{name}={variables.get(name) or repr(value)}" for name, value in arguments.items())
     return StandaloneCall((f"from {module} import {attribute}",), f"{attribute}({given})")
-
-
-def _safe(text: str) -> str:
-    """Return text that cannot end the docstring that it stands in."""
-    return text.replace("\\", "/").replace('"""', "'''").rstrip('"')
-
-
-def _cannot(saved: SavedCase, message: str, hint: str) -> VerispecError:
-    return VerispecError("V-REPRO-EXPORT", message, where=saved.case, hint=hint, exit_code=exits.CANNOT_TELL)

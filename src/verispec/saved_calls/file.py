@@ -1,7 +1,7 @@
 """A case in one file: safetensors for the tensors, with JSON in its header for everything else.
 
-A file of an op's call holds the call itself, so that any engine can be given the same one. A file of any other case
-holds its id and seed, which determine it.
+A file of an op's call or of a sampler's step holds the call itself, so that any engine can be given the same one. A
+file of any other case holds its id and seed, which determine it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class SavedCase:
         op: name of the op; empty where the file has no call.
         failure: kind and message of the failure, if it was seen.
         suite: folder of the suite, where that is not one of verispec's.
+        step: fields of a sampler's step that are no tensors, and the sampler's family; empty for another case.
+        text: requests, options and folders of a generation that fails; empty for another case.
         tensors: NumPy arrays by parameter name.
         scalars: other arguments by parameter name; None is an argument too.
         dtypes, layouts, shapes: as in `verispec.judge.OpCall`.
@@ -43,6 +45,8 @@ class SavedCase:
     op: str = ""
     failure: Mapping[str, str] = field(default_factory=dict)
     suite: str = ""
+    step: Mapping[str, Any] = field(default_factory=dict)
+    text: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Any] = field(default_factory=dict)
     scalars: Mapping[str, Any] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import resource
+import signal
 from argparse import Namespace
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from verispec.cases import CaseId
 from verispec.engines import Engine
 from verispec.errors import VerispecError
-from verispec.judge import Failure, OpCall, OpUnderTest
+from verispec.fixtures import model
+from verispec.judge import Failure, OpCall, OpUnderTest, SamplerUnderTest, offered
 from verispec.run.events import CANNOT_WRITE
 from verispec.run.plan import suites_folder
 from verispec.saved_calls import file
 from verispec.saved_calls.file import SavedCase, arguments_of
-from verispec.saved_calls.places import kept, launch
-from verispec.saved_calls.shrink import shrunk
+from verispec.saved_calls.places import keep_launch, kept, launch
+from verispec.saved_calls.shrink import LONGEST, shrunk
 from verispec.whole_file import write_whole
 
 LARGEST = 64 << 20
@@ -33,7 +41,10 @@ class Keeper:
         suite = "" if folder.parent == suites_folder() else str(folder)
         self._saved = SavedCase(case, option.seed, option.engine, suite=suite)
         self._name = op
+        self._family = dict(CaseId.parse(case).params).get("family", "")
         self._op: OpUnderTest | None = None
+        if option.trial:
+            _crash_at_once()
         if self._record:
             self._write_launch(self._saved)
 
@@ -45,8 +56,17 @@ class Keeper:
         if self._replay:
             op.instead = file.read(self._replay).call
 
-    def failed(self, failure: Failure) -> Failure:
-        """Write the files of a failing case; return its failure, or that of its shrunk call."""
+    def failed(self, failure: Failure, fixtures: Mapping[str, Any], engine: Engine) -> Failure:
+        """Write the files of a failing case.
+
+        Args:
+            failure: of the case.
+            fixtures: of the case, by name; a sampler among them was called last with what failed.
+            engine: under test.
+
+        Returns:
+            The failure, or that of the shrunk call.
+        """
         call = self._op.failing if self._op else None
         if call is not None and self._op is not None and self._shrink:
             call, failure = shrunk(self._op, call, failure)
@@ -57,6 +77,8 @@ class Keeper:
         if call is not None and failure.output in call.compare:
             told["compare"] = "bound"
         saved = replace(saved, failure=told)
+        if self._shrink and call is None:
+            saved = self._smaller(saved, fixtures, engine)
         if self._shrink:
             file.write(self._shrink, saved)
         if self._record:
@@ -64,6 +86,49 @@ class Keeper:
             file.write(path, saved)
             failure = replace(failure, details={**failure.details, "saved case": str(path)})
         return failure
+
+    def _smaller(self, saved: SavedCase, fixtures: Mapping[str, Any], engine: Engine) -> SavedCase:
+        """Return the case with the step or the requests that fail in it; unchanged if no single one is wrong."""
+        from verispec.saved_calls import steps, texts
+
+        sampler = next((each for each in fixtures.values() if isinstance(each, SamplerUnderTest)), None)
+        if sampler is not None and sampler.step is not None:
+            found = steps.smallest(sampler, sampler.step, LONGEST)
+            if found:
+                tensors, plain = steps.to_arrays(found[0])
+                told = {**saved.failure, "message": found[1].message or saved.failure["message"]}
+                step = {"batch": plain, **asdict(found[1]), "family": self._family}
+                return replace(saved, failure=told, tensors=tensors, step=step)
+        for (target, options), generator in fixtures.get("held", ()):
+            if asked := getattr(generator, "requests", ()):
+                generator.close()
+                generator.broken = True  # whoever asks next loads another
+                load = partial(_loaded, type(generator), engine, target or model("target"), options)
+                small = texts.smallest(load, target or model("target"), asked, LONGEST)
+                if small and self._shrink:
+                    text = texts.to_json(target or model("target"), options, *small)
+                    return replace(saved, text=texts.copy_checkpoints(text, self._shrink))
+        return saved
+
+    @property
+    def replays_step(self) -> bool:
+        """True if a saved step of a sampler takes the place of the case."""
+        return bool(self._replay and not self._export and file.read(self._replay).step)
+
+    def run_step(self, engine: Engine) -> None:
+        """Run the saved step. Raises Mismatch if a request emits other tokens than it must."""
+        from verispec.saved_calls import steps
+
+        assert self._replay
+        saved = file.read(self._replay)
+        family = saved.step["family"]
+        sampler = SamplerUnderTest(offered(engine.sampler(family) if family else engine.sampler()))
+        steps.require_right(sampler, steps.from_arrays(saved.tensors, saved.step["batch"]))
+
+    def crashed(self) -> dict[str, str]:
+        """Keep the last launch of a process that goes on for no other case; return what the record says of it."""
+        path = keep_launch(self._record, os.getpid(), self._saved.case) if self._record else None
+        return {"saved case": str(path)} if path else {}
 
     def export(self, engine: Engine) -> None:
         """Write a test of `engine` alone from the saved call; nothing is launched."""
@@ -84,6 +149,19 @@ class Keeper:
         except VerispecError as error:
             os.write(2, f"verispec: {self._record}: {error.diagnostic.cause}\n".encode())
             os._exit(CANNOT_WRITE)
+
+
+def _loaded(guard: Callable[[Any], Any], engine: Engine, target: Path, options: Mapping[str, Any]) -> Any:
+    """Return a new generator of `engine`, guarded like the one before."""
+    return guard(offered(engine.load(target, **options)))
+
+
+def _crash_at_once() -> None:
+    """Have a fatal signal end this process without a traceback or a core file; a library's handler takes seconds."""
+    faulthandler.disable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _bytes(call: OpCall) -> int:

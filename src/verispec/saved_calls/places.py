@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -28,6 +29,24 @@ def keep_launch(folder: Path, pid: int, case: str) -> Path | None:
     if not path.exists():
         return None
     return path.replace(kept(folder, case))
+
+
+def sweep(folder: Path) -> None:
+    """Remove launches of processes that are gone: a run that was killed could not say how its case ended."""
+    for path in [*folder.glob(".launch-*"), *folder.glob("..launch-*")]:
+        number = re.search(r"launch-(\d+)", path.name)
+        if number and not _lives(int(number[1])):
+            path.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def tidy(folder: Path, pid: int) -> None:

@@ -195,6 +195,8 @@ def _plainer(call: OpCall) -> Iterator[OpCall]:
     for name, layout in call.layouts.items():
         if layout != "dense":
             yield replace(call, layouts={n: x for n, x in call.layouts.items() if n != name})
+    if len(call.dtypes) > 1:  # one that another tensor shares cannot change alone
+        yield replace(call, dtypes={})
     for name in call.dtypes:
         yield replace(call, dtypes={n: x for n, x in call.dtypes.items() if n != name})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform as host
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from verispec.engines import Description, OpFunction, StandaloneCall, Unsupported
+from verispec.engines import Description, OpFunction, StandaloneBody, StandaloneCall, Unsupported
 from verispec.engines.adapters.vllm.installed import call_sites, fallbacks, sampling_ops
 from verispec.engines.adapters.vllm.launch import (
     forwarded,
@@ -22,7 +22,9 @@ from verispec.engines.adapters.vllm.launch import (
     positional,
 )
 from verispec.engines.adapters.vllm.refusals import guarded
+from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
 from verispec.engines.protocol.runtime_signature import RuntimeSignature
+from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.errors import VerispecError
 from verispec.reference import contracts
 from verispec.reference.contracts import Contract
@@ -155,6 +157,20 @@ class Vllm:
             return holder
         call = holder.source(arguments, variables)
         return replace(call, setup=(*self._setup(), *call.setup))
+
+    def standalone_step(self, batch: SamplerBatch, family: str = "flat") -> StandaloneBody | Unsupported:
+        """Return the source of one step of vLLM's rejection sampler; see `StandaloneSampler.standalone_step`."""
+        from verispec.engines.adapters.vllm.installed.standalone import step_body
+
+        return step_body(batch, self.device, self._setup())
+
+    def standalone_text(
+        self, options: LoadOptions, requests: Sequence[GenerationRequest]
+    ) -> StandaloneBody | Unsupported:
+        """Return the source of a generation by ``vllm.LLM``; see `StandaloneGenerator.standalone_text`."""
+        from verispec.engines.adapters.vllm.installed.standalone import text_body
+
+        return text_body(options, requests)
 
     def _setup(self) -> tuple[str, ...]:
         installers = ("import_kernels", "register_triton_kernel_overrides")

@@ -70,12 +70,12 @@ class GeneratorServer:
             vllm = importlib.import_module("vllm")
             arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
             known = {field.name for field in dataclasses.fields(arguments)}
-            settings = _known(_settings(target, options), known, options)
+            given = _known(settings(target, options), known, options)
             self._params = vllm.SamplingParams
             self._num_speculative_tokens = options.num_speculative_tokens if options.method != "none" else 0
             poison_fresh_memory()
             with refusals():
-                self._llm = vllm.LLM(**settings)
+                self._llm = vllm.LLM(**given)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GenerationResult]:
         """Run the requests as one batch, and return their results in order.
@@ -95,7 +95,7 @@ class GeneratorServer:
     def _sampling_params(self, request: GenerationRequest) -> Any:
         if request.grammar is not None:
             raise UnsupportedCall("vLLM takes grammars as text, a regex or a schema; it has none over token ids")
-        params = self._params(**_sampling(request))
+        params = self._params(**sampling(request))
         if request.bad_words:
             # vLLM takes bad words as text and keeps the token ids that its tokenizer makes of them here.
             if not hasattr(params, "_bad_words_token_ids"):
@@ -150,19 +150,19 @@ def refusals() -> Iterator[None]:
         raise
 
 
-def _known(settings: dict[str, Any], known: set[str], options: LoadOptions) -> dict[str, Any]:
+def _known(given: dict[str, Any], known: set[str], options: LoadOptions) -> dict[str, Any]:
     """Return the settings that this vLLM has; raise UnsupportedCall when one that was asked for would be lost."""
-    defaults = _settings(Path(settings["model"]), LoadOptions(method="none"))
-    lost = sorted(name for name in settings if name not in known and settings[name] != defaults.get(name))
+    defaults = settings(Path(given["model"]), LoadOptions(method="none"))
+    lost = sorted(name for name in given if name not in known and given[name] != defaults.get(name))
     lost = [name for name in lost if name != "per_request_spec_decode_metrics"]
     if lost:
         raise UnsupportedCall(f"this vLLM has no engine argument {', '.join(lost)}")
-    return {name: value for name, value in settings.items() if name in known}
+    return {name: value for name, value in given.items() if name in known}
 
 
-def _settings(target: Path, options: LoadOptions) -> dict[str, Any]:
+def settings(target: Path, options: LoadOptions) -> dict[str, Any]:
     """Return the arguments of vllm.LLM; the block size is vLLM's own unless the options name another."""
-    settings: dict[str, Any] = {
+    given: dict[str, Any] = {
         "model": str(target),
         "skip_tokenizer_init": not (target / "tokenizer.json").exists(),
         "enforce_eager": True,
@@ -174,17 +174,17 @@ def _settings(target: Path, options: LoadOptions) -> dict[str, Any]:
         "logprobs_mode": f"{options.logprobs_mode}_logprobs",
     }
     if options.max_model_len:
-        settings["max_model_len"] = options.max_model_len
+        given["max_model_len"] = options.max_model_len
     if options.block_size != LoadOptions().block_size:
-        settings["block_size"] = options.block_size
+        given["block_size"] = options.block_size
     if options.num_blocks:
-        settings["num_gpu_blocks_override"] = options.num_blocks
+        given["num_gpu_blocks_override"] = options.num_blocks
     if options.async_scheduling:
-        settings["async_scheduling"] = True
+        given["async_scheduling"] = True
     if options.method != "none":
-        settings["speculative_config"] = _speculation(options)
-        settings["per_request_spec_decode_metrics"] = "detailed"
-    return settings
+        given["speculative_config"] = _speculation(options)
+        given["per_request_spec_decode_metrics"] = "detailed"
+    return given
 
 
 def _speculation(options: LoadOptions) -> dict[str, Any]:
@@ -207,7 +207,8 @@ def _speculation(options: LoadOptions) -> dict[str, Any]:
     return config
 
 
-def _sampling(request: GenerationRequest) -> Mapping[str, Any]:
+def sampling(request: GenerationRequest) -> Mapping[str, Any]:
+    """Return the arguments of vllm.SamplingParams."""
     text: dict[str, Any] = {"detokenize": bool(request.stop)}
     if request.stop:
         text["stop"] = list(request.stop)

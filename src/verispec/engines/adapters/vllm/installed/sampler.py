@@ -140,7 +140,12 @@ def _generators(batch: SamplerBatch, device: str) -> dict[int, torch.Generator]:
 
 
 def _spec_metadata(batch: SamplerBatch, device: str) -> Any:
-    """Return SpecDecodeMetadata in production's dtypes: int32 throughout."""
+    cls = importlib.import_module("vllm.v1.spec_decode.metadata").SpecDecodeMetadata
+    return cls(**spec_fields(batch, device))
+
+
+def spec_fields(batch: SamplerBatch, device: str) -> dict[str, Any]:
+    """Return the fields of SpecDecodeMetadata in production's dtypes: int32 throughout."""
     cls = importlib.import_module("vllm.v1.spec_decode.metadata").SpecDecodeMetadata
     target: list[int] = []
     bonus: list[int] = []
@@ -163,7 +168,7 @@ def _spec_metadata(batch: SamplerBatch, device: str) -> Any:
         "bonus_logits_indices": int32(bonus),
         "logits_indices": int32(range(row)),
     }
-    return cls(**_known(cls, fields))
+    return _known(cls, fields)
 
 
 def sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Generator], device: str) -> Any:
@@ -177,6 +182,12 @@ def sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Genera
         generators: generator of each seeded request, by its index in the batch.
         device: that receives the tensors.
     """
+    cls = importlib.import_module("vllm.v1.sample.metadata").SamplingMetadata
+    return cls(**sampling_fields(batch, generators, device))
+
+
+def sampling_fields(batch: SamplerBatch, generators: Mapping[int, torch.Generator], device: str) -> dict[str, Any]:
+    """Return the fields of SamplingMetadata; see `sampling_metadata`."""
     cls = importlib.import_module("vllm.v1.sample.metadata").SamplingMetadata
     nobody = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessors()
     temperature = batch.temperature.to(device=device, dtype=torch.float32)
@@ -201,7 +212,7 @@ def sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Genera
         "logitsprocs": nobody,
         "spec_token_ids": [list(ids) for ids in batch.draft_token_ids],
     }
-    return cls(**_known(cls, fields))
+    return _known(cls, fields)
 
 
 def _known(cls: type, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,166 @@
+"""Generated text: the smallest set of requests whose text is certainly wrong, or whose generation raises.
+
+Only a greedy request without further parameters has one expected text, which the float64 reference model writes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from verispec.engines import UnsupportedCall
+from verispec.engines.protocol.generation import GenerationRequest, Generator, LoadOptions
+from verispec.judge import Kind, Mismatch
+
+Requests = tuple[GenerationRequest, ...]
+SHORT = (4, 12)
+"""Lengths of prompts to try."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongText:
+    """What is wrong with a call of a generator.
+
+    Attributes:
+        error: type of the exception that it raised; empty where it generated text.
+        request: the request whose text is wrong.
+        expected: tokens up to the first wrong one, which is the last.
+        got: the tokens in their place.
+    """
+
+    error: str = ""
+    request: int = 0
+    expected: tuple[int, ...] = ()
+    got: tuple[int, ...] = ()
+
+
+def wrong_in(generator: Generator, target: Path, requests: Sequence[GenerationRequest]) -> WrongText | None:
+    """Return what is wrong with the text of `requests`; None if nothing certain is."""
+    from verispec.suites.e2e._reference_model import greedy_text, teacher
+
+    try:
+        results = generator.generate(requests)
+    except Mismatch as mismatch:
+        error = mismatch.failure.message.partition(":")[0]
+        return WrongText(error) if mismatch.failure.kind == Kind.RAISED else None
+    except UnsupportedCall:
+        return None
+    for n, (request, result) in enumerate(zip(requests, results, strict=True)):
+        if not _plain(request):
+            continue
+        expected = greedy_text(target, tuple(request.prompt_token_ids), request.max_tokens)
+        try:
+            teacher(target).judge_equal(request.prompt_token_ids, expected, result.token_ids, "")
+        except Mismatch as mismatch:
+            end = mismatch.failure.details.get("position", len(expected) - 1) + 1
+            return WrongText("", n, expected[:end], tuple(result.token_ids[:end]))
+    return None
+
+
+def smallest(
+    load: Callable[[], Generator], target: Path, requests: Sequence[GenerationRequest], seconds: float
+) -> tuple[Requests, WrongText] | None:
+    """Return the fewest and shortest requests found that fail like `requests`; None if nothing certain is wrong.
+
+    Args:
+        load: loads the target and its drafter; called again after an exception, which a generator may not survive.
+        target: folder of the target.
+        requests: of the last call of a failing case.
+        seconds: after which the smallest requests so far are returned.
+    """
+    deadline, generator = time.monotonic() + seconds, load()
+
+    def check(asked: Requests) -> WrongText | None:
+        nonlocal generator
+        found = wrong_in(generator, target, asked)
+        if found and found.error:
+            generator.close()
+            generator = load()
+        return found
+
+    try:
+        best, wrong = tuple(requests), check(tuple(requests))
+        progress = wrong is not None
+        while progress and wrong:
+            progress = False
+            for candidate in _variants(best, wrong):
+                if time.monotonic() > deadline:
+                    break
+                found = check(candidate)
+                if found and found.error == wrong.error:
+                    best, wrong, progress = candidate, found, True
+                    break
+        return (best, wrong) if wrong else None
+    finally:
+        generator.close()
+
+
+def _plain(request: GenerationRequest) -> bool:
+    """Return whether the request has one text: greedy, and nothing else asked for."""
+    bare = replace(request, prompt_token_ids=(1,), max_tokens=1)
+    return bare == GenerationRequest((1,), max_tokens=1, ignore_eos=True)
+
+
+def _variants(requests: Requests, wrong: WrongText) -> Iterator[Requests]:
+    count, keep = len(requests), () if wrong.error else (wrong.request,)
+    step = count
+    while count > 1 and step:
+        for start in range(0, count, step):
+            left = tuple(r for n, r in enumerate(requests) if n in keep or not start <= n < start + step)
+            if left and len(left) < count:
+                yield left
+        step //= 2
+    length = len(wrong.expected) if wrong.expected else 1
+    if any(request.max_tokens > length for request in requests):
+        yield tuple(replace(r, max_tokens=min(r.max_tokens, length)) for r in requests)
+    for short in SHORT:
+        if any(len(r.prompt_token_ids) > short for r in requests):
+            yield tuple(replace(r, prompt_token_ids=tuple(r.prompt_token_ids)[-short:]) for r in requests)
+
+
+def to_json(target: Path, options: Mapping[str, Any], requests: Requests, wrong: WrongText) -> dict[str, Any]:
+    """Return the requests, the options that are not the defaults, and what is wrong, as JSON."""
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
+    return {
+        "target": str(target),
+        "options": plain,
+        "requests": [_given(request) for request in requests],
+        **dataclasses.asdict(wrong),
+    }
+
+
+def _given(request: GenerationRequest) -> dict[str, Any]:
+    """Return the fields of a request that are not the defaults."""
+    default = GenerationRequest((1,), max_tokens=1)
+    fields = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
+    always = {"prompt_token_ids": list(request.prompt_token_ids), "max_tokens": request.max_tokens}
+    return {name: value for name, value in fields.items() if value != getattr(default, name)} | always
+
+
+def from_json(text: Mapping[str, Any]) -> tuple[LoadOptions, Requests]:
+    """Return the options and requests that `to_json` wrote."""
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in text["options"].items()}
+    if options.get("draft"):
+        options["draft"] = Path(options["draft"])
+    requests = []
+    for fields in text["requests"]:
+        lists = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        requests.append(GenerationRequest(**lists))
+    return LoadOptions(**options), tuple(requests)
+
+
+def copy_checkpoints(text: Mapping[str, Any], beside: Path) -> dict[str, Any]:
+    """Copy target and drafter to folders beside the file `beside`; return the text with their paths."""
+    moved = {**text, "options": dict(text["options"])}
+    for role, place in (("target", moved), ("draft", moved["options"])):
+        if place.get(role):
+            folder = beside.with_name(f"{beside.stem}_{role}")
+            if Path(place[role]) != folder:
+                shutil.copytree(place[role], folder, dirs_exist_ok=True)
+            place[role] = str(folder)
+    return moved
