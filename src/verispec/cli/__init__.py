@@ -21,6 +21,7 @@ from verispec.cli._guard import guarded
 COMMANDS: dict[str, str] = {
     "run": "Test an engine with the suites.",
     "smoke": "Test an engine with one quick case of every kind.",
+    "fleet": "Test a matrix of engines, platforms and suites as one job.",
     "certify": "Certify which sampling faults an engine is free of.",
     "doctor": "Say what works here, what is missing, and how to get it.",
     "engines": "List the engines that are available here.",

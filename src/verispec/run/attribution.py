@@ -28,6 +28,12 @@ Exchanged = tuple[str, ...]
 """Ops that use the reference's kernels instead of the engine's."""
 
 
+def may_explain(plan: Plan, records: Iterable[Record]) -> bool:
+    """Return whether `explain` would run cases again."""
+    suspects, waiting = _suspects_and_waiting(plan, records)
+    return bool(suspects and waiting)
+
+
 def explain(
     plan: Plan, records: Iterable[Record], listener: ProgressListener, deadline: float | None = None
 ) -> Iterator[Record]:
@@ -37,12 +43,7 @@ def explain(
     all at once. For cases that need several, drop one kernel at a time and keep it out if the case still passes,
     so that the answer is minimal.
     """
-    failing = [r for r in records if r.failed and not r.explained_by]
-    counts = Counter(r.case.subject for r in failing if r.reach)
-    suspects = [op for op, _ in counts.most_common() if op in exchangeable()]
-    waiting = {r.id: r for r in failing if r.seen == "fail" and not _has_kernel(r.case.subject)}
-    if plan.engine not in EXCHANGEABLE or plan.transplanted:
-        return
+    suspects, waiting = _suspects_and_waiting(plan, records)
 
     def passing(exchanged: Exchanged, cases: Iterable[str]) -> list[str]:
         cases = tuple(cases)
@@ -67,6 +68,16 @@ def explain(
                 needed |= dict.fromkeys(passing(fewer, cases), fewer)
     for case, exchanged in needed.items():
         yield replace(waiting[case], explained_by=", ".join(exchanged))
+
+
+def _suspects_and_waiting(plan: Plan, records: Iterable[Record]) -> tuple[list[str], dict[str, Record]]:
+    """Return the ops whose kernels may be at fault, the most failing first, and the cases that they may explain."""
+    if plan.engine not in EXCHANGEABLE or plan.transplanted:
+        return [], {}
+    failing = [r for r in records if r.failed and not r.explained_by]
+    counts = Counter(r.case.subject for r in failing if r.reach)
+    suspects = [op for op, _ in counts.most_common() if op in exchangeable()]
+    return suspects, {r.id: r for r in failing if r.seen == "fail" and not _has_kernel(r.case.subject)}
 
 
 def _by_exchanged(needed: Mapping[str, Exchanged]) -> dict[Exchanged, list[str]]:

@@ -64,6 +64,31 @@ class Tally:
         self.failing += record.failed and record.outcome != "xfail"
 
 
+class Silent:
+    """Shows nothing: for a run whose progress another process shows."""
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        pass
+
+    def expect(self, total: int, done: Sequence[Record]) -> None:
+        """Ignore it."""
+
+    def writing(self, path: Path) -> None:
+        """Ignore it."""
+
+    def waiting(self, text: str) -> None:
+        """Ignore it."""
+
+    def judged(self, record: Record) -> None:
+        """Ignore it."""
+
+    def explaining(self, op: str, cases: int) -> None:
+        """Ignore it."""
+
+
 class Lines:
     """Prints plain lines, for logs."""
 

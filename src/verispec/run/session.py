@@ -104,10 +104,10 @@ def execute(plan: Plan, options: Options, listener: ProgressListener) -> tuple[r
     try:
         old = runfile.read(files.resume) if files.resume else None
         records = {r.id: apply(entries, runfile.without_expectations(r)) for r in old.records} if old else {}
-        session = _Session(plan, options, writer, records, old.header if old else None)
+        session = Session(plan, options, writer, records, old.header if old else None)
         began = time.monotonic()
         try:
-            with listener, _interruptible():
+            with listener, interruptible():
                 listener.writing(writer.path)
                 session.judge(listener)
         except KeyboardInterrupt:
@@ -122,7 +122,7 @@ def execute(plan: Plan, options: Options, listener: ProgressListener) -> tuple[r
 def judge_one(plan: Plan) -> tuple[dict[str, Any], Record]:
     """Return the result of the one case of `plan`, and the header that a run of it would have. Write nothing."""
     header: dict[str, Any] = {}
-    with _interruptible():
+    with interruptible():
         for event in Supervisor(plan):
             match event:
                 case Collected():
@@ -134,8 +134,16 @@ def judge_one(plan: Plan) -> tuple[dict[str, Any], Record]:
     raise AssertionError("a plan with a selection judges or fails")
 
 
-class _Session:
-    """The state of a run in progress."""
+class Session:
+    """The state of a run in progress: its results so far, its file, and the reasons to stop.
+
+    Args:
+        plan: what runs.
+        options: settings beside the plan.
+        writer: of the results file, which `open` begins.
+        records: results that exist already, by case id.
+        resumed: header of the file that these came from; None for a new run.
+    """
 
     def __init__(
         self,
@@ -155,13 +163,14 @@ class _Session:
         self.crashes = 0
 
     def judge(self, listener: ProgressListener) -> None:
+        """Run the cases that are left, then attribute failures to the ops that cause them."""
         max_time = self.options.brakes.max_time
         deadline = None if max_time is None else time.monotonic() + max_time
         supervisor = Supervisor(self.plan, self.records, recheck=True, deadline=deadline)
         try:
             with closing(iter(supervisor)) as events:  # type: ignore[type-var]
                 for event in events:
-                    self._hear(event, listener)
+                    self.hear(event, listener)
                     if self.reason:
                         return
         except VerispecError as error:
@@ -171,19 +180,20 @@ class _Session:
             self.warnings.append(str(error))
             return
         for record in explain(self.plan, list(self.records.values()), listener, deadline):
-            self._keep(record)
+            self.keep(record)
 
-    def _hear(self, event: Any, listener: ProgressListener) -> None:
+    def hear(self, event: Any, listener: ProgressListener) -> None:
+        """Take in what happened, and tell `listener`."""
         match event:
             case Collected():
                 self.cases = event
                 require_selection(self.plan, event)
-                listener.expect(len({*event.selected, *self.records}), list(self.records.values()))
+                listener.expect(self.total, list(self.records.values()))
             case EngineStarted(_, engine):
-                self._open(engine)
+                self.open(self._header(engine))
             case CaseEnded(_, line):
                 record = apply(self.options.expectations, Record.from_json(line))
-                self._keep(record)
+                self.keep(record)
                 listener.judged(record)
                 self._brake(record)
             case Rechecked(line):
@@ -230,20 +240,28 @@ class _Session:
         self.writer.close(footer)
         return runfile.Run(self.header, records, footer)
 
-    def _open(self, engine: dict[str, Any]) -> None:
-        assert self.cases is not None
-        total = len({*self.cases.selected, *self.records})
+    def _header(self, engine: dict[str, Any]) -> dict[str, Any]:
         options = self.options
-        header = runfile.make_header(
-            self.plan, engine, total, options.expectations, options.command, options.floor.text
+        return runfile.make_header(
+            self.plan, engine, self.total, options.expectations, options.command, options.floor.text
         )
+
+    @property
+    def total(self) -> int:
+        """Number of cases, those of a resumed run included."""
+        assert self.cases is not None
+        return len({*self.cases.selected, *self.records})
+
+    def open(self, header: dict[str, Any]) -> None:
+        """Begin the results file. Raises VerispecError V-RUN-RESUME if a resumed run had another engine or packages."""
         if self.resumed:
-            runfile.require_same_run(self.resumed, header, options.files.resume or self.writer.path)
+            runfile.require_same_run(self.resumed, header, self.options.files.resume or self.writer.path)
         self.writer.begin(header, self.records.values())
         self.header = header
         remember(self.writer.path, self.plan.engine)
 
-    def _keep(self, record: Record) -> None:
+    def keep(self, record: Record) -> None:
+        """Add a result, or replace the one of the same case."""
         self.records[record.id] = record
         self.writer.add(record)
 
@@ -269,7 +287,7 @@ def require_selection(plan: Plan, cases: Collected) -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Have SIGTERM and SIGINT end a run with a footer, also where a shell started it with SIGINT ignored (``&``)."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,207 @@
+"""What a cell does when tasks are lost, refused or contradict each other, with tasks that are only spoken of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_files import ENGINE
+
+from verispec.errors import VerispecError
+from verispec.fleet.cell import GIVE_UP, STRIKES, Cell, State
+from verispec.fleet.messages import Begun, Done, Refused, refused
+from verispec.fleet.plan import CellPlan
+from verispec.fleet.tasks import Lost, Task
+from verispec.run import runfile
+from verispec.run.events import CaseEnded
+from verispec.run.plan import Plan
+from verispec.run.progress import Silent
+from verispec.run.session import Brakes
+
+CASES = [f"sampler/x:EXP-1:b={number}" for number in range(100)]
+GONE = Lost("its machine is gone")
+KILLED = Lost("it was killed", killed=True)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERISPEC_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def cell_in(folder: Path, **options: Any) -> Cell:
+    plan = CellPlan("x", Plan("vllm", seed=7), min_judged="0", **options)
+    cell = Cell(plan, folder / "x.jsonl", Brakes(), ["verispec", "fleet"], Silent())
+    cell.collected(CASES)
+    return cell
+
+
+def begun(**engine: Any) -> Begun:
+    return Begun(runfile.make_header(Plan("vllm", seed=7), {**ENGINE, **engine}, 0, (), []))
+
+
+def taken(cell: Cell) -> Task:
+    task = cell.next_task(1, 1000)
+    assert task is not None
+    return task
+
+
+def run(cell: Cell, task: Task, count: int | None = None, outcome: str = "pass") -> None:
+    """Have `count` cases of a task end, by default all of them and then the task."""
+    cell.hear(task, begun())
+    for case in task.cases[:count]:
+        cell.hear(task, CaseEnded(1, {"id": case, "outcome": outcome}))
+    if count is None:
+        cell.hear(task, Done())
+
+
+def complete(cell: Cell) -> None:
+    while not cell.state.over:
+        task = cell.next_task(1, 1000)
+        if task:
+            run(cell, task)
+
+
+def test_every_case_gets_one_result(tmp_path: Path) -> None:
+    cell = cell_in(tmp_path)
+    first, second = cell.next_task(2, 1000), cell.next_task(2, 1000)
+    assert first and second
+    assert len(first.cases) < len(CASES), "what is left is shared out"
+    assert not set(first.cases) & set(second.cases)
+    run(cell, second)
+    run(cell, first)
+    complete(cell)
+    read = runfile.read(cell.path)
+    assert sorted(record.id for record in read.records) == sorted(CASES)
+    assert (cell.state, read.footer["complete"]) == (State.DONE, True)
+
+
+def test_a_lost_task_runs_again_from_where_it_was(tmp_path: Path) -> None:
+    cell = cell_in(tmp_path)
+    task = taken(cell)
+    run(cell, task, 5)
+    cell.hear(task, GONE)
+    again = taken(cell)
+    assert again.cases[: len(task.cases) - 5] == task.cases[5:]
+    run(cell, again)
+    complete(cell)
+    assert len(cell.records) == len(CASES)
+
+
+def test_a_case_that_loses_its_machine_costs_itself_alone(tmp_path: Path) -> None:
+    cell = cell_in(tmp_path)
+    culprit = CASES[30]
+    lost = 0
+    while not cell.state.over:
+        task = cell.next_task(1, 1000)
+        if task is None:
+            continue
+        if culprit not in task.cases:
+            run(cell, task)
+            continue
+        run(cell, task, task.cases.index(culprit))
+        cell.hear(task, KILLED)
+        lost += 1
+        assert lost <= 2 * STRIKES + 1, "the case is tried without end"
+    read = runfile.read(cell.path)
+    assert len(read.records) == len(CASES)
+    (record,) = [record for record in read.records if record.outcome != "pass"]
+    assert (record.id, record.outcome) == (culprit, "error"), "nobody knows whose fault it is"
+    assert "with this case alone: it was killed" in record.reason
+
+
+def test_a_cell_whose_processes_are_always_killed_is_given_up(tmp_path: Path) -> None:
+    cell = cell_in(tmp_path)
+    for _ in range(GIVE_UP):
+        task = taken(cell)
+        cell.hear(task, begun())
+        cell.hear(task, KILLED)
+        if cell.state.over:
+            break
+    assert cell.state in (State.FAILED, State.STOPPED)
+    assert "killed before they gave a result" in cell.reason or "V-FLEET" in cell.reason
+
+
+@pytest.mark.parametrize("outcome", ["crash", "timeout"])
+def test_too_many_crashes_stop_a_cell(outcome: str, tmp_path: Path) -> None:
+    cell = Cell(CellPlan("x", Plan("vllm", seed=7)), tmp_path / "x.jsonl", Brakes(max_crashes=3), [], Silent())
+    cell.collected(CASES)
+    task = taken(cell)
+    run(cell, task, 3, outcome)
+    assert cell.state is State.STOPPED
+    assert cell.reason == "stopped after 3 crashes and hangs (--max-crashes)"
+    assert runfile.read(cell.path).footer["left"] == len(CASES) - 3
+
+
+def test_a_piece_on_another_engine_ends_the_cell(tmp_path: Path) -> None:
+    """A machine with another release must not mix its results with the others'."""
+    cell = cell_in(tmp_path)
+    first, second = cell.next_task(2, 1000), cell.next_task(2, 1000)
+    assert first and second
+    run(cell, first, 2)
+    cell.hear(second, begun(version="0.33.0"))
+    assert cell.state is State.STOPPED
+    assert "version was 0.32.0, is 0.33.0" in cell.reason
+    assert len(runfile.read(cell.path).records) == 2
+
+
+def test_a_refused_engine_fails_its_cell_and_leaves_no_file(tmp_path: Path) -> None:
+    cell = cell_in(tmp_path)
+    message = refused(VerispecError("V-ENG-START", "the engine cannot be started", cause="no"))
+    assert isinstance(message, Refused)
+    cell.hear(taken(cell), message)
+    assert (cell.state, "V-ENG-START" in cell.reason, cell.path.exists()) == (State.FAILED, True, False)
+
+
+def test_a_piece_that_ends_by_itself_is_not_repeated(tmp_path: Path) -> None:
+    cell = cell_in(tmp_path)
+    cell.hear(taken(cell), Lost("its process ended with 1\nModuleNotFoundError", by_itself=True))
+    assert (cell.state, "ModuleNotFoundError" in cell.reason) == (State.FAILED, True)
+
+
+def test_rejected_cases_run_again_in_a_fresh_process(tmp_path: Path) -> None:
+    """An engine that answers there rejects by what ran before, and the run cannot be trusted."""
+    cell = cell_in(tmp_path)
+    while (task := taken(cell)) and not task.repeated:
+        run(cell, task, 1, "unsupported")
+        for case in task.cases[1:]:
+            cell.hear(task, CaseEnded(1, {"id": case, "outcome": "pass"}))
+        cell.hear(task, Done())
+    assert task.cases == (CASES[0],), "one of each kind"
+    run(cell, task)
+    complete(cell)
+    assert cell.run is not None
+    (shortfall,) = cell.run.footer["shortfalls"]
+    assert "answers in a fresh process" in shortfall
+    assert cell.records[CASES[0]].outcome == "unsupported"
+
+
+def test_at_once_bounds_the_pieces_of_a_cell(tmp_path: Path) -> None:
+    cell = cell_in(tmp_path, at_once=1)
+    assert cell.next_task(4, 10) is not None
+    assert cell.next_task(4, 10) is None
+
+
+def test_a_resumed_cell_keeps_its_results(tmp_path: Path) -> None:
+    cell = cell_in(tmp_path)
+    task = taken(cell)
+    run(cell, task, 7)
+    cell.release()
+    again = cell_in(tmp_path)
+    assert len(again.records) == 7
+    complete(again)
+    assert again.state is State.DONE
+    assert [record.id for record in runfile.read(cell.path).records] == CASES
+    once_more = Cell(again.plan, cell.path, Brakes(), [], Silent())
+    assert (once_more.state, len(once_more.records)) == (State.DONE, len(CASES))
+
+
+def test_a_cell_is_not_resumed_with_another_engine(tmp_path: Path) -> None:
+    cell = cell_in(tmp_path)
+    run(cell, taken(cell), 7)
+    cell.release()
+    before = cell.path.read_text()
+    again = cell_in(tmp_path)
+    again.hear(taken(again), begun(digest="other"))
+    assert (again.state, "V-RUN-RESUME" in again.reason) == (State.FAILED, True)
+    assert cell.path.read_text() == before
