@@ -41,6 +41,7 @@ class SimulatedTexts:
         assert rows.q is not None
         self.drafts, self.fault = drafts, fault
         self.p, self.q = rows.p, rows.q
+        self._some_excluded = (rows.p <= 0).any(1)
         self._draw_excluded = Drawer((rows.p <= 0) + 1e-300)
         which, _, size = fault.partition(" ")
         if which == "temperature":
@@ -79,7 +80,8 @@ class SimulatedTexts:
                 other = np.where(spoilt, self.recovered[state].argmax(1), other)
             token = np.where(drafted, np.where(yes, d, other), own)
             if which == "excluded":
-                token = np.where(rng.random(texts) < float(size), self._draw_excluded(rng, state), token)
+                spoilt = self._some_excluded[state] & (rng.random(texts) < float(size))
+                token = np.where(spoilt, self._draw_excluded(rng, state), token)
             states[:, n], tokens[:, n], verified[:, n] = state, token, drafted
             kinds[:, n] = np.where(drafted, np.where(yes, ACCEPTED, RECOVERED), PLAIN)
             place = np.where(drafted & yes, place + 1, 0)

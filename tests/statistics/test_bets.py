@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulations import row_sets
 
-from verispec.judge.statistics.bets import AcceptanceBets, TextBets, TokenBets
+from verispec.judge.statistics.bets import AcceptanceBets, TailBets, TextBets, TokenBets
 from verispec.judge.statistics.budget import LEVEL
 from verispec.judge.statistics.evidence import Evidence
 from verispec.judge.statistics.faults import bets
@@ -63,6 +63,17 @@ def test_a_tempered_residual_is_a_distribution() -> None:
         assert density.sum() == pytest.approx(1.0)
         if power == 1.0:
             assert density == pytest.approx(rows.residual[row])
+
+
+def test_equal_probabilities_leave_no_residual() -> None:
+    """Float32 logits of the same probability in p and q differ by rounding; a bet must not read it as a rare token."""
+    p = np.array([[0.3, 0.3, 0.4 * (1 + 2**-22)]])
+    rows = Rows(p, np.array([[0.1, 0.5, 0.4]]))
+    assert rows.residual.tolist() == [[1.0, 0.0, 0.0]]
+    tails = TailBets("recovered token")
+    ratios = tails.log_ratios(Rows(rows.residual, rows.q), np.zeros(1, int), np.array([2]))
+    gained = [bet.key == "tail gained" for bet in tails.bets]
+    assert (ratios[gained] == 0).all()
 
 
 @settings(deadline=None)

@@ -13,6 +13,8 @@ Array = np.ndarray[Any, Any]
 
 FLOOR = 1e-12
 """Probability at which an impossible token counts when explanations are ranked; it fails on its own."""
+EQUAL = 1e-5
+"""Relative distance of p and q that rounding of the logits explains: no residual, and no fault, is read from it."""
 
 
 class Rows:
@@ -100,9 +102,9 @@ class Rows:
 
     @cached_property
     def residual(self) -> Array:
-        """max(p - q, 0) over its sum, [R, V]; p where the drafts' distribution is p itself."""
+        """max(p - q, 0) over its sum, 0 where p and q are `EQUAL`, [R, V]; p where they are equal everywhere."""
         assert self.q is not None
-        rest = np.maximum(self.p - self.q, 0.0)
+        rest = np.where(self.p > self.q * (1.0 + EQUAL), self.p - self.q, 0.0)
         mass = rest.sum(1, keepdims=True)
         return np.where(mass > 0, rest / np.maximum(mass, 1e-300), self.p)
 
