@@ -26,15 +26,10 @@ from verispec.engines.registry import import_modules, resolve
 from verispec.errors import VerispecError, describe_exception
 from verispec.judge import (
     DeviceLost,
-    Failure,
-    Inconclusive,
-    Kind,
     Mismatch,
-    NotOffered,
     OpUnderTest,
     Outcome,
     Replayed,
-    lost_device,
     offered,
 )
 from verispec.judge.statistics.budget import allow_p_values
@@ -54,6 +49,7 @@ from verispec.run.events import (
     SuiteFailed,
 )
 from verispec.run.fork_server import ForkServer
+from verispec.run.outcome import bounded, decisive, process_ended, result_of
 from verispec.run.record import is_quick
 from verispec.saved_calls.keeper import Keeper
 
@@ -73,9 +69,6 @@ EVENTS = pytest.StashKey[EventWriter | None]()
 KEEPER = pytest.StashKey[Keeper]()
 SUBJECTS = pytest.StashKey[frozenset[str]]()
 """Subjects of the selected cases: names of ops, or of parts such as ``whole_sampler``."""
-
-LONGEST = 4000
-"""Characters of a text that a record keeps; an engine may raise with a message of any length."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -258,7 +251,7 @@ def _work(session: pytest.Session, events: EventWriter, cases: Iterator[str]) ->
     try:
         config.stash[ENGINE].close()
     except BaseException as error:  # sys.exit() in close() is as much a fault as any other exception
-        events.write(CloseFailed(os.getpid(), _bounded(describe_exception(error))))
+        events.write(CloseFailed(os.getpid(), bounded(describe_exception(error))))
 
 
 def _start_engine(config: pytest.Config) -> None:
@@ -275,7 +268,7 @@ def _start_engine(config: pytest.Config) -> None:
             "V-ENG-START",
             f"the engine {name!r} cannot be started",
             where="--engine",
-            cause=f"{_bounded(describe_exception(error))} ({Path(frames[-1].filename).name}:{frames[-1].lineno})",
+            cause=f"{bounded(describe_exception(error))} ({Path(frames[-1].filename).name}:{frames[-1].lineno})",
             hint="start it in Python alone to see the whole traceback",
         ) from error
 
@@ -411,11 +404,7 @@ def _interrupts_are_failures(config: pytest.Config) -> Iterator[None]:
         survived = isinstance(error, Exception) and not isinstance(error, pytest.exit.Exception)
         if survived or config.stash[SERVER] is None:
             raise
-        raise Mismatch(_ends_the_process(error)) from error
-
-
-def _ends_the_process(error: BaseException) -> Failure:
-    return Failure(Kind.RAISED, f"{describe_exception(error)}: the engine tried to end the process")
+        raise Mismatch(process_ended(error)) from error
 
 
 @pytest.hookimpl(wrapper=True)
@@ -424,19 +413,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     record = item.stash[RECORD]
     events = item.config.stash[EVENTS]
+    error = None if call.excinfo is None else decisive(call.excinfo.value)
     if call.when == "teardown":
-        if call.excinfo is not None and record["outcome"] == Outcome.PASS:
-            record.update(_judge(call))
+        if error is not None and record["outcome"] == Outcome.PASS:
+            record.update(result_of(error))
         if events:
             events.write(CaseEnded(os.getpid(), record))
-    elif call.when == "call" or call.excinfo is not None:
-        record.update(_judge(call), seconds=round(call.duration, 6))
+    elif call.when == "call" or error is not None:
+        record.update(result_of(error), seconds=round(call.duration, 6))
         record["cpu"] = round(time.process_time() - item.stash[CPU], 3)
-        if call.excinfo is not None and isinstance(found := _decisive(call.excinfo.value), Mismatch):
+        if isinstance(error, Mismatch):
             engine_ = item.config.stash[ENGINE]
-            smaller = item.stash[KEEPER].failed(found.failure, getattr(item, "funcargs", {}), engine_)
-            record["failure"] = _bounded(smaller.to_json())
-        if events and call.excinfo is not None and isinstance(_decisive(call.excinfo.value), DeviceLost):
+            smaller = item.stash[KEEPER].failed(error.failure, getattr(item, "funcargs", {}), engine_)
+            record["failure"] = bounded(smaller.to_json())
+        if events and isinstance(error, DeviceLost):
             record["failure"]["details"] = item.stash[KEEPER].crashed()
             events.write(CaseEnded(os.getpid(), record))
             os._exit(exits.CANNOT_TELL)  # the supervisor goes on in a new process, with a context of its own
@@ -445,44 +435,3 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         if item.config.option.save:
             captured_call.save(item.funcargs, Path(item.config.option.save))  # type: ignore[attr-defined]
     return report
-
-
-def _judge(call: pytest.CallInfo[None]) -> dict[str, Any]:
-    """Return the outcome of a call and what belongs to it in the record."""
-    if call.excinfo is None:
-        return {"outcome": Outcome.PASS}
-    error = _decisive(call.excinfo.value)
-    if isinstance(error, Mismatch):
-        return {"outcome": Outcome.FAIL, "failure": _bounded(error.failure.to_json())}
-    if isinstance(error, DeviceLost):
-        return {"outcome": Outcome.CRASH, "failure": {"kind": "crash", "message": _bounded(str(error))}}
-    if isinstance(error, UnsupportedCall):
-        offer = {"offered": False} if isinstance(error, NotOffered) else {}
-        return {"outcome": Outcome.UNSUPPORTED, "reason": _bounded(str(error)), **offer}
-    if isinstance(error, Inconclusive):
-        return {"outcome": Outcome.INCONCLUSIVE, "reason": _bounded(str(error))}
-    if not isinstance(error, Exception):
-        return {"outcome": Outcome.FAIL, "failure": _bounded(_ends_the_process(error).to_json())}
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return {
-        "outcome": Outcome.ERROR,
-        "reason": _bounded(describe_exception(error)),
-        "at": f"{Path(last.filename).name}:{last.lineno}",
-    }
-
-
-def _bounded(value: Any) -> Any:
-    """Return `value` with every text in it cut to `LONGEST` characters."""
-    if isinstance(value, str):
-        return value if len(value) <= LONGEST else f"{value[:LONGEST]}... ({len(value):,} characters)"
-    if isinstance(value, dict):
-        return {key: _bounded(each) for key, each in value.items()}
-    return [_bounded(each) for each in value] if isinstance(value, (list, tuple)) else value
-
-
-def _decisive(error: BaseException) -> BaseException:
-    """Unwrap the decisive exception; Hypothesis puts failures that it cannot reproduce into an exception group."""
-    if isinstance(error, BaseExceptionGroup):
-        inner = [_decisive(e) for e in error.exceptions]
-        return next((e for e in inner if isinstance(e, Mismatch)), inner[0])
-    return lost_device(error) or error

@@ -16,7 +16,7 @@ from verispec.cases.request_parameters import processed, slack_after
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.reference.oracle.philox import Draw, gumbel, uniform
-from verispec.suites.e2e._reference_model import Array, Teacher
+from verispec.suites.e2e._reference_model import Array, ReferenceModel
 from verispec.suites.e2e._tiny import EOS
 
 ARITHMETIC = 2.0**-16
@@ -37,11 +37,11 @@ class LogitRows:
 
     @classmethod
     def of(
-        cls, teacher: Teacher, request: GenerationRequest, tokens: tuple[int, ...], *, drafter: bool = False
+        cls, model: ReferenceModel, request: GenerationRequest, tokens: tuple[int, ...], *, drafter: bool = False
     ) -> LogitRows:
         """Return the rows of the target, under the request's parameters, or those of its drafter, which has none."""
-        logits = teacher.logits(request.prompt_token_ids, tokens)
-        rounding = teacher.rounding(request.prompt_token_ids, tokens)
+        logits = model.logits(request.prompt_token_ids, tokens)
+        rounding = model.rounding(request.prompt_token_ids, tokens)
         if not drafter:
             stops = {*request.stop_token_ids, *(() if request.ignore_eos else (EOS,))}
             logits = np.stack([processed(row, request, tokens[:i], stops) for i, row in enumerate(logits)])
@@ -70,8 +70,8 @@ class Definition:
         self,
         request: GenerationRequest,
         tokens: tuple[int, ...],
-        target: Teacher,
-        drafter: Teacher | None = None,
+        target: ReferenceModel,
+        drafter: ReferenceModel | None = None,
         known: Known | None = None,
         most: int = 0,
     ) -> None:

@@ -17,7 +17,7 @@ from verispec.engines.protocol.generation import FinishReason, GenerationRequest
 from verispec.engines.protocol.grammar import TransitionTable
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import assert_distribution
-from verispec.suites.e2e._reference_model import Array, Teacher, greedy_text, teacher
+from verispec.suites.e2e._reference_model import Array, ReferenceModel, greedy_text, reference_model
 from verispec.suites.e2e._setups import Load, require
 from verispec.suites.e2e._tiny import EOS, VOCAB
 
@@ -97,9 +97,9 @@ class Setting:
         return cls(draft, tiny["target"], tiny["target"] if draft.startswith("draft_model") else None, TINY_PROMPTS)
 
     @cached_property
-    def reference(self) -> Teacher:
+    def reference(self) -> ReferenceModel:
         """The float64 reference model of the target."""
-        return teacher(self.target)
+        return reference_model(self.target)
 
     def requests(self, parameter: str, **common: Any) -> list[GenerationRequest]:
         """Return one request per prompt, with the parameter's fields made from the prompt's own greedy text."""
@@ -154,7 +154,7 @@ def offsets(result: GenerationResult) -> list[int]:
     return places[: len(result.token_ids)]
 
 
-def check_tokens(model: Teacher, request: GenerationRequest, result: GenerationResult, what: str) -> list[int]:
+def check_tokens(model: ReferenceModel, request: GenerationRequest, result: GenerationResult, what: str) -> list[int]:
     """Check every token of a result against the processed rows; return where processing changed the argmax.
 
     A greedy token must be the argmax or within rounding of it; a sampled one must be within every limit. A stop token
@@ -229,7 +229,7 @@ def check_distribution(
     counts = np.zeros((VOCAB,) * JUDGED, dtype=np.int64)
     for result in own:
         counts[tuple((*result.token_ids, EOS, EOS, EOS)[:JUDGED])] += 1
-    exact = sequence_distribution(teacher(tiny["target"]), asked[0])
+    exact = sequence_distribution(reference_model(tiny["target"]), asked[0])
     assert_distribution(counts.ravel().tolist(), exact.ravel(), f"sequences of three tokens with {parameter}")
     repeats = [pattern(*tokens) for tokens in np.ndindex(exact.shape)]
     seen, wanted_repeats = (np.bincount(repeats, table.ravel(), 5) for table in (counts, exact))
@@ -241,7 +241,7 @@ def pattern(a: int, b: int, c: int) -> int:
     return 4 if a == b == c else 3 if a == b else 2 if b == c else 1 if a == c else 0
 
 
-def sequence_distribution(model: Teacher, request: GenerationRequest) -> Array:
+def sequence_distribution(model: ReferenceModel, request: GenerationRequest) -> Array:
     """Return the exact probability of every start of three tokens, [V, V, V]; tokens after a stop token count as 0."""
     exact = np.zeros((VOCAB,) * JUDGED)
     stops = stops_of(request)

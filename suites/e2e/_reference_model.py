@@ -34,7 +34,7 @@ An argmax can change if two logits differ by at most twice the error. The other 
 order of summation (paged attention, fused projections), which a plain forward pass does not share."""
 
 
-class Teacher:
+class ReferenceModel:
     """A model's logits for every token of a text in float64, and the error of float32."""
 
     def __init__(self, exact: Forward, single: Forward) -> None:
@@ -53,7 +53,7 @@ class Teacher:
         known = np.isfinite(exact)
         return SAFETY * float(np.abs(single[known] - exact[known]).max())
 
-    def laws(self, request: GenerationRequest, tokens: Tokens) -> Array:
+    def distributions(self, request: GenerationRequest, tokens: Tokens) -> Array:
         """Return the distribution of each token under the request's temperature, top-k and top-p, [len(tokens), V]."""
         return np.stack([distribution(row, request) for row in self.logits(request.prompt_token_ids, tuple(tokens))])
 
@@ -100,20 +100,20 @@ class Teacher:
 
 
 @cache
-def teacher(folder: Path, single: torch.dtype = torch.float32) -> Teacher:
+def reference_model(folder: Path, single: torch.dtype = torch.float32) -> ReferenceModel:
     """Return the float64 reference model of a target or a draft model; `single` is what its engine computes in."""
-    return Teacher(*(partial(_rows, model(folder, dtype)) for dtype in (torch.float64, single)))
+    return ReferenceModel(*(partial(_rows, model(folder, dtype)) for dtype in (torch.float64, single)))
 
 
 @cache
-def head_teacher(folder: Path, target: Path) -> Teacher:
+def reference_head(folder: Path, target: Path) -> ReferenceModel:
     """Return the float64 reference model of an Eagle3 head's first draft, from the target's own hidden states."""
     forwards = []
     for dtype in (torch.float64, torch.float32):
         reads = model(target, dtype)
         head = load_eagle3(folder, reads)
         forwards.append(partial(_head_rows, widen(head) if dtype == torch.float64 else head, reads))
-    return Teacher(*forwards)
+    return ReferenceModel(*forwards)
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ from verispec.judge import Failure, Kind, Mismatch
 from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText
 from verispec.reference.models import load_tokenizer
-from verispec.suites.e2e._reference_model import Array, Teacher, greedy_text, model, teacher
+from verispec.suites.e2e._reference_model import Array, ReferenceModel, greedy_text, model, reference_model
 
 ROUNDING = {"float64": 1e-6, "float32": 1e-3, "float16": 0.05, "bfloat16": 0.25}
 """Maximum difference of a logit between two forward passes of other shapes.
@@ -74,11 +74,15 @@ class ServedModel:
         return self.server.checkpoint is not None
 
     @cached_property
-    def _teacher(self) -> Teacher:
+    def _reference(self) -> ReferenceModel:
         folder = self.server.checkpoint
         assert folder is not None
         # Reusing the default's cache entry saves loading the model twice.
-        return teacher(folder) if self.server.dtype == "float32" else teacher(folder, getattr(torch, self.server.dtype))
+        return (
+            reference_model(folder)
+            if self.server.dtype == "float32"
+            else reference_model(folder, getattr(torch, self.server.dtype))
+        )
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -111,8 +115,8 @@ class ServedModel:
             UnsupportedCall: there is no checkpoint, and the server reports no log-probabilities.
         """
         if self.exact:
-            logits = self._teacher.logits(prompt, tokens)
-            return [_whole(row) for row in logits], 2 * self._teacher.rounding(prompt, tokens) + ARITHMETIC
+            logits = self._reference.logits(prompt, tokens)
+            return [_whole(row) for row in logits], 2 * self._reference.rounding(prompt, tokens) + ARITHMETIC
         return self._prefilled(prompt, tokens), 2 * ROUNDING[self.server.dtype]
 
     @lru_cache(maxsize=64)  # noqa: B019 - lives as long as the process
@@ -211,19 +215,19 @@ class ServedModel:
 
     def _add_exact(self, evidence: GivenText, request: GenerationRequest, tokens: tuple[int, ...]) -> None:
         prompt = request.prompt_token_ids
-        p = self._teacher.laws(request, tokens)
+        p = self._reference.distributions(request, tokens)
         judged = np.ones(len(tokens), bool)
-        wide = self._teacher.laws(replace(request, top_p=min(request.top_p + 1e-5, 1.0)), tokens)
+        wide = self._reference.distributions(replace(request, top_p=min(request.top_p + 1e-5, 1.0)), tokens)
         for place, token in enumerate(tokens):
             if not wide[place, token] > 0:
                 message = f"token {token} at position {place} has probability 0 under the request's limits"
                 raise Mismatch(Failure(Kind.LAW, message))
         if request.top_p < 1:
-            narrow = self._teacher.laws(replace(request, top_p=request.top_p - 1e-5), tokens)
+            narrow = self._reference.distributions(replace(request, top_p=request.top_p - 1e-5), tokens)
             judged = ((wide > 0) == (narrow > 0)).all(axis=1)
         at = np.flatnonzero(judged)
         if len(at):
-            slack = 2 * self._teacher.rounding(prompt, tokens) / request.temperature
+            slack = 2 * self._reference.rounding(prompt, tokens) / request.temperature
             evidence.add(Rows(p[at]), np.arange(len(at)), np.array(tokens)[at], slack=slack)
 
 

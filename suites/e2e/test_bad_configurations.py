@@ -13,7 +13,7 @@ from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, Generator
 from verispec.errors import VerispecError
 from verispec.judge import Failure, Kind, Mismatch
-from verispec.suites.e2e._reference_model import teacher
+from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import Load, greedy, require
 
 TARGET = fixtures.model("target")
@@ -94,7 +94,7 @@ def check_accepted(generator: Generator, target: Path, prompt: tuple[int, ...], 
         [result] = generator.generate(greedy([prompt], 8))
     except Mismatch as broken:
         raise Mismatch(Failure(Kind.ACCEPTED, f"{what}, and fails in use: {broken.failure.message}")) from broken
-    teacher(target).judge_greedy(prompt, result.token_ids, what)
+    reference_model(target).judge_greedy(prompt, result.token_ids, what)
 
 
 def check_message(message: str, names: Sequence[str], values: Sequence[str]) -> None:
@@ -131,4 +131,4 @@ def test_a_request_that_cannot_work_is_refused(load: Load, prompts: Any, draft: 
     else:
         raise Mismatch(Failure(Kind.ACCEPTED, f"a {request_} is accepted"))
     for n, result in enumerate(generator.generate(greedy(prompts[3:5], 16))):
-        teacher(TARGET).judge_greedy(prompts[3 + n], result.token_ids, f"request {n} after a refusal")
+        reference_model(TARGET).judge_greedy(prompts[3 + n], result.token_ids, f"request {n} after a refusal")

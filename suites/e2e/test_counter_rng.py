@@ -13,7 +13,7 @@ from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Inconclusive
 from verispec.reference.proposers.ngram import lookup
 from verispec.suites.e2e._counter_rng import Definition
-from verispec.suites.e2e._reference_model import Teacher, head_teacher, teacher
+from verispec.suites.e2e._reference_model import ReferenceModel, reference_head, reference_model
 from verispec.suites.e2e._setups import DRAFTERS, Load, options_of, with_steps
 
 TARGET = fixtures.model("target")
@@ -51,13 +51,13 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
         proposer: dict[str, Any] = {"drafter": drafter(options["method"]), "most": most}
         if options["method"] == "ngram":
             proposer["known"] = lambda sequence: lookup(np.array(sequence), 2, 4, most)
-        definition = Definition(request, result.token_ids, teacher(TARGET), **proposer)
+        definition = Definition(request, result.token_ids, reference_model(TARGET), **proposer)
         judged += definition.judge(result, f"prompt {n}")
     if draft != "none" and not judged:
         raise Inconclusive("no draft was verified")
 
 
-def drafter(method: str) -> Teacher | None:
+def drafter(method: str) -> ReferenceModel | None:
     if method == "draft_model":
-        return teacher(fixtures.model(DRAFTERS[method]))
-    return head_teacher(fixtures.model(DRAFTERS[method]), TARGET) if method == "eagle3" else None
+        return reference_model(fixtures.model(DRAFTERS[method]))
+    return reference_head(fixtures.model(DRAFTERS[method]), TARGET) if method == "eagle3" else None

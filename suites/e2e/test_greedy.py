@@ -9,7 +9,7 @@ from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
-from verispec.suites.e2e._reference_model import Teacher, greedy_text, head_teacher, teacher
+from verispec.suites.e2e._reference_model import ReferenceModel, greedy_text, reference_head, reference_model
 from verispec.suites.e2e._setups import (
     DRAFTERS,
     DRAFTS,
@@ -39,7 +39,7 @@ def own_text(prompt: Any) -> tuple[int, ...]:
 def test_every_token_is_the_targets(load: Load, prompts: Any, draft: str) -> None:
     chosen = prompts[:PROMPTS]
     for n, result in enumerate(load(draft).generate(greedy(chosen, LENGTH))):
-        teacher(TARGET).judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
+        reference_model(TARGET).judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
 
 
 @case("GEN-2", draft=[name for name in DRAFTS if name != "none"], reach=REACH)
@@ -47,7 +47,7 @@ def test_the_text_is_that_without_speculation(load: Load, prompts: Any, draft: s
     """Judged against the float64 target's own greedy text, so that the engine is not started twice."""
     chosen = prompts[PROMPTS : PROMPTS + 4]
     for n, result in enumerate(load(draft).generate(greedy(chosen, LENGTH))):
-        teacher(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, f"prompt {n}")
+        reference_model(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, f"prompt {n}")
 
 
 @case("GEN-3", draft=METHODS, others=["none", "2", "20"], reach="requests come and go")
@@ -61,7 +61,7 @@ def test_the_batch_does_not_matter(load: Load, prompts: Any, draft: str, others:
     for n in (0, 1):
         among = load(draft).generate([*around, *greedy([prompts[n]], LENGTH)])[-1].token_ids
         what = f"prompt {n} among {count} others"
-        teacher(TARGET).judge_equal(prompts[n], own_text(prompts[n]), among, what)
+        reference_model(TARGET).judge_equal(prompts[n], own_text(prompts[n]), among, what)
 
 
 @case("GEN-3", draft=METHODS, others="sampled", reach="greedy and sampled requests in one batch")
@@ -74,7 +74,7 @@ def test_sampled_neighbours_do_not_matter(load: Load, prompts: Any, draft: str) 
         asked += [GenerationRequest(prompts[8 + n], max_tokens=20, ignore_eos=True, **sampled), request]
     for n, result in enumerate(load(draft).generate(asked)[1::2]):
         what = f"prompt {n} among sampled ones"
-        teacher(TARGET).judge_equal(prompts[n], own_text(prompts[n]), result.token_ids, what)
+        reference_model(TARGET).judge_equal(prompts[n], own_text(prompts[n]), result.token_ids, what)
 
 
 @case("GEN-4", memory=LAYOUTS, draft=METHODS, reach="the engine's own settings")
@@ -82,7 +82,7 @@ def test_memory_layout_does_not_matter(load: Load, prompts: Any, memory: str, dr
     chosen = prompts[:4]
     for n, result in enumerate(load(draft, memory).generate(greedy(chosen, LENGTH))):
         what = f"prompt {n} with {memory}"
-        teacher(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, what)
+        reference_model(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, what)
 
 
 @case("GEN-13", draft=SPECULATIVE, reach="temperature=0, drafts that are rejected")
@@ -91,7 +91,7 @@ def test_a_rejection_leaves_nothing_behind(load: Load, prompts: Any, draft: str)
     chosen = [(*p[:9], *p[:9], *p[:4]) for p in prompts[20:28]]
     results, metrics = counted(load(draft), greedy(chosen, LENGTH))
     for n, result in enumerate(results):
-        teacher(TARGET).judge_greedy(chosen[n], result.token_ids, f"repeated phrase {n}")
+        reference_model(TARGET).judge_greedy(chosen[n], result.token_ids, f"repeated phrase {n}")
     rejected = metrics.num_draft_tokens - metrics.num_accepted_tokens
     if not rejected or not metrics.num_accepted_tokens:
         raise Inconclusive(f"{metrics.num_accepted_tokens} drafts were accepted and {rejected} rejected")
@@ -109,14 +109,14 @@ def test_drafts_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> No
     """
     name, _, k = draft.partition(" k=")
     folder, chosen = fixtures.model(DRAFTERS[name]), prompts[:PROMPTS]
-    judge = teacher(folder) if name == "draft_model" else head_teacher(folder, TARGET)
+    judge = reference_model(folder) if name == "draft_model" else reference_head(folder, TARGET)
     depth = int(k) if name == "draft_model" else 1
     results = stepped(load(draft), greedy(chosen, LENGTH))
     judged = sum(_judge_steps(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
     require(judged > 0, "no step had a draft")
 
 
-def _judge_steps(judge: Teacher, prompt: Any, result: Any, depth: int) -> int:
+def _judge_steps(judge: ReferenceModel, prompt: Any, result: Any, depth: int) -> int:
     """Judge the first `depth` drafts of every step; returns how many steps had drafts."""
     tokens = result.token_ids
     rows, place, judged = judge.logits(tuple(prompt), tokens), 0, 0

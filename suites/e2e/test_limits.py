@@ -12,7 +12,7 @@ from verispec.cases import case
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest
 from verispec.judge import Inconclusive, Kind
 from verispec.judge.statistics.budget import p_value_level
-from verispec.suites.e2e._reference_model import greedy_text, teacher
+from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import (
     LIMIT,
     METHODS,
@@ -99,7 +99,7 @@ def test_output_ends_at_the_end_of_sequence(load: Load, tiny: dict[str, Path]) -
     inside = 0
     for prompt, text, result in zip(prompts, whole, results, strict=True):
         end = text.index(EOS) + 1 if EOS in text else len(text)
-        teacher(tiny["target"]).judge_equal(prompt, text[:end], result.token_ids, f"prompt {prompt}")
+        reference_model(tiny["target"]).judge_equal(prompt, text[:end], result.token_ids, f"prompt {prompt}")
         wanted = FinishReason.STOP if EOS in text else FinishReason.LENGTH
         require(result.finish_reason is wanted, f"finished by {result.finish_reason}, expected {wanted}")
         # The prefill emits one token, every later step four; the last of a step has no draft behind it.
@@ -114,7 +114,7 @@ def test_prompts_of_any_length(load: Load, prompts: Any, draft: str, length: int
     prompt = prompts[0][:length]
     result = load(draft).generate(greedy([prompt], 12))[0]
     require(len(result.token_ids) == 12, f"{len(result.token_ids)} tokens of 12")
-    teacher(TARGET).judge_greedy(prompt, result.token_ids, f"a prompt of {length} tokens")
+    reference_model(TARGET).judge_greedy(prompt, result.token_ids, f"a prompt of {length} tokens")
 
 
 @case(
@@ -125,7 +125,7 @@ def test_generation_reaches_the_length_limit(load: Load, prompts: Any, draft: st
     result = load(draft, "blocks of 32, chunks of 24").generate(greedy([prompts[1]], 100))[0]
     room = LIMIT - len(prompts[1])
     require(len(result.token_ids) == room, f"{len(result.token_ids)} tokens, the limit leaves room for {room}")
-    teacher(TARGET).judge_greedy(prompts[1], result.token_ids, "the sequence at the limit")
+    reference_model(TARGET).judge_greedy(prompts[1], result.token_ids, "the sequence at the limit")
 
 
 @case("GEN-16", draft=SPECULATIVE, reach="any step with drafts")

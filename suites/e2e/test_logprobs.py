@@ -12,7 +12,7 @@ from verispec.cases import case
 from verispec.cases.request_parameters import distribution, possible, processed, slack_after
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, TokenLogprobs
 from verispec.judge import Inconclusive
-from verispec.suites.e2e._reference_model import Array, teacher
+from verispec.suites.e2e._reference_model import Array, reference_model
 from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, require
 
 TARGET = fixtures.model("target")
@@ -74,7 +74,7 @@ def check_entries(
     request: GenerationRequest, tokens: Sequence[int], entries: Sequence[TokenLogprobs], mode: str, what: str
 ) -> None:
     """Check the value of each token and the most likely tokens of its row."""
-    model = teacher(TARGET)
+    model = reference_model(TARGET)
     rows = model.logits(request.prompt_token_ids, tuple(tokens))
     slack = model.rounding(request.prompt_token_ids, tuple(tokens))
     for i, (logits, token, entry) in enumerate(zip(rows, tokens, entries, strict=True)):
@@ -122,7 +122,7 @@ def test_prompt_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str
         entries, top = result.prompt_logprobs, request.prompt_logprobs
         wanted = 0 if top is None else 1 + len(following)
         require(len(entries) == wanted, f"{what} has {len(entries)} log-probabilities, expected {wanted}, one a token")
-        teacher(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
+        reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
         if top is None:
             continue
         require(entries[0] is None, f"{what}: its first token has a log-probability")

@@ -17,7 +17,7 @@ from verispec.judge import Inconclusive
 from verispec.judge.statistics import assert_distribution
 from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._lookup import ambiguous_prompts
-from verispec.suites.e2e._reference_model import teacher
+from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import ARGMAX, Load, NotTold, counted, greedy, require, with_steps
 
 TARGET = fixtures.model("target")
@@ -115,13 +115,13 @@ def dtype(load: Load, tiny: dict[str, Path], prompts: Prompts) -> None:
     for name in ("float32", "bfloat16"):
         request = replace(greedy([prompts[0]], 8)[0], logprobs=0)
         [result] = load("draft_model k=3", dtype=name).generate([request])
-        rows = teacher(TARGET).logits(request.prompt_token_ids, result.token_ids)
+        rows = reference_model(TARGET).logits(request.prompt_token_ids, result.token_ids)
         exact = rows - rows.max(axis=1, keepdims=True)
         exact -= np.log(np.exp(exact).sum(axis=1, keepdims=True))
         own = [row[token] for row, token in zip(exact, result.token_ids, strict=True)]
         require(len(result.logprobs) == len(own), f"{len(result.logprobs)} log-probabilities of {len(own)} tokens")
         errors[name] = max(abs(entry.sampled - value) for entry, value in zip(result.logprobs, own, strict=True))
-    bound = 2 * teacher(TARGET).rounding(prompts[0], result.token_ids) + 1e-5
+    bound = 2 * reference_model(TARGET).rounding(prompts[0], result.token_ids) + 1e-5
     require(errors["float32"] <= bound, f"float32 is off by {errors['float32']:.2g}, its rounding is below {bound:.2g}")
     require(errors["bfloat16"] > bound, f"bfloat16 is off by {errors['bfloat16']:.2g} only: it computes in float32")
 

@@ -15,7 +15,7 @@ from verispec.judge import Inconclusive
 from verispec.reference.proposers.ngram import lookup
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._parameters import Setting, check_distribution, check_greedy, check_tokens
-from verispec.suites.e2e._reference_model import teacher
+from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import ARGMAX, METHODS, Load, options_of, with_steps
 
 Test = Callable[..., None]
@@ -89,7 +89,7 @@ def check_seeded(load: Load, tiny: dict[str, Path], parameter: str, draft: str, 
     most = options_of(draft).get("num_speculative_tokens", 0)
     proposer: dict[str, Any] = {"most": most}
     if setting.drafter is not None:
-        proposer["drafter"] = teacher(setting.drafter)
+        proposer["drafter"] = reference_model(setting.drafter)
     elif draft != "none":
         proposer["known"] = lambda sequence: lookup(np.array(sequence), 2, 4, most)
     judged = 0
@@ -159,4 +159,4 @@ def test_no_token_lies_outside_of_its_limits(load: Load, prompts: Any, seed: int
         for n, prompt in enumerate(prompts[:16])
     ]
     for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
-        check_tokens(teacher(TARGET), request, result, f"request {n} with {parameter}")
+        check_tokens(reference_model(TARGET), request, result, f"request {n} with {parameter}")

@@ -14,7 +14,7 @@ from verispec.judge import Inconclusive
 from verispec.judge.statistics import assert_distribution
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._parameters import check_tokens, fields, sequence_distribution
-from verispec.suites.e2e._reference_model import greedy_text, teacher
+from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import METHODS, Load, NotTold, greedy, require
 from verispec.suites.e2e._tiny import EOS, VOCAB
 
@@ -43,7 +43,7 @@ def test_text_ends_before_its_first_stop_string(load: Load, prompts: Any, draft:
 
 def check_stop(request: GenerationRequest, result: GenerationResult, decoded: str, what: str) -> None:
     """Check that the text is the decoded output up to the stop string, and that its tokens are the target's."""
-    teacher(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
+    reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
     stop = request.stop[0]
     if stop not in decoded:
         require(len(result.token_ids) == LENGTH, f"{what} ended after {len(result.token_ids)} tokens without {stop!r}")
@@ -81,7 +81,7 @@ def test_samples_are_independent(load: Load, tiny: dict[str, Path], seed: int, d
             counts[text[:3]] += 1
         for first, second in zip(texts[::2], texts[1::2], strict=False):
             pairs[first[0], second[0]] += 1
-    exact = sequence_distribution(teacher(tiny["target"]), request)
+    exact = sequence_distribution(reference_model(tiny["target"]), request)
     assert_distribution(counts.ravel().tolist(), exact.ravel(), "sequences of three tokens of all samples")
     first_token = exact.sum(axis=(1, 2))
     product = np.outer(first_token, first_token).ravel()
@@ -98,7 +98,7 @@ def test_aborts_change_nothing_else(load: Load, prompts: Any, draft: str) -> Non
             asked[n] = GenerationRequest(prompts[n], max_tokens=LENGTH, ignore_eos=True, abort_after=2 + 3 * n)
         for n, (request, result) in enumerate(zip(asked, generator.generate(asked), strict=True)):
             what = f"request {n} of round {round_}"
-            teacher(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
+            reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
             wanted = FinishReason.LENGTH if request.abort_after is None else FinishReason.ABORT
             require(result.finish_reason is wanted, f"{what} finished by {result.finish_reason}, expected {wanted}")
             least = request.abort_after or LENGTH
@@ -123,7 +123,7 @@ def test_a_prompt_that_was_seen_gives_the_same_text(load: Load, prompts: Any, dr
         batches = [asked, asked[::-1], *([request] for request in asked[:2])][round_ : round_ + 2]
         for batch in batches:
             for n, (request, result) in enumerate(zip(batch, generator.generate(batch), strict=True)):
-                check_tokens(teacher(TARGET), request, result, f"request {n} of round {round_}")
+                check_tokens(reference_model(TARGET), request, result, f"request {n} of round {round_}")
 
 
 @case("GEN-36", draft=METHODS[1:], parameter="async scheduling", reach="async_scheduling is an accepted option")
@@ -138,7 +138,7 @@ def test_async_scheduling_changes_no_text(load: Load, prompts: Any, draft: str) 
     asked[4] = GenerationRequest(prompts[4], max_tokens=7, ignore_eos=True, presence_penalty=0.8)
     accepted = 0
     for n, (request, result) in enumerate(zip(asked, generator.generate(asked), strict=True)):
-        check_tokens(teacher(TARGET), request, result, f"request {n}")
+        check_tokens(reference_model(TARGET), request, result, f"request {n}")
         accepted += sum(step.accepted for step in result.steps)
     if not generator.metrics().num_drafts:
         raise NotTold("the engine does not count drafts")

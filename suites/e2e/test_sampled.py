@@ -22,7 +22,7 @@ from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText, kinds_of
 from verispec.judge.statistics.trial import Trial
-from verispec.suites.e2e._reference_model import Array, Teacher, head_teacher, teacher
+from verispec.suites.e2e._reference_model import Array, ReferenceModel, reference_head, reference_model
 from verispec.suites.e2e._setups import ARGMAX, DRAFTERS, METHODS, MODELS, Load, require, stepped
 from verispec.suites.e2e._tiny import VOCAB
 
@@ -56,7 +56,7 @@ def test_every_token_follows_the_targets_distribution(
     acceptance x1.3, a temperature x0.95 and 5 % of drafts kept.
     """
     generator = load(draft)
-    drafter = teacher(fixtures.model("draft")) if draft.startswith("draft_model") else None
+    drafter = reference_model(fixtures.model("draft")) if draft.startswith("draft_model") else None
     model = GivenText(trial.weight, trial.seed, drafted=drafter is not None)
     cap = trial.size(TEXTS * LENGTH)
     rounds = 0
@@ -73,21 +73,24 @@ def test_every_token_follows_the_targets_distribution(
 
 
 def add_text(
-    model: GivenText, request: GenerationRequest, result: GenerationResult, draft: str, drafter: Teacher | None
+    model: GivenText, request: GenerationRequest, result: GenerationResult, draft: str, drafter: ReferenceModel | None
 ) -> None:
     """Judge one text; places whose top-p cut rounding may move are left out, unless what they emit is excluded."""
-    target, tokens = teacher(TARGET), np.array(result.token_ids)
+    target, tokens = reference_model(TARGET), np.array(result.token_ids)
     require_possible(target, request, result.token_ids)
-    p = target.laws(request, result.token_ids)
+    p = target.distributions(request, result.token_ids)
     judged = np.ones(len(tokens), bool)
     if request.top_p < 1:
         wide, narrow = (
-            target.laws(replace(request, top_p=request.top_p + move), result.token_ids) for move in (1e-5, -1e-5)
+            target.distributions(replace(request, top_p=request.top_p + move), result.token_ids)
+            for move in (1e-5, -1e-5)
         )
         judged = ((wide > 0) == (narrow > 0)).all(axis=1)
     q = None
     if drafter is not None:
-        q = drafter.laws(GenerationRequest(request.prompt_token_ids, temperature=request.temperature), result.token_ids)
+        q = drafter.distributions(
+            GenerationRequest(request.prompt_token_ids, temperature=request.temperature), result.token_ids
+        )
         if draft == ARGMAX:
             q = np.eye(q.shape[1])[q.argmax(axis=1)]
     kinds, verified = kinds_of(result.steps, len(tokens)) if result.steps else (None, None)
@@ -100,10 +103,10 @@ def add_text(
     model.add(rows, np.arange(len(at)), tokens[at], *known, slack=rounding)
 
 
-def require_possible(target: Teacher, request: GenerationRequest, tokens: Any) -> None:
+def require_possible(target: ReferenceModel, request: GenerationRequest, tokens: Any) -> None:
     """Raise `Mismatch` at a token that top-k or top-p excludes; a sum in float32 may widen top-p by 1e-5."""
     wide = replace(request, top_p=min(request.top_p + 1e-5, 1.0))
-    for place, (row, token) in enumerate(zip(target.laws(wide, tokens), tokens, strict=True)):
+    for place, (row, token) in enumerate(zip(target.distributions(wide, tokens), tokens, strict=True)):
         message = f"token {token} at position {place} has probability 0 under the request's top-k and top-p"
         require(row[token] > 0, message, Kind.LAW)
 
@@ -138,7 +141,7 @@ def sequence_law(target: Path, request: GenerationRequest) -> Array:
     """Return the exact probability of every continuation of three tokens, [V, V, V]."""
     exact = np.zeros((VOCAB,) * 3)
     for a, b in itertools.product(range(VOCAB), repeat=2):
-        first, second, third = (distribution(row, request) for row in teacher(target).logits(PROMPT, (a, b, 0)))
+        first, second, third = (distribution(row, request) for row in reference_model(target).logits(PROMPT, (a, b, 0)))
         exact[a, b] = first[a] * second[b] * third
     return exact
 
@@ -156,10 +159,13 @@ def test_first_drafts_are_accepted_at_the_overlap(
     asked = sampled(prompts[:TEXTS], trial.seed, limits)
     name = draft.partition(" k=")[0]
     folder = fixtures.model(DRAFTERS[name])
-    drafter = head_teacher(folder, TARGET) if name == "eagle3" else teacher(folder)
+    drafter = reference_head(folder, TARGET) if name == "eagle3" else reference_model(folder)
     rates = Rates(trial.weight, trial.seed, "first drafts")
     for request, result in zip(asked, stepped(load(draft), asked), strict=True):
-        p, q = teacher(TARGET).laws(request, result.token_ids), drafter.laws(request, result.token_ids)
+        p, q = (
+            reference_model(TARGET).distributions(request, result.token_ids),
+            drafter.distributions(request, result.token_ids),
+        )
         if draft == ARGMAX:
             q = np.eye(q.shape[1])[q.argmax(axis=1)]
         place, places, accepted = 0, [], []
@@ -170,7 +176,10 @@ def test_first_drafts_are_accepted_at_the_overlap(
             place += step.accepted + 1
         if places:
             rounding = (
-                sum(model.rounding(request.prompt_token_ids, result.token_ids) for model in (teacher(TARGET), drafter))
+                sum(
+                    model.rounding(request.prompt_token_ids, result.token_ids)
+                    for model in (reference_model(TARGET), drafter)
+                )
                 / request.temperature
             )
             rates.add(np.minimum(p, q).sum(axis=1)[places], np.array(accepted), slack=rounding)
@@ -206,7 +215,7 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
         ]
         for n, request, together in zip(places, asked, generator.generate(asked), strict=True):
             alone = generator.generate([request])[0].token_ids
-            rounding = teacher(TARGET).rounding(request.prompt_token_ids, alone)
+            rounding = reference_model(TARGET).rounding(request.prompt_token_ids, alone)
             chance = max(chance, len(alone) * DECISIONS * rounding / request.temperature)
             trials += 1
             if alone != together.token_ids:

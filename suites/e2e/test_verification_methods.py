@@ -22,7 +22,7 @@ from verispec.judge.statistics import assert_distribution
 from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._parameters import check_distribution
-from verispec.suites.e2e._reference_model import greedy_text, teacher
+from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import ARGMAX, Load, counted, require, with_steps
 from verispec.suites.e2e._tiny import VOCAB
 
@@ -202,7 +202,7 @@ def test_certain_rates(load: Load, prompts: Any, rate: int, batch: str, sampler:
     for n, (request, result) in enumerate(zip(asked, results, strict=True)):
         if request.greedy:
             own = greedy_text(TARGET, request.prompt_token_ids, request.max_tokens)
-            teacher(TARGET).judge_equal(request.prompt_token_ids, own, result.token_ids, f"request {n}")
+            reference_model(TARGET).judge_equal(request.prompt_token_ids, own, result.token_ids, f"request {n}")
         elif sampler == "request_state":
             check_plain_numbers(request, result, f"request {n}")
 
@@ -210,4 +210,4 @@ def test_certain_rates(load: Load, prompts: Any, rate: int, batch: str, sampler:
 def check_plain_numbers(request: GenerationRequest, result: GenerationResult, what: str) -> None:
     """Check that each token is drawn with the numbers of plain decoding if no draft is accepted."""
     plain = replace(result, steps=(SpeculativeStep(0, 0),) * len(result.token_ids))
-    Definition(request, result.token_ids, teacher(TARGET)).judge(plain, what)
+    Definition(request, result.token_ids, reference_model(TARGET)).judge(plain, what)

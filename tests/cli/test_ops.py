@@ -52,6 +52,20 @@ def test_a_missing_maker_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert (code, lines[-1]) == (exits.BAD, f"{OP} lacks a maker named {OP} in suites/sampler/_calls.py")
 
 
+def test_an_op_without_mutants_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    mutated = inventory.mutated_ops()
+    assert mutated is not None
+    assert OP in mutated
+    monkeypatch.setattr(inventory, "mutated_ops", lambda: mutated - {OP})
+    code, lines = checked(capsys)
+    assert (code, lines[-1]) == (exits.BAD, f"{OP} lacks mutants of {OP} in tests/mutants/mutants_csrc.py")
+
+
+def test_an_installation_without_tests_needs_no_mutants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "mutated_ops", lambda: None)
+    assert not [row for row in inventory.rows() if row.missing]
+
+
 def test_a_clause_without_a_case_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     tests = {clause: found for clause, found in inventory.tests_by_clause().items() if clause != "EXP-2"}
     monkeypatch.setattr(inventory, "tests_by_clause", lambda folders: tests)

@@ -17,7 +17,7 @@ from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.gpu import GPURunner
 from verispec.suites.e2e._counter_rng import Definition
-from verispec.suites.e2e._reference_model import head_teacher, teacher
+from verispec.suites.e2e._reference_model import reference_head, reference_model
 
 if TYPE_CHECKING:
     from conftest import Models
@@ -111,10 +111,10 @@ def judge(models: Models, method: str, request: GenerationRequest, result: Gener
     if method == "ngram":
         proposer["known"] = lambda sequence: lookup(np.array(sequence), 1, 4, most)
     if method == "draft_model":
-        proposer["drafter"] = teacher(models.draft)
+        proposer["drafter"] = reference_model(models.draft)
     if method == "eagle3":
-        proposer["drafter"] = head_teacher(models.head, models.target)
-    return Definition(request, result.token_ids, teacher(models.target), **proposer).judge(result, method)
+        proposer["drafter"] = reference_head(models.head, models.target)
+    return Definition(request, result.token_ids, reference_model(models.target), **proposer).judge(result, method)
 
 
 @pytest.mark.parametrize("kind", [CPURunner, pytest.param(GPURunner, marks=pytest.mark.gpu)])

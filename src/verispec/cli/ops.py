@@ -85,6 +85,7 @@ def missing_line(row: OpRow) -> str:
         "triton": f"reference/triton/{row.op}.py",
         "suite": f"cases for {', '.join(row.untested)}",
         "call": f"a maker named {row.op} in suites/sampler/_calls.py",
+        "mutants": f"mutants of {row.op} in tests/mutants/mutants_csrc.py",
     }
     return f"{row.op} lacks {'; '.join(where[cell] for cell in row.missing)}"
 

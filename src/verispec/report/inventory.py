@@ -20,7 +20,7 @@ from verispec.reference import contracts
 from verispec.run.plan import suites_folder
 
 WANTED: dict[str, tuple[str, ...]] = {
-    "flat": ("oracle", "cpu", "triton", "suite", "call"),
+    "flat": ("oracle", "cpu", "triton", "suite", "call", "mutants"),
     "request_state": ("oracle", "cpu", "triton", "suite", "call"),
     "fused": ("oracle", "cpu", "triton", "suite", "call"),
     "shared": ("oracle", "suite"),
@@ -61,7 +61,7 @@ def rows(folders: tuple[Path, ...] = ()) -> list[OpRow]:
         folders: suites of other packages.
     """
     found = []
-    tests, calls = tests_by_clause(folders), call_makers()
+    tests, calls, mutated = tests_by_clause(folders), call_makers(), mutated_ops()
     for name in contracts.names():
         contract = contracts.load(name)
         of_op = {test for clause in contract.clauses for test in tests.get(clause.id, ())}
@@ -72,6 +72,7 @@ def rows(folders: tuple[Path, ...] = ()) -> list[OpRow]:
             "triton": has_triton_kernel(name),
             "suite": not untested,
             "call": name in calls or bool(contract.returns),
+            "mutants": mutated is None or name in mutated,
         }
         found.append(
             OpRow(
@@ -123,6 +124,23 @@ def call_makers() -> frozenset[str]:
         if isinstance(node, ast.FunctionDef)
         and any(isinstance(decorator, ast.Name) and decorator.id == "maker" for decorator in node.decorator_list)
     )
+
+
+def mutated_ops() -> frozenset[str] | None:
+    """Return the ops of ``tests/mutants/mutants_csrc.py``, or None where the tests are not installed."""
+    source = _file("csrc", "module.cpp")
+    if not isinstance(source, Path) or not source.is_file():
+        return None
+    listed = source.resolve().parents[2] / "tests" / "mutants" / "mutants_csrc.py"
+    if not listed.is_file():
+        return None
+    module = ast.parse(listed.read_text(encoding="utf-8"))
+    table = next(node.value for node in module.body if isinstance(node, ast.AnnAssign) and _name(node) == "MUTANTS")
+    return frozenset(key.value for key in getattr(table, "keys", ()) if isinstance(key, ast.Constant))
+
+
+def _name(node: ast.AnnAssign) -> str:
+    return node.target.id if isinstance(node.target, ast.Name) else ""
 
 
 @cache
