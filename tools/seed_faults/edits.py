@@ -89,7 +89,7 @@ def plain(name: str) -> str:
 class Sites:
     """The places of a tree that can be edited. Only names that are defined once and never bound again are used."""
 
-    def __init__(self, sources: dict[str, bytes]) -> None:
+    def __init__(self, sources: dict[str, bytes], rng: random.Random) -> None:
         self.sources = {p: d for p, d in sources.items() if b"jit" in d or b"custom_op" in d or b"torch.ops." in d}
         self.trees: dict[str, ast.Module] = {}
         for path, data in self.sources.items():
@@ -122,6 +122,8 @@ class Sites:
             for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
                 self._site(path, call)
         self.launched = Counter(site.name for site in self.launches)
+        for sites in (self.launches, self.helper_calls, self.op_calls):
+            rng.shuffle(sites)
 
     def _site(self, path: str, call: ast.Call) -> None:
         starred = any(isinstance(a, ast.Starred) for a in call.args) or any(not k.arg for k in call.keywords)

@@ -65,7 +65,7 @@ class Function(NamedTuple):
     read; `opaque` says that another decorator may change the signature. `unread` are parameters that the body
     never reads, `tested` those of a kernel that decide a branch. `specs` are the launches that it returns.
     `converts` says that it returns its first parameter, possibly converted; `scans` that it goes through every
-    imported module.
+    imported module. `sizes` are the parameters of a kernel without annotation that are sizes of blocks.
     """
 
     name: str
@@ -81,6 +81,7 @@ class Function(NamedTuple):
     specs: tuple[LaunchSpec, ...]
     converts: bool
     scans: bool
+    sizes: tuple[str, ...] = ()
 
 
 class Class(NamedTuple):

@@ -3,7 +3,9 @@
 import pytest
 
 from verispec.static import MemoryTree, check_tree
-from verispec.static.linking.index import module_name
+from verispec.static.facts import FileFacts
+from verispec.static.linking.index import build, module_name
+from verispec.static.readers.outline import outline
 
 KERNEL = "import triton\n\n@triton.jit\ndef k(a):\n    pass\n"
 LAUNCHERS = {
@@ -70,3 +72,8 @@ def test_every_form_of_the_decorator(decorators):
 )
 def test_module_name(path, packages, name):
     assert module_name(path, packages) == name
+
+
+def test_modules_come_in_the_order_of_their_paths() -> None:
+    facts = {path: FileFacts(outline(b"")) for path in ("pkg/b.py", "pkg/__init__.py", "pkg/a.py")}
+    assert list(build([(facts, False)]).modules) == ["pkg", "pkg.a", "pkg.b"]

@@ -99,7 +99,7 @@ def test_a_launch_of_several_kernels(judged, form, given, expected):
     assert len(errors(judged, form.format(given))) == expected * 2
 
 
-@pytest.mark.parametrize("form", [form for name, form in SEVERAL.items() if name != "loop"])
+@pytest.mark.parametrize("form", SEVERAL.values(), ids=SEVERAL)
 def test_a_launch_that_fits_one_of_several(judged, form):
     text = form.replace("random", "wide").format("out, n, 1, BLOCK=16")
     assert errors(judged, text) == []

@@ -93,3 +93,44 @@ def test_a_method_is_left_alone(judged):
         """
     text = TREE["pkg/k.py"].replace("import offset", "import Program")
     assert findings(judged, "Program.create(n, row)", helpers=helpers, imported=text) == ()
+
+
+SIZED = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def accept(out, n, {size}{more}):
+    {body}
+
+def run(out, n, size, grid):
+    accept[grid](out, n, {argument})
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "body", "argument", "expected"),
+    [
+        ("BLOCK", "tl.arange(0, BLOCK)", "size", ["error"]),
+        ("BLOCK", "tl.zeros([BLOCK, 16], dtype=tl.float32)", "BLOCK=size", ["error"]),
+        ("BLOCK", "tl.zeros((16, BLOCK), tl.float32)", "BLOCK=size", ["error"]),
+        ("BLOCK", "tl.arange(0, BLOCK)", "BLOCK=1", ["warning"]),
+        ("BLOCK", "tl.arange(0, BLOCK)", "1", ["warning"]),
+        ("BLOCK: tl.constexpr", "tl.arange(0, BLOCK)", "size", []),
+        ("BLOCK: 'tl.constexpr'", "tl.arange(0, BLOCK)", "size", []),
+        ("BLOCK: Size", "tl.arange(0, BLOCK)", "size", []),
+        ("BLOCK=16", "tl.arange(0, BLOCK)", "size", []),
+        ("BLOCK", "tl.arange(0, 16) + BLOCK", "size", []),
+        ("BLOCK", "BLOCK = 16; tl.arange(0, BLOCK)", "size", []),
+        ("BLOCK", "load.arange(0, BLOCK)", "size", []),
+    ],
+)
+def test_the_size_of_a_block(judged, size, body, argument, expected):
+    text = SIZED.format(size=size, more="", body=body, argument=argument)
+    assert [finding.level.value for finding in judged("SIG107", {"pkg/k.py": text})] == expected
+
+
+def test_a_helper_gets_its_sizes_from_a_kernel(judged):
+    text = SIZED.format(size="BLOCK", more="", body="tl.arange(0, BLOCK)", argument="size").partition("def run")[0]
+    user = "@triton.jit\ndef top(out, n, BLOCK: tl.constexpr):\n    accept(out, n, BLOCK)\n"
+    assert judged("SIG107", {"pkg/k.py": text + user}) == ()

@@ -13,6 +13,10 @@ from verispec.static.readers.scope import FUNCTIONS, FunctionNode, Nodes
 _FIELDS: Final = frozenset({"num_warps", "num_stages", "num_ctas"})
 """Fields of a ``triton.Config`` with a default; others are passed if they are given."""
 
+_SIZED: Final = frozenset({"arange", "zeros"})
+_LANGUAGES: Final = frozenset({"language", "tl", "gl"})
+"""Last parts of the names by which modules know Triton's language."""
+
 _DIALECTS: Final = {"triton.jit": "triton", "triton.runtime.jit": "triton", "gluon.jit": "gluon"}
 
 
@@ -111,6 +115,28 @@ def tested(nodes: Nodes, params: set[str]) -> tuple[str, ...]:
         elif isinstance(test, ast.Name) and test.id in params:
             found.add(test.id)
     return tuple(sorted(found))
+
+
+def sizes(node: FunctionNode, nodes: Nodes, absolute_of: Callable[[str], str]) -> tuple[str, ...]:
+    """Return the parameters without annotation that are sizes of blocks, which Triton must know while it compiles.
+
+    Args:
+        node: the kernel.
+        nodes: of its own.
+        absolute_of: replaces the first part of a dotted name by its import.
+    """
+    arguments = node.args
+    plain = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs) if a.annotation is None}
+    plain -= {name.id for name in nodes.stores}
+    found: dict[str, None] = {}
+    for call in nodes.of(ast.Call) if plain else ():
+        module, _, name = absolute_of(dotted(call.func)).rpartition(".")
+        if name not in _SIZED or module.rpartition(".")[2] not in _LANGUAGES or not call.args:
+            continue
+        first = call.args[0]
+        blocks = first.elts if isinstance(first, (ast.Tuple, ast.List)) else call.args[:2]
+        found.update((block.id, None) for block in blocks if isinstance(block, ast.Name) and block.id in plain)
+    return tuple(found)
 
 
 def overflows(node: FunctionNode, nodes: Nodes, name: str) -> tuple[list[Overflow], bool]:

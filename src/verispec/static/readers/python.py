@@ -275,6 +275,7 @@ class _Reader:
             functions.specs(nodes, scope),
             functions.converts(node, nodes),
             any(name == "sys" and attribute.attr == "modules" for name, attribute in nodes.attributes),
+            kernels.sizes(node, nodes, self._absolute) if jit else (),
         )
         self.functions.append(function)
         if (node.args.vararg or node.args.kwarg) and not node.decorator_list:

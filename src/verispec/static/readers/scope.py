@@ -234,6 +234,8 @@ def bind_all(scope: Scope, nodes: Nodes) -> None:
         references = _elements(scope, loop)
         for reference in references:
             scope.bind(dotted(loop.target), reference)
+            # The body may tell the elements apart.
+            scope.chosen.add(dotted(loop.target))
         targets += [] if references else [loop.target]
     targets += [loop.target for loop in nodes.of(ast.AsyncFor)]
     targets += [loop.target for loop in nodes.of(ast.comprehension)]

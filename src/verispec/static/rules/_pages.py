@@ -36,6 +36,10 @@ EXAMPLES: Final = {
 
         grid = lambda meta: (triton.cdiv(n, meta["BLOCK_SIZE"]),)
         accept[grid](out, n, BLOCK=16)                        # KeyError: BLOCK_SIZE""",
+    "SIG107": """
+        @triton.jit
+        def accept(out, n, BLOCK):                            # BLOCK: tl.constexpr
+            rows = tl.arange(0, BLOCK)                        # ValueError while compiling""",
     "SIG201": """
         _accept = launcher(accept)                            # captures the kernel at import
 
@@ -132,6 +136,7 @@ REPAIRS: Final = {
     "SIG104": "Give the fallback the kernel's parameter order, or forward by keyword.",
     "SIG105": "Bring the call and the called kernel to the same parameters.",
     "SIG106": "Read the kernel's own parameter in the grid.",
+    "SIG107": "Annotate the parameter as tl.constexpr.",
     "SIG201": "Install the override where callers read the name, or through a registry that rebinds every holder.",
     "SIG202": "Add the counterpart to the platform's table, or reject the feature on that platform by name.",
     "SIG203": "Find the new name in the host, and install the override there. --patches lists all of them.",
