@@ -104,7 +104,7 @@ class Keeper:
                 generator.close()
                 generator.broken = True  # whoever asks next loads another
                 load = partial(_loaded, type(generator), engine, target or model("target"), options)
-                small = texts.smallest(load, target or model("target"), asked, LONGEST)
+                small = texts.smallest(load, target or model("target"), asked, texts.LONGEST)
                 if small and self._shrink:
                     text = texts.to_json(target or model("target"), options, *small)
                     return replace(saved, text=texts.copy_checkpoints(text, self._shrink))

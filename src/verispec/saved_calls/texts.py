@@ -20,6 +20,10 @@ from verispec.judge import Kind, Mismatch
 Requests = tuple[GenerationRequest, ...]
 SHORT = (4, 12)
 """Lengths of prompts to try."""
+NEIGHBOURS = 4
+"""Requests that are tried as the only other one."""
+LONGEST = 60.0
+"""Seconds that shrinking may take: a trial generates, and after an exception loads the engine again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,10 @@ def _plain(request: GenerationRequest) -> bool:
 
 def _variants(requests: Requests, wrong: WrongText) -> Iterator[Requests]:
     count, keep = len(requests), () if wrong.error else (wrong.request,)
+    if count > 2:  # at one stroke: most faults need one neighbour and a few tokens
+        for other in [n for n in range(count) if n not in keep][:NEIGHBOURS]:
+            pair = tuple(requests[n] for n in sorted({*keep, other}))
+            yield _cut(pair, SHORT[-1], SHORT[-1])
     step = count
     while count > 1 and step:
         for start in range(0, count, step):
@@ -116,11 +124,20 @@ def _variants(requests: Requests, wrong: WrongText) -> Iterator[Requests]:
                 yield left
         step //= 2
     length = len(wrong.expected) if wrong.expected else 1
+    longest = max(len(request.prompt_token_ids) for request in requests)
     if any(request.max_tokens > length for request in requests):
-        yield tuple(replace(r, max_tokens=min(r.max_tokens, length)) for r in requests)
+        yield _cut(requests, longest, length)
     for short in SHORT:
-        if any(len(r.prompt_token_ids) > short for r in requests):
-            yield tuple(replace(r, prompt_token_ids=tuple(r.prompt_token_ids)[-short:]) for r in requests)
+        if longest > short:
+            yield _cut(requests, short, max(request.max_tokens for request in requests))
+
+
+def _cut(requests: Requests, prompt: int, length: int) -> Requests:
+    """Return the requests with prompts and outputs of at most so many tokens."""
+    return tuple(
+        replace(r, prompt_token_ids=tuple(r.prompt_token_ids)[-prompt:], max_tokens=min(r.max_tokens, length))
+        for r in requests
+    )
 
 
 def to_json(target: Path, options: Mapping[str, Any], requests: Requests, wrong: WrongText) -> dict[str, Any]:

@@ -94,7 +94,11 @@ def _cause(cause: Cause, level: str, run: RunSummary) -> dict[str, Any]:
             {name: str(example.get(name, "")) for name in ("index", "expected", "got")}
             for example in headline.failure.get("examples", ())[:EXAMPLES]
         ],
-        "details": {name: str(text) for name, text in headline.failure.get("details", {}).items()},
+        "details": {
+            name: str(text)
+            for name, text in headline.failure.get("details", {}).items()
+            if str(text) not in cause.message  # else it is read twice
+        },
         "extent": plural(len(cause.cases), "failing case")
         + (f", {plural(len(cause.consequences), 'consequence')}" if cause.consequences else ""),
         "cases": list(cause.cases),
