@@ -27,6 +27,10 @@ def page_of(
 ) -> dict[str, Any]:
     """Return everything that the template shows."""
     runs = [_run(summary) for summary in summaries]
+    names = Counter(run["title"] for run in runs)
+    for run in runs:
+        if names[run["title"]] > 1:  # by when they began: an engine is tested more than once
+            run["title"] = f"{run['title']}, {run['environment']['started'][:16].replace('T', ' ')}"
     return {
         "title": runs[0]["title"] if len(runs) == 1 else f"{len(runs)} runs",
         "runs": runs,
