@@ -64,7 +64,7 @@ PROMPTS = [tuple(range(5 + n, 25 + n)) for n in range(6)]
 
 def test_one_neighbour_and_a_few_tokens_are_left() -> None:
     asked = [each(prompt) for prompt, each in zip(PROMPTS, [sampled, plain] * 3, strict=True)]
-    found = texts.smallest(Faulty, TARGET, asked, 120)
+    found = texts.smallest(Faulty(), Faulty, TARGET, asked, 120)
     assert found is not None
     requests, wrong = found
     assert sorted(request.temperature for request in requests) == [0, 0.8]
@@ -76,9 +76,11 @@ def test_one_neighbour_and_a_few_tokens_are_left() -> None:
 
 
 def test_text_that_is_right_is_not_accused() -> None:
-    assert texts.smallest(Faulty, TARGET, [plain(PROMPTS[0]), plain(PROMPTS[1])], 60) is None
+    assert texts.smallest(Faulty(), Faulty, TARGET, [plain(PROMPTS[0]), plain(PROMPTS[1])], 60) is None
     limited = replace(plain(PROMPTS[0]), min_tokens=3)
-    assert texts.smallest(Faulty, TARGET, [limited, sampled(PROMPTS[1])], 60) is None, "it has rules of its own"
+    assert texts.smallest(Faulty(), Faulty, TARGET, [limited, sampled(PROMPTS[1])], 60) is None, (
+        "it has rules of its own"
+    )
 
 
 def test_an_exception_needs_another_generator() -> None:
@@ -89,7 +91,7 @@ def test_an_exception_needs_another_generator() -> None:
         return loaded[-1]
 
     asked = [plain(PROMPTS[0]), replace(sampled(PROMPTS[1]), top_k=3), plain(PROMPTS[2])]
-    found = texts.smallest(load, TARGET, asked, 120)
+    found = texts.smallest(load(), load, TARGET, asked, 120)
     assert found is not None
     assert (found[1].error, len(found[0]), found[0][0].top_k) == ("RuntimeError", 1, 3)
     assert len(loaded) > 2 and all(generator.closed == 1 for generator in loaded)

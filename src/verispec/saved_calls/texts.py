@@ -67,17 +67,21 @@ def wrong_in(generator: Generator, target: Path, requests: Sequence[GenerationRe
 
 
 def smallest(
-    load: Callable[[], Generator], target: Path, requests: Sequence[GenerationRequest], seconds: float
+    generator: Generator,
+    load: Callable[[], Generator],
+    target: Path,
+    requests: Sequence[GenerationRequest],
+    seconds: float,
 ) -> tuple[Requests, WrongText] | None:
     """Return the fewest and shortest requests found that fail like `requests`; None if nothing certain is wrong.
 
     Args:
-        load: loads the target and its drafter; called again after an exception, which a generator may not survive.
+        generator: the target with its drafter; closed at the end.
+        load: loads another one after an exception, which a generator may not survive.
         target: folder of the target.
         requests: of the last call of a failing case.
-        seconds: after which the smallest requests so far are returned.
+        seconds: after the first trial, after which the smallest requests so far are returned.
     """
-    deadline, generator = time.monotonic() + seconds, load()
 
     def check(asked: Requests) -> WrongText | None:
         nonlocal generator
@@ -89,6 +93,7 @@ def smallest(
 
     try:
         best, wrong = tuple(requests), check(tuple(requests))
+        deadline = time.monotonic() + seconds
         progress = wrong is not None
         while progress and wrong:
             progress = False
