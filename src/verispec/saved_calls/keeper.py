@@ -101,10 +101,10 @@ class Keeper:
                 return replace(saved, failure=told, tensors=tensors, step=step)
         for (target, options), generator in fixtures.get("held", ()):
             if asked := getattr(generator, "requests", ()):
-                generator.close()
-                generator.broken = True  # whoever asks next loads another
                 load = partial(_loaded, type(generator), engine, target or model("target"), options)
-                small = texts.smallest(load, target or model("target"), asked, LONGEST)
+                own = load() if generator.broken else generator
+                generator.broken = True  # whoever asks next loads another
+                small = texts.smallest(own, load, target or model("target"), asked, texts.LONGEST)
                 if small and self._shrink:
                     text = texts.to_json(target or model("target"), options, *small)
                     return replace(saved, text=texts.copy_checkpoints(text, self._shrink))

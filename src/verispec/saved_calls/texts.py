@@ -20,6 +20,10 @@ from verispec.judge import Kind, Mismatch
 Requests = tuple[GenerationRequest, ...]
 SHORT = (4, 12)
 """Lengths of prompts to try."""
+NEIGHBOURS = 4
+"""Requests that are tried as the only other one."""
+LONGEST = 60.0
+"""Seconds that shrinking may take: a trial generates, and after an exception loads the engine again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +67,21 @@ def wrong_in(generator: Generator, target: Path, requests: Sequence[GenerationRe
 
 
 def smallest(
-    load: Callable[[], Generator], target: Path, requests: Sequence[GenerationRequest], seconds: float
+    generator: Generator,
+    load: Callable[[], Generator],
+    target: Path,
+    requests: Sequence[GenerationRequest],
+    seconds: float,
 ) -> tuple[Requests, WrongText] | None:
     """Return the fewest and shortest requests found that fail like `requests`; None if nothing certain is wrong.
 
     Args:
-        load: loads the target and its drafter; called again after an exception, which a generator may not survive.
+        generator: the target with its drafter; closed at the end.
+        load: loads another one after an exception, which a generator may not survive.
         target: folder of the target.
         requests: of the last call of a failing case.
-        seconds: after which the smallest requests so far are returned.
+        seconds: after the first trial, after which the smallest requests so far are returned.
     """
-    deadline, generator = time.monotonic() + seconds, load()
 
     def check(asked: Requests) -> WrongText | None:
         nonlocal generator
@@ -85,6 +93,7 @@ def smallest(
 
     try:
         best, wrong = tuple(requests), check(tuple(requests))
+        deadline = time.monotonic() + seconds
         progress = wrong is not None
         while progress and wrong:
             progress = False
@@ -108,6 +117,10 @@ def _plain(request: GenerationRequest) -> bool:
 
 def _variants(requests: Requests, wrong: WrongText) -> Iterator[Requests]:
     count, keep = len(requests), () if wrong.error else (wrong.request,)
+    if count > 2:  # at one stroke: most faults need one neighbour and a few tokens
+        for other in [n for n in range(count) if n not in keep][:NEIGHBOURS]:
+            pair = tuple(requests[n] for n in sorted({*keep, other}))
+            yield _cut(pair, SHORT[-1], SHORT[-1])
     step = count
     while count > 1 and step:
         for start in range(0, count, step):
@@ -116,11 +129,20 @@ def _variants(requests: Requests, wrong: WrongText) -> Iterator[Requests]:
                 yield left
         step //= 2
     length = len(wrong.expected) if wrong.expected else 1
+    longest = max(len(request.prompt_token_ids) for request in requests)
     if any(request.max_tokens > length for request in requests):
-        yield tuple(replace(r, max_tokens=min(r.max_tokens, length)) for r in requests)
+        yield _cut(requests, longest, length)
     for short in SHORT:
-        if any(len(r.prompt_token_ids) > short for r in requests):
-            yield tuple(replace(r, prompt_token_ids=tuple(r.prompt_token_ids)[-short:]) for r in requests)
+        if longest > short:
+            yield _cut(requests, short, max(request.max_tokens for request in requests))
+
+
+def _cut(requests: Requests, prompt: int, length: int) -> Requests:
+    """Return the requests with prompts and outputs of at most so many tokens."""
+    return tuple(
+        replace(r, prompt_token_ids=tuple(r.prompt_token_ids)[-prompt:], max_tokens=min(r.max_tokens, length))
+        for r in requests
+    )
 
 
 def to_json(target: Path, options: Mapping[str, Any], requests: Requests, wrong: WrongText) -> dict[str, Any]:

@@ -28,6 +28,10 @@ def page_of(
 ) -> dict[str, Any]:
     """Return everything that the template shows."""
     runs = [_run(summary) for summary in summaries]
+    names = Counter(run["title"] for run in runs)
+    for run in runs:
+        if names[run["title"]] > 1:  # by when they began: an engine is tested more than once
+            run["title"] = f"{run['title']}, {run['environment']['started'][:16].replace('T', ' ')}"
     return {
         "title": runs[0]["title"] if len(runs) == 1 else f"{len(runs)} runs",
         "runs": runs,
@@ -95,7 +99,11 @@ def _cause(cause: Cause, level: str, run: RunSummary) -> dict[str, Any]:
             {name: str(example.get(name, "")) for name in ("index", "expected", "got")}
             for example in headline.failure.get("examples", ())[:EXAMPLES]
         ],
-        "details": {name: str(text) for name, text in headline.failure.get("details", {}).items()},
+        "details": {
+            name: str(text)
+            for name, text in headline.failure.get("details", {}).items()
+            if str(text) not in cause.message  # else it is read twice
+        },
         "extent": plural(len(cause.cases), "failing case")
         + (f", {plural(len(cause.consequences), 'consequence')}" if cause.consequences else ""),
         "cases": list(cause.cases),

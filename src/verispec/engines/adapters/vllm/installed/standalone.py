@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from verispec.engines import StandaloneBody, Unsupported
-from verispec.engines.adapters.vllm.installed import generate, preload, sampler
+from verispec.engines.adapters.vllm.installed import generate, sampler
+from verispec.engines.adapters.vllm.installed.preload import ENVIRONMENT
 from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
 from verispec.engines.protocol.sampling import SamplerBatch
 
@@ -89,7 +90,7 @@ def text_body(options: LoadOptions, requests: Sequence[GenerationRequest]) -> St
         }
         for r in requests
     ]
-    environment = {name: value for name, value in preload.ENVIRONMENT.items() if name.startswith("VLLM_")}
+    environment = {name: value for name, value in ENVIRONMENT.items() if name.startswith("VLLM_")}
     imports = (
         "import os",
         f"os.environ.update({_dict(environment)})",
@@ -117,9 +118,9 @@ def text_body(options: LoadOptions, requests: Sequence[GenerationRequest]) -> St
 def _source(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         where = "" if value.device.type == "cpu" else f", device={value.device.type!r}"
-        if not value.numel():
-            return f"torch.empty(0{where})"
         kind = "" if value.dtype == torch.float32 else f", dtype={value.dtype}"
+        if not value.numel():
+            return f"torch.empty(0{kind}{where})"
         return f"torch.tensor({value.tolist()}{kind}{where})"
     return repr(value)
 
