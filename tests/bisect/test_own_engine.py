@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,22 @@ def test_the_commit_that_broke_an_engine_is_found(toy: ToyRepository) -> None:
     assert f"verispec repro '{CASE}' --engine 'mine.adapter:Engine@{toy.folder}#{culprit}'" in found.stdout
     judged = found.stderr.splitlines()
     assert [line.split()[1] for line in judged] == ["bad", "good", "bad"], "one line per revision without a terminal"
+
+
+def test_a_parallel_search_runs_the_case_in_several_processes(toy: ToyRepository) -> None:
+    good = toy.commit({"mine.py": EXAMPLE})
+    commits = [toy.commit({"mine.py": BROKEN if number >= 3 else EXAMPLE, "n": str(number)}) for number in range(5)]
+    found = bisect(toy, "--good", good, "--engine", "mine:Engine", "--parallel", "3", "--json")
+    assert found.returncode == exits.GOOD, found.stderr
+    report = json.loads(found.stdout)
+    assert report["first_bad"]["name"] == commits[3]
+    assert report["rounds"] < report["judged"] <= report["tested"]
+
+
+def test_the_static_checker_is_not_run_in_parallel(toy: ToyRepository) -> None:
+    command = [sys.executable, "-m", "verispec", "bisect", "--repo", str(toy.folder), "--good", "x", "--parallel", "2"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, "only cases are tested in parallel" in found.stderr) == (exits.USAGE, True)
 
 
 def test_an_end_without_the_engine_says_why(toy: ToyRepository) -> None:

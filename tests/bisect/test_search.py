@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -70,6 +71,66 @@ def test_the_first_bad_commit_of_any_graph_is_found(
     if not untold:
         assert result.first_bad == names[culprit]
     assert {names.index(name) for name in result.candidates[:-1]} <= untold
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(graph=graphs(), data=st.data(), parallel=st.integers(2, 5))
+def test_a_parallel_search_has_the_answer_of_the_serial_one(
+    graph: list[list[int]], data: st.DataObject, parallel: int, workshop: Workshop
+) -> None:
+    toy = workshop()
+    names = toy.graph(graph)
+    older = ancestors(graph)
+    culprit = data.draw(st.integers(1, len(graph) - 1), "culprit")
+    untold = data.draw(st.sets(st.integers(1, len(graph) - 2)) if len(graph) > 2 else st.just(set()), "untold")
+    asked: list[str] = []
+
+    def judge(name: str) -> RevisionResult:
+        asked.append(name)
+        number = names.index(name)
+        if number in untold:
+            return RevisionResult.CANNOT_TELL
+        return RevisionResult.BAD if culprit in older[number] else RevisionResult.GOOD
+
+    serial = search(GitHistory(toy.folder), names[0], names[-1], judge)
+    one_by_one = len(asked)
+    asked.clear()
+    result = search(GitHistory(toy.folder), names[0], names[-1], judge, parallel=parallel)
+    assert (result.candidates, result.verdicts) == (serial.candidates, serial.verdicts)
+    assert len(asked) == len(set(asked)) == result.tested
+    assert result.rounds < one_by_one, "good and bad are tested together at least"
+    assert result.tested <= result.rounds * parallel
+
+
+@pytest.mark.parametrize(("parallel", "parts"), [(1, 2), (3, 4), (7, 8)])
+@pytest.mark.parametrize("culprit", [1, 400, 999])
+def test_parallel_tests_save_rounds(culprit: int, parallel: int, parts: int, workshop: Workshop) -> None:
+    """A round of three tests splits what is left in four, a round of seven in eight."""
+    toy = workshop()
+    names = toy.graph([[], *([number] for number in range(999))])
+    place = {name: number for number, name in enumerate(names)}
+    result = search(
+        GitHistory(toy.folder),
+        names[0],
+        names[-1],
+        lambda name: RevisionResult.BAD if place[name] >= culprit else RevisionResult.GOOD,
+        parallel=parallel,
+    )
+    assert result.first_bad == names[culprit]
+    assert result.rounds <= math.ceil(math.log(999, parts)) + 2
+
+
+def test_parallel_tests_run_side_by_side() -> None:
+    """Each waits for all others of its round, which one by one would never come."""
+    together = threading.Barrier(3, timeout=60)
+
+    def judge(name: str) -> RevisionResult:
+        together.wait()
+        return RevisionResult.BAD if name >= "k" else RevisionResult.GOOD
+
+    line = Line("abcdefghijklmnopqrs")
+    result = search(line, "a", "s", judge, parallel=3)  # type: ignore[arg-type]
+    assert result.first_bad == "k"
 
 
 @pytest.mark.parametrize("culprit", [1, 2, 400, 511, 998, 999])

@@ -1,4 +1,4 @@
-"""What a cell does when tasks are lost, refused or contradict each other, with tasks that are only spoken of."""
+"""A cell of a fleet when tasks are lost, refused or contradict each other; no task really runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from run_files import ENGINE
 
 from verispec.errors import VerispecError
-from verispec.fleet.cell import GIVE_UP, STRIKES, Cell, State
+from verispec.fleet.cell import GIVE_UP, STRIKES, CellRun, CellState
 from verispec.fleet.messages import Begun, Done, Refused, refused
 from verispec.fleet.plan import CellPlan
 from verispec.fleet.tasks import Lost, Task
@@ -29,9 +29,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VERISPEC_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def cell_in(folder: Path, **options: Any) -> Cell:
+def cell_in(folder: Path, **options: Any) -> CellRun:
     plan = CellPlan("x", Plan("vllm", seed=7), min_judged="0", **options)
-    cell = Cell(plan, folder / "x.jsonl", Brakes(), ["verispec", "fleet"], Silent())
+    cell = CellRun(plan, folder / "x.jsonl", Brakes(), ["verispec", "fleet"], Silent())
     cell.collected(CASES)
     return cell
 
@@ -40,13 +40,13 @@ def begun(**engine: Any) -> Begun:
     return Begun(runfile.make_header(Plan("vllm", seed=7), {**ENGINE, **engine}, 0, (), []))
 
 
-def taken(cell: Cell) -> Task:
+def taken(cell: CellRun) -> Task:
     task = cell.next_task(1, 1000)
     assert task is not None
     return task
 
 
-def run(cell: Cell, task: Task, count: int | None = None, outcome: str = "pass") -> None:
+def run(cell: CellRun, task: Task, count: int | None = None, outcome: str = "pass") -> None:
     """Have `count` cases of a task end, by default all of them and then the task."""
     cell.hear(task, begun())
     for case in task.cases[:count]:
@@ -55,7 +55,7 @@ def run(cell: Cell, task: Task, count: int | None = None, outcome: str = "pass")
         cell.hear(task, Done())
 
 
-def complete(cell: Cell) -> None:
+def complete(cell: CellRun) -> None:
     while not cell.state.over:
         task = cell.next_task(1, 1000)
         if task:
@@ -73,7 +73,7 @@ def test_every_case_gets_one_result(tmp_path: Path) -> None:
     complete(cell)
     read = runfile.read(cell.path)
     assert sorted(record.id for record in read.records) == sorted(CASES)
-    assert (cell.state, read.footer["complete"]) == (State.DONE, True)
+    assert (cell.state, read.footer["complete"]) == (CellState.DONE, True)
 
 
 def test_a_lost_task_runs_again_from_where_it_was(tmp_path: Path) -> None:
@@ -118,17 +118,17 @@ def test_a_cell_whose_processes_are_always_killed_is_given_up(tmp_path: Path) ->
         cell.hear(task, KILLED)
         if cell.state.over:
             break
-    assert cell.state in (State.FAILED, State.STOPPED)
+    assert cell.state in (CellState.FAILED, CellState.STOPPED)
     assert "killed before they gave a result" in cell.reason or "V-FLEET" in cell.reason
 
 
 @pytest.mark.parametrize("outcome", ["crash", "timeout"])
 def test_too_many_crashes_stop_a_cell(outcome: str, tmp_path: Path) -> None:
-    cell = Cell(CellPlan("x", Plan("vllm", seed=7)), tmp_path / "x.jsonl", Brakes(max_crashes=3), [], Silent())
+    cell = CellRun(CellPlan("x", Plan("vllm", seed=7)), tmp_path / "x.jsonl", Brakes(max_crashes=3), [], Silent())
     cell.collected(CASES)
     task = taken(cell)
     run(cell, task, 3, outcome)
-    assert cell.state is State.STOPPED
+    assert cell.state is CellState.STOPPED
     assert cell.reason == "stopped after 3 crashes and hangs (--max-crashes)"
     assert runfile.read(cell.path).footer["left"] == len(CASES) - 3
 
@@ -140,7 +140,7 @@ def test_a_piece_on_another_engine_ends_the_cell(tmp_path: Path) -> None:
     assert first and second
     run(cell, first, 2)
     cell.hear(second, begun(version="0.33.0"))
-    assert cell.state is State.STOPPED
+    assert cell.state is CellState.STOPPED
     assert "version was 0.32.0, is 0.33.0" in cell.reason
     assert len(runfile.read(cell.path).records) == 2
 
@@ -150,13 +150,13 @@ def test_a_refused_engine_fails_its_cell_and_leaves_no_file(tmp_path: Path) -> N
     message = refused(VerispecError("V-ENG-START", "the engine cannot be started", cause="no"))
     assert isinstance(message, Refused)
     cell.hear(taken(cell), message)
-    assert (cell.state, "V-ENG-START" in cell.reason, cell.path.exists()) == (State.FAILED, True, False)
+    assert (cell.state, "V-ENG-START" in cell.reason, cell.path.exists()) == (CellState.FAILED, True, False)
 
 
 def test_a_piece_that_ends_by_itself_is_not_repeated(tmp_path: Path) -> None:
     cell = cell_in(tmp_path)
     cell.hear(taken(cell), Lost("its process ended with 1\nModuleNotFoundError", by_itself=True))
-    assert (cell.state, "ModuleNotFoundError" in cell.reason) == (State.FAILED, True)
+    assert (cell.state, "ModuleNotFoundError" in cell.reason) == (CellState.FAILED, True)
 
 
 def test_rejected_cases_run_again_in_a_fresh_process(tmp_path: Path) -> None:
@@ -190,10 +190,10 @@ def test_a_resumed_cell_keeps_its_results(tmp_path: Path) -> None:
     again = cell_in(tmp_path)
     assert len(again.records) == 7
     complete(again)
-    assert again.state is State.DONE
+    assert again.state is CellState.DONE
     assert [record.id for record in runfile.read(cell.path).records] == CASES
-    once_more = Cell(again.plan, cell.path, Brakes(), [], Silent())
-    assert (once_more.state, len(once_more.records)) == (State.DONE, len(CASES))
+    once_more = CellRun(again.plan, cell.path, Brakes(), [], Silent())
+    assert (once_more.state, len(once_more.records)) == (CellState.DONE, len(CASES))
 
 
 def test_a_cell_is_not_resumed_with_another_engine(tmp_path: Path) -> None:
@@ -203,5 +203,5 @@ def test_a_cell_is_not_resumed_with_another_engine(tmp_path: Path) -> None:
     before = cell.path.read_text()
     again = cell_in(tmp_path)
     again.hear(taken(again), begun(digest="other"))
-    assert (again.state, "V-RUN-RESUME" in again.reason) == (State.FAILED, True)
+    assert (again.state, "V-RUN-RESUME" in again.reason) == (CellState.FAILED, True)
     assert cell.path.read_text() == before

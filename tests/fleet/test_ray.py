@@ -18,7 +18,7 @@ from judging import importable, verdict_on
 
 from verispec import exits
 from verispec.errors import VerispecError
-from verispec.fleet.cell import Cell
+from verispec.fleet.cell import CellRun
 from verispec.fleet.driver import Folder, drive
 from verispec.fleet.file import load
 from verispec.fleet.plan import FleetPlan, Resources
@@ -93,7 +93,7 @@ class Meddler:
         self.left = times
         self._next = time.monotonic() + seconds
 
-    def look(self, cells: list[Cell]) -> None:
+    def look(self, cells: list[CellRun]) -> None:
         if self.left and time.monotonic() > self._next:
             self.left -= 1
             self._meddle()
@@ -103,7 +103,7 @@ class Meddler:
         pass
 
 
-def run(plan: FleetPlan, folder: Path, machines: Machines, watcher: Any) -> list[Cell]:
+def run(plan: FleetPlan, folder: Path, machines: Machines, watcher: Any) -> list[CellRun]:
     import ray
 
     from verispec.fleet.on_ray import RayExecutor
@@ -191,7 +191,7 @@ def test_an_interrupted_fleet_leaves_nothing_on_the_cluster(tmp_path: Path, mach
     plan = load(write(tmp_path / "fleet.toml", "broken_engines:Hangs", timeout=10000))
 
     class Interrupting(Meddler):
-        def look(self, cells: list[Cell]) -> None:
+        def look(self, cells: list[CellRun]) -> None:
             if cells[0].records:
                 raise KeyboardInterrupt
 

@@ -64,6 +64,8 @@ class BisectReport:
             "later": self.later,
             "judged": len(self.result.verdicts),
             "total": self.result.total,
+            "rounds": self.result.rounds,
+            "tested": self.result.tested,
             "verdicts": {name: verdict.value for name, verdict in self.result.verdicts.items()},
             "reasons": dict(self.reasons),
             "repro": self.repro,
@@ -106,7 +108,9 @@ def print_text(outcome: BisectReport, console: Console) -> None:
     untold = f", {count[RevisionResult.CANNOT_TELL]} could not be told" if count[RevisionResult.CANNOT_TELL] else ""
     judged = f"{len(outcome.result.verdicts)} revisions judged of {outcome.result.total + 1}"
     good, bad = count[RevisionResult.GOOD], count[RevisionResult.BAD]
-    console.print(f"{judged}: {good} good, {bad} bad{untold} ({outcome.seconds:.1f} s)")
+    more = outcome.result.tested - len(outcome.result.verdicts)
+    ahead = f", {more} more ahead, {outcome.result.rounds} rounds" if more else ""
+    console.print(f"{judged}: {good} good, {bad} bad{untold}{ahead} ({outcome.seconds:.1f} s)")
 
 
 def _print_revision(revision: Revision, console: Console, wide: bool) -> None:

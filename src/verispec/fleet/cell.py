@@ -32,7 +32,7 @@ GIVE_UP = 10
 """Processes in a row that may be killed before they give a result."""
 
 
-class State(StrEnum):
+class CellState(StrEnum):
     """The state of a cell."""
 
     WAITING = "waiting"
@@ -46,10 +46,10 @@ class State(StrEnum):
     @property
     def over(self) -> bool:
         """Return whether nothing more happens in the cell."""
-        return self in (State.DONE, State.STOPPED, State.FAILED)
+        return self in (CellState.DONE, CellState.STOPPED, CellState.FAILED)
 
 
-class Cell:
+class CellRun:
     """One cell of the matrix, from its first task to the footer of its results file.
 
     Args:
@@ -64,7 +64,7 @@ class Cell:
         self, plan: CellPlan, path: Path, brakes: Brakes, command: list[str], listener: ProgressListener
     ) -> None:
         self.plan, self.path = plan, path
-        self.state = State.WAITING
+        self.state = CellState.WAITING
         self.reason = ""
         self.run: runfile.Run | None = None
         self.running: list[Task] = []
@@ -80,7 +80,7 @@ class Cell:
         self._began = 0.0
         old = runfile.read(path) if path.exists() and path.stat().st_size else None
         if old and old.footer.get("complete"):
-            self.state, self.run = State.DONE, old
+            self.state, self.run = CellState.DONE, old
         self._old = old
 
     @property
@@ -106,7 +106,7 @@ class Cell:
 
     def collect(self) -> Task:
         """Return the task that collects the cases."""
-        self.state = State.COLLECTING
+        self.state = CellState.COLLECTING
         resources = Resources(memory=self.plan.resources.memory, custom=self.plan.resources.custom)
         return self._began_task(Task("collect", self.plan, resources))
 
@@ -130,7 +130,7 @@ class Cell:
         left = [case for case in cases if case not in records]
         self._left.extend(tuple(group) for _, group in itertools.groupby(left, lambda case: CaseId.parse(case).suite))
         self._began = time.monotonic()
-        self.state = State.RUNNING
+        self.state = CellState.RUNNING
         if old and not left:
             self._session.open(dict(old.header))
 
@@ -143,18 +143,18 @@ class Cell:
         """
         if self.plan.at_once and len(self.running) >= self.plan.at_once:
             return None
-        if self.state is State.RUNNING and self._left:
+        if self.state is CellState.RUNNING and self._left:
             share = -(-self.waiting // (4 * slots))
             return self._began_task(
                 Task("cases", self.plan, self.plan.resources, self._take(min(max(share, SMALLEST), piece)))
             )
-        if self.state is State.RUNNING and not self.running:
-            self.state = State.CLOSING
+        if self.state is CellState.RUNNING and not self.running:
+            self.state = CellState.CLOSING
             self._closing = list(self._last_tasks())
-        if self.state is State.CLOSING and self._closing:
+        if self.state is CellState.CLOSING and self._closing:
             return self._began_task(self._closing.pop())
-        if self.state is State.CLOSING and not self.running:
-            self._finish(State.DONE)
+        if self.state is CellState.CLOSING and not self.running:
+            self._finish(CellState.DONE)
         return None
 
     @property
@@ -240,7 +240,7 @@ class Cell:
         if self._strikes[task.kind] > STRIKES:
             raise VerispecError("V-FLEET-PIECE", f"the task {task.kind!r} was lost", cause=lost.how)
         if task.kind == "collect":
-            self.state = State.WAITING
+            self.state = CellState.WAITING
         elif self._closing is not None:
             self._closing.append(task)
 
@@ -298,16 +298,16 @@ class Cell:
             self.stop(self._session.reason)
         else:
             self.release()
-            self.state, self.reason = State.FAILED, str(error)
+            self.state, self.reason = CellState.FAILED, str(error)
 
     def stop(self, reason: str) -> None:
         """End the cell before its last case."""
         if self._session and self._session.header:
             self._session.reason = reason
-            self._finish(State.STOPPED)
+            self._finish(CellState.STOPPED)
         else:
             self.release()
-            self.state = State.STOPPED
+            self.state = CellState.STOPPED
         self.reason = reason
 
     def release(self) -> None:
@@ -315,7 +315,7 @@ class Cell:
         if self._session:
             self._session.writer.release()
 
-    def _finish(self, state: State) -> None:
+    def _finish(self, state: CellState) -> None:
         assert self._session is not None
         self.run = self._session.finish(time.monotonic() - self._began)
         self.state, self.reason = state, ""

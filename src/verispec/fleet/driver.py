@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from verispec import exits
 from verispec.errors import VerispecError
-from verispec.fleet.cell import Cell, State
+from verispec.fleet.cell import CellRun, CellState
 from verispec.fleet.messages import Message
 from verispec.fleet.plan import FleetPlan
 from verispec.fleet.tasks import Executor, Lost, Task
@@ -40,7 +40,7 @@ WRITE_EVERY = 2.0
 class Watcher(Protocol):
     """Shows the state of the cells."""
 
-    def look(self, cells: Sequence[Cell]) -> None:
+    def look(self, cells: Sequence[CellRun]) -> None:
         """Look at the cells; called a few times per second."""
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Folder:
             )
         self.write(plan, ())
 
-    def write(self, plan: FleetPlan, cells: Sequence[Cell], *, over: bool = False) -> None:
+    def write(self, plan: FleetPlan, cells: Sequence[CellRun], *, over: bool = False) -> None:
         """Write the plan and the state of each cell."""
         state = {
             "format": FORMAT,
@@ -123,7 +123,7 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def cell_state(cell: Cell) -> dict[str, Any]:
+def cell_state(cell: CellRun) -> dict[str, Any]:
     """Return the state of a cell as JSON values."""
     records = cell.records.values()
     return {
@@ -140,7 +140,7 @@ def cell_state(cell: Cell) -> dict[str, Any]:
     }
 
 
-def drive(plan: FleetPlan, folder: Folder, executor: Executor, watcher: Watcher, brakes: Brakes) -> list[Cell]:
+def drive(plan: FleetPlan, folder: Folder, executor: Executor, watcher: Watcher, brakes: Brakes) -> list[CellRun]:
     """Run what is left of `plan` and return its cells. Results are in their files and in memory.
 
     An interrupt (Ctrl-C, SIGTERM) ends each cell with a footer that says so.
@@ -150,7 +150,7 @@ def drive(plan: FleetPlan, folder: Folder, executor: Executor, watcher: Watcher,
     """
     _allow_files()
     command = command_line()
-    cells = [Cell(cell, folder.file_of(cell.name), brakes, command, Silent()) for cell in plan.cells]
+    cells = [CellRun(cell, folder.file_of(cell.name), brakes, command, Silent()) for cell in plan.cells]
     _require_resources(cells, executor)
     driver = _Driver(plan, cells, executor)
     try:
@@ -170,7 +170,7 @@ def drive(plan: FleetPlan, folder: Folder, executor: Executor, watcher: Watcher,
 
 
 class _Driver:
-    def __init__(self, plan: FleetPlan, cells: Sequence[Cell], executor: Executor) -> None:
+    def __init__(self, plan: FleetPlan, cells: Sequence[CellRun], executor: Executor) -> None:
         self._plan, self._cells, self._executor = plan, cells, executor
         self._cell_of = {cell.plan.name: cell for cell in cells}
         self._written = 0.0
@@ -204,7 +204,7 @@ class _Driver:
     def _hand_out(self) -> None:
         """Start tasks while there is room: each time in the cell with the most left to do, so that all end together."""
         self._collect()
-        waiting = [cell for cell in self._cells if cell.state in (State.RUNNING, State.CLOSING)]
+        waiting = [cell for cell in self._cells if cell.state in (CellState.RUNNING, CellState.CLOSING)]
         for cell in sorted(waiting, key=lambda cell: -cell.seconds_left):
             resources = cell.plan.resources
             while self._executor.fits(resources):
@@ -215,14 +215,14 @@ class _Driver:
 
     def _collect(self) -> None:
         """Collect the cases of cells that wait, once for all that have the same."""
-        collecting = {cell.collection for cell in self._cells if cell.state is State.COLLECTING}
+        collecting = {cell.collection for cell in self._cells if cell.state is CellState.COLLECTING}
         for cell in self._cells:
-            if cell.state is not State.WAITING or cell.collection in collecting:
+            if cell.state is not CellState.WAITING or cell.collection in collecting:
                 continue
             task = cell.collect()
             if not self._executor.fits(task.resources):
                 cell.running.remove(task)
-                cell.state = State.WAITING
+                cell.state = CellState.WAITING
                 return
             collecting.add(cell.collection)
             self._executor.start(task)
@@ -231,7 +231,7 @@ class _Driver:
         cell = self._cell_of[task.cell.name]
         if isinstance(message, Collected):
             for other in self._cells:
-                if other.collection == cell.collection and other.state in (State.WAITING, State.COLLECTING):
+                if other.collection == cell.collection and other.state in (CellState.WAITING, CellState.COLLECTING):
                     with _failing(other):
                         other.collected(message.selected)
             return
@@ -239,14 +239,14 @@ class _Driver:
         if cell.state.over:
             self._end_tasks(cell)
 
-    def _end_tasks(self, cell: Cell) -> None:
+    def _end_tasks(self, cell: CellRun) -> None:
         for task in cell.running:
             self._executor.stop(task)
         cell.running.clear()
 
 
 @contextlib.contextmanager
-def _failing(cell: Cell) -> Iterator[None]:
+def _failing(cell: CellRun) -> Iterator[None]:
     """Have an error of one cell end that cell alone."""
     try:
         yield
@@ -254,7 +254,7 @@ def _failing(cell: Cell) -> Iterator[None]:
         cell.fail(error)
 
 
-def _require_resources(cells: Sequence[Cell], executor: Executor) -> None:
+def _require_resources(cells: Sequence[CellRun], executor: Executor) -> None:
     for cell in cells:
         if not cell.state.over and (refusal := executor.refusal(cell.plan.resources)):
             raise VerispecError(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from verispec.fleet.cell import Cell
+from verispec.fleet.cell import CellRun
 from verispec.fleet.driver import Watcher, cell_state
 from verispec.run.progress import EVERY
 
@@ -20,14 +20,14 @@ REDRAW = 1.0
 _STYLE = {"done": "green", "failed": "bold red", "stopped": "yellow", "running": "bold"}
 
 
-class Lines:
+class CellLines:
     """Prints a line for each cell whose state changed, and for those that run every `EVERY` seconds."""
 
     def __init__(self) -> None:
         self._shown: dict[str, tuple[str, str]] = {}
         self._last = time.monotonic()
 
-    def look(self, cells: Sequence[Cell]) -> None:
+    def look(self, cells: Sequence[CellRun]) -> None:
         """Print what is new."""
         now = time.monotonic()
         due = now - self._last >= EVERY
@@ -51,7 +51,7 @@ class LiveTable:
         self._live.start()
         self._last = 0.0
 
-    def look(self, cells: Sequence[Cell]) -> None:
+    def look(self, cells: Sequence[CellRun]) -> None:
         """Draw the table again."""
         now = time.monotonic()
         if now - self._last >= REDRAW:
@@ -95,4 +95,4 @@ def _rows(states: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
 def watcher() -> Watcher:
     """Return what shows progress on this stderr."""
     console = Console(stderr=True)
-    return LiveTable(console) if console.is_terminal else Lines()
+    return LiveTable(console) if console.is_terminal else CellLines()

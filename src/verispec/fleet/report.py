@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verispec import exits
-from verispec.fleet.cell import Cell
+from verispec.fleet.cell import CellRun
 from verispec.fleet.driver import FORMAT, cell_state
 from verispec.report.matrix import matrix
 from verispec.report.text import WIDTH, plural
@@ -27,7 +27,7 @@ class FleetReport:
         errors_only: whether notes leave the exit code alone.
     """
 
-    def __init__(self, cells: Sequence[Cell], *, errors_only: bool = False) -> None:
+    def __init__(self, cells: Sequence[CellRun], *, errors_only: bool = False) -> None:
         self.cells = cells
         self.errors_only = errors_only
         self.summaries = {cell.plan.name: summarise(cell.run) for cell in cells if cell.run}
@@ -37,7 +37,7 @@ class FleetReport:
         """The runs of the cells that have results."""
         return list(self.summaries.values())
 
-    def exit_of(self, cell: Cell) -> int:
+    def exit_of(self, cell: CellRun) -> int:
         """Return the exit code that the cell's run alone would have."""
         summary = self.summaries.get(cell.plan.name)
         return summary.exit_code(errors_only=self.errors_only) if summary else exits.CANNOT_TELL
@@ -100,7 +100,7 @@ def _cells(report: FleetReport) -> RenderableType:
     return table
 
 
-def _engine(cell: Cell) -> str:
+def _engine(cell: CellRun) -> str:
     if cell.run is None:
         return cell.plan.plan.engine
     engine: Mapping[str, Any] = cell.run.header["engine"]
