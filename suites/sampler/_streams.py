@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +19,7 @@ from verispec.judge.statistics.bets import TailBets
 from verispec.judge.statistics.block_rule import BlockRule
 from verispec.judge.statistics.coupling import Coupling, SharedNumbers
 from verispec.judge.statistics.evidence import Evidence
+from verispec.judge.statistics.faults import Bet
 from verispec.judge.statistics.given_drafts import GivenDrafts, Requests
 from verispec.judge.statistics.noise import measure, needles
 from verispec.judge.statistics.places import PlaceView, cells_of
@@ -78,8 +79,9 @@ def run_stream(
     *,
     block: bool = False,
     most: int = 300,
+    effects: Sequence[Bet] = (),
 ) -> None:
-    """Judge requests until `cap` were seen or the evidence decides."""
+    """Judge requests until `cap` were seen, the evidence decides, or all `effects` are excluded."""
     stream = _Stream(sampler, rows, rng, most)
     exact = given_drafts.RowDistributions(rows.p, rows.q, rows.slack, rows.unlimited)
     model: GivenDrafts | BlockRule = (BlockRule if block else GivenDrafts)(exact, trial.weight, trial.seed)
@@ -93,7 +95,7 @@ def run_stream(
         if len(kept):
             model.add(Requests.of(sets[kept], lengths[kept], drafts[kept], [tokens[b] for b in kept]))
 
-    trial.collect(model.evidence, cap, step)
+    trial.collect(model.evidence, cap, step, effects)
 
 
 class Coupled(_Stream):
@@ -175,4 +177,4 @@ def run_needles(sampler: SamplerUnderTest, trial: Trial, cap: int) -> None:
         }
         evidence.checkpoint()
 
-    trial.collect(evidence, cap, step, effects=[("tail lost", 3e-8)])
+    trial.collect(evidence, cap, step, effects=[Bet("token", "tail lost", 3e-8)])
