@@ -325,7 +325,7 @@ def test_coupled_tokens_are_the_oracles(sampler: SamplerUnderTest, trial: Trial,
     drafts, vocab = SHAPES[part]
     rng = np.random.default_rng(trial.seed)
     free, limited = (
-        Coupled(sampler, random_row_sets(rng, 16, drafts, vocab, limits=limits, certain=draft == "absent"), rng)
+        Coupled(sampler, random_row_sets(rng, 16, drafts, vocab, limits=limits, certain=draft == "absent"), trial, rng)
         for limits in ("temperature", "both")
     )
     cap = trial.size(COUPLED)
@@ -335,6 +335,8 @@ def test_coupled_tokens_are_the_oracles(sampler: SamplerUnderTest, trial: Trial,
             if stream.coupling.wrong:
                 break
     trial.conclude_coupling([free.coupling, limited.coupling])
+    for stream in (free, limited):
+        stream.conclude()
 
 
 @case("WS-10", family=FAMILIES, mode="law", limits=list(LIMITS), draft=DRAFT, reach="every sampled request")
