@@ -113,9 +113,9 @@ class WholeRequestStateSampler:
 def _draft_logits(batch: SamplerBatch, states: list[int], temperature: torch.Tensor) -> torch.Tensor:
     """Return logits [R, K, V] whose softmax over the temperature is the batch's draft distribution."""
     assert batch.draft_probs is not None
+    counts = torch.tensor(batch.counts)
     logits = torch.zeros(len(states), max([1, *batch.counts]), batch.vocab_size)
-    start = 0
-    for state, heat, count in zip(states, temperature.tolist(), batch.counts, strict=True):
-        logits[state, :count] = batch.draft_probs[start : start + count].log() * (heat or 1.0)
-        start += count
+    heat = torch.where(temperature > 0, temperature, 1.0).repeat_interleave(counts)
+    step = torch.arange(len(heat)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    logits[torch.tensor(states).repeat_interleave(counts), step] = batch.draft_probs.log() * heat[:, None]
     return logits

@@ -77,15 +77,17 @@ def add_text(
 ) -> None:
     """Judge one text; places whose top-p cut rounding may move are left out, unless what they emit is excluded."""
     target, tokens = reference_model(TARGET), np.array(result.token_ids)
-    require_possible(target, request, result.token_ids)
-    p = target.distributions(request, result.token_ids)
+    p = wide = target.distributions(request, result.token_ids)
     judged = np.ones(len(tokens), bool)
-    if request.top_p < 1:
+    if request.top_p < 1:  # A sum in float32 may move the cut by 1e-5.
         wide, narrow = (
-            target.distributions(replace(request, top_p=request.top_p + move), result.token_ids)
+            target.distributions(replace(request, top_p=min(request.top_p + move, 1.0)), result.token_ids)
             for move in (1e-5, -1e-5)
         )
         judged = ((wide > 0) == (narrow > 0)).all(axis=1)
+    for place, (row, token) in enumerate(zip(wide, result.token_ids, strict=True)):
+        message = f"token {token} at position {place} has probability 0 under the request's top-k and top-p"
+        require(row[token] > 0, message, Kind.LAW)
     q = None
     if drafter is not None:
         q = drafter.distributions(
@@ -101,14 +103,6 @@ def add_text(
     rows = Rows(p[at], None if q is None else q[at])
     known = (None, None) if kinds is None or verified is None else (kinds[at], verified[at])
     model.add(rows, np.arange(len(at)), tokens[at], *known, slack=rounding)
-
-
-def require_possible(target: ReferenceModel, request: GenerationRequest, tokens: Any) -> None:
-    """Raise `Mismatch` at a token that top-k or top-p excludes; a sum in float32 may widen top-p by 1e-5."""
-    wide = replace(request, top_p=min(request.top_p + 1e-5, 1.0))
-    for place, (row, token) in enumerate(zip(target.distributions(wide, tokens), tokens, strict=True)):
-        message = f"token {token} at position {place} has probability 0 under the request's top-k and top-p"
-        require(row[token] > 0, message, Kind.LAW)
 
 
 SEQUENCES = 4000

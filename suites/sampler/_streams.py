@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +19,7 @@ from verispec.judge.statistics.bets import TailBets
 from verispec.judge.statistics.block_rule import BlockRule
 from verispec.judge.statistics.coupling import Coupling, SharedNumbers
 from verispec.judge.statistics.evidence import Evidence
+from verispec.judge.statistics.faults import Bet
 from verispec.judge.statistics.given_drafts import GivenDrafts, Requests
 from verispec.judge.statistics.noise import measure, needles
 from verispec.judge.statistics.places import PlaceView, cells_of
@@ -48,25 +49,42 @@ def sizes(most: int) -> Iterator[int]:
 
 
 class _Stream:
-    """Batches of one set of rows; greedy requests are compared with the argmax."""
+    """Batches of one set of rows; greedy requests are compared with the argmax.
 
-    def __init__(self, sampler: SamplerUnderTest, rows: RowSets, rng: np.random.Generator, most: int = 300) -> None:
+    After a wrong greedy request the batches have no greedy requests any more, so that the sampled ones are judged
+    nevertheless. `conclude` fails the case then.
+    """
+
+    def __init__(
+        self, sampler: SamplerUnderTest, rows: RowSets, trial: Trial, rng: np.random.Generator, most: int = 300
+    ) -> None:
         self._sampler, self._source, self._rng, self._sizes = sampler, rows, rng, sizes(most)
+        self._trial = trial
+        self._greedy_fault: Mismatch | None = None
 
     def next(self) -> tuple[Array, Array, Array, Array]:
         """Return sets, draft counts, drafts and which requests are greedy of the next batch."""
         count = next(self._sizes)
         sets, lengths = self._source.choose(self._rng, count)
-        return sets, lengths, self._source.draw(self._rng, sets), self._rng.random(count) < GREEDY
+        drafts, greedy = self._source.draw(self._rng, sets), self._rng.random(count) < GREEDY
+        return sets, lengths, drafts, greedy & (self._greedy_fault is None)
 
-    @staticmethod
-    def check_greedy(batch: SamplerBatch, tokens: list[list[int]], greedy: Array) -> None:
-        """Raise `Mismatch` unless greedy requests emitted the argmax."""
+    def greedy_is_right(self, batch: SamplerBatch, tokens: list[list[int]], greedy: Array) -> bool:
+        """Return whether greedy requests emitted the argmax; keep the fault otherwise."""
         for b in np.flatnonzero(greedy).tolist():
             expected = greedy_tokens(batch, b)
             if tokens[b] != expected:
                 message = f"greedy request {b} beside sampled ones emitted {tokens[b]}, expected {expected}"
-                raise Mismatch(Failure(Kind.VALUE, message, details={"expected": expected, "got": tokens[b]}))
+                details = {"expected": expected, "got": tokens[b]}
+                self._greedy_fault = Mismatch(Failure(Kind.VALUE, message, details=details))
+                self._trial.record["apart"] = {"without": "greedy requests", "message": message}
+                return False
+        return True
+
+    def conclude(self) -> None:
+        """Raise `Mismatch` if a greedy request was wrong."""
+        if self._greedy_fault is not None:
+            raise self._greedy_fault
 
 
 def run_stream(
@@ -78,9 +96,10 @@ def run_stream(
     *,
     block: bool = False,
     most: int = 300,
+    effects: Sequence[Bet] = (),
 ) -> None:
-    """Judge requests until `cap` were seen or the evidence decides."""
-    stream = _Stream(sampler, rows, rng, most)
+    """Judge requests until `cap` were seen, the evidence decides, or all `effects` are excluded."""
+    stream = _Stream(sampler, rows, trial, rng, most)
     exact = given_drafts.RowDistributions(rows.p, rows.q, rows.slack, rows.unlimited)
     model: GivenDrafts | BlockRule = (BlockRule if block else GivenDrafts)(exact, trial.weight, trial.seed)
 
@@ -88,19 +107,19 @@ def run_stream(
         sets, lengths, drafts, greedy = stream.next()
         batch = rows.batch(sets, lengths, drafts, greedy=greedy)
         tokens = sampler(batch)
-        stream.check_greedy(batch, tokens, greedy)
         kept = np.flatnonzero(~greedy)
-        if len(kept):
+        if stream.greedy_is_right(batch, tokens, greedy) and len(kept):
             model.add(Requests.of(sets[kept], lengths[kept], drafts[kept], [tokens[b] for b in kept]))
 
-    trial.collect(model.evidence, cap, step)
+    trial.collect(model.evidence, cap, step, effects)
+    stream.conclude()
 
 
 class Coupled(_Stream):
     """A stream whose requests are seeded and compared with the oracle under the same random numbers."""
 
-    def __init__(self, sampler: SamplerUnderTest, rows: RowSets, rng: np.random.Generator) -> None:
-        super().__init__(sampler, rows, rng)
+    def __init__(self, sampler: SamplerUnderTest, rows: RowSets, trial: Trial, rng: np.random.Generator) -> None:
+        super().__init__(sampler, rows, trial, rng)
         self.coupling = Coupling(given_drafts.RowDistributions(rows.p, rows.q, rows.slack, rows.unlimited))
 
     def step(self) -> None:
@@ -109,7 +128,8 @@ class Coupled(_Stream):
         seeds = self._rng.integers(0, 2**62, len(sets)).tolist()
         batch = self._source.batch(sets, lengths, drafts, seeds, greedy)
         trace = self._sampler.trace(batch)
-        self.check_greedy(batch, trace.tokens, greedy)
+        if not self.greedy_is_right(batch, trace.tokens, greedy):
+            return
         known = [b for b, draws in enumerate(trace.draws) if draws is not None and not greedy[b]]
         if len(sets) == max(SIZES) and not known:
             raise Inconclusive("the engine does not tell its random numbers")
@@ -175,4 +195,4 @@ def run_needles(sampler: SamplerUnderTest, trial: Trial, cap: int) -> None:
         }
         evidence.checkpoint()
 
-    trial.collect(evidence, cap, step, effects=[("tail lost", 3e-8)])
+    trial.collect(evidence, cap, step, effects=[Bet("token", "tail lost", 3e-8)])

@@ -21,6 +21,7 @@ from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
 from verispec.judge.statistics import assert_distribution
+from verispec.judge.statistics.effects import BLOCKS, DECISIONS, effects, of_steps
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.sampler._streams import Coupled, measure_noise, run_needles, run_stream
 
@@ -243,6 +244,8 @@ def test_placeholders_are_rejected(sampler: SamplerUnderTest, seed: int, draft: 
 
 
 COUPLED = 25_000
+SHAPES = {1: (5, 1024), 2: (1, 300), 3: (8, 65), 4: (3, 257)}
+"""Maximum drafts per request and vocabulary size of each part of coupled requests."""
 REQUESTS = 20_000
 LARGE = 2_000
 BLOCK = "rejection_sample_method=block"
@@ -315,14 +318,14 @@ def by_rule(step: SamplerBatch, b: int, uniform: Any, noise: Any) -> tuple[list[
 
 @case("WS-9", family=GUMBEL, draft=["present"], part=[1, 2, 3, 4], mode="law", reach="a request with a seed")
 def test_coupled_tokens_are_the_oracles(sampler: SamplerUnderTest, trial: Trial, draft: str, part: int) -> None:
-    """25,000 requests a part: with shared random numbers every token, bonus included, is that of the rule.
+    """25,000 requests per part: with shared random numbers every token, bonus included, is that of the rule.
 
-    One batch in ten has top-k and top-p.
+    One batch in ten has top-k and top-p. Each part has its own K and V, see `SHAPES`.
     """
-    del part  # Parts differ in their seed.
+    drafts, vocab = SHAPES[part]
     rng = np.random.default_rng(trial.seed)
     free, limited = (
-        Coupled(sampler, random_row_sets(rng, 16, 5, 1024, limits=limits, certain=draft == "absent"), rng)
+        Coupled(sampler, random_row_sets(rng, 16, drafts, vocab, limits=limits, certain=draft == "absent"), trial, rng)
         for limits in ("temperature", "both")
     )
     cap = trial.size(COUPLED)
@@ -332,6 +335,8 @@ def test_coupled_tokens_are_the_oracles(sampler: SamplerUnderTest, trial: Trial,
             if stream.coupling.wrong:
                 break
     trial.conclude_coupling([free.coupling, limited.coupling])
+    for stream in (free, limited):
+        stream.conclude()
 
 
 @case("WS-10", family=FAMILIES, mode="law", limits=list(LIMITS), draft=DRAFT, reach="every sampled request")
@@ -339,19 +344,21 @@ def test_every_decision_follows_the_target(sampler: SamplerUnderTest, trial: Tri
     """One stream of requests: acceptance, recovered and bonus tokens, each given the drafts.
 
     K = 5, V = 2,048, 16 row sets. Without limits 30,000 requests find acceptance x1.02, 2 % of recovered tokens from
-    the target, a bonus temperature x0.95 and 3 % of drafts kept.
+    the target, a bonus temperature x0.95 and 3 % of drafts kept. The test ends once it has excluded such effects.
     """
     rng = np.random.default_rng(trial.seed)
     rows = random_row_sets(rng, 16, 5, 2048, limits=limits, certain=draft == "absent")
     cap = {"none": 3 * REQUESTS // 2, "temperature": REQUESTS}.get(limits, REQUESTS // 4)
-    run_stream(sampler, rows, trial, trial.size(cap), rng)
+    promised = of_steps(limits, certain=draft == "absent")
+    run_stream(sampler, rows, trial, trial.size(cap), rng, effects=promised)
 
 
 @case("WS-10", family=["block"], mode="law", limits=["none", "temperature", "both"], draft=DRAFT, reach=BLOCK)
 def test_every_block_follows_its_rule(sampler: SamplerUnderTest, trial: Trial, limits: str, draft: str) -> None:
     rng = np.random.default_rng(trial.seed)
     rows = random_row_sets(rng, 16, 5, 512, limits=limits, certain=draft == "absent")
-    run_stream(sampler, rows, trial, trial.size(REQUESTS if limits == "none" else REQUESTS // 4), rng, block=True)
+    cap = trial.size(REQUESTS if limits == "none" else REQUESTS // 4)
+    run_stream(sampler, rows, trial, cap, rng, block=True, effects=effects(BLOCKS))
 
 
 @case("WS-10", family=FAMILIES, mode="law", size="large", reach="every sampled request")
@@ -366,7 +373,7 @@ def test_large_vocabularies_follow_the_target(sampler: SamplerUnderTest, trial: 
 def test_drafts_are_accepted_at_the_overlap(sampler: SamplerUnderTest, trial: Trial, vocab: int, drafts: int) -> None:
     rng = np.random.default_rng(trial.seed)
     rows = random_row_sets(rng, 16, drafts, vocab, limits="temperature")
-    run_stream(sampler, rows, trial, trial.size(REQUESTS // 2), rng)
+    run_stream(sampler, rows, trial, trial.size(REQUESTS // 2), rng, effects=effects(DECISIONS))
 
 
 @case("WS-14", family=FAMILIES, mode="law", size="large", reach="rare tokens of a large vocabulary")

@@ -66,6 +66,18 @@ def test_a_failing_test_excludes_nothing_and_is_bad() -> None:
     assert "E = 1e9" in bad.as_markdown()
 
 
+def test_a_fault_beside_the_statistics_keeps_what_they_exclude() -> None:
+    apart = {"apart": {"without": "greedy requests", "message": "greedy request 4 emitted [0]"}}
+    failing = {"kind": "value", "message": "greedy request 4 emitted [0]"}
+    bad = certificate(Record(ID, "fail", failure=failing, evidence=evidence() | apart))
+    assert bad.exit_code() == 1
+    assert bad.excluded[0]["families"]["flat"]
+    assert "1 of them pass without greedy requests" in bad.statement()
+    assert "greedy request 4" in bad.as_markdown()
+    both = certificate(Record(ID, "fail", failure=failing, evidence=evidence(9.0) | apart))
+    assert both.excluded[0]["families"] == {"flat": ""}
+
+
 def test_evidence_of_several_tests_adds_up() -> None:
     """Neither test reaches its own limit of 1e8; their weighted sum reaches that of the run."""
     records = [Record(ID + f";n={n}", "pass", evidence=evidence(7.9)) for n in range(2)]

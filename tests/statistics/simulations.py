@@ -18,7 +18,9 @@ from verispec.judge import Mismatch
 from verispec.judge.statistics.bets import TailBets
 from verispec.judge.statistics.block_rule import BlockRule
 from verispec.judge.statistics.budget import weight_of
+from verispec.judge.statistics.effects import BLOCKS, effects, of_steps
 from verispec.judge.statistics.evidence import Evidence
+from verispec.judge.statistics.faults import Bet
 from verispec.judge.statistics.given_drafts import GivenDrafts
 from verispec.judge.statistics.given_drafts import RowDistributions as ExactRows
 from verispec.judge.statistics.noise import needles
@@ -119,14 +121,14 @@ class Simulation:
         evidence: what it has seen so far.
         step: add one batch.
         cap: largest sample, in units of the evidence.
-        effects: faults and sizes whose exclusion ends the test.
+        effects: bets whose exclusion ends the test.
         trial: decides when to stop; its record says when the test had failed.
     """
 
     evidence: Evidence
     step: Callable[[], None]
     cap: int
-    effects: Sequence[tuple[str, float]] = ()
+    effects: Sequence[Bet] = ()
     trial: Trial = field(default_factory=lambda: Trial("sampler/whole_sampler:WS-10:mode=law", 0, 0))
 
 
@@ -147,7 +149,7 @@ def given_drafts(fault: str, seed: int, rows: int, limits: str, *, certain: bool
         sets, lengths = source.choose(rng, BATCH)
         model.add(sampler(rng, sets, lengths, source.draw(rng, sets)))
 
-    return Simulation(model.evidence, step, 30_000)
+    return Simulation(model.evidence, step, 30_000, of_steps(limits, certain=certain))
 
 
 def block(fault: str, seed: int, rows: int, limits: str, *, certain: bool = False) -> Simulation:
@@ -161,7 +163,7 @@ def block(fault: str, seed: int, rows: int, limits: str, *, certain: bool = Fals
         sets, lengths = source.choose(rng, BATCH)
         model.add(sampler(rng, sets, lengths, source.draw(rng, sets)))
 
-    return Simulation(model.evidence, step, 20_000)
+    return Simulation(model.evidence, step, 20_000, effects(BLOCKS))
 
 
 def text(fault: str, seed: int, rows: int, limits: str, *, certain: bool = False) -> Simulation:
@@ -216,7 +218,7 @@ def needle_row(fault: str, seed: int, rows: int, limits: str, *, certain: bool =
         view.add(cells_of(exact.likely_first[at, tokens], exact.p[at, tokens], rng.random(BATCH)))
         evidence.checkpoint()
 
-    return Simulation(evidence, step, 40_000, [("tail lost", 3e-8)])
+    return Simulation(evidence, step, 40_000, [Bet("token", "tail lost", 3e-8)])
 
 
 TESTS: dict[str, Callable[..., Simulation]] = {

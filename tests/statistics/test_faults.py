@@ -9,7 +9,9 @@ import pytest
 from faulty_samplers import SimulatedSampler
 from simulations import FAULTS, TESTS, correct, planted, row_sets, run
 
+from verispec.cases.row_sets import LIMITS
 from verispec.judge.statistics import faults
+from verispec.judge.statistics.effects import of_steps
 from verispec.judge.statistics.given_drafts import GivenDrafts
 from verispec.judge.statistics.trial import failure_message
 
@@ -53,11 +55,19 @@ def test_a_correct_engine_passes(test: str) -> None:
         assert not run(correct(test, seed, rows=seed)).failed
 
 
-def test_needles_end_once_lost_tails_are_excluded() -> None:
-    simulation = correct("needles", seed=1)
+@pytest.mark.parametrize("test", ["drafts", "block", "needles"])
+def test_a_test_ends_once_it_has_excluded_what_it_promises(test: str) -> None:
+    simulation = correct(test, seed=1, limits="none")
     evidence = run(simulation)
     assert evidence.excludes(simulation.effects)
-    assert evidence.count < simulation.cap / 2
+    assert evidence.count < 0.8 * simulation.cap
+
+
+@pytest.mark.parametrize("certain", [False, True])
+@pytest.mark.parametrize("limits", LIMITS)
+def test_promised_effects_are_bets_of_the_test(limits: str, certain: bool) -> None:
+    _source, exact = row_sets(0, limits, vocab=64, certain=certain)
+    assert set(of_steps(limits, certain=certain)) <= set(GivenDrafts(exact, 1.0, 0).evidence.bets)
 
 
 def test_evidence_against_a_correct_sampler_stays_small() -> None:

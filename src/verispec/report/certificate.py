@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,8 +87,8 @@ class Certificate:
             evidence = record.evidence
             for bet in evidence.get("all", ()):
                 sizes.setdefault((bet["where"], bet["fault"]), {}).setdefault(family_of(record), set())
-            # A test that failed says what is wrong, not what is excluded.
-            for bet in evidence.get("excluded", ()) if not record.failed else ():
+            # A test whose evidence failed says what is wrong, not what is excluded.
+            for bet in evidence.get("excluded", ()) if not record.failed or fails_apart(record) else ():
                 sizes[bet["where"], bet["fault"]][family_of(record)].add(bet["size"])
         rows = []
         for (where, key), families in sizes.items():
@@ -107,7 +108,11 @@ class Certificate:
     def statement(self) -> str:
         """Return the result in one or two sentences."""
         if self.failing:
-            return f"{len(self.failing)} of {len(self.run.records)} statistical tests fail."
+            text = f"{len(self.failing)} of {len(self.run.records)} statistical tests fail."
+            apart = Counter(record.evidence["apart"]["without"] for record in self.failing if fails_apart(record))
+            for without, number in apart.items():
+                text += f" {number} of them pass without {without}, and what they exclude holds for such batches."
+            return text
         parts = [f"E = {_power(self.log10_e)} over {len(self.tests)} tests (limit 1e6)."]
         for family, coupling in self.couplings.items():
             parts.append(
@@ -201,6 +206,13 @@ def family_of(record: Record) -> str:
     if record.case.suite == "e2e":
         return "generation" + (f" {params['sampler']}" if params.get("sampler", "flat") != "flat" else "")
     return params.get("family", "flat")
+
+
+def fails_apart(record: Record) -> bool:
+    """Return whether a test failed by a fault beside its statistics, which went on without what shows the fault."""
+    evidence = record.evidence
+    log10_e = evidence.get("log10_e")
+    return record.failed and "apart" in evidence and log10_e is not None and log10_e < evidence["log10_limit"]
 
 
 def fails_together(records: Sequence[Record]) -> bool:

@@ -143,11 +143,10 @@ class Evidence:
         """
         return [bet for bet, log in zip(self.bets, self._against, strict=True) if log >= self.limit]
 
-    def excludes(self, effects: Iterable[tuple[str, float]]) -> bool:
-        """Return whether every one of `effects`, faults with a size, is excluded at each kind of outcome."""
-        wanted = set(effects)
-        left = (log for bet, log in zip(self.bets, self._against, strict=True) if (bet.key, bet.size) in wanted)
-        return all(log >= self.limit for log in left)
+    def excludes(self, effects: Iterable[Bet]) -> bool:
+        """Return whether every one of `effects`, which are bets of this test, is excluded."""
+        against = dict(zip(self.bets, self._against.tolist(), strict=True))
+        return all(against[bet] >= self.limit for bet in effects)
 
     def found(self) -> list[Bet]:
         """Return the faults that this many outcomes find with a probability of about 99.9 %.

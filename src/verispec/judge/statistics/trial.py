@@ -57,9 +57,7 @@ class Trial:
         """Return the sample size of this budget, as a multiple of the `standard` one."""
         return max(int(standard * BUDGETS[self.budget]), 1)
 
-    def collect(
-        self, evidence: Evidence, cap: int, step: Callable[[], None], effects: Sequence[tuple[str, float]] = ()
-    ) -> None:
+    def collect(self, evidence: Evidence, cap: int, step: Callable[[], None], effects: Sequence[Bet] = ()) -> None:
         """Call `step`, which adds outcomes, until `cap` units were seen or the evidence decides; then conclude.
 
         A test that fails goes on for a while, until one fault explains it clearly better than the next.
@@ -68,7 +66,7 @@ class Trial:
             evidence: of this test.
             cap: largest sample.
             step: adds outcomes to the evidence.
-            effects: faults and sizes that the test is for; it ends once all of them are excluded.
+            effects: bets that the test is for; it ends once all of them are excluded.
         """
         failed_at = 0
         while evidence.count < cap:

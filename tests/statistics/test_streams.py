@@ -1,0 +1,53 @@
+"""Streams of requests go on after a wrong greedy request, without greedy requests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from verispec.cases.row_sets import random_row_sets
+from verispec.engines.protocol.sampling import SamplerBatch, Trace
+from verispec.engines.registry import resolve
+from verispec.judge import Mismatch, SamplerUnderTest, offered
+from verispec.judge.statistics.trial import Trial
+from verispec.suites.sampler._streams import Coupled, run_stream
+
+CAP = 1500
+
+
+class GreedyIsLost:
+    """The reference's sampler, whose greedy requests emit token 0."""
+
+    def __init__(self) -> None:
+        self._sampler = offered(resolve("reference").sampler())
+
+    def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        return self.trace(batch).tokens
+
+    def trace(self, batch: SamplerBatch) -> Trace:
+        trace = self._sampler.trace(batch)  # type: ignore[attr-defined]
+        lost = [[0] if heat == 0 else row for row, heat in zip(trace.tokens, batch.temperature.tolist(), strict=True)]
+        return Trace(lost, trace.draws)
+
+
+def trial() -> Trial:
+    return Trial("sampler/whole_sampler:WS-10:mode=law", 1, 1)
+
+
+def test_evidence_is_collected_beside_a_wrong_greedy_request() -> None:
+    rng, test = np.random.default_rng(1), trial()
+    with pytest.raises(Mismatch, match="greedy request"):
+        run_stream(SamplerUnderTest(GreedyIsLost()), random_row_sets(rng, 4, 2, 64), test, CAP, rng)
+    assert test.record["count"] >= CAP
+    assert test.record["log10_e"] < test.record["log10_limit"]
+    assert test.record["apart"]["without"] == "greedy requests"
+
+
+def test_coupling_goes_on_beside_a_wrong_greedy_request() -> None:
+    rng, test = np.random.default_rng(1), trial()
+    stream = Coupled(SamplerUnderTest(GreedyIsLost()), random_row_sets(rng, 4, 2, 64), test, rng)
+    for _ in range(5):
+        stream.step()
+    assert stream.coupling.requests > 300
+    with pytest.raises(Mismatch, match="greedy request"):
+        stream.conclude()
