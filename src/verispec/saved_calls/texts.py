@@ -28,7 +28,7 @@ LONGEST = 60.0
 
 @dataclass(frozen=True, slots=True)
 class WrongText:
-    """What is wrong with a call of a generator.
+    """The fault of a call of a generator.
 
     Attributes:
         error: type of the exception that it raised; empty where it generated text.
@@ -45,7 +45,7 @@ class WrongText:
 
 def wrong_in(generator: Generator, target: Path, requests: Sequence[GenerationRequest]) -> WrongText | None:
     """Return what is wrong with the text of `requests`; None if nothing certain is."""
-    from verispec.suites.e2e._reference_model import greedy_text, teacher
+    from verispec.suites.e2e._reference_model import greedy_text, reference_model
 
     try:
         results = generator.generate(requests)
@@ -59,7 +59,7 @@ def wrong_in(generator: Generator, target: Path, requests: Sequence[GenerationRe
             continue
         expected = greedy_text(target, tuple(request.prompt_token_ids), request.max_tokens)
         try:
-            teacher(target).judge_equal(request.prompt_token_ids, expected, result.token_ids, "")
+            reference_model(target).judge_equal(request.prompt_token_ids, expected, result.token_ids, "")
         except Mismatch as mismatch:
             end = mismatch.failure.details.get("position", len(expected) - 1) + 1
             return WrongText("", n, expected[:end], tuple(result.token_ids[:end]))

@@ -1,4 +1,4 @@
-"""What a launch calls, through the expressions that programs use for it: partials, tables, ``kernel.run``, results."""
+"""The callee of a launch, through the expressions that programs use for it: partials, tables, ``kernel.run``, results."""
 
 from __future__ import annotations
 

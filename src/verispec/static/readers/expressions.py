@@ -1,4 +1,4 @@
-"""What single expressions and import statements say: dotted names, modules, keys."""
+"""Facts of single expressions and import statements: dotted names, modules, keys."""
 
 from __future__ import annotations
 
