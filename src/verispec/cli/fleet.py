@@ -60,7 +60,12 @@ def fleet(
         verispec fleet nightly.toml --on ray://head:10001
     """
     if sum(given is not None for given in (file, resume, status)) != 1:
-        raise VerispecError("V-FLEET-WHAT", "give one of FLEET.toml, --resume and --status", where="FLEET.toml")
+        raise VerispecError(
+            "V-FLEET-WHAT",
+            "FLEET.toml, --resume and --status name three different tasks",
+            where="FLEET.toml",
+            hint="give exactly one of them",
+        )
     if status is not None:
         state = read_state(status)
         print(json.dumps(state, indent=2)) if as_json else Console().print(table_of(state["cells"]))

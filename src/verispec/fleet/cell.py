@@ -223,7 +223,13 @@ class CellRun:
     def _lost(self, task: Task, lost: Lost) -> None:
         """Return the cases of a lost task to those that wait, or give the cell up."""
         if lost.by_itself:
-            raise VerispecError("V-FLEET-PIECE", "a piece failed", where=self.plan.name, cause=lost.how)
+            raise VerispecError(
+                "V-FLEET-PIECE",
+                "a piece failed",
+                where=self.plan.name,
+                cause=lost.how,
+                hint="run the cell's engine alone: verispec run --engine NAME",
+            )
         self._fruitless += lost.killed
         if self._fruitless >= GIVE_UP:
             raise VerispecError(
@@ -238,7 +244,12 @@ class CellRun:
             return
         self._strikes[task.kind] += 1
         if self._strikes[task.kind] > STRIKES:
-            raise VerispecError("V-FLEET-PIECE", f"the task {task.kind!r} was lost", cause=lost.how)
+            raise VerispecError(
+                "V-FLEET-PIECE",
+                f"the task {task.kind!r} was lost",
+                cause=lost.how,
+                hint="look at the machine that it ran on, then complete the fleet with --resume",
+            )
         if task.kind == "collect":
             self.state = CellState.WAITING
         elif self._closing is not None:
@@ -264,7 +275,12 @@ class CellRun:
             return
         assert self._session is not None
         if not self._session.header:
-            raise VerispecError("V-FLEET-PIECE", "no piece has lived until its engine started", cause=how)
+            raise VerispecError(
+                "V-FLEET-PIECE",
+                "no piece has lived until its engine started",
+                cause=how,
+                hint="is there enough memory? [[platform]] memory says how much a piece needs",
+            )
         times = self._strikes[first]
         reason = f"what ran it was lost {times} times, at last with this case alone: {how}"
         self._session.hear(CaseEnded(0, Record(first, "error", reason=reason).to_json()), self._listener)

@@ -61,7 +61,11 @@ class Folder:
             self._lock = (path / ".lock").open("w")
         except OSError as error:
             raise VerispecError(
-                "V-FLEET-FOLDER", "the folder cannot be used", where=str(path), cause=error.strerror or str(error)
+                "V-FLEET-FOLDER",
+                "the folder cannot be used",
+                where=str(path),
+                cause=error.strerror or str(error),
+                hint="name a folder that you may write to: --out FOLDER",
             ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,7 +123,12 @@ def read_state(path: Path) -> dict[str, Any]:
             hint="verispec fleet prints the folder that it writes",
         ) from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise VerispecError("V-FLEET-FOLDER", f"{STATE} has another format than {FORMAT}", where=str(path))
+        raise VerispecError(
+            "V-FLEET-FOLDER",
+            f"{STATE} has another format than {FORMAT}",
+            where=str(path),
+            hint="read it with the verispec that wrote it, or run the fleet again",
+        )
     return state
 
 

@@ -88,7 +88,8 @@ def main() -> int:
     except VerispecError as error:
         said(refused(error))
     except Exception as error:
-        said(refused(VerispecError("V-FLEET-PIECE", "the piece failed", cause=describe_exception(error))))
+        cause, hint = describe_exception(error), "report this with the fleet file: it is a fault of verispec"
+        said(refused(VerispecError("V-FLEET-PIECE", "the piece failed", cause=cause, hint=hint)))
     else:
         said(Done())
     return exits.GOOD

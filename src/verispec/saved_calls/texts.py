@@ -166,12 +166,16 @@ def _given(request: GenerationRequest) -> dict[str, Any]:
 
 def from_json(text: Mapping[str, Any]) -> tuple[LoadOptions, Requests]:
     """Return the options and requests that `to_json` wrote."""
-    options = {name: tuple(value) if isinstance(value, list) else value for name, value in text["options"].items()}
+    options: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in text["options"].items()
+    }
     if options.get("draft"):
         options["draft"] = Path(options["draft"])
     requests = []
     for fields in text["requests"]:
-        lists = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        lists: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
         requests.append(GenerationRequest(**lists))
     return LoadOptions(**options), tuple(requests)
 

@@ -1,4 +1,4 @@
-"""The callee of a launch, through the expressions that programs use for it: partials, tables, ``kernel.run``, results."""
+"""The callee of a launch, also through partials, tables, ``kernel.run`` and results of calls."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def _result(node: ast.Call, scope: Scope) -> tuple[tuple[str, ...], bool]:
     if last in _WRAPPERS and len(node.args) == 1:
         return _kernels(node.args[0], scope)
     if name == "getattr" and len(node.args) == 2 and isinstance(node.args[1], ast.Constant):
-        owner = dotted(node.args[0])
-        return (scope.resolve(f"{owner}.{node.args[1].value}") if owner else ()), False
+        owner, attribute = dotted(node.args[0]), node.args[1].value
+        return (scope.resolve(f"{owner}.{attribute}") if owner and isinstance(attribute, str) else ()), False
     entries = scope.choices(node)
     if entries:
         return entries, True
@@ -130,7 +130,8 @@ def value_of(name: str, scope: Scope) -> tuple[ast.AST | None, Scope | None]:
             stores = sum(node.id == name for node in nodes.stores)
             functions = [function for function in nodes.functions if function.name == name]
             if stores or functions:
-                shared = any(name in s.names for s in (*nodes.of(ast.Global), *nodes.of(ast.Nonlocal)))
+                declared = [*nodes.of(ast.Global), *nodes.of(ast.Nonlocal)]
+                shared = any(name in statement.names for statement in declared)
                 values += functions
                 return (
                     (values[0], where) if len(values) == stores + len(functions) == 1 and not shared else (None, None)
@@ -146,6 +147,7 @@ def keys_of(grid: ast.expr | None, scope: Scope) -> tuple[str, ...]:
     function: ast.AST | None = grid
     if isinstance(grid, ast.Name):
         function, _ = value_of(grid.id, scope)
+    body: list[ast.stmt]
     if isinstance(function, ast.Lambda):
         arguments, body = function.args, [ast.Expr(function.body)]
     elif isinstance(function, FUNCTIONS):
