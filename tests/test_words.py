@@ -34,10 +34,11 @@ PRIVATE = {
     r"as (it|they) stands?": "unmodified",
     r"whoever": "the caller",
     r"in the place of": "instead of",
-    r"(is|are) (told|said)": "report",
+    r"(is|are|was|were|be) (told|said)|tells? of": "report",
+    r"return whether": "Return True if",
     r"of (its|their) own accord": "by itself",
-    r"(tokens|drafts|programs?|rows?|entries|blocks|values|one|lanes?) an? "
-    r"(request|step|token|row|draft|second|op|case|rank)": "per",
+    r"(tokens|drafts|programs?|rows?|entries|blocks|values|one|lanes?|lines?) an? "
+    r"((prompt )?token|request|step|row|draft|second|op|case|rank|mutant)": "per",
     r"judge[sd]?|judging|judge?ments?": "test, check",
     r"verdicts?": "result, report",
     r"run files?": "results file",

@@ -55,7 +55,7 @@ def process_logits(logits: torch.Tensor, histories: Sequence[TokenHistory], draf
 
     Args:
         logits: [N + B, V] float32: for each request in turn the rows of its drafts, then its bonus row.
-        histories: one a request.
+        histories: one per request.
         drafts: the draft token ids of each request.
     """
     changes = _Changes()

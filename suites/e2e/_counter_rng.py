@@ -93,7 +93,7 @@ class Definition:
             place = min(place, len(self._tokens))
         if place != len(self._tokens):
             raise Mismatch(
-                Failure(Kind.VALUE, f"{what}: steps tell of {place} tokens, {len(self._tokens)} were emitted")
+                Failure(Kind.VALUE, f"{what}: steps report {place} tokens, {len(self._tokens)} were emitted")
             )
         return drafted
 

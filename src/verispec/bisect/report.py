@@ -22,7 +22,7 @@ FORMAT = "verispec/bisect/1"
 
 @dataclass(frozen=True, slots=True)
 class BisectReport:
-    """A search and what it was for.
+    """A search and its purpose.
 
     Args:
         candidates: describe `result.candidates`.

@@ -110,7 +110,7 @@ def compare(base: Run, head: Run, *, errors_only: bool = False) -> RunDiff:
 
 
 def _selected(run: Run, record: Record) -> bool:
-    """Return whether `run` was asked for the case; a smoke run takes the first of each clause, so that nobody knows."""
+    """Return True if `run` selects the case; False for a smoke run, which takes one case per clause."""
     selection = run.header["selection"]
     if selection["smoke"]:
         return False
@@ -127,7 +127,7 @@ def _decided(record: Record) -> bool:
 
 
 def _alike(old: Record, new: Record) -> bool:
-    """Return whether two failures say the same, numbers aside."""
+    """Return True if two failures have the same text, apart from numbers."""
     return (old.kind, normalised(old.message)) == (new.kind, normalised(new.message))
 
 

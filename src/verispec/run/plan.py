@@ -78,7 +78,7 @@ class Plan:
 
     @property
     def whole(self) -> bool:
-        """Return whether every case of every suite is asked for."""
+        """Return True if the plan selects every case of every suite."""
         return not (self.only or self.suites or self.smoke)
 
     def command(self, scratch: Path, *, collect_only: bool = False) -> list[str]:

@@ -63,7 +63,7 @@ def minimal(contract: Contract, call: OpCall, fails: Callable[[OpCall], bool], d
 
 
 def allowed(contract: Contract, call: OpCall) -> bool:
-    """Return whether counts never decrease and token ids that were in the vocabulary still are."""
+    """Return True if counts never decrease and all token ids that were in the vocabulary still are."""
     import numpy as np
 
     for tensor in contract.tensors:

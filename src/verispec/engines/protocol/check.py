@@ -392,7 +392,7 @@ def require_processed(
 
 
 def _answer(call: Callable[[], object]) -> tuple[object, str]:
-    """Return (answer, ""), or (None, what it raised); an UnsupportedCall is an answer."""
+    """Return (answer, ""), or (None, text of the exception); an UnsupportedCall is an answer."""
     try:
         return call(), ""
     except UnsupportedCall as refusal:

@@ -58,7 +58,7 @@ class Server(Protocol):
 
     @property
     def checkpoint(self) -> Path | None:
-        """The checkpoint folder that the server serves; None when nobody said."""
+        """The checkpoint folder that the server serves; None if it is unknown."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class Server(Protocol):
 
     @property
     def reference(self) -> Server | None:
-        """Another server of the same model without speculation; None when nobody named one."""
+        """Another server of the same model without speculation; None if there is none."""
         ...
 
     @property

@@ -144,7 +144,7 @@ class Evidence:
         return [bet for bet, log in zip(self.bets, self._against, strict=True) if log >= self.limit]
 
     def excludes(self, effects: Iterable[tuple[str, float]]) -> bool:
-        """Return whether every one of `effects`, faults with a size, is excluded at each kind of outcome."""
+        """Return True if each of `effects` (faults with a size) is excluded for every kind of outcome."""
         wanted = set(effects)
         left = (log for bet, log in zip(self.bets, self._against, strict=True) if (bet.key, bet.size) in wanted)
         return all(log >= self.limit for log in left)

@@ -72,7 +72,7 @@ ACCEPTANCE = (
 
 @dataclass(frozen=True)
 class RowDistributions:
-    """M sets of K draft rows and a bonus row each, and what every set's distributions need.
+    """M sets of K draft rows and one bonus row, with the derived distributions.
 
     Attributes:
         p: [M, K + 1, V] float64 target probabilities under the set's temperature and limits.

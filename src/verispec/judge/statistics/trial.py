@@ -1,4 +1,4 @@
-"""One statistical test of a run: its weight, its sizes, and what its result says."""
+"""One statistical test of a run: its weight, its sizes, and its result."""
 
 from __future__ import annotations
 

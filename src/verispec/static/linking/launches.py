@@ -187,7 +187,7 @@ def _as_bound(module: Module, function: Function) -> Function:
 
 
 def _is_tuner(module: Module, binding: Binding) -> bool:
-    """Return whether a call is ``tune(kernel)`` with ``tune = triton.autotune(...)``: it keeps the parameters."""
+    """Return True if a call is ``tune(kernel)`` with ``tune = triton.autotune(...)``: it keeps the parameters."""
     makers = module.bindings.get(binding.value.removeprefix("$"), ())
     return bool(makers) and all(
         maker.kind == "call" and maker.value.endswith(("triton.autotune", "triton.heuristics")) for maker in makers

@@ -46,12 +46,12 @@ class Substitution:
         return self.slot.rpartition(".")[2] if self.kind == "class" else self.name.rpartition(".")[2]
 
     def differs(self) -> bool:
-        """Return whether some call may fit the original and not the replacement."""
+        """Return True if some call may fit the original and not the replacement."""
         known = [_shape(original.params) for original in self.originals]
         return all(_shape(function.params) not in known for function in self.functions)
 
     def breaks(self, call: Call) -> bool:
-        """Return whether `call` binds to an original and to no replacement."""
+        """Return True if `call` binds to an original and to no replacement."""
         return any(not bind_call(call, original) for original in self.originals) and all(
             bind_call(call, function) for function in self.functions
         )

@@ -36,7 +36,7 @@ def host_version(tree: Tree) -> Version | None:
 
 
 def holds(test: Sequence[Any], version: Version) -> bool | None:
-    """Return whether `test` (see `facts.Guard`) is true for the host's `version`; None if that is not known."""
+    """Return True if `test` (see `facts.Guard`) is true for the host's `version`; None if that is not known."""
     if not test:
         return None
     head, *rest = test

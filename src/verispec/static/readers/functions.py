@@ -171,7 +171,7 @@ def _root(node: ast.expr) -> str:
 
 
 def _is_read_only(argument: ast.expr) -> bool:
-    """Return whether a call that gets `argument` cannot write into the tensor it starts from: a shape, a result."""
+    """Return True if `argument` is only derived from a tensor, such as its shape: no call can write into it."""
     return isinstance(argument, ast.Call) or (isinstance(argument, ast.Attribute) and argument.attr != "data")
 
 

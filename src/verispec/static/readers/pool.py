@@ -1,4 +1,4 @@
-"""From files to facts: which files are read how deeply, on how many processors, and what is remembered."""
+"""Reading of files in processes: choice of the files, depth of reading, and cache."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _no_such_value(links: Links) -> Iterator[Finding]:
 
 
 def _is_assigned(modules: Iterable[Module], slot: str) -> bool:
-    """Return whether some module sets an attribute of this name: the value may come from there."""
+    """Return True if some module sets an attribute of this name: the value may come from there."""
     ending = f".{slot.rpartition('.')[2]}"
     return any(override.target.endswith(ending) for module in modules for override in module.facts.overrides)
 

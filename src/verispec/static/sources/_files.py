@@ -29,7 +29,7 @@ _MORE = re.compile(r" and \d+ more$")
 
 
 def is_incomplete(diagnostic: Diagnostic) -> bool:
-    """Return whether a finding may be missing because of `diagnostic`. Tests never decide the exit code."""
+    """Return True if a finding may be missing because of `diagnostic`. Tests never decide the exit code."""
     if diagnostic.code not in UNCHECKED:
         return diagnostic.code in INCOMPLETE
     listed = _MORE.sub("", diagnostic.where)

@@ -16,7 +16,7 @@ FORM = "http://HOST:PORT[?model=NAME&checkpoint=FOLDER&reference=URL]"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server and what its caller says of it.
+    """The address of a server, with the facts that its caller states.
 
     Attributes:
         scheme: "http" or "https".

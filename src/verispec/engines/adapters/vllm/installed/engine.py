@@ -1,4 +1,4 @@
-"""The installed vLLM as an engine: which kernels its callers reach on this platform, and what they are."""
+"""The installed vLLM as an engine: the kernels that its callers reach on this platform."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def import_vllm() -> tuple[Any, dict[str, list[call_sites.CallSite] | str]]:
     """Import vLLM and the modules that call its kernels.
 
     Returns:
-        The platform of this vLLM, and what its callers launch, by op.
+        The platform of this vLLM, and the kernels that its callers launch, by op.
     """
     with fallbacks.quiet():
         current = importlib.import_module("vllm.platforms").current_platform
