@@ -83,8 +83,8 @@ class DecodeGraphs:
         Args:
             run: computes a pass from `tensors` and `paged`; each result has the same number of rows per request. What
                 it reads besides them must stay in place and be the same for all calls with these names of tensors.
-            tensors: by name, each with the same number of rows per request. Those of slots, named idx_mapping, get -1
-                for padding.
+            tensors: tensors by name, each with the same number of rows per request. Those of slots, named idx_mapping,
+                get -1 for padding.
             paged: batch of the pass.
         """
         # A pass inside a recorded chain becomes part of the chain's graph.

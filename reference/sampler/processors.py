@@ -23,7 +23,7 @@ class TokenHistory:
     """Input of a request's processors.
 
     Attributes:
-        params: of the request.
+        params: parameters of the request.
         output_token_ids: emitted so far.
         stop_token_ids: tokens that `min_tokens` forbids.
         allowed_rows: [k + 1, V] bool, the tokens that a grammar allows at each row; None without a grammar.

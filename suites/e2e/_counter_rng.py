@@ -60,7 +60,7 @@ class Definition:
     Args:
         request: with a seed and a temperature.
         tokens: what an engine emitted.
-        target: of the engine.
+        target: reference model of the engine's target.
         drafter: the model that draws its drafts; it must answer for every place, so of an Eagle3 head for first drafts.
         known: the drafts of a proposer that draws none.
         most: K.

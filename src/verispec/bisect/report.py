@@ -28,8 +28,8 @@ class BisectReport:
         candidates: describe `result.candidates`.
         appeared: findings of the first bad revision; empty for a case.
         later: findings that came after it.
-        reasons: of a case, by revision: how it fails, or why it cannot be judged.
-        repro: of a case: the command that shows the failure.
+        reasons: reasons of a case, by revision: how it fails, or why it cannot be judged.
+        repro: command that shows the failure of a case.
     """
 
     history: str

@@ -166,7 +166,7 @@ class RowSets:
             sets: row set of each request.
             lengths: how many of its drafts a request brings.
             drafts: draft tokens.
-            seeds: of the requests; None is unseeded.
+            seeds: seeds of the requests; None is unseeded.
             greedy: [B] bool, requests at temperature 0.
         """
         import torch

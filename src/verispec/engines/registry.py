@@ -109,7 +109,7 @@ def import_modules(name: str) -> None:
     The modules of ``@SOURCE`` engines are left out: they are unpacked and compiled by the engine's start.
 
     Args:
-        name: of an engine, as `resolve` takes it.
+        name: name of an engine, as `resolve` takes it.
 
     Raises:
         Exception: whatever the import of a module raises.

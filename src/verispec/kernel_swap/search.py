@@ -20,7 +20,7 @@ class SwapTrial:
         ops: substituted ops.
         good: whether the run was good; None if it cannot be judged.
         called: those of `ops` whose kernel was called.
-        exit_code: of the run.
+        exit_code: exit code of the run.
         loaded: whether the run imported the engine at all.
         reason: why it cannot be judged, or why a kernel could not be substituted.
     """

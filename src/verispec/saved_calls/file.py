@@ -27,7 +27,7 @@ class SavedCase:
 
     Attributes:
         case: its id.
-        seed: of the run.
+        seed: seed of the run.
         engine: the engine that it failed on, as it was asked for.
         op: name of the op; empty where the file has no call.
         failure: kind and message of the failure, if it was seen.

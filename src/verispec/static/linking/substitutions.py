@@ -84,7 +84,7 @@ def plugin_class_paths(links: Links) -> set[str]:
     """Return the files of a plugin's subclasses of host classes, and of those host classes: all must be parsed.
 
     Args:
-        links: of all trees.
+        links: links of all trees.
     """
     if not any(module.core for module in links.index.modules.values()):
         return set()
@@ -203,7 +203,7 @@ def broken_calls(links: Links, found: Substitution) -> Iterator[tuple[PlainCall,
     """Yield the calls that reach the replacement and bind to the original only, and True for a certain one.
 
     Args:
-        links: of all trees.
+        links: links of all trees.
         found: the substitution.
     """
     for plain in links.shared(calls_of).get(found.last_name, ()):

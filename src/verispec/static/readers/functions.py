@@ -106,9 +106,9 @@ def conversions(function: str, nodes: Nodes, params: set[str], scope: Scope) -> 
 
     Args:
         function: name of the function.
-        nodes: of its own.
+        nodes: syntax nodes of the function itself.
         params: names of its parameters.
-        scope: of its body.
+        scope: scope of the function body.
     """
     ops = [call for call in nodes.of(ast.Call) if dotted(call.func).startswith("torch.ops.")]
     if not ops:

@@ -1,4 +1,4 @@
-"""Does every launch bind to every implementation that it may reach: the kernel itself and whatever replaces it?"""
+"""Binding of every launch to each implementation that it may reach: the kernel and its replacements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the host's callers bind to the functions, classes and methods that a plugin puts in their place?"""
+"""Binding of the host's callers to the functions, classes and methods of a plugin that replace the host's."""
 
 from __future__ import annotations
 

@@ -75,11 +75,11 @@ def several(code: str, message: str, paths: Iterable[str], *, cause: str = "", h
     """Return one diagnostic for all of `paths`, or none.
 
     Args:
-        code: of the diagnostic.
+        code: code of the diagnostic.
         message: with a place for the number of paths.
         paths: in any order.
-        cause: of the diagnostic.
-        hint: of the diagnostic.
+        cause: cause of the diagnostic.
+        hint: hint of the diagnostic.
     """
     found = sorted(paths)
     if not found:

@@ -59,7 +59,7 @@ def project_links(name: str, config: IndexConfig, progress: Progress | None = No
     """Return every sdist and wheel of a project in all of pip's indexes and find-links.
 
     Args:
-        name: of the project, normalised.
+        name: name of the project, normalised.
         config: pip's configuration.
         progress: receives the bytes of a download.
 
@@ -107,7 +107,7 @@ def download(url: str, config: IndexConfig) -> Iterator[tuple[bytes, int]]:
     """Yield the content of `url` in chunks, each with the announced size in bytes (0 if unknown).
 
     Args:
-        url: of the file.
+        url: URL of the file.
         config: pip's configuration.
 
     Raises:

@@ -156,7 +156,7 @@ def metrics_of(counters: Mapping[str, float], address: Address) -> SpeculationMe
 
     Args:
         counters: samples of the page, as `verispec.engines.adapters.http.server.prometheus` returns them.
-        address: of the server; its `k` is the minimum number of positions in the result.
+        address: address of the server; its `k` is the minimum number of positions in the result.
 
     Raises:
         VerispecError: V-HTTP-METRICS when the page has none.

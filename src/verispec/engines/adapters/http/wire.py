@@ -160,7 +160,7 @@ def streamed_answer(lines: Iterable[bytes], request: GenerationRequest) -> Answe
     """Return a streamed answer; stop reading after `request.abort_after` pieces.
 
     Args:
-        lines: of the answer, as server-sent events.
+        lines: lines of the answer, as server-sent events.
         request: the request that they answer.
 
     Raises:

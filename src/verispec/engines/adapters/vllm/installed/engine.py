@@ -138,8 +138,8 @@ class Vllm:
         """Return the source of one launch, after what installs vLLM's CPU kernels; see `Standalone.standalone_call`.
 
         Args:
-            name: of an op.
-            arguments: by the contract's parameter names.
+            name: name of an op.
+            arguments: arguments by the contract's parameter names.
             variables: name of the variable that holds each tensor, by parameter name.
 
         Returns:

@@ -27,7 +27,7 @@ def source(name: str, variables: Mapping[str, str]) -> StandaloneCall | None:
     """Return the source of a call of the op `name`.
 
     Args:
-        name: of any op of the contracts.
+        name: name of any op with a contract.
         variables: name of the variable that holds each tensor, by parameter name; "None" is written for a missing one.
 
     Returns:
