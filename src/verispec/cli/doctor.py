@@ -19,7 +19,7 @@ _STYLE = {State.OK: "green", State.MISSING: "yellow", State.BROKEN: "bold red"}
 
 @app.command()
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="The checks as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Check the installation: which engines run, what is missing, and how to get it.
 

@@ -17,7 +17,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=N
 
 Name = Annotated[str, typer.Argument(help="Name of the engine or op: letters, digits, blanks, - and _.")]
 Folder = Annotated[Path, typer.Option("--in", help="Folder to write into; it is made if it is missing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 CLAUSE_LETTERS = 3
 
 

@@ -41,7 +41,7 @@ def repro(
     seed: Annotated[
         int | None, typer.Option(help=f"Seed of everything that is drawn (default: {SEED}, or the file's).")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the engine's own choice.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the engine's own choice).")] = None,
     budget: Annotated[str, typer.Option(help="Sample sizes: quick, standard or nightly.")] = BUDGET,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds the case may take.")] = TIMEOUT,
     suite: Annotated[
@@ -59,7 +59,7 @@ def repro(
         Path | None,
         typer.Option(help="Write the failing call as a test of the engine alone to this file, and run it once."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the case as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Run one case again, alone, and show everything about it: inputs, outputs, what was expected, and the traceback.
 

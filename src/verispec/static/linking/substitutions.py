@@ -11,7 +11,7 @@ from verispec.static.finding import Location
 from verispec.static.linking.binding import bind_call
 from verispec.static.linking.classes import Hierarchy, Type
 from verispec.static.linking.index import Entity, Module
-from verispec.static.linking.launches import Links, Replacement, place
+from verispec.static.linking.launches import Links, PlacedCall, Replacement, place
 from verispec.static.tree import is_test
 
 
@@ -58,21 +58,8 @@ class Substitution:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainCall:
+class PlainCall(PlacedCall):
     """A call of a plain function or method."""
-
-    module: Module
-    call: Call
-
-    @property
-    def location(self) -> Location:
-        """Place of the call."""
-        return Location(self.module.path, self.call.line, end_line=self.call.end_line)
-
-    @property
-    def scope(self) -> str:
-        """The dotted name of the function that contains the call, or of the module."""
-        return f"{self.module.name}.{self.call.scope}".rstrip(".")
 
 
 def hierarchy(links: Links) -> Hierarchy:
