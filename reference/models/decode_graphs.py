@@ -107,7 +107,7 @@ class DecodeGraphs:
 def _shape(tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> Shape | None:
     """Return padded requests, tokens per request, padded keys, and names and rows per request of the tensors.
 
-    None if the pass is no decode step: the requests differ in their number of tokens or rows.
+    None if the pass is not a decode step: the requests differ in their number of tokens or rows.
     """
     requests, tokens = len(paged.query_lens), int(paged.query_lens[0])
     uneven = any(tensor.shape[0] % requests for tensor in tensors.values())

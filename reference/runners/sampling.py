@@ -102,7 +102,7 @@ class RequestStateSampling:
     Args:
         options: options of the engine.
         vocab_size: vocabulary size of the target.
-        draws: whether a model draws drafts from a distribution that verification has to know.
+        draws: True if a model draws drafts from a distribution that verification has to know.
         device: device of the runner.
     """
 

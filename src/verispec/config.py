@@ -64,7 +64,7 @@ def defaults(
         options: the options of `command`.
 
     Raises:
-        VerispecError: V-CONFIG, a table or a key that does not exist, or a table that is none.
+        VerispecError: V-CONFIG, a table or a key that does not exist, or a value where a table is expected.
     """
     path, tables = found
     for name, table in tables.items():

@@ -117,7 +117,7 @@ def load(engine: Engine, held: list[tuple[object, GuardedGenerator | Unsupported
 def served(engine: Engine) -> ServedModel:
     """Return the model behind the server under test."""
     server = getattr(engine, "server", None)
-    return ServedModel(offered(server() if server else Unsupported("the engine is no server")))
+    return ServedModel(offered(server() if server else Unsupported("the engine is not a server")))
 
 
 @pytest.fixture(scope="session")

@@ -174,11 +174,11 @@ def require_new(path: Path | None, option: str, suffix: str) -> None:
     elif not path.absolute().parent.is_dir():
         reason = "the folder does not exist"
     elif path.exists() and not path.is_file():
-        reason = "it exists and is no file"
+        reason = "it exists and is not a file"
     elif path.exists() and suffix == SUFFIX:
         files.read(path)  # raises for another file of tensors
     elif path.exists() and MADE_BY not in path.read_text(encoding="utf-8", errors="replace"):
-        reason = "it exists and is no exported test"
+        reason = "it exists and is not an exported test"
     if reason:
         raise VerispecError("V-REPRO-SAVE", reason, where=f"{option} {path}", hint=f"name a new file *{suffix}")
 

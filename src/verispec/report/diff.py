@@ -29,7 +29,7 @@ class RunDiff:
         known: cases that fail in both in the same way.
         changed: cases that fail in both in different ways.
         lost: cases that passed or failed in `base` and have neither result in `head`.
-        errors_only: whether new notes leave the exit code alone.
+        errors_only: True if new notes do not change the exit code.
     """
 
     base: Run
@@ -86,7 +86,7 @@ def compare(base: Run, head: Run, *, errors_only: bool = False) -> RunDiff:
     Args:
         base: the older run.
         head: the newer run.
-        errors_only: whether new notes leave the exit code alone.
+        errors_only: True if new notes do not change the exit code.
     """
     before = {record.id: record for record in base.records}
     now = {record.id: record for record in head.records}

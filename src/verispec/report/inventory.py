@@ -136,7 +136,8 @@ def mutated_ops() -> frozenset[str] | None:
         return None
     module = ast.parse(listed.read_text(encoding="utf-8"))
     table = next(node.value for node in module.body if isinstance(node, ast.AnnAssign) and _name(node) == "MUTANTS")
-    return frozenset(key.value for key in getattr(table, "keys", ()) if isinstance(key, ast.Constant))
+    keys = (key.value for key in getattr(table, "keys", ()) if isinstance(key, ast.Constant))
+    return frozenset(key for key in keys if isinstance(key, str))
 
 
 def _name(node: ast.AnnAssign) -> str:

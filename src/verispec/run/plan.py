@@ -39,7 +39,7 @@ class Plan:
 
     Attributes:
         only: case ids, prefixes or patterns; empty for all cases.
-        exact: whether `only` holds whole ids.
+        exact: True if `only` holds whole ids.
         suites: names of suite folders; empty for all.
         processes: workers that test at the same time.
         timeout: seconds per case.

@@ -36,7 +36,7 @@ def source(saved: SavedCase, engine: Engine) -> str:
     from verispec.reference import contracts, oracle
 
     if not saved.op:
-        raise _cannot(saved, "the case is no single call of an op", "send the file of the case: verispec repro FILE")
+        raise _cannot(saved, "the case is not a single call of an op", "send the file of the case: verispec repro FILE")
     kind = saved.failure.get("kind", "crash")
     if kind in ("depends on stale memory", "relation broken", "bad input accepted"):
         raise _cannot(saved, f"a failure of kind {kind!r} needs more than one call", "send the file of the case")

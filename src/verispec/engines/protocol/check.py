@@ -178,7 +178,7 @@ def op_faults(engine: Engine, contract: Contract) -> Iterator[ProtocolFault]:
     """Yield a fault if an engine's op cannot be called with its parameters by keyword.
 
     Args:
-        engine: an object with the protocol's methods; `Unsupported` is no fault.
+        engine: an object with the protocol's methods; `Unsupported` is not a fault.
         contract: the op's contract.
     """
     where, names = f"op({contract.name!r})", [param.name for param in contract.params]

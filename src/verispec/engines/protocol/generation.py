@@ -402,7 +402,7 @@ class Generator(Protocol):
 
 
 def _whole(value: object, least: int) -> bool:
-    """Return True for an integer of at least `least`; True and False are none."""
+    """Return True for an integer of at least `least`, which a bool is not."""
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
 
 

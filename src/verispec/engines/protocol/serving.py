@@ -41,7 +41,7 @@ class Answer:
         choices: in the order of their index.
         prompt_tokens: the server's count; None where it is not reported.
         completion_tokens: the server's count over all samples; None where it is not reported.
-        ended: whether a stream closed with its end mark; True for an answer in one piece.
+        ended: True if a stream closed with its end mark; True for an answer in one piece.
         prompt_logprobs: one entry per prompt token when asked for, None for the first.
     """
 

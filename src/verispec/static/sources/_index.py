@@ -227,7 +227,7 @@ class _Anchors(HTMLParser):
 
 
 def _joined(base: str, target: object) -> str | None:
-    """Return the address of `target` on the page `base`; None if it is no address."""
+    """Return the address of `target` on the page `base`; None if it is not an address."""
     try:
         return urljoin(base, target) if isinstance(target, str) else None
     except ValueError:

@@ -44,7 +44,7 @@ def import_vllm() -> tuple[Any, dict[str, list[call_sites.CallSite] | str]]:
 
 
 class Vllm:
-    """vLLM as installed. One of these a process: overrides and the poison in fresh memory are global to it."""
+    """The installed vLLM, one object per process: overrides and the poison in fresh memory are global to it."""
 
     def __init__(self, device: str | None = None) -> None:
         try:
