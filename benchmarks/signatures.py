@@ -29,7 +29,7 @@ TARGETS = {"cold": 4.0, "warm": 0.5, "memory": 500.0, "bisection": 15.0}
 """Seconds, and MB for the memory."""
 
 BUSY = (
-    "Other work shared the cores meanwhile, so the clock tells of that work too. The time of the processors is the "
+    "Other work shared the cores meanwhile, so the clock includes that work too. The time of the processors is the "
     "sum over both cores: the files of a cold tree are read by one process a core, everything else by one alone."
 )
 

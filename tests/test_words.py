@@ -34,10 +34,11 @@ PRIVATE = {
     r"as (it|they) stands?": "unmodified",
     r"whoever": "the caller",
     r"in the place of": "instead of",
-    r"(is|are) (told|said)": "report",
+    r"(is|are|was|were|be) (told|said)|tells? of": "report",
+    r"return whether": "Return True if",
     r"of (its|their) own accord": "by itself",
-    r"(tokens|drafts|programs?|rows?|entries|blocks|values|one|lanes?) an? "
-    r"(request|step|token|row|draft|second|op|case|rank)": "per",
+    r"(tokens|drafts|programs?|rows?|entries|blocks|values|one|lanes?|lines?) an? "
+    r"((prompt )?token|request|step|row|draft|second|op|case|rank|mutant)": "per",
     r"judge[sd]?|judging|judge?ments?": "test, check",
     r"verdicts?": "result, report",
     r"run files?": "results file",
@@ -48,7 +49,9 @@ PRIVATE = {
 }
 """Private words, as patterns of whole words, and the field's term for each."""
 
-OPENERS = re.compile(r"(What|Whether|How|Which|Where|Who|Whose|Whoever|Why)\b")
+OPENERS = re.compile(r"(What|Whether|How|Which|Where|Who|Whose|Whoever|Why|(Is|Are|Do|Does|Can|Has)(?=[^.]*\?))\b")
+FRAGMENT = re.compile(r"^ *[a-z_0-9]+: (of|that|whose|by) .*", re.MULTILINE)
+"""An entry of Args or Attributes without a noun, such as ``seed: of the run``."""
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -155,6 +158,11 @@ def long_sentences(text: str) -> list[str]:
     return found
 
 
+def fragments(text: str) -> list[re.Match[str]]:
+    """Return the entries of a docstring's sections that begin without a noun."""
+    return list(FRAGMENT.finditer(text)) if re.search(r"^ *(Args|Attributes|Raises):", text, re.MULTILINE) else []
+
+
 def test_no_private_word(prose: list[Text]) -> None:
     wrong = [f"{text.where}: {word}" for text in prose for word in private_words(text.text)]
     assert not wrong, "\n".join(wrong)
@@ -162,6 +170,11 @@ def test_no_private_word(prose: list[Text]) -> None:
 
 def test_no_docstring_opens_with_a_question_word(prose: list[Text]) -> None:
     wrong = [f"{t.where}: {t.text.splitlines()[0]}" for t in prose if t.kind == "docstring" and OPENERS.match(t.text)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_documented_parameter_is_named_by_a_noun(prose: list[Text]) -> None:
+    wrong = [f"{t.where}: {match[0].strip()}" for t in prose if t.kind == "docstring" for match in fragments(t.text)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -205,6 +218,10 @@ def test_the_checks_find_what_they_forbid() -> None:
     assert private_words("Import `verispec.judge`, see verispec.judge or judge/_op.py.") == []
     assert private_words("One seed draws tokens a request.") == ["'tokens a request': say per"]
     assert OPENERS.match("What several oracles share.")
+    assert OPENERS.match("Do the calls between kernels bind?")
+    assert not OPENERS.match("Do not fork a process that has threads.")
+    assert fragments("Draw.\n\nArgs:\n    seed: of the run.")
+    assert not fragments("Draw.\n\nArgs:\n    seed: seed of the run.")
     assert long_sentences(" ".join(["word"] * (WORDS + 1)))
     assert not long_sentences(" ".join(["word"] * WORDS))
     assert not long_sentences("a = b + c " * WORDS + "is x[i] / 2.")

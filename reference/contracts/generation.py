@@ -168,7 +168,7 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-31",
-            "Prompt log-probabilities come one a prompt token after the first, whatever is drafted and however the "
+            "Prompt log-probabilities come one per prompt token after the first, whatever is drafted and however the "
             "prompt is cut into chunks.",
             "vllm#53488",
         ),

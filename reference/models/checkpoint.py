@@ -83,6 +83,6 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
                 "weights cannot be read",
                 where=str(file),
                 cause=str(error),
-                hint="copy the file again: it is damaged, or is no checkpoint",
+                hint="copy the file again: it is damaged, or is not a checkpoint",
             ) from error
     return tensors

@@ -83,8 +83,8 @@ class DecodeGraphs:
         Args:
             run: computes a pass from `tensors` and `paged`; each result has the same number of rows per request. What
                 it reads besides them must stay in place and be the same for all calls with these names of tensors.
-            tensors: by name, each with the same number of rows per request. Those of slots, named idx_mapping, get -1
-                for padding.
+            tensors: tensors by name, each with the same number of rows per request. Those of slots, named idx_mapping,
+                get -1 for padding.
             paged: batch of the pass.
         """
         # A pass inside a recorded chain becomes part of the chain's graph.
@@ -107,7 +107,7 @@ class DecodeGraphs:
 def _shape(tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> Shape | None:
     """Return padded requests, tokens per request, padded keys, and names and rows per request of the tensors.
 
-    None if the pass is no decode step: the requests differ in their number of tokens or rows.
+    None if the pass is not a decode step: the requests differ in their number of tokens or rows.
     """
     requests, tokens = len(paged.query_lens), int(paged.query_lens[0])
     uneven = any(tensor.shape[0] % requests for tensor in tensors.values())

@@ -42,7 +42,7 @@ def load_target(
             "weights cannot be read",
             where=str(folder),
             cause=str(error),
-            hint="copy the weights again: a file is damaged, or is no checkpoint",
+            hint="copy the weights again: a file is damaged, or is not a checkpoint",
         ) from error
     except (ValueError, KeyError) as error:
         raise VerispecError(

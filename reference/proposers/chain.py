@@ -129,7 +129,7 @@ class ChainProposer(ABC):
         """Draft the tokens after the first one.
 
         Args:
-            draw: of the step.
+            draw: function that draws the tokens of the step.
             tensors: ids and hidden states of the first draft tokens, their positions before drafting, and the slots of
                 their requests.
             paged: positions and sequence lengths after the first pass; its slots are not read.

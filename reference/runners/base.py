@@ -50,7 +50,7 @@ class BaseRunner(ABC):
 
     Args:
         target: checkpoint folder.
-        options: of generation.
+        options: options of generation.
 
     Raises:
         VerispecError: V-MODEL-... or V-EAGLE3-... for a checkpoint that cannot be used, V-GEN-VOCAB for a draft model

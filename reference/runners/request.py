@@ -24,10 +24,10 @@ class RequestState:
     """Tokens, KV blocks, drafts and results of a request.
 
     Attributes:
-        index: of the request among those given to `generate`.
+        index: index of the request among those given to `generate`.
         max_tokens: tokens of the sequence at which it ends, prompt included.
         stop_token_ids: tokens that end it.
-        seed: of its random numbers, and `generator` seeded with it, from which the flat sampler draws.
+        seed: seed of its random numbers, and `generator` seeded with it, from which the flat sampler draws.
         tokens: prompt, output, and behind them the drafts that the next step verifies.
         num_tokens: prompt and output.
         num_computed: tokens whose keys and values are in the cache; those behind are stale and never read.
@@ -35,7 +35,7 @@ class RequestState:
         draft_probs: [drafts, vocabulary] that the drafts were drawn from; None for drafts without probabilities.
         blocks: KV blocks in the order of the sequence.
         decode: token ids to text, for stop strings; None where no text is wanted.
-        grammar_state: of the request's grammar after the output; drafts do not change it.
+        grammar_state: state of the request's grammar after the output; drafts do not change it.
         slot: a number that no other running request has; -1 while it waits.
     """
 

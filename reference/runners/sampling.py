@@ -100,10 +100,10 @@ class RequestStateSampling:
     """Slot-indexed batches: one row per slot, and a counter-based RNG.
 
     Args:
-        options: of the engine.
-        vocab_size: of the target.
-        draws: whether a model draws drafts from a distribution that verification has to know.
-        device: of the runner.
+        options: options of the engine.
+        vocab_size: vocabulary size of the target.
+        draws: True if a model draws drafts from a distribution that verification has to know.
+        device: device of the runner.
     """
 
     def __init__(self, options: LoadOptions, vocab_size: int, draws: bool, device: torch.device) -> None:

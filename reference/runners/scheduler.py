@@ -22,8 +22,8 @@ class Scheduled:
 
     Attributes:
         num_tokens: how many tokens it computes, `num_drafts` of them drafts, which come last.
-        samples: whether it reaches the end of the sequence, so that a token follows; a chunk of a prompt does not.
-        drafts: whether drafts follow: behind that token, or behind the last one that a resumed request already has.
+        samples: True if it reaches the end of the sequence, so that a token follows; a chunk of a prompt does not.
+        drafts: True if drafts follow: behind that token, or behind the last one that a resumed request already has.
     """
 
     request: RequestState
@@ -47,7 +47,7 @@ class Scheduler:
         token_budget: most tokens in a step.
         max_model_len: most tokens of a sequence.
         lookahead: slots that a drafter writes behind the last token of a step.
-        repeatable: whether the drafts that a request verifies must not depend on the other requests. They are then
+        repeatable: True if the drafts that a request verifies must not depend on the other requests. They are then
             never cut to what others leave of the budget, and a resumed request drafts again before it samples.
     """
 

@@ -32,7 +32,7 @@ def verify(sampling: Sampling, logits: torch.Tensor, parts: Sequence[Scheduled],
     """Verify the drafts of `parts` and sample one token more for each.
 
     Args:
-        sampling: of the engine.
+        sampling: sampling part of the engine.
         logits: [N + B, V]: for each part in turn the rows of its drafts, then its bonus row. May be written over.
         parts: those of the step that sample.
         logprobs_mode: raw or processed.

@@ -23,7 +23,7 @@ class TokenHistory:
     """Input of a request's processors.
 
     Attributes:
-        params: of the request.
+        params: parameters of the request.
         output_token_ids: emitted so far.
         stop_token_ids: tokens that `min_tokens` forbids.
         allowed_rows: [k + 1, V] bool, the tokens that a grammar allows at each row; None without a grammar.
@@ -55,7 +55,7 @@ def process_logits(logits: torch.Tensor, histories: Sequence[TokenHistory], draf
 
     Args:
         logits: [N + B, V] float32: for each request in turn the rows of its drafts, then its bonus row.
-        histories: one a request.
+        histories: one per request.
         drafts: the draft token ids of each request.
     """
     changes = _Changes()

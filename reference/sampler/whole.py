@@ -131,7 +131,7 @@ def with_processors(
         batch: the step.
         contexts: one per request.
         logprobs_mode: "raw" or "processed".
-        device: of the logits.
+        device: device of the logits.
         verify: returns tokens from processed logits, which it tempers and masks in place.
     """
     logits = copied_logits(batch, device)

@@ -25,7 +25,7 @@ FILE, PROJECT = "verispec.toml", "pyproject.toml"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a command: the name of its parameter, what it is called, and whether it is a path or a list."""
+    """One option of a command: name of its parameter, spellings, and flags for paths and lists."""
 
     name: str
     spellings: tuple[str, ...]
@@ -64,7 +64,7 @@ def defaults(
         options: the options of `command`.
 
     Raises:
-        VerispecError: V-CONFIG, a table or a key that does not exist, or a table that is none.
+        VerispecError: V-CONFIG, a table or a key that does not exist, or a value where a table is expected.
     """
     path, tables = found
     for name, table in tables.items():

@@ -37,7 +37,7 @@ class Check:
 
     Attributes:
         name: the package, program or engine.
-        state: whether it works here. Something that is installed and does not work is broken.
+        state: state of the part on this machine. Something that is installed and does not work is broken.
         found: its version, or the reason why it does not work.
         used_for: what needs it.
         advice: how to get it, or how to repair it; empty when it works.

@@ -77,9 +77,11 @@ def require_proposal(path: Path, current: Path | None) -> None:
         try:
             known = not set(tomllib.loads(path.read_text(encoding="utf-8"))) - {"expect"}
         except (OSError, ValueError) as error:
-            raise _wrong(path, "the file exists and is no file of known failures", str(error)) from error
+            raise _wrong(path, "the file exists and is not a file of known failures", str(error)) from error
         if not known:
-            raise _wrong(path, "the file exists and is no file of known failures", "it has other keys than [[expect]]")
+            raise _wrong(
+                path, "the file exists and is not a file of known failures", "it has other keys than [[expect]]"
+            )
 
 
 def _entry(path: Path, number: int, entry: Any) -> Expectation:

@@ -116,7 +116,7 @@ class _CollectionErrors:
 
 
 def _settle_hypothesis() -> None:
-    """Draw the same examples in every run, without a deadline (a slow machine is no finding) and without a database."""
+    """Draw the same examples in every run, without a database, and without a deadline for slow machines."""
     import hypothesis
 
     hypothesis.settings.register_profile("verispec", derandomize=True, deadline=None, database=None)

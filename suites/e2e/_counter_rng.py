@@ -60,7 +60,7 @@ class Definition:
     Args:
         request: with a seed and a temperature.
         tokens: what an engine emitted.
-        target: of the engine.
+        target: reference model of the engine's target.
         drafter: the model that draws its drafts; it must answer for every place, so of an Eagle3 head for first drafts.
         known: the drafts of a proposer that draws none.
         most: K.
@@ -93,7 +93,7 @@ class Definition:
             place = min(place, len(self._tokens))
         if place != len(self._tokens):
             raise Mismatch(
-                Failure(Kind.VALUE, f"{what}: steps tell of {place} tokens, {len(self._tokens)} were emitted")
+                Failure(Kind.VALUE, f"{what}: steps report {place} tokens, {len(self._tokens)} were emitted")
             )
         return drafted
 

@@ -1,4 +1,4 @@
-"""A generator that raises is a finding, and is not asked again: what it left behind would spoil the next case."""
+"""A generator that raises is a finding, and is not used again: its state could spoil the next case."""
 
 from __future__ import annotations
 

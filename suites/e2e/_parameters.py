@@ -72,7 +72,7 @@ def residues(vocab: int) -> TransitionTable:
 
 @dataclass(frozen=True)
 class Setting:
-    """A target and its drafter, and what is asked of them.
+    """A target, its drafter, and their requests.
 
     Attributes:
         draft: one of `_setups.DRAFTS` or `ARGMAX`.

@@ -57,7 +57,7 @@ class Row:
         return float(self.logprobs[found[0]]) if len(found) else self.rest
 
     def knows(self, token: int) -> bool:
-        """Return whether the token's own log-probability is known."""
+        """Return True if the token's own log-probability is known."""
         return bool((self.ids == token).any())
 
 
@@ -123,7 +123,7 @@ class ServedModel:
     def _prefilled(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> list[Row]:
         most = self._source.most_logprobs
         if not most:
-            raise UnsupportedCall("the server reports no log-probabilities, and nobody named its checkpoint")
+            raise UnsupportedCall("the server reports no log-probabilities, and its checkpoint is unknown")
         asked = [
             GenerationRequest((*prompt, *tokens[:place]), max_tokens=1, logprobs=most) for place in range(len(tokens))
         ]
@@ -167,7 +167,7 @@ class ServedModel:
     def _judge_text(self, request: GenerationRequest, text: str, what: str) -> None:
         """Check a text without token ids by the model's own one, up to the first tie within rounding."""
         if self.server.checkpoint is None:
-            raise UnsupportedCall("the server reports no token ids, and nobody named its checkpoint")
+            raise UnsupportedCall("the server reports no token ids, and its checkpoint is unknown")
         if request.repetition_penalty != 1 or request.presence_penalty or request.frequency_penalty:
             raise UnsupportedCall("the server reports no token ids")
         own = greedy_text(self.server.checkpoint, request.prompt_token_ids, request.max_tokens)

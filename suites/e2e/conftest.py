@@ -68,7 +68,7 @@ def acceptance(held: list[tuple[object, GuardedGenerator | Unsupported]], record
 def _counts(
     held: list[tuple[object, GuardedGenerator | Unsupported]],
 ) -> Iterator[tuple[GuardedGenerator, SpeculationMetrics]]:
-    """Yield the loaded generator with its counts; a generator that cannot tell is none that reports need."""
+    """Yield the loaded generator with its counts; a generator without counts is unsupported where they are needed."""
     for _, generator in held:
         if isinstance(generator, GuardedGenerator) and not generator.broken:
             with contextlib.suppress(Exception):
@@ -117,7 +117,7 @@ def load(engine: Engine, held: list[tuple[object, GuardedGenerator | Unsupported
 def served(engine: Engine) -> ServedModel:
     """Return the model behind the server under test."""
     server = getattr(engine, "server", None)
-    return ServedModel(offered(server() if server else Unsupported("the engine is no server")))
+    return ServedModel(offered(server() if server else Unsupported("the engine is not a server")))
 
 
 @pytest.fixture(scope="session")

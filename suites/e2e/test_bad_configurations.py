@@ -25,7 +25,7 @@ class Bad:
 
     Attributes:
         draft: as in `_setups`.
-        options: of the generator.
+        options: options of the generator.
         names: words of which the message must have one: the option, as engines call it.
         values: words of which it must have one: what was given.
         folders: from the folders of the small models to those of target and drafter.

@@ -43,7 +43,7 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
     greedy = [GenerationRequest(prompt[:24], max_tokens=LENGTH, ignore_eos=True) for prompt in prompts[:2]]
     results = load(draft, memory or "", sampler="request_state").generate([greedy[0], *asked, greedy[1]])
     if memory and not any(result.preemptions for result in results):
-        raise UnsupportedCall("the engine tells of no preemption")
+        raise UnsupportedCall("the engine does not report preemptions")
     options = options_of(draft)
     most = options.get("num_speculative_tokens", 0)
     judged = 0

@@ -152,7 +152,7 @@ def test_a_resumed_request_drafts_anew(load: Load, prompts: Any, draft: str) -> 
     """A model drafts in every step but the first one after a prefill; a resumed request has one such step more."""
     results = load(draft, "preemption").generate(greedy(prompts[:6], LENGTH))
     if not any(result.preemptions for result in results):
-        raise UnsupportedCall("the engine tells of no preemption")
+        raise UnsupportedCall("the engine does not report preemptions")
     for n, result in enumerate(with_steps(results)):
         plain = sum(step.drafted == 0 for step in result.steps)
         require(

@@ -65,7 +65,7 @@ def check_batch(results: Sequence[GenerationResult], asked: Sequence[GenerationR
             result.logprobs,
             0 if request.logprobs is None else len(result.token_ids),
         )
-        require(len(entries) == wanted, f"{what} has {len(entries)} log-probabilities, expected {wanted}, one a token")
+        require(len(entries) == wanted, f"{what} has {len(entries)} log-probabilities, expected {wanted}")
         if wanted:
             check_entries(request, result.token_ids, entries, mode, what)
 
@@ -121,7 +121,7 @@ def test_prompt_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str
         what, (first, *following) = f"prompt {n}", request.prompt_token_ids
         entries, top = result.prompt_logprobs, request.prompt_logprobs
         wanted = 0 if top is None else 1 + len(following)
-        require(len(entries) == wanted, f"{what} has {len(entries)} log-probabilities, expected {wanted}, one a token")
+        require(len(entries) == wanted, f"{what} has {len(entries)} log-probabilities, expected {wanted}")
         reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
         if top is None:
             continue

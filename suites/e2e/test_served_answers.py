@@ -69,7 +69,7 @@ def test_a_stream_is_the_answer_in_one_piece(served: ServedModel, form: str) -> 
 
 
 def _differ(one: Choice, other: Choice) -> bool:
-    """Compare tokens where both answers report them, else texts."""
+    """Compare two answers by their tokens if both report them, otherwise by their texts."""
     if one.token_ids is None or other.token_ids is None:
         return one.text != other.text
     return one.token_ids != other.token_ids

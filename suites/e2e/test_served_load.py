@@ -106,7 +106,7 @@ def test_a_bad_request_is_refused_and_the_server_goes_on(served: ServedModel, bo
 
 
 def _says_why(text: str) -> bool:
-    """Return whether a refusal has words: JSON with a message, or text."""
+    """Return True if a refusal says why: JSON with a message, or text."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -151,7 +151,7 @@ def _numbers(draws: list[Draws], rows: RowSets) -> SharedNumbers:
 
 
 def measure_noise(sampler: SamplerUnderTest, trial: Trial) -> bool:
-    """Judge the noise that an engine tells of its bonus tokens; return whether it tells any.
+    """Check the noise of bonus tokens; return True if the engine reports any.
 
     Raises `Mismatch` where the noise lies on a grid so coarse that tails are lost.
     """

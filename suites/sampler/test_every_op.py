@@ -296,7 +296,7 @@ def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axi
 
 
 LEAK = 32 << 20
-"""Bytes that pass through the calls of ANY-10: if a quarter of them stays, it is no allocator's reserve."""
+"""Bytes that pass through the calls of ANY-10: if a quarter of them stays, it is more than an allocator's reserve."""
 
 
 @case("ANY-10", subjects=OPS, reach="a server calls the kernel millions of times")

@@ -21,7 +21,7 @@ from verispec.suites.sampler._rejection import REACH, integers, permuted, recove
 CONTRACT = contracts.load("sample_recovered_tokens")
 DRAFT = ["present", "absent"]
 ODD_VOCABULARIES = [1, 2, 127, 8192, 8193, 10_000]
-"""Sizes around a tile of 8192, and one that is no multiple of a power of two."""
+"""Sizes around a tile of 8192, and one that is not a multiple of a power of two."""
 
 
 def rng_batch(seed: int, counts: str, draft: str, vocab: int = 37, **options: Any) -> Batch:

@@ -78,7 +78,7 @@ def test_counts(op: OpUnderTest, seed: int, counts: str) -> None:
 
 
 @case("VGR-6", counts=["ragged", "longest"], reach="the drafter continues from there")
-def test_what_the_drafter_is_told(op: OpUnderTest, seed: int, counts: str) -> None:
+def test_outputs_for_the_drafter(op: OpUnderTest, seed: int, counts: str) -> None:
     verify(op, greedy(seed, counts))
 
 

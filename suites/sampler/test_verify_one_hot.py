@@ -119,7 +119,7 @@ def test_all_columns_are_written(op: OpUnderTest, seed: int, columns: int) -> No
 
 
 @case("VOH-8", counts=["ragged", "longest"], reach="the drafter continues from there")
-def test_what_the_drafter_is_told(op: OpUnderTest, seed: int, counts: str) -> None:
+def test_outputs_for_the_drafter(op: OpUnderTest, seed: int, counts: str) -> None:
     verify(op, one_hot(seed, counts))
 
 

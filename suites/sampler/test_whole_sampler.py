@@ -181,7 +181,7 @@ def test_excluded_tokens_are_never_emitted(sampler: SamplerUnderTest, seed: int,
 
 
 def widened(step: SamplerBatch) -> SamplerBatch:
-    """top-p a little larger: a float32 sum of 50 probabilities is off by less than 1e-5, which is no engine's fault."""
+    """Return the batch with top-p larger by 1e-5, which is more than a float32 sum of 50 probabilities is off by."""
     top_p = None if step.top_p is None else (step.top_p.double() + 1e-5).clamp(max=1.0)
     return SamplerBatch(step.logits, step.draft_token_ids, step.temperature, step.draft_probs, step.top_k, top_p)
 

@@ -102,7 +102,7 @@ def shell(script: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     ],
     ids=["closed", "full", "nobody reads"],
 )
-def test_a_report_that_nobody_gets_cannot_be_told(command: str, redirected: str, said: str, tmp_path: Path) -> None:
+def test_a_report_without_a_reader_ends_with_125(command: str, redirected: str, said: str, tmp_path: Path) -> None:
     wait = "sleep 0.5; " if "sleep" in redirected else ""
     done = shell(f"( {wait}exec $VERISPEC {command} ) {redirected}", tmp_path)
     assert done.returncode == exits.CANNOT_TELL, done.stderr

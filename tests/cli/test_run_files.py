@@ -254,7 +254,7 @@ def limited(bytes_of_file: int) -> Callable[[], None]:
     ("size", "said"),
     [(0, "No usable temporary directory"), (3000, "the event log cannot be written: File too large")],
 )
-def test_a_disk_that_is_full_cannot_be_told(size: int, said: str, tmp_path: Path) -> None:
+def test_a_full_disk_ends_with_125(size: int, said: str, tmp_path: Path) -> None:
     out = tmp_path / "run.jsonl"
     done = subprocess.run(
         [sys.executable, "-m", "verispec", "run", "--engine", FAULTY, "--only", *ONLY, "--out", str(out)],

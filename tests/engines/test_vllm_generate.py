@@ -30,7 +30,7 @@ def test_the_step_after_the_prefill_comes_first() -> None:
     [([], [], 5, 0), ([3, 3], [2, 0], 6, 0), ([3, 3], [2, 0], 5, 1)],
     ids=["nothing told", "tokens of steps that are not told", "a prefill of its own after a preemption"],
 )
-def test_steps_whose_places_are_not_known_are_not_told(
+def test_steps_with_unknown_places_are_not_reported(
     drafted: list[int], accepted: list[int], num_tokens: int, preemptions: int
 ) -> None:
     result = read(drafted, accepted, num_tokens, preemptions)

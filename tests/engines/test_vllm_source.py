@@ -198,7 +198,7 @@ def test_the_fallbacks_of_a_tree_are_compiled_alone(tmp_path: Path) -> None:
     assert isinstance(lost, Unsupported)
 
 
-def test_without_a_compiler_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(VerispecError, match="no C\\+\\+ compiler") as error:
         resolve(f"vllm-cpu@{toy_source.write(tmp_path)}")

@@ -62,7 +62,7 @@ def gone(pid: int) -> bool:
         ("InterruptsAtStart", "KeyboardInterrupt"),
     ],
 )
-def test_an_engine_that_does_not_start_cannot_be_told(engine: str, cause: str, tmp_path: Path) -> None:
+def test_an_engine_that_does_not_start_ends_with_125(engine: str, cause: str, tmp_path: Path) -> None:
     short = {"start_timeout": SHORT} if "Hangs" in engine else {}
     with pytest.raises(VerispecError) as caught:
         result_of(engine, tmp_path, **short)

@@ -38,7 +38,7 @@ class Mutant(NamedTuple):
     """One fault.
 
     Attributes:
-        clause: whose cases must fail.
+        clause: clause whose cases must fail.
         before: code of the file.
         after: code that replaces it, in terms of the same variables.
         place: number of the place, from 0, among those of the same structure.

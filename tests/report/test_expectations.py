@@ -97,7 +97,7 @@ def test_a_proposal_replaces_nothing_else(tmp_path: Path) -> None:
         require_proposal(known, known)
     for name, content in (("pyproject.toml", "[project]\n"), ("notes.txt", "my notes")):
         (tmp_path / name).write_text(content)
-        with pytest.raises(VerispecError, match="is no file of known failures"):
+        with pytest.raises(VerispecError, match="is not a file of known failures"):
             require_proposal(tmp_path / name, None)
     with pytest.raises(VerispecError, match="folder of the proposal does not exist"):
         require_proposal(tmp_path / "nowhere/new.toml", None)

@@ -255,7 +255,7 @@ def test_what_failed_on_a_gpu_is_reproduced_there() -> None:
     assert "$ verispec run --engine vllm --device cuda --seed 7 --suite sampler" in as_markdown(verdict).splitlines()
 
 
-def test_generation_is_told_by_what_drafts() -> None:
+def test_generation_has_a_row_per_drafter() -> None:
     """Cases of ops that have a `draft` of their own are none of it."""
     wrong = {"failure": {"kind": "law", "message": "wrong"}}
     records = (

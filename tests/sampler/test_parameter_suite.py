@@ -27,9 +27,9 @@ class Caught:
     """A fault, and what catches it.
 
     Attributes:
-        clause: that names the fault.
+        clause: clause that names the fault.
         fault: changes the reference.
-        parameter: of the case; a mode of log-probabilities for WS-23.
+        parameter: parameter of the case; a mode of log-probabilities for WS-23.
         drawn: judged by its distribution instead of greedy tokens.
     """
 

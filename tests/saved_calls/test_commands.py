@@ -92,7 +92,7 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, capsys: Capsys) -> None
     [
         (("--export", "bug.txt"), "the name does not end in .py"),
         (("--export", "nowhere/test_bug.py"), "the folder does not exist"),
-        (("--export", "mine.py"), "it exists and is no exported test"),
+        (("--export", "mine.py"), "it exists and is not an exported test"),
         (("--shrink", "case.npz"), "the name does not end in .safetensors"),
         (("--shrink", "model.safetensors"), "cannot be read"),
     ],

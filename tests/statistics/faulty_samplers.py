@@ -62,7 +62,7 @@ class SimulatedSampler:
         return Requests(sets, lengths, drafts, accepted, last)
 
     def _accept(self, rng: np.random.Generator, sets: Array, read: Array, i: int, d: Array, u: Array) -> Array:
-        """Return whether each draft of position i is accepted, reached or not."""
+        """Return True if each draft of position i is accepted, reached or not."""
         fault, K = self.fault, self.rows.drafts
         which, _, table = fault.partition(" ")
         step = OFFSETS.get(which, 0)

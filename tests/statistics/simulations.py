@@ -49,7 +49,7 @@ class Planted:
     Attributes:
         names: keys of `verispec.judge.statistics.faults.FAULTS` that name it rightly.
         test: key of `TESTS`.
-        limits: of the row sets, one of `verispec.cases.row_sets.LIMITS`.
+        limits: limits of the row sets, one of `verispec.cases.row_sets.LIMITS`.
     """
 
     names: tuple[str, ...]
@@ -235,7 +235,7 @@ def planted(fault: str, seed: int, rows: int = 0) -> Simulation:
 
     Args:
         fault: key of `FAULTS`.
-        seed: of all draws.
+        seed: seed of all draws.
         rows: seed of the row sets.
     """
     plan = FAULTS[fault]

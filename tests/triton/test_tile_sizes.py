@@ -1,4 +1,4 @@
-"""Sizes that the Triton kernels tell about themselves."""
+"""Tile sizes that the Triton kernels report."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from verispec.reference import triton
     ("op", "size"),
     [("sample_recovered_tokens", 2048), ("apply_top_k_top_p", 4096), ("verify_greedy", 256), ("gumbel_sample", 1024)],
 )
-def test_own_and_shared_tiles_are_told(op: str, size: int) -> None:
-    """A module tells its own constants and those of the helpers that it imports."""
+def test_own_and_shared_tiles_are_reported(op: str, size: int) -> None:
+    """A module reports its own constants and those of the helpers that it imports."""
     pytest.importorskip("triton")
     assert size in triton.tile_sizes(op)
 

@@ -42,7 +42,7 @@ def test_everything_that_is_known_is_a_case() -> None:
     assert [str(entry) for entry in expectations.load(KNOWN) if not any(selects(entry.case, c) for c in cases)] == []
 
 
-def test_drafts_steps_and_lengths_are_told() -> None:
+def test_drafts_steps_and_lengths_are_reported() -> None:
     generator = VllmGenerator(fixtures.model("target"), method="draft_model", draft=fixtures.model("draft"))
     [result] = generator.generate([request()])
     metrics = generator.metrics()

@@ -20,7 +20,7 @@ class Contest:
         engine: name of the engine; ``:ops`` at its end asks for its separate ops.
         peer: the same of the engine beside it; empty for none.
         device: "cpu", "cuda" or None for the engine's own choice.
-        threads: of torch and OpenMP on the CPU.
+        threads: threads of torch and OpenMP on the CPU.
         samples: measurements per shape and engine.
     """
 

@@ -25,7 +25,7 @@ class BenchShape:
         batch: requests.
         drafts: draft tokens per request.
         vocabulary: entries of a row.
-        dtype: of target and draft logits, one of `DTYPES`.
+        dtype: dtype of target and draft logits, one of `DTYPES`.
         rows: entropy of the rows, one of `ROWS`: standard deviations of 3 and of 1.
         acceptance: probability that a draft token is accepted, from 0 to 1.
         limits: one of `LIMITS`; top-k keeps 50 tokens, top-p a probability of 0.9.

@@ -1,4 +1,4 @@
-"""Times of calls that run in turn, and the bandwidth that they are held against."""
+"""Times of calls that run in turn, and the memory bandwidth to compare them with."""
 
 from __future__ import annotations
 

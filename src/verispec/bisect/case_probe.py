@@ -17,7 +17,7 @@ from verispec.errors import VerispecError
 
 RESULTS = {exits.GOOD: RevisionResult.GOOD, exits.BAD: RevisionResult.BAD}
 NOT_THERE = ("V-ENG-MODULE", "V-ENG-ATTR", "V-ENG-ELSEWHERE", "V-ENG-PROTOCOL")
-"""Codes that tell of one revision: the engine's module is not there yet, or its adapter is unfinished."""
+"""Codes that concern one revision: the engine's module is not there yet, or its adapter is unfinished."""
 
 
 @dataclass(slots=True)

@@ -202,7 +202,7 @@ def _version(text: str) -> Version:
         return Version(text)
     except InvalidVersion as error:
         raise VerispecError(
-            "V-IDX-VERSION", "this is no version", where=text, hint="write it like 0.20.2", exit_code=exits.USAGE
+            "V-IDX-VERSION", "this is not a version", where=text, hint="write it like 0.20.2", exit_code=exits.USAGE
         ) from error
 
 

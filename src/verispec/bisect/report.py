@@ -22,14 +22,14 @@ FORMAT = "verispec/bisect/1"
 
 @dataclass(frozen=True, slots=True)
 class BisectReport:
-    """A search and what it was for.
+    """A search and its purpose.
 
     Args:
         candidates: describe `result.candidates`.
         appeared: findings of the first bad revision; empty for a case.
         later: findings that came after it.
-        reasons: of a case, by revision: how it fails, or why it cannot be judged.
-        repro: of a case: the command that shows the failure.
+        reasons: reasons of a case, by revision: how it fails, or why it cannot be judged.
+        repro: command that shows the failure of a case.
     """
 
     history: str

@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The end of a search: one `candidates` is the first bad revision; several could not be told apart.
+    """The end of a search: one `candidates` is the first bad revision; several could not be separated.
 
     Attributes:
         candidates: the revisions that may be the first bad one.

@@ -1,4 +1,4 @@
-"""Systematic values of an op's axes: sizes around an implementation's own, all pairs, and what each value costs."""
+"""Systematic values of an op's axes: sizes around an implementation's own, all pairs, and the cost of each value."""
 
 from __future__ import annotations
 

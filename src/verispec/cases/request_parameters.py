@@ -30,7 +30,7 @@ def processed(
 
     Args:
         logits: [V], the model's own.
-        request: whose parameters apply.
+        request: request whose parameters apply.
         output: tokens emitted before this row's token; the drafts before it count as emitted.
         stop_token_ids: tokens that `min_tokens` forbids.
     """
@@ -61,7 +61,7 @@ def slack_after(slack: float, request: GenerationRequest) -> float:
 
     Args:
         slack: maximum error of the model's own logits.
-        request: whose repetition penalty scales the error.
+        request: request whose repetition penalty scales the error.
     """
     return slack * max(request.repetition_penalty, 1 / request.repetition_penalty, 1.0)
 
@@ -71,7 +71,7 @@ def distribution(row: Array, request: GenerationRequest) -> Array:
 
     Args:
         row: [V] float64 logits of `processed`.
-        request: whose temperature and limits apply.
+        request: request whose temperature and limits apply.
 
     Returns:
         [V] float64.
@@ -86,7 +86,7 @@ def possible(row: Array, request: GenerationRequest, slack: float = 0.0) -> Arra
 
     Args:
         row: [V] float64 logits of `processed`.
-        request: whose temperature and limits apply.
+        request: request whose temperature and limits apply.
         slack: maximum error of a logit.
 
     Returns:

@@ -48,7 +48,7 @@ class RowSets:
     Attributes:
         logits: [M, K + 1, V] float32, -inf where masked.
         draft_probs: [M, K, V] float32; one-hot where drafts are certain.
-        certain: whether drafts are certain, so that engines get no draft probabilities.
+        certain: True if drafts are certain, so that engines get no draft probabilities.
         temperature: [M] float32.
         top_k: [M] int32, V keeps all; None without top-k.
         top_p: [M] float32, 1 keeps all; None without top-p.
@@ -166,7 +166,7 @@ class RowSets:
             sets: row set of each request.
             lengths: how many of its drafts a request brings.
             drafts: draft tokens.
-            seeds: of the requests; None is unseeded.
+            seeds: seeds of the requests; None is unseeded.
             greedy: [B] bool, requests at temperature 0.
         """
         import torch

@@ -66,9 +66,9 @@ def explore(strategy: Any, examples: int, seed: int) -> Callable[[Callable[[Any]
     """Return a decorator that runs a check on draws of a strategy, shrinks a failure, and raises it.
 
     Args:
-        strategy: of Hypothesis.
+        strategy: Hypothesis strategy.
         examples: number of draws.
-        seed: of the draws.
+        seed: seed of the draws.
     """
     import hypothesis
 

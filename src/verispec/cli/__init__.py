@@ -23,7 +23,7 @@ COMMANDS: dict[str, str] = {
     "smoke": "Test an engine with one quick case of every kind.",
     "fleet": "Test a matrix of engines, platforms and suites as one job.",
     "certify": "Certify which sampling faults an engine is free of.",
-    "doctor": "Say what works here, what is missing, and how to get it.",
+    "doctor": "Check the installation: which engines run, what is missing, and how to get it.",
     "engines": "List the engines that are available here.",
     "ops": "List the ops with their implementations and tests.",
     "explain": "Explain an op, a clause or a rule.",

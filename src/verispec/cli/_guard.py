@@ -1,4 +1,4 @@
-"""Ends every command with an exit code that means what it says, whatever goes wrong."""
+"""Exit codes of commands that end with an error, an interrupt or a closed output."""
 
 from __future__ import annotations
 

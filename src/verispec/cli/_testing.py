@@ -47,7 +47,7 @@ CrashesOption = Annotated[int, typer.Option(min=1, help="Stop after this many cr
 FirstOption = Annotated[bool, typer.Option("-x", "--exitfirst", help="Stop at the first unexpected failure.")]
 MaxTimeOption = Annotated[float | None, typer.Option(min=0.1, help="Stop after this many seconds.")]
 ErrorsOption = Annotated[bool, typer.Option("--errors-only", help="Ignore notes when computing the exit code.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 JunitOption = Annotated[Path | None, typer.Option(help="Also write JUnit XML to this file.")]
 SarifOption = Annotated[Path | None, typer.Option(help="Also write SARIF to this file.")]
 MarkdownOption = Annotated[Path | None, typer.Option(help="Also write a Markdown page to this file.")]

@@ -19,20 +19,33 @@ app = typer.Typer(add_completion=False)
 def bench(
     engine: Annotated[str, typer.Option("--engine", help="The engine to time; see 'verispec engines'.")] = "reference",
     vs: Annotated[str, typer.Option("--vs", help="The engine beside it; empty for none.")] = "",
-    op: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(OPS)}; all by default.")] = None,
-    batch: Annotated[list[int] | None, typer.Option(help="Requests; 1, 8 and 64 by default.")] = None,
-    drafts: Annotated[list[int] | None, typer.Option(help="Draft tokens per request; 3 by default.")] = None,
-    vocab: Annotated[list[int] | None, typer.Option(help="Vocabulary; 128256 by default.")] = None,
-    dtype: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(DTYPES)}; float32 by default.")] = None,
-    rows: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(ROWS)}; peaked by default.")] = None,
-    acceptance: Annotated[list[float] | None, typer.Option(help="From 0 to 1; 0.7 by default.")] = None,
-    limits: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(LIMITS)}; none by default.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's own choice by default.")] = None,
+    op: Annotated[
+        list[str] | None, typer.Option(help=f"Op to time: {', '.join(OPS)} (default: all); repeatable.")
+    ] = None,
+    batch: Annotated[
+        list[int] | None, typer.Option(help="Number of requests (default: 1, 8 and 64); repeatable.")
+    ] = None,
+    drafts: Annotated[list[int] | None, typer.Option(help="Draft tokens per request (default: 3); repeatable.")] = None,
+    vocab: Annotated[list[int] | None, typer.Option(help="Vocabulary size (default: 128256); repeatable.")] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help=f"Dtype of the logits: {', '.join(DTYPES)} (default: float32); repeatable.")
+    ] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Shape of the distributions: {', '.join(ROWS)} (default: peaked); repeatable."),
+    ] = None,
+    acceptance: Annotated[
+        list[float] | None, typer.Option(help="Acceptance rate of the drafts, 0 to 1 (default: 0.7); repeatable.")
+    ] = None,
+    limits: Annotated[
+        list[str] | None, typer.Option(help=f"Limits of the requests: {', '.join(LIMITS)} (default: none); repeatable.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the engine's own choice).")] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads on the CPU.")] = 1,
     samples: Annotated[int, typer.Option(min=3, help="Measurements per shape and engine.")] = 15,
-    svg: Annotated[Path | None, typer.Option(help="Where to write the roofline picture.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write the results as JSON.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The results as JSON.")] = False,
+    svg: Annotated[Path | None, typer.Option(help="Write the roofline picture to this file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the results as JSON to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Time an engine from raw logits to tokens, beside another one.
 

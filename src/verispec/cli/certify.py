@@ -30,15 +30,15 @@ def certify(
     budget: Annotated[str, typer.Option(help="Sample sizes: quick, standard or nightly.")] = BUDGET,
     only: Annotated[list[str] | None, typer.Option(help="Case id, its beginning, or a pattern with *.")] = None,
     processes: Annotated[int, typer.Option("-n", min=1, help="Processes that test at the same time.")] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = SEED,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; the engine's own choice when omitted.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all random samples.")] = SEED,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the engine's own choice).")] = None,
     out: Annotated[Path, typer.Option(help="Folder for certificate.json, .md and .html, and the results file.")] = Path(
         "certificate"
     ),
     resume: Annotated[
         bool, typer.Option("--resume", help="Complete the results file of --out, if an earlier command left one.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The certificate as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Run every statistical test of an engine and write a certificate of the faults that they exclude.
 

@@ -19,9 +19,9 @@ _STYLE = {State.OK: "green", State.MISSING: "yellow", State.BROKEN: "bold red"}
 
 @app.command()
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="The checks as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Say what is installed, which engines can run, what is missing and how to get it.
+    """Check the installation: which engines run, what is missing, and how to get it.
 
     Exit codes: 1 when something that is installed does not work, else 0.
 

@@ -30,12 +30,12 @@ _PROBE_TIMEOUT = 600.0
 @app.command()
 def engines(
     name: Annotated[str, typer.Argument(help="Start this engine, check its protocol and list its ops.")] = "",
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the engine's own choice.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the engine's own choice).")] = None,
     options: Annotated[
         bool,
         typer.Option("--options", help="Probe which options of generation take effect."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The list as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """List the engines that can be tested here, or start one, check it against the protocol and describe it.
 

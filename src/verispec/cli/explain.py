@@ -18,7 +18,7 @@ def explain(
     name: Annotated[
         str, typer.Argument(help="An op, a clause such as EXP-2, a case id, a rule such as SIG101, or rules.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="The explanation as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Explain an op, a clause, a case id or a rule; 'rules' lists all rules of the static checker.
 

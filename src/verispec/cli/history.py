@@ -22,14 +22,14 @@ app = typer.Typer(add_completion=False)
 def history(
     store: Annotated[str, typer.Argument(help="Folder or URL of the history.")],
     add: Annotated[
-        list[str] | None, typer.Option(help="Results files to add first; may hold * and be repeated.")
+        list[str] | None, typer.Option(help="Results files to add first; may contain *; repeatable.")
     ] = None,
     engine: Annotated[str, typer.Option(help="Only this engine.")] = "",
     case: Annotated[str, typer.Option(help="Only cases whose id begins with this.")] = "",
     since: Annotated[datetime | None, typer.Option(help="Only runs from this day on.", formats=["%Y-%m-%d"])] = None,
-    nights: Annotated[int, typer.Option(help="Runs of the trend, the newest ones.", min=1)] = 14,
-    html: Annotated[Path | None, typer.Option(help="Write the answers as a page, too.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The answers as JSON.")] = False,
+    nights: Annotated[int, typer.Option(help="Number of newest runs in the trend.", min=1)] = 14,
+    html: Annotated[Path | None, typer.Option(help="Also write the answers to this HTML file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Ask about the runs of many nights.
 

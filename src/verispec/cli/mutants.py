@@ -20,26 +20,25 @@ def mutants(
     ] = "cpp",
     sample: Annotated[int, typer.Option(min=0, help="Mutants to draw from each layer; 0 takes all.")] = 300,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 1,
-    op: Annotated[str, typer.Option(help="Only mutants of this op (the stem of a source file).")] = "",
-    processes: Annotated[int, typer.Option("-n", min=0, help="Processes; all cores when 0.")] = 0,
-    limit: Annotated[float, typer.Option(min=0.1, help="Seconds of cases that one mutant may cost.")] = 90.0,
+    op: Annotated[str, typer.Option(help="Only mutants of this op or source file, named without its ending.")] = "",
+    processes: Annotated[int, typer.Option("-n", min=0, help="Processes; 0 takes all cores.")] = 0,
+    limit: Annotated[float, typer.Option(min=0.1, help="Seconds of cases per mutant.")] = 90.0,
     per_clause: Annotated[int, typer.Option(min=0, help="Cases of each clause to use; 0 uses all.")] = 0,
-    slowest: Annotated[
-        float, typer.Option(min=0.1, help="Seconds after which a case is given up and not used.")
-    ] = 600.0,
-    triggers: Annotated[bool, typer.Option(help="Include faults that act under a condition only.")] = True,
+    slowest: Annotated[float, typer.Option(min=0.1, help="Omit cases that take more seconds than this.")] = 600.0,
+    triggers: Annotated[bool, typer.Option(help="Include faults that act only under a condition.")] = True,
     device: Annotated[str, typer.Option(help="cuda runs Triton's mutants on a GPU.")] = "",
-    out: Annotated[Path | None, typer.Option(help="Results as JSON lines; continued where the file exists.")] = None,
-    render: Annotated[list[Path] | None, typer.Option(help="Render result files; run nothing.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Results file (JSON lines); an existing one is continued.")] = None,
+    render: Annotated[list[Path] | None, typer.Option(help="Render results files; run nothing.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the mutants and run nothing.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="The score as Markdown.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The score as JSON.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the score as Markdown.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Make faults in the reference engine by machine and score the suites that test them.
+    """Generate mutants of the reference engine and score the suites that test it.
 
-    Each mutant runs in a process of its own against the cases that reach it, until one fails. A crash alone is no kill.
+    Each mutant runs in a process of its own against the cases that reach it, until one fails. A crash alone does not
+    count as a kill.
 
-    Ends with 0 when the score reaches its targets, 1 when it does not, 2 when the command was wrong.
+    Exit codes: 0 the score reaches its targets, 1 it does not, 2 usage.
 
     Examples:
 

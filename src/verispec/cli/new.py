@@ -15,9 +15,9 @@ from verispec.reference import contracts
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(help="Name of what is made: letters, digits, blanks, - and _.")]
+Name = Annotated[str, typer.Argument(help="Name of the engine or op: letters, digits, blanks, - and _.")]
 Folder = Annotated[Path, typer.Option("--in", help="Folder to write into; it is made if it is missing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 CLAUSE_LETTERS = 3
 
 

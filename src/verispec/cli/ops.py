@@ -22,9 +22,9 @@ app = typer.Typer(add_completion=False)
 def ops(
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if an op lacks a required cell.")] = False,
     suite: Annotated[
-        list[str] | None, typer.Option(help="Folder with the suite of an op of your own; may be repeated.")
+        list[str] | None, typer.Option(help="Folder with the suite of an op of your own; repeatable.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The table as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """List the ops with their implementations and tests.
 

@@ -42,7 +42,7 @@ def repro(
     seed: Annotated[
         int | None, typer.Option(help=f"Seed of everything that is drawn (default: {SEED}, or the file's).")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the engine's own choice.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the engine's own choice).")] = None,
     budget: Annotated[str, typer.Option(help="Sample sizes: quick, standard or nightly.")] = BUDGET,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds the case may take.")] = TIMEOUT,
     suite: Annotated[
@@ -60,7 +60,7 @@ def repro(
         Path | None,
         typer.Option(help="Write the failing call as a test of the engine alone to this file, and run it once."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the case as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Run one case again, alone, and show everything about it: inputs, outputs, what was expected, and the traceback.
 
@@ -190,11 +190,11 @@ def require_new(path: Path | None, option: str, suffix: str) -> None:
     elif not path.absolute().parent.is_dir():
         reason = "the folder does not exist"
     elif path.exists() and not path.is_file():
-        reason = "it exists and is no file"
+        reason = "it exists and is not a file"
     elif path.exists() and suffix == SUFFIX:
         files.read(path)  # raises for another file of tensors
     elif path.exists() and MADE_BY not in path.read_text(encoding="utf-8", errors="replace"):
-        reason = "it exists and is no exported test"
+        reason = "it exists and is not an exported test"
     if reason:
         raise VerispecError("V-REPRO-SAVE", reason, where=f"{option} {path}", hint=f"name a new file *{suffix}")
 

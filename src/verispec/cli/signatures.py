@@ -36,9 +36,9 @@ def signatures(
     ] = "",
     rule: Annotated[list[str] | None, typer.Option(help="Apply this rule only; repeatable.")] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Leave out these files or folders; repeatable.")
+        list[str] | None, typer.Option(metavar="PATTERN", help="Omit these files or folders; repeatable.")
     ] = None,
-    baseline: Annotated[Path | None, typer.Option(help="Leave out the findings that this file accepts.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="Omit the findings that this file accepts.")] = None,
     write_baseline: Annotated[Path | None, typer.Option(help="Write a file that accepts all findings.")] = None,
     types: Annotated[
         bool, typer.Option("--types", help="Check plain Python with Pyrefly too; needs --since or --core-since.")

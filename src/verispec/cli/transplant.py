@@ -31,10 +31,10 @@ def transplant(
     command: Annotated[list[str] | None, typer.Argument(help="A program that uses the engine, after --.")] = None,
     engine: Annotated[str, typer.Option("--engine", help="The engine whose kernels are substituted.")] = "vllm",
     case: Annotated[str, typer.Option("--case", help="Id of the case to run, instead of a command.")] = "",
-    op: Annotated[list[str] | None, typer.Option("--op", help="Substitute this kernel only; may be repeated.")] = None,
+    op: Annotated[list[str] | None, typer.Option("--op", help="Substitute this kernel only; repeatable.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda, for a case.")] = None,
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds per run.")] = TIMEOUT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Substitute reference kernels for an engine's, to find the kernels that cause a fault.
 

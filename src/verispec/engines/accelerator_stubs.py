@@ -70,7 +70,7 @@ class Absent:
 
 
 class _Stub(ModuleType):
-    """A module of which every attribute that nobody gave is `Absent`."""
+    """A module whose missing attributes are `Absent`."""
 
     def __getattr__(self, attribute: str) -> Absent:
         if attribute.startswith("__"):

@@ -18,7 +18,7 @@ GROUP = "verispec.engines"
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """An engine of our own: the module and factory that make it, what it is, and the packages that it needs."""
+    """A built-in engine: its module and factory, its description, and the packages that it needs."""
 
     module: str
     factory: str
@@ -75,7 +75,7 @@ def resolve(name: str, device: str | None = None) -> Engine:
         device: "cpu", "cuda" or None for the engine's own choice.
 
     Raises:
-        VerispecError: V-ENG-UNKNOWN, V-ENG-DEVICE, V-ENG-PROTOCOL, and what the engine's own module raises.
+        VerispecError: V-ENG-UNKNOWN, V-ENG-DEVICE, V-ENG-PROTOCOL, or the error of the engine's own module.
     """
     if device == "cuda":
         require_cuda()
@@ -98,7 +98,7 @@ def resolve(name: str, device: str | None = None) -> Engine:
 
 
 def is_address(name: str) -> bool:
-    """Return whether the engine's name `name` is the address of a server."""
+    """Return True if the engine's name `name` is the address of a server."""
     return name.startswith(("http://", "https://")) and name != HTTP
 
 
@@ -109,7 +109,7 @@ def import_modules(name: str) -> None:
     The modules of ``@SOURCE`` engines are left out: they are unpacked and compiled by the engine's start.
 
     Args:
-        name: of an engine, as `resolve` takes it.
+        name: name of an engine, as `resolve` takes it.
 
     Raises:
         Exception: whatever the import of a module raises.

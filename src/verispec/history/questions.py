@@ -1,4 +1,4 @@
-"""The questions that a history answers: what fails now and since when, who disagrees, what is flaky, the trend."""
+"""The questions that a history answers: failures and their first run, engines that disagree, flaky cases, the trend."""
 
 from __future__ import annotations
 

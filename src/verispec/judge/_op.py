@@ -233,8 +233,8 @@ class OpUnderTest:
 
         Args:
             values: arguments by parameter name.
-            name: of the tensor.
-            axis: of the tensor, along which it is spread.
+            name: name of the tensor.
+            axis: axis of the tensor, along which it is spread.
             shapes: shapes of outputs that the contract's axes do not determine.
             compare: comparison of each output, by name; exact for others.
 

@@ -81,7 +81,7 @@ class SamplerUnderTest:
         """Return the draft tokens that the engine drew and the tokens that it emitted.
 
         Args:
-            batch: whose draft tokens the engine replaces by its own.
+            batch: batch whose draft tokens the engine replaces by its own.
             draft_logits: [N, V] float32, the drafter's rows.
 
         Raises:

@@ -131,7 +131,7 @@ def reference_kernel(contract: Contract, theirs: Sequence[str]) -> Callable[...,
     """Return the reference's kernel behind the parameters of the engine's.
 
     Args:
-        contract: of the op.
+        contract: the op's contract.
         theirs: names of the engine's parameters, in order.
 
     Returns:

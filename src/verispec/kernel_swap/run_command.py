@@ -50,7 +50,7 @@ class SwapTarget:
 
     Args:
         watch: a module of it whose import shows that a run used it; empty if every run does.
-        sites: by op the ``module:attr`` to replace; empty for vLLM.
+        sites: ``module:attr`` to replace, by op; empty for vLLM.
     """
 
     watch: str = ""
@@ -72,7 +72,7 @@ def run(
 
     Args:
         command: program and arguments.
-        ops: whose kernels to substitute.
+        ops: ops whose kernels to substitute.
         timeout: seconds.
         quiet: drop what the command prints; else it goes to stderr.
         target: the engine; without it, no import is watched.
@@ -135,7 +135,7 @@ def environment(ops: tuple[str, ...], notes: Path | None = None, target: SwapTar
     """Return this process's environment, armed so that a Python started in it substitutes `ops` in the engine.
 
     Args:
-        ops: whose kernels to substitute.
+        ops: ops whose kernels to substitute.
         notes: file to which each substituted kernel adds a line when it is first called.
         target: the engine; None is vLLM without a watch.
     """

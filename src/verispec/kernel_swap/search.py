@@ -18,10 +18,10 @@ class SwapTrial:
 
     Args:
         ops: substituted ops.
-        good: whether the run was good; None if it cannot be judged.
+        good: True if the run was good; None if it cannot be judged.
         called: those of `ops` whose kernel was called.
-        exit_code: of the run.
-        loaded: whether the run imported the engine at all.
+        exit_code: exit code of the run.
+        loaded: True if the run imported the engine at all.
         reason: why it cannot be judged, or why a kernel could not be substituted.
     """
 

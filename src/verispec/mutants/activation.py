@@ -231,7 +231,7 @@ def make(layer: Layer, extension: Path | None, count: int, folder: Path) -> Acti
     """Return the activation of a layer.
 
     Args:
-        layer: of the mutants.
+        layer: layer of the mutants.
         extension: built with all faults; for the C++ layer only.
         count: number of switches of the extension.
         folder: for mutated sources; whoever made it removes it.

@@ -35,15 +35,15 @@ class CampaignPlan:
     """Selection of the mutants to test.
 
     Attributes:
-        layer: of the reference engine.
+        layer: layer of the reference engine.
         sample: number of mutants; 0 takes all.
-        seed: of the sample.
+        seed: seed of the sample.
         op: stem of a source file; empty takes all files.
         processes: number of processes; 0 is one per CPU.
         limit: seconds of cases per mutant.
         triggers: False drops mutants that act only under a condition.
         device: "cuda" runs Triton's mutants on a GPU; empty runs them in the interpreter.
-        run_seed: of the suites.
+        run_seed: seed of the suites.
     """
 
     layer: Layer

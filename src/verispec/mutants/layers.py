@@ -18,7 +18,7 @@ class Layer:
     """Files of the reference engine that are mutated alike.
 
     Attributes:
-        name: of the layer, for ``--of``.
+        name: name of the layer, for ``--of``.
         engine: name of the engine that runs the files.
         package: dotted name of their package.
         suites: folders of suites, or files in them, that test the layer.

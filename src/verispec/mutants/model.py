@@ -35,8 +35,8 @@ class Mutant:
     Attributes:
         layer: name of the layer.
         file: path below the layer's folder.
-        line: of the fault, from 1.
-        column: of the fault, from 1.
+        line: line of the fault, from 1.
+        column: column of the fault, from 1.
         operator: kind of fault.
         before: the original code.
         after: the faulty code.

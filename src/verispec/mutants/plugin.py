@@ -292,7 +292,7 @@ class _Pool:
 
 
 def _measure(job: Job, items: dict[str, pytest.Item]) -> None:
-    """Run every case once without a mutant; write its time, its outcome and what it reaches.
+    """Run every case once without a mutant; write its time, its outcome and the mutants that it reaches.
 
     Cases that `job.baseline` holds already are left out, and each process's results are appended when it ends.
     """

@@ -59,8 +59,8 @@ def _markdown(score: Score, command: str) -> Iterator[str]:
     yield f"Command: `{command}`. Rendered by `verispec mutants --render FILE --markdown`."
     yield ""
     yield f"Targets: {TARGET:.0%} of the mutants that are not equivalent fail a case, {TARGET_OWN:.0%} a case of"
-    yield "a clause of the mutated op. A crash or a timeout alone is no kill. A mutant that no case reaches counts as a"
-    yield "survivor."
+    yield "a clause of the mutated op. A crash or a timeout alone is not a kill. A mutant that no case reaches counts"
+    yield "as a survivor."
     for title, tallies in (
         ("Layers", score.layers),
         ("Files", score.files),

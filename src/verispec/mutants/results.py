@@ -1,4 +1,4 @@
-"""Result files: a header, then one line a mutant; a file that exists is continued."""
+"""Result files: a header, then one line per mutant; a file that exists is continued."""
 
 from __future__ import annotations
 

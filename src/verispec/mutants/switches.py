@@ -1,4 +1,4 @@
-"""Functions that mutated Python files call: whether a trigger acts, a stale value, and what was reached."""
+"""Functions that mutated Python files call: triggers, stale values, and the record of reached mutants."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def case_lines(
 
     Args:
         record: the case.
-        header: of its run.
+        header: header of its run.
         call: all values of its last call, to show arrays whole; None shows the record's summary.
     """
     yield f"{record.id}  {record.outcome}"

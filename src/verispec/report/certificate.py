@@ -216,7 +216,7 @@ def fails_apart(record: Record) -> bool:
 
 
 def fails_together(records: Sequence[Record]) -> bool:
-    """Return whether the evidence of statistical tests that pass on their own reaches the run's limit."""
+    """Return True if tests that pass one by one have enough evidence together to fail the run."""
     passing = tuple(record for record in records if not record.failed)
     return Certificate(Run({}, passing, {})).log10_e >= LIMIT
 

@@ -29,7 +29,7 @@ class RunDiff:
         known: cases that fail in both in the same way.
         changed: cases that fail in both in different ways.
         lost: cases that passed or failed in `base` and have neither result in `head`.
-        errors_only: whether new notes leave the exit code alone.
+        errors_only: True if new notes do not change the exit code.
     """
 
     base: Run
@@ -86,7 +86,7 @@ def compare(base: Run, head: Run, *, errors_only: bool = False) -> RunDiff:
     Args:
         base: the older run.
         head: the newer run.
-        errors_only: whether new notes leave the exit code alone.
+        errors_only: True if new notes do not change the exit code.
     """
     before = {record.id: record for record in base.records}
     now = {record.id: record for record in head.records}
@@ -110,7 +110,7 @@ def compare(base: Run, head: Run, *, errors_only: bool = False) -> RunDiff:
 
 
 def _selected(run: Run, record: Record) -> bool:
-    """Return whether `run` was asked for the case; a smoke run takes the first of each clause, so that nobody knows."""
+    """Return True if `run` selects the case; False for a smoke run, which takes one case per clause."""
     selection = run.header["selection"]
     if selection["smoke"]:
         return False
@@ -127,7 +127,7 @@ def _decided(record: Record) -> bool:
 
 
 def _alike(old: Record, new: Record) -> bool:
-    """Return whether two failures say the same, numbers aside."""
+    """Return True if two failures have the same text, apart from numbers."""
     return (old.kind, normalised(old.message)) == (new.kind, normalised(new.message))
 
 

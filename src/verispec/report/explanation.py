@@ -54,7 +54,7 @@ def _unknown(name: str) -> VerispecError:
 
 
 def _case(text: str) -> dict[str, Any]:
-    """Explain a case id: its clause and what its parameters are."""
+    """Explain a case id: its clause and its parameters."""
     case = CaseId.parse(text)
     clauses = [clause.id for name in contracts.names() for clause in contracts.load(name).clauses]
     if case.clause not in clauses:

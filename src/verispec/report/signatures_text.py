@@ -85,7 +85,7 @@ def _by_rule(findings: tuple[Finding, ...]) -> Table:
     count = Counter((finding.rule, finding.level) for finding in findings)
     table = Table(box=None, pad_edge=False)
     table.add_column("rule")
-    table.add_column("what it says")
+    table.add_column("message")
     for level in Level:
         table.add_column(level.value, justify="right")
     known = set(rules.names())

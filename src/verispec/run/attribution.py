@@ -96,5 +96,5 @@ def _passing(plan: Plan, exchanged: Exchanged, cases: tuple[str, ...], deadline:
 
 
 def _has_kernel(subject: str) -> bool:
-    """Return whether the subject is an op with a kernel, not an end-to-end sampler or a function of rates."""
+    """Return True if the subject is an op with a kernel, not an end-to-end sampler or a function of rates."""
     return subject in contracts.names() and contracts.load(subject).family != "sampler"

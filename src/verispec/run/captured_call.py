@@ -31,7 +31,7 @@ def detail_of(fixtures: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def save(fixtures: Mapping[str, Any], path: Path) -> None:
-    """Write all values of the test's last call to an .npz file as ``part.name``; what is no array is JSON text."""
+    """Write all values of the test's last call to an .npz file as ``part.name``; other values are JSON text."""
     import numpy as np
 
     arrays = {

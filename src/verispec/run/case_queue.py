@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 _DIGITS = 12
-"""Width of the first line, which holds the offset of the first case that nobody took."""
+"""Width of the first line, which holds the offset of the first waiting case."""
 
 
 class CaseQueue:
     """Case ids in order; `put` appends, `take` removes a block of neighbours.
 
     Neighbouring cases share what is expensive to load, so a worker takes many at once: everything when it is
-    alone, a share of what is left beside others, so that all finish at about the same time.
+    alone, a share of the waiting cases beside others, so that all finish at about the same time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +43,7 @@ class CaseQueue:
             return [line.decode().rstrip("\n") for line in block]
 
     def clear(self) -> None:
-        """Remove every case that nobody took."""
+        """Remove every waiting case."""
         self.take(1)
 
     @contextmanager

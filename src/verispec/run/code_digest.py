@@ -32,5 +32,5 @@ def code_digest(engine: object) -> str:
 
 
 def _belongs(path: Path, folder: Path) -> bool:
-    """Return whether `path` is in `folder`, and not in an environment below it."""
+    """Return True if `path` is in `folder`, but not in a virtual environment below it."""
     return path.is_relative_to(folder) and "site-packages" not in path.relative_to(folder).parts

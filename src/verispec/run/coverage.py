@@ -1,4 +1,4 @@
-"""The coverage floor: whether a run tested enough for its silence to mean something."""
+"""The coverage floor: the minimum that a run must test for exit code 0."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Floor:
     """The minimum that a run must decide.
 
     Attributes:
-        claimed: whether every offered op needs a decided case.
+        claimed: True if every offered op needs a decided case.
         count: the smallest number of decided cases.
         share: the smallest share of decided cases, from 0 to 1.
         cases: ids of cases that must be decided.

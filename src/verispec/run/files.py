@@ -21,7 +21,7 @@ LAST = "last"
 
 
 def new_run_file(plan: Plan) -> Path:
-    """Return a path in the user's cache for a run of `plan` that nobody named.
+    """Return a path in the user's cache for a run of `plan` without --out.
 
     The name holds the time, so that no run replaces another: neither a smoke run nor a selection the last full one.
     """

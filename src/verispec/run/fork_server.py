@@ -155,7 +155,7 @@ class ForkServer:
 
 
 def _has_one_thread() -> bool:
-    """Return whether this process can be forked; threads of libraries count, which Python does not know."""
+    """Return True if this process has one thread and can be forked; threads of libraries count too."""
     tasks = Path("/proc/self/task")
     return (len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()) == 1
 
@@ -171,7 +171,7 @@ def case_queue(scratch: Path) -> Path:
 
 
 def worker_log(scratch: Path, pid: int) -> Path:
-    """Return the path of what the worker `pid` printed."""
+    """Return the path of the log of the worker `pid`."""
     return scratch / f"{pid}.log"
 
 

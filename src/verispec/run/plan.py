@@ -39,7 +39,7 @@ class Plan:
 
     Attributes:
         only: case ids, prefixes or patterns; empty for all cases.
-        exact: whether `only` holds whole ids.
+        exact: True if `only` holds whole ids.
         suites: names of suite folders; empty for all.
         processes: workers that test at the same time.
         timeout: seconds per case.
@@ -80,7 +80,7 @@ class Plan:
 
     @property
     def whole(self) -> bool:
-        """Return whether every case of every suite is asked for."""
+        """Return True if the plan selects every case of every suite."""
         return not (self.only or self.suites or self.smoke)
 
     def command(self, scratch: Path, *, collect_only: bool = False) -> list[str]:

@@ -88,7 +88,7 @@ class Record:
 
     @property
     def decided(self) -> bool:
-        """Return whether the case tells something about the engine."""
+        """Return True if the case has a result that says something about the engine."""
         return self.seen in ("pass", *FAILING)
 
     @property
@@ -131,5 +131,5 @@ def category_of(case: CaseId) -> str:
 
 
 def is_quick(case: CaseId) -> bool:
-    """Return whether the case is one small call: no sample, no search, no tensors of gigabytes (``size=large``)."""
+    """Return True if the case is one small call: no sample, no search, no tensors of gigabytes (``size=large``)."""
     return category_of(case) in ("exact", "live") and dict(case.params).get("size") != "large"

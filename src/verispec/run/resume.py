@@ -30,8 +30,8 @@ def restored_plan(given: Mapping[str, Any], header: Mapping[str, Any], path: Pat
 
     Args:
         given: fields of `Plan` that the user wrote on the command line.
-        header: of the results file.
-        path: of the results file.
+        header: header of the results file.
+        path: path of the results file.
 
     Raises:
         VerispecError: V-RUN-RESUME when a given field differs from the file's.

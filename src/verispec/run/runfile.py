@@ -123,7 +123,7 @@ class Writer:
 
     @property
     def begun(self) -> bool:
-        """Return whether the file has its header."""
+        """Return True if the file has its header."""
         return self._file is not None
 
     def begin(self, header: Mapping[str, Any], records: Iterable[Record] = ()) -> None:

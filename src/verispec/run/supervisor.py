@@ -99,7 +99,7 @@ class Supervisor:
         deadline: `time.monotonic()` at which the run stops.
 
     Raises:
-        VerispecError: V-ENG-START and what the engine's adapter raises when the engine cannot be started;
+        VerispecError: V-ENG-START, or the error of the adapter, if the engine cannot be started;
             V-RUN-CHILD when the suites or the harness fail; V-RUN-WRITE when events cannot be written.
     """
 
@@ -279,7 +279,7 @@ class Supervisor:
                 yield from self._ended(pid, status)
 
     def _names_nothing(self, diagnostic: dict[str, str]) -> bool:
-        """Return whether the engine's name is wrong, rather than the engine: the same command can never work."""
+        """Return True if no engine has the given name, so that the same command can never work."""
         package = self._plan.engine.partition(":")[0].partition(".")[0]
         absent = f"ModuleNotFoundError: No module named {package!r}"
         module = diagnostic["code"] == "V-ENG-MODULE" and diagnostic["cause"].startswith(absent)

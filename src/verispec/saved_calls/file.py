@@ -27,7 +27,7 @@ class SavedCase:
 
     Attributes:
         case: its id.
-        seed: of the run.
+        seed: seed of the run.
         engine: the engine that it failed on, as it was asked for.
         op: name of the op; empty where the file has no call.
         failure: kind and message of the failure, if it was seen.
@@ -103,7 +103,7 @@ def read(path: Path) -> SavedCase:
     """Return the case in `path`.
 
     Raises:
-        VerispecError: V-CALL-READ, it cannot be read or is no file of a case.
+        VerispecError: V-CALL-READ, it cannot be read or is not a file of a case.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -114,7 +114,7 @@ def read(path: Path) -> SavedCase:
     except (OSError, SafetensorError, ValueError) as error:
         raise _wrong(path, "the file of a case cannot be read", str(error)) from error
     if not isinstance(told, dict) or told.pop("format", None) != FORMAT:
-        raise _wrong(path, "this is no file of a case", "its header has no verispec/call/1")
+        raise _wrong(path, "this is not a file of a case", "its header has no verispec/call/1")
     try:
         told["scalars"] = {name: _from_json(value) for name, value in told["scalars"].items()}
         return SavedCase(tensors=tensors, **told)

@@ -65,7 +65,7 @@ def minimal(contract: Contract, call: OpCall, fails: Callable[[OpCall], bool], d
 
 
 def allowed(contract: Contract, call: OpCall) -> bool:
-    """Return whether `call` keeps to the contract: dtypes that belong together, counts, sizes and strides."""
+    """Return True if `call` keeps to the contract: dtypes that belong together, counts, sizes and strides."""
 
     def function(**arguments: Any) -> None:
         contracts.check(contract, contracts.bind(contract, (), arguments))

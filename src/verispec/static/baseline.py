@@ -48,7 +48,7 @@ def without_accepted(
     """Return the findings that are not `accepted`, and a diagnostic for entries that match nothing any more.
 
     Args:
-        findings: of a tree.
+        findings: findings of a tree.
         accepted: fingerprints of the baseline.
         where: path of the baseline, for the diagnostic.
     """

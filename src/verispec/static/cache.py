@@ -110,7 +110,7 @@ class ReportCache:
         known = self._load().get(key) if key else None
         try:
             return pickle.loads(known) if known is not None else None
-        except Exception:  # A damaged memory is no memory, whatever the damage.
+        except Exception:  # A damaged entry counts as missing.
             return None
 
     def put(self, key: str, verdict: object) -> None:

@@ -50,7 +50,7 @@ class PartialTree:
 
 
 def matches(path: str, pattern: str) -> bool:
-    """Return whether `pattern` matches `path` or a folder that contains it."""
+    """Return True if `pattern` matches `path` or a folder that contains it."""
     pattern = pattern.strip("/").removeprefix("./")
     parts = path.split("/")
     return any(fnmatchcase("/".join(parts[:depth]), pattern) for depth in range(1, len(parts) + 1))

@@ -89,7 +89,7 @@ class Class(NamedTuple):
 
     Attributes:
         name: qualified name.
-        line: of the class statement.
+        line: line of the class statement.
         bases: references.
         item: meaning of ``instance[grid]``: ``attribute``, the attribute that it wraps; ``ordered``, a call that
             forwards by position in the kernel's order; empty, no such method or not understood.
@@ -150,7 +150,7 @@ class Conversion(NamedTuple):
     """A parameter that is converted and passed on, without the result being copied back or returned.
 
     Attributes:
-        function: that converts it.
+        function: function that converts it.
         param: name of the parameter.
         via: a method such as ``.to``, or a reference.
         dtype: True if the conversion may change the dtype.

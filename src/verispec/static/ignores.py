@@ -28,7 +28,7 @@ def read_ignores(data: bytes) -> tuple[Ignore, ...]:
 def apply_ignores(
     findings: Iterable[Finding], summaries: Mapping[str, FileFacts], own: Collection[str], rules: Collection[str]
 ) -> tuple[list[Finding], int, list[Diagnostic]]:
-    """Return the findings that no comment silences, the number of the others, and what is wrong with comments.
+    """Return the findings that no comment silences, the number of the others, and faulty comments.
 
     Args:
         findings: All findings of a run.

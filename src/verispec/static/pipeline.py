@@ -234,7 +234,7 @@ def _settled(finding: Finding) -> Finding:
 
 
 class _Source:
-    """One tree, its files, and what is known of them so far."""
+    """One tree, its files, and the file summaries read so far."""
 
     def __init__(self, tree: Tree, core: bool, calls: bool) -> None:
         self.tree = tree

@@ -47,7 +47,7 @@ KINDS: Final = {
 
 _WARNINGS: Final = frozenset({"no-matching-overload", "bad-override-param-name"})
 _UNSURE: Final = re.compile(r"`NoneType`|`object`|Object of class `(?:Module|Tensor|str|int|dict|list|tuple)`")
-"""Descriptions of what a checker cannot know without the packages that a tree needs."""
+"""Stubs of packages that a tree needs and that are not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class TypeFault:
 
 
 def is_available() -> bool:
-    """Return whether Pyrefly is installed."""
+    """Return True if Pyrefly is installed."""
     return _program() is not None
 
 

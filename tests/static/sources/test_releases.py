@@ -114,7 +114,7 @@ def test_a_release_is_fetched_once_and_then_read_from_the_cache(index: Index) ->
     assert open_tree("toy==1.0").describe() == "toy==1.0"
 
 
-def test_progress_is_told(index: Index) -> None:
+def test_progress_is_reported(index: Index) -> None:
     index.add_json([index.add_file("toy-1.0.tar.gz", sdist())])
     told: list[tuple[str, int, int]] = []
     open_tree("toy==1.0", progress=lambda *step: told.append(step))

@@ -40,7 +40,7 @@ def refuse(batch: SamplerBatch, **reasons: str) -> None:
 
     Args:
         batch: one step.
-        reasons: by the field's name.
+        reasons: reasons by field name.
 
     Raises:
         UnsupportedCall: one of the fields is set; seeds count as set if one of them is not None.
@@ -55,7 +55,7 @@ def require_cpu(device: str | None, engine: str) -> None:
     """Raise an error unless `device` is "cpu" or None.
 
     Args:
-        device: that the user asks for; None leaves the choice to the engine.
+        device: requested device, None for the engine's choice.
         engine: its name, for the message.
 
     Raises:

@@ -34,7 +34,7 @@ class Reference:
             from verispec.reference.sampler import synthetic_rates
 
             rates: OpFunction | None = getattr(synthetic_rates, name, None)
-            return rates or Unsupported(f"{name} is no op")
+            return rates or Unsupported(f"{name} is not an op")
         try:
             function: OpFunction = self._kernels.op(name)
         except KeyError as error:

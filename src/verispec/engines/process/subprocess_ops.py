@@ -154,7 +154,7 @@ class OpServer:
         """Call the op `name`.
 
         Args:
-            name: of the op.
+            name: name of the op.
             parcel: its arguments.
 
         Returns:

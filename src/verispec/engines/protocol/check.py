@@ -178,8 +178,8 @@ def op_faults(engine: Engine, contract: Contract) -> Iterator[ProtocolFault]:
     """Yield a fault if an engine's op cannot be called with its parameters by keyword.
 
     Args:
-        engine: an object with the protocol's methods; `Unsupported` is no fault.
-        contract: of the op.
+        engine: an object with the protocol's methods; `Unsupported` is not a fault.
+        contract: the op's contract.
     """
     where, names = f"op({contract.name!r})", [param.name for param in contract.params]
     write = f"def {contract.name}({', '.join(names)})"
@@ -259,9 +259,9 @@ def require_method(sampler: object, method: str, clauses: str, write: str) -> Ca
     """Return an optional method of a sampler.
 
     Args:
-        sampler: of the engine.
+        sampler: the engine's sampler.
         method: its name.
-        clauses: that need the method, for the message.
+        clauses: clauses that need the method, for the message.
         write: signature to write, for the message.
 
     Raises:
@@ -278,7 +278,7 @@ def require_sequence(answer: object, where: str) -> list[Any]:
     """Return an op's answer, a list, tuple, array or tensor, as a list.
 
     Args:
-        answer: of the engine.
+        answer: the engine's answer.
         where: the call, for the message.
 
     Raises:
@@ -294,8 +294,8 @@ def require_tokens(answer: object, batch: SamplerBatch, where: str = "sampler(ba
     """Return a sampler's answer as lists of plain integers.
 
     Args:
-        answer: of the engine.
-        batch: that was sampled.
+        answer: the engine's answer.
+        batch: the sampled batch.
         where: the call, for the message.
 
     Returns:
@@ -322,8 +322,8 @@ def require_trace(answer: object, batch: SamplerBatch) -> Trace:
     """Return a sampler's trace with plain tokens.
 
     Args:
-        answer: of the engine.
-        batch: that was sampled.
+        answer: the engine's answer.
+        batch: the sampled batch.
 
     Raises:
         ProtocolError: the answer does not have the shapes that `Draws` asks for.
@@ -346,8 +346,8 @@ def require_drafted(answer: object, batch: SamplerBatch) -> DraftedTokens:
     """Return a sampler's draft tokens and emitted tokens as plain integers.
 
     Args:
-        answer: of the engine.
-        batch: that was sampled.
+        answer: the engine's answer.
+        batch: the sampled batch.
 
     Raises:
         ProtocolError: the answer does not have as many draft tokens as the batch asks for.
@@ -368,8 +368,8 @@ def require_processed(
     """Return processed tokens.
 
     Args:
-        answer: of the engine.
-        batch: that was sampled.
+        answer: the engine's answer.
+        batch: the sampled batch.
         contexts: one per request; a request without log-probabilities has no entries.
         where: the call, for messages.
 
@@ -392,7 +392,7 @@ def require_processed(
 
 
 def _answer(call: Callable[[], object]) -> tuple[object, str]:
-    """Return (answer, ""), or (None, what it raised); an UnsupportedCall is an answer."""
+    """Return (answer, ""), or (None, text of the exception); an UnsupportedCall is an answer."""
     try:
         return call(), ""
     except UnsupportedCall as refusal:

@@ -83,7 +83,7 @@ class Engine(Protocol):
         """Return the function that the engine's own callers reach for the op `name`.
 
         Args:
-            name: of any op of the contracts.
+            name: name of any op with a contract.
 
         Returns:
             A function of the op's parameters by keyword; `Unsupported` for an op that the engine does not have.

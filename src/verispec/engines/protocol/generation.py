@@ -88,7 +88,7 @@ class LoadOptions:
         block_size: tokens per KV block.
         num_blocks: KV blocks; 0 is enough for `max_num_seqs` sequences of `max_model_len`. Fewer cause preemption.
         logprobs_mode: one of `LOGPROBS_MODES`.
-        seed: of requests without a seed.
+        seed: seed of requests without a seed.
 
     Raises:
         VerispecError: V-GEN-OPTION, for a value outside of these.
@@ -195,7 +195,7 @@ class GenerationRequest:
         top_k: keep the k most likely tokens; 0 keeps all.
         top_p: keep the smallest set of most likely tokens with at least this mass; 1 keeps all.
         min_p: keep tokens with at least this fraction of the most likely token's probability.
-        seed: of this request's random numbers; None is the engine's own.
+        seed: seed of this request's random numbers, None for the engine's own.
         stop_token_ids: tokens that end the request when emitted.
         ignore_eos: True if the model's own end-of-sequence token does not end the request.
         min_tokens: number of tokens before which neither `stop_token_ids` nor the end-of-sequence token is emitted.
@@ -402,7 +402,7 @@ class Generator(Protocol):
 
 
 def _whole(value: object, least: int) -> bool:
-    """Return True for an integer of at least `least`; True and False are none."""
+    """Return True for an integer of at least `least`, which a bool is not."""
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
 
 

@@ -33,7 +33,7 @@ class TransitionTable:
     """A grammar as a table.
 
     Args:
-        transitions: by state, the next state of each allowed token; state 0 is the first.
+        transitions: next state of each allowed token, by state; state 0 is the first.
     """
 
     transitions: tuple[Mapping[int, int], ...]

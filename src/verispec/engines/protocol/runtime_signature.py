@@ -28,7 +28,7 @@ class RuntimeSignature:
         where: dotted name of the call site.
         parameters: the kernel's own parameters, in order: a launch binds to these.
         implementation: the function that runs (a fallback, or the kernel).
-        runs: whether the call site runs here: an override, or the kernel itself where there is Triton.
+        runs: True if the call site runs here: an override, or the kernel itself where there is Triton.
         shape: how the arguments arrive at the implementation.
     """
 

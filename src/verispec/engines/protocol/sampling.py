@@ -238,7 +238,7 @@ def replay(
         drafts: k, the number of draft tokens.
         vocab: V.
         bonus: passed on.
-        dtype: of the noise; float32 unless the engine runs with a float64 Gumbel.
+        dtype: dtype of the noise; float32 unless the engine runs with a float64 Gumbel.
 
     Source: vllm.v1.sample.rejection_sampler, 0.18.0 to 0.33.0: `drafts` uniforms in float64, then `vocab`
     exponentials.

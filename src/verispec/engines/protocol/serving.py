@@ -41,7 +41,7 @@ class Answer:
         choices: in the order of their index.
         prompt_tokens: the server's count; None where it is not reported.
         completion_tokens: the server's count over all samples; None where it is not reported.
-        ended: whether a stream closed with its end mark; True for an answer in one piece.
+        ended: True if a stream closed with its end mark; True for an answer in one piece.
         prompt_logprobs: one entry per prompt token when asked for, None for the first.
     """
 
@@ -58,7 +58,7 @@ class Server(Protocol):
 
     @property
     def checkpoint(self) -> Path | None:
-        """The checkpoint folder that the server serves; None when nobody said."""
+        """The checkpoint folder that the server serves; None if it is unknown."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class Server(Protocol):
 
     @property
     def reference(self) -> Server | None:
-        """Another server of the same model without speculation; None when nobody named one."""
+        """Another server of the same model without speculation; None if there is none."""
         ...
 
     @property

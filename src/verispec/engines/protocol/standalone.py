@@ -16,7 +16,7 @@ class StandaloneCall:
     """Source that calls an op without verispec.
 
     Args:
-        setup: lines at the top of a module: imports, and what the engine needs before its first kernel.
+        setup: lines at the top of a module: imports, and the preparation of the first kernel.
         call: one expression or statement; tensors are the variables that the caller named.
     """
 

@@ -180,7 +180,7 @@ class AcceptanceBets:
         Args:
             a: [n] probabilities of acceptance.
             ratio: [n] p/q, which may exceed 1.
-            null: [n] probability of what was decided; above 0 for a rejection that rounding alone explains.
+            null: [n] probability of the decision; above 0 for a rejection that rounding alone explains.
             accepted: [n] bool.
             extra: [n] acceptance probability under each fault in `extra`; NaN where it says nothing.
         """

@@ -30,7 +30,7 @@ class BlockRule:
     Args:
         rows: the row sets that requests choose from.
         weight: part of the run's budget.
-        seed: of the randomised places.
+        seed: seed of the randomised places.
     """
 
     def __init__(self, rows: RowDistributions, weight: float, seed: int) -> None:

@@ -66,8 +66,8 @@ class Coupling:
         """Compare one batch with the tokens that its random numbers give.
 
         Args:
-            requests: of the batch, with their emitted tokens.
-            numbers: that the engine reports for them.
+            requests: requests of the batch, with their emitted tokens.
+            numbers: random numbers that the engine reports for them.
         """
         rows, drafts = self.rows, self.rows.drafts
         slack = rows.slack[requests.sets] + ARITHMETIC

@@ -144,7 +144,7 @@ class Evidence:
         return [bet for bet, log in zip(self.bets, self._against, strict=True) if log >= self.limit]
 
     def excludes(self, effects: Iterable[Bet]) -> bool:
-        """Return whether every one of `effects`, which are bets of this test, is excluded."""
+        """Return True if every one of `effects`, which are bets of this test, is excluded."""
         against = dict(zip(self.bets, self._against.tolist(), strict=True))
         return all(against[bet] >= self.limit for bet in effects)
 

@@ -72,7 +72,7 @@ ACCEPTANCE = (
 
 @dataclass(frozen=True)
 class RowDistributions:
-    """M sets of K draft rows and a bonus row each, and what every set's distributions need.
+    """M sets of K draft rows and one bonus row, with the derived distributions.
 
     Attributes:
         p: [M, K + 1, V] float64 target probabilities under the set's temperature and limits.
@@ -191,7 +191,7 @@ class GivenDrafts:
     Args:
         rows: the row sets that requests choose from.
         weight: part of the run's budget.
-        seed: of the randomised places.
+        seed: seed of the randomised places.
     """
 
     def __init__(self, rows: RowDistributions, weight: float, seed: int) -> None:

@@ -72,7 +72,7 @@ def kept_share(probability: Array | float, bits: int) -> Array:
     """Return the share of a rare token's probability that remains with noise of limited resolution.
 
     Args:
-        probability: of the token, of any shape.
+        probability: probability of the token, of any shape.
         bits: b of the uniform numbers (w + 1/2) 2^-b, with an integer w, that the noise is made from.
 
     Returns:
@@ -89,7 +89,7 @@ def tail_loss(vocab_size: int, bits: int) -> float:
 
     Args:
         vocab_size: number of tokens, all but one of one rare probability.
-        bits: of the uniform numbers; see `kept_share`.
+        bits: bits of the uniform numbers; see `kept_share`.
     """
     e = np.geomspace(2.0 ** -(bits + 8), 2.0 ** -(bits - 8), 400)
     return float((vocab_size * e * (1.0 - kept_share(e, bits))).max())
@@ -100,7 +100,7 @@ def needles(vocab_size: int, probability: float) -> Array:
 
     Args:
         vocab_size: V.
-        probability: of each of the V - 1 unlikely tokens.
+        probability: probability of each of the V - 1 unlikely tokens.
 
     Returns:
         [V] float32.

@@ -19,7 +19,7 @@ class Rates:
 
     Args:
         weight: part of the run's budget.
-        seed: of the randomised places.
+        seed: seed of the randomised places.
         unit: what is counted.
     """
 

@@ -30,7 +30,7 @@ class GivenText:
 
     Args:
         weight: part of the run's budget.
-        seed: of the randomised places.
+        seed: seed of the randomised places.
         drafted: True if the drafts' distributions are known.
     """
 

@@ -1,4 +1,4 @@
-"""One statistical test of a run: its weight, its sizes, and what its result says."""
+"""One statistical test of a run: its weight, its sizes, and its result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Trial:
 
     Args:
         case: id of the case.
-        seed: of everything the case draws.
+        seed: seed of everything the case draws.
         run_seed: what `--seed` was, for the message.
         budget: one of `BUDGETS`.
         record: takes what the report shows of this test.
@@ -63,7 +63,7 @@ class Trial:
         A test that fails goes on for a while, until one fault explains it clearly better than the next.
 
         Args:
-            evidence: of this test.
+            evidence: evidence of this test.
             cap: largest sample.
             step: adds outcomes to the evidence.
             effects: bets that the test is for; it ends once all of them are excluded.
@@ -87,7 +87,7 @@ class Trial:
         """Record the evidence.
 
         Args:
-            evidence: of this test.
+            evidence: evidence of this test.
             cap: largest sample, for the record.
 
         Raises:
@@ -133,7 +133,7 @@ def summary(evidence: Evidence, cap: int, weight: float) -> dict[str, Any]:
     """Return the part of `evidence` that a report shows, as JSON.
 
     Args:
-        evidence: of a test.
+        evidence: evidence of a test.
         cap: largest sample.
         weight: part of the run's budget.
     """
@@ -174,9 +174,9 @@ def failure_message(evidence: Evidence, cap: int, run_seed: int) -> str:
     """Return a message with the outcome, the two best explanations, their sources, and the seed that repeats it.
 
     Args:
-        evidence: of a test.
+        evidence: evidence of a test.
         cap: largest sample.
-        run_seed: of the run.
+        run_seed: seed of the run.
     """
     after = f"after {evidence.count:,} of {cap:,} {evidence.unit}"
     power = evidence.limit / math.log(10)

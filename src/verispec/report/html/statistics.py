@@ -1,4 +1,4 @@
-"""The part of the page about statistical tests, accepted drafts and time: pictures, and what a pass excludes."""
+"""The page's part on statistical tests, accepted drafts and time: pictures, and the faults that a pass excludes."""
 
 from __future__ import annotations
 

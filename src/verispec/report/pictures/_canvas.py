@@ -17,8 +17,8 @@ class Canvas:
         title: accessible name, shown above.
         x: smallest and largest value on the horizontal axis.
         y: the same of the vertical axis.
-        width: of the picture in pixels.
-        height: of the picture in pixels.
+        width: width of the picture in pixels.
+        height: height of the picture in pixels.
     """
 
     LEFT, RIGHT, TOP, BOTTOM = 56, 16, 28, 36

@@ -15,7 +15,7 @@ def excluded_sizes(rows: Sequence[tuple[str, str, float]], title: str = "Smalles
 
     Args:
         rows: name, size as text, and how large the effect is, from 0 to 1; 1 where no size is excluded.
-        title: of the picture.
+        title: title of the picture.
     """
     height = ROW * len(rows) + 60
     canvas = Canvas(title, (0, 1), (0, max(len(rows), 1)), 760, height)

@@ -15,7 +15,7 @@ def noise_table(rows: Sequence[tuple[str, Mapping[str, Any]]], title: str = "Ran
 
     Args:
         rows: name of the source, and the record's evidence with `noise` or `needles`.
-        title: of the picture.
+        title: title of the picture.
     """
     canvas = Canvas(title, (0, 1), (0, 1), 640, 60 + 18 * len(rows))
     for name, left in COLUMNS:

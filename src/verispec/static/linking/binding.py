@@ -1,4 +1,4 @@
-"""Does a call bind to a signature? Python's own rules, and silence wherever the call is not fully known."""
+"""Binding of a call to a signature by Python's rules; a call that is not fully known is not reported."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def bind(
     """Return the reasons why a call does not bind to `params`.
 
     Args:
-        params: of the function.
+        params: parameters of the function.
         positional: number of positional arguments.
         keywords: names of the keyword arguments.
         open_positional: True if the call has ``*arguments``.
@@ -114,7 +114,7 @@ def dispatched(inputs: Iterable[str], params: Sequence[Param], spec: LaunchSpec)
 
     Args:
         inputs: names of the dispatcher's parameters.
-        params: of the kernel.
+        params: parameters of the kernel.
         spec: launch specification, whose keys are passed unchanged.
     """
     names = [p.name for p in params if p.kind in "pk"]
@@ -147,7 +147,7 @@ def exchanged(passed: Sequence[str], params: Sequence[Param]) -> Iterator[tuple[
 
     Args:
         passed: names of the positional arguments.
-        params: of the function.
+        params: parameters of the function.
     """
     places = [p.name for p in params if p.kind == "p"]
     for first, (argument, receiver) in enumerate(zip(passed, places, strict=False)):
@@ -163,7 +163,7 @@ def misplaced(passed: Sequence[str], params: Sequence[Param]) -> Iterator[tuple[
 
     Args:
         passed: names of the positional arguments.
-        params: of the function.
+        params: parameters of the function.
     """
     places = [p.name for p in params if p.kind == "p"]
     known = {plain(name) for name in places}

@@ -1,4 +1,4 @@
-"""The linked index of a tree: modules by name, and what every reference in them stands for.
+"""The linked index of a tree: modules by name, and the definition behind every reference.
 
 Nothing is imported: a name is followed through imports, aliases and classes as Python would at run time.
 """

@@ -49,13 +49,11 @@ class Dispatcher:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """``kernel[grid](...)``; `slot` is the place from which the kernel is read at that moment."""
+class PlacedCall:
+    """A call and the module that contains it."""
 
     module: Module
     call: Call
-    kernel: Kernel
-    slot: str
 
     @property
     def location(self) -> Location:
@@ -69,22 +67,18 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class DispatcherCall:
+class Launch(PlacedCall):
+    """``kernel[grid](...)``; `slot` is the place from which the kernel is read at that moment."""
+
+    kernel: Kernel
+    slot: str
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherCall(PlacedCall):
     """A call of a dispatcher from host code."""
 
-    module: Module
-    call: Call
     dispatcher: Dispatcher
-
-    @property
-    def location(self) -> Location:
-        """Place of the call."""
-        return Location(self.module.path, self.call.line, end_line=self.call.end_line)
-
-    @property
-    def scope(self) -> str:
-        """The dotted name of the function that contains the call, or of the module."""
-        return f"{self.module.name}.{self.call.scope}".rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +181,7 @@ def _as_bound(module: Module, function: Function) -> Function:
 
 
 def _is_tuner(module: Module, binding: Binding) -> bool:
-    """Return whether a call is ``tune(kernel)`` with ``tune = triton.autotune(...)``: it keeps the parameters."""
+    """Return True if a call is ``tune(kernel)`` with ``tune = triton.autotune(...)``: it keeps the parameters."""
     makers = module.bindings.get(binding.value.removeprefix("$"), ())
     return bool(makers) and all(
         maker.kind == "call" and maker.value.endswith(("triton.autotune", "triton.heuristics")) for maker in makers

@@ -155,9 +155,9 @@ def built_elsewhere(index: Index, module: Module, line: int) -> bool:
     """Return True if a call is for a platform whose ops are not in this tree and may only share their names.
 
     Args:
-        index: of the tree.
-        module: of the call.
-        line: of the call.
+        index: index of the tree.
+        module: module of the call.
+        line: line of the call.
     """
     words = {word for word in _ELSEWHERE if word in module.path}
     words.update(

@@ -11,7 +11,7 @@ from verispec.static.finding import Location
 from verispec.static.linking.binding import bind_call
 from verispec.static.linking.classes import Hierarchy, Type
 from verispec.static.linking.index import Entity, Module
-from verispec.static.linking.launches import Links, Replacement, place
+from verispec.static.linking.launches import Links, PlacedCall, Replacement, place
 from verispec.static.tree import is_test
 
 
@@ -46,33 +46,20 @@ class Substitution:
         return self.slot.rpartition(".")[2] if self.kind == "class" else self.name.rpartition(".")[2]
 
     def differs(self) -> bool:
-        """Return whether some call may fit the original and not the replacement."""
+        """Return True if some call may fit the original and not the replacement."""
         known = [_shape(original.params) for original in self.originals]
         return all(_shape(function.params) not in known for function in self.functions)
 
     def breaks(self, call: Call) -> bool:
-        """Return whether `call` binds to an original and to no replacement."""
+        """Return True if `call` binds to an original and to no replacement."""
         return any(not bind_call(call, original) for original in self.originals) and all(
             bind_call(call, function) for function in self.functions
         )
 
 
 @dataclass(frozen=True, slots=True)
-class PlainCall:
+class PlainCall(PlacedCall):
     """A call of a plain function or method."""
-
-    module: Module
-    call: Call
-
-    @property
-    def location(self) -> Location:
-        """Place of the call."""
-        return Location(self.module.path, self.call.line, end_line=self.call.end_line)
-
-    @property
-    def scope(self) -> str:
-        """The dotted name of the function that contains the call, or of the module."""
-        return f"{self.module.name}.{self.call.scope}".rstrip(".")
 
 
 def hierarchy(links: Links) -> Hierarchy:
@@ -84,7 +71,7 @@ def plugin_class_paths(links: Links) -> set[str]:
     """Return the files of a plugin's subclasses of host classes, and of those host classes: all must be parsed.
 
     Args:
-        links: of all trees.
+        links: links of all trees.
     """
     if not any(module.core for module in links.index.modules.values()):
         return set()
@@ -203,7 +190,7 @@ def broken_calls(links: Links, found: Substitution) -> Iterator[tuple[PlainCall,
     """Yield the calls that reach the replacement and bind to the original only, and True for a certain one.
 
     Args:
-        links: of all trees.
+        links: links of all trees.
         found: the substitution.
     """
     for plain in links.shared(calls_of).get(found.last_name, ()):

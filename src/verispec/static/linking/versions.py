@@ -36,7 +36,7 @@ def host_version(tree: Tree) -> Version | None:
 
 
 def holds(test: Sequence[Any], version: Version) -> bool | None:
-    """Return whether `test` (see `facts.Guard`) is true for the host's `version`; None if that is not known."""
+    """Return True if `test` (see `facts.Guard`) is true for the host's `version`; None if that is not known."""
     if not test:
         return None
     head, *rest = test
@@ -60,7 +60,7 @@ def live(facts: Mapping[str, FileFacts], version: Version) -> tuple[dict[str, Fi
 
     Args:
         facts: summaries by path.
-        version: of the host.
+        version: version of the host.
 
     Returns:
         The summaries by path, and the excluded imports by path.
@@ -98,9 +98,9 @@ def is_guarded(guards: Sequence[Guard], line: int, version: Version | None) -> b
     """Return True if a fault may never be seen: its TypeError is caught, or its version test is open.
 
     Args:
-        guards: of the file.
-        line: of the fault.
-        version: of the host; None if unknown.
+        guards: guards of the file.
+        line: line of the fault.
+        version: version of the host; None if unknown.
     """
     return any(
         guard.first <= line <= guard.last

@@ -22,8 +22,8 @@ def held(nodes: Nodes, scope: Scope, known: set[str]) -> list[Binding]:
     """Return the attributes that a method sets on its instance.
 
     Args:
-        nodes: of the method.
-        scope: of the method.
+        nodes: syntax nodes of the method.
+        scope: scope of the method.
         known: names of functions and imports of the module.
 
     Returns:

@@ -17,7 +17,7 @@ def facts(path: str, data: bytes, *, deep: bool = False, calls: bool = False) ->
     hint).
 
     Args:
-        path: of the file; only its ending matters.
+        path: path of the file; only its ending matters.
         data: content of the file.
         deep: read the syntax tree of a file that would not need one by itself.
         calls: keep the calls of plain functions and methods too, if there is a syntax tree.

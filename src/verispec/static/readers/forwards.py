@@ -9,7 +9,7 @@ from verispec.static.readers.scope import FunctionNode
 
 
 def forwarded(node: FunctionNode, launch: ast.Call) -> tuple[bool, bool] | None:
-    """Return whether a launch forwards its function's ``*args`` and ``**kwargs`` unchanged.
+    """Return True if a launch forwards its function's ``*args`` and ``**kwargs`` unchanged.
 
     Args:
         node: the function.

@@ -107,9 +107,9 @@ def conversions(function: str, nodes: Nodes, params: set[str], scope: Scope) -> 
 
     Args:
         function: name of the function.
-        nodes: of its own.
+        nodes: syntax nodes of the function itself.
         params: names of its parameters.
-        scope: of its body.
+        scope: scope of the function body.
     """
     ops = [call for call in nodes.of(ast.Call) if dotted(call.func).startswith("torch.ops.")]
     if not ops:
@@ -172,7 +172,7 @@ def _root(node: ast.expr) -> str:
 
 
 def _is_read_only(argument: ast.expr) -> bool:
-    """Return whether a call that gets `argument` cannot write into the tensor it starts from: a shape, a result."""
+    """Return True if `argument` is only derived from a tensor, such as its shape: no call can write into it."""
     return isinstance(argument, ast.Call) or (isinstance(argument, ast.Attribute) and argument.attr != "data")
 
 

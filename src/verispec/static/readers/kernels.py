@@ -32,7 +32,7 @@ def given_by(call: ast.Call, module: ast.Module) -> set[str] | None:
 
     Args:
         call: the decorator.
-        module: that holds it.
+        module: module that holds the kernel.
 
     Returns:
         Names of arguments; None if they cannot be read.
@@ -144,8 +144,8 @@ def overflows(node: FunctionNode, nodes: Nodes, name: str) -> tuple[list[Overflo
 
     Args:
         node: the kernel.
-        nodes: of its own.
-        name: of the kernel.
+        nodes: syntax nodes of the function itself.
+        name: name of the kernel.
 
     Returns:
         The products, and True if the kernel promotes any index.

@@ -1,4 +1,4 @@
-"""From files to facts: which files are read how deeply, on how many processors, and what is remembered."""
+"""Reading of files in processes: choice of the files, depth of reading, and cache."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def read_all(
     """Return the summaries of `files` by path. A file that cannot be read is reported and omitted.
 
     Args:
-        files: of the tree.
-        cache: of summaries by content.
+        files: files of the tree.
+        cache: cache of summaries by content.
         report: receives a diagnostic per file that cannot be read.
         deep: as in `readers.extraction.facts`.
         calls: as in `readers.extraction.facts`.

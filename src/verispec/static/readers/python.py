@@ -168,7 +168,7 @@ class _Reader:
             self.module.tables.pop(name, None)
 
     def _is_changed(self, name: str) -> bool:
-        """Return whether a line anywhere in the file looks like a change of the module-level dict or list `name`."""
+        """Return True if a line anywhere in the file looks like a change of the module-level dict or list `name`."""
         word = name.encode()
         at = self.data.find(word)
         while at >= 0:

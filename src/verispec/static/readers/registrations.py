@@ -36,7 +36,7 @@ def decorated(node: FunctionNode, name: str, scope: Scope) -> Iterator[PythonOp]
     Args:
         node: the function.
         name: its qualified name.
-        scope: that its decorators are resolved in.
+        scope: scope that its decorators are resolved in.
     """
     here = f"#{name}:{node.lineno}"
     for decorator in node.decorator_list:

@@ -270,7 +270,7 @@ def _forget_changed(scope: Scope, nodes: Nodes) -> None:
 
 
 def _forget_used(scope: Scope, nodes: Nodes, names: set[str]) -> None:
-    """Forget those of `names` in `scope` that `nodes`, its own or those of a function inside, may change."""
+    """Forget those of `names` that `nodes` may change; the nodes belong to `scope` or to a function inside it."""
     for change in nodes.of(ast.AugAssign):
         _forget(scope, names, dotted(change.target), gains=isinstance(change.op, ast.BitOr))
     for deletion in nodes.of(ast.Delete):

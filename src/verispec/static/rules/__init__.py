@@ -51,7 +51,7 @@ def _own() -> dict[str, Rule]:
 
 
 def are_own(rules: Iterable[Rule]) -> bool:
-    """Return whether all of `rules` are verispec's: only their code is part of what reports are remembered by."""
+    """Return True if all of `rules` are verispec's own; the cache of reports knows only their code."""
     return all(rule.id in _own() for rule in rules)
 
 

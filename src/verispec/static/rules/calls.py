@@ -1,4 +1,4 @@
-"""Does every launch bind to every implementation that it may reach: the kernel itself and whatever replaces it?"""
+"""Binding of every launch to each implementation that it may reach: the kernel and its replacements."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _without_options(links: Links, problem: Problem, call: Call, function: Funct
 
 
 def _may_be_option(links: Links, name: str, call: Call, function: Function) -> bool:
-    """Return whether `name` is used like an option: flags are in capitals, and a near miss is a mistake.
+    """Return True if `name` is used like an option: flags are in capitals, and a near miss is a mistake.
 
     An option has a literal value or goes to several kernels that do not take it; a name that some kernel takes must
     do both.

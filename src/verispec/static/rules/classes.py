@@ -69,7 +69,7 @@ def _missed(links: Links) -> Iterator[Finding]:
 
 
 def _is_hook(name: str) -> bool:
-    """Return whether a method of an interface is a step that others must take: no query, and no name of two words."""
+    """Return True if a method of an interface is a step that implementations must take, by its one-word name."""
     words = name.strip("_").split("_")
     return len(words) > 2 and words[0] not in {"get", "is", "has", "can", "supports", "should"}
 
@@ -93,7 +93,7 @@ def _reach(entry: Type, name: str, ancestors: tuple[Type, ...]) -> set[str]:
 
 
 def _misspelled(links: Links) -> Iterator[Finding]:
-    """Yield methods that nobody names, one word away from a method of a base that others do name."""
+    """Yield methods without callers whose names are one word away from a method of a base that has callers."""
     types = links.shared(_hierarchy)
     suspects: list[tuple[Type, str, Type, str]] = []
     for entry in types:

@@ -1,4 +1,4 @@
-"""Do the calls between kernels bind?"""
+"""Binding of the calls between kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the fake implementations of ops take what the ops take?"""
+"""Comparison of the parameters of ops with those of their fake implementations."""
 
 from __future__ import annotations
 

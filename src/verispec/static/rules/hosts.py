@@ -1,4 +1,4 @@
-"""Do the host's callers bind to the functions, classes and methods that a plugin puts in their place?"""
+"""Binding of the host's callers to the functions, classes and methods of a plugin that replace the host's."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _no_such_value(links: Links) -> Iterator[Finding]:
 
 
 def _is_assigned(modules: Iterable[Module], slot: str) -> bool:
-    """Return whether some module sets an attribute of this name: the value may come from there."""
+    """Return True if some module sets an attribute of this name: the value may come from there."""
     ending = f".{slot.rpartition('.')[2]}"
     return any(override.target.endswith(ending) for module in modules for override in module.facts.overrides)
 

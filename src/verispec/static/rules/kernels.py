@@ -76,7 +76,7 @@ def _narrow_rows(links: Links) -> Iterator[Finding]:
 
 
 def _may_overflow(product: str) -> bool:
-    """Return whether ``index * size`` can pass 2^31: tokens or requests times a vocabulary can, heads cannot."""
+    """Return True if ``index * size`` can pass 2^31: tokens or requests times a vocabulary can, heads cannot."""
     index, _, size = product.lower().partition(" * ")
     return bool(_VOCABULARY.search(size)) and not _FEW.search(index)
 

@@ -1,4 +1,4 @@
-"""Do op schemas, the C++ functions behind them and their Python callers agree?"""
+"""Comparison of op schemas with the C++ functions behind them and with their Python callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is an override installed where its callers look, and does every kernel that a platform needs have one?"""
+"""Overrides that are installed where no caller looks, and kernels without an override that their platform needs."""
 
 from __future__ import annotations
 

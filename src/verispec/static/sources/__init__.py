@@ -54,7 +54,7 @@ def open_tree(text: str, *, progress: Progress | None = None) -> Tree:
             return open_archive(path, progress=progress)
         raise VerispecError(
             "V-SRC-NOT-A-TREE",
-            "a tree is expected, this is a single file that is no tar or zip archive",
+            "expected a source tree, got a single file that is not a tar or zip archive",
             where=text,
             hint="name the folder that holds it",
         )
@@ -72,7 +72,7 @@ def open_tree(text: str, *, progress: Progress | None = None) -> Tree:
         "V-SRC-NOT-FOUND",
         "no such folder, revision, archive or release",
         where=text,
-        cause=f"{folder or text!r} is no folder here, and the text is not of the form name==version",
+        cause=f"{folder or text!r} is not a folder here, and the text is not of the form name==version",
         hint="give a folder, folder#REV, an sdist or wheel, or name==version",
     )
 

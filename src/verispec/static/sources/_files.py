@@ -29,7 +29,7 @@ _MORE = re.compile(r" and \d+ more$")
 
 
 def is_incomplete(diagnostic: Diagnostic) -> bool:
-    """Return whether a finding may be missing because of `diagnostic`. Tests never decide the exit code."""
+    """Return True if a finding may be missing because of `diagnostic`. Tests never decide the exit code."""
     if diagnostic.code not in UNCHECKED:
         return diagnostic.code in INCOMPLETE
     listed = _MORE.sub("", diagnostic.where)
@@ -75,11 +75,11 @@ def several(code: str, message: str, paths: Iterable[str], *, cause: str = "", h
     """Return one diagnostic for all of `paths`, or none.
 
     Args:
-        code: of the diagnostic.
+        code: code of the diagnostic.
         message: with a place for the number of paths.
         paths: in any order.
-        cause: of the diagnostic.
-        hint: of the diagnostic.
+        cause: cause of the diagnostic.
+        hint: hint of the diagnostic.
     """
     found = sorted(paths)
     if not found:

@@ -59,7 +59,7 @@ def project_links(name: str, config: IndexConfig, progress: Progress | None = No
     """Return every sdist and wheel of a project in all of pip's indexes and find-links.
 
     Args:
-        name: of the project, normalised.
+        name: name of the project, normalised.
         config: pip's configuration.
         progress: receives the bytes of a download.
 
@@ -107,7 +107,7 @@ def download(url: str, config: IndexConfig) -> Iterator[tuple[bytes, int]]:
     """Yield the content of `url` in chunks, each with the announced size in bytes (0 if unknown).
 
     Args:
-        url: of the file.
+        url: URL of the file.
         config: pip's configuration.
 
     Raises:
@@ -227,7 +227,7 @@ class _Anchors(HTMLParser):
 
 
 def _joined(base: str, target: object) -> str | None:
-    """Return the address of `target` on the page `base`; None if it is no address."""
+    """Return the address of `target` on the page `base`; None if it is not an address."""
     try:
         return urljoin(base, target) if isinstance(target, str) else None
     except ValueError:

@@ -47,7 +47,7 @@ def read_object(folder: str, name: str, kind: str) -> bytes:
     """Return the content of a git object.
 
     Args:
-        folder: of the repository.
+        folder: folder of the repository.
         name: full hash.
         kind: "commit", "tree" or "blob".
 

@@ -115,8 +115,8 @@ def open_archive(path: Path, *, name: str = "", progress: Progress | None = None
     A broken or adversarial archive gives the files that can be read, and a diagnostic.
 
     Args:
-        path: of a zip or tar file.
-        name: of the tree, for reports; the file's name if empty.
+        path: path of a zip or tar file.
+        name: name of the tree, for reports; the file's name if empty.
         progress: receives the bytes of a download.
 
     Raises:

@@ -65,7 +65,7 @@ class ReadFile:
 
 
 class _Walk:
-    """Collects source files below a folder, and what was left out and why."""
+    """Collects the source files below a folder, and the reasons for omitted files."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -13,7 +13,7 @@ from verispec.static.pipeline import Progress as Report
 
 @contextmanager
 def shown_progress() -> Iterator[Report | None]:
-    """Yield a progress callback that draws one line and wipes it at the end; None if stderr is no terminal."""
+    """Yield a progress callback that draws one line and wipes it at the end; None if stderr is not a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None

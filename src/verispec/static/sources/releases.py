@@ -49,7 +49,7 @@ def versions(name: str, progress: Progress | None = None) -> dict[Version, str]:
     """Return every version of a project that an index has sources of, oldest first.
 
     Args:
-        name: of the project.
+        name: name of the project.
         progress: receives the bytes of a download.
 
     Returns:

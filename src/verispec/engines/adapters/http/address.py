@@ -16,7 +16,7 @@ FORM = "http://HOST:PORT[?model=NAME&checkpoint=FOLDER&reference=URL]"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server and what its caller says of it.
+    """The address of a server, with the facts that its caller states.
 
     Attributes:
         scheme: "http" or "https".
@@ -67,7 +67,7 @@ class Address:
         try:
             port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError as error:
-            raise _bad(text, f"the port of {text!r} is no number from 1 to 65535") from error
+            raise _bad(text, f"the port of {text!r} is not a number from 1 to 65535") from error
         if f"{parts.scheme}://" not in SCHEMES or not parts.hostname:
             raise _bad(text, f"{text!r} names no host")
         if parts.username is not None:
@@ -93,7 +93,7 @@ def _bad(where: str, message: str, hint: str = f"write {FORM}") -> VerispecError
 def _folder(value: str) -> Path:
     folder = Path(value).expanduser().resolve()
     if not (folder / "config.json").is_file():
-        raise _bad(f"...checkpoint={value}", f"{value!r} is no checkpoint folder: it has no config.json")
+        raise _bad(f"...checkpoint={value}", f"{value!r} is not a checkpoint folder: it has no config.json")
     return folder
 
 

@@ -56,7 +56,7 @@ class HttpEngine:
         """Return a generator if the server serves `target` and was started with these options."""
         wanted, address = LoadOptions(**options), self._address
         if address.checkpoint is None:
-            return Unsupported("nobody said which checkpoint is served; add ?checkpoint=FOLDER")
+            return Unsupported("the checkpoint of the server is unknown; add ?checkpoint=FOLDER to its address")
         if not same_checkpoint(target, address.checkpoint):
             return Unsupported("the server serves another checkpoint")
         started = {"method": address.method, "dtype": address.dtype}
@@ -82,7 +82,7 @@ _DRAFTING = ("draft", "ngram_min", "ngram_max")
 
 
 def same_checkpoint(first: Path, second: Path) -> bool:
-    """Return whether the folders `first` and `second` hold the same weights.
+    """Return True if the folders `first` and `second` hold the same weights.
 
     They do if they are one folder, or if their ``*.safetensors`` files have equal names and bytes.
     """
@@ -156,7 +156,7 @@ def metrics_of(counters: Mapping[str, float], address: Address) -> SpeculationMe
 
     Args:
         counters: samples of the page, as `verispec.engines.adapters.http.server.prometheus` returns them.
-        address: of the server; its `k` is the minimum number of positions in the result.
+        address: address of the server; its `k` is the minimum number of positions in the result.
 
     Raises:
         VerispecError: V-HTTP-METRICS when the page has none.

@@ -40,7 +40,7 @@ class Dialect:
         fields: from fields of `GenerationRequest` to their names in a body.
         always: sent with every request.
         explicit: fields that are sent even at their default, because the server's own default is another.
-        token_prompts: whether a prompt may be a list of token ids.
+        token_prompts: True if a prompt may be a list of token ids.
         refusals: reasons for fields that the server has with another meaning.
         most_logprobs: most likely tokens that it reports at most; 0 for none.
     """
@@ -160,7 +160,7 @@ def streamed_answer(lines: Iterable[bytes], request: GenerationRequest) -> Answe
     """Return a streamed answer; stop reading after `request.abort_after` pieces.
 
     Args:
-        lines: of the answer, as server-sent events.
+        lines: lines of the answer, as server-sent events.
         request: the request that they answer.
 
     Raises:

@@ -24,8 +24,8 @@ def aliases(contract: Contract, name: str) -> list[str]:
     """Return the names that engines give a parameter, the contract's own first.
 
     Args:
-        contract: of the op; its symbols list renamed parameters.
-        name: of the parameter in the contract.
+        contract: contract of the op; its symbols list renamed parameters.
+        name: name of the parameter in the contract.
     """
     bare = name.removesuffix("_ptr")
     renamed = [symbol.rename[name] for symbol in contract.symbols if name in symbol.rename]
@@ -40,7 +40,7 @@ def map_parameters(contract: Contract, engine_names: Sequence[str]) -> dict[str,
     never for a tuning parameter: BLOCK_SIZE is a tile, ``block_size`` a KV block.
 
     Args:
-        contract: of the op.
+        contract: the op's contract.
         engine_names: parameters of the engine's callable.
 
     Returns:
@@ -64,7 +64,7 @@ def positional(contract: Contract, args: Sequence[Any], kwargs: Mapping[str, Any
     """Return the arguments by contract name, in the contract's order, defaults included.
 
     Args:
-        contract: of the op.
+        contract: the op's contract.
         args: positional arguments, in the contract's order.
         kwargs: arguments by the contract's names.
 
@@ -83,7 +83,7 @@ def value_for(contract: Contract, engine_name: str, mapping: Mapping[str, str], 
     """Return the value of an engine parameter: a contract parameter, a stride, or a size that callers know.
 
     Args:
-        contract: of the op.
+        contract: the op's contract.
         engine_name: name of the parameter.
         mapping: contract names by engine names, of `map_parameters`.
         bound: arguments by contract name.
@@ -163,7 +163,7 @@ def reject_unsupported_arguments(
     nothing.
 
     Args:
-        contract: of the op.
+        contract: the op's contract.
         passed: values that the engine will see, by contract name.
         bound: values that the case asks for, by contract name.
         who: the engine's callable, for the message.

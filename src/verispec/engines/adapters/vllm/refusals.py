@@ -22,7 +22,7 @@ def guarded(contract: Contract, function: OpFunction) -> OpFunction:
     dtype that production does not. Refusing production's dtypes is a crash.
 
     Args:
-        contract: of the op; its outputs are compared before and after a refusal.
+        contract: contract of the op; its outputs are compared before and after a refusal.
         function: the engine's op.
 
     Returns:

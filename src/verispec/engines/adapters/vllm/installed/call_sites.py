@@ -171,7 +171,7 @@ def find(contract: Contract, package: str = "vllm") -> list[CallSite] | str:
     Call it before any override is installed: a dispatcher is recognised by the original kernel in it.
 
     Args:
-        contract: of the op.
+        contract: the op's contract.
         package: name of the package whose modules may hold the kernel.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The installed vLLM as an engine: which kernels its callers reach on this platform, and what they are."""
+"""The installed vLLM as an engine: the kernels that its callers reach on this platform."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def import_vllm() -> tuple[Any, dict[str, list[call_sites.CallSite] | str]]:
     """Import vLLM and the modules that call its kernels.
 
     Returns:
-        The platform of this vLLM, and what its callers launch, by op.
+        The platform of this vLLM, and the kernels that its callers launch, by op.
     """
     with fallbacks.quiet():
         current = importlib.import_module("vllm.platforms").current_platform
@@ -46,7 +46,7 @@ def import_vllm() -> tuple[Any, dict[str, list[call_sites.CallSite] | str]]:
 
 
 class Vllm:
-    """vLLM as installed. One of these a process: overrides and the poison in fresh memory are global to it."""
+    """The installed vLLM, one object per process: overrides and the poison in fresh memory are global to it."""
 
     def __init__(self, device: str | None = None) -> None:
         try:
@@ -140,8 +140,8 @@ class Vllm:
         """Return the source of one launch, after what installs vLLM's CPU kernels; see `Standalone.standalone_call`.
 
         Args:
-            name: of an op.
-            arguments: by the contract's parameter names.
+            name: name of an op.
+            arguments: arguments by the contract's parameter names.
             variables: name of the variable that holds each tensor, by parameter name.
 
         Returns:

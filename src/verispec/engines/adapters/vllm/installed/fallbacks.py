@@ -78,7 +78,7 @@ def require_extension(folder: Path) -> None:
     """Raise an error if vLLM's compiled ops do not load; vLLM itself only logs the reason.
 
     Args:
-        folder: of the installed package ``vllm``, which holds ``_C*.so``.
+        folder: folder of the installed package ``vllm``, which holds ``_C*.so``.
 
     Raises:
         OSError: the ops are not registered, because a file is missing or does not load.

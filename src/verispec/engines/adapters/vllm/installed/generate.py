@@ -151,7 +151,7 @@ def refusals() -> Iterator[None]:
 
 
 def _known(given: dict[str, Any], known: set[str], options: LoadOptions) -> dict[str, Any]:
-    """Return the settings that this vLLM has; raise UnsupportedCall when one that was asked for would be lost."""
+    """Return the settings that this vLLM has. Raise UnsupportedCall if the caller asks for another one."""
     defaults = settings(Path(given["model"]), LoadOptions(method="none"))
     lost = sorted(name for name in given if name not in known and given[name] != defaults.get(name))
     lost = [name for name in lost if name != "per_request_spec_decode_metrics"]

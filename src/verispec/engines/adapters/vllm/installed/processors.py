@@ -38,10 +38,10 @@ def with_contexts(
     """Return SamplingMetadata with the parameters of `contexts`.
 
     Args:
-        metadata: of the batch, without processors.
+        metadata: metadata of the batch, without processors.
         batch: the step.
         contexts: one per request.
-        device: of the tensors.
+        device: device of the tensors.
         wanted: most log-probabilities that a request wants; None wants none.
 
     Raises:

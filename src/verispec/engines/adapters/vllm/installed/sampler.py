@@ -180,7 +180,7 @@ def sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Genera
     Args:
         batch: one step.
         generators: generator of each seeded request, by its index in the batch.
-        device: that receives the tensors.
+        device: device that receives the tensors.
     """
     cls = importlib.import_module("vllm.v1.sample.metadata").SamplingMetadata
     return cls(**sampling_fields(batch, generators, device))

@@ -14,7 +14,7 @@ REJECTION_SAMPLER = "vllm.v1.sample.rejection_sampler"
 
 
 def find(name: str) -> OpFunction | Unsupported | None:
-    """Return the op `name` as vLLM's rejection sampler calls it; None if it is no op of this kind."""
+    """Return the op `name` as vLLM's rejection sampler calls it; None if it is not an op of this kind."""
     adapt = _ADAPTERS.get(name)
     if adapt is None:
         return None
@@ -27,11 +27,11 @@ def source(name: str, variables: Mapping[str, str]) -> StandaloneCall | None:
     """Return the source of a call of the op `name`.
 
     Args:
-        name: of any op of the contracts.
+        name: name of any op with a contract.
         variables: name of the variable that holds each tensor, by parameter name; "None" is written for a missing one.
 
     Returns:
-        The source; None when it is no op of this kind.
+        The source; None when it is not an op of this kind.
     """
     if name not in _ADAPTERS:
         return None

@@ -121,10 +121,10 @@ def launch(
     """Call a fallback as the tree's callers reach it.
 
     Args:
-        contract: of the op.
+        contract: the op's contract.
         wrapper: the fallback.
         parameters: names of the Triton kernel's parameters, in order.
-        shape: of the callers' calls.
+        shape: shape of the callers' calls.
         bound: arguments by contract name.
 
     Raises:

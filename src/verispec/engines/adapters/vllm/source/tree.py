@@ -61,7 +61,7 @@ class Kernels:
         """Return the first of the contract's symbols that can be extracted from the tree.
 
         Args:
-            contract: of an op; its symbols of vLLM are tried in order.
+            contract: contract of an op; its symbols of vLLM are tried in order.
 
         Returns:
             (dotted name, function).

@@ -100,7 +100,7 @@ def launch(contract: Contract, where: str, kernel: Any, bound: Mapping[str, Any]
     """Launch `kernel` with the contract's arguments, by name.
 
     Args:
-        contract: of the op.
+        contract: the op's contract.
         where: dotted name of the kernel, for messages.
         kernel: Triton's function.
         bound: arguments by contract name.
