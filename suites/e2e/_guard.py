@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import (
@@ -12,6 +12,7 @@ from verispec.engines.protocol.generation import (
     Generator,
     OnEmit,
     SpeculationMetrics,
+    TokenKind,
 )
 from verispec.errors import VerispecError
 from verispec.judge import Failure, Kind, Mismatch
@@ -27,11 +28,18 @@ class GuardedGenerator:
         """Requests of the last call, for `verispec.saved_calls`."""
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
-        """Generate with copies of `requests`, and check the results and the copies."""
+        """Generate with copies of `requests`, and check the copies and the tokens that callers hear of."""
         given = copy.deepcopy(list(requests))
         self.requests = tuple(copy.deepcopy(given))
+        told: dict[int, list[int]] = {}
+
+        def listen(index: int, tokens: Sequence[int], kinds: Sequence[TokenKind]) -> None:
+            told.setdefault(index, []).extend(tokens)
+            if on_emit is not None:
+                on_emit(index, tokens, kinds)
+
         try:
-            results = self._generator.generate(given, on_emit)
+            results = self._generator.generate(given, listen)
         except (UnsupportedCall, VerispecError):
             raise
         except Exception as error:
@@ -40,6 +48,7 @@ class GuardedGenerator:
             raise Mismatch(Failure(Kind.RAISED, message)) from error
         if given != list(requests):
             raise Mismatch(Failure(Kind.INPUT_CHANGED, "the engine changed the requests that it was given"))
+        check_told(told, given, results)
         return results
 
     def metrics(self) -> SpeculationMetrics:
@@ -49,3 +58,22 @@ class GuardedGenerator:
     def close(self) -> None:
         """Close the engine's generator."""
         self._generator.close()
+
+
+def check_told(
+    told: Mapping[int, Sequence[int]], requests: Sequence[GenerationRequest], results: Sequence[GenerationResult]
+) -> None:
+    """Check that the tokens of each request's `on_emit` calls are those of its result.
+
+    Args:
+        told: tokens of all calls by request; an engine that streams nothing has none.
+        requests: those with several samples are left out, since the calls do not name the sample.
+        results: one per request.
+    """
+    for index, tokens in told.items():
+        if not 0 <= index < len(requests):
+            raise Mismatch(Failure(Kind.VALUE, f"on_emit named request {index} of {len(requests)}"))
+        own = results[index].token_ids
+        if requests[index].n == 1 and tuple(tokens) != own:
+            message = f"request {index} has the tokens {list(own)}, its caller was told {list(tokens)}"
+            raise Mismatch(Failure(Kind.VALUE, message))

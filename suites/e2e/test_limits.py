@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.protocol.generation import FinishReason, GenerationRequest
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult, TokenKind
 from verispec.judge import Inconclusive, Kind
 from verispec.judge.statistics.budget import p_value_level
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
@@ -76,14 +78,21 @@ def test_max_tokens_is_exact(load: Load, prompts: Any, draft: str, budget: int) 
 
 @case("GEN-10", draft=METHODS, stop="any token", reach="stop tokens")
 def test_output_ends_at_the_first_stop_token(load: Load, prompts: Any, draft: str) -> None:
-    """Every token of a greedy output in turn is made the stop token, wherever it lies among accepted drafts."""
+    """Every token of a greedy output in turn is made the stop token, wherever it lies among accepted drafts.
+
+    A stop token that is the last that max_tokens allows ends the output by stop, as every other does.
+    """
     generator, prompt = load(draft), prompts[2]
     plain = generator.generate(greedy([prompt], 24))[0].token_ids
     stops = list(dict.fromkeys(plain))
     results = generator.generate(
-        [GenerationRequest(prompt, max_tokens=24, ignore_eos=True, stop_token_ids=(stop,)) for stop in stops]
+        [
+            GenerationRequest(prompt, max_tokens=room, ignore_eos=True, stop_token_ids=(stop,))
+            for stop in stops
+            for room in (24, plain.index(stop) + 1)
+        ]
     )
-    for stop, result in zip(stops, results, strict=True):
+    for stop, result in zip([stop for stop in stops for _ in range(2)], results, strict=True):
         wanted = plain[: plain.index(stop) + 1]
         require(result.token_ids == wanted, f"stop token {stop}: got {list(result.token_ids)}, expected {list(wanted)}")
         require(result.finish_reason is FinishReason.STOP, f"finished by {result.finish_reason}, expected stop")
@@ -106,6 +115,31 @@ def test_output_ends_at_the_end_of_sequence(load: Load, tiny: dict[str, Path]) -
         inside += EOS in text and end > 1 and (end - 1) % 4 != 0
     if not inside:
         raise Inconclusive("no text ends inside accepted drafts")
+
+
+@case(
+    "GEN-10", target="tiny", draft="draft_model k=3", stop="several ends of sequence", reach="Llama 3 has two of them"
+)
+def test_output_ends_at_every_end_of_sequence(load: Load, tiny: dict[str, Path]) -> None:
+    """The generation configuration lists the ends of sequence; the first of them is the one in the configuration."""
+    folder, other = tiny["target"].parent / "two ends", 5
+    if not folder.exists():
+        shutil.copytree(tiny["target"], folder)
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [EOS, other]}))
+    prompts = [(first, second, 1) for first in (1, 2, 3, 4) for second in (4, 6, 7)]
+    whole = [greedy_text(tiny["target"], prompt, 16) for prompt in prompts]
+    generator = load("draft_model k=3", target=folder, drafter=tiny["target"])
+    results = generator.generate([GenerationRequest(prompt, max_tokens=16) for prompt in prompts])
+    ended = 0
+    for prompt, text, result in zip(prompts, whole, results, strict=True):
+        places = [place for place, token in enumerate(text) if token in (EOS, other)]
+        end = places[0] + 1 if places else len(text)
+        teacher(tiny["target"]).judge_equal(prompt, text[:end], result.token_ids, f"prompt {prompt}")
+        wanted = FinishReason.STOP if places else FinishReason.LENGTH
+        require(result.finish_reason is wanted, f"finished by {result.finish_reason}, expected {wanted}")
+        ended += bool(places) and text[places[0]] == other
+    if not ended:
+        raise Inconclusive(f"no text has the end of sequence {other} before {EOS}")
 
 
 @case("GEN-11", draft=METHODS, length=[1, 2, 3, 15, 16, 17], reach=REACH)
@@ -142,3 +176,18 @@ def test_a_step_emits_its_accepted_drafts_and_one_token(load: Load, prompts: Any
             f"prompt {n}: {len(result.token_ids)} tokens, the accepted drafts and one more a step are {sum(emitted)}; "
             "a recovered or bonus token is missing",
         )
+        kinds = kinds_of(result)
+        require(
+            result.kinds in ((), kinds),
+            f"prompt {n}: tokens are called {[str(kind) for kind in result.kinds]}, the steps make them "
+            f"{[str(kind) for kind in kinds]}",
+        )
+
+
+def kinds_of(result: GenerationResult) -> tuple[TokenKind, ...]:
+    """Return the origin of each token, as the steps of a result tell it."""
+    found: list[TokenKind] = []
+    for step in result.steps:
+        last = TokenKind.BONUS if step.accepted == step.drafted else TokenKind.RECOVERED
+        found += [TokenKind.ACCEPTED] * step.accepted + [last if step.drafted else TokenKind.PLAIN]
+    return tuple(found[: len(result.token_ids)])

@@ -20,11 +20,16 @@ from verispec.suites.e2e._tiny import EOS, VOCAB
 
 TARGET = fixtures.model("target")
 LENGTH = 40
+ABSENT = "\0"
+"""A stop string that no text contains."""
 
 
 @case("GEN-32", draft=METHODS, reach="a request with stop strings")
 def test_text_ends_before_its_first_stop_string(load: Load, prompts: Any, draft: str) -> None:
-    """Stop strings reach over token boundaries at many offsets, before any end-of-sequence token, which has no text."""
+    """Stop strings reach over token boundaries at many offsets, before any end-of-sequence token, which has no text.
+
+    The string that occurs stands first or second among the request's stop strings.
+    """
     tokenizer = load_tokenizer(TARGET)
     asked = []
     for prompt in prompts[:4]:
@@ -32,7 +37,12 @@ def test_text_ends_before_its_first_stop_string(load: Load, prompts: Any, draft:
         text = tokenizer.decode(own[: own.index(EOS)] if EOS in own else own)
         asked += greedy([prompt], 8)
         asked += [
-            GenerationRequest(prompt, max_tokens=LENGTH, ignore_eos=True, stop=(text[place : place + 4], "\0"))
+            GenerationRequest(
+                prompt,
+                max_tokens=LENGTH,
+                ignore_eos=True,
+                stop=(text[place : place + 4], ABSENT) if place % 2 else (ABSENT, text[place : place + 4]),
+            )
             for place in range(10, min(len(text) - 4, 60), 5)
         ]
     results = load(draft).generate(asked)
@@ -44,7 +54,7 @@ def test_text_ends_before_its_first_stop_string(load: Load, prompts: Any, draft:
 def check_stop(request: GenerationRequest, result: GenerationResult, decoded: str, what: str) -> None:
     """Check that the text is the decoded output up to the stop string, and that its tokens are the target's."""
     reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
-    stop = request.stop[0]
+    [stop] = [text for text in request.stop if text != ABSENT]
     if stop not in decoded:
         require(len(result.token_ids) == LENGTH, f"{what} ended after {len(result.token_ids)} tokens without {stop!r}")
         return

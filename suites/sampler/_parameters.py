@@ -37,6 +37,12 @@ LIMITS: dict[str, dict[str, float]] = {
 """Limits of the batch that belong to a parameter; other requests of the batch have none."""
 
 
+MASKS = ("allowed ids", "bad words", "min tokens", "grammar")
+"""Parameters that forbid tokens."""
+FAR = 60.0
+"""Subtracted from all logits of some requests, which changes no distribution: a mask must lie below any logit."""
+
+
 @dataclass(frozen=True)
 class Step:
     """A batch with the contexts of its requests.
@@ -78,13 +84,21 @@ def processed_row(logits: Array, context: RequestContext, drafts: Sequence[int],
 
 
 def context_of(parameter: str, rng: np.random.Generator, logits: Array, count: int) -> RequestContext:
-    """Return a context whose `parameter` changes many of the rows `logits` [count + 1, V]."""
+    """Return a context whose `parameter` changes many of the rows `logits` [count + 1, V].
+
+    One request in four has no output yet. Some have bad words of one token, the others longer ones.
+    """
     vocab = logits.shape[1]
     best = logits.argmax(axis=1).tolist()
     prompt = tuple(rng.choice([*best, *rng.integers(0, vocab, 3)], 3).tolist())
-    output = rng.choice([*best, *rng.integers(0, vocab, 2)], 4).tolist()
+    output = rng.choice([*best, *rng.integers(0, vocab, 2)], 4).tolist() if rng.random() < 0.75 else []
     half = set(rng.permutation(vocab)[: vocab // 2].tolist())
-    words = [(x, token) for token in set(best) for x in half] + [(y, x, best[-1]) for x in range(vocab) for y in half]
+    words: list[tuple[int, ...]] = [(x, token) for token in set(best) for x in half] + [
+        (y, x, best[-1]) for x in range(vocab) for y in half
+    ]
+    if rng.random() < 0.25:
+        words = [(token,) for token in best]
+    strong = 9.25 if rng.random() < 0.25 else 3.4
     table: dict[str, dict[str, Any]] = {
         "none": {},
         "min-p": {},
@@ -93,7 +107,15 @@ def context_of(parameter: str, rng: np.random.Generator, logits: Array, count: i
         "allowed ids": {"allowed_token_ids": tuple(sorted(half))},
         "bad words": {"bad_words": tuple(words)},
         "min tokens": {"min_tokens": len(output) + 1 + count // 2},
-        "logit bias": {"logit_bias": {best[0]: -5.0, best[-1]: -5.0, best[count // 2]: -3.0, int(min(half)): 3.0}},
+        "logit bias": {
+            "logit_bias": {
+                best[0]: -5.0,
+                best[-1]: -40.0,
+                best[count // 2]: -2.75,
+                int(min(half)): strong,
+                int(max(half)): 2.6,
+            }
+        },
         **PENALTIES,
         "penalties and limits": PENALTIES["penalties"],
     }
@@ -124,6 +146,8 @@ def random_step(
     special = tuple(range(1, len(counts), 2))
     contexts, drafts = [], []
     for b, count in enumerate(counts):
+        if parameter in MASKS and b % 4 == 1:
+            batch.logits[rows_of(batch, b)] -= FAR
         logits = batch.logits[rows_of(batch, b)].double().numpy()
         contexts.append(context_of(parameter if b in special else "none", rng, logits, count))
         own: list[int] = []
@@ -199,7 +223,14 @@ def drafts_forgotten(step: Step, b: int, j: int) -> Array:
     return unprocessed(step, b, j) if same else forgetful.law(b, j)
 
 
-WRONG = (unprocessed, min_p_last, drafts_forgotten)
+def drafts_unprocessed(step: Step, b: int, j: int) -> Array:
+    """Return the distribution when rows of drafts are not processed; `unprocessed` where that changes nothing."""
+    last = len(step.batch.draft_token_ids[b])
+    same = all(np.array_equal(step.row(b, i), step.row(b, i, processors=False)) for i in range(last))
+    return unprocessed(step, b, j) if same or j < last else right(step, b, j)
+
+
+WRONG = (unprocessed, min_p_last, drafts_forgotten, drafts_unprocessed)
 """Distributions that the outcomes of a step must differ from, so that a faulty sampler shows."""
 
 

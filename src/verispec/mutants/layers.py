@@ -54,7 +54,12 @@ class Layer:
 
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1"}
 REFERENCE = "verispec.reference"
-SAMPLING = ("sampler/test_whole_sampler.py", "synthetic", "e2e")
+SAMPLING = (
+    *(f"sampler/test_{stem}.py" for stem in ("whole_sampler", "whole_sampler_parameters", "whole_sampler_limits")),
+    "sampler/test_every_sampler.py",
+    "synthetic",
+    "e2e",
+)
 
 LAYERS: Final = {
     layer.name: layer

@@ -25,7 +25,7 @@ import pytest
 from verispec.judge import Outcome
 from verispec.mutants import activation, launches, layers, measured
 from verispec.mutants.model import Mutant, MutantResult, Verdict
-from verispec.run.process_tree import die_with_parent
+from verispec.run.process_tree import die_with_parent, waited_for_processor
 
 JOB = pytest.StashKey["Job"]()
 SLOWER, SLACK = 10.0, 4.0
@@ -137,6 +137,7 @@ class _Child:
     text: bytes = b""
     running: str = ""
     since: float = 0.0
+    waited: float = 0.0
     results: list[dict[str, Any]] = field(default_factory=list)
     killed: bool = False
 
@@ -235,7 +236,7 @@ def _run_one(item: pytest.Item, following: pytest.Item | None) -> dict[str, Any]
 
 
 class _Pool:
-    """Forked processes, at most `processes` at a time."""
+    """Forked processes, at most `processes` at a time; waiting for a processor does not count towards a limit."""
 
     def __init__(self, job: Job, limit: Callable[[str], float]) -> None:
         self._job, self._limit = job, limit
@@ -271,10 +272,10 @@ class _Pool:
                 seconds = time.monotonic() - child.since
                 child.results.append({"case": child.running, "outcome": how, "seconds": seconds, "reason": str(status)})
             yield child
-        now = time.monotonic()
         for child in self._running.values():
             limit = self._limit(child.running) if child.running else 120.0
-            if now - (child.since or child.began) > limit and not child.killed:
+            late = time.monotonic() - (child.since or child.began) - limit
+            if late > 0 and not child.killed and late > waited_for_processor(child.pid) - child.waited:
                 child.killed = True
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGKILL)
@@ -286,6 +287,7 @@ class _Pool:
             record = json.loads(line)
             if "start" in record:
                 child.running, child.since = record["start"], time.monotonic()
+                child.waited = waited_for_processor(child.pid)
             else:
                 child.running = ""
                 child.results.append(record)
@@ -424,10 +426,8 @@ class _State:
         elif not self.cases:
             verdict, case = Verdict.NOT_REACHED, ""
         elif failed:
-            verdict, case = (
-                (Verdict.KILLED if self.is_own(failed["case"]) else Verdict.KILLED_ELSEWHERE),
-                failed["case"],
-            )
+            case = failed["case"]
+            verdict = Verdict.KILLED if self.is_own(case) else Verdict.KILLED_ELSEWHERE
         elif bad:
             verdict, case, reason = Verdict.CRASHED, bad[0]["case"], str(bad[0].get("reason", ""))
         else:

@@ -1,0 +1,148 @@
+"""End-to-end samplers at extremes: wide limits, a min-p of 1, low temperatures, logits one bit apart (contract WS)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from verispec.cases import case
+from verispec.cases.sampling import greedy_tokens, random_sampler_batch, rows_of
+from verispec.engines import Engine
+from verispec.engines.protocol.sampling import SamplerBatch
+from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.judge.statistics import assert_distribution
+
+FAMILIES = [None, "request_state", "fused"]
+"""The packed family, the slot-indexed family, and the fused ops."""
+REQUESTS = 128
+VOCAB = 4096
+
+
+@pytest.fixture
+def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
+    torch.manual_seed(seed)
+    return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+
+
+def refuse(message: str) -> None:
+    raise Mismatch(Failure(Kind.VALUE, message))
+
+
+WIDE: dict[str, dict[str, float]] = {"top_k": {"top_k": 3000}, "top_p": {"top_p": 0.75}, "min_p": {"min_p": 0.5}}
+KEPT = {"top_k": 3000, "top_p": 3072, "min_p": VOCAB}
+"""Tokens that a wide limit keeps in a row that is flat within 1 %, about."""
+
+
+@case("WS-6", family=FAMILIES, limit=list(WIDE), check="wide", reach="a request whose limit keeps thousands of tokens")
+def test_wide_limits_keep_thousands_of_tokens(sampler: SamplerUnderTest, seed: int, limit: str) -> None:
+    """On a flat row each of 128 tokens has a rank past 2,048 with a chance of 0.3 at least: none has with 1e-20.
+
+    A limit that is cut to 64, 1,024 or 2,048 tokens, as a buffer of survivors may be, gives none.
+    """
+    rng = np.random.default_rng(seed)
+    values: dict[str, Any] = dict(WIDE[limit])
+    if "min_p" in values:
+        values["min_p"] = torch.full((REQUESTS,), values["min_p"])
+    step = random_sampler_batch(
+        rng, [0, 1] * (REQUESTS // 2), VOCAB, draft=False, spread=0.003, seeds=list(range(REQUESTS)), **values
+    )
+    ranks = []
+    for b, tokens in enumerate(sampler(step)):
+        row = step.logits[rows_of(step, b)][len(tokens) - 1]
+        ranks.append(int((row > row[tokens[-1]]).sum()))
+    if max(ranks) < 2048:
+        refuse(f"{limit} keeps {KEPT[limit]} tokens of a flat row; none of {REQUESTS} has a rank past {max(ranks)}")
+    if max(ranks) > KEPT[limit] + 64:
+        refuse(f"{limit} keeps {KEPT[limit]} tokens of a flat row; one that was emitted has rank {max(ranks)}")
+
+
+@case("WS-21", family=FAMILIES, check="one", heat=["1", "mixed"], reach="a request with min_p=1")
+def test_a_min_p_of_one_is_greedy(sampler: SamplerUnderTest, seed: int, heat: str) -> None:
+    """The most likely token has exactly the fraction 1 of its own probability, so that it is kept."""
+    counts = (2, 0, 3, 1)
+    temperature = 1.0 if heat == "1" else np.array([0.7, 0.0, 1.3, 0.9])
+    rng = np.random.default_rng(seed)
+    for _ in range(5):
+        step = random_sampler_batch(rng, counts, temperature=temperature, draft=False, min_p=torch.ones(len(counts)))
+        for b, tokens in enumerate(sampler(step)):
+            if tokens != greedy_tokens(step, b):
+                refuse(f"request {b} with min_p = 1 emitted {tokens}, expected {greedy_tokens(step, b)}")
+
+
+@case(
+    "WS-4", family=FAMILIES, heat=["0.02", "0.05", "0.2"], check="tie", reach="a sampled request with a low temperature"
+)
+def test_low_temperatures_still_sample(sampler: SamplerUnderTest, seed: int, heat: str) -> None:
+    """Two tokens share the whole mass of every row, so that 128 requests choose one of them with a chance of 2^-127.
+
+    The draft is a third token. Bonus tokens come of requests without drafts, recovered ones of the others.
+    """
+    rng = np.random.default_rng(seed)
+    first, second, third = rng.choice(50, 3, replace=False).tolist()
+    for count in (0, 1):
+        logits = torch.full((REQUESTS * (count + 1), 50), -20.0)
+        logits[:, [first, second]] = 3.0
+        step = SamplerBatch(
+            logits,
+            [[third] * count for _ in range(REQUESTS)],
+            torch.full((REQUESTS,), float(heat)),
+            seeds=list(range(REQUESTS)),
+        )
+        seen = {tokens[0] for tokens in sampler(step)}
+        if seen != {first, second}:
+            what = "recovered" if count else "bonus"
+            refuse(
+                f"at T = {heat} {REQUESTS} {what} tokens are {sorted(seen)}; {first} and {second} are equally likely"
+            )
+
+
+@case("WS-1", family=FAMILIES, check="neighbours", batch=["all greedy", "mixed"], reach="greedy requests in float32")
+def test_the_argmax_is_that_of_the_logits(sampler: SamplerUnderTest, seed: int, batch: str) -> None:
+    """The two largest logits of each row are neighbours in float32, so that their probabilities round to the same.
+
+    The larger one has the higher id.
+    """
+    rng = np.random.default_rng(seed)
+    counts = (2, 0, 1, 3, 0)
+    heat = np.where(np.arange(len(counts)) % 2, 0.7, 0.0) if batch == "mixed" else 0.0
+    step = random_sampler_batch(rng, counts, temperature=heat, draft=False)
+    for row in step.logits:
+        low, high = sorted(rng.choice(50, 2, replace=False).tolist())
+        row.sub_(row.max() + 1)
+        row[low] = 0.01
+        row[high] = float(np.nextafter(np.float32(0.01), np.float32(1)))
+    for b, ids in enumerate(step.draft_token_ids):
+        ids[:] = step.logits[rows_of(step, b)].argmax(dim=1).tolist()[: len(ids)]  # type: ignore[index]
+    for b, tokens in enumerate(sampler(step)):
+        if float(step.temperature[b]) == 0 and tokens != greedy_tokens(step, b):
+            refuse(f"greedy request {b} emitted {tokens}, expected {greedy_tokens(step, b)} by one bit of its logits")
+
+
+@case(
+    "WS-10", family=FAMILIES[:2], check="synthetic", mode="law", reach="rejection_sample_method=synthetic", p_values=1
+)
+def test_synthetic_mode_draws_its_own_token_from_the_target(sampler: SamplerUnderTest, seed: int) -> None:
+    """The token after the drafts follows the target under temperature, also where rates accepted all drafts.
+
+    Half of the requests have one draft, which a rate of 1 accepts; the others have none.
+    """
+    row = np.random.default_rng(seed).normal(scale=1.5, size=8).astype(np.float32)
+    seen = np.zeros(8, dtype=np.int64)
+    for call in range(20):
+        count = call % 2
+        step = SamplerBatch(
+            torch.from_numpy(np.tile(row, (REQUESTS * (count + 1), 1))),
+            [[call % 8] * count for _ in range(REQUESTS)],
+            torch.full((REQUESTS,), 1.7),
+            seeds=[seed % 2**31 + REQUESTS * call + b for b in range(REQUESTS)],
+            synthetic_rates=[1.0],
+        )
+        for tokens in sampler(step):
+            if len(tokens) != count + 1:
+                refuse(f"{len(tokens)} tokens of {count} drafts at a rate of 1")
+            seen[tokens[-1]] += 1
+    weights = np.exp(row.astype(np.float64) / 1.7)
+    assert_distribution(seen.tolist(), weights / weights.sum(), "tokens after the drafts in synthetic mode")

@@ -1,0 +1,119 @@
+"""Faults at extreme parameters, and bad words of one token, are caught by the case that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from verispec.judge import Kind, Mismatch, SamplerUnderTest
+from verispec.reference.sampler import flat, processors, request_state
+from verispec.reference.sampler.flat import FlatSampler
+from verispec.reference.sampler.whole import WholeFlatSampler
+from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
+from verispec.suites.sampler import test_whole_sampler_limits as suite
+from verispec.suites.sampler import test_whole_sampler_parameters as parameters
+
+Patch = pytest.MonkeyPatch
+Run = Callable[[SamplerUnderTest], None]
+
+
+def least_probability_excluded(patch: Patch) -> None:
+    """Exclude the tokens that min-p just keeps."""
+
+    def mask(logits: torch.Tensor, min_p: torch.Tensor) -> None:
+        floor = torch.log(min_p)[:, None] + logits.amax(dim=-1, keepdim=True)
+        logits.masked_fill_(logits <= floor, float("-inf"))
+
+    for module in (flat, request_state):
+        patch.setattr(module, "mask_below_min_p", mask)
+
+
+def survivors_cut(most: int) -> Callable[[Patch], None]:
+    """Return a patch that keeps at most `most` tokens of a row with limits."""
+
+    def cut(patch: Patch) -> None:
+        apply = flat.apply_top_k_top_p
+
+        def capped(logits: torch.Tensor, k: Any, p: Any, *, inplace: bool) -> torch.Tensor:
+            few = torch.full((logits.shape[0],), most, dtype=torch.int32)
+            return apply(logits, few if k is None else k.clamp(max=most), p, inplace=inplace)
+
+        for module in (flat, request_state):
+            patch.setattr(module, "apply_top_k_top_p", capped)
+
+    return cut
+
+
+def low_temperatures_greedy(patch: Patch) -> None:
+    """Take temperatures below 0.1 for 0."""
+    sample = FlatSampler.sample
+
+    def greedy(self: Any, logits: Any, drafts: Any, params: Any, generators: Any) -> Any:
+        cold = torch.where(params.temperature < 0.1, 0.0, params.temperature)
+        return sample(self, logits, drafts, replace(params, temperature=cold), generators)
+
+    patch.setattr(FlatSampler, "sample", greedy)
+
+
+def words_changed(change: Callable[..., bool]) -> Callable[[Patch], None]:
+    """Return a patch that ignores the bad words of a row for which `change(word, output)` is true."""
+
+    def patched(patch: Patch) -> None:
+        add = processors._Changes.add
+
+        def other(self: Any, row: int, history: Any, output: list[int]) -> None:
+            words = tuple(word for word in history.params.bad_words if not change(word, output))
+            add(self, row, replace(history, params=replace(history.params, bad_words=words)), output)
+
+        patch.setattr(processors._Changes, "add", other)
+
+    return patched
+
+
+def wide(limit: str) -> Run:
+    return lambda sampler: suite.test_wide_limits_keep_thousands_of_tokens(sampler, 5, limit)
+
+
+def min_p_of_one(sampler: SamplerUnderTest) -> None:
+    suite.test_a_min_p_of_one_is_greedy(sampler, 5, "mixed")
+
+
+def low_temperature(sampler: SamplerUnderTest) -> None:
+    suite.test_low_temperatures_still_sample(sampler, 5, "0.05")
+
+
+def bad_words(sampler: SamplerUnderTest) -> None:
+    parameters.check_greedy(sampler, np.random.default_rng(5), "bad words", "mixed", "absent")
+
+
+@pytest.mark.parametrize(
+    ("fault", "run"),
+    [
+        (least_probability_excluded, min_p_of_one),
+        (survivors_cut(1024), wide("top_k")),
+        (survivors_cut(64), wide("top_p")),
+        (low_temperatures_greedy, low_temperature),
+        (words_changed(lambda word, output: len(word) == 1), bad_words),
+        (words_changed(lambda word, output: not output), bad_words),
+    ],
+)
+def test_a_fault_is_caught_by_what_it_computes(
+    fault: Callable[[Patch], None], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    torch.manual_seed(5)
+    with pytest.raises(Mismatch) as found:
+        run(SamplerUnderTest(WholeFlatSampler()))
+    assert found.value.failure.kind is Kind.VALUE
+
+
+@pytest.mark.parametrize("sampler", [WholeFlatSampler, WholeRequestStateSampler])
+@pytest.mark.parametrize("run", [wide("top_k"), wide("top_p"), wide("min_p"), min_p_of_one, low_temperature, bad_words])
+def test_the_reference_passes(run: Run, sampler: Any) -> None:
+    torch.manual_seed(5)
+    run(SamplerUnderTest(sampler()))
