@@ -166,14 +166,14 @@ def _given(request: GenerationRequest) -> dict[str, Any]:
 
 def from_json(text: Mapping[str, Any]) -> tuple[LoadOptions, Requests]:
     """Return the options and requests that `to_json` wrote."""
-    options = {name: tuple(value) if isinstance(value, list) else value for name, value in text["options"].items()}
+    options = _tuples(text["options"])
     if options.get("draft"):
         options["draft"] = Path(options["draft"])
-    requests = []
-    for fields in text["requests"]:
-        lists = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-        requests.append(GenerationRequest(**lists))
-    return LoadOptions(**options), tuple(requests)
+    return LoadOptions(**options), tuple(GenerationRequest(**_tuples(fields)) for fields in text["requests"])
+
+
+def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 def copy_checkpoints(text: Mapping[str, Any], beside: Path) -> dict[str, Any]:
