@@ -134,7 +134,7 @@ def test_output_ends_at_every_end_of_sequence(load: Load, tiny: dict[str, Path])
     for prompt, text, result in zip(prompts, whole, results, strict=True):
         places = [place for place, token in enumerate(text) if token in (EOS, other)]
         end = places[0] + 1 if places else len(text)
-        teacher(tiny["target"]).judge_equal(prompt, text[:end], result.token_ids, f"prompt {prompt}")
+        reference_model(tiny["target"]).judge_equal(prompt, text[:end], result.token_ids, f"prompt {prompt}")
         wanted = FinishReason.STOP if places else FinishReason.LENGTH
         require(result.finish_reason is wanted, f"finished by {result.finish_reason}, expected {wanted}")
         ended += bool(places) and text[places[0]] == other

@@ -26,7 +26,9 @@ PAGES = sorted(
 )
 RUN_HERE = ("explain", "ops", "engines", "repro")
 """Commands that need no engine but the reference, and take seconds."""
-CASE = re.compile(r"(?:sampler|synthetic|signatures|e2e)/[a-z_]+:[A-Z]{2,4}-\d+(?::[\w=;,.+-]+)?")
+_ID = r"(?:sampler|synthetic|signatures|e2e)/[a-z_]+:[A-Z]{2,4}-\d+"
+CASE = re.compile(rf"(?<='){_ID}:[^'\n]+(?=')|{_ID}(?::[\w=;,.+-]+)?")
+"""A case id; one between quotes may hold blanks."""
 PLACEHOLDER = re.compile(r"[<>]| [A-Z]+( |$)|module:|my_engine:")
 ENDS = {"|", ">", ">>", "&&", ";", "||", "2>"}
 

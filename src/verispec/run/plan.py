@@ -136,7 +136,7 @@ def suite_folder(suite: str) -> Path:
     own = suites_folder() / suite
     if suite in suites():
         return own
-    folder = Path(suite).absolute()
+    folder = Path(os.path.normpath(Path(suite).absolute()))
     if folder.is_dir() and any(folder.glob("test_*.py")):
         return folder
     raise VerispecError(

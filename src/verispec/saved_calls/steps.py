@@ -134,8 +134,8 @@ def _variants(batch: SamplerBatch) -> Iterator[SamplerBatch]:
         step //= 2
     for name in ("seeds", "draft_probs", "min_p", "top_p", "top_k"):
         if getattr(batch, name) is not None:
-            changed: dict[str, Any] = {name: None}
-            yield replace(batch, **changed)
+            without: dict[str, Any] = {name: None}
+            yield replace(batch, **without)
     for b in range(count):
         for left in sorted({0, batch.counts[b] // 2, batch.counts[b] - 1}):
             if 0 <= left < batch.counts[b]:

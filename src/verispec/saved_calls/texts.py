@@ -20,10 +20,12 @@ from verispec.judge import Kind, Mismatch
 Requests = tuple[GenerationRequest, ...]
 SHORT = (4, 12)
 """Lengths of prompts to try."""
-NEIGHBOURS = 4
+NEIGHBOURS = 2
 """Requests that are tried as the only other one."""
 LONGEST = 60.0
 """Seconds that shrinking may take: a trial generates, and after an exception loads the engine again."""
+TRIALS = 16
+"""Trials that are made however long they take, on a busy machine; the case's own limit still holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,11 @@ def smallest(
         requests: of the last call of a failing case.
         seconds: after the first trial, after which the smallest requests so far are returned.
     """
+    trials = 0
 
     def check(asked: Requests) -> WrongText | None:
-        nonlocal generator
+        nonlocal generator, trials
+        trials += 1
         found = wrong_in(generator, target, asked)
         if found and found.error:
             generator.close()
@@ -98,7 +102,7 @@ def smallest(
         while progress and wrong:
             progress = False
             for candidate in _variants(best, wrong):
-                if time.monotonic() > deadline:
+                if trials >= TRIALS and time.monotonic() > deadline:
                     break
                 found = check(candidate)
                 if found and found.error == wrong.error:
@@ -117,10 +121,9 @@ def _plain(request: GenerationRequest) -> bool:
 
 def _variants(requests: Requests, wrong: WrongText) -> Iterator[Requests]:
     count, keep = len(requests), () if wrong.error else (wrong.request,)
-    if count > 2:  # at one stroke: most faults need one neighbour and a few tokens
+    if count > 2:  # at one stroke: most faults need one neighbour
         for other in [n for n in range(count) if n not in keep][:NEIGHBOURS]:
-            pair = tuple(requests[n] for n in sorted({*keep, other}))
-            yield _cut(pair, SHORT[-1], SHORT[-1])
+            yield tuple(requests[n] for n in sorted({*keep, other}))
     step = count
     while count > 1 and step:
         for start in range(0, count, step):
@@ -166,18 +169,14 @@ def _given(request: GenerationRequest) -> dict[str, Any]:
 
 def from_json(text: Mapping[str, Any]) -> tuple[LoadOptions, Requests]:
     """Return the options and requests that `to_json` wrote."""
-    options: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in text["options"].items()
-    }
+    options = _tuples(text["options"])
     if options.get("draft"):
         options["draft"] = Path(options["draft"])
-    requests = []
-    for fields in text["requests"]:
-        lists: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
-        }
-        requests.append(GenerationRequest(**lists))
-    return LoadOptions(**options), tuple(requests)
+    return LoadOptions(**options), tuple(GenerationRequest(**_tuples(fields)) for fields in text["requests"])
+
+
+def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 def copy_checkpoints(text: Mapping[str, Any], beside: Path) -> dict[str, Any]:
