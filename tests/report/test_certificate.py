@@ -78,6 +78,12 @@ def test_a_fault_beside_the_statistics_keeps_what_they_exclude() -> None:
     assert both.excluded[0]["families"] == {"flat": ""}
 
 
+def test_a_table_of_markdown_escapes_bars() -> None:
+    bet = [{"where": "recovered token", "fault": "unsigned", "size": 0.95}]
+    page = certificate(Record(ID, "pass", evidence=evidence() | {"all": bet, "excluded": bet})).as_markdown()
+    assert "the residual is \\|p - q\\|" in page
+
+
 def test_a_certificate_names_the_replaced_kernels() -> None:
     passed = (Record(ID, "pass", evidence=evidence()),)
     repaired = Certificate(Run({**HEADER, "transplanted": ["a", "b"]}, passed, {"complete": True}))

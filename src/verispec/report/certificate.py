@@ -162,7 +162,8 @@ class Certificate:
         lines += ["| outcome | fault | " + " | ".join(families) + " |", "| --- | --- |" + " --- |" * len(families)]
         for row in self.excluded:
             cells = [row["families"].get(family, "") or NOT_EXCLUDED for family in families]
-            lines.append(f"| {row['where']} | {row['fault']} | " + " | ".join(cells) + " |")
+            fault = row["fault"].replace("|", "\\|")
+            lines.append(f"| {row['where']} | {fault} | " + " | ".join(cells) + " |")
         undecided = self.to_json()["undecided"]
         if undecided:
             lines += ["", "## Not tested", ""]
