@@ -87,53 +87,53 @@ class PagedBatch:
         block_size: int,
     ) -> None:
         self.cache = cache
-        self._slot_mapping = slot_mapping
-        self._positions = positions
-        self._block_table = block_table
-        self._query_lens = query_lens
-        self._query_start_loc = query_start_loc
-        self._seq_lens = seq_lens
-        self._max_seq_lens = max_seq_lens
-        self._block_size = block_size
+        self.slot_mapping = slot_mapping
+        self.positions = positions
+        self.block_table = block_table
+        self.query_lens = query_lens
+        self.query_start_loc = query_start_loc
+        self.seq_lens = seq_lens
+        self.max_seq_lens = max_seq_lens
+        self.block_size = block_size
 
     @cached_property
     def write_slots(self) -> torch.Tensor:
         """Slot of each token, [T]; padding gets the null block."""
-        return self._slot_mapping.clamp(min=0)
+        return self.slot_mapping.clamp(min=0)
 
     @cached_property
     def groups(self) -> list[_Group]:
         """The requests, grouped by number of queries."""
-        starts = np.cumsum(self._query_lens) - self._query_lens
+        starts = np.cumsum(self.query_lens) - self.query_lens
         groups = []
-        for num_queries in np.unique(self._query_lens).tolist():
-            members = np.flatnonzero(self._query_lens == num_queries)
-            positions, block_table, seq_lens, rows = self._positions, self._block_table, self._seq_lens, None
-            if len(members) < len(self._query_lens):
+        for num_queries in np.unique(self.query_lens).tolist():
+            members = np.flatnonzero(self.query_lens == num_queries)
+            positions, block_table, seq_lens, rows = self.positions, self.block_table, self.seq_lens, None
+            if len(members) < len(self.query_lens):
                 rows = torch.from_numpy((starts[members, None] + np.arange(num_queries)).reshape(-1)).to(
                     positions.device
                 )
                 member_ids = torch.from_numpy(members).to(positions.device)
                 positions, block_table, seq_lens = positions[rows], block_table[member_ids], seq_lens[member_ids]
-            num_keys = int(self._max_seq_lens[members].max())
-            slots = _visible_slots(block_table, seq_lens, num_keys, self._block_size)
+            num_keys = int(self.max_seq_lens[members].max())
+            slots = _visible_slots(block_table, seq_lens, num_keys, self.block_size)
             groups.append(_Group(rows, positions.view(len(members), num_queries), slots, num_keys))
         return groups
 
     @cached_property
     def kernel(self) -> Any:
         """The batch for C++ kernels; all its tensors are contiguous and on the CPU."""
-        rows, (requests, blocks) = self._positions.shape[0], self._block_table.shape
+        rows, (requests, blocks) = self.positions.shape[0], self.block_table.shape
         return kernel("PagedBatch")(
-            _address(self._positions, torch.int64),
-            _address(self._slot_mapping, torch.int64),
+            _address(self.positions, torch.int64),
+            _address(self.slot_mapping, torch.int64),
             rows,
-            _address(self._query_start_loc, torch.int32),
-            _address(self._seq_lens, torch.int32),
+            _address(self.query_start_loc, torch.int32),
+            _address(self.seq_lens, torch.int32),
             requests,
-            _address(self._block_table, torch.int32),
+            _address(self.block_table, torch.int32),
             blocks,
-            self._block_size,
+            self.block_size,
             self.cache.num_slots,
         )
 

@@ -91,6 +91,14 @@ class AuxiliaryStates:
     def _keep(self, layer: int, states: torch.Tensor) -> None:
         self._states[layer] = states
 
+    def latest(self) -> tuple[torch.Tensor, ...]:
+        """Return the states of the latest forward pass, one [tokens, H] per different layer, and keep them."""
+        return tuple(self._states[layer][0] for layer in sorted(self._states))
+
+    def put(self, states: Sequence[torch.Tensor]) -> None:
+        """Take `states` for those of the latest forward pass, in the order of `latest`."""
+        self._states = {layer: state[None] for layer, state in zip(sorted(set(self.layers)), states, strict=True)}
+
     def take(self) -> torch.Tensor:
         """Return the states of the latest forward pass, [batch, tokens, len(layers) * H], and drop them.
 

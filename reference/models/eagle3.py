@@ -202,8 +202,9 @@ class Eagle3Head(nn.Module):
     def target_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """Map draft logits [..., Vd] to the target's vocabulary, [..., V]; tokens that cannot be drafted get -inf."""
         spread = logits.new_full((*logits.shape[:-1], self.config.vocab_size), float("-inf"))
-        spread[..., self.t2d] = logits
-        return spread
+        # Ids instead of the mask t2d: the host waits for the device to count a mask, which no graph can record.
+        ids = torch.arange(len(self.d2t), device=logits.device) + self.d2t
+        return spread.index_copy_(-1, ids, logits)
 
 
 def load_eagle3(folder: str | Path, target: PreTrainedModel, layer_idx: int = 0) -> Eagle3Head:

@@ -9,16 +9,21 @@ token per request.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 
 from verispec.reference.models.attention import PagedBatch
+from verispec.reference.models.decode_graphs import DecodeGraphs, Recorder
 from verispec.reference.models.kv_cache import PAD_SLOT, KVCache
 from verispec.reference.runners.slots import slot_mapping
 from verispec.reference.sampler import ops
+from verispec.reference.sampler.drafting import SeededDraw
 
-from .protocol import Drafts, VerifiedStep
+from .protocol import Drafts, DrawDrafts, VerifiedStep
 
 
 class ChainProposer(ABC):
@@ -30,6 +35,7 @@ class ChainProposer(ABC):
         block_size: tokens per block.
         max_model_len: maximum number of tokens per sequence.
         vocab_size: vocabulary size of the target.
+        record: records the passes after the first one as a graph; None runs them one by one.
         shift: True if the row of position i reads token i + 1, as a head on top of the target does. False if it reads
             token i, as a separate model does, which gets one more row.
     """
@@ -43,6 +49,7 @@ class ChainProposer(ABC):
         max_model_len: int,
         vocab_size: int,
         shift: bool,
+        record: Recorder | None = None,
     ) -> None:
         self.cache = cache
         self.lookahead = num_drafts
@@ -51,6 +58,7 @@ class ChainProposer(ABC):
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
         self._shift = shift
+        self._graphs, self._no_graphs = DecodeGraphs(record), DecodeGraphs(None)
 
     @abstractmethod
     def _run(
@@ -98,35 +106,77 @@ class ChainProposer(ABC):
         logits, hidden = self._run(token_ids, positions, self._first_hidden(step), paged, sample_rows)
         if not any(step.wants_drafts):
             return Drafts([[] for _ in range(batch_size)])
-        ids, probs = self._draw(logits, step, followed, 0)
-        drafts, draft_probs = [ids], [probs]
-        ones = np.ones(batch_size, dtype=np.int64)
-        slots = torch.empty(batch_size, dtype=torch.int64, device=device)
+        ids, probs = self._draw(step.draw, logits, followed)
+        drafts, draft_probs = [ids[:, None]], [] if probs is None else [probs[:, None]]
+        if self._num_drafts > 1:
+            ones = np.ones(batch_size, dtype=np.int64)
+            no_slots = torch.full_like(last, PAD_SLOT)
+            ahead = self._batch(step, no_slots, last, ones, ones_start_loc, seq_lens, self._num_drafts - 1)
+            tensors = {"ids": ids, "followed": followed} | ({} if hidden is None else {"hidden": hidden})
+            graphs = self._graphs
+            if isinstance(step.draw, SeededDraw):
+                tensors["idx_mapping"] = step.draw.idx_mapping
+            elif step.draw is not None:
+                graphs = self._no_graphs  # generators of the host draw the noise
+            more, *more_probs = graphs(partial(self._continue, step.draw), tensors, ahead)
+            drafts.append(more)
+            draft_probs += more_probs
+        return Drafts(torch.cat(drafts, dim=1).tolist(), torch.cat(draft_probs, dim=1) if draft_probs else None)
+
+    def _continue(
+        self, draw: DrawDrafts | None, tensors: Mapping[str, torch.Tensor], paged: PagedBatch
+    ) -> tuple[torch.Tensor, ...]:
+        """Draft the tokens after the first one.
+
+        Args:
+            draw: of the step.
+            tensors: ids and hidden states of the first draft tokens, their positions before drafting, and the slots of
+                their requests.
+            paged: positions and sequence lengths after the first pass; its slots are not read.
+
+        Returns:
+            Ids [B, K - 1], and the probabilities [B, K - 1, V] if `draw` returns some.
+        """
+        ids, hidden, last = tensors["ids"], tensors.get("hidden"), paged.positions
+        if isinstance(draw, SeededDraw):
+            draw = replace(draw, idx_mapping=tensors["idx_mapping"])
+        drafts, draft_probs = [], []
         for ahead in range(1, self._num_drafts):
-            positions = torch.empty_like(last)
+            positions, slots = torch.empty_like(last), torch.empty_like(last)
             ops.run(
                 "eagle_step_slot_mapping_metadata",
-                device,
+                last.device,
                 positions_ptr=last,
-                block_table_ptr=step.block_table,
-                block_table_stride=step.block_table.stride(0),
-                seq_lens_ptr=seq_lens,
+                block_table_ptr=paged.block_table,
+                block_table_stride=paged.block_table.stride(0),
+                seq_lens_ptr=paged.seq_lens,
                 out_clamped_positions_ptr=positions,
                 out_slot_mapping_ptr=slots,
                 block_size=self._block_size,
                 max_model_len=self._max_model_len,
-                n_blocks_per_req=step.block_table.shape[1],
+                n_blocks_per_req=paged.block_table.shape[1],
                 PAD_ID=PAD_SLOT,
-                batch_size=batch_size,
+                batch_size=len(last),
             )
             last = positions
-            paged = self._batch(step, slots, positions, ones, ones_start_loc, seq_lens, ahead)
-            logits, hidden = self._run(ids, positions, hidden, paged, None)
-            ids, probs = self._draw(logits, step, followed, ahead)
+            batch = PagedBatch(
+                self.cache,
+                slots,
+                positions,
+                paged.block_table,
+                paged.query_lens,
+                paged.query_start_loc,
+                paged.seq_lens,
+                paged.max_seq_lens,
+                self._block_size,
+            )
+            logits, hidden = self._run(ids, positions, hidden, batch, None)
+            ids, probs = self._draw(draw, logits, tensors["followed"], ahead)
             drafts.append(ids)
-            draft_probs.append(probs)
-        known = [probs for probs in draft_probs if probs is not None]
-        return Drafts(torch.stack(drafts, dim=1).tolist(), torch.stack(known, dim=1) if known else None)
+            if probs is not None:
+                draft_probs.append(probs)
+        stacked = torch.stack(drafts, dim=1)
+        return (stacked, torch.stack(draft_probs, dim=1)) if draft_probs else (stacked,)
 
     def _expand(self, step: VerifiedStep) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the drafter's token ids, positions, rejected mask and rows to sample from, given the target's rows."""
@@ -215,9 +265,9 @@ class ChainProposer(ABC):
         )
 
     def _draw(
-        self, logits: torch.Tensor, step: VerifiedStep, followed: torch.Tensor, ahead: int
+        self, draw: DrawDrafts | None, logits: torch.Tensor, followed: torch.Tensor, ahead: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Sample draft token number `ahead` of each request; `followed` [B] is the position before the first one."""
-        if step.draw is None:
+        if draw is None:
             return self._to_target(logits.argmax(dim=-1)), None
-        return step.draw(self._target_logits(logits), followed + ahead, ahead)
+        return draw(self._target_logits(logits), followed + ahead, ahead)

@@ -28,6 +28,7 @@ from verispec.engines.protocol.generation import (
 from verispec.errors import VerispecError
 from verispec.reference.models import AuxiliaryStates, Eagle3Head, load_eagle3, load_target, load_tokenizer
 from verispec.reference.models.attention import ATTENTION
+from verispec.reference.models.decode_graphs import Recorder
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.proposers.draft_model import DraftModelProposer
 from verispec.reference.proposers.eagle3 import Eagle3Proposer, Head
@@ -57,6 +58,8 @@ class BaseRunner(ABC):
     """
 
     device: torch.device
+    recorder: Recorder | None = None
+    """Records chains of drafting passes; None for platforms without graphs."""
 
     def __init__(self, target: Path, options: LoadOptions) -> None:
         self.options = options
@@ -157,6 +160,7 @@ class BaseRunner(ABC):
             "block_size": options.block_size,
             "max_model_len": self.max_model_len,
             "vocab_size": self.vocab_size,
+            "record": self.recorder,
         }
         if options.method == "eagle3":
             head = load_eagle3(options.draft, self._model)

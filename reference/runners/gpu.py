@@ -8,21 +8,28 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from verispec.reference.models import Eagle3Head
+from verispec.reference.models.decode_graphs import GraphedHead, GraphedModel, Recorder, record_cuda_graph
 from verispec.reference.proposers.eagle3 import Head
 
 from .base import BaseRunner
 
 
 class GPURunner(BaseRunner):
-    """Tensors are copied to the current CUDA device; the ops are the Triton kernels."""
+    """Tensors are copied to the current CUDA device; the ops are the Triton kernels, decode passes CUDA graphs."""
 
     device = torch.device("cuda")
+    recorder: Recorder | None = staticmethod(record_cuda_graph)
 
     def _callable(self, model: PreTrainedModel) -> nn.Module:
-        return model
+        return GraphedModel(model)
 
     def _callable_head(self, head: Eagle3Head) -> Head:
-        return head
+        return GraphedHead(head)
+
+    def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
+        super()._set_up_auxiliary_states(head)
+        assert isinstance(self._forward, GraphedModel) and self._aux is not None
+        self._forward.watch(self._aux)
 
     def _upload(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).pin_memory().to(self.device, non_blocking=True)

@@ -11,7 +11,7 @@ import torch
 from verispec.engines.protocol.generation import LoadOptions
 from verispec.errors import VerispecError
 from verispec.reference.proposers.protocol import DrawDrafts
-from verispec.reference.sampler.drafting import sample_drafts, sample_drafts_by_seed
+from verispec.reference.sampler.drafting import SeededDraw, sample_drafts
 from verispec.reference.sampler.flat import DraftBatch, FlatSampler, SamplingTensors
 from verispec.reference.sampler.request_state import RequestRows, RequestStates, RequestStateSampler
 from verispec.reference.sampler.synthetic_rates import (
@@ -70,6 +70,8 @@ class FlatSampling:
         """Verify against the argmax of each row."""
         if self._synthetic:
             return self.sample(logits.float(), parts)
+        if logits.dtype == torch.float64:
+            logits = logits.float()  # the op takes the types that models are served in
         return self._sampler.greedy(logits, self._drafts(logits, parts))
 
     def sample(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
@@ -135,25 +137,12 @@ class RequestStateSampling:
         return self._sampler.sample(logits, rows, states).token_ids.to(torch.int32)
 
     def drafting(self, requests: Sequence[RequestState], wanted: Sequence[bool]) -> DrawDrafts:
-        """Return a function that draws by seed and position, and keeps the logits for verification."""
+        """Return what draws by seed and position, and keeps the logits for verification."""
         states, cache = self._states(requests), self._draft_logits
         assert cache is not None
         slots = [request.slot if wants else -1 for request, wants in zip(requests, wanted, strict=True)]
         idx_mapping = torch.tensor(slots, dtype=torch.int32, device=self._device)
-
-        def draw(logits: torch.Tensor, pos: torch.Tensor, step: int) -> tuple[torch.Tensor, None]:
-            token_ids = sample_drafts_by_seed(
-                logits.float(),
-                idx_mapping=idx_mapping,
-                temperature=states.temperature,
-                seed=states.seed,
-                pos=pos,
-                step=step,
-                draft_logits=cache,
-            )
-            return token_ids, None
-
-        return draw
+        return SeededDraw(idx_mapping, states.temperature, states.seed, cache)
 
     def _states(self, requests: Sequence[RequestState]) -> RequestStates:
         """Return the rows of all slots, those of `requests` written; filters that none of them uses are None."""

@@ -7,6 +7,7 @@ RNG.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -98,3 +99,29 @@ def sample_drafts_by_seed(
         logits_cache_col=torch.full_like(idx_mapping, step),
     )
     return token_ids
+
+
+@dataclass(frozen=True, slots=True)
+class SeededDraw:
+    """Draws a draft token per request by `sample_drafts_by_seed`; see there for the tensors.
+
+    All of its numbers come from these tensors, so that a recorded graph can draw.
+    """
+
+    idx_mapping: torch.Tensor
+    temperature: torch.Tensor
+    seed: torch.Tensor
+    draft_logits: torch.Tensor
+
+    def __call__(self, logits: torch.Tensor, pos: torch.Tensor, step: int) -> tuple[torch.Tensor, None]:
+        """Return the ids of draft token number `step`, [B], and keep the logits for verification."""
+        token_ids = sample_drafts_by_seed(
+            logits.float(),
+            idx_mapping=self.idx_mapping,
+            temperature=self.temperature,
+            seed=self.seed,
+            pos=pos,
+            step=step,
+            draft_logits=self.draft_logits,
+        )
+        return token_ids, None

@@ -25,12 +25,15 @@ def reach(params: Mapping[str, Any]) -> str | None:
 
 
 def values(rng: np.random.Generator, dtype: str, b: int) -> Array:
-    """Return values that a conversion would change: fractions for floats, above 2^24 for integers."""
+    """Return values that a conversion would change: fractions for floats, integers that no half type holds.
+
+    Only int64 values exceed 2^24: the widest that callers pass is a top-k, which no vocabulary takes so far.
+    """
     if dtype == "float32":
         return rng.choice([0.0, 0.25, 0.7, 1.0, 1.5, 1e-30], size=b)
     if dtype == "bool":
         return rng.random(b) < 0.5
-    return rng.integers(2**24, 2**31 - 1, size=b, dtype=np.int64)
+    return rng.integers(*((2**20, 2**24) if dtype == "int32" else (2**24, 2**31 - 1)), size=b, dtype=np.int64)
 
 
 def check(op: OpUnderTest, dtype: str, input_: Any, counts: Any, replace: Any = (0, 0), **options: Any) -> None:
@@ -83,12 +86,12 @@ def test_values_near_the_replaced_one(op: OpUnderTest, value: str) -> None:
 
 @case("EXP-4", dtype=["float32", "int32"], reach=reach)
 def test_values_keep_their_dtype(op: OpUnderTest, dtype: str) -> None:
-    check(op, dtype, [0.7, 1e-30, 1e30] if dtype == "float32" else [2**24 + 1, -(2**31), 2**31 - 1], [1, 2, 3])
+    check(op, dtype, [0.7, 1e-30, 1e30] if dtype == "float32" else [1, 151_935, 2**24 - 1], [1, 2, 3])
 
 
-@case("EXP-4", dtype=["int64"])
+@case("EXP-4", check="wide", dtype=["int32", "int64"])
 def test_wide_integers_stay_exact(op: OpUnderTest, dtype: str) -> None:
-    check(op, dtype, [2**53 + 1, -(2**62)], [1, 2])
+    check(op, dtype, [2**24 + 1, 2**31 - 1] if dtype == "int32" else [2**53 + 1, -(2**62)], [1, 2])
 
 
 @case("EXP-5", counts=["gaps", "none", "empty"], dtype=DTYPES, reach=reach)

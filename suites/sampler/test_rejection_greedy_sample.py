@@ -14,6 +14,7 @@ from verispec.judge import OpUnderTest
 from verispec.reference import contracts
 from verispec.suites.sampler._rejection import (
     REACH,
+    drafted_reach,
     greedy_arguments,
     integers,
     relation_of_permuting,
@@ -67,7 +68,7 @@ def test_no_bonus_when_the_last_draft_is_rejected(op: OpUnderTest, seed: int) ->
     op.check_outputs(greedy_arguments(batch))
 
 
-@case("RGS-4", counts=["gaps", "none"], reach=REACH)
+@case("RGS-4", counts=["gaps", "none"], reach=drafted_reach)
 def test_a_request_without_drafts_receives_its_bonus(op: OpUnderTest, seed: int, counts: str) -> None:
     op.check_outputs(greedy_arguments(rng_batch(seed, counts)))
 
@@ -141,7 +142,7 @@ def test_strides(op: OpUnderTest, seed: int, layout: str) -> None:
     op.check_outputs(greedy_arguments(rng_batch(seed, "gaps")), layouts=layouts)
 
 
-@case("RGS-13", counts=["none", "empty"], reach="the first step after a prefill has no drafts")
+@case("RGS-13", counts=["none", "empty"])
 def test_no_drafts_at_all(op: OpUnderTest, seed: int, counts: str) -> None:
     op.check_outputs(greedy_arguments(rng_batch(seed, counts)))
 
@@ -158,7 +159,7 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
 
 @case("RGS-1", mode="generated", rates=["standard", "synthetic"], reach=REACH)
 def test_generated_batches(op: OpUnderTest, seed: int, rates: str) -> None:
-    @explore(structures(CONTRACT, layouts=False), 150, seed)
+    @explore(structures(CONTRACT, layouts=False, some_draft=True), 150, seed)
     def check(drawn: DrawnCall) -> None:
         rng = np.random.default_rng(drawn.seed)
         batch = random_batch(rng, drawn.counts, drawn.vocab, greedy=0.7)
@@ -175,7 +176,7 @@ def test_generated_dtypes_and_layouts(op: OpUnderTest, seed: int, rates: str) ->
         op.check_outputs(values, dtypes=drawn.dtypes, layouts=drawn.layouts)
 
 
-@case("RGS-1", relation=["permuted", "split"], reach=REACH)
+@case("RGS-1", relation=["permuted", "split"], reach=drafted_reach)
 def test_requests_do_not_see_each_other(op: OpUnderTest, seed: int, relation: str) -> None:
     batch = rng_batch(seed, "gaps", greedy=0.7)
     arguments = greedy_arguments(batch, output_token_ids_ptr=np.full((batch.requests, batch.most + 1), -1))

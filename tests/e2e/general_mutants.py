@@ -90,7 +90,7 @@ class BlockStartNotWritten(CPURunner):
 
     def _prepare(self, scheduled: Any) -> Any:
         inputs = super()._prepare(scheduled)
-        inputs.paged._slot_mapping[inputs.positions == self.options.block_size] = PAD_SLOT
+        inputs.paged.slot_mapping[inputs.positions == self.options.block_size] = PAD_SLOT
         return inputs
 
 

@@ -43,7 +43,7 @@ class KVNotRolledBack(CPURunner):
         inputs = super()._prepare(scheduled)
         for part, start in zip(scheduled, inputs.query_start_loc.tolist(), strict=False):
             if follows_rejection(part):
-                inputs.paged._slot_mapping[start] = PAD_SLOT
+                inputs.paged.slot_mapping[start] = PAD_SLOT
         return inputs
 
 

@@ -29,6 +29,7 @@ def structures(
     most_drafts: int = 6,
     vocab: tuple[int, int] = (2, 40),
     layouts: bool = True,
+    some_draft: bool = False,
     same: tuple[tuple[str, ...], ...] = (),
 ) -> Any:
     """Return a strategy of `DrawnCall`: any dtype that the contract accepts for each tensor, any layout.
@@ -39,6 +40,7 @@ def structures(
         most_drafts: maximum number of draft tokens per request.
         vocab: minimum and maximum vocabulary size.
         layouts: False leaves every tensor contiguous.
+        some_draft: True draws at least one draft token per batch.
         same: groups of parameters that share one dtype.
     """
     from hypothesis import strategies as st
@@ -48,6 +50,8 @@ def structures(
     @st.composite
     def draw_structure(draw: Any) -> DrawnCall:
         counts = draw(st.lists(st.integers(0, most_drafts), min_size=0, max_size=most_requests))
+        if some_draft and not any(counts):
+            counts = [*counts[1:], draw(st.integers(1, most_drafts))]
         dtypes: dict[str, str] = {}
         for t in contract.tensors:
             first = leader.get(t.name, t.name)

@@ -1,0 +1,202 @@
+"""Tokens per second of greedy generation on a GPU: the reference's runner beside transformers, in one process.
+
+    python benchmarks/generate_gpu.py [--rounds 4] [--profile] [--out benchmarks/generate_gpu.md]
+
+Each engine that drafts first finds its best number of draft tokens K. Then rounds go through all of them in turn, and
+the best round of each counts. `--profile` prints the reference's host functions instead, for one prompt with drafts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from generate import CANDIDATES, NEW_TOKENS, OWN, PROMPT_TOKENS, draft_of, prompts
+from torch import nn
+from transformers import PreTrainedModel
+
+from verispec import fixtures
+from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
+from verispec.reference.models import Eagle3Head, load_target
+from verispec.reference.proposers.eagle3 import Head
+from verispec.reference.runners.base import BaseRunner
+from verispec.reference.runners.gpu import GPURunner
+
+BATCHES = (1, 16, 128)
+Run = Callable[[int], int]
+
+
+class LaunchedRunner(GPURunner):
+    """The GPU runner without recorded passes: the host launches every kernel."""
+
+    recorder = None
+
+    def _callable(self, model: PreTrainedModel) -> nn.Module:
+        return model
+
+    def _callable_head(self, head: Eagle3Head) -> Head:
+        return head
+
+    def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
+        BaseRunner._set_up_auxiliary_states(self, head)
+
+
+def ids_of(count: int) -> list[tuple[int, ...]]:
+    """Return prompts of equal length, the same ones again from the seventeenth on."""
+    few = prompts()
+    return [few[i % len(few)] for i in range(count)]
+
+
+def reference(kind: type[GPURunner], method: str, drafts: int) -> Run:
+    options = LoadOptions(
+        method=method, draft=draft_of(method), num_speculative_tokens=drafts, max_num_seqs=max(BATCHES)
+    )
+    runner = kind(fixtures.model("target"), options)
+    requests = [GenerationRequest(ids, max_tokens=NEW_TOKENS, ignore_eos=True) for ids in ids_of(max(BATCHES))]
+    return lambda count: sum(len(result.token_ids) for result in runner.generate(requests[:count]))
+
+
+def transformers(assisted: bool, drafts: int) -> Run:
+    device = torch.device("cuda")
+    target, assistant = (load_target(fixtures.model(name), torch.float32, device) for name in ("target", "draft"))
+    if drafts != OWN:
+        assistant.generation_config.num_assistant_tokens = drafts
+        assistant.generation_config.num_assistant_tokens_schedule = "constant"
+        assistant.generation_config.assistant_confidence_threshold = 0.0
+
+    def run(count: int) -> int:
+        ids = torch.tensor(ids_of(count), device=device)
+        more = {"assistant_model": assistant} if assisted else {}
+        with torch.inference_mode():
+            output = target.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                max_new_tokens=NEW_TOKENS,
+                eos_token_id=None,
+                pad_token_id=0,
+                **more,
+            )
+        return int(output.numel() - ids.numel())
+
+    return run
+
+
+def speed(run: Run, count: int) -> float:
+    """Return tokens per second."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    tokens = run(count)
+    torch.cuda.synchronize()
+    return tokens / (time.perf_counter() - began)
+
+
+def best_of(make: Callable[[int], Run], candidates: tuple[int, ...], count: int) -> tuple[int, Run]:
+    """Return the best K for `count` prompts and what runs with it."""
+    found = []
+    for drafts in candidates:
+        run = make(drafts)
+        run(count)
+        found.append((max(speed(run, count) for _ in range(2)), drafts, run))
+    _, drafts, run = max(found, key=lambda entry: entry[:2])
+    return drafts, run
+
+
+def measure(rounds: int) -> tuple[dict[str, dict[int, float]], dict[str, dict[int, int]]]:
+    """Return the best speed of each engine, and its K, by number of prompts."""
+    plain = {
+        "reference none": reference(GPURunner, "none", 1),
+        "reference none, no graphs": reference(LaunchedRunner, "none", 1),
+        "transformers none": transformers(False, OWN),
+    }
+    runs: dict[str, dict[int, Run]] = {name: dict.fromkeys(BATCHES, run) for name, run in plain.items()}
+    chosen: dict[str, dict[int, int]] = {}
+
+    def add(name: str, make: Callable[[int], Run], candidates: tuple[int, ...], counts: tuple[int, ...]) -> None:
+        found = {count: best_of(make, candidates, count) for count in counts}
+        chosen[name] = {count: drafts for count, (drafts, _) in found.items()}
+        runs[name] = {count: run for count, (_, run) in found.items()}
+
+    for method in ("draft_model", "eagle3"):
+        add(f"reference {method}", lambda k, method=method: reference(GPURunner, method, k), CANDIDATES, BATCHES)
+    add("reference draft_model, no graphs", lambda k: reference(LaunchedRunner, "draft_model", k), (3,), BATCHES)
+    add("transformers draft_model", lambda k: transformers(True, k), (*CANDIDATES, OWN), BATCHES[:1])
+    best: dict[str, dict[int, float]] = {name: {} for name in runs}
+    for _ in range(rounds):
+        for name, by_count in runs.items():
+            for count, run in by_count.items():
+                best[name][count] = max(best[name].get(count, 0.0), speed(run, count))
+    return best, chosen
+
+
+def render(best: dict[str, dict[int, float]], chosen: dict[str, dict[int, int]], rounds: int) -> str:
+    titles = " | ".join(f"{count} prompt{'s' * (count > 1)}" for count in BATCHES)
+    lines = [
+        "# Greedy generation on a GPU",
+        "",
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, float32, prompts of {PROMPT_TOKENS} tokens,",
+        f"{NEW_TOKENS} new ones; best of {rounds} rounds that went through all engines in one process.",
+        "Each engine drafts as many tokens as suit it best (in brackets; own: transformers chooses).",
+        "transformers assists one prompt at a time.",
+        "",
+        f"| tokens per second | {titles} |",
+        "| --- |" + " ---: |" * len(BATCHES),
+    ]
+    for name, by_count in best.items():
+        cells = []
+        for count in BATCHES:
+            drafts = chosen.get(name, {}).get(count)
+            note = "" if drafts is None else f" ({drafts or 'own'})"
+            cells.append(f"{by_count[count]:,.0f}{note}" if count in by_count else "-")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    pairs = [
+        ("reference draft_model", "transformers draft_model"),
+        ("reference eagle3", "transformers draft_model"),
+        ("reference draft_model", "reference none"),
+        ("reference eagle3", "reference none"),
+        ("reference none", "transformers none"),
+        ("reference draft_model", "transformers none"),
+        ("reference none", "reference none, no graphs"),
+        ("reference draft_model", "reference draft_model, no graphs"),
+    ]
+    lines += ["", f"| ratio | {titles} |", "| --- |" + " ---: |" * len(BATCHES)]
+    for ours, other in pairs:
+        cells = [f"{best[ours][c] / best[other][c]:.2f}" if c in best[other] else "-" for c in BATCHES]
+        lines.append(f"| {ours} / {other} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def profile() -> None:
+    """Print the host functions of one prompt with drafts, the most expensive ones first."""
+    run = reference(GPURunner, "draft_model", 3)
+    run(1)
+    profiler = cProfile.Profile()
+    profiler.enable()
+    for _ in range(4):
+        run(1)
+    profiler.disable()
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(40)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--profile", action="store_true", help="print the host functions of a drafted prompt")
+    parser.add_argument("--out", type=Path, help="Markdown file to write besides printing it")
+    arguments = parser.parse_args()
+    if arguments.profile:
+        profile()
+        return
+    text = render(*measure(arguments.rounds), arguments.rounds)
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Recorded decode passes: the same tokens as without them, whatever batch fills a recorded shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaConfig, PreTrainedModel
+
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.reference.models import Eagle3Head
+from verispec.reference.models.attention import PagedBatch
+from verispec.reference.models.decode_graphs import DecodeGraphs, GraphedHead, GraphedModel
+from verispec.reference.models.kv_cache import KVCache
+from verispec.reference.proposers.eagle3 import Head
+from verispec.reference.runners.base import BaseRunner
+from verispec.reference.runners.cpu import CPURunner
+from verispec.reference.runners.gpu import GPURunner
+
+if TYPE_CHECKING:
+    from conftest import Models
+
+Tensors = tuple[torch.Tensor, ...]
+STYLES = [
+    (method, sampler, temperature)
+    for method in ("none", "ngram", "draft_model", "eagle3")
+    for sampler, temperature in (("flat", 0.0), ("flat", 0.8), ("request_state", 0.8))
+]
+OPTIONS: dict[str, Any] = {"dtype": "float64", "max_num_seqs": 4, "block_size": 4}
+
+
+class Replays:
+    """A recorder for machines without CUDA: a replay runs the recorded function again, into the same memory."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+        self.replayed = 0
+
+    def __call__(self, run: Callable[[], Tensors]) -> tuple[Tensors, Callable[[], None]]:
+        outputs = run()
+        self.recorded += 1
+
+        def replay() -> None:
+            self.replayed += 1
+            for output, again in zip(outputs, run(), strict=True):
+                output.copy_(again)
+
+        return outputs, replay
+
+
+class EagerRunner(CPURunner):
+    """Runs transformers' own modules."""
+
+    def _callable(self, model: PreTrainedModel) -> nn.Module:
+        return model
+
+    def _callable_head(self, head: Eagle3Head) -> Head:
+        return head
+
+
+class ReplayRunner(CPURunner):
+    """Runs recorded passes, as the GPU runner does."""
+
+    def __init__(self, *args: Any) -> None:
+        self.recorder = self.replays = Replays()
+        super().__init__(*args)
+
+    def _callable(self, model: PreTrainedModel) -> nn.Module:
+        return GraphedModel(model, self.replays)
+
+    def _callable_head(self, head: Eagle3Head) -> Head:
+        return GraphedHead(head, self.replays)
+
+    def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
+        super()._set_up_auxiliary_states(head)
+        assert isinstance(self._forward, GraphedModel) and self._aux is not None
+        self._forward.watch(self._aux)
+
+
+class EagerGPURunner(GPURunner):
+    """Launches every kernel from the host."""
+
+    recorder = None
+
+    def _callable(self, model: PreTrainedModel) -> nn.Module:
+        return model
+
+    def _callable_head(self, head: Eagle3Head) -> Head:
+        return head
+
+    def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
+        BaseRunner._set_up_auxiliary_states(self, head)
+
+
+def shrinking(prompts: list[tuple[int, ...]], temperature: float) -> list[GenerationRequest]:
+    """Requests of which later ones end first, so that smaller batches fill the shapes of larger ones."""
+    return [
+        GenerationRequest(prompt, max_tokens=34 - 4 * i, temperature=temperature, seed=i, ignore_eos=True)
+        for i, prompt in enumerate(prompts)
+    ]
+
+
+def tokens(runner: BaseRunner, requests: list[GenerationRequest]) -> list[tuple[int, ...]]:
+    return [result.token_ids for result in runner.generate(requests)]
+
+
+@pytest.mark.parametrize(("method", "sampler", "temperature"), STYLES)
+def test_replayed_passes_give_the_same_tokens(
+    method: str, sampler: str, temperature: float, models: Models, prompts: list[tuple[int, ...]]
+) -> None:
+    requests = shrinking(prompts, temperature)
+    eager = models.runner(method, EagerRunner, sampler=sampler, **OPTIONS)
+    replaying = models.runner(method, ReplayRunner, sampler=sampler, **OPTIONS)
+    assert isinstance(replaying, ReplayRunner)
+    assert tokens(replaying, requests) == tokens(eager, requests)
+    assert replaying.metrics() == eager.metrics()
+    assert replaying.replays.replayed > 2 * replaying.replays.recorded > 0
+
+
+def test_padding_writes_to_the_null_block_alone() -> None:
+    """The slots of an earlier, larger batch belong to others by now."""
+    config = LlamaConfig(hidden_size=8, num_attention_heads=1, num_key_value_heads=1)
+    cache = KVCache(config, 1, 64, torch.float32, torch.device("cpu"))
+
+    def run(tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> Tensors:
+        cache.layers[0].index_fill_(0, paged.write_slots, 1.0)
+        return (tensors["ids"] * 10,)
+
+    graphs = DecodeGraphs(Replays())
+    for requests in (4, 4, 4, 4, 3):
+        cache.layers[0].zero_()
+        counts = torch.arange(requests)
+        table = torch.arange(1, requests + 1, dtype=torch.int32)[:, None]
+        starts, lens = torch.arange(requests + 1, dtype=torch.int32), np.ones(requests, dtype=np.int64)
+        paged = PagedBatch(
+            cache, counts + 8, counts * 0, table, lens, starts, torch.from_numpy(lens).to(torch.int32), lens, 8
+        )
+        (result,) = graphs(run, {"ids": counts}, paged)
+        assert result.tolist() == (counts * 10).tolist()
+    written = cache.layers[0][:, 0].nonzero()[:, 0].tolist()
+    assert written == [0, 8, 9, 10]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("method", "sampler", "temperature"), STYLES)
+def test_cuda_graphs_give_the_same_tokens(
+    method: str, sampler: str, temperature: float, models: Models, prompts: list[tuple[int, ...]]
+) -> None:
+    requests = shrinking(prompts, temperature)
+    eager, graphed = (models.runner(method, kind, sampler=sampler, **OPTIONS) for kind in (EagerGPURunner, GPURunner))
+    assert tokens(graphed, requests) == tokens(eager, requests)
+    assert graphed.metrics() == eager.metrics()
