@@ -53,9 +53,13 @@ class ReferenceModel:
         known = np.isfinite(exact)
         return SAFETY * float(np.abs(single[known] - exact[known]).max())
 
-    def distributions(self, request: GenerationRequest, tokens: Tokens) -> Array:
-        """Return the distribution of each token under the request's temperature, top-k and top-p, [len(tokens), V]."""
-        return np.stack([distribution(row, request) for row in self.logits(request.prompt_token_ids, tuple(tokens))])
+    def distributions(self, request: GenerationRequest, tokens: Tokens, at: Sequence[int] | None = None) -> Array:
+        """Return the distribution of each token, or of those `at` some places, [places, V].
+
+        The request's temperature, top-k and top-p apply.
+        """
+        rows = self.logits(request.prompt_token_ids, tuple(tokens))
+        return np.stack([distribution(row, request) for row in (rows if at is None else rows[list(at)])])
 
     def judge_greedy(self, prompt: Tokens, tokens: Tokens, what: str) -> None:
         """Check that every token is the argmax, or within rounding of it.

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from verispec.judge import LAYOUTS, Failure, Kind, Mismatch, OpUnderTest, exact
 from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract
 from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make, structure
+from verispec.suites.sampler._threads import openmp_threads
 
 OPS = sorted(MAKERS)
 REACH = "batches of any size"
@@ -101,17 +100,6 @@ def test_very_many_rows(op: OpUnderTest, engine: Engine, seed: int, subject: str
 def is_slow(engine: Engine) -> bool:
     """Return True if an engine runs in an interpreter."""
     return any("interpreter" in str(text) for text in engine.describe().details.values())
-
-
-@contextmanager
-def openmp_threads(count: int) -> Iterator[None]:
-    """Return the number of OpenMP threads of this process, which kernels in it share with torch."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @case("ANY-3", subjects=OPS, threads=["1", "2", "3", "8"], work=["tokens", "rows"], reach="a server with more cores")

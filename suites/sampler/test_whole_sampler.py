@@ -24,6 +24,7 @@ from verispec.judge.statistics import assert_distribution
 from verispec.judge.statistics.effects import BLOCKS, DECISIONS, effects, of_steps
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.sampler._streams import Coupled, measure_noise, run_needles, run_stream
+from verispec.suites.sampler._threads import openmp_threads
 
 REACH = "any request with these parameters"
 MIXED = "a greedy and a sampled request share a batch"
@@ -246,6 +247,7 @@ def test_placeholders_are_rejected(sampler: SamplerUnderTest, seed: int, draft: 
 COUPLED = 25_000
 SHAPES = {1: (5, 1024), 2: (1, 300), 3: (8, 65), 4: (3, 257)}
 """Maximum drafts per request and vocabulary size of each part of coupled requests."""
+THREADED = 620
 REQUESTS = 20_000
 LARGE = 2_000
 BLOCK = "rejection_sample_method=block"
@@ -337,6 +339,19 @@ def test_coupled_tokens_are_the_oracles(sampler: SamplerUnderTest, trial: Trial,
     trial.conclude_coupling([free.coupling, limited.coupling])
     for stream in (free, limited):
         stream.conclude()
+
+
+@case("WS-9", family=GUMBEL, draft=DRAFT, threads=[2, 3, 8], mode="law", reach="a server with more cores")
+def test_threads_change_no_coupled_token(sampler: SamplerUnderTest, trial: Trial, draft: str, threads: int) -> None:
+    """Two batches of 300 requests, whose rows kernels share out among threads, and their smaller successors."""
+    rng = np.random.default_rng(trial.seed)
+    rows = random_row_sets(rng, 16, 5, 2048, limits="temperature", certain=draft == "absent")
+    stream = Coupled(sampler, rows, trial, rng)
+    with openmp_threads(threads):
+        while stream.coupling.requests < THREADED and not stream.coupling.wrong:
+            stream.step()
+    trial.conclude_coupling([stream.coupling])
+    stream.conclude()
 
 
 @case("WS-10", family=FAMILIES, mode="law", limits=list(LIMITS), draft=DRAFT, reach="every sampled request")

@@ -10,7 +10,10 @@ import pytest
 from verispec import exits
 from verispec.cli import main
 from verispec.cli.certify import statistical_cases
+from verispec.errors import VerispecError
+from verispec.run import runfile
 from verispec.run.plan import Plan
+from verispec.run.resume import restored_plan
 from verispec.run.session import require_selection
 from verispec.run.supervisor import Supervisor
 
@@ -65,3 +68,27 @@ def test_repro_has_the_budget_of_the_run(capsys: pytest.CaptureFixture[str]) -> 
     assert told["header"]["budget"] == "quick"
     assert told["case"]["evidence"]["cap"] == 1000
     assert told["case"]["cpu"] > 0
+
+
+@pytest.mark.parametrize(
+    ("engine", "op", "message"),
+    [
+        ("reference", "expand_batch_to_tokens", "kernels of 'reference' cannot be replaced"),
+        ("vllm", "expand_batch", "expand_batch_to_tokens"),
+    ],
+)
+def test_an_op_that_cannot_be_replaced_is_refused(
+    engine: str, op: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["certify", "--engine", engine, "--transplant", op])
+    assert stop.value.code == exits.USAGE
+    assert message in capsys.readouterr().err
+
+
+def test_a_resumed_certificate_keeps_the_replaced_kernels(tmp_path: Path) -> None:
+    plan = Plan("vllm", transplanted=("expand_batch_to_tokens",))
+    header = runfile.make_header(plan, {}, 1, [], [])
+    assert restored_plan({}, header, tmp_path).transplanted == plan.transplanted
+    with pytest.raises(VerispecError, match="another --transplant"):
+        restored_plan({"transplanted": ()}, header, tmp_path)

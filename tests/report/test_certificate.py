@@ -78,6 +78,20 @@ def test_a_fault_beside_the_statistics_keeps_what_they_exclude() -> None:
     assert both.excluded[0]["families"] == {"flat": ""}
 
 
+def test_a_table_of_markdown_escapes_bars() -> None:
+    bet = [{"where": "recovered token", "fault": "unsigned", "size": 0.95}]
+    page = certificate(Record(ID, "pass", evidence=evidence() | {"all": bet, "excluded": bet})).as_markdown()
+    assert "the residual is \\|p - q\\|" in page
+
+
+def test_a_certificate_names_the_replaced_kernels() -> None:
+    passed = (Record(ID, "pass", evidence=evidence()),)
+    repaired = Certificate(Run({**HEADER, "transplanted": ["a", "b"]}, passed, {"complete": True}))
+    assert repaired.statement().startswith("With the reference's a and b: E = ")
+    assert repaired.to_json()["transplanted"] == ["a", "b"]
+    assert "reference's" not in certificate(*passed).statement()
+
+
 def test_evidence_of_several_tests_adds_up() -> None:
     """Neither test reaches its own limit of 1e8; their weighted sum reaches that of the run."""
     records = [Record(ID + f";n={n}", "pass", evidence=evidence(7.9)) for n in range(2)]

@@ -1,9 +1,12 @@
-"""Streams of requests go on after a wrong greedy request, without greedy requests."""
+"""Streams of requests: they go on after a wrong greedy request, and see faults of several threads."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
+import torch
 
 from verispec.cases.row_sets import random_row_sets
 from verispec.engines.protocol.sampling import SamplerBatch, Trace
@@ -11,6 +14,7 @@ from verispec.engines.registry import resolve
 from verispec.judge import Mismatch, SamplerUnderTest, offered
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.sampler._streams import Coupled, run_stream
+from verispec.suites.sampler.test_whole_sampler import test_threads_change_no_coupled_token as case_of_threads
 
 CAP = 1500
 
@@ -28,6 +32,22 @@ class GreedyIsLost:
         trace = self._sampler.trace(batch)  # type: ignore[attr-defined]
         lost = [[0] if heat == 0 else row for row, heat in zip(trace.tokens, batch.temperature.tolist(), strict=True)]
         return Trace(lost, trace.draws)
+
+
+class WrongWithThreeThreads:
+    """The reference's sampler, whose last request loses its tokens to token 0 where three threads work."""
+
+    def __init__(self) -> None:
+        self._sampler = offered(resolve("reference").sampler())
+
+    def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        return self.trace(batch).tokens
+
+    def trace(self, batch: SamplerBatch) -> Trace:
+        trace = self._sampler.trace(batch)  # type: ignore[attr-defined]
+        if torch.get_num_threads() == 3:
+            trace.tokens[-1][-1] = 0
+        return trace
 
 
 def trial() -> Trial:
@@ -51,3 +71,10 @@ def test_coupling_goes_on_beside_a_wrong_greedy_request() -> None:
     assert stream.coupling.requests > 300
     with pytest.raises(Mismatch, match="greedy request"):
         stream.conclude()
+
+
+@pytest.mark.parametrize(("threads", "wrong"), [(2, False), (3, True)])
+def test_a_fault_of_three_threads_is_seen_by_their_case(threads: int, wrong: bool) -> None:
+    sampler = SamplerUnderTest(WrongWithThreeThreads())
+    with pytest.raises(Mismatch, match="its numbers give") if wrong else nullcontext():
+        case_of_threads(sampler, trial(), "present", threads)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from verispec.engines.registry import is_address
+from verispec.errors import VerispecError
 from verispec.report.certificate import Certificate
 from verispec.run import runfile
 from verispec.run.plan import BUDGET, SEED, Plan, require_budget
@@ -32,6 +33,10 @@ def certify(
     processes: Annotated[int, typer.Option("-n", min=1, help="Processes that test at the same time.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of all random samples.")] = SEED,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the engine's own choice).")] = None,
+    transplant: Annotated[
+        list[str] | None,
+        typer.Option(help="Op of vLLM whose kernel is replaced by the reference's; may be repeated."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for certificate.json, .md and .html, and the results file.")] = Path(
         "certificate"
     ),
@@ -51,11 +56,13 @@ def certify(
         verispec certify --engine my_engine:Engine --budget quick
 
         verispec certify --engine vllm --out certificate --resume
+
+        verispec certify --engine vllm --transplant expand_batch_to_tokens --out repaired
     """
     require_budget(budget)
     chosen = tuple(only or statistical_cases(engine))
     given: dict[str, Any] = {"engine": engine, "device": device, "only": chosen, "seed": seed, "budget": budget}
-    given |= {"processes": processes, "timeout": TIMEOUT}
+    given |= {"processes": processes, "timeout": TIMEOUT, "transplanted": _transplanted(engine, transplant or [])}
     results = out / "results.jsonl"
     earlier = results if resume and results.exists() else None
     plan = restored_plan(given, runfile.read(earlier).header, earlier) if earlier else Plan(**given)
@@ -68,6 +75,26 @@ def certify(
         (out / f"certificate.{name}").write_text(content, encoding="utf-8")
     print(text if as_json else page)
     raise typer.Exit(certificate.exit_code())
+
+
+def _transplanted(engine: str, ops: list[str]) -> tuple[str, ...]:
+    """Return the ops to replace.
+
+    Raises:
+        VerispecError: V-TRP-ENGINE, kernels of this engine cannot be replaced; V-TRP-OP, there is no such op.
+    """
+    from verispec.cli.transplant import require_kernels
+    from verispec.kernel_swap.patch_vllm import exchangeable
+    from verispec.run.attribution import EXCHANGEABLE
+
+    if ops and engine not in EXCHANGEABLE:
+        raise VerispecError(
+            "V-TRP-ENGINE",
+            f"kernels of {engine!r} cannot be replaced in a certificate",
+            where="--transplant",
+            hint=f"engines whose kernels can be: {', '.join(EXCHANGEABLE)}",
+        )
+    return tuple(require_kernels(ops, exchangeable())) if ops else ()
 
 
 def statistical_cases(engine: str) -> list[str]:

@@ -56,7 +56,7 @@ def transplant(
             hint="--case 'sampler/...' runs a case; a program comes after --: -- python program.py",
         )
     target, known = target_of(engine, case)
-    candidates = _candidates(op or [], known)
+    candidates = require_kernels(op or [], known)
     trying = list(command or run_command.command_of_case(case, engine, device))
     run_command.require(trying)
     console = Console(stderr=True)
@@ -103,7 +103,7 @@ def target_of(engine: str, case: str) -> tuple[run_command.SwapTarget, list[str]
     )
 
 
-def _candidates(asked: list[str], known: list[str]) -> list[str]:
+def require_kernels(asked: list[str], known: list[str]) -> list[str]:
     """Return the ops to substitute: those asked for, or all that can be."""
     for name in asked:
         if name not in known:

@@ -105,8 +105,17 @@ class Certificate:
             return exits.BAD
         return exits.GOOD if self.tests and self.run.footer.get("complete") else exits.CANNOT_TELL
 
+    @property
+    def transplanted(self) -> list[str]:
+        """Ops whose kernel was the reference's instead of the engine's."""
+        return list(self.run.header.get("transplanted", ()))
+
     def statement(self) -> str:
-        """Return the result in one or two sentences."""
+        """Return the result in a few sentences."""
+        replaced = f"With the reference's {' and '.join(self.transplanted)}: " if self.transplanted else ""
+        return replaced + self._result()
+
+    def _result(self) -> str:
         if self.failing:
             text = f"{len(self.failing)} of {len(self.run.records)} statistical tests fail."
             apart = Counter(record.evidence["apart"]["without"] for record in self.failing if fails_apart(record))
@@ -128,6 +137,7 @@ class Certificate:
             "verispec": self.run.header["verispec"],
             "seed": self.run.header["seed"],
             "packages": self.run.header["platform"]["packages"],
+            "transplanted": self.transplanted,
             "statement": self.statement(),
             "log10_e": None if math.isinf(self.log10_e) else round(self.log10_e, 3),
             "level": 1e-6,
@@ -152,7 +162,8 @@ class Certificate:
         lines += ["| outcome | fault | " + " | ".join(families) + " |", "| --- | --- |" + " --- |" * len(families)]
         for row in self.excluded:
             cells = [row["families"].get(family, "") or NOT_EXCLUDED for family in families]
-            lines.append(f"| {row['where']} | {row['fault']} | " + " | ".join(cells) + " |")
+            fault = row["fault"].replace("|", "\\|")
+            lines.append(f"| {row['where']} | {fault} | " + " | ".join(cells) + " |")
         undecided = self.to_json()["undecided"]
         if undecided:
             lines += ["", "## Not tested", ""]

@@ -19,6 +19,7 @@ DECIDING = {
     "seed": "--seed",
     "smoke": "smoke",
     "budget": "--budget",
+    "transplanted": "--transplant",
 }
 """Fields of a plan that decide the results, with the words on the command line."""
 CHANGEABLE = ("processes", "timeout")
@@ -46,6 +47,7 @@ def restored_plan(given: Mapping[str, Any], header: Mapping[str, Any], path: Pat
         "seed": header["seed"],
         "smoke": selection["smoke"],
         "budget": header.get("budget", BUDGET),
+        "transplanted": tuple(header.get("transplanted", ())),
     }
     fields |= {name: header[name] for name in CHANGEABLE if name in header}
     for name, option in DECIDING.items():

@@ -75,6 +75,7 @@ def make_header(
             "smoke": plan.smoke,
         },
         "budget": plan.budget,
+        **({"transplanted": list(plan.transplanted)} if plan.transplanted else {}),
         "min_judged": min_judged,
         "processes": plan.processes,
         "timeout": plan.timeout,
