@@ -78,9 +78,13 @@ class CellRun:
         self._collected: Sequence[str] | None = None
         self._fruitless = 0
         self._began = 0.0
+        self.failing = 0
+        """Unexpected failures so far."""
+        self._seconds = 0.0
         old = runfile.read(path) if path.exists() and path.stat().st_size else None
         if old and old.footer.get("complete"):
             self.state, self.run = CellState.DONE, old
+            self._count(old.records)
         self._old = old
 
     @property
@@ -90,6 +94,12 @@ class CellRun:
             return self._session.records
         kept = self.run or self._old
         return {record.id: record for record in kept.records} if kept else {}
+
+    @property
+    def done(self) -> int:
+        """Number of results so far."""
+        kept = self.run or self._old
+        return len(self._session.records) if self._session else len(kept.records) if kept else 0
 
     @property
     def total(self) -> int:
@@ -127,6 +137,7 @@ class CellRun:
             self.plan.plan, options, runfile.Writer(self.path), records, old.header if old else None
         )
         self._session.hear(Collected(list(cases), []), self._listener)
+        self._count(records.values())
         left = [case for case in cases if case not in records]
         self._left.extend(tuple(group) for _, group in itertools.groupby(left, lambda case: CaseId.parse(case).suite))
         self._began = time.monotonic()
@@ -165,8 +176,7 @@ class CellRun:
     @property
     def seconds_left(self) -> float:
         """Estimate the processor seconds of the waiting cases, by those that have a result."""
-        seconds = [record.seconds for record in self.records.values()]
-        mean = sum(seconds) / len(seconds) if seconds else 1.0
+        mean = self._seconds / self.done if self.done else 1.0
         return self.waiting * max(mean, 1e-3) * self.plan.resources.cores
 
     def hear(self, task: Task, message: Message | Lost) -> None:
@@ -193,6 +203,8 @@ class CellRun:
                 assert session is not None
                 session.hear(message, self._listener)
                 self._fruitless = 0
+                if isinstance(message, CaseEnded):
+                    self._count([session.records[message.record["id"]]])
             case Explained(record):
                 assert session is not None
                 session.keep(Record.from_json(record))
@@ -295,6 +307,12 @@ class CellRun:
         rejected = {(r.id.partition(":")[0], r.reason): r.id for r in reversed(records) if r.seen == "unsupported"}
         if rejected and any(record.seen not in UNDECIDED for record in records):
             yield Task("cases", self.plan, self.plan.resources, tuple(reversed(rejected.values())), repeated=True)
+
+    def _count(self, records: Iterable[Record]) -> None:
+        """Count results, which are too many to be looked at again in each turn."""
+        for record in records:
+            self._seconds += record.seconds
+            self.failing += record.failed and record.outcome != "xfail"
 
     def _take(self, count: int) -> tuple[str, ...]:
         chunk = self._left.popleft()

@@ -11,6 +11,7 @@ import logging
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,8 @@ class RayExecutor:
         self._said: set[int] = set()
         """Tasks that have said their last word."""
         self._number = 0
+        self._asked: Counter[str] = Counter()
+        """What all tasks together have asked for."""
         self._machines: list[dict[str, float]] = []
         self._looked = float("-inf")
 
@@ -168,13 +171,9 @@ class RayExecutor:
 
     def fits(self, resources: Resources) -> bool:
         """Return whether the tasks that were started leave anything of what `resources` need."""
-        asked: dict[str, float] = {}
-        for task in self._tasks.values():
-            for name, amount in _demand(task.resources).items():
-                asked[name] = asked.get(name, 0) + amount
         whole = self._seen()
         return all(
-            asked.get(name, 0) < AHEAD * sum(machine.get(name, 0) for machine in whole) for name in _demand(resources)
+            self._asked[name] < AHEAD * sum(machine.get(name, 0) for machine in whole) for name in _demand(resources)
         )
 
     def start(self, task: Task) -> None:
@@ -189,6 +188,7 @@ class RayExecutor:
             "runtime_env": dict(task.cell.runtime_env),
         }
         self._tasks[self._number] = task
+        self._asked.update(_demand(task.resources))
         with contextlib.suppress(self._ray.exceptions.RayActorError):  # noticed at the next look
             self._ask("start", self._number, task.to_json(), options)
 
@@ -211,7 +211,7 @@ class RayExecutor:
                         self._said.add(key)
                     yield task, message
                 continue
-            del self._tasks[key]
+            self._forget(key)
             if key not in self._said:
                 yield task, said or Lost("its stream ended")
             self._said.discard(key)
@@ -219,7 +219,7 @@ class RayExecutor:
     def stop(self, task: Task) -> None:
         """Kill the process of a task."""
         for key in [key for key, known in self._tasks.items() if known is task]:
-            del self._tasks[key]
+            self._forget(key)
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ask("stop", key)
 
@@ -229,6 +229,9 @@ class RayExecutor:
             self.stop(task)
         if self._began:
             self._ray.shutdown()
+
+    def _forget(self, key: int) -> None:
+        self._asked.subtract(_demand(self._tasks.pop(key).resources))
 
     def _new_courier(self) -> Any:
         if not self._through_client:
