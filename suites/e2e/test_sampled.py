@@ -165,7 +165,7 @@ def test_first_drafts_are_accepted_at_the_overlap(
 
 
 def add_first_drafts(
-    rates: Rates, request: GenerationRequest, result: GenerationResult, drafter: Teacher, *, certain: bool
+    rates: Rates, request: GenerationRequest, result: GenerationResult, drafter: ReferenceModel, *, certain: bool
 ) -> None:
     """Judge the first draft of every step of one text; `certain` drafts have probability 1."""
     place, places, accepted = 0, [], []
@@ -176,7 +176,8 @@ def add_first_drafts(
         place += step.accepted + 1
     if not places:
         return
-    p, q = (model.distributions(request, result.token_ids, places) for model in (reference_model(TARGET), drafter))
+    models = reference_model(TARGET), drafter
+    p, q = (model.distributions(request, result.token_ids, places) for model in models)
     if certain:
         q = np.eye(q.shape[1])[q.argmax(axis=1)]
     errors = [
