@@ -103,7 +103,7 @@ class Keeper:
             if asked := getattr(generator, "requests", ()):
                 load = partial(_loaded, type(generator), engine, target or model("target"), options)
                 own = load() if generator.broken else generator
-                generator.broken = True  # whoever asks next loads another
+                generator.broken = True  # the next case loads another
                 small = texts.smallest(own, load, target or model("target"), asked, texts.LONGEST)
                 if small and self._shrink:
                     text = texts.to_json(target or model("target"), options, *small)

@@ -31,7 +31,7 @@ TENSORS = ("logits", "temperature", "draft_probs", "top_k", "top_p", "min_p")
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """What is wrong with a step.
+    """The fault of a step.
 
     Attributes:
         error: type of the exception that the sampler raised; empty where it emitted tokens.

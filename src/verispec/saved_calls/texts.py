@@ -30,7 +30,7 @@ TRIALS = 16
 
 @dataclass(frozen=True, slots=True)
 class WrongText:
-    """What is wrong with a call of a generator.
+    """The fault of a call of a generator.
 
     Attributes:
         error: type of the exception that it raised; empty where it generated text.
