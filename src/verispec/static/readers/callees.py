@@ -1,8 +1,9 @@
-"""What a launch calls, through the expressions that programs use for it: partials, tables, ``kernel.run``, results."""
+"""Callees of launches, through the expressions that programs use: partials, tables, ``kernel.run``, results."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from verispec.static.readers.expressions import dotted
@@ -105,8 +106,8 @@ def _result(node: ast.Call, scope: Scope) -> tuple[tuple[str, ...], bool]:
     if last in _WRAPPERS and len(node.args) == 1:
         return _kernels(node.args[0], scope)
     if name == "getattr" and len(node.args) == 2 and isinstance(node.args[1], ast.Constant):
-        owner = dotted(node.args[0])
-        return (scope.resolve(f"{owner}.{node.args[1].value}") if owner else ()), False
+        owner, attribute = dotted(node.args[0]), node.args[1].value
+        return (scope.resolve(f"{owner}.{attribute}") if owner and isinstance(attribute, str) else ()), False
     entries = scope.choices(node)
     if entries:
         return entries, True
@@ -130,7 +131,8 @@ def value_of(name: str, scope: Scope) -> tuple[ast.AST | None, Scope | None]:
             stores = sum(node.id == name for node in nodes.stores)
             functions = [function for function in nodes.functions if function.name == name]
             if stores or functions:
-                shared = any(name in s.names for s in (*nodes.of(ast.Global), *nodes.of(ast.Nonlocal)))
+                outer = [s.names for s in nodes.of(ast.Global)] + [s.names for s in nodes.of(ast.Nonlocal)]
+                shared = any(name in names for names in outer)
                 values += functions
                 return (
                     (values[0], where) if len(values) == stores + len(functions) == 1 and not shared else (None, None)
@@ -144,6 +146,7 @@ def value_of(name: str, scope: Scope) -> tuple[ast.AST | None, Scope | None]:
 def keys_of(grid: ast.expr | None, scope: Scope) -> tuple[str, ...]:
     """Return the names that a grid function reads of the arguments of its launch; nothing if it cannot be followed."""
     function: ast.AST | None = grid
+    body: Sequence[ast.stmt]
     if isinstance(grid, ast.Name):
         function, _ = value_of(grid.id, scope)
     if isinstance(function, ast.Lambda):
@@ -164,7 +167,7 @@ def keys_of(grid: ast.expr | None, scope: Scope) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for key in keys if isinstance(key, str)))
 
 
-def _is_used(body: list[ast.stmt], name: str) -> bool:
+def _is_used(body: Sequence[ast.stmt], name: str) -> bool:
     """Return whether a grid function asks for a key before it reads it, or catches that it is missing."""
     for statement in body:
         for node in ast.walk(statement):

@@ -1,4 +1,4 @@
-"""What single expressions and import statements say: dotted names, modules, keys."""
+"""Dotted names, modules and keys, as single expressions and import statements state them."""
 
 from __future__ import annotations
 
