@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-HEAD = """# Catching power of the static checker: seeded faults
+HEAD = """# Catching power of the static checker: mutants
 
 Rendered by `python tools/seed_faults/render.py RUN...` from what `python tools/seed_faults TREE --seed N --count N` and
 the same with `--types` printed.

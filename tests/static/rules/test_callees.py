@@ -204,3 +204,9 @@ def test_a_grid_that_may_be_right(judged, grid):
 def test_the_grid_of_a_kernel_with_another_decorator(judged):
     text = "@load\n@triton.jit\ndef tuned(out): ...\ndef run(out):\n    tuned[lambda meta: (meta['BLOCK'],)](out)"
     assert judged("SIG106", {"pkg/k.py": KERNELS + text}) == ()
+
+
+def test_a_name_of_a_class_body(judged):
+    text = "class A:\n    {}\n    greedy[(1,)](1)\n"
+    assert len(errors(judged, text.format("pass"))) == 1
+    assert errors(judged, text.format("greedy = load()")) == []

@@ -1,8 +1,9 @@
-"""The callee of a launch, also through partials, tables, ``kernel.run`` and results of calls."""
+"""Callees of launches, through the expressions that programs use: partials, tables, ``kernel.run``, results."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from verispec.static.readers.expressions import dotted
@@ -130,8 +131,8 @@ def value_of(name: str, scope: Scope) -> tuple[ast.AST | None, Scope | None]:
             stores = sum(node.id == name for node in nodes.stores)
             functions = [function for function in nodes.functions if function.name == name]
             if stores or functions:
-                declared = [*nodes.of(ast.Global), *nodes.of(ast.Nonlocal)]
-                shared = any(name in statement.names for statement in declared)
+                outer = [s.names for s in nodes.of(ast.Global)] + [s.names for s in nodes.of(ast.Nonlocal)]
+                shared = any(name in names for names in outer)
                 values += functions
                 return (
                     (values[0], where) if len(values) == stores + len(functions) == 1 and not shared else (None, None)
@@ -145,9 +146,9 @@ def value_of(name: str, scope: Scope) -> tuple[ast.AST | None, Scope | None]:
 def keys_of(grid: ast.expr | None, scope: Scope) -> tuple[str, ...]:
     """Return the names that a grid function reads of the arguments of its launch; nothing if it cannot be followed."""
     function: ast.AST | None = grid
+    body: Sequence[ast.stmt]
     if isinstance(grid, ast.Name):
         function, _ = value_of(grid.id, scope)
-    body: list[ast.stmt]
     if isinstance(function, ast.Lambda):
         arguments, body = function.args, [ast.Expr(function.body)]
     elif isinstance(function, FUNCTIONS):
@@ -166,7 +167,7 @@ def keys_of(grid: ast.expr | None, scope: Scope) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for key in keys if isinstance(key, str)))
 
 
-def _is_used(body: list[ast.stmt], name: str) -> bool:
+def _is_used(body: Sequence[ast.stmt], name: str) -> bool:
     """Return whether a grid function asks for a key before it reads it, or catches that it is missing."""
     for statement in body:
         for node in ast.walk(statement):

@@ -1,4 +1,4 @@
-"""Facts of single expressions and import statements: dotted names, modules, keys."""
+"""Dotted names, modules and keys, as single expressions and import statements state them."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ class _Reader:
         )
         self.classes.append(Class(name, node.lineno, bases, kernels.item_of(node)))
         nodes = Nodes(node.body)
-        inner = Scope(name, scope, name, pending=nodes)
+        inner = Scope(name, scope, name, nodes=nodes, pending=True)
         for assignment in nodes.of(ast.Assign):
             target = assignment.targets[0]
             reference = scope.one(dotted(assignment.value))
