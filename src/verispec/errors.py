@@ -83,7 +83,7 @@ def portable(text: str) -> str:
     """Return a traceback whose files are named from where Python finds modules, else from the home folder.
 
     Args:
-        text: of a traceback, Python's or faulthandler's: ``File "/folder/module.py", line 3``.
+        text: text of a traceback, Python's or faulthandler's: ``File "/folder/module.py", line 3``.
     """
     package = str(Path(__file__).resolve().parents[1])
     entries = {str(Path(entry).resolve()) for entry in [*sys.path, package] if entry}

@@ -53,8 +53,8 @@ class CellRun:
     """One cell of the matrix, from its first task to the footer of its results file.
 
     Args:
-        plan: of the cell.
-        path: of its results file, which may hold results of an earlier attempt.
+        plan: plan of the cell.
+        path: path of its results file, which may hold results of an earlier attempt.
         brakes: when the cell stops early.
         command: the command line, for the header.
         listener: hears of results.

@@ -28,7 +28,7 @@ class Table:
     """One table of the file; remembers which keys were asked for.
 
     Args:
-        path: of the file.
+        path: path of the file.
         where: the table's place in it, such as ``[[engine]] 2``.
         values: its content.
 

@@ -153,7 +153,7 @@ def loss(status: int, said: str) -> Lost:
     """Return what the exit status of a piece means that did not say its last word.
 
     Args:
-        status: of the process; negative for a signal.
+        status: status of the process; negative for a signal.
         said: the last lines that it printed.
     """
     if status < 0:

@@ -45,7 +45,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The piece is over, and everything was said."""
+    """The piece is over, and all of its messages came before."""
 
 
 Message = Begun | CaseEnded | Collected | Explained | Refused | Waiting | Warned | Done

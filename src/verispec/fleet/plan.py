@@ -36,7 +36,7 @@ class Environment:
     """A recipe for a Python environment, or the path of an existing one.
 
     Attributes:
-        name: of the recipe in FLEET.toml.
+        name: name of the recipe in FLEET.toml.
         python: interpreter of an existing environment; empty for one that is made.
         installer: uv or pip.
         requirements: requirement lines, installed with their dependencies.

@@ -12,7 +12,7 @@ def with_files_inlined(table: Table, key: str, lines: tuple[str, ...], base: Pat
 
     Args:
         table: where the lines were written.
-        key: of the lines in the table.
+        key: key of the lines in the table.
         lines: requirement lines.
         base: folder that paths are relative to; None for that of FLEET.toml.
 

@@ -140,7 +140,7 @@ class Session:
     Args:
         plan: what runs.
         options: settings beside the plan.
-        writer: of the results file, which `open` begins.
+        writer: writer of the results file, which `open` begins.
         records: results that exist already, by case id.
         resumed: header of the file that these came from; None for a new run.
     """

@@ -48,7 +48,7 @@ def shrunk(plan: Plan, saved: SavedCase, tell: Callable[[str], None], seconds: f
     """Return a smaller call that ends its worker process in the same way as the call of `saved`.
 
     Args:
-        plan: of the one case, on the engine that crashed or hung.
+        plan: plan of the one case, on the engine that crashed or hung.
         saved: the case, with its last launch and how that ended.
         tell: receives a line now and then.
         seconds: after which the smallest call so far is returned.

@@ -60,8 +60,8 @@ class Keeper:
         """Write the files of a failing case.
 
         Args:
-            failure: of the case.
-            fixtures: of the case, by name; a sampler among them was called last with what failed.
+            failure: failure of the case.
+            fixtures: fixtures of the case, by name; a sampler among them was called last with what failed.
             engine: under test.
 
         Returns:

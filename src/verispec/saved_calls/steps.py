@@ -95,8 +95,8 @@ def smallest(sampler: SamplerUnderTest, batch: SamplerBatch, seconds: float) -> 
     """Return the smallest step found that fails like `batch`, with what is wrong; None if nothing certain is.
 
     Args:
-        sampler: of the engine under test.
-        batch: of the last call of a failing case.
+        sampler: sampler of the engine under test.
+        batch: batch of the last call of a failing case.
         seconds: after which the smallest step so far is returned.
     """
     first = wrong_in(sampler, batch)

@@ -81,7 +81,7 @@ def smallest(
         generator: the target with its drafter; closed at the end.
         load: loads another one after an exception, which a generator may not survive.
         target: folder of the target.
-        requests: of the last call of a failing case.
+        requests: requests of the last call of a failing case.
         seconds: after the first trial, after which the smallest requests so far are returned.
     """
     trials = 0

@@ -79,7 +79,7 @@ class StandaloneGenerator(Protocol):
         """Return the source that loads a target and generates.
 
         Args:
-            options: of the generator. The folders are the variables ``TARGET`` and ``DRAFT``, of type str.
+            options: options of the generator. The folders are the variables ``TARGET`` and ``DRAFT``, of type str.
             requests: one batch.
         """
         ...

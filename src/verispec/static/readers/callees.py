@@ -183,7 +183,7 @@ def returned(node: FunctionNode, scope: Scope, known: set[str]) -> tuple[str, ..
 
     Args:
         node: the function.
-        scope: of its body.
+        scope: scope of its body.
         known: names of functions and imports of the module.
     """
     found: list[str] = []

@@ -83,7 +83,7 @@ def decorated(
     Args:
         node: the function.
         absolute_of: replaces the first part of a dotted name by its import.
-        module: that holds the function.
+        module: module that holds the function.
     """
     jit, opaque = "", False
     given: set[str] | None = set()
@@ -122,7 +122,7 @@ def sizes(node: FunctionNode, nodes: Nodes, absolute_of: Callable[[str], str]) -
 
     Args:
         node: the kernel.
-        nodes: of its own.
+        nodes: nodes of its own.
         absolute_of: replaces the first part of a dotted name by its import.
     """
     arguments = node.args

@@ -30,9 +30,9 @@ def uses(nodes: Nodes, scope: Scope, imports: Mapping[str, str], renamed: bool) 
     """Yield the attributes of the module that a piece of code reads.
 
     Args:
-        nodes: of the code.
-        scope: of the code.
-        imports: of its file, by name.
+        nodes: nodes of the code.
+        scope: scope of the code.
+        imports: imports of its file, by name.
         renamed: whether the module may have another name than its own.
     """
     targets: dict[str, str] = {}

@@ -26,7 +26,7 @@ def step_body(batch: SamplerBatch, device: str, setup: Sequence[str]) -> Standal
 
     Args:
         batch: the step; logits and draft probabilities are variables.
-        device: of the tensors.
+        device: device of the tensors.
         setup: lines that install vLLM's kernels.
     """
     if batch.synthetic_rates is not None:
@@ -69,7 +69,7 @@ def text_body(options: LoadOptions, requests: Sequence[GenerationRequest]) -> St
     """Return the source that loads ``vllm.LLM`` and generates.
 
     Args:
-        options: of the generator; the folders are the variables TARGET and DRAFT.
+        options: options of the generator; the folders are the variables TARGET and DRAFT.
         requests: one batch.
     """
     if any(request.bad_words or request.grammar or request.abort_after for request in requests):
