@@ -179,6 +179,8 @@ def _settings(target: Path, options: LoadOptions) -> dict[str, Any]:
         settings["block_size"] = options.block_size
     if options.num_blocks:
         settings["num_gpu_blocks_override"] = options.num_blocks
+    if options.tensor_parallel_size > 1:
+        settings["tensor_parallel_size"] = options.tensor_parallel_size
     if options.async_scheduling:
         settings["async_scheduling"] = True
     if options.method != "none":
