@@ -214,6 +214,12 @@ CONTRACT = Contract(
             "output again after a rejection.",
             "vllm 0.33.0 structured outputs under speculation; sglang#22049",
         ),
+        Clause(
+            "GEN-40",
+            "With tensor parallelism every rank emits the same tokens and accepts the same drafts, and the text is "
+            "that of one rank.",
+            "flagos-ai/vllm-plugin-FL#318, vllm#17498: random noise that differs between ranks",
+        ),
     ),
     returns="the tokens of each request",
 )

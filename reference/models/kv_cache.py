@@ -23,6 +23,7 @@ class KVCache:
         config: configuration of the model, for its key-value heads and head size.
         num_layers: layers with attention, numbered by their `layer_idx`.
         num_slots: blocks times block size.
+        ranks: processes that share the heads among them.
 
     Attributes:
         layers: one [slots, 2 * key-value heads * head size] tensor per layer: a token's keys, then its values.
@@ -31,9 +32,16 @@ class KVCache:
     """
 
     def __init__(
-        self, config: PretrainedConfig, num_layers: int, num_slots: int, dtype: torch.dtype, device: torch.device
+        self,
+        config: PretrainedConfig,
+        num_layers: int,
+        num_slots: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        ranks: int = 1,
     ) -> None:
-        self.num_kv_heads: int = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        heads: int = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        self.num_kv_heads = heads // ranks
         self.head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         shape = (num_slots, 2 * self.num_kv_heads * self.head_dim)
         self.layers = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]

@@ -215,5 +215,11 @@ CAUGHT: dict[str, list[str]] = {
     "method_mutants:max_num_seqs_ignored": [
         "options:GEN-37:option=max_num_seqs",
     ],
+    "rank_engines:own_noise": [
+        "ranks:GEN-40:draft=none;sampling=seeded",
+    ],
+    "rank_engines:gathered_on_one_rank": [
+        "ranks:GEN-40:draft=none;sampling=greedy",
+    ],
 }
 """Engines `module:fault` of this folder, each with ids of the cases that name its fault, without their suite."""

@@ -18,6 +18,7 @@ ELSEWHERE = {
     "rejection_sample_method": "probed as rejection_sample_method_block and by the synthetic rates",
     "sampler": "request_state has random numbers of its contract (GEN-17)",
     "async_scheduling": "no text may change (GEN-36)",
+    "tensor_parallel_size": "no text may change (GEN-40)",
     "max_num_batched_tokens": "no text may change (GEN-4)",
     "block_size": "no text may change (GEN-4)",
 }

@@ -159,7 +159,7 @@ class _Position:
         return {RevisionResult.BAD: half, RevisionResult.GOOD: half, RevisionResult.CANNOT_TELL: skip}
 
     def require_sound(self, reasons: Mapping[str, str]) -> None:
-        """Raise VerispecError for ends and forks that their tests contradict."""
+        """Raise VerispecError for ends and forks that are not good and bad."""
         for expected, name in (("bad", self.last), ("good", self.first)):
             if name in self.verdicts:
                 _require(self.history, expected, name, self.verdicts[name], reasons)

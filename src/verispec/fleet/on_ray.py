@@ -154,7 +154,7 @@ class RayExecutor:
         """Tasks that have said their last word."""
         self._number = 0
         self._asked: Counter[str] = Counter()
-        """The resources that all tasks together have asked for."""
+        """Resources of all tasks together."""
         self._machines: list[dict[str, float]] = []
         self._looked = float("-inf")
 

@@ -71,6 +71,8 @@ class Reference:
             return Unsupported("the reference schedules a step after the tokens of the step before are known")
         if wanted.rejection_sample_method == "block" and wanted.sampler == "flat":
             return Unsupported("block verification needs sampler=request_state: the flat ops have no such rule")
+        if wanted.tensor_parallel_size > 1:
+            return self._load_ranks(target, wanted)
         if self._description.device == "cuda":
             from verispec.reference.runners.gpu import GPURunner
 
@@ -78,6 +80,19 @@ class Reference:
         from verispec.reference.runners.cpu import CPURunner
 
         return CPURunner(target, wanted)
+
+    def _load_ranks(self, target: Path, wanted: Any) -> Any | Unsupported:
+        """Return a runner over several ranks of the checkpoint folder `target`."""
+        if wanted.method == "eagle3":
+            return Unsupported("the reference's Eagle3 head reads hidden states of one rank")
+        if self._description.device == "cuda":
+            import torch
+
+            if torch.cuda.device_count() < wanted.tensor_parallel_size:
+                return Unsupported(f"{wanted.tensor_parallel_size} ranks need as many GPUs as ranks")
+        from verispec.reference.runners.ranks import CPU, GPU, RankedRunner
+
+        return RankedRunner(target, wanted, GPU if self._description.device == "cuda" else CPU)
 
     def definitions(self) -> Mapping[str, Any]:
         """Return all kernels by op name."""

@@ -56,6 +56,8 @@ class Transformers:
             return Unsupported("transformers draws from one generator; it has no random numbers counted by position")
         if wanted.rejection_sample_method != "standard":
             return Unsupported(f"transformers has no {wanted.rejection_sample_method} verification")
+        if wanted.tensor_parallel_size > 1:
+            return Unsupported("this adapter runs transformers in one process")
         if wanted.async_scheduling:
             return Unsupported("transformers has no scheduler")
         if wanted.method == "ngram" and wanted.ngram_min > LoadOptions().ngram_min:

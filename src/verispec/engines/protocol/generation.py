@@ -89,6 +89,7 @@ class LoadOptions:
         num_blocks: KV blocks; 0 is enough for `max_num_seqs` sequences of `max_model_len`. Fewer cause preemption.
         logprobs_mode: one of `LOGPROBS_MODES`.
         seed: seed of requests without a seed.
+        tensor_parallel_size: ranks that share the target's weights, each a process or device.
 
     Raises:
         VerispecError: V-GEN-OPTION, for a value outside of these.
@@ -113,6 +114,7 @@ class LoadOptions:
     num_blocks: int = 0
     logprobs_mode: str = "raw"
     seed: int = 0
+    tensor_parallel_size: int = 1
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -124,7 +126,14 @@ class LoadOptions:
             ("dtype", DTYPES),
         ):
             _require(getattr(self, name) in allowed, name, f"one of {', '.join(allowed)}", getattr(self, name))
-        for name in ("num_speculative_tokens", "ngram_min", "max_num_seqs", "max_num_batched_tokens", "block_size"):
+        for name in (
+            "num_speculative_tokens",
+            "ngram_min",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "block_size",
+            "tensor_parallel_size",
+        ):
             _require(_whole(getattr(self, name), 1), name, "an integer of at least 1", getattr(self, name))
         for name in ("max_model_len", "num_blocks"):
             _require(_whole(getattr(self, name), 0), name, "an integer of at least 0", getattr(self, name))
@@ -182,6 +191,7 @@ class LoadKeywords(TypedDict, total=False):
     num_blocks: int
     logprobs_mode: str
     seed: int
+    tensor_parallel_size: int
 
 
 @dataclass(frozen=True, slots=True)

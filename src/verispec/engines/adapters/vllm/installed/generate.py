@@ -179,6 +179,8 @@ def settings(target: Path, options: LoadOptions) -> dict[str, Any]:
         given["block_size"] = options.block_size
     if options.num_blocks:
         given["num_gpu_blocks_override"] = options.num_blocks
+    if options.tensor_parallel_size > 1:
+        given["tensor_parallel_size"] = options.tensor_parallel_size
     if options.async_scheduling:
         given["async_scheduling"] = True
     if options.method != "none":

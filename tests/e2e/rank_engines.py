@@ -1,0 +1,78 @@
+"""Engines whose ranks differ without noticing; each runs two ranks, and returns what rank 0 has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from verispec.engines.adapters.reference import Reference
+from verispec.engines.protocol.generation import LoadOptions
+from verispec.reference.runners.base import BaseRunner
+from verispec.reference.runners.cpu import CPURunner
+from verispec.reference.runners.rank import RankMixin
+from verispec.reference.runners.ranks import RankedRunner
+
+
+class Unchecked(RankMixin, CPURunner):
+    """A rank that does not compare itself with the others."""
+
+    def step(self, on_emit: Any = None) -> None:
+        BaseRunner.step(self, on_emit)
+
+
+class OwnNoise(Unchecked):
+    """Draws with the number of the rank in the seed (flagos-ai/vllm-plugin-FL#318)."""
+
+    def _admit(self, index: int, request: Any) -> Any:
+        return super()._admit(index, replace(request, seed=(request.seed or 0) + 1000 * dist.get_rank()))
+
+
+class GatheredOnOneRank(Unchecked):
+    """Has all logits on rank 0 alone; rank 1 knows its own half of the vocabulary."""
+
+    def _callable(self, model: Any) -> Any:
+        found = super()._callable(model)
+        if model is self._model and dist.get_rank():
+            found.register_forward_hook(self._forget_half)
+        return found
+
+    def _forget_half(self, module: Any, arguments: Any, output: Any) -> Any:
+        output.logits[..., : self.vocab_size // dist.get_world_size()] = float("-inf")
+        return output
+
+
+class RankZero(RankedRunner):
+    """Returns the results of rank 0 without a look at the others."""
+
+    def generate(self, requests: Sequence[Any], on_emit: Any = None) -> list[Any]:
+        for number in range(len(self.processes)):
+            self._send(number, "generate", list(requests), on_emit is not None and number == 0)
+        results: list[Any] = self._answers(on_emit)[0]
+        return results
+
+
+class Ranked(Reference):
+    """The reference, with this `runner` on each rank."""
+
+    def __init__(self, runner: str) -> None:
+        super().__init__("verispec.reference.cpu", "reference", "cpu", {})
+        self._runner = runner
+
+    def load(self, target: Path, **options: Any) -> Any:
+        wanted = LoadOptions(**options)
+        if wanted.tensor_parallel_size == 1:
+            return super().load(target, **options)
+        return RankZero(target, wanted, f"rank_engines:{self._runner}")
+
+
+def engine_with(runner: str) -> Callable[[], Ranked]:
+    return lambda: Ranked(runner)
+
+
+own_noise = engine_with("OwnNoise")
+gathered_on_one_rank = engine_with("GatheredOnOneRank")
+unchecked = engine_with("Unchecked")
