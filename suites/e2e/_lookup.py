@@ -1,7 +1,8 @@
-"""Prompts in which prompt lookup finds the right continuation only by a suffix of several tokens."""
+"""Prompt lookup in plain loops, and prompts in which only a suffix of several tokens finds the right continuation."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,28 @@ from verispec.suites.e2e._tiny import VOCAB
 COUNT = 4
 DRAFTS = 3
 _TRIES = 400
+
+
+def looked_up(sequence: Sequence[int], shortest: int, longest: int, most: int) -> list[int]:
+    """Return the tokens that followed the latest earlier occurrence of the longest suffix that occurs earlier.
+
+    Written apart from the reference's proposer, so that a fault there is not expected here too.
+
+    Args:
+        sequence: prompt and output.
+        shortest: minimum length of the suffix in tokens.
+        longest: maximum length of the suffix in tokens.
+        most: maximum number of drafts.
+
+    Returns:
+        Draft tokens; none if no suffix occurs earlier.
+    """
+    tokens = list(sequence)
+    for length in range(longest, shortest - 1, -1):
+        for start in range(len(tokens) - length - 1, -1, -1):
+            if tokens[start : start + length] == tokens[len(tokens) - length :]:
+                return tokens[start + length : start + length + most]
+    return []
 
 
 def ambiguous_prompts(target: Path) -> list[tuple[int, ...]]:

@@ -38,6 +38,7 @@ def fields(parameter: str, text: Sequence[int]) -> dict[str, Any]:
     table: dict[str, dict[str, Any]] = {
         "allowed ids": {"allowed_token_ids": tuple(range(own[0] % 2, VOCAB if max(text) < VOCAB else 2048, 2))},
         "bad words": {"bad_words": tuple(dict.fromkeys([*pairs, *triples[1::3]]))},
+        "bad words of one token": {"bad_words": tuple((token,) for token in own[:2])},
         "min tokens": {"min_tokens": 6, "stop_token_ids": tuple(own[1:4]), "ignore_eos": False},
         "logit bias": {"logit_bias": {own[0]: -4.0, own[1 % len(own)]: -4.0, (own[0] + 3) % VOCAB: 1.5}},
         "grammar": {"grammar": residues(VOCAB if max(text) < VOCAB else 2048)},

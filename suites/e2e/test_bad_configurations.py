@@ -112,6 +112,11 @@ REQUESTS: dict[str, tuple[dict[str, Any], Sequence[str], Sequence[str]]] = {
         ("prompt", "max_model_len", "length"),
         ("1200", "1024"),
     ),
+    "prompt as long as the limit": (
+        {"prompt_token_ids": (5,) * 1024},
+        ("prompt", "max_model_len", "length"),
+        ("1024",),
+    ),
     "prompt of unknown tokens": ({"prompt_token_ids": (5, 9999, 7)}, ("token", "vocab"), ("9999",)),
     "unknown allowed ids": ({"allowed_token_ids": (4, 9999)}, ("allowed_token_ids", "token"), ("9999", "2048")),
     "unknown biased ids": ({"logit_bias": {9999: 1.0}}, ("logit_bias", "token"), ("9999", "2048")),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Inconclusive
-from verispec.reference.proposers.ngram import lookup
 from verispec.suites.e2e._counter_rng import Definition
+from verispec.suites.e2e._lookup import looked_up
+from verispec.suites.e2e._parameters import check_tokens
 from verispec.suites.e2e._reference_model import ReferenceModel, reference_head, reference_model
 from verispec.suites.e2e._setups import DRAFTERS, Load, options_of, with_steps
 
@@ -28,7 +27,7 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
     """Each decision is compared with the numbers of the request's seed, the position and the step.
 
     Greedy requests stand among the sampled ones, and prompts repeat a phrase, so that prompt lookup finds drafts and
-    some are rejected.
+    some are rejected. Seeds differ in their upper 32 bits too.
     """
     asked = [
         GenerationRequest(
@@ -36,7 +35,7 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
             max_tokens=LENGTH,
             temperature=(0.6, 1.0, 1.4)[n % 3],
             ignore_eos=True,
-            seed=seed + 1000 * n,
+            seed=seed + 1000 * n + (n << 36),
         )
         for n, prompt in enumerate(prompts[24 : 24 + TEXTS])
     ]
@@ -50,7 +49,7 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
     for n, (request, result) in enumerate(zip(asked, with_steps(results[1:-1]), strict=True)):
         proposer: dict[str, Any] = {"drafter": drafter(options["method"]), "most": most}
         if options["method"] == "ngram":
-            proposer["known"] = lambda sequence: lookup(np.array(sequence), 2, 4, most)
+            proposer["known"] = lambda sequence: looked_up(sequence, 2, 4, most)
         definition = Definition(request, result.token_ids, reference_model(TARGET), **proposer)
         judged += definition.judge(result, f"prompt {n}")
     if draft != "none" and not judged:
@@ -61,3 +60,39 @@ def drafter(method: str) -> ReferenceModel | None:
     if method == "draft_model":
         return reference_model(fixtures.model(DRAFTERS[method]))
     return reference_head(fixtures.model(DRAFTERS[method]), TARGET) if method == "eagle3" else None
+
+
+FILTERS: list[dict[str, Any]] = [{}, {"top_p": 0.15}, {"top_k": 1}, {"min_p": 0.9}, {}, {"top_k": 2}, {"top_p": 0.1}]
+"""Limits of requests that follow each other in a slot; two of them have none."""
+
+
+@case("GEN-17", draft=["none", "ngram k=3"], sampler="request_state", check="slots", reach="a request after another")
+def test_a_slot_forgets_its_last_request(load: Load, prompts: Any, seed: int, draft: str) -> None:
+    """Two slots serve fourteen requests in two calls, then two more one by one.
+
+    Requests without limits follow those with narrow ones. A request alone has the place of the one before it in its
+    call, and its slot.
+    """
+    generator = load(draft, sampler="request_state", max_num_seqs=2)
+    most = options_of(draft).get("num_speculative_tokens", 0)
+    known = (lambda sequence: looked_up(sequence, 2, 4, most)) if draft != "none" else None
+    for call, places in enumerate((range(7), range(7), range(2, 3), range(2, 3))):
+        asked = [
+            GenerationRequest(
+                (*prompt[:12], *prompt[:12]),
+                max_tokens=10,
+                temperature=(0.8, 1.7)[(n + call) % 2],
+                ignore_eos=True,
+                seed=seed + 100 * call + n,
+                **FILTERS[(n + 3 * call) % len(FILTERS)],
+            )
+            for n, prompt in ((n, prompts[24 + n]) for n in places)
+        ]
+        for n, request, result in zip(places, asked, with_steps(generator.generate(asked)), strict=True):
+            what = f"request {n} of call {call}"
+            if FILTERS[(n + 3 * call) % len(FILTERS)]:
+                check_tokens(reference_model(TARGET), request, result, what)
+            else:
+                Definition(request, result.token_ids, reference_model(TARGET), known=known, most=most).judge(
+                    result, what
+                )

@@ -116,6 +116,17 @@ def test_drafts_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> No
     require(judged > 0, "no step had a draft")
 
 
+@case("GEN-14", draft=MODELS, memory=LAYOUTS, reach="chunked prefill, or more requests than the KV cache holds")
+def test_drafts_are_the_drafters_own_in_any_layout(load: Load, prompts: Any, draft: str, memory: str) -> None:
+    """Faults in the drafter's keys and values at the end of a chunk or a block leave the text as it is."""
+    folder, chosen = fixtures.model(DRAFTERS[draft.partition(" k=")[0]]), prompts[:PROMPTS]
+    judge = reference_model(folder) if draft.startswith("draft_model") else reference_head(folder, TARGET)
+    depth = 3 if draft.startswith("draft_model") else 1
+    results = stepped(load(draft, memory), greedy(chosen, LENGTH))
+    judged = sum(_judge_steps(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
+    require(judged > 0, "no step had a draft")
+
+
 def _judge_steps(judge: ReferenceModel, prompt: Any, result: Any, depth: int) -> int:
     """Judge the first `depth` drafts of every step; returns how many steps had drafts."""
     tokens = result.token_ids

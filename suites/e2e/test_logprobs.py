@@ -12,7 +12,7 @@ from verispec.cases import case
 from verispec.cases.request_parameters import distribution, possible, processed, slack_after
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, TokenLogprobs
 from verispec.judge import Inconclusive
-from verispec.suites.e2e._reference_model import Array, reference_model
+from verispec.suites.e2e._reference_model import Array, greedy_text, reference_model
 from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, require
 
 TARGET = fixtures.model("target")
@@ -31,8 +31,11 @@ ARITHMETIC = 1e-5
 
 
 def batch(prompts: Any) -> list[GenerationRequest]:
-    """Return twelve requests with parameters of their own; prompts repeat, so that prompt lookup drafts."""
-    return [
+    """Return twelve requests with parameters of their own, and three that end at a stop token.
+
+    Prompts repeat, so that prompt lookup drafts.
+    """
+    asked = [
         GenerationRequest(
             (*prompt[:12], *prompt[:12]),
             max_tokens=24,
@@ -43,6 +46,10 @@ def batch(prompts: Any) -> list[GenerationRequest]:
         )
         for n, prompt in enumerate(prompts[:12])
     ]
+    for place, request in zip((5, 10, 14), asked[::6] * 2, strict=False):
+        own = greedy_text(TARGET, request.prompt_token_ids, 24)
+        asked.append(GenerationRequest(request.prompt_token_ids, 24, logprobs=2, stop_token_ids=(own[place],)))
+    return asked
 
 
 @case("GEN-29", draft=METHODS, memory=[None, *LAYOUTS], reach="a request with logprobs")
@@ -110,7 +117,7 @@ def check_row(row: Array, token: int, entry: TokenLogprobs, top: int, bound: flo
         require(bool(among), f"{what}: {id_} at {exact[id_]:.5f} is not among the {top} most likely")
 
 
-@case("GEN-31", draft=METHODS, memory=[None, "blocks of 32, chunks of 24"], reach="a request with prompt_logprobs")
+@case("GEN-31", draft=METHODS, memory=[None, *LAYOUTS], reach="a request with prompt_logprobs")
 def test_prompt_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str, memory: str | None) -> None:
     """Prompts of 1 to 64 tokens, whole and in chunks, among requests that do not ask."""
     asked = [

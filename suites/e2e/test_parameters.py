@@ -11,12 +11,12 @@ import numpy as np
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest
-from verispec.judge import Inconclusive
-from verispec.reference.proposers.ngram import lookup
+from verispec.judge import Inconclusive, Kind
 from verispec.suites.e2e._counter_rng import Definition
+from verispec.suites.e2e._lookup import looked_up
 from verispec.suites.e2e._parameters import Setting, check_distribution, check_greedy, check_tokens
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import ARGMAX, METHODS, Load, options_of, with_steps
+from verispec.suites.e2e._setups import ARGMAX, METHODS, Load, options_of, require, with_steps
 
 Test = Callable[..., None]
 TARGET = fixtures.model("target")
@@ -91,7 +91,7 @@ def check_seeded(load: Load, tiny: dict[str, Path], parameter: str, draft: str, 
     if setting.drafter is not None:
         proposer["drafter"] = reference_model(setting.drafter)
     elif draft != "none":
-        proposer["known"] = lambda sequence: lookup(np.array(sequence), 2, 4, most)
+        proposer["known"] = lambda sequence: looked_up(sequence, 2, 4, most)
     judged = 0
     for n, ((request, _), result) in enumerate(zip(asked, with_steps(results), strict=True)):
         definition = Definition(request, result.token_ids, setting.reference, **proposer)
@@ -104,7 +104,7 @@ test_greedy_texts_keep_to_allowed_ids = greedy_cases("GEN-18", ["allowed ids"])
 test_sampled_texts_keep_to_allowed_ids = drawn_cases("GEN-18", ["allowed ids"])
 test_seeds_keep_to_allowed_ids = seeded_cases("GEN-18", ["allowed ids"])
 
-test_greedy_texts_complete_no_bad_word = greedy_cases("GEN-19", ["bad words"])
+test_greedy_texts_complete_no_bad_word = greedy_cases("GEN-19", ["bad words", "bad words of one token"])
 test_sampled_texts_complete_no_bad_word = drawn_cases("GEN-19", ["bad words"])
 test_seeds_complete_no_bad_word = seeded_cases("GEN-19", ["bad words"])
 
@@ -160,3 +160,55 @@ def test_no_token_lies_outside_of_its_limits(load: Load, prompts: Any, seed: int
     ]
     for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
         check_tokens(reference_model(TARGET), request, result, f"request {n} with {parameter}")
+
+
+WIDE: dict[str, dict[str, Any]] = {"top-k": {"top_k": 1500}, "top-p": {"top_p": 0.999}, "min-p": {"min_p": 1e-6}}
+RANKS = (64, 256, 1024)
+SURE = 30.0
+"""Expected number of tokens past a rank from which none at all has a chance of e^-30."""
+
+
+@case("GEN-23", parameter=list(WIDE), draft=METHODS[:2], check="wide", reach="a limit that keeps many tokens")
+def test_wide_limits_keep_rare_tokens(load: Load, prompts: Any, seed: int, parameter: str, draft: str) -> None:
+    """Count the tokens past ranks 64, 256 and 1,024 of their rows, where engines cut the survivors of a limit."""
+    asked = [
+        GenerationRequest(
+            prompt[:8], max_tokens=64, ignore_eos=True, temperature=2.0, seed=seed % 2**31 + n, **WIDE[parameter]
+        )
+        for n, prompt in enumerate(prompts[:24])
+    ]
+    expected, seen = dict.fromkeys(RANKS, 0.0), dict.fromkeys(RANKS, 0)
+    for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
+        check_tokens(reference_model(TARGET), request, result, f"request {n} with {parameter}")
+        law = reference_model(TARGET).distributions(request, result.token_ids)
+        falling = -np.sort(-law, axis=1)
+        for rank in RANKS:
+            expected[rank] += float(falling[:, rank:].sum())
+            own = law[np.arange(len(law)), list(result.token_ids)]
+            seen[rank] += int((own < falling[:, rank - 1]).sum())
+    judged = [rank for rank in RANKS if expected[rank] >= SURE]
+    if not judged:
+        raise Inconclusive(f"few tokens past rank {RANKS[0]} are expected: {expected[RANKS[0]]:.1f}")
+    for rank in judged:
+        message = f"{WIDE[parameter]}: no token past rank {rank}, {expected[rank]:.0f} are expected"
+        require(seen[rank] > 0, message, Kind.LAW)
+
+
+LONG: list[dict[str, Any]] = [
+    {},
+    {"frequency_penalty": 0.2},
+    {},
+    {"repetition_penalty": 1.15},
+    {"presence_penalty": 0.6},
+]
+
+
+@case("GEN-22", parameter="long output", draft=METHODS[:2], reach="a request with penalties and a long output")
+def test_penalties_count_the_whole_output(load: Load, prompts: Any, draft: str) -> None:
+    """Outputs of 160 tokens: an engine may count the last 64 tokens alone."""
+    asked = [
+        GenerationRequest(prompt[:20], max_tokens=160, ignore_eos=True, **penalty)
+        for prompt, penalty in zip(prompts, LONG, strict=False)
+    ]
+    for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
+        check_tokens(reference_model(TARGET), request, result, f"request {n} with a long output")

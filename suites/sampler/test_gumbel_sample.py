@@ -113,6 +113,28 @@ def test_a_narrow_cache(op: OpUnderTest, seed: int, dtype: str) -> None:
     check(op, cached(arguments(seed, "draft"), seed), dtypes={"logits": dtype, "logits_cache": dtype})
 
 
+@case("GUM-5", dtype=["bfloat16", "float16"], check="rounding decides", reach="a cache narrower than the logits")
+def test_the_token_is_sampled_from_rounded_logits(op: OpUnderTest, seed: int, dtype: str) -> None:
+    """Logits that the cache cannot tell apart give the token that equal logits give: the noise alone decides.
+
+    Further logits lie halfway between two numbers of a cache, or above the middle, or are subnormal in float16.
+    """
+    values = cached(arguments(seed, "draft", rows=64), seed)
+    logits = 1000 + np.random.default_rng(seed).uniform(0.0, 0.2, values["logits"].shape)
+    logits[:, :4] = -1 - 2.0**-8, -1 - 2.0**-11, -1 - 2.0**-11 - 2.0**-12, 3.1e-5
+    values["logits"] = logits.astype(np.float32)
+
+    def rounded(reals: Array) -> Array:
+        return torch.from_numpy(reals.astype(np.float32)).to(getattr(torch, dtype)).float().numpy()
+
+    tokens = check(op, values | {"logits": rounded(values["logits"])}, dtypes={"logits_cache": dtype})
+    compare = {
+        "sampled": lambda expected, got, inputs: got != tokens,
+        "logits_cache": lambda expected, got, inputs: got != rounded(expected),
+    }
+    op.check_outputs(values, compare=compare, dtypes={"logits_cache": dtype})
+
+
 @case("GUM-6", padding=["first", "last"], reach="captured graphs pad the batch")
 def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str) -> None:
     values = cached(arguments(seed, "draft"), seed)

@@ -37,6 +37,21 @@ CAUGHT: dict[str, list[str]] = {
     "general_mutants:unknown_token_taken": [
         "bad_configurations:GEN-38:draft=none;request_=prompt of unknown tokens",
     ],
+    "general_mutants:one_stop_string": [
+        "requests:GEN-32:draft=none",
+    ],
+    "general_mutants:one_end_of_sequence": [
+        "limits:GEN-10:target=tiny;draft=draft_model k=3;stop=several ends of sequence",
+    ],
+    "general_mutants:tells_beyond_the_end": [
+        "limits:GEN-10:draft=draft_model k=3;stop=any token",
+    ],
+    "general_mutants:last_is_called_bonus": [
+        "limits:GEN-16:draft=ngram k=3",
+    ],
+    "general_mutants:short_bad_words_ignored": [
+        "parameters:GEN-19:parameter=bad words of one token;draft=ngram k=3;sampling=greedy",
+    ],
     "runner_mutants:kv_not_rolled_back": [
         "greedy:GEN-13:draft=draft_model k=3",
         "greedy:GEN-13:draft=ngram k=3",

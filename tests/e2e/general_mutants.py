@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from runner_mutants import engine_with
 
-from verispec.engines.protocol.generation import FinishReason, GenerationRequest, LoadOptions
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, LoadOptions, TokenKind
 from verispec.reference.models.kv_cache import PAD_SLOT
 from verispec.reference.runners import base, verification
 from verispec.reference.runners.cpu import CPURunner
@@ -149,6 +149,51 @@ class UnknownTokenTaken(CPURunner):
         return super()._admit(index, replace(request, prompt_token_ids=known))
 
 
+class OneStopString(CPURunner):
+    """Only the first of a request's stop strings ends it."""
+
+    def _admit(self, index: int, request: GenerationRequest) -> Any:
+        return super()._admit(index, replace(request, stop=request.stop[:1]))
+
+
+class OneEndOfSequence(CPURunner):
+    """Of several ends of sequence only the smallest ends a text."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        self._eos_token_ids = frozenset([min(self._eos_token_ids)])
+
+
+class TellsBeyondTheEnd(CPURunner):
+    """Callers hear of the accepted drafts behind a stop token too."""
+
+    def _advance(self, scheduled: Any, sampling: Any, verified: Any, on_emit: Any) -> None:
+        emitted = verified.emitted if verified else [[] for _ in sampling]
+        whole = {part.request.index: list(row) for part, row in zip(sampling, emitted, strict=True)}
+
+        def tell(index: int, tokens: Any, kinds: Any) -> None:
+            on_emit(index, whole[index], kinds)
+
+        super()._advance(scheduled, sampling, verified, tell if on_emit else None)
+
+
+class LastIsCalledBonus(CPURunner):
+    """Recovered tokens are reported as bonus tokens."""
+
+    def _advance(self, scheduled: Any, sampling: Any, verified: Any, on_emit: Any) -> None:
+        super()._advance(scheduled, sampling, verified, on_emit)
+        for part in sampling:
+            kinds = part.request.kinds
+            kinds[:] = [TokenKind.BONUS if kind is TokenKind.RECOVERED else kind for kind in kinds]
+
+
+class ShortBadWordsIgnored(CPURunner):
+    """Bad words of one token are not forbidden."""
+
+    def _admit(self, index: int, request: GenerationRequest) -> Any:
+        return super()._admit(index, replace(request, bad_words=tuple(w for w in request.bad_words if len(w) > 1)))
+
+
 last_draft_kept = engine_with(LastDraftKept)
 chunks_shifted = engine_with(ChunksShifted)
 bonus_counted = engine_with(BonusCounted)
@@ -161,3 +206,8 @@ async_accepted = engine_with(AsyncAccepted)
 async_forgets_last = engine_with(AsyncForgetsLast)
 limit_not_checked = engine_with(LimitNotChecked)
 unknown_token_taken = engine_with(UnknownTokenTaken)
+one_stop_string = engine_with(OneStopString)
+one_end_of_sequence = engine_with(OneEndOfSequence)
+tells_beyond_the_end = engine_with(TellsBeyondTheEnd)
+last_is_called_bonus = engine_with(LastIsCalledBonus)
+short_bad_words_ignored = engine_with(ShortBadWordsIgnored)

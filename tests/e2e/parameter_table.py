@@ -24,7 +24,7 @@ CHECKED: dict[str, dict[str, tuple[str, ...]]] = {
     "repetition_penalty": {"GEN-22": ("repetition*", "penalties"), "GEN-26": ("penalties and limits",)},
     "presence_penalty": {"GEN-22": ("*presence penalty", "penalties"), "GEN-26": ("penalties and limits",)},
     "frequency_penalty": {"GEN-22": ("frequency penalty", "penalties"), "GEN-26": ("penalties and limits",)},
-    "bad_words": {"GEN-19": ("bad words",), "GEN-24": ("everything",), "GEN-26": ("everything",)},
+    "bad_words": {"GEN-19": ("bad words*",), "GEN-24": ("everything",), "GEN-26": ("everything",)},
     "allowed_token_ids": {"GEN-18": ("allowed ids",), "GEN-24": ALL, "GEN-26": ("everything",)},
     "logit_bias": {"GEN-21": ("logit bias",), "GEN-24": ALL, "GEN-26": ("everything",)},
     "grammar": {"GEN-39": ("grammar*",)},
