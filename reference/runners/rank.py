@@ -51,7 +51,7 @@ class RankMixin(BaseRunner):
         return model
 
     def _callable(self, model: PreTrainedModel) -> nn.Module:
-        return model if model is self._model else super()._callable(model)
+        return model if model is self._model else super()._callable(model)  # type: ignore[safe-super]
 
     def _make_cache(self, model: PreTrainedModel, num_blocks: int) -> KVCache:
         ranks = dist.get_world_size() if model is self._model else 1
@@ -103,7 +103,7 @@ def run(rank: int, options: LoadOptions, target: Path, runner: str, store: str, 
 
     Args:
         rank: from 0.
-        options: of the runner, with the number of ranks.
+        options: options of the runner, with the number of ranks.
         target: checkpoint folder.
         runner: ``module:Class`` of a `BaseRunner`, which becomes a rank.
         store: file through which the ranks find each other.

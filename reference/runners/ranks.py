@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from verispec import exits
 from verispec.engines.protocol.generation import (
@@ -42,7 +42,7 @@ class RankedRunner:
 
     Args:
         target: checkpoint folder.
-        options: of generation, `tensor_parallel_size` among them.
+        options: options of generation, `tensor_parallel_size` among them.
         runner: ``module:Class`` of the runner that each rank is.
 
     Raises:
@@ -123,7 +123,7 @@ class RankedRunner:
         Raises:
             VerispecError: a rank ended (the others are ended too), or ranks had errors.
         """
-        waiting = {rank.connection: number for number, rank in enumerate(self._ranks)}
+        waiting: dict[Any, int] = {rank.connection: number for number, rank in enumerate(self._ranks)}
         answers: list[Any] = [None] * len(self._ranks)
         errors: dict[int, Exception] = {}
         first_error = 0.0
@@ -131,17 +131,17 @@ class RankedRunner:
             ready = wait(list(waiting), 1.0)
             if errors and time.monotonic() - first_error > GRACE:
                 break
-            for connection in ready:
-                number = waiting[connection]  # type: ignore[index]
+            for connection in cast("list[Any]", ready):
+                number = waiting[connection]
                 try:
-                    kind, value = connection.recv()  # type: ignore[union-attr]
-                except (EOFError, OSError) as error:
-                    raise self._lost(number) from error
+                    kind, value = connection.recv()
+                except (EOFError, OSError) as lost:
+                    raise self._lost(number) from lost
                 if kind == "emit":
                     assert on_emit is not None
                     on_emit(*value)
                     continue
-                del waiting[connection]  # type: ignore[arg-type]
+                del waiting[connection]
                 if kind == "error":
                     errors[number] = value
                     first_error = first_error or time.monotonic()

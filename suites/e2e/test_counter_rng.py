@@ -93,6 +93,5 @@ def test_a_slot_forgets_its_last_request(load: Load, prompts: Any, seed: int, dr
             if FILTERS[(n + 3 * call) % len(FILTERS)]:
                 check_tokens(reference_model(TARGET), request, result, what)
             else:
-                Definition(request, result.token_ids, reference_model(TARGET), known=known, most=most).judge(
-                    result, what
-                )
+                definition = Definition(request, result.token_ids, reference_model(TARGET), known=known, most=most)
+                definition.judge(result, what)

@@ -7,7 +7,7 @@ from typing import Any
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest
-from verispec.suites.e2e._reference_model import greedy_text, teacher
+from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import METHODS, Load, greedy, require
 
 TARGET = fixtures.model("target")
@@ -22,7 +22,7 @@ def test_ranks_change_no_greedy_text(load: Load, prompts: Any, draft: str) -> No
     generator = load(draft, tensor_parallel_size=RANKS)
     for n, result in enumerate(generator.generate(greedy(prompts[:4], LENGTH))):
         own = greedy_text(TARGET, tuple(prompts[n]), LENGTH)
-        teacher(TARGET).judge_equal(prompts[n], own, result.token_ids, f"prompt {n} on {RANKS} ranks")
+        reference_model(TARGET).judge_equal(prompts[n], own, result.token_ids, f"prompt {n} on {RANKS} ranks")
 
 
 @case("GEN-40", draft=METHODS, sampling="seeded", reach=REACH)

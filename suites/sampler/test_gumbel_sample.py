@@ -125,7 +125,8 @@ def test_the_token_is_sampled_from_rounded_logits(op: OpUnderTest, seed: int, dt
     values["logits"] = logits.astype(np.float32)
 
     def rounded(reals: Array) -> Array:
-        return torch.from_numpy(reals.astype(np.float32)).to(getattr(torch, dtype)).float().numpy()
+        narrow = torch.from_numpy(reals.astype(np.float32)).to(getattr(torch, dtype))
+        return np.asarray(narrow.float().numpy())
 
     tokens = check(op, values | {"logits": rounded(values["logits"])}, dtypes={"logits_cache": dtype})
     compare = {
