@@ -8,26 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
-COMPARISONS: Final = {
-    "<": ("<=", ">=", "=="),
-    "<=": ("<", ">", "=="),
-    ">": (">=", "<=", "=="),
-    ">=": (">", "<", "=="),
-    "==": ("!=", "<=", ">="),
-    "!=": ("==", "<", ">"),
-}
-ARITHMETIC: Final = {
-    "+": ("-",), "-": ("+",), "*": ("/", "+"), "/": ("*",), "%": ("/",),
-    "<<": (">>",), ">>": ("<<",), "&": ("|",), "|": ("&", "^"), "^": ("|",),
-}  # fmt: skip
-LOGICAL: Final = {"&&": "||", "||": "&&"}
-ASSIGNMENTS: Final = {"+=": ("-=", "="), "-=": ("+=",), "|=": ("=",), "*=": ("=",)}
-ROWS: Final = {"b", "i", "row", "request", "token", "state", "step", "block"}
-"""Parameters of helpers that stand for the index of a loop around the call."""
-INTEGER_TYPES: Final = {"int64_t", "int32_t", "int", "size_t", "uint32_t"}
+from verispec.mutants.cpp_sites import (
+    ARITHMETIC,
+    ASSIGNMENTS,
+    COMPARISONS,
+    INTEGER_TYPES,
+    LOGICAL,
+    ROWS,
+    Alternative,
+    Site,
+)
+
 _SKIPPED: Final = frozenset({
     "comment", "preproc_include", "preproc_def", "preproc_function_def", "preproc_ifdef", "preproc_if",
     "attribute_declaration", "template_argument_list", "template_parameter_list", "parameter_list", "array_declarator",
@@ -35,42 +29,6 @@ _SKIPPED: Final = frozenset({
     "primitive_type", "sized_type_specifier", "namespace_identifier",
 })  # fmt: skip
 _BUILT: Final = re.compile(r"^(?:NB_MODULE|void bind_\w+)")
-
-
-@dataclass(slots=True)
-class Alternative:
-    """One replacement of a site's text."""
-
-    operator: str
-    text: str
-    number: int = -1
-    loops: int = 0
-    """Number of loops around it: without one, a condition on an index never holds."""
-
-
-@dataclass(slots=True)
-class Site:
-    """A place that can be changed.
-
-    Attributes:
-        start: first byte of its text.
-        end: byte after its text.
-        kind: expression, statement, declaration or pragma, which determines the form of its alternatives.
-        line: from 1.
-        column: from 1.
-        loops: variables of the enclosing loops that are in scope, outermost first.
-        alternatives: replacements of the text.
-        before: the text.
-    """
-
-    start: int
-    end: int
-    kind: str
-    line: int
-    column: int
-    loops: tuple[str, ...]
-    alternatives: list[Alternative] = field(default_factory=list)
-    before: str = ""
 
 
 def sites(source: bytes) -> list[Site]:

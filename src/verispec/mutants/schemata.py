@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from verispec.errors import VerispecError
 from verispec.mutants import operators_cpp
+from verispec.mutants.cpp_sites import Alternative, Site
 from verispec.mutants.model import ALWAYS, Mutant
-from verispec.mutants.operators_cpp import Alternative, Site
 from verispec.reference import contracts
 
 TRIGGERS: Final = (
