@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from verispec import exits
 from verispec.errors import VerispecError
@@ -49,6 +50,10 @@ def unpack(source: str) -> Path:
     return _archive(path)
 
 
+# Python before 3.11.4 has no filters. The files are imported next, so that their author is trusted in any case.
+_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+
+
 def _revision(folder: Path, revision: str) -> Path:
     from verispec.static.sources.git import Repository
 
@@ -61,7 +66,7 @@ def _revision(folder: Path, revision: str) -> Path:
         try:
             repository.run("archive", "--format=tar", "-o", str(packed), commit)
             with tarfile.open(packed) as archive:
-                archive.extractall(target, filter="data")
+                archive.extractall(target, **_FILTER)
         finally:
             packed.unlink(missing_ok=True)
 
@@ -79,7 +84,7 @@ def _archive(path: Path) -> Path:
                     archive.extractall(target)
             else:
                 with tarfile.open(path) as tar:
-                    tar.extractall(target, filter="data")
+                    tar.extractall(target, **_FILTER)
         except (OSError, tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
             raise VerispecError(
                 "V-SRC-UNREADABLE",

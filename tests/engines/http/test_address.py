@@ -66,7 +66,7 @@ MODELS = reply(200, '{"data": [{"id": "m", "owned_by": "vllm"}]}')
         ("http://h:1?timeout=soon", "timeout must be a number"),
         ("http://h:1?dtype=int4", "dtype must be one of"),
         ("http://h:1?metrics=maybe", "metrics must be one of yes, no"),
-        ("http://h:1?checkpoint=/nowhere", "no checkpoint folder"),
+        ("http://h:1?checkpoint=/nowhere", "is not a checkpoint folder"),
         ("http://h:1?reference=ftp://x", "names no host"),
         ("http://me:secret@h:1", "VERISPEC_HTTP_TOKEN"),
         ("http://h:1?model", "not name=value"),
