@@ -53,8 +53,7 @@ def test_a_missing_maker_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 def test_an_op_without_mutants_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    mutated = inventory.mutated_ops()
-    assert mutated is not None
+    mutated = inventory.ops_with_mutants(Path(__file__).parents[1] / "mutants" / "mutants_csrc.py")
     assert OP in mutated
     monkeypatch.setattr(inventory, "mutated_ops", lambda: mutated - {OP})
     code, lines = checked(capsys)

@@ -132,8 +132,11 @@ def mutated_ops() -> frozenset[str] | None:
     if not isinstance(source, Path) or not source.is_file():
         return None
     listed = source.resolve().parents[2] / "tests" / "mutants" / "mutants_csrc.py"
-    if not listed.is_file():
-        return None
+    return ops_with_mutants(listed) if listed.is_file() else None
+
+
+def ops_with_mutants(listed: Path) -> frozenset[str]:
+    """Return the keys of the table MUTANTS in the file `listed`."""
     module = ast.parse(listed.read_text(encoding="utf-8"))
     table = next(node.value for node in module.body if isinstance(node, ast.AnnAssign) and _name(node) == "MUTANTS")
     return frozenset(str(key.value) for key in getattr(table, "keys", ()) if isinstance(key, ast.Constant))
