@@ -147,7 +147,7 @@ def test_a_piece_on_another_engine_ends_the_cell(tmp_path: Path) -> None:
 
 def test_a_refused_engine_fails_its_cell_and_leaves_no_file(tmp_path: Path) -> None:
     cell = cell_in(tmp_path)
-    message = refused(VerispecError("V-ENG-START", "the engine cannot be started", cause="no"))
+    message = refused(VerispecError("V-ENG-START", "the engine cannot be started", cause="no", hint="start it"))
     assert isinstance(message, Refused)
     cell.hear(taken(cell), message)
     assert (cell.state, "V-ENG-START" in cell.reason, cell.path.exists()) == (CellState.FAILED, True, False)
