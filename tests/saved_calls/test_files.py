@@ -52,7 +52,7 @@ def test_bad_files_are_said_to_be(tmp_path: Path) -> None:
         with pytest.raises(VerispecError, match=said):
             file.read(path)
     save_file({"weights": np.zeros(3)}, path)
-    with pytest.raises(VerispecError, match="no file of a case"):
+    with pytest.raises(VerispecError, match="not a file of a case"):
         file.read(path)
     whole = file.content(saved())
     path.write_bytes(whole[:-3])

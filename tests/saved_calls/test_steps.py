@@ -19,7 +19,7 @@ from verispec.judge import Mismatch, SamplerUnderTest
 from verispec.saved_calls import file, steps
 
 MIXED = "sampler/whole_sampler:WS-1:batch=mixed;draft=present"
-LAW = "sampler/whole_sampler:WS-3:check=seeds differ"
+SAMPLED = "sampler/whole_sampler:WS-2:change=alone;draft=present"
 Capsys = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.timeout(600)
 
@@ -105,7 +105,7 @@ def test_a_sampler_case_becomes_a_short_test(tmp_path: Path, capsys: Capsys) -> 
     ("case", "engine", "said"),
     [
         (MIXED, "Silent", "does not say how its users do this without verispec"),
-        (LAW, "Stepwise", "no request of the last step has one right answer"),
+        (SAMPLED, "Stepwise", "no request of the last step has one right answer"),
     ],
     ids=["engine", "sampled"],
 )
