@@ -83,22 +83,24 @@ def processed_row(logits: Array, context: RequestContext, drafts: Sequence[int],
     return processed(row, context.params, [*context.output_token_ids, *drafts], context.stop_token_ids)
 
 
-def context_of(parameter: str, rng: np.random.Generator, logits: Array, count: int) -> RequestContext:
+def context_of(
+    parameter: str, rng: np.random.Generator, logits: Array, count: int, *, varied: bool = True
+) -> RequestContext:
     """Return a context whose `parameter` changes many of the rows `logits` [count + 1, V].
 
-    One request in four has no output yet. Some have bad words of one token, the others longer ones.
+    One request in four has no output yet, if `varied`. Some have bad words of one token then, the others longer ones.
     """
     vocab = logits.shape[1]
     best = logits.argmax(axis=1).tolist()
     prompt = tuple(rng.choice([*best, *rng.integers(0, vocab, 3)], 3).tolist())
-    output = rng.choice([*best, *rng.integers(0, vocab, 2)], 4).tolist() if rng.random() < 0.75 else []
+    output = rng.choice([*best, *rng.integers(0, vocab, 2)], 4).tolist() if not varied or rng.random() < 0.75 else []
     half = set(rng.permutation(vocab)[: vocab // 2].tolist())
     words: list[tuple[int, ...]] = [(x, token) for token in set(best) for x in half] + [
         (y, x, best[-1]) for x in range(vocab) for y in half
     ]
-    if rng.random() < 0.25:
+    if varied and rng.random() < 0.25:
         words = [(token,) for token in best]
-    strong = 9.25 if rng.random() < 0.25 else 3.4
+    strong = 9.25 if varied and rng.random() < 0.25 else 3.4
     table: dict[str, dict[str, Any]] = {
         "none": {},
         "min-p": {},
@@ -128,7 +130,14 @@ def context_of(parameter: str, rng: np.random.Generator, logits: Array, count: i
 
 
 def random_step(
-    rng: np.random.Generator, parameter: str, draft: str, heat: Any, counts: Sequence[int] = COUNTS, vocab: int = 32
+    rng: np.random.Generator,
+    parameter: str,
+    draft: str,
+    heat: Any,
+    counts: Sequence[int] = COUNTS,
+    vocab: int = 32,
+    *,
+    varied: bool = True,
 ) -> Step:
     """Return a step whose every second request has `parameter`; three of four drafts follow the processed rows.
 
@@ -139,6 +148,7 @@ def random_step(
         heat: temperature of all requests, or one per request.
         counts: draft tokens per request.
         vocab: V.
+        varied: False gives every request an output and longer bad words, which one step for all draws needs.
     """
     batch = random_sampler_batch(
         rng, counts, vocab, temperature=heat, draft=draft == "present", spread=2.0, seeds=list(range(len(counts)))
@@ -146,10 +156,10 @@ def random_step(
     special = tuple(range(1, len(counts), 2))
     contexts, drafts = [], []
     for b, count in enumerate(counts):
-        if parameter in MASKS and b % 4 == 1:
+        if varied and parameter in MASKS and b % 4 == 1:
             batch.logits[rows_of(batch, b)] -= FAR
         logits = batch.logits[rows_of(batch, b)].double().numpy()
-        contexts.append(context_of(parameter if b in special else "none", rng, logits, count))
+        contexts.append(context_of(parameter if b in special else "none", rng, logits, count, varied=varied))
         own: list[int] = []
         for j in range(count):
             best = int(processed_row(logits[j], contexts[b], own, j).argmax())
