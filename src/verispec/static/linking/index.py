@@ -259,7 +259,7 @@ def build(files: Iterable[tuple[dict[str, FileFacts], bool]], host: Version | No
     for summaries, core in files:
         facts, dead = live(summaries, host) if host is not None and not core else (summaries, {})
         packages = {path.rpartition("/")[0] for path in facts if path.endswith("/__init__.py")}
-        # What was remembered comes first in `facts`: the order must not depend on it.
+        # Remembered modules come first in `facts`: the order must not depend on them.
         for path in sorted(facts):
             found = facts[path]
             if found.cpp is not None:
