@@ -246,7 +246,7 @@ class StartsOnce(Broken):
 class IsStarved(Broken):
     """Correct, and slow in one case because other processes keep its processor busy."""
 
-    NEEDED, RIVALS = 1.0, 4
+    NEEDED, RIVALS = 1.0, 5
     starved = False
 
     def expand(self, **arguments: Any) -> None:

@@ -187,11 +187,14 @@ def test_an_engine_that_does_not_start_again_keeps_what_was_found(tmp_path: Path
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux tells how long a process waited")
 def test_a_busy_machine_makes_no_timeout(tmp_path: Path) -> None:
-    """The case needs 1 s of a processor that it shares with four others, and 2 s are allowed."""
-    summary = result_of("IsStarved", tmp_path, timeout=2.0)
+    """The case needs 1 s of a processor that it shares with five others, and 3 s are allowed.
+
+    What is not measured (the first look, a supervisor that itself waits) may therefore take almost 2 s.
+    """
+    summary = result_of("IsStarved", tmp_path, timeout=3.0)
     assert set(summary.counts) == {"pass"}
     (starved,) = (record for record in summary.run.records if record.id == THE_ONE)
-    assert starved.seconds > 2.0, "else nothing was starved"
+    assert starved.seconds > 3.0, "else nothing was starved"
 
 
 def traces(engine_folder: Path) -> tuple[set[str], list[str]]:

@@ -53,6 +53,8 @@ from verispec.saved_calls.places import keep_launch, sweep, tidy
 
 LOOK_EVERY = 0.02
 """Seconds between two looks at the event log: short beside a case, and no load."""
+UNWATCHED = 0.25
+"""Seconds of a phase before waiting for a processor is measured: looking earlier would cost every short case."""
 GRACE = 2.0
 """Seconds from asking a hung process for its traceback to killing it."""
 REPORT_EVERY = 10.0
@@ -82,11 +84,11 @@ class _Worker:
     fruitful: bool = False
     asked: float = 0.0
     """Time of the request for a hung process's traceback; 0 before it."""
-    half: float | None = None
-    """`waited_for_processor` when half of the phase's limit had passed."""
+    waited: float | None = None
+    """`waited_for_processor` at the first look after `UNWATCHED` seconds of the phase."""
 
     def enter(self, phase: Phase) -> None:
-        self.phase, self.since, self.half = phase, time.monotonic(), None
+        self.phase, self.since, self.waited = phase, time.monotonic(), None
 
 
 class Supervisor:
@@ -340,8 +342,8 @@ class Supervisor:
     def _end_hung(self) -> None:
         """Ask a process that takes too long for its traceback, then kill it.
 
-        On a busy machine an engine is slow without fault. Time that a process waited for a processor in the
-        second half of its limit is therefore added to the limit; looking earlier would cost every short case.
+        On a busy machine an engine is slow without fault. Time that a process waited for a processor is
+        therefore added to its limit.
         """
         now = time.monotonic()
         for pid, worker in self._workers.items():
@@ -350,10 +352,10 @@ class Supervisor:
             if worker.asked:
                 if now - worker.asked > GRACE:
                     send_signal(pid, signal.SIGKILL)
-            elif worker.half is None:
-                if passed > limit / 2:
-                    worker.half = waited_for_processor(pid)
-            elif passed > limit and passed - (waited_for_processor(pid) - worker.half) > limit:
+            elif worker.waited is None:
+                if passed > min(limit / 2, UNWATCHED):
+                    worker.waited = waited_for_processor(pid)
+            elif passed > limit and passed - (waited_for_processor(pid) - worker.waited) > limit:
                 worker.asked = now
                 send_signal(pid, signal.SIGABRT)
         if self._forks and now - self._forks[0] > COLLECT_TIMEOUT:
