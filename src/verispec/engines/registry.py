@@ -56,6 +56,12 @@ BUILT_IN: dict[str, BuiltIn] = {
         "PyTorch ops and sampler of any vllm-ascend tree",
         ("torch", "vllm"),
     ),
+    "sglang@SOURCE[#REV]": BuiltIn(
+        "verispec.engines.adapters.sglang",
+        "create",
+        "rejection sampler in Triton of any SGLang tree, interpreted",
+        ("torch", "triton"),
+    ),
     "tpu-inference": BuiltIn(
         "verispec.engines.adapters.tpu_inference",
         "create",

@@ -1,0 +1,262 @@
+"""Engine ``sglang@SOURCE``: the verification kernels of SGLang out of any tree or release, in Triton's interpreter.
+
+What `eagle_sample` of its speculative workers does is done here with its own parts: verification of a greedy step
+(`verify_tree_greedy_triton`, over chains) or rejection sampling (`chain_speculative_sampling_triton`, by tokens or by
+blocks) after its renormalisation of top-k and top-p (`renorm_triton`). SGLang's batches are rectangular: every
+request has the same number of drafts. Requests of one step are therefore verified in groups of equal numbers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+
+from verispec.engines import Description, Engine, SamplerBatch, Unsupported, UnsupportedCall
+from verispec.engines.accelerator_stubs import bare_package, import_under_test, install
+from verispec.engines.adapters.partial import PartialEngine, refuse, require_cpu
+from verispec.errors import VerispecError
+
+_CHAIN = ("sglang.kernels.ops.speculative.reject_sampling", "sglang.srt.speculative.reject_sampling")
+"""Modules of the rejection sampler: from release 0.5.16 on, and before it."""
+_GREEDY, _RENORM = "sglang.kernels.ops.speculative.spec_tree", "sglang.kernels.ops.sampling.renorm_triton"
+_PACKAGES = ("", ".kernels", ".kernels.ops", ".kernels.ops.speculative", ".kernels.ops.sampling", ".srt.speculative")
+_PLATFORMS = ("cpu", "cuda", "hip", "musa", "npu", "xpu")
+_REPLACED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "sglang.srt": {},
+        "sglang.srt.platforms": {},
+        "sglang.srt.platforms.interface": {},
+        # No platform, so that no compiled kernels are imported beside those in Triton.
+        "sglang.srt.utils": {f"is_{platform}": lambda: False for platform in _PLATFORMS},
+    }
+)
+NO_LIMIT = 1 << 30
+"""Its top-k of a request without one."""
+
+
+class Sglang(PartialEngine):
+    """A tree of SGLang."""
+
+    lacks: ClassVar = {
+        "op": "its kernels verify a chain in one launch: only the whole runs",
+        "load": "its model runner needs an accelerator",
+        "definitions": "its callers choose their kernels on an accelerator; verispec signatures reads them from source",
+    }
+
+    def __init__(self, source: str) -> None:
+        from verispec.engines.checkout import unpack
+
+        root = unpack(source)
+        root = root / "python" if (root / "python/sglang").is_dir() else root
+        self._version = _version_of(root, source)
+        found = [name for name in _CHAIN if _file(root, name).is_file()]
+        if not found:
+            raise VerispecError(
+                "V-ENG-SGLANG",
+                "the source holds no rejection sampler of SGLang in Triton",
+                where=source,
+                hint="name a folder or a release of SGLang, 0.5.14 or later",
+            )
+        tested = tuple(name for name in (found[0], _GREEDY, _RENORM) if _file(root, name).is_file())
+        self._stubs = install({}, _REPLACED, tested)
+        for part in _PACKAGES:
+            bare_package(f"sglang{part}", _file(root, f"sglang{part}").with_suffix(""))
+        try:
+            self._parts = {name: import_under_test(name) for name in tested}
+        except ImportError as error:
+            raise VerispecError(
+                "V-ENG-SGLANG",
+                "the kernels of this SGLang cannot be imported",
+                where=f"--engine sglang@{source}",
+                cause=f"{type(error).__name__}: {error}",
+                hint="install the package that is missing beside torch and triton",
+            ) from error
+        self._chain = self._parts[found[0]].chain_speculative_sampling_triton
+
+    def describe(self) -> Description:
+        """Return the version, and what stands in for missing parts."""
+        triton = str(importlib.import_module("triton").__version__)
+        details = {"triton": f"{triton}, interpreted", "stubs": " ".join(self._stubs)}
+        return Description("sglang", self._version, "cpu", "cpu", details)
+
+    def sampler(self, family: str = "flat") -> Any | Unsupported:
+        """Return the sampler of chains, which verifies by tokens or, for "block", by blocks."""
+        if family == "flat":
+            return ChainSampler(self._chain, self._parts)
+        if family != "block":
+            return Unsupported(f"SGLang has no {family} sampler")
+        if "block_verification" not in inspect.signature(self._chain).parameters:
+            return Unsupported("this SGLang has no block verification")
+        return ChainSampler(self._chain, self._parts, block_verification=True)
+
+
+class ChainSampler:
+    """Verify drafts as `eagle_sample` does for chains with ``--speculative-use-rejection-sampling``.
+
+    Args:
+        chain: its rejection sampler.
+        parts: modules of the tree by name.
+        options: further options of `chain`.
+    """
+
+    def __init__(self, chain: Callable[..., None], parts: Mapping[str, Any], **options: bool) -> None:
+        self._chain, self._parts, self._options = chain, parts, options
+
+    def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        """Return the emitted tokens of one step."""
+        refuse(
+            batch,
+            min_p="its rejection sampling ignores min_p",
+            synthetic_rates="its simulated acceptance is another sampler",
+            seeds="its seeded numbers are hashed with sequence lengths, which a step does not have",
+        )
+        if any(token < 0 for ids in batch.draft_token_ids for token in ids):
+            raise UnsupportedCall("its drafters make no padding tokens")
+        greedy = bool((batch.temperature == 0).all())
+        if not greedy and batch.num_drafts and batch.draft_probs is None:
+            raise UnsupportedCall("without draft probabilities it verifies by a kernel in CUDA")
+        groups: defaultdict[int, list[int]] = defaultdict(list)
+        for request, count in enumerate(batch.counts):
+            groups[count].append(request)
+        emitted: list[list[int]] = [[]] * len(batch.counts)
+        for count, requests in groups.items():
+            for request, tokens in zip(requests, self._group(batch, count, requests, greedy), strict=True):
+                emitted[request] = tokens
+        return emitted
+
+    def _group(self, batch: SamplerBatch, count: int, requests: Sequence[int], greedy: bool) -> list[list[int]]:
+        """Return the tokens of requests with the same number of drafts."""
+        size, width = len(requests), count + 1
+        first = _starts([k + 1 for k in batch.counts])
+        rows = torch.tensor([first[b] + j for b in requests for j in range(width)])
+        logits = batch.logits[rows]  # A copy, row by row of its own.
+        # The chain as a tree: each token's only child is the next one, and nobody has a sibling.
+        index = torch.arange(size * width).reshape(size, width)
+        child = torch.arange(1, width + 1).expand(size, width).clone()
+        child[:, -1] = -1
+        tree = {
+            "predicts": torch.zeros(size * width, dtype=torch.int32),
+            "accept_index": torch.full((size, width), -1, dtype=torch.int32),
+            "accept_token_num": torch.zeros(size, dtype=torch.int32),
+            # The root is the last token of the text, which is no part of a step; it is never compared.
+            "candidates": torch.tensor([[0, *batch.draft_token_ids[b]] for b in requests], dtype=torch.int64),
+        }
+        links = (index, child, torch.full_like(child, -1))
+        if greedy:
+            self._verify_greedy(tree, links, logits)
+        else:
+            drafts = _starts(batch.counts)
+            q = torch.zeros(size, count, batch.vocab_size)
+            if batch.draft_probs is not None:
+                q = batch.draft_probs[[drafts[b] + j for b in requests for j in range(count)]].reshape(q.shape)
+            self._verify_sampled(tree, links, self._target(batch, requests, logits), q)
+        accepted = tree["accept_token_num"].tolist()
+        return [
+            [int(tree["predicts"][int(i)]) for i in row[: n + 1]]
+            for row, n in zip(tree["accept_index"], accepted, strict=True)
+        ]
+
+    def _verify_greedy(self, tree: dict[str, Any], links: tuple[Any, ...], logits: torch.Tensor) -> None:
+        function = getattr(self._parts.get(_GREEDY), "verify_tree_greedy_triton", None)
+        if function is None:
+            raise UnsupportedCall("this SGLang verifies greedy steps in a module that asks its accelerator")
+        argmax = logits.argmax(dim=-1).reshape(tree["candidates"].shape)
+        function(*tree.values(), *links, argmax)
+
+    def _verify_sampled(self, tree: dict[str, Any], links: tuple[Any, ...], p: torch.Tensor, q: torch.Tensor) -> None:
+        names = ("retrive_index", "retrive_next_token", "retrive_next_sibling")
+        self._chain(
+            **tree,
+            **dict(zip(names, links, strict=True)),
+            uniform_samples=torch.rand_like(tree["candidates"], dtype=torch.float32),
+            uniform_samples_for_final_sampling=torch.rand(len(p)),
+            target_probs=p,
+            draft_probs=q,
+            threshold_single=1.0,
+            threshold_acc=1.0,
+            deterministic=True,
+            **self._options,
+        )
+
+    def _target(self, batch: SamplerBatch, requests: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
+        """Return the target's probabilities [size, width, V]; a greedy request has temperature 1 and top-k 1."""
+        width, greedy = len(logits) // len(requests), batch.temperature[list(requests)] == 0
+        temperature = batch.temperature[list(requests)].masked_fill(greedy, 1.0)
+        probabilities = torch.softmax(logits / temperature.repeat_interleave(width)[:, None], dim=-1)
+        top_k = torch.full((len(requests),), NO_LIMIT, dtype=torch.int32)
+        if batch.top_k is not None:
+            top_k = batch.top_k[list(requests)].to(torch.int32)
+        top_k = top_k.masked_fill(greedy, 1)
+        if bool((top_k < batch.vocab_size).any()):
+            probabilities = self._renormalized("top_k", probabilities, top_k.repeat_interleave(width))
+        if batch.top_p is not None and bool((batch.top_p < 1).any()):
+            top_p = batch.top_p[list(requests)].masked_fill(greedy, 1.0)
+            probabilities = self._renormalized("top_p", probabilities, top_p.repeat_interleave(width))
+        return probabilities.reshape(len(requests), width, -1)
+
+    def _renormalized(self, limit: str, probabilities: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        if _RENORM not in self._parts:
+            raise UnsupportedCall("this SGLang has no renormalisation in Triton")
+        function = getattr(self._parts[_RENORM], f"{limit}_renorm_probs_triton")
+        limited: torch.Tensor = function(probabilities.as_subclass(OnDevice), values)
+        return limited.as_subclass(torch.Tensor)
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that says it is on a GPU, which the renormalisation requires and the interpreter does not need."""
+
+    is_cuda = True
+
+
+def _starts(counts: Sequence[int]) -> list[int]:
+    starts = [0]
+    for count in counts:
+        starts.append(starts[-1] + count)
+    return starts
+
+
+def _file(root: Path, module: str) -> Path:
+    return root / f"{module.replace('.', '/')}.py"
+
+
+def _version_of(root: Path, source: str) -> str:
+    for path in (*root.glob("sglang-*.dist-info/METADATA"), root / "PKG-INFO"):
+        if path.is_file() and (found := re.search(r"^Version: (.+)$", path.read_text("utf-8"), re.MULTILINE)):
+            return found[1]
+    return source.rpartition("/")[2]
+
+
+def create(source: str, device: str | None = None) -> Engine:
+    """Return the SGLang of a source.
+
+    Args:
+        source: a folder, ``folder#REV``, an archive or ``name==version``.
+        device: None or "cpu".
+
+    Raises:
+        VerispecError: V-ENG-SGLANG, the source has no such sampler, or this process runs Triton on a GPU.
+            V-ENG-DEVICE, for another device. V-ENG-INTERPRETER, Triton's interpreter cannot run here.
+    """
+    require_cpu(device, "sglang")
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        raise VerispecError(
+            "V-ENG-SGLANG",
+            "Triton was imported before its interpreter was chosen",
+            where=f"--engine sglang@{source}",
+            hint="set TRITON_INTERPRET=1",
+        )
+    os.environ["TRITON_INTERPRET"] = "1"
+    from verispec.engines import triton_interpreter
+
+    triton_interpreter.prepare(f"sglang@{source}")
+    return Sglang(source)
