@@ -9,6 +9,7 @@ Everything that an engine of your own needs is importable from here; see docs/re
     vllm-cpu@SOURCE      its CPU fallbacks, their C++ file compiled alone
     transformers         generation oracle
     vllm-ascend@SOURCE   sampler and PyTorch ops of vllm-ascend, without an NPU
+    mlx-lm               its generation, plain and with a draft model
     sglang@SOURCE        its rejection sampler in Triton, interpreted
     tpu-inference        its JAX sampler, on JAX's CPU backend
     http://HOST:PORT     any server of the completions API

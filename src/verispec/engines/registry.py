@@ -56,6 +56,9 @@ BUILT_IN: dict[str, BuiltIn] = {
         "PyTorch ops and sampler of any vllm-ascend tree",
         ("torch", "vllm"),
     ),
+    "mlx-lm": BuiltIn(
+        "verispec.engines.adapters.mlx", "create", "generation of mlx-lm, plain and with a draft model", ("mlx_lm",)
+    ),
     "sglang@SOURCE[#REV]": BuiltIn(
         "verispec.engines.adapters.sglang",
         "create",
