@@ -64,6 +64,8 @@ def weights(row: Array, temperature: float, k: int | None = None, p: float | Non
     if top == -np.inf:
         return np.zeros(len(logits))
     weight = (logits == np.inf).astype(np.float64) if top == np.inf else np.exp((logits - top) / temperature)
+    if k is None and p is None:
+        return weight
     ids = order(logits)
     if k is not None and 0 < k < len(ids):
         ids = ids[:k]

@@ -230,6 +230,8 @@ class BaseRunner(ABC):
 
     def _admit_samples(self, index: int, request: GenerationRequest) -> list[RequestState]:
         """Return one state per sample of the prompt; sample i has the request's seed plus i."""
+        if request.n == 1:
+            return [self._admit(index, request)]
         seeds = [None if request.seed is None else request.seed + sample for sample in range(request.n)]
         return [self._admit(index, replace(request, seed=seed)) for seed in seeds]
 

@@ -45,8 +45,7 @@ class RankMixin(BaseRunner):
         if folder != self._target:  # a draft model is small: each rank has it whole
             return super()._load_model(folder)
         model = load_target(folder, self._dtype, self.device)
-        mesh = dist.device_mesh.init_device_mesh(self.device.type, (dist.get_world_size(),))
-        shard(model, mesh)
+        shard(model, dist.get_rank(), dist.get_world_size())
         model.set_attn_implementation(ATTENTION)
         return model
 

@@ -25,9 +25,12 @@ def noise_dtype(device: torch.device) -> torch.dtype:
 
 def exponential_noise(size: int, generator: torch.Generator, device: torch.device) -> torch.Tensor:
     """Return [size] samples of Exp(1) in `noise_dtype`, above 0; argmax of p / noise is a sample from p."""
-    dtype = noise_dtype(device)
-    noise = torch.empty(size, dtype=dtype, device=device)
-    return noise.exponential_(generator=generator).clamp_(min=torch.finfo(dtype).tiny)
+    return fill_with_noise(torch.empty(size, dtype=noise_dtype(device), device=device), generator)
+
+
+def fill_with_noise(row: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Fill `row` in place with samples of Exp(1) above 0, and return it."""
+    return row.exponential_(generator=generator).clamp_(min=torch.finfo(row.dtype).tiny)
 
 
 def sample_drafts(
@@ -49,12 +52,11 @@ def sample_drafts(
     """
     scale = torch.tensor([temperature or 1.0 for temperature in temperatures], device=logits.device)
     probs = torch.softmax(logits.float() / scale[:, None], dim=-1)
-    token_ids = probs.argmax(dim=-1)
-    for row, temperature in enumerate(temperatures):
+    noise = torch.ones(probs.shape, dtype=noise_dtype(probs.device), device=probs.device)
+    for row, temperature, generator in zip(noise, temperatures, generators, strict=True):
         if temperature:
-            noise = exponential_noise(probs.shape[1], generators[row], probs.device)
-            token_ids[row] = (probs[row] / noise).argmax()
-    return token_ids, probs
+            fill_with_noise(row, generator)
+    return (probs / noise).argmax(dim=-1), probs  # a row of ones takes the most likely token
 
 
 def sample_drafts_by_seed(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from . import ops
-from .drafting import exponential_noise, noise_dtype
+from .drafting import fill_with_noise, noise_dtype
 from .fused import verify_greedy_drafts
 from .min_p import mask_below_min_p
 from .ops import PLACEHOLDER
@@ -111,11 +111,11 @@ class FlatSampler:
         start = 0
         for row, (draws, count) in enumerate(zip(sampled, drafts.counts, strict=True)):
             if draws:
-                noise[row] = exponential_noise(vocab_size, generators[row], device)
+                fill_with_noise(noise[row], generators[row])
             if count and (draws or self._synthetic_rates is not None):
                 uniform[start : start + count].uniform_(generator=generators[row])
             if count and draws:
-                recovery_noise[row] = exponential_noise(vocab_size, generators[row], device)
+                fill_with_noise(recovery_noise[row], generators[row])
             start += count
         # Take greedy tokens from logits: two logits may round to the same probability, which would change the argmax.
         argmax = logits.argmax(dim=-1)

@@ -18,7 +18,7 @@ from verispec.engines.protocol.grammar import TransitionTable
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import assert_distribution
 from verispec.suites.e2e._reference_model import Array, ReferenceModel, greedy_text, reference_model
-from verispec.suites.e2e._setups import Load, require
+from verispec.suites.e2e._setups import MANY, Load, require
 from verispec.suites.e2e._tiny import EOS, VOCAB
 
 LENGTH = 24
@@ -225,7 +225,8 @@ def check_distribution(
         if n % 8 == 0:
             batch.append(GenerationRequest((4, 4), max_tokens=3, ignore_eos=True, temperature=0.9 * (n // 8 % 2)))
         batch.append(request)
-    results = load(draft, target=tiny["target"], drafter=drafter, **options).generate(batch)
+    generator = load(draft, target=tiny["target"], drafter=drafter, max_num_seqs=MANY, **options)
+    results = generator.generate(batch)
     own = [result for request, result in zip(batch, results, strict=True) if request.prompt_token_ids == prompt]
     counts = np.zeros((VOCAB,) * JUDGED, dtype=np.int64)
     for result in own:

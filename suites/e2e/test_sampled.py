@@ -23,7 +23,7 @@ from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText, kinds_of
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.e2e._reference_model import Array, ReferenceModel, reference_head, reference_model
-from verispec.suites.e2e._setups import ARGMAX, DRAFTERS, METHODS, MODELS, Load, require, stepped
+from verispec.suites.e2e._setups import ARGMAX, DRAFTERS, MANY, METHODS, MODELS, Load, require, stepped
 from verispec.suites.e2e._tiny import VOCAB
 
 REACH = "temperature above 0"
@@ -122,7 +122,7 @@ def test_whole_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed:
         )
         for n in range(SEQUENCES)
     ]
-    results = load(draft, target=tiny["target"], drafter=drafter).generate(asked)
+    results = load(draft, target=tiny["target"], drafter=drafter, max_num_seqs=MANY).generate(asked)
     counts = np.zeros((VOCAB,) * 3, dtype=np.int64)
     for result in results:
         counts[tuple(result.token_ids)] += 1

@@ -23,7 +23,7 @@ from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._parameters import check_distribution
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
-from verispec.suites.e2e._setups import ARGMAX, Load, counted, require, with_steps
+from verispec.suites.e2e._setups import ARGMAX, MANY, Load, counted, require, with_steps
 from verispec.suites.e2e._tiny import VOCAB
 
 TARGET = fixtures.model("target")
@@ -55,7 +55,12 @@ def test_drafts_are_accepted_as_the_method_says(
     )
     asked = [replace(request, seed=seed % 2**31 + n) for n in range(SEQUENCES)]
     generator = load(
-        draft, target=tiny["target"], drafter=tiny["draft"], sampler=sampler or "flat", rejection_sample_method=method
+        draft,
+        target=tiny["target"],
+        drafter=tiny["draft"],
+        sampler=sampler or "flat",
+        rejection_sample_method=method,
+        max_num_seqs=MANY,
     )
     with_steps(generator.generate(asked[:1]))
     counts = np.zeros((VOCAB, 4), dtype=np.int64)

@@ -14,7 +14,7 @@ class Tells(RankMixin, CPURunner):
 
     def generate(self, *arguments: Any) -> Any:
         layer = self._model.model.layers[0].self_attn
-        shapes = [tuple(m.weight.to_local().shape) for m in (layer.q_proj, layer.o_proj, self._model.lm_head)]
+        shapes = [tuple(m.weight.shape) for m in (layer.q_proj, layer.o_proj, self._model.lm_head)]
         width = self.cache.layers[0].shape[1]
         text = f"q {shapes[0]} o {shapes[1]} head {shapes[2]} cache {width}"
         return [replace(result, text=text) for result in super().generate(*arguments)]

@@ -1,7 +1,11 @@
 """Checks of an op under test: adversarial calls, exact comparisons, stated bounds.
 
 This package never imports an engine. It raises `Mismatch` with a `Failure` when an engine is wrong.
+What needs torch is imported when it is first used: a report reads the budget of statistical tests without it.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from verispec.judge._compare import Compare, exact
 from verispec.judge._failure import (
@@ -17,9 +21,11 @@ from verispec.judge._failure import (
     lost_device,
     offered,
 )
-from verispec.judge._memory import LAYOUTS, GuardedTensor, sparse_zeros
-from verispec.judge._op import OpCall, OpUnderTest, Replayed
-from verispec.judge._sampler import SamplerUnderTest
+
+if TYPE_CHECKING:
+    from verispec.judge._memory import LAYOUTS, GuardedTensor, sparse_zeros
+    from verispec.judge._op import OpCall, OpUnderTest, Replayed
+    from verispec.judge._sampler import SamplerUnderTest
 
 __all__ = [
     "EXPLANATION",
@@ -43,3 +49,17 @@ __all__ = [
     "offered",
     "sparse_zeros",
 ]
+
+_WITH_TORCH = {
+    "_memory": ("LAYOUTS", "GuardedTensor", "sparse_zeros"),
+    "_op": ("OpCall", "OpUnderTest", "Replayed"),
+    "_sampler": ("SamplerUnderTest",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _WITH_TORCH.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

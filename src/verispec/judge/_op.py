@@ -118,9 +118,10 @@ class OpUnderTest:
         for pattern, (inputs, outputs) in enumerate(calls):
             self.last = (inputs, outputs)
             self.under_guards_alone = pattern > 0
-            self.expected = expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+            if pattern == 0 or self._may_hold_poison(calls[0][0], self.expected):
+                self.expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
             for name, got in outputs.items():
-                self._compare(name, expected[name], got, inputs, call.compare.get(name, exact))
+                self._compare(name, self.expected[name], got, inputs, call.compare.get(name, exact))
         self._independent_of_stale_memory(*calls)
         return calls[0][1]
 
@@ -407,6 +408,14 @@ class OpUnderTest:
                 examples=examples,
             )
         )
+
+    def _may_hold_poison(self, inputs: Mapping[str, Any], expected: Mapping[str, Array]) -> bool:
+        """Return False if no element of the expected outputs equals its poison: the oracle wrote all of them.
+
+        The oracle then expects the same under any poison.
+        """
+        outputs = [t.name for t in self.contract.outputs if t.role == "out" and t.name in expected]
+        return any(not np.all(exact(inputs[name], expected[name], inputs)) for name in outputs)
 
     def _independent_of_stale_memory(
         self, first: tuple[dict[str, Any], dict[str, Array]], second: tuple[dict[str, Any], dict[str, Array]]

@@ -44,6 +44,8 @@ class Certificate:
     @cached_property
     def log10_e(self) -> float:
         """log10 of the run's merged evidence; infinite after an impossible outcome."""
+        if not self.tests:
+            return -math.inf
         from verispec.judge.statistics.budget import merged
 
         weighted = [

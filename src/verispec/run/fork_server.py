@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import select
 import sys
@@ -101,6 +102,7 @@ class ForkServer:
             os._exit(1)
 
     def _listen(self, work: Callable[[EventWriter, Iterator[str]], None]) -> None:
+        gc.freeze()  # a collection in a worker need not look at the million objects of torch and the suites
         listening = True
         while listening:
             if select.select([0], [], [], LOOK_EVERY)[0]:

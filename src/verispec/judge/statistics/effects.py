@@ -71,6 +71,13 @@ DRAWN: Sizes = {
 }
 """Added in `FINE` tests where drafts are drawn: with certain drafts these faults do nothing."""
 
+LARGE: Sizes = {
+    "acceptance": dict.fromkeys(("other q", "next q", "no ratio"), _ROWS),
+    "recovered token": {"tail lost": (1e-5,)},
+    "bonus token": {"tail lost": (1e-5,)},
+}
+"""Added to `COARSE` in a test of a large vocabulary; the finer sizes concern code that it shares with small ones."""
+
 LIMITED: Sizes = {where: {"unlimited": _ROWS} for where in ("acceptance", "recovered token", "bonus token")}
 """Added where requests have limits."""
 

@@ -1,0 +1,62 @@
+"""Both poison patterns count: what an op may not write keeps either, and what it writes depends on neither."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from verispec.judge import Mismatch, OpUnderTest
+from verispec.reference import contracts, cpu, oracle
+from verispec.suites.sampler._calls import BatchShape, make
+
+WRITES_ALL = "sample_recovered_tokens"
+LEAVES_SOME = "rejection_greedy_sample"
+
+
+def check(op: str, function: Any) -> None:
+    call = make(op, 1, BatchShape())
+    OpUnderTest(contracts.load(op), function).check_outputs(call.values, shapes=call.shapes, compare=call.compare)
+
+
+def turned_into_the_first_poison(**arguments: Any) -> None:
+    """Write what lies under the first pattern where the second lies: the first call shows nothing."""
+    output = arguments["output_token_ids_ptr"]
+    before = output.clone()
+    cpu.op(LEAVES_SOME)(**arguments)
+    untouched = output == before
+    output[untouched & (output != FIRST_POISON)] = FIRST_POISON
+
+
+def added_to_what_lay_there(**arguments: Any) -> None:
+    output = arguments["output_token_ids_ptr"]
+    stale = int(output.flatten()[0]) != FIRST_POISON
+    cpu.op(WRITES_ALL)(**arguments)
+    output += stale
+
+
+FIRST_POISON = -7777
+
+
+@pytest.mark.parametrize(
+    ("op", "function"), [(LEAVES_SOME, turned_into_the_first_poison), (WRITES_ALL, added_to_what_lay_there)]
+)
+def test_a_fault_of_the_second_call_alone_is_caught(op: str, function: Any) -> None:
+    check(op, cpu.op(op))
+    with pytest.raises(Mismatch):
+        check(op, function)
+
+
+@pytest.mark.parametrize(("op", "times"), [(WRITES_ALL, 1), (LEAVES_SOME, 2)])
+def test_the_oracle_runs_again_where_poison_may_remain(op: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large call the oracle takes nearly all the time."""
+    runs = []
+    run = oracle.load(op)
+
+    def counted(**arguments: Any) -> Any:
+        runs.append(arguments)
+        return run(**arguments)
+
+    monkeypatch.setattr(oracle, "load", lambda name: counted)
+    check(op, cpu.op(op))
+    assert len(runs) == times
