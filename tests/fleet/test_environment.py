@@ -127,6 +127,32 @@ def test_a_kill_in_the_middle_is_made_good(notes: Path, tmp_path: Path) -> None:
     subprocess.run([python, "-P", "-c", "import verispec"], check=True)
 
 
+@pytest.mark.fleet
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_real_installers_follow_the_recipe(installer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the package index: requirements come with theirs, others alone, and an error is the installer's own."""
+    monkeypatch.setenv("VERISPEC_CACHE_DIR", str(tmp_path / "cache"))
+    recipe = Environment(
+        "toy",
+        installer=installer,
+        requirements=("jinja2==3.1.6",),
+        without_dependencies=("python-dateutil==2.9.0.post0",),
+        extras=(),
+    )
+    python = interpreter(recipe, said)
+    look = (
+        "import importlib.metadata as m, importlib.util as u, jinja2, verispec.fleet.piece\n"
+        "print(m.version('jinja2'), m.version('python-dateutil'), *map(bool, map(u.find_spec, ['markupsafe', 'six'])))"
+    )
+    found = subprocess.run([python, "-P", "-c", look], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert found.stdout.split() == ["3.1.6", "2.9.0.post0", "True", "False"]
+    with pytest.raises(VerispecError) as caught:
+        interpreter(Environment("toy", installer=installer, requirements=("jinja2==0.0.99",), extras=()), said)
+    assert caught.value.diagnostic.code == "V-FLEET-ENVIRONMENT"
+    assert "jinja2==0.0.99" in caught.value.diagnostic.cause
+
+
 def test_an_existing_environment_is_taken_as_it_is() -> None:
     assert interpreter(Environment("mine", python="/some/python"), said) == "/some/python"
     assert interpreter(None, said) == sys.executable
