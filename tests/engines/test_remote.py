@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -70,6 +71,13 @@ class Subject:
     def sleep(self) -> None:
         time.sleep(600)
 
+    def children(self) -> int | None:
+        """Start a process as engines do for their ranks, and return its exit code."""
+        child = multiprocessing.get_context("spawn").Process(target=os.getpid)
+        child.start()
+        child.join()
+        return child.exitcode
+
     def chatter(self) -> str:
         print("noise on stdout")
         return "answer"
@@ -126,6 +134,24 @@ def test_forks_share_what_was_imported_once_and_nothing_else(monkeypatch: pytest
     first.close()
     assert second.call("add", 1) == 13
     second.close()
+
+
+def test_an_engine_may_start_processes(remote: Remote) -> None:
+    assert remote.call("children") == 0
+
+
+def test_an_owner_that_leaves_its_fork_open_ends(tmp_path: Path) -> None:
+    """A process waits for its children at its end; nobody would tell this one to end."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from verispec.engines.process.proxy import Remote\n"
+        "if __name__ == '__main__':\n"
+        "    remote = Remote('test_remote:Subject', 1, preload='remote_preload')\n"
+        "    print(remote.call('add', 2))\n"
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=600, check=True)
+    assert done.stdout == "3\n"
 
 
 def test_a_fork_ends_with_its_owner(tmp_path: Path) -> None:

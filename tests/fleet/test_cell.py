@@ -9,7 +9,7 @@ import pytest
 from run_files import ENGINE
 
 from verispec.errors import VerispecError
-from verispec.fleet.cell import GIVE_UP, STRIKES, CellRun, CellState
+from verispec.fleet.cell import GIVE_UP, SMALLEST, STRIKES, CellRun, CellState
 from verispec.fleet.messages import Begun, Done, Refused, refused
 from verispec.fleet.plan import CellPlan
 from verispec.fleet.tasks import Lost, Task
@@ -76,6 +76,39 @@ def test_every_case_gets_one_result(tmp_path: Path) -> None:
     assert (cell.state, read.footer["complete"]) == (CellState.DONE, True)
 
 
+def test_pieces_become_smaller_towards_the_end_of_the_fleet(tmp_path: Path) -> None:
+    """One of four cells with as much to do hands out four times as much as a cell alone."""
+    plan = CellPlan("x", Plan("vllm", seed=7))
+    sizes = []
+    for share in (1.0, 0.25):
+        cell = CellRun(plan, tmp_path / f"{share}.jsonl", Brakes(), [], Silent())
+        cell.collected([f"sampler/x:EXP-1:b={number}" for number in range(800)])
+        task = cell.next_task(2, 1000, share)
+        assert task
+        sizes.append(len(task.cases))
+    assert sizes == [100, 400]
+
+
+def test_a_piece_takes_as_long_as_its_engine_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines that start slowly are not started for a few quick cases."""
+    now = 1000.0
+    monkeypatch.setattr("verispec.fleet.cell.time.monotonic", lambda: now)
+    cell = cell_in(tmp_path)
+    first = cell.next_task(5, 1000)
+    assert first
+    assert len(first.cases) == SMALLEST
+    now += 10.0
+    cell.hear(first, begun())
+    now += 100.0
+    cell.hear(first, begun())  # after a crash, in the same piece
+    for case in first.cases:
+        cell.hear(first, CaseEnded(1, {"id": case, "outcome": "pass", "seconds": 0.25}))
+    cell.hear(first, Done())
+    second = cell.next_task(5, 1000)
+    assert second
+    assert len(second.cases) == 10.0 / 0.25
+
+
 def test_a_lost_task_runs_again_from_where_it_was(tmp_path: Path) -> None:
     cell = cell_in(tmp_path)
     task = taken(cell)
@@ -110,6 +143,25 @@ def test_a_case_that_loses_its_machine_costs_itself_alone(tmp_path: Path) -> Non
     assert "with this case alone: it was killed" in record.reason
 
 
+def test_a_loss_before_the_engine_starts_costs_no_case(tmp_path: Path) -> None:
+    """A case that did not run cannot be the reason."""
+    cell = cell_in(tmp_path)
+    for _ in range(2 * STRIKES + 1):
+        cell.hear(taken(cell), GONE)
+    complete(cell)
+    assert {record.outcome for record in runfile.read(cell.path).records} == {"pass"}
+
+
+def test_a_cell_whose_engine_never_starts_is_given_up(tmp_path: Path) -> None:
+    cell = cell_in(tmp_path)
+    losses = 0
+    while not cell.state.over:
+        cell.hear(taken(cell), GONE)
+        losses += 1
+    assert (cell.state, losses) == (CellState.FAILED, GIVE_UP + 1)
+    assert "lost before its engine had started" in cell.reason
+
+
 def test_a_cell_whose_processes_are_always_killed_is_given_up(tmp_path: Path) -> None:
     cell = cell_in(tmp_path)
     for _ in range(GIVE_UP):
@@ -120,6 +172,18 @@ def test_a_cell_whose_processes_are_always_killed_is_given_up(tmp_path: Path) ->
             break
     assert cell.state in (CellState.FAILED, CellState.STOPPED)
     assert "killed before they gave a result" in cell.reason or "V-FLEET" in cell.reason
+
+
+@pytest.mark.parametrize("lost", [GONE, KILLED])
+def test_a_lost_collection_is_begun_again(lost: Lost, tmp_path: Path) -> None:
+    """No engine runs in it, so that its losses say nothing about the cell before there are very many."""
+    cell = CellRun(CellPlan("x", Plan("vllm", seed=7)), tmp_path / "x.jsonl", Brakes(), [], Silent())
+    losses = 0
+    while not cell.state.over:
+        assert cell.state is CellState.WAITING
+        cell.hear(cell.collect(), lost)
+        losses += 1
+    assert (cell.state, losses in (GIVE_UP, GIVE_UP + 1)) == (CellState.FAILED, True), losses
 
 
 @pytest.mark.parametrize("outcome", ["crash", "timeout"])

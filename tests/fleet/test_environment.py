@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ else:
     with notes.open("a") as file:
         print(sys.argv[1:-2], [line for line in lines if line], file=file)
     if "impossible" in lines:
+        print("WARNING: an index is empty\\nERROR: Ignored the following versions: 1.0\\n" + "line\\n" * 1000)
         sys.exit("no matching distribution: impossible")
 """
 
@@ -85,6 +87,8 @@ def test_a_failing_installer_says_why_and_leaves_nothing_usable(notes: Path) -> 
         assert caught.value.diagnostic.code == "V-FLEET-ENVIRONMENT"
         assert caught.value.diagnostic.where == "[environment.toy]"
         assert "no matching distribution: impossible" in caught.value.diagnostic.cause
+        assert not re.search("WARNING|Ignored", caught.value.diagnostic.cause)
+        assert caught.value.diagnostic.cause.startswith("line\n"), "it is cut between lines"
     assert len(notes.read_text().splitlines()) == 2, "it is tried again"
 
 
@@ -125,6 +129,34 @@ def test_a_kill_in_the_middle_is_made_good(notes: Path, tmp_path: Path) -> None:
     python = interpreter(recipe, said)
     assert (folder_of(recipe) / COMPLETE).exists()
     subprocess.run([python, "-P", "-c", "import verispec"], check=True)
+
+
+@pytest.mark.fleet
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_real_installers_follow_the_recipe(installer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the package index: requirements come with theirs, others alone, and an error is the installer's own."""
+    monkeypatch.setenv("VERISPEC_CACHE_DIR", str(tmp_path / "cache"))
+    recipe = Environment(
+        "toy",
+        installer=installer,
+        requirements=("jinja2==3.1.6",),
+        without_dependencies=("python-dateutil==2.9.0.post0",),
+        extras=(),
+    )
+    python = interpreter(recipe, said)
+    look = (
+        "import importlib.metadata as m, importlib.util as u, jinja2, verispec.fleet.piece\n"
+        "print(m.version('jinja2'), m.version('python-dateutil'), *map(bool, map(u.find_spec, ['markupsafe', 'six'])))"
+    )
+    found = subprocess.run([python, "-P", "-c", look], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert found.stdout.split() == ["3.1.6", "2.9.0.post0", "True", "False"]
+    with pytest.raises(VerispecError) as caught:
+        interpreter(Environment("toy", installer=installer, requirements=("jinja2==0.0.99",), extras=()), said)
+    found_wrong = caught.value.diagnostic
+    assert (found_wrong.code, f": {installer} ended with 1" in found_wrong.message) == ("V-FLEET-ENVIRONMENT", True)
+    assert "jinja2==0.0.99" in found_wrong.cause
+    assert "WARNING" not in found_wrong.cause
 
 
 def test_an_existing_environment_is_taken_as_it_is() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import CONTROL, FAULTY, ONLY, doubled, outcomes, verispec, write
+from fleets import CONTROL, FAULTY, ONLY, complete_under_kills, doubled, outcomes, verispec, write
 from judging import THE_ONE, importable, in_process, verdict_on
 
 from verispec import exits
@@ -176,39 +176,17 @@ def test_a_second_driver_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def kill_often(folder: Path, times: int, expected: dict[str, dict[str, str]], rng: random.Random) -> None:
     """Kill the driver or a process below it, `times` times; complete the fleet and compare it with plain runs."""
+
+    def kill(child: subprocess.Popen[str]) -> bool:
+        victims = [child.pid] if rng.random() < 0.3 else descendants(child.pid)
+        if victims and child.poll() is None:
+            os.kill(rng.choice(victims), signal.SIGKILL)
+            return True
+        return False
+
     file = write(folder / "fleet.toml", CONTROL, FAULTY, piece=20)
-    words = ("fleet", str(file), "--out", str(folder / "out"))
-    seen: dict[str, dict[str, str]] = {"cell0": {}, "cell1": {}}
-    kills = 0
-    while True:
-        child = verispec(*words)
-        while child.poll() is None and kills < times:
-            time.sleep(rng.uniform(0, 6))
-            victims = [child.pid] if rng.random() < 0.3 else descendants(child.pid)
-            if victims and child.poll() is None:
-                os.kill(rng.choice(victims), signal.SIGKILL)
-                kills += 1
-        child.communicate()
-        for name, before in seen.items():
-            path = folder / "out" / f"{name}.jsonl"
-            if path.exists() and path.stat().st_size:
-                now = outcomes(path)
-                assert before.keys() <= now.keys(), "a result was lost"
-                assert not doubled(path)
-                seen[name] = now
-        if child.returncode != -signal.SIGKILL:
-            break
-        words = ("fleet", "--resume", str(folder / "out"))
-        if not (folder / "out" / "fleet.json").exists():
-            words = ("fleet", str(file), "--out", str(folder / "out"))
-    for name, engine in (("cell0", CONTROL), ("cell1", FAULTY)):
-        found = outcomes(folder / "out" / f"{name}.jsonl")
-        assert found.keys() == expected[engine].keys(), "no case is lost, none is new"
-        # A worker that is killed in the middle of a case looks like an engine that crashes in it.
-        differing = {case for case in found if found[case] != expected[engine][case]}
-        assert all(found[case] in ("crash", "error") for case in differing)
-        assert len(differing) <= kills
-        assert runfile.read(folder / "out" / f"{name}.jsonl").footer["complete"]
+    wanted = {"cell0": expected[CONTROL], "cell1": expected[FAULTY]}
+    complete_under_kills(file, folder, wanted, times, kill, lambda: rng.uniform(0, 6))
 
 
 def test_kills_lose_and_double_nothing(tmp_path: Path, expected: Any) -> None:

@@ -6,14 +6,16 @@ import contextlib
 import json
 import os
 import random
+import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import CONTROL, FAULTY, ONLY, doubled, outcomes, verispec, write
+from fleets import CONTROL, FAULTY, ONLY, complete_under_kills, doubled, outcomes, verispec, write
 from judging import importable, verdict_on
 
 from verispec import exits
@@ -167,6 +169,32 @@ def test_machines_may_die_often(seed: int, tmp_path: Path, machines: Machines, e
         if kills == 10:
             return
     raise AssertionError(f"only {kills} machines were killed")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("seed", range(2))
+def test_anything_may_die_often(seed: int, tmp_path: Path, machines: Machines, expected: Any) -> None:
+    """The driver, a machine, a piece or a worker of one is killed, 25 times; each fleet is resumed until it ends."""
+    rng = random.Random(seed)
+
+    def kill(child: subprocess.Popen[str]) -> bool:
+        what = rng.choice(["driver", "machine", "process"])
+        if what == "machine":
+            machines.kill_one(rng)
+            machines.add()
+            return True
+        victims = [child.pid] if what == "driver" else [below for pid in pieces() for below in (pid, *descendants(pid))]
+        if not victims or child.poll() is not None:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rng.choice(victims), signal.SIGKILL)
+            return True
+        return False
+
+    file = write(tmp_path / "fleet.toml", CONTROL, FAULTY, piece=20)
+    on = ("--on", f"ray://127.0.0.1:{machines.port}")
+    complete_under_kills(file, tmp_path, expected, 25, kill, lambda: rng.uniform(0, 8), *on)
 
 
 def test_custom_resources_place_tasks(tmp_path: Path, machines: Machines, expected: Any) -> None:

@@ -114,6 +114,17 @@ def test_runs_are_added_once(tmp_path: Path) -> None:
     assert (ask(store).runs, ask(store).cases) == (2, 2)
 
 
+def test_many_files_are_added_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part ends with its own file of the store, and a copy of a run in a later part is not added again."""
+    monkeypatch.setattr("verispec.history.store.AT_ONCE", 2)
+    for day in range(5):
+        night(tmp_path, day, {SLOW: "pass"})
+    (tmp_path / "z-copy.jsonl").write_bytes((tmp_path / "toy-0.jsonl").read_bytes())
+    store = Store(str(tmp_path / "store"))
+    assert store.add([str(tmp_path / "*.jsonl")]) == 5
+    assert (store.count(), ask(store).runs, ask(store).cases) == (3, 5, 5)
+
+
 def test_questions_can_be_narrowed(tmp_path: Path) -> None:
     for day in range(4):
         night(tmp_path, day, {SLOW: "fail", FAST: "fail"})

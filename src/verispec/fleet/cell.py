@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
@@ -75,6 +76,12 @@ class CellRun:
         self._closing: list[Task] | None = None
         """Tasks after the last case; None before they are known."""
         self._strikes: Counter[str] = Counter()
+        self._unstarted: Counter[str] = Counter()
+        """Losses before the engine had started, by the first case that was left."""
+        self._handed_out: dict[Task, float] = {}
+        """Running tasks with cases whose engine has not started, and since when."""
+        self._start_seconds = math.inf
+        """The shortest time from handing out a task to the start of its engine."""
         self._collected: Sequence[str] | None = None
         self._fruitless = 0
         self._began = 0.0
@@ -141,24 +148,23 @@ class CellRun:
         left = [case for case in cases if case not in records]
         self._left.extend(tuple(group) for _, group in itertools.groupby(left, lambda case: CaseId.parse(case).suite))
         self._began = time.monotonic()
-        self.state = CellState.RUNNING
+        self.state, self.reason = CellState.RUNNING, ""
         if old and not left:
             self._session.open(dict(old.header))
 
-    def next_task(self, slots: int, piece: int) -> Task | None:
+    def next_task(self, slots: int, piece: int, share: float = 1.0) -> Task | None:
         """Return the next task; None while the cell waits for those that run, or has none left.
 
         Args:
             slots: how many tasks of the cell can run at the same time.
             piece: maximum cases per task.
+            share: the cell's part of the work that the fleet has left.
         """
         if self.plan.at_once and len(self.running) >= self.plan.at_once:
             return None
         if self.state is CellState.RUNNING and self._left:
-            share = -(-self.waiting // (4 * slots))
-            return self._began_task(
-                Task("cases", self.plan, self.plan.resources, self._take(min(max(share, SMALLEST), piece)))
-            )
+            cases = self._take(min(self._size(4 * slots * share), piece))
+            return self._began_task(Task("cases", self.plan, self.plan.resources, cases))
         if self.state is CellState.RUNNING and not self.running:
             self.state = CellState.CLOSING
             self._closing = list(self._last_tasks())
@@ -176,17 +182,28 @@ class CellRun:
     @property
     def seconds_left(self) -> float:
         """Estimate the processor seconds of the waiting cases, by those that have a result."""
-        mean = self._seconds / self.done if self.done else 1.0
-        return self.waiting * max(mean, 1e-3) * self.plan.resources.cores
+        return self.waiting * self._seconds_per_case * self.plan.resources.cores
+
+    @property
+    def _seconds_per_case(self) -> float:
+        return max(self._seconds / self.done, 1e-3) if self.done else 1.0
+
+    def _size(self, parts: float) -> int:
+        """Return how many cases to hand out: one of `parts`, but enough to take as long as the engine's start."""
+        worth = self._start_seconds / self._seconds_per_case if math.isfinite(self._start_seconds) else 0.0
+        return max(math.ceil(self.waiting / max(parts, 1.0)), SMALLEST, math.ceil(worth))
 
     def hear(self, task: Task, message: Message | Lost) -> None:
         """Take in what a task said."""
-        if isinstance(message, (Done, Refused, Lost)):
+        over = isinstance(message, (Done, Refused, Lost))
+        if over:
             self.running.remove(task)
         try:
             self._take_in(task, message)
         except VerispecError as error:
             self.fail(error)
+        if over:
+            self._handed_out.pop(task, None)
         if self._session and self._session.reason and not self.state.over:
             self.stop(self._session.reason)
 
@@ -195,6 +212,9 @@ class CellRun:
         match message:
             case Begun(header):
                 assert session is not None
+                since = self._handed_out.pop(task, None)  # None if this is the engine's second start
+                if since is not None:
+                    self._start_seconds = min(self._start_seconds, time.monotonic() - since)
                 self._open(session, header)
             case CaseEnded(_, record) if task.repeated:
                 assert session is not None
@@ -252,10 +272,11 @@ class CellRun:
                 hint="is there enough memory? [[platform]] memory says how much a piece needs",
             )
         if task.kind == "cases" and not task.repeated:
-            self._again(task.cases, lost.how)
+            self._again(task, lost.how)
             return
         self._strikes[task.kind] += 1
-        if self._strikes[task.kind] > STRIKES:
+        # Nothing runs without the cases, and collecting them runs no engine that could be the reason.
+        if self._strikes[task.kind] > (GIVE_UP if task.kind == "collect" else STRIKES):
             raise VerispecError(
                 "V-FLEET-PIECE",
                 f"the task {task.kind!r} was lost",
@@ -267,15 +288,28 @@ class CellRun:
         elif self._closing is not None:
             self._closing.append(task)
 
-    def _again(self, cases: Sequence[str], how: str) -> None:
+    def _again(self, task: Task, how: str) -> None:
         """Have the cases without a result run again; one that was lost too often gets the result `error`.
 
         Cases run in order. The first without a result was therefore running when the process ended, or none was.
+        Before the engine has started, no case can be the reason.
         """
-        left = tuple(case for case in cases if case not in self.records)
+        left = tuple(case for case in task.cases if case not in self.records)
         if not left:
             return
         first, rest = left[0], left[1:]
+        if task in self._handed_out:
+            self._unstarted[first] += 1
+            if self._unstarted[first] > GIVE_UP:
+                raise VerispecError(
+                    "V-FLEET-PIECE",
+                    f"{GIVE_UP + 1} times in a row a piece was lost before its engine had started",
+                    where=self.plan.name,
+                    cause=how,
+                    hint="is there enough memory? [[platform]] memory says how much a piece needs",
+                )
+            self._left.appendleft(left)
+            return
         self._strikes[first] += 1
         if self._strikes[first] <= STRIKES:
             self._left.appendleft(left)
@@ -286,13 +320,6 @@ class CellRun:
             self._left.appendleft((first,))
             return
         assert self._session is not None
-        if not self._session.header:
-            raise VerispecError(
-                "V-FLEET-PIECE",
-                "no piece has lived until its engine started",
-                cause=how,
-                hint="is there enough memory? [[platform]] memory says how much a piece needs",
-            )
         times = self._strikes[first]
         reason = f"what ran it was lost {times} times, at last with this case alone: {how}"
         self._session.hear(CaseEnded(0, Record(first, "error", reason=reason).to_json()), self._listener)
@@ -322,6 +349,8 @@ class CellRun:
 
     def _began_task(self, task: Task) -> Task:
         self.running.append(task)
+        if task.kind == "cases":
+            self._handed_out[task] = time.monotonic()
         return task
 
     def fail(self, error: VerispecError) -> None:

@@ -213,19 +213,27 @@ class _Driver:
         """Start tasks while there is room: each time in the cell with the most left to do, so that all end together."""
         self._collect()
         waiting = [cell for cell in self._cells if cell.state in (CellState.RUNNING, CellState.CLOSING)]
+        left = sum(cell.seconds_left for cell in waiting) or 1.0
         for cell in sorted(waiting, key=lambda cell: -cell.seconds_left):
             resources = cell.plan.resources
             while self._executor.fits(resources):
-                task = cell.next_task(self._executor.slots(resources), self._plan.piece)
+                share = cell.seconds_left / left
+                task = cell.next_task(self._executor.slots(resources), self._plan.piece, share)
                 if task is None:
                     break
                 self._executor.start(task)
 
     def _collect(self) -> None:
-        """Collect the cases of cells that wait, once for all that have the same."""
+        """Collect the cases of cells that wait, once for all that have the same.
+
+        A second cell with an environment that is being made would only wait for it, in a place that others can use.
+        """
         collecting = {cell.collection for cell in self._cells if cell.state is CellState.COLLECTING}
+        making = {cell.plan.environment for cell in self._cells if cell.state is CellState.COLLECTING}
         for cell in self._cells:
             if cell.state is not CellState.WAITING or cell.collection in collecting:
+                continue
+            if cell.plan.environment and cell.plan.environment in making:
                 continue
             task = cell.collect()
             if not self._executor.fits(task.resources):
@@ -233,6 +241,7 @@ class _Driver:
                 cell.state = CellState.WAITING
                 return
             collecting.add(cell.collection)
+            making.add(cell.plan.environment)
             self._executor.start(task)
 
     def _hear(self, task: Task, message: Message | Lost) -> None:

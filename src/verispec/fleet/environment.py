@@ -34,6 +34,8 @@ REPORT_EVERY = 10.0
 """Seconds between two reports on a wait."""
 _END = 2000
 """Characters of an installer's output that an error shows."""
+_NOISE = ("WARNING:", "ERROR: Ignored the following")
+"""Beginnings of lines of pip about indexes without a package, and about versions for other Pythons."""
 
 Report = Callable[[str], None]
 """Receives what is being waited for."""
@@ -104,8 +106,16 @@ def _run(environment: Environment, command: list[str]) -> None:
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
     if done.returncode:
-        said = done.stdout.decode(errors="replace").strip()[-_END:]
-        raise _failed(environment, f"{Path(command[0]).name} ended with {done.returncode}", said)
+        program = command[command.index("-m") + 1] if "-m" in command else Path(command[0]).name
+        said = _without_noise(done.stdout.decode(errors="replace"))
+        raise _failed(environment, f"{program} ended with {done.returncode}", said)
+
+
+def _without_noise(said: str) -> str:
+    """Return the end of an installer's output, without what pip says about things that are no reason."""
+    lines = [line for line in said.strip().splitlines() if not line.startswith(_NOISE)]
+    text = "\n".join(lines)
+    return text if len(text) <= _END else text[-_END:].partition("\n")[2] or text[-_END:]
 
 
 def _failed(environment: Environment, message: str, cause: str, hint: str = "") -> VerispecError:

@@ -31,7 +31,10 @@ def with_files_inlined(table: Table, key: str, lines: tuple[str, ...], base: Pat
             text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise wrong(
-                table.path, f"{table.where} {key}: {name.strip()!r} cannot be read", cause=error.strerror or str(error)
+                table.path,
+                f"{table.where} {key}: {name.strip()!r} cannot be read",
+                cause=error.strerror or str(error),
+                hint=f"name an existing file; its path is relative to {folder.absolute()}",
             ) from error
         inner = tuple(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
         found += with_files_inlined(table, key, inner, path.parent)

@@ -18,6 +18,8 @@ from verispec.run.runfile import FORMAT
 if TYPE_CHECKING:
     import duckdb
 
+AT_ONCE = 250
+"""Results files that are in memory together: with 4,000 cases each about a gigabyte."""
 _LINES = """{
     type: 'VARCHAR', id: 'VARCHAR', outcome: 'VARCHAR', observed: 'VARCHAR', seconds: 'FLOAT',
     failure: 'STRUCT(kind VARCHAR)', format: 'INTEGER', started: 'TIMESTAMP', verispec: 'VARCHAR', seed: 'BIGINT',
@@ -67,7 +69,7 @@ class Store:
         return f"{self.place}/*.parquet"
 
     def add(self, patterns: Sequence[str]) -> int:
-        """Add the runs of results files that the store does not have.
+        """Add the runs of results files that the store does not have. Files before one that is refused are added.
 
         Args:
             patterns: paths or URLs, with ``*`` for many files.
@@ -86,11 +88,16 @@ class Store:
             if not found:
                 raise _unreadable(pattern, "no file matches")
             files |= dict.fromkeys(found)
-        with _reading(", ".join(patterns)):
+        names = list(files)
+        return sum(self._add(names[start : start + AT_ONCE]) for start in range(0, len(names), AT_ONCE))
+
+    def _add(self, files: list[str]) -> int:
+        """Add the runs of `files` that the store does not have, as one file; return their number."""
+        with _reading(files[0]):
             self.database.execute(
                 f"CREATE OR REPLACE TEMP TABLE lines AS SELECT * FROM read_json(?, columns = {_LINES}, filename = true,"
                 " format = 'newline_delimited', ignore_errors = true, maximum_object_size = 67108864)",
-                [list(files)],
+                [files],
             )
         self.database.execute(f"CREATE OR REPLACE TEMP TABLE added AS {_RUNS}")
         self._require_results_files()

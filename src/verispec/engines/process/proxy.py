@@ -6,6 +6,7 @@ what engines print; both go to our stderr.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import multiprocessing
@@ -157,8 +158,10 @@ class Forked:
     def __init__(self, preload: str, requests: Connection, answers: Connection) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([preload])
-        self._process = context.Process(target=_serve_forked, args=(requests, answers), daemon=True)
+        # Not a daemon, which may have no children: engines start one process per rank.
+        self._process = context.Process(target=_serve_forked, args=(requests, answers))
         self._process.start()
+        atexit.register(self.kill)  # before multiprocessing waits for its end
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit code, negative for a signal.
@@ -176,6 +179,7 @@ class Forked:
 
     def kill(self) -> None:
         """Kill the process."""
+        atexit.unregister(self.kill)
         self._process.kill()
 
 
