@@ -56,6 +56,7 @@ PARTS_OF_VERISPEC = (
     "verispec.engines.adapters.http",
     "verispec.engines.adapters.tpu_inference",
     "verispec.engines.adapters.sglang",
+    "verispec.engines.adapters.mlx",
     "verispec.engines.adapters.vllm_ascend",
 )
 HEAVY = {"torch", "triton", "transformers", "vllm", "scipy", "tree_sitter", "tree_sitter_cpp", "hypothesis", "pytest"}

@@ -126,6 +126,12 @@ def test_a_source_without_a_sampler_is_refused(tmp_path: Path) -> None:
         VllmAscend(str(tmp_path))
 
 
+def test_mlx_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlx", None)  # As if it were not installed.
+    with pytest.raises(VerispecError, match="V-ENG-MLX"):
+        resolve("mlx-lm")
+
+
 def test_tpu_inference_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)  # As if it were not installed.
     with pytest.raises(VerispecError, match="V-ENG-TPU"):
