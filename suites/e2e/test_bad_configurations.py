@@ -83,7 +83,7 @@ def test_a_configuration_that_cannot_work_is_refused(load: Load, tiny: dict[str,
         generator = load(bad.draft, **folders, **bad.options)
     except (UnsupportedCall, VerispecError) as refusal:
         if isinstance(refusal, UnsupportedCall):
-            load(bad.draft, **bad.cure)  # An engine that lacks the option as such is not judged by its words.
+            load(bad.draft, **bad.cure)  # An engine that lacks the option as such has said all that it can.
         check_message(str(refusal), bad.names, bad.values)
     except Exception as error:
         message = f"{type(error).__name__} where words were expected: {' '.join(str(error).split())[:200]}"
@@ -116,7 +116,7 @@ class BadRequest:
     """A request that no engine can run.
 
     Attributes:
-        fields: of the request.
+        fields: fields of the request.
         names: words of which the message must have one: the field, as engines call it.
         values: words of which it must have one: what was given, or the limit.
         cure: fields in place of `fields` with which the request works.
