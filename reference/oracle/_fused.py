@@ -63,7 +63,9 @@ def weights(row: Array, temperature: float, k: int | None = None, p: float | Non
     top = logits.max()
     if top == -np.inf:
         return np.zeros(len(logits))
-    weight = (logits == np.inf).astype(np.float64) if top == np.inf else np.exp((logits - top) / temperature)
+    weight: Array = (logits == np.inf).astype(np.float64)
+    if top != np.inf:
+        weight = np.exp((logits - top) / temperature)
     if k is None and p is None:
         return weight
     ids = order(logits)

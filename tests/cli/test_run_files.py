@@ -22,11 +22,12 @@ from verispec import exits
 from verispec.errors import VerispecError
 from verispec.report.verdict import summarise
 from verispec.run import runfile
+from verispec.run.events import Stopped
 from verispec.run.files import KEPT, last_run_file, new_run_file, remember
 from verispec.run.plan import Plan
 from verispec.run.progress import Lines
 from verispec.run.record import Record
-from verispec.run.session import Files, Options, execute
+from verispec.run.session import Files, Options, Session, execute
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -229,14 +230,27 @@ def test_a_report_that_cannot_be_written_keeps_the_run_file(tmp_path: Path, caps
 
 def test_the_first_failure_and_the_time_stop_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("run", "--engine", FAULTY, "--only", *ONLY, "--json", "--out")
+    began = time.monotonic()
     code, out, _ = in_process(capsys, *words, str(tmp_path / "first"), "-x")
+    enough = 5 + 3 * (time.monotonic() - began)
     told = json.loads(out)
     assert (code, told["counts"]["fail"], told["complete"]) == (exits.BAD, 1, False)
     hangs = ("run", "--engine", "broken_engines:Hangs", "--only", f"{OP}:EXP-1:counts=wide", "--json", "--out")
-    code, out, _ = in_process(capsys, *hangs, str(tmp_path / "time"), "--max-time", "60")
+    code, out, _ = in_process(capsys, *hangs, str(tmp_path / "time"), "--max-time", f"{enough:.0f}")
     told = json.loads(out)
     assert (code, told["complete"], "fail" in told["counts"]) == (exits.CANNOT_TELL, False, False)
     assert runfile.read(tmp_path / "time").footer["reason"] == "stopped after the time of --max-time"
+
+
+def test_a_time_that_is_over_before_the_engine_started_is_told(tmp_path: Path) -> None:
+    """No header, so no results file: there is nothing that a footer could end."""
+    path = tmp_path / "run.jsonl"
+    writer = runfile.Writer(path)
+    session = Session(Plan(CONTROL, only=ONLY), Options(Files(path)), writer, {}, None)
+    with pytest.raises(VerispecError, match="V-RUN-NO-TIME") as caught:
+        session.hear(Stopped("stopped after the time of --max-time"), Lines())
+    assert caught.value.exit_code == exits.CANNOT_TELL
+    writer.release()
 
 
 def limited(bytes_of_file: int) -> Callable[[], None]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from verispec import exits
 from verispec.cases import selects
 from verispec.cases.nearby import nearby
 from verispec.errors import VerispecError
@@ -204,6 +205,14 @@ class Session:
             case Warned(text):
                 self.warnings.append(text)
             case Stopped(reason):
+                if not self.writer.begun:
+                    raise VerispecError(
+                        "V-RUN-NO-TIME",
+                        "the time was over before the engine had started",
+                        where="--max-time",
+                        hint="give more time: collecting the cases and starting the engine count too",
+                        exit_code=exits.CANNOT_TELL,
+                    )
                 self.reason = reason
 
     def _brake(self, record: Record) -> None:
