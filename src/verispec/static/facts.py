@@ -360,7 +360,11 @@ class Ignore(NamedTuple):
 
 
 class FileFacts(NamedTuple):
-    """The summary of one file. `words` are those of a C++ file; `problem` is why it was not parsed, if it was not."""
+    """The summary of one file.
+
+    `words` are those of a C++ file; `problem` is why it was not parsed, if it was not. `patches` are the names that a
+    test may replace, which was not parsed: it matters if one is that of a kernel.
+    """
 
     outline: Outline | None = None
     python: PythonFacts | None = None
@@ -368,11 +372,12 @@ class FileFacts(NamedTuple):
     words: bytes = b""
     problem: tuple[str, str, str, str] | None = None
     ignores: tuple[Ignore, ...] = ()
+    patches: bytes = b""
 
     def suffices(self, *, deep: bool, calls: bool) -> bool:
         """Return True if reading the file again adds nothing for `deep` and `calls`; see `readers.extraction.facts`."""
         if self.cpp is not None or self.problem is not None:
             return True
         if self.python is None:
-            return not deep
+            return not (deep or (calls and self.patches != b""))
         return self.python.plain_calls is not None or not calls

@@ -33,7 +33,7 @@ from verispec.static.readers import (
 )
 from verispec.static.readers.expressions import dotted, imported
 from verispec.static.readers.guards import read_guards
-from verispec.static.readers.scope import FunctionNode, Nodes, Scope, bind_all, function_scope
+from verispec.static.readers.scope import FunctionNode, Nodes, Scope, bind_all, function_scope, nodes_of
 
 _CHANGE: Final = re.compile(rb"\s*(?:\[[^\]\n]*\]\s*[|+]?=(?!=)|[|+]=|\.(?!get|keys|values|items|copy)\w+\()")
 _WORD: Final = re.compile(rb"\w")
@@ -235,7 +235,7 @@ class _Reader:
             for base in scope.resolve(dotted(expression.value if isinstance(expression, ast.Subscript) else expression))
         )
         self.classes.append(Class(name, node.lineno, bases, kernels.item_of(node)))
-        nodes = Nodes(node.body)
+        nodes = nodes_of(node)
         inner = Scope(name, scope, name, nodes=nodes, pending=True)
         for assignment in nodes.of(ast.Assign):
             target = assignment.targets[0]
@@ -296,7 +296,7 @@ class _Reader:
         self._body(nodes, scope, "")
 
     def _lambda(self, node: ast.Lambda, parent: Scope) -> None:
-        scope = Scope(parent.name, parent, parent.owner, nodes=Nodes([ast.Expr(node.body)]), pending=True)
+        scope = Scope(parent.name, parent, parent.owner, nodes=nodes_of(node), pending=True)
         arguments = node.args
         everything = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
         scope.names.update((argument.arg, None) for argument in everything if argument is not None)
