@@ -105,7 +105,8 @@ class Call(NamedTuple):
     """A call. `targets` are the references that the callee may be; `grid` marks ``target[grid](...)``.
 
     `constants` are the keywords whose values are literals. `chosen` says that the callee is taken from a dict.
-    `meta` are the names that the grid function reads of the arguments.
+    `meta` are the names that the grid function reads of the arguments. `passed` are the references that the first
+    positional arguments of a plain call may be, "" for one that is not known.
     """
 
     targets: tuple[str, ...]
@@ -120,6 +121,7 @@ class Call(NamedTuple):
     constants: tuple[str, ...] = ()
     chosen: bool = False
     meta: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
 
 
 class Override(NamedTuple):
@@ -210,13 +212,15 @@ class Import(NamedTuple):
 class Forward(NamedTuple):
     """A function that launches ``target[grid](*args, **kwargs)`` with what it gets.
 
-    `call` is the launch without the forwarded arguments; `args` and `kwargs` say which of them are forwarded.
+    `call` is the launch without the forwarded arguments; `args` and `kwargs` say which of them are forwarded. `kernel`
+    is the parameter that holds the kernel, if it is one.
     """
 
     function: str
     call: Call
     args: bool
     kwargs: bool
+    kernel: str = ""
 
 
 class PythonOp(NamedTuple):
@@ -360,7 +364,11 @@ class Ignore(NamedTuple):
 
 
 class FileFacts(NamedTuple):
-    """The summary of one file. `words` are those of a C++ file; `problem` is why it was not parsed, if it was not."""
+    """The summary of one file.
+
+    `words` are those of a C++ file; `problem` is why it was not parsed, if it was not. `patches` are the names that a
+    test may replace, which was not parsed: it matters if one is that of a kernel.
+    """
 
     outline: Outline | None = None
     python: PythonFacts | None = None
@@ -368,11 +376,12 @@ class FileFacts(NamedTuple):
     words: bytes = b""
     problem: tuple[str, str, str, str] | None = None
     ignores: tuple[Ignore, ...] = ()
+    patches: bytes = b""
 
     def suffices(self, *, deep: bool, calls: bool) -> bool:
         """Return True if reading the file again adds nothing for `deep` and `calls`; see `readers.extraction.facts`."""
         if self.cpp is not None or self.problem is not None:
             return True
         if self.python is None:
-            return not deep
+            return not (deep or (calls and self.patches != b""))
         return self.python.plain_calls is not None or not calls

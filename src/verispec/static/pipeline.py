@@ -17,7 +17,7 @@ from verispec.static.finding import Finding, Level, Location, fingerprint
 from verispec.static.ignores import apply_ignores
 from verispec.static.linking.index import Index, build
 from verispec.static.linking.launches import Links, link
-from verispec.static.linking.mentions import Mentions
+from verispec.static.linking.mentions import Mentions, holders
 from verispec.static.linking.ops import collect
 from verispec.static.linking.substitutions import called_names, plugin_class_paths
 from verispec.static.linking.versions import host_version
@@ -291,21 +291,9 @@ def _link(sources: Sequence[_Source], store: FactCache) -> Links:
     return links
 
 
-def _holders(links: Links, kernels: set[bytes]) -> set[bytes]:
-    """Return the names of tables that hold kernels, and of functions that return them."""
-    return {
-        name[:-2].rpartition(".")[2].encode()
-        for module in links.index.modules.values()
-        for name, bindings in module.bindings.items()
-        if name.endswith(("[]", "()"))
-        if any(binding.value.rpartition(".")[2].lstrip("$").encode() in kernels for binding in bindings)
-    }
-
-
 def _users(links: Links, sources: Sequence[_Source], mentions: Mentions) -> set[str]:
     """Return files without a syntax tree yet whose words name a kernel, a dispatcher or an op of the tree."""
-    kernels = {name.rpartition(".")[2].encode() for name in links.kernels}
-    kernels |= _holders(links, kernels)
+    kernels = holders(links)
     callers = mentions.dispatcher_users(links)
     ops = collect(links.index)
     bound = {schema.function.encode() for facts in links.index.cpp.values() for schema in facts.schemas}
@@ -324,6 +312,7 @@ def _users(links: Links, sources: Sequence[_Source], mentions: Mentions) -> set[
             if (
                 any(ops.called(f"torch.ops.{namespace}.{name}") for namespace, name in outline.ops)
                 or not kernels.isdisjoint(outline.launches.split())
+                or not kernels.isdisjoint(facts.patches.split())
                 or path in callers
             ):
                 paths.add(path)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from verispec.static import MemoryTree, check_tree
+from verispec.static import MemoryTree, SourceFile, check_tree
 from verispec.static.readers.outline import outline
-from verispec.static.readers.prefilter import takes_part
+from verispec.static.readers.prefilter import defines, patches
 
 NEEDED = {
     "kernel": "import triton\n@triton.jit\ndef k(a): ...\n",
@@ -32,6 +32,10 @@ NOT_NEEDED = {
     "setattr on an attribute": "class C:\n  def f(self):\n    m = self.model\n    setattr(m, 'kernel', mine)\n",
     "setattr on something made": "m = Model()\nsetattr(m, 'kernel', mine)\n",
 }
+
+
+def takes_part(data: bytes) -> bool:
+    return defines(data) or patches(data)
 
 
 @pytest.mark.parametrize("name", NEEDED)
@@ -84,3 +88,46 @@ def test_a_file_that_only_shares_a_name_with_a_kernel_is_not_parsed():
         "p/other.py": "import torch\ndef f(x):\n    return x[0](torch.max(x), torch.finfo(x.dtype).max)\n",
     }
     assert check_tree(MemoryTree(tree)).stats["trees_parsed"] == 1
+
+
+PATCHES = {
+    "assignment": "import p.k\ndef test(mine):\n    p.k.k = stub\ndef stub(a, b): ...\n",
+    "setattr": "import p.k\ndef test():\n    setattr(p.k, 'k', stub)\ndef stub(a, b): ...\n",
+    "a variable": "import p.k\ndef test():\n    name = 'k'\n    setattr(p.k, name, stub)\ndef stub(a, b): ...\n",
+    "another name": "import p.alias\ndef test():\n    p.alias.launcher = stub\ndef stub(a, b): ...\n",
+}
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_a_test_that_replaces_a_kernel_is_read(name):
+    tree = {
+        "p/__init__.py": "",
+        "p/k.py": NEEDED["kernel"],
+        "p/alias.py": "from p.k import k\nlauncher = k\n",
+        "p/caller.py": "import p.k\nimport p.alias\ndef run(a):\n    p.k.k[(1,)](a)\n    p.alias.launcher[(1,)](a)\n",
+        "tests/test_k.py": PATCHES[name],
+    }
+    assert "tests/test_k.py" in check_tree(MemoryTree(tree)).participants
+
+
+OTHER_PATCH = "import p.k\nimport p.host\n# k is a kernel\ndef test():\n    p.host.size = stub\ndef stub(a): ...\n"
+
+
+def test_a_test_that_replaces_other_things_is_not_parsed():
+    tree = {"p/__init__.py": "", "p/k.py": NEEDED["kernel"], "p/host.py": "def size(): ...\n"}
+    for path, parsed in (("tests/test_host.py", 1), ("p/patch.py", 3)):
+        assert check_tree(MemoryTree({**tree, path: OTHER_PATCH})).stats["trees_parsed"] == parsed
+
+
+def test_a_plugin_lists_what_its_tests_replace(tmp_path):
+    host = MemoryTree({"p/__init__.py": "", "p/host.py": "def size(): ...\n"})
+
+    class Plugin(MemoryTree):
+        def files(self):
+            for file in super().files():
+                yield SourceFile(file.path, "same", file.read, file.size)
+
+    plugin = Plugin({"tests/test_host.py": "import p.host\np.host.size = stub\ndef stub(a): ...\n"})
+    cache = tmp_path / "facts"
+    assert check_tree(plugin, cache=cache).patches == ()
+    assert [point.target for point in check_tree(plugin, core=host, cache=cache).patches] == ["p.host.size"]

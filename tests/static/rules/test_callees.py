@@ -62,6 +62,26 @@ FORMS = {
         "class A:\n    def launch(self, *args, **kwargs):\n        greedy[(1,)](*args, **kwargs)\n"
         "    def run(self, out, n):\n        self.launch({})"
     ),
+    "launcher of an instance": (
+        "class A:\n    def run(self, out, n):\n        self.launch({})\n"
+        "    def __init__(self, g):\n        self.launch = greedy[g]"
+    ),
+    "partial of an instance": (
+        "class A:\n    def __init__(self, g):\n        self.launch = partial(greedy.run, grid=g, warmup=False)\n"
+        "    def run(self, out, n):\n        self.launch({})"
+    ),
+    "kernel as an argument": (
+        "def launch(kernel, grid, *args, **kwargs):\n    kernel[grid](*args, **kwargs)\n"
+        "def run(out, n, g):\n    launch(greedy, g, {})"
+    ),
+    "kernel as the second argument": (
+        "def launch(grid, kernel, *args, **kwargs):\n    kernel[grid](*args, **kwargs)\n"
+        "def run(out, n, g):\n    launch(g, greedy, {})"
+    ),
+    "kernel as an argument of a method": (
+        "class A:\n    def launch(self, kernel, *args, **kwargs):\n        kernel[(1,)](*args, **kwargs)\n"
+        "    def run(self, out, n):\n        self.launch(greedy, {})"
+    ),
 }
 SEVERAL = {
     "loop": "def run(out, n, g):\n    for k in (greedy, random):\n        k[g]({})",
@@ -119,6 +139,101 @@ def test_a_launcher_that_changes(judged, change):
     text = f"def run(out, n, g):\n    launch = greedy[g]\n    {change}\n    launch(out)"
     assert errors(judged, text.replace(change, "pass")) != []
     assert errors(judged, text) == []
+
+
+HELD = """
+class A:
+    def __init__(self, g):
+        self.launch = greedy[g]
+    def run(self, out, n):
+        self.launch(out)
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "    def again(self, g):\n        self.launch = wide[g]",
+        "def again(a, g):\n    a.launch = wide[g]",
+        "def again(a, g):\n    setattr(a, 'launch', wide[g])",
+        "    def again(self, n):\n        for self.launch in n: pass",
+    ],
+)
+def test_a_launcher_of_an_instance_that_changes(judged, change):
+    assert errors(judged, HELD) != []
+    assert errors(judged, HELD + change) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "    def other(self, b, out):\n        b.launch(out)",
+        "def run(self, out):\n    self.launch(out)",
+        "class B:\n    def run(self, out):\n        self.launch(out)",
+        "class B:\n    def run(self, out):\n        out().launch(out)",
+        "def run(a, out):\n    a.launch(out)",
+    ],
+)
+def test_only_the_class_itself_holds_its_launcher(judged, other):
+    good = HELD.replace("self.launch(out)", "self.launch(out, n, 1, BLOCK=16)")
+    assert errors(judged, good + other) == []
+
+
+def test_a_class_inside_a_method_has_launchers_of_its_own(judged):
+    inner = (
+        "    def inner(self, g):\n        class B:\n            def __init__(self):\n"
+        "                self.other = wide[g]\n"
+        "    def later(self, out, n):\n        self.launch(out)\n        self.other(out)\n"
+    )
+    found = errors(judged, HELD.replace("self.launch(out)", "pass") + inner)
+    assert {(f.scope, f.symbol) for f in found} == {("pkg.k.A.later", "pkg.k.greedy")}
+
+
+LAUNCHER = """
+def second(grid, kernel, *args, **kwargs):
+    kernel[grid](*args, **kwargs)
+def launch(kernel, *args, **kwargs):
+    {before}
+    kernel[(1,)](*args, **kwargs)
+def run(out, n, more, {param}):
+    {call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "param", "call", "expected"),
+    [
+        ("pass", "m", "launch(greedy, out)", 1),
+        ("kernel = more(kernel)", "m", "launch(greedy, out)", 0),
+        ("args = args[1:]", "m", "launch(greedy, out)", 0),
+        ("pass", "greedy", "launch(greedy, out)", 0),
+        ("pass", "m", "launch(kernel=greedy)", 0),
+        ("pass", "m", "launch(*more, greedy)", 0),
+        ("pass", "m", "launch(more(greedy), out)", 0),
+        ("pass", "m", "launch(greedy if m else wide, out)", 0),
+        ("pass", "m", "second(n, greedy, out)", 1),
+        ("pass", "m", "second(*(n, wide), greedy, out)", 0),
+    ],
+)
+def test_a_function_that_launches_what_it_is_given(judged, before, param, call, expected):
+    text = LAUNCHER.format(before=before, param=param, call=call)
+    assert len({f.location.line for f in errors(judged, text)}) == expected
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "    meta = {'BLOCK': 16}\n    meta['FLAGS'] = 1\n    del meta['FLAGS']\n    greedy[g](out, n, 1, **meta)",
+        "    meta = {'FLAG': 1}\n    meta['BLOCK'] = 16\n    greedy[g](out, n, 1, **meta)",
+        (
+            "    meta = {'BLOCK': 16}\n    if more:\n        meta['rows'] = 1\n    kernel = wide if more else greedy\n"
+            "    kernel[g](out, n, 1, **meta)"
+        ),
+        "    table = {'a': greedy}\n    table['b'] = wide\n    table[n](out, n, 1, 2, BLOCK=16)",
+    ],
+)
+def test_a_key_that_is_set_later(judged, use):
+    assert errors(judged, f"def run(out, n, g, more):\n{use}") == []
 
 
 @pytest.mark.parametrize(

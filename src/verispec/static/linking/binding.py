@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from verispec.static.facts import Call, Function, LaunchSpec, Param
@@ -137,6 +138,7 @@ def same(name: str, other: str) -> bool:
     return plain(name) == plain(other)
 
 
+@cache
 def plain(name: str) -> str:
     """Return `name` in lower case, without pointer suffix and outer underscores."""
     return name.lower().removesuffix("_ptr").strip("_")

@@ -164,11 +164,10 @@ def link(index: Index) -> Links:
         wanted.update(reference for op in module.facts.ops for reference in (op.function, op.fake))
         for reference in wanted:
             index.resolve(module, reference)
-    for module, call, wrapper in wrapped_calls(index):
-        target = wrapper.forward.call.targets[0]
-        kernel = kernel_of(links, index.resolve(wrapper.module, target))
+    for module, call, home, target in wrapped_calls(index):
+        kernel = kernel_of(links, index.resolve(home, target))
         if kernel is not None:
-            links.launches.append(Launch(module, call, kernel, index.slot(wrapper.module, target)))
+            links.launches.append(Launch(module, call, kernel, index.slot(home, target)))
     return links
 
 

@@ -1,12 +1,45 @@
-"""Files that mention a dispatcher by name, found by the words of their outlines."""
+"""Names that hold kernels, and files that mention a dispatcher by name, found by the words of their outlines."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import NamedTuple
 
-from verispec.static.linking.index import Index
+from verispec.static.linking.index import Index, Module
 from verispec.static.linking.launches import Links
+
+
+def holders(links: Links) -> set[bytes]:
+    """Return the names under which modules and classes hold kernels, in tables and as results of functions too.
+
+    A kernel inside a function has no name that another file could use.
+    """
+    names = {
+        _last(kernel.name)
+        for kernel in links.kernels.values()
+        if not _is_inside(kernel.module, kernel.functions[0].name)
+    }
+    held = {
+        (_last(binding.value), _last(name))
+        for module in links.index.modules.values()
+        for name, bindings in module.bindings.items()
+        for binding in bindings
+        if binding.value
+    }
+    while new := {name for value, name in held if value in names} - names:
+        names |= new
+    return {name.encode() for name in names}
+
+
+def _is_inside(module: Module, name: str) -> bool:
+    """Return True if the function `name` of `module` is defined in another function."""
+    owner = name.rpartition(".")[0]
+    return bool(owner) and (owner in module.functions or _is_inside(module, owner))
+
+
+def _last(reference: str) -> str:
+    """Return the last name of a reference, without the marks of a result or of an entry."""
+    return reference.rpartition(".")[2].lstrip("$@").removesuffix("()").removesuffix("[]")
 
 
 class _File(NamedTuple):

@@ -29,8 +29,11 @@ def wrappers(index: Index) -> dict[str, Wrapper]:
     return found
 
 
-def wrapped_calls(index: Index) -> Iterator[tuple[Module, Call, Wrapper]]:
-    """Yield each call of a wrapper in `index`, as the launch that it leads to."""
+def wrapped_calls(index: Index) -> Iterator[tuple[Module, Call, Module, str]]:
+    """Yield each call of a wrapper in `index` as a launch: its module, the launch, and the reference of the kernel.
+
+    The reference is one of the module before it: that of the wrapper, or that of the call where a kernel is passed.
+    """
     known = wrappers(index)
     names = {name.rpartition(".")[2] for name in known}
     for module in index.modules.values() if known else ():
@@ -39,8 +42,15 @@ def wrapped_calls(index: Index) -> Iterator[tuple[Module, Call, Wrapper]]:
                 continue
             entities = index.resolve(module, call.targets[0])
             wrapper = known.get(entities[0].dotted) if len(entities) == 1 else None
-            if wrapper is not None:
-                yield module, _launch(call, wrapper), wrapper
+            if wrapper is None:
+                continue
+            if not wrapper.forward.kernel:
+                yield module, _launch(call, wrapper), wrapper.module, wrapper.forward.call.targets[0]
+                continue
+            places = [param.name for param in wrapper.function.params if param.kind == "p"]
+            place = places.index(wrapper.forward.kernel)
+            if place < len(call.passed) and call.passed[place]:
+                yield module, _launch(call, wrapper), module, call.passed[place]
 
 
 def _launch(call: Call, wrapper: Wrapper) -> Call:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+from typing import Final
 
 from verispec.static.facts import Call
 from verispec.static.readers import functions
 from verispec.static.readers.expressions import dotted, mapping_of
 from verispec.static.readers.scope import Scope
+
+_PASSED: Final = 2
+"""Arguments of a plain call that are followed: a function that launches what it is given takes the kernel first."""
 
 
 def bound(node: ast.Call, targets: tuple[str, ...], scope: Scope, grid: bool) -> Call:
@@ -46,4 +50,12 @@ def bound(node: ast.Call, targets: tuple[str, ...], scope: Scope, grid: bool) ->
         open_positional,
         open_keywords,
         constants,
+        passed=() if grid else _passed(node, scope),
     )
+
+
+def _passed(node: ast.Call, scope: Scope) -> tuple[str, ...]:
+    first = node.args[:_PASSED]
+    if any(isinstance(argument, ast.Starred) for argument in first):
+        return ()
+    return tuple(scope.one(dotted(argument)) for argument in first)

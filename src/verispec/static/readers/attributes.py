@@ -1,12 +1,14 @@
-"""Attributes of instances that hold functions: ``self.kernel = accept_kernel``."""
+"""Attributes of instances that hold functions or launchers: ``self.kernel = accept_kernel``."""
 
 from __future__ import annotations
 
 import ast
+import re
 
 from verispec.static.facts import Binding
+from verispec.static.readers import callees
 from verispec.static.readers.expressions import dotted
-from verispec.static.readers.scope import Nodes, Scope
+from verispec.static.readers.scope import Nodes, Scope, function_scope, nodes_of
 
 
 def table(name: str, value: ast.expr, scope: Scope, line: int) -> list[Binding]:
@@ -43,3 +45,33 @@ def held(nodes: Nodes, scope: Scope, known: set[str]) -> list[Binding]:
                 kind, reference = ("alias", references[0]) if len(references) == 1 else ("other", "")
                 found.append(Binding(f"{scope.owner}.{target.attr}", kind, reference, (), assignment.lineno))
     return found
+
+
+def launchers(node: ast.ClassDef, name: str, parent: Scope, data: bytes) -> dict[str, callees.Callee]:
+    """Return the launchers that instances of a class hold: ``self.launch = kernel[grid]``, and nothing else anywhere.
+
+    Args:
+        node: the class.
+        name: its qualified name.
+        parent: scope around it.
+        data: source of the file, in which no other line may give an attribute of this name a value.
+    """
+    found: dict[str, callees.Callee] = {}
+    for method in nodes_of(node).functions:
+        for assignment in nodes_of(method).of(ast.Assign):
+            target, value = assignment.targets[0], assignment.value
+            if not isinstance(target, ast.Attribute) or not isinstance(value, (ast.Subscript, ast.Call)):
+                continue
+            called = f"{dotted(target)}(".encode() in data
+            if not called or len(assignment.targets) != 1 or not _is_alone(target.attr.encode(), data):
+                continue
+            scope, _ = function_scope(method, f"{name}.{method.name}", parent, name)
+            callee = callees.launcher(value, scope) if dotted(target.value) == scope.instance else None
+            if callee is not None:
+                found[target.attr] = callee
+    return found
+
+
+def _is_alone(name: bytes, data: bytes) -> bool:
+    """Return True if `name` stands once in `data`, calls of it left out."""
+    return len(re.findall(rb"\b%b\b(?!\()" % name, data)) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from verispec.static.readers.expressions import dotted
@@ -34,6 +34,18 @@ def callee_of(call: ast.Call, scope: Scope) -> Callee | None:
     """Return what the launch `call` in `scope` reaches; None if it is no launch, or cannot be followed."""
     given = next((keyword.value for keyword in call.keywords if keyword.arg == "grid"), None)
     return _callee(call.func, scope, given, 0)
+
+
+def launcher(value: ast.expr, scope: Scope) -> Callee | None:
+    """Return what the launcher `value`, such as ``kernel[grid]``, reaches; None if it cannot be followed."""
+    return _callee(value, scope, None, 0)
+
+
+def held(node: ast.expr, scope: Scope, launchers: Mapping[str, Callee]) -> Callee | None:
+    """Return the one of `launchers` that `node` reads off the instance; None for anything else."""
+    if not launchers or not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+        return None
+    return launchers.get(node.attr) if node.value.id == scope.instance else None
 
 
 def _callee(node: ast.expr, scope: Scope, grid: ast.expr | None, depth: int) -> Callee | None:

@@ -8,19 +8,21 @@ from verispec.static.readers import cpp as cpp_reader
 from verispec.static.readers import outline as outline_reader
 from verispec.static.readers import prefilter
 from verispec.static.readers import python as python_reader
+from verispec.static.tree import is_test
 
 
 def facts(path: str, data: bytes, *, deep: bool = False, calls: bool = False) -> FileFacts:
-    """Return the summary of one file, a pure function of its bytes and the ending of its name.
+    """Return the summary of one file, a pure function of its bytes, the ending of its name and whether it is a test.
 
     Never raises, neither for bad source nor for a fault of a reader: the problem is kept as (code, message, cause,
     hint).
 
     Args:
-        path: path of the file; only its ending matters.
+        path: path of the file; only its ending matters, and whether it is a test.
         data: content of the file.
         deep: read the syntax tree of a file that would not need one by itself.
-        calls: keep the calls of plain functions and methods too, if there is a syntax tree.
+        calls: keep the calls of plain functions and methods too, if there is a syntax tree; tests that replace
+            something are parsed too.
     """
     found = _read(path, data, deep=deep, calls=calls)
     ignores = read_ignores(data)
@@ -38,8 +40,12 @@ def _read(path: str, data: bytes, *, deep: bool, calls: bool) -> FileFacts:
                 return _too_long(data, words=words)
             return FileFacts(cpp=cpp_reader.read(data), words=words)
         outline = outline_reader.outline(data)
-        if not deep and not prefilter.takes_part(data):
-            return FileFacts(outline)
+        if not deep and not prefilter.defines(data):
+            if not prefilter.patches(data):
+                return FileFacts(outline)
+            if is_test(path) and not calls:
+                names = prefilter.patched(data)
+                return FileFacts(outline, patches=outline.words if names is None else names)
         return _too_long(data, outline) if len(data) > LARGEST else _with_tree(data, outline, calls)
     except Exception as error:  # A fault of ours in one file must not end the run.
         return FileFacts(

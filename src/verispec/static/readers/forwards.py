@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from verispec.static.readers.expressions import dotted
-from verispec.static.readers.scope import FunctionNode
+from verispec.static.readers.scope import FunctionNode, Nodes
 
 
 def forwarded(node: FunctionNode, launch: ast.Call) -> tuple[bool, bool] | None:
@@ -32,3 +32,15 @@ def forwarded(node: FunctionNode, launch: ast.Call) -> tuple[bool, bool] | None:
         return None
     uses = [n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in {args, kwargs}]
     return (takes_args, takes_kwargs) if len(uses) == takes_args + takes_kwargs else None
+
+
+def parameter(node: FunctionNode, nodes: Nodes, kernel: ast.expr) -> str:
+    """Return the parameter that is launched; empty if it is no parameter, or has another value later.
+
+    Args:
+        node: the function.
+        nodes: nodes of its own.
+        kernel: expression that is launched.
+    """
+    names = {argument.arg for argument in (*node.args.posonlyargs, *node.args.args)}
+    return kernel.id if isinstance(kernel, ast.Name) and kernel.id in names - nodes.stored else ""

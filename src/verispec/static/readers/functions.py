@@ -7,7 +7,7 @@ from typing import Final
 
 from verispec.static.facts import Conversion, LaunchSpec, Param
 from verispec.static.readers.expressions import dotted, mapping_of
-from verispec.static.readers.scope import FunctionNode, Nodes, Scope
+from verispec.static.readers.scope import FunctionNode, Nodes, Scope, names_inside
 
 _DTYPE_METHODS: Final = frozenset(
     {"float", "double", "half", "bfloat16", "int", "long", "short", "bool", "type", "char"}
@@ -48,6 +48,8 @@ def unread(nodes: Nodes, params: tuple[Param, ...]) -> tuple[str, ...]:
     """Return the names in `params` that `nodes` never read, nested functions included."""
     names = {param.name for param in params if param.kind in "pk"} - nodes.loads
     for inner in [*nodes.functions, *nodes.of(ast.Lambda), *nodes.of(ast.ClassDef)] if names else ():
+        if names.isdisjoint(names_inside(inner)):
+            continue
         names -= {n.id for n in ast.walk(inner) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     return tuple(param.name for param in params if param.name in names)
 

@@ -22,6 +22,9 @@ _PLATFORM: Final = re.compile(r"(?:^|[._])is_(xpu|hpu|tpu|npu|rocm|hip|musa|neur
 Names = dict[str, tuple[Any, ...]]
 """Version tests by the names that hold them."""
 
+_SIMPLE: Final = frozenset({ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Import, ast.ImportFrom})
+"""The commonest statements, which contain no others."""
+
 _LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
@@ -68,6 +71,8 @@ def _guards(statements: list[ast.stmt], names: Names) -> Iterator[Guard]:
     while blocks:
         block = blocks.pop()
         for number, statement in enumerate(block):
+            if type(statement) in _SIMPLE:
+                continue
             if isinstance(statement, ast.If):
                 yield from _of_if(statement, block[number + 1 :], names)
                 platform = _PLATFORM.search(dotted(getattr(statement.test, "func", None) or _first(statement.test)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from verispec.errors import Diagnostic
 from verispec.static.cache import FactCache, uncollected
 from verispec.static.facts import CPP, CRASHED, PYTHON, UNREADABLE, FileFacts
-from verispec.static.tree import SourceFile
+from verispec.static.tree import SourceFile, is_test
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -46,7 +46,7 @@ def read_all(
     work: list[_Work] = []
     blobs: dict[str, str] = {}
     for file in files:
-        key = f"{file.blob}{file.path.endswith(PYTHON)}" if file.blob else ""
+        key = f"{file.blob}{file.path.endswith(PYTHON)}{is_test(file.path)}" if file.blob else ""
         known = cache.get(key, deep=deep, calls=calls)
         if known is not None:
             found[file.path] = known

@@ -20,19 +20,27 @@ _IMPORTED: Final = re.compile(
     rb"\n[ \t]*+(?:import[ \t]+[\w.]+[ \t]+as[ \t]+(\w+)|import[ \t]+(\w+)"
     rb"|from[ \t]+[\w.]+[ \t]+import[ \t]+([^\n(]+|\([^)]*\)))"
 )
+_ASSIGNED: Final = re.compile(rb"\.(\w+)[\s\\]*=(?!=)")
+_GIVEN_NAME: Final = re.compile(rb"setattr\((?<![\w.]setattr\()(?:[^,]*,\s*[\"'](\w+)[\"']\s*,)?")
+_KEY: Final = re.compile(rb"\.(\w+)[\"']\s*:")
 _WORDS: Final = re.compile(rb"\w+")
 _JIT: Final = (b"triton.jit", b"gluon.jit", b"runtime.jit", b"@jit", b"import jit", b"self.jit")
 
 
-def takes_part(data: bytes) -> bool:
-    """Return True if a file with the content `data` may define a kernel, an op or an override; few files of a tree do.
+def defines(data: bytes) -> bool:
+    """Return True if a file with the content `data` may define a kernel or an op, or ask for the host's version.
 
     Files that only use what others define are found by the names in them (see `Outline`), and read when these are
     known.
     """
     if b"jit" in data and (any(text in data for text in _JIT) or _ALIAS.search(data)):
         return True
-    if b"custom_op(" in data or b"register_fake" in data or _DOTTED_KEY.search(data) or _HOST_TEST.search(data):
+    return b"custom_op(" in data or b"register_fake" in data or (b"_is(" in data and bool(_HOST_TEST.search(data)))
+
+
+def patches(data: bytes) -> bool:
+    """Return True if `data` may put something in another module's place."""
+    if _DOTTED_KEY.search(data):
         return True
     names: set[bytes] = set()
     if b"setattr(" in data:
@@ -44,6 +52,14 @@ def takes_part(data: bytes) -> bool:
     return bool(names) and any(
         not names.isdisjoint(_WORDS.findall(text)) for texts in _IMPORTED.findall(b"\n" + data) for text in texts
     )
+
+
+def patched(data: bytes) -> bytes | None:
+    """Return the names that `data` may replace in other modules, with spaces between; None if they cannot be known."""
+    given = _GIVEN_NAME.findall(data)
+    if b"" in given:
+        return None
+    return b" ".join({*given, *_ASSIGNED.findall(data), *_KEY.findall(data)})
 
 
 def _root(data: bytes, dot: int) -> bytes:

@@ -33,7 +33,7 @@ from verispec.static.readers import (
 )
 from verispec.static.readers.expressions import dotted, imported
 from verispec.static.readers.guards import read_guards
-from verispec.static.readers.scope import FunctionNode, Nodes, Scope, bind_all, function_scope
+from verispec.static.readers.scope import FunctionNode, Nodes, Scope, bind_all, function_scope, nodes_of
 
 _CHANGE: Final = re.compile(rb"\s*(?:\[[^\]\n]*\]\s*[|+]?=(?!=)|[|+]=|\.(?!get|keys|values|items|copy)\w+\()")
 _WORD: Final = re.compile(rb"\w")
@@ -95,6 +95,7 @@ class _Reader:
         self.instances: set[str] = set()
         self.held: list[Binding] = []
         self.followed: set[str] = set()
+        self.launchers: dict[str, callees.Callee] = {}  # Those that instances of the class around hold.
         self.passing: set[str] = set()
         """Methods that take any arguments, and may hand them on to a launch."""
 
@@ -235,7 +236,7 @@ class _Reader:
             for base in scope.resolve(dotted(expression.value if isinstance(expression, ast.Subscript) else expression))
         )
         self.classes.append(Class(name, node.lineno, bases, kernels.item_of(node)))
-        nodes = Nodes(node.body)
+        nodes = nodes_of(node)
         inner = Scope(name, scope, name, nodes=nodes, pending=True)
         for assignment in nodes.of(ast.Assign):
             target = assignment.targets[0]
@@ -244,6 +245,8 @@ class _Reader:
                 self._bind(f"{name}.{target.id}", "alias", reference, assignment)
             elif isinstance(target, ast.Name) and self.has_triton:
                 self.held += attributes.table(f"{name}.{target.id}", assignment.value, scope, assignment.lineno)
+        around = self.launchers
+        self.launchers = attributes.launchers(node, name, scope, self.data) if self.has_triton else {}
         given = kernels.placeholder_attributes(node) if self.has_placeholder else ()
         if given:
             self.placeholders.append((name, given))
@@ -254,6 +257,7 @@ class _Reader:
             self._function(function, f"{name}.{function.name}", scope, name)
         for definition in nodes.of(ast.ClassDef):
             self._class(definition, f"{name}.{definition.name}", scope)
+        self.launchers = around
 
     def _function(self, node: FunctionNode, name: str, parent: Scope, owner: str) -> None:
         scope, nodes = function_scope(node, name, parent, owner)
@@ -296,7 +300,7 @@ class _Reader:
         self._body(nodes, scope, "")
 
     def _lambda(self, node: ast.Lambda, parent: Scope) -> None:
-        scope = Scope(parent.name, parent, parent.owner, nodes=Nodes([ast.Expr(node.body)]), pending=True)
+        scope = Scope(parent.name, parent, parent.owner, nodes=nodes_of(node), pending=True)
         arguments = node.args
         everything = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
         scope.names.update((argument.arg, None) for argument in everything if argument is not None)
@@ -305,12 +309,15 @@ class _Reader:
 
     def _forwards(self, node: FunctionNode, nodes: Nodes, scope: Scope) -> None:
         for launch in nodes.of(ast.Call):
-            targets = scope.resolve(dotted(launch.func.value)) if isinstance(launch.func, ast.Subscript) else ()
-            passed = forwards.forwarded(node, launch) if len(targets) == 1 else None
+            if not isinstance(launch.func, ast.Subscript):
+                continue
+            targets = scope.resolve(dotted(launch.func.value))
+            kernel = "" if targets else forwards.parameter(node, nodes, launch.func.value)
+            passed = forwards.forwarded(node, launch) if len(targets) == 1 or kernel else None
             if passed is not None:
                 # Only what the function adds itself; the forwarded rest is added for each caller.
                 own = arguments.bound(launch, targets, scope, True)._replace(open_positional=False, open_keywords=False)
-                self.forwards.append(Forward(scope.name, own, *passed))
+                self.forwards.append(Forward(scope.name, own, *passed, kernel))
 
     def _decorator(self, node: ast.expr, scope: Scope) -> Decorator:
         call = node if isinstance(node, ast.Call) else None
@@ -325,9 +332,8 @@ class _Reader:
     # Uses
 
     def _calls(self, nodes: Nodes, scope: Scope) -> None:
-        registers = bool(nodes.of(ast.Dict))
         for call in nodes.of(ast.Call):
-            if registers:
+            if nodes.of(ast.Dict):
                 self._registry(call, scope)
             self._call(call, scope)
 
@@ -341,6 +347,7 @@ class _Reader:
     def _call(self, node: ast.Call, scope: Scope) -> None:
         callee = node.func
         launched = callees.callee_of(node, scope) if self._may_launch(node, scope) else None
+        launched = launched or callees.held(callee, scope, self.launchers)
         if launched is not None:
             self.calls.append(self._launch(node, launched, scope))
         text = dotted(callee)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from verispec.static.readers.expressions import dotted, imported, mapping_of, module_named
 
@@ -28,6 +29,8 @@ _KEPT = frozenset({
     ast.BinOp, ast.Dict, ast.Delete,
 })  # fmt: skip
 
+_NONE: Final[list[Any]] = []
+
 _Node = TypeVar("_Node", bound=ast.AST)
 
 
@@ -38,65 +41,72 @@ class Nodes:
     others; attributes only where they are read off a name (``a.b``, in ``a.b.c`` too).
     """
 
-    __slots__ = ("_groups", "attributes", "loads", "stores")
+    __slots__ = ("_groups", "_stored", "attributes", "functions", "imports", "loads", "stores")
 
     def __init__(self, statements: list[ast.stmt]) -> None:
         self.loads: set[str] = set()
         self.stores: list[ast.Name] = []
         self.attributes: list[tuple[str, ast.Attribute]] = []
-        groups: dict[type, list[ast.AST]] = {}
+        self._stored: set[str] | None = None
+        groups: dict[type, list[Any]] = defaultdict(list)
+        loads, stores, attributes = self.loads, self.stores, self.attributes
         stack: list[Any] = statements[::-1]
+        pop, push = stack.pop, stack.append
         # Every node of every file that is parsed comes by here: the commonest kinds first.
         while stack:
-            node = stack.pop()
+            node = pop()
             kind = type(node)
             if kind is ast.Name:
                 if type(node.ctx) is ast.Load:
-                    self.loads.add(node.id)
+                    loads.add(node.id)
                 else:
-                    self.stores.append(node)
-                continue
-            if kind is ast.Attribute:
+                    stores.append(node)
+            elif kind is ast.Constant:
+                pass
+            elif kind is ast.Attribute:
                 value = node.value
                 if type(value) is ast.Name:
-                    self.loads.add(value.id)
-                    self.attributes.append((value.id, node))
+                    loads.add(value.id)
+                    attributes.append((value.id, node))
                 else:
-                    stack.append(value)
-                continue
-            fields = _FIELDS.get(kind)
-            if fields is None:
-                continue
-            if kind in _KEPT:
-                if kind in groups:
+                    push(value)
+            elif kind is ast.Call:
+                groups[kind].append(node)
+                for keyword in reversed(node.keywords):
+                    push(keyword.value)
+                stack += node.args[::-1]
+                push(node.func)
+            elif kind is ast.Expr:
+                push(node.value)
+            elif kind in _SCOPES:
+                groups[kind].append(node)
+                # Decorators and bases belong to the scope around.
+                stack.extend(reversed([*getattr(node, "decorator_list", ()), *getattr(node, "bases", ())]))
+            elif kind in _FIELDS:
+                if kind in _KEPT:
                     groups[kind].append(node)
-                else:
-                    groups[kind] = [node]
-                if kind in _SCOPES:
-                    # Decorators and bases belong to the scope around.
-                    stack.extend(reversed([*getattr(node, "decorator_list", ()), *getattr(node, "bases", ())]))
-                    continue
-            for field in fields:
-                value = getattr(node, field)
-                if type(value) is list:
-                    stack += value[::-1]
-                elif value is not None:
-                    stack.append(value)
-        self._groups = groups
+                for field in _FIELDS[kind]:
+                    value = getattr(node, field)
+                    if type(value) is list:
+                        stack += value[::-1]
+                    elif value is not None:
+                        push(value)
+        self._groups = dict(groups)
+        self.functions: list[FunctionNode] = [*self.of(ast.FunctionDef), *self.of(ast.AsyncFunctionDef)]
+        """Functions and asynchronous functions, in source order each."""
+        self.imports: list[ast.Import | ast.ImportFrom] = [*self.of(ast.Import), *self.of(ast.ImportFrom)]
+        """Both forms of imports, in source order each."""
 
     def of(self, kind: type[_Node]) -> list[_Node]:
         """Return the nodes of exactly the type `kind`, one of those that are kept, in source order."""
-        return cast("list[_Node]", self._groups.get(kind, []))
+        return self._groups.get(kind, _NONE)
 
     @property
-    def functions(self) -> list[FunctionNode]:
-        """Functions and asynchronous functions, in source order each."""
-        return [*self.of(ast.FunctionDef), *self.of(ast.AsyncFunctionDef)]
-
-    @property
-    def imports(self) -> list[ast.Import | ast.ImportFrom]:
-        """Both forms of imports, in source order each."""
-        return [*self.of(ast.Import), *self.of(ast.ImportFrom)]
+    def stored(self) -> set[str]:
+        """The names of `stores`."""
+        if self._stored is None:
+            self._stored = {node.id for node in self.stores}
+        return self._stored
 
 
 @dataclass(slots=True)
@@ -133,7 +143,7 @@ class Scope:
         scope: Scope | None = self
         while scope is not None and scope.parent is not None:
             nodes = scope.nodes if scope.pending else None
-            if name in scope.names or (nodes and (nodes.imports or any(node.id == name for node in nodes.stores))):
+            if name in scope.names or (nodes and (nodes.imports or name in nodes.stored)):
                 return True
             scope = scope.parent
         return False
@@ -207,12 +217,28 @@ def function_scope(node: FunctionNode, name: str, parent: Scope, owner: str) -> 
     return scope, scope.nodes
 
 
-def nodes_of(node: FunctionNode) -> Nodes:
-    """Return the own nodes of the function `node`, collected once for the scope around it and for its own."""
+def nodes_of(node: FunctionNode | ast.ClassDef | ast.Lambda) -> Nodes:
+    """Return the own nodes of a function or class, collected once for the scope around it and for its own."""
     known: Nodes | None = vars(node).get("own_nodes")
     if known is None:
-        known = Nodes(node.body)
+        known = Nodes([ast.Expr(node.body)] if isinstance(node, ast.Lambda) else node.body)
         vars(node)["own_nodes"] = known
+    return known
+
+
+def names_inside(node: FunctionNode | ast.ClassDef | ast.Lambda) -> set[str]:
+    """Return all names in a function or class, those of what it contains too."""
+    known: set[str] | None = vars(node).get("all_names")
+    if known is None:
+        nodes = nodes_of(node)
+        known = nodes.loads | nodes.stored
+        for inner in (*nodes.functions, *nodes.of(ast.ClassDef), *nodes.of(ast.Lambda)):
+            known |= names_inside(inner)
+        outside = [node.args] if not isinstance(node, ast.ClassDef) else [*node.bases, *node.keywords]
+        outside += getattr(node, "decorator_list", [])
+        for part in outside:
+            known.update(inner.id for inner in ast.walk(part) if isinstance(inner, ast.Name))
+        vars(node)["all_names"] = known
     return known
 
 
@@ -290,10 +316,10 @@ def _forget_used(scope: Scope, nodes: Nodes, names: set[str]) -> None:
             _forget(scope, names, dotted(value), escapes=True)
     for inner in nodes.functions:
         _forget_in_function(scope, inner, names)
-    for closure in (*nodes.of(ast.Lambda), *nodes.of(ast.ClassDef)):
-        for node in ast.walk(closure):
-            if isinstance(node, ast.Name):
-                _forget(scope, names, node.id, escapes=True)
+    closures: list[ast.Lambda | ast.ClassDef] = [*nodes.of(ast.Lambda), *nodes.of(ast.ClassDef)]
+    for closure in closures:
+        for name in names & names_inside(closure):
+            _forget(scope, names, name, escapes=True)
 
 
 def _forget_in_function(scope: Scope, inner: FunctionNode, names: set[str]) -> None:
@@ -338,6 +364,9 @@ def _elements(scope: Scope, loop: ast.For) -> list[str]:
 
 
 def _spoil(scope: Scope, target: ast.AST) -> None:
+    if type(target) is ast.Name:
+        scope.bind(target.id, "")
+        return
     for node in ast.walk(target):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             scope.bind(node.id, "")
