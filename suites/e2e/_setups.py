@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from verispec import fixtures
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator, SpeculationMetrics
-from verispec.judge import Failure, Kind, Mismatch
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 
 ARGMAX = "draft_model argmax k=3"
 """A draft model that proposes its most likely tokens for sampled requests too; others draw from their law."""
@@ -135,3 +135,9 @@ def require(good: bool, message: str, kind: Kind = Kind.VALUE) -> None:
     """Raise `Mismatch` with `message` unless `good`."""
     if not good:
         raise Mismatch(Failure(kind, message))
+
+
+def require_accepted(metrics: SpeculationMetrics) -> None:
+    """Raise Inconclusive if every draft was rejected: the seeds of the drafts then decided nothing."""
+    if metrics.num_drafts and not metrics.num_accepted_tokens:
+        raise Inconclusive(f"none of {metrics.num_draft_tokens} drafts was accepted, so that no seed of theirs counted")

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines import UnsupportedCall
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
-from verispec.suites.e2e._setups import METHODS, Load, greedy, require
+from verispec.suites.e2e._setups import METHODS, Load, greedy, require, require_accepted
 
 TARGET = fixtures.model("target")
 LENGTH = 24
 RANKS = 2
 REACH = "tensor_parallel_size=2"
+ROUNDED = 3
+"""Texts of four that float32 may change. Logits that move by r change a draw with a probability of at most r / T. For
+these texts r is at most 1.5e-4 and each takes 192 draws: one in 30 changes, and all four in one run of a million."""
 
 
 @case("GEN-40", draft=METHODS, sampling="greedy", reach=REACH)
@@ -27,24 +33,44 @@ def test_ranks_change_no_greedy_text(load: Load, prompts: Any, draft: str) -> No
 
 @case("GEN-40", draft=METHODS, sampling="seeded", reach=REACH)
 def test_ranks_change_no_seeded_text(load: Load, prompts: Any, draft: str) -> None:
-    """In float64 no rounding of a sum reaches a threshold, so that texts and accepted drafts are equal."""
+    """In float64 no rounding of a sum reaches a threshold, so that texts and accepted drafts are equal.
+
+    An engine without float64 may differ in `ROUNDED` of the four requests.
+    """
     asked = [
         GenerationRequest(prompt, max_tokens=LENGTH, ignore_eos=True, temperature=0.9, seed=n, top_p=1 - 0.05 * n)
         for n, prompt in enumerate(prompts[:4])
     ]
-    several = load(draft, tensor_parallel_size=RANKS, dtype="float64").generate(asked)
-    again = load(draft, tensor_parallel_size=RANKS, dtype="float64").generate(asked)
-    one = load(draft, dtype="float64").generate(asked)
-    for n, (result, repeated, wanted) in enumerate(zip(several, again, one, strict=True)):
-        require(
-            result.token_ids == repeated.token_ids, f"request {n}: the same seed gives another text on {RANKS} ranks"
-        )
-        require(
-            result.token_ids == wanted.token_ids,
-            f"request {n}: {result.token_ids} on {RANKS} ranks, {wanted.token_ids} on one",
-        )
+    dtype, rounded = "float64", 0
+    try:
+        generator = load(draft, tensor_parallel_size=RANKS, dtype=dtype)
+    except UnsupportedCall:
+        dtype, rounded = "float32", ROUNDED
+        generator = load(draft, tensor_parallel_size=RANKS, dtype=dtype)
+    before = generator.metrics()
+    several, again = generator.generate(asked), generator.generate(asked)
+    drafts = generator.metrics().since(before)
+    alone = load(draft, dtype=dtype)
+    one = alone.generate(asked)
+    for found, what in ((again, f"again on {RANKS} ranks"), (one, "on one rank")):
+        differing = _differing(several, found)
+        if len(differing) > rounded:
+            if len(_differing(one, alone.generate(asked))) > rounded:
+                raise Inconclusive("one rank alone does not repeat its text with the same seed (GEN-12)")
+            n = differing[0]
+            text, other = several[n].token_ids, found[n].token_ids
+            raise Mismatch(
+                Failure(Kind.RELATION, f"request {n}: {text} on {RANKS} ranks, {other} {what} with the same seed")
+            )
+    for n, (result, wanted) in enumerate(zip(several, one, strict=True)):
         counts = [[step.accepted for step in found.steps] for found in (result, wanted)]
         require(
-            not all(counts) or counts[0] == counts[1],
+            result.token_ids != wanted.token_ids or not all(counts) or counts[0] == counts[1],
             f"request {n}: accepted drafts per step {counts[0]} on {RANKS} ranks, {counts[1]} on one",
         )
+    require_accepted(drafts)
+
+
+def _differing(first: Sequence[GenerationResult], second: Sequence[GenerationResult]) -> list[int]:
+    """Return the places of the requests whose texts differ."""
+    return [n for n, (one, other) in enumerate(zip(first, second, strict=True)) if one.token_ids != other.token_ids]

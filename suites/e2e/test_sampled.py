@@ -14,7 +14,7 @@ from scipy.stats import binom
 from verispec import fixtures
 from verispec.cases import case
 from verispec.cases.request_parameters import distribution
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, SpeculationMetrics
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import assert_distribution
 from verispec.judge.statistics.budget import p_value_level
@@ -23,7 +23,17 @@ from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText, kinds_of
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.e2e._reference_model import Array, ReferenceModel, reference_head, reference_model
-from verispec.suites.e2e._setups import ARGMAX, DRAFTERS, MANY, METHODS, MODELS, Load, require, stepped
+from verispec.suites.e2e._setups import (
+    ARGMAX,
+    DRAFTERS,
+    MANY,
+    METHODS,
+    MODELS,
+    Load,
+    require,
+    require_accepted,
+    stepped,
+)
 from verispec.suites.e2e._tiny import VOCAB
 
 REACH = "temperature above 0"
@@ -220,7 +230,7 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
             if alone != together.token_ids:
                 differing.append((n, alone, together.token_ids))
         if not differing:
-            _require_accepted(generator.metrics().since(before))
+            require_accepted(generator.metrics().since(before))
             return
     p = float(binom.sf(len(differing) - 1, trials, min(chance, 1.0)))
     what = f"{len(differing)} of {trials} requests differ alone and in a batch"
@@ -233,12 +243,6 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
         f"{what}, the first after {_agreed(alone, together_ids)} tokens; rounding explains one in {1 / chance:,.0f}"
     )
     raise Mismatch(Failure(Kind.RELATION, message, wrong=len(differing), total=trials, details=details))
-
-
-def _require_accepted(metrics: SpeculationMetrics) -> None:
-    """Raise Inconclusive if every draft was rejected: the seeds of the drafts then decided nothing."""
-    if metrics.num_drafts and not metrics.num_accepted_tokens:
-        raise Inconclusive(f"none of {metrics.num_draft_tokens} drafts was accepted, so that no seed of theirs counted")
 
 
 def _agreed(first: Sequence[int], second: Sequence[int]) -> int:

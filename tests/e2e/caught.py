@@ -233,6 +233,9 @@ CAUGHT: dict[str, list[str]] = {
     "rank_engines:own_noise": [
         "ranks:GEN-40:draft=none;sampling=seeded",
     ],
+    "rank_engines:own_noise_in_float32": [
+        "ranks:GEN-40:draft=none;sampling=seeded",
+    ],
     "rank_engines:gathered_on_one_rank": [
         "ranks:GEN-40:draft=none;sampling=greedy",
     ],

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from verispec.engines import Unsupported
 from verispec.engines.adapters.reference import Reference
 from verispec.engines.protocol.generation import LoadOptions
 from verispec.reference.runners.base import BaseRunner
@@ -56,23 +57,26 @@ class RankZero(RankedRunner):
 
 
 class Ranked(Reference):
-    """The reference, with this `runner` on each rank."""
+    """The reference, with this `runner` on each rank; without float64 if `single`."""
 
-    def __init__(self, runner: str) -> None:
+    def __init__(self, runner: str, *, single: bool) -> None:
         super().__init__("verispec.reference.cpu", "reference", "cpu", {})
-        self._runner = runner
+        self._runner, self._single = runner, single
 
     def load(self, target: Path, **options: Any) -> Any:
         wanted = LoadOptions(**options)
+        if self._single and wanted.dtype == "float64":
+            return Unsupported("no float64")
         if wanted.tensor_parallel_size == 1:
             return super().load(target, **options)
         return RankZero(target, wanted, f"rank_engines:{self._runner}")
 
 
-def engine_with(runner: str) -> Callable[[], Ranked]:
-    return lambda: Ranked(runner)
+def engine_with(runner: str, *, single: bool = False) -> Callable[[], Ranked]:
+    return lambda: Ranked(runner, single=single)
 
 
 own_noise = engine_with("OwnNoise")
+own_noise_in_float32 = engine_with("OwnNoise", single=True)
 gathered_on_one_rank = engine_with("GatheredOnOneRank")
-unchecked = engine_with("Unchecked")
+right_in_float32 = engine_with("Unchecked", single=True)

@@ -56,6 +56,12 @@ def test_an_engine_that_takes_async_scheduling_and_is_right_passes(tmp_path: Pat
     assert {case: records[case]["outcome"] for case in cases} == dict.fromkeys(cases, "pass")
 
 
+@pytest.mark.slow
+def test_ranks_that_are_right_pass_without_float64(tmp_path: Path) -> None:
+    case = "ranks:GEN-40:draft=none;sampling=seeded"
+    assert records_of("rank_engines:right_in_float32", [case], tmp_path)[case]["outcome"] == "pass"
+
+
 def test_every_clause_of_generation_has_a_fault_that_it_catches() -> None:
     caught = {clause_of(case) for cases in CAUGHT.values() for case in cases}
     assert [clause.id for clause in contracts.load("generation").clauses if clause.id not in caught] == []

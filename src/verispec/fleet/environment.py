@@ -87,8 +87,10 @@ def _make(environment: Environment, folder: Path, python: Path) -> None:
     else:
         _run(environment, [sys.executable, "-m", "venv", str(folder)])
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    # Environments of uv have no pip, which knows the index of engines that are given as a release's source.
+    own = (*_own_requirements(environment.extras), *(["pip"] if environment.installer == "uv" else []))
     for name, lines in (
-        ("requirements", (*_own_requirements(environment.extras), *environment.requirements)),
+        ("requirements", (*own, *environment.requirements)),
         ("without_dependencies", environment.without_dependencies),
     ):
         if lines:

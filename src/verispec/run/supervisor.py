@@ -409,8 +409,10 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     """End the server and everything below it, in whatever session."""
     if child.poll() is None:
         send_signal(child.pid, signal.SIGSTOP)  # it adopts orphans still, and forks no more
-        kill_descendants(child.pid)
-        send_signal(child.pid, signal.SIGKILL)
+        try:
+            kill_descendants(child.pid)
+        finally:  # an interrupt may come in between, and nobody else would end a stopped process
+            send_signal(child.pid, signal.SIGKILL)
     child.wait()
     if child.stdin:
         with contextlib.suppress(BrokenPipeError):

@@ -366,3 +366,14 @@ def test_a_configuration_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PIP_CERT", str(tmp_path / "nowhere.pem"))
     with pytest.raises(VerispecError, match="V-IDX-CONFIG"):
         open_tree("toy==1.0")
+
+
+def test_reading_the_configuration_imports_no_pip() -> None:
+    """Before Python 3.12 pip takes setuptools' distutils away, and an engine that imports setuptools cannot start."""
+    program = (
+        "import sys\nfrom verispec.static.sources._pip import index_config\n"
+        "print(*index_config({}).indexes, [name for name in sys.modules if name.partition('.')[0] == 'pip'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [*index_config({}).indexes, "[]"]
+    assert default_index().startswith("https://")

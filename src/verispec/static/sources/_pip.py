@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -56,12 +57,13 @@ def index_config(environment: Mapping[str, str] = os.environ) -> IndexConfig:
 
 @cache
 def default_index() -> str:
-    """Return the index that pip uses without configuration; empty if no pip is installed."""
-    try:
-        from pip._internal.models.index import PyPI
-    except ImportError:
-        return ""
-    return str(PyPI.simple_url)
+    """Return the index that pip uses without configuration; empty if no pip is installed.
+
+    Another process asks pip: importing it takes setuptools' distutils away from the process, whose engine may need it.
+    """
+    program = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
+    asked = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False)
+    return asked.stdout.strip() if asked.returncode == 0 else ""
 
 
 def _files(environment: Mapping[str, str]) -> Iterator[Path]:

@@ -25,6 +25,8 @@ from verispec.engines.protocol.generation import (
 
 _REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 PRELOAD = "verispec.engines.adapters.vllm.installed.preload"
+EXTENSION = "verispec.engines.adapters.vllm.installed.rank.Poisoned"
+"""Imported by the process of each rank."""
 
 
 class VllmGenerator:
@@ -181,6 +183,7 @@ def settings(target: Path, options: LoadOptions) -> dict[str, Any]:
         given["num_gpu_blocks_override"] = options.num_blocks
     if options.tensor_parallel_size > 1:
         given["tensor_parallel_size"] = options.tensor_parallel_size
+        given["worker_extension_cls"] = EXTENSION
     if options.async_scheduling:
         given["async_scheduling"] = True
     if options.method != "none":
