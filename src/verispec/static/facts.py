@@ -193,7 +193,7 @@ class Guard(NamedTuple):
 
     `test` is a version test of the host as nested tuples: ``(op, version)``, ``("not", test)``, ``("and", test, ...)``,
     ``("or", test, ...)``, or ``()`` if it cannot be read. `kind` is ``version``, ``try`` for lines whose TypeError is
-    caught, or ``platform`` with the platform's name as `test`.
+    caught, ``platform`` with the platform's name as `test`, or ``hasattr`` with the attribute's name.
     """
 
     first: int

@@ -169,6 +169,14 @@ def test_a_comment_silences_one_finding(check: Any, tmp_path: Path, call: str, s
     assert [diagnostic["code"] for diagnostic in written["diagnostics"]] == ([said] if said else [])
 
 
+def test_a_comment_whose_other_side_cannot_be_read_is_not_called_useless(check: Any, tmp_path: Path) -> None:
+    call = BAD_CALL.replace("=True)", f"=True)  {COMMENT}")
+    write(tmp_path / "tree", {**GOOD_TREE, "pkg/caller.py": call, "pkg/kernels.py": KERNEL + "\n("})
+    code, written = check("tree")
+    assert code == exits.CANNOT_TELL
+    assert [diagnostic["code"] for diagnostic in written["diagnostics"]] == ["V-SRC-UNPARSABLE"]
+
+
 def test_a_baseline_accepts_what_there_is_and_nothing_else(check: Any, tmp_path: Path) -> None:
     tree = write(tmp_path / "tree", BAD_TREE)
     assert check("tree", "--write-baseline", "accepted.json")[0] == exits.BAD

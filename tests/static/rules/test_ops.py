@@ -49,6 +49,38 @@ def test_schema_against_its_function(judged, middle, level):
     assert [finding.level for finding in findings] == ([level] if level else [])
 
 
+@pytest.mark.parametrize(
+    ("schema", "header", "definition", "level"),
+    [
+        ("", "", "", None),
+        (", int b", "", "", Level.ERROR),
+        ("", ", int64_t b", "", None),  # perhaps another function of that name
+        ("", "", ", int64_t b", Level.WARNING),
+        (", int b", ", int64_t b", "", Level.WARNING),
+        ("", ", int64_t b", ", int64_t b", Level.ERROR),
+        (", int b", "", ", int64_t b", None),
+    ],
+)
+def test_schema_against_the_header_and_the_definition(judged, schema, header, definition, level):
+    files = {
+        "csrc/a.cpp": f"""
+            #include "a.h"
+            TORCH_LIBRARY(demo, m) {{ m.def("width(Tensor x{schema}) -> int", &width); }}
+            """,
+        "csrc/a.h": f"int64_t width(const at::Tensor& x{header});",
+        "csrc/b.cu": f"int64_t width(const at::Tensor& x{definition}) {{ return 1; }}",
+    }
+    findings = judged("SIG301", files)
+    assert [finding.level for finding in findings] == ([level] if level else [])
+    if level:
+        assert findings[0].level_if_new is Level.ERROR
+    # A second function of that name may be the one.
+    files["csrc/c.cu"] = (
+        files["csrc/b.cu"] + "int64_t width(const at::Tensor& x" + schema.replace("int", "int64_t") + ") { }"
+    )
+    assert judged("SIG301", files) == ()
+
+
 def test_function_bound_apart_from_its_schema(judged):
     text = """
     int64_t width(const at::Tensor& x{more}) {{ return 1; }}

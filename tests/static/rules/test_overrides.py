@@ -146,9 +146,58 @@ def test_kernel_of_a_dispatcher_without_a_counterpart(judged):
     assert finding.sides[0].label == "dispatcher"
 
 
-@pytest.mark.parametrize(("name", "found"), [("accept_kernel", 0), ("acccept_kernel", 1)])
+@pytest.mark.parametrize(("name", "found"), [("accept_kernel", 0), ("acccept_kernel", 1), ("Class.accept_kernel", 0)])
 def test_override_of_a_name_that_is_not_there(judged, name, found):
     assert len(judged("SIG203", sources(DIRECT, f"engine.sampler.{name} = fb.kernel"))) == found
+
+
+def test_override_in_a_module_that_something_else_may_make(judged):
+    assert judged("SIG203", sources(DIRECT, "engine.extension.accept_kernel = fb.kernel")) == ()
+
+
+REGISTRY = """
+import importlib
+def install(table):
+    for name, new in table.items():
+        module, _, attribute = name.rpartition(".")
+        setattr(importlib.import_module(module), attribute, new)
+"""
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ("engine.sampler.accept_kernel", 0),
+        ("engine.sampler.acccept_kernel", 1),
+        ("engine.samplers.accept_kernel", 1),
+        ("engine.ops.sampler.accept_kernel", 1),
+        ("engine._C.accept_kernel", 0),  # compiled
+        ("torch.samplers.accept_kernel", 0),
+        ("engine.sampler.Class.accept_kernel", 0),
+    ],
+)
+def test_entry_of_a_registry_that_is_not_there(judged, entry, found):
+    tree = sources(DIRECT, f"install({{'{entry}': fb.kernel}})")
+    tree["engine/registry.py"] = REGISTRY
+    tree["engine/runner.py"] = f"from engine.registry import install\n{tree['engine/runner.py']}"
+    assert len(judged("SIG203", tree)) == found
+    tree["engine/__init__.py"] = "def __getattr__(name): ...\n"
+    assert len(judged("SIG203", tree)) == (found and entry.startswith("engine.sampler."))
+
+
+@pytest.mark.parametrize(
+    ("test", "found"),
+    [
+        ("hasattr(engine.sampler, 'old')", 0),
+        ("new and hasattr(engine.sampler, 'old')", 0),
+        ("new or hasattr(engine.sampler, 'old')", 1),
+        ("hasattr(engine.sampler, 'other')", 1),
+        ("not hasattr(engine.sampler, 'old')", 1),
+    ],
+)
+def test_override_where_the_name_is_there(judged, test, found):
+    tree = sources(DIRECT, f"if {test}:\n        engine.sampler.old = fb.kernel")
+    assert len(judged("SIG203", tree)) == found
 
 
 @pytest.mark.parametrize(

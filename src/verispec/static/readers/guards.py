@@ -78,6 +78,7 @@ def _guards(statements: list[ast.stmt], names: Names) -> Iterator[Guard]:
                 platform = _PLATFORM.search(dotted(getattr(statement.test, "func", None) or _first(statement.test)))
                 if platform:
                     yield _lines(statement.body, "platform", (platform[1],))
+                yield from (_lines(statement.body, "hasattr", (name,)) for name in _asked(statement.test))
                 blocks += [statement.body, statement.orelse]
             elif isinstance(statement, ast.Try):
                 if any(_catches_type_error(handler.type) for handler in statement.handlers):
@@ -97,6 +98,15 @@ def _first(test: ast.expr) -> ast.expr | None:
     """Return the first callee of ``a() and b``."""
     first = test.values[0] if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else None
     return first.func if isinstance(first, ast.Call) else None
+
+
+def _asked(test: ast.expr) -> Iterator[str]:
+    """Yield the names that a condition needs: ``hasattr(module, "name") and ...``."""
+    for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]:
+        if isinstance(part, ast.Call) and dotted(part.func) == "hasattr" and len(part.args) == 2:
+            name = part.args[1].value if isinstance(part.args[1], ast.Constant) else None
+            if isinstance(name, str):
+                yield name
 
 
 def _of_if(statement: ast.If, rest: list[ast.stmt], names: Names) -> Iterator[Guard]:

@@ -24,22 +24,31 @@ def _render(function: CppFunction) -> str:
 def _schema_and_function(links: Links) -> Iterator[Finding]:
     for ops in links.shared(_ops).by_name.values():
         for op in ops:
-            if not op.known or not op.functions or any(agrees(op.schema, function) for _, function in op.functions):
+            if not op.known or not op.functions:
                 continue
-            path, function = op.functions[0]
+            declared = any(agrees(op.schema, function) for _, function in op.functions)
+            # Where a declaration agrees, it is the definition that counts: a header cannot be linked.
+            judged = [(path, f) for path, f in op.functions if f.has_body] if declared else list(op.functions)
+            if not judged or any(agrees(op.schema, function) for _, function in judged):
+                continue
+            path, function = judged[0]
+            what = "definition of the C++ function" if declared else "C++ function"
             sides = (
                 Side("schema", op.location, rendering.schema(op.schema)),
-                Side("C++ function", Location(path, function.line), _render(function)),
+                Side(what, Location(path, function.line), _render(function)),
             )
+            level = Level.ERROR if all(len(f.params) != len(op.schema.args) for _, f in judged) else Level.WARNING
             yield Finding(
                 "SIG301",
-                Level.ERROR if all(len(f.params) != len(op.schema.args) for _, f in op.functions) else Level.WARNING,
-                "the schema and the C++ function that it binds have other parameters",
+                # The right definition may be in a part that is not in the tree.
+                Level.WARNING if declared else level,
+                f"the schema and the {what} that it binds have other parameters",
                 op.location,
                 op.schema.name,
                 sides,
                 "bring the schema and the function to the same parameters",
                 fingerprint("SIG301", op.schema.name, rendering.schema(op.schema), _render(function)),
+                level_if_new=level,
             )
 
 
@@ -150,7 +159,8 @@ RULES = (
         Level.ERROR,
         "An op's schema lists other parameters than the C++ function that it binds. Libraries that box the call do "
         "not notice at build time; the op fails when it is loaded or first called. Ops that are defined once for a "
-        "GPU and once for a CPU, under the same name in different files, drift apart in this way.",
+        "GPU and once for a CPU, under the same name in different files, drift apart in this way. If a header agrees "
+        "and no definition does, the library lacks a symbol when it is loaded; that is an error if a change brings it.",
         _schema_and_function,
     ),
     Rule(

@@ -108,19 +108,23 @@ def _in_module(links: Links, name: str) -> Iterator[Launch | Dispatcher]:
 
 
 def _absent(links: Links) -> Iterator[Finding]:
-    """Yield overrides of names that their module does not have."""
+    """Yield overrides of names that their module does not have, and entries of registries whose module is not there."""
     index = links.index
     for replacement in links.replacements:
         home, rest = index.split(replacement.slot)
-        if home is None or home is replacement.module or not rest or "." in rest or not home.exact:
+        name, dot, _ = rest.partition(".")
+        if home is None or home is replacement.module or not name or not home.exact:
             continue
-        if rest in home.bindings or f"{home.name}.{rest}" in index.modules or "*" in home.bindings:
+        if name in home.bindings or f"{home.name}.{name}" in index.modules or "*" in home.bindings:
             continue
-        if is_test(replacement.module.path) or "__getattr__" in home.functions:
+        if is_test(replacement.module.path) or "__getattr__" in home.functions or _is_asked_for(replacement, name):
+            continue
+        # A registry imports what its entry names. What is compiled is not in the tree; its name begins with "_".
+        if dot and (not replacement.override.via or not home.package or name.startswith("_")):
             continue
         sides = (
             Side("override", replacement.location, f"{replacement.slot} = {replacement.override.value.lstrip('$')}"),
-            Side("module", replacement.location.__class__(home.path, 1), f"{home.name} has no {rest}"),
+            Side("module", replacement.location.__class__(home.path, 1), f"{home.name} has no {name}"),
         )
         yield Finding(
             "SIG203",
@@ -132,6 +136,14 @@ def _absent(links: Links) -> Iterator[Finding]:
             "find where the name has moved to, and install the override there",
             fingerprint("SIG203", replacement.slot, "absent"),
         )
+
+
+def _is_asked_for(replacement: Replacement, name: str) -> bool:
+    """Return True if the override is made only where its module has the name: ``if hasattr(module, "name")``."""
+    return any(
+        guard.kind == "hasattr" and guard.test == (name,) and guard.first <= replacement.override.line <= guard.last
+        for guard in replacement.module.facts.guards
+    )
 
 
 def _signatures(links: Links) -> Iterator[Finding]:
@@ -219,7 +231,8 @@ RULES = (
         Level.WARNING,
         "An override sets a name that its target module does not define, so nobody reads it. Plugins patch functions "
         "by dotted name; when the core moves or renames one, the assignment still succeeds and does nothing, as "
-        "happened to plugins of vLLM whenever proposer helpers moved between modules.",
+        "happened to plugins of vLLM whenever proposer helpers moved between modules. An entry of a registry whose "
+        "module is not in its package counts too. Under a hasattr test of the same name nothing is reported.",
         _absent,
     ),
     Rule(
