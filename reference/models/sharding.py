@@ -18,7 +18,7 @@ def shard(model: PreTrainedModel, mesh: DeviceMesh) -> None:
     Each rank gets all logits: the output of the last projection is gathered. Embeddings stay whole.
 
     Args:
-        model: on this rank's device, the same weights on every rank.
+        model: model on this rank's device, with the same weights on every rank.
         mesh: the ranks.
 
     Raises:

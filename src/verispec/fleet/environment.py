@@ -36,7 +36,7 @@ _END = 2000
 """Characters of an installer's output that an error shows."""
 
 Report = Callable[[str], None]
-"""Receives what is being waited for."""
+"""Receives the reason for waiting."""
 
 
 def interpreter(environment: Environment | None, report: Report) -> str:
@@ -44,7 +44,7 @@ def interpreter(environment: Environment | None, report: Report) -> str:
 
     Args:
         environment: None for that of this process.
-        report: receives what takes long.
+        report: function that receives each step that takes long.
 
     Raises:
         VerispecError: V-FLEET-ENVIRONMENT, the installer fails or is not there; V-CACHE-WRITE.
