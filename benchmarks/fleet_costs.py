@@ -34,7 +34,7 @@ CASES = [f"sampler/rejection_random_sample:RRS-3:vocab={n};k=3;draft=present;dty
 
 
 def said(task: dict[str, Any], cases: list[str]) -> Iterator[bytes]:
-    """Yield what a piece says, in blocks of ten results."""
+    """Yield the messages of a piece, in blocks of ten results."""
     if task["kind"] == "collect":
         yield written(Collected(cases, [])) + written(Done()).rstrip()
         return

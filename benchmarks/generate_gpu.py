@@ -97,7 +97,7 @@ def speed(run: Run, count: int) -> float:
 
 
 def best_of(make: Callable[[int], Run], candidates: tuple[int, ...], count: int) -> tuple[int, Run]:
-    """Return the best K for `count` prompts and what runs with it."""
+    """Return the best K for `count` prompts and the runs with it."""
     found = []
     for drafts in candidates:
         run = make(drafts)

@@ -310,7 +310,7 @@ def rotated(functions: list[Callable[[], Any]]) -> Callable[[], Any]:
 
 
 def host_microseconds(function: Callable[[], Any], calls: int = 300) -> float:
-    """Return what a call costs the host outside a graph; the device runs later."""
+    """Return the host's time of a call outside a graph; the device runs later."""
     times = []
     for _ in range(5):
         torch.cuda.synchronize()
@@ -415,7 +415,7 @@ def main() -> int:
         write()
     if options.time:
         peers = Peers(options.vllm)
-        machine["vllm"] = Path(peers.version).name  # of a folder the name, since where it lies is nobody's business
+        machine["vllm"] = Path(peers.version).name  # the folder's name alone: its path is private
         fused = [
             (1, 3, 128256, torch.float32),
             (8, 3, 128256, torch.float32),

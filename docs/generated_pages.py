@@ -17,7 +17,7 @@ API = {
     "contracts": ("verispec.reference.contracts",),
     "static": ("verispec.static",),
 }  # fmt: skip
-"""The public modules by page: what a suite, an adapter or another program may import."""
+"""The public modules by page: modules that a suite, an adapter or another program may import."""
 
 
 def setup(app: Any) -> dict[str, bool]:
@@ -32,7 +32,7 @@ def setup(app: Any) -> dict[str, bool]:
 
 
 def write(name: str, lines: Iterator[str]) -> None:
-    """Write one page, unless it has the same text already: Sphinx rebuilds what is newer."""
+    """Write one page, unless it has the same text already: Sphinx rebuilds newer files."""
     path, text = FOLDER / f"{name}.md", "\n".join(lines) + "\n"
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
@@ -54,7 +54,7 @@ def commands() -> Iterator[str]:
 
 
 def ops() -> Iterator[str]:
-    """Yield what ``verispec explain`` says about each op."""
+    """Yield the text of ``verispec explain`` about each op."""
     from verispec.reference import contracts
     from verispec.report.explanation import as_text, explain
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import re
 import tokenize
@@ -34,6 +35,8 @@ PRIVATE = {
     r"as (it|they) stands?": "unmodified",
     r"whoever": "the caller",
     r"in the place of": "instead of",
+    r"engines?( does not)? tells?": "report",
+    r"nobody|no one": "name the user, the caller or the code",
     r"(is|are|was|were|be) (told|said)|tells? of": "report",
     r"return whether": "Return True if",
     r"of (its|their) own accord": "by itself",
@@ -50,9 +53,25 @@ PRIVATE = {
 """Private words, as patterns of whole words, and the field's term for each."""
 
 OPENERS = re.compile(r"(What|Whether|How|Which|Where|Who|Whose|Whoever|Why|(Is|Are|Do|Does|Can|Has)(?=[^.]*\?))\b")
-FRAGMENT = re.compile(r"^ *[a-z_0-9]+: (of|that|whose|by) .*", re.MULTILINE)
-"""An entry of Args or Attributes without a noun, such as ``seed: of the run``."""
+FRAGMENT = re.compile(
+    r"^ +\w[\w, ]*: (of|that|whose|by|in|under|after|before|at|on|with|without|from|for|to|as|if|where|when|whether|"
+    r"how|what|which|once|only|see|receives|returns|takes|loads|"
+    r"\w+ed (with|by|from|in|on|to|before|after|as|at|for))\b.*",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""An entry of Args or Attributes without a noun, such as ``seed: of the run`` or ``count: how many there are``."""
 
+HEADLESS = re.compile(
+    r"(\b(Return|Yield|Receive|Print|Read|Load|Gather|Write|Record|Run|Copy|Remove|Append|Take in|"
+    r"and|or|of|by|from|to|than|for|with|after)|[;,]) what (?!was expected)[^.;:]*",
+)
+"""A clause without a head: "Return what differs", "the tables of what replaces what", "and what it needs"."""
+
+CODE = re.compile(r"(?<=\n\n)(?:(?: {4,}| *>>>).*\n?|\n(?= {4}))+")
+"""A block of code: indented lines after an empty line."""
+
+ERRORS = {"VerispecError", "Diagnostic", "cannot", "wrong"}
+"""Makers of errors, whose texts are prose."""
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -75,11 +94,16 @@ def python_texts(path: Path) -> Iterator[Text]:
             match child:
                 case ast.Expr(value=ast.Constant(value=str(text)) as constant):
                     documented.add(id(constant))
-                    yield Text(f"{name}:{child.lineno}", "attribute" if place else "docstring", text)
+                    yield Text(f"{name}:{child.lineno}", "attribute" if place else "docstring", inspect.cleandoc(text))
     if name.startswith(("src/verispec/cli/", "reference/contracts/")):
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
                 yield Text(f"{name}:{node.lineno}", "string", node.value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
+            for part in ast.walk(node):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield Text(f"{name}:{part.lineno}", "error", part.value)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield Text(f"{name}:{token.start[0]}", "comment", token.string.lstrip("# "))
@@ -133,13 +157,14 @@ def prose() -> list[Text]:
 def quoted(text: str) -> str:
     """Return the text without code: names in backticks, indented blocks, doctests and dotted names."""
     text = re.sub(r"``[^`]*``|`[^`]*`|\"[^\"\n]*\"", "CODE", text)
-    text = re.sub(r"^( {4,}| *>>>).*$", "", text, flags=re.M) if text.count("\n") else text
-    return re.sub(r"\S*[\w\])][./=_](?=[\w(])\S*", "CODE", text)
+    text = CODE.sub("\n", text)
+    text = re.sub(r"\[(\w+,?)+\]'?(?=$|[;,])", "", text)
+    return re.sub(r"\S*[\w\])][./=_](?=[\w(])\S*?(?=[.,;:]?(\s|$))", "CODE", text)
 
 
 def private_words(text: str) -> list[str]:
     """Return the private words in a text, each with the term to use."""
-    plain = " ".join(quoted(text).split())
+    plain = " ".join(re.sub(r"^ +[\w, ]+:", "", quoted(text), flags=re.M).split())
     return [
         f"{match[0]!r}: say {better}"
         for pattern, better in PRIVATE.items()
@@ -150,8 +175,8 @@ def private_words(text: str) -> list[str]:
 def long_sentences(text: str) -> list[str]:
     """Return the sentences of more than `WORDS` words; formulas and code do not count as words."""
     found = []
-    for paragraph in re.split(r"\n\s*\n|\n(?=\s+[\w*, ]+: )|\n(?=\s*(?:[-*]|\d+\.) )", text):
-        for sentence in re.split(r"(?<=[.;:!?])\)?\s+", quoted(paragraph)):
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s+[\w*, ]+: )|\n(?=\s*(?:[-*]|\d+\.) )", quoted(text)):
+        for sentence in re.split(r"(?<=[.;:!?])\)?\s+", paragraph):
             words = re.findall(r"(?<!\S)[(\"']?[A-Za-z][A-Za-z'-]+[.,;:!?)\"']*(?!\S)", sentence)
             if len(words) > WORDS:
                 found.append(" ".join(sentence.split()))
@@ -160,7 +185,8 @@ def long_sentences(text: str) -> list[str]:
 
 def fragments(text: str) -> list[re.Match[str]]:
     """Return the entries of a docstring's sections that begin without a noun."""
-    return list(FRAGMENT.finditer(text)) if re.search(r"^ *(Args|Attributes|Raises):", text, re.MULTILINE) else []
+    sections = re.split(r"^ *(?:Returns|Raises):", text, flags=re.MULTILINE)[0]
+    return list(FRAGMENT.finditer(sections)) if re.search(r"^ *(Args|Attributes):", text, re.MULTILINE) else []
 
 
 def test_no_private_word(prose: list[Text]) -> None:
@@ -175,6 +201,22 @@ def test_no_docstring_opens_with_a_question_word(prose: list[Text]) -> None:
 
 def test_every_documented_parameter_is_named_by_a_noun(prose: list[Text]) -> None:
     wrong = [f"{t.where}: {match[0].strip()}" for t in prose if t.kind == "docstring" for match in fragments(t.text)]
+    assert not wrong, "\n".join(wrong)
+
+
+def headless(text: str) -> list[str]:
+    """Return the clauses without a head in a docstring, such as "Return what differs" and "and what it needs"."""
+    return [match[0] for match in HEADLESS.finditer(" ".join(quoted(text).split()))]
+
+
+def test_no_docstring_has_a_clause_without_a_head(prose: list[Text]) -> None:
+    kinds, rooms = {"docstring", "attribute"}, ("src/", "reference/", "suites/", "tools/", "benchmarks/", "docs/")
+    wrong = [
+        f"{t.where}: {clause}"
+        for t in prose
+        if t.kind in kinds and t.where.startswith(rooms)
+        for clause in headless(t.text)
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -216,12 +258,21 @@ def test_the_checks_find_what_they_forbid() -> None:
     assert list(public_classes("class A:\n  class B: ...\nclass _C: ...\nclass A: ...")) == ["A", "A", "B"]
     assert private_words("Every draft is judged.") == ["'judged': say test, check"]
     assert private_words("Import `verispec.judge`, see verispec.judge or judge/_op.py.") == []
+    assert private_words("Run.\n\nA draft is judged.\n\nArgs:\n    seed: seed that is judged.") == 2 * [
+        "'judged': say test, check"
+    ]
+    assert private_words("Run:\n\n    judged = 1\n\n    judged = 2\n\nIt is right.") == []
     assert private_words("One seed draws tokens a request.") == ["'tokens a request': say per"]
     assert OPENERS.match("What several oracles share.")
     assert OPENERS.match("Do the calls between kernels bind?")
     assert not OPENERS.match("Do not fork a process that has threads.")
     assert fragments("Draw.\n\nArgs:\n    seed: of the run.")
+    assert fragments("Draw.\n\nAttributes:\n    count: how many are drawn.")
     assert not fragments("Draw.\n\nArgs:\n    seed: seed of the run.")
+    assert not fragments("Draw.\n\nArgs:\n    seed: a seed.\n\nRaises:\n    ValueError: for a bad seed.")
+    assert headless("Return what differs.") == ["Return what differs"]
+    assert headless("Yield the op, and what it\nneeds: a tensor.") == ["and what it needs"]
+    assert not headless("Return the difference of what_it and `what`.")
     assert long_sentences(" ".join(["word"] * (WORDS + 1)))
     assert not long_sentences(" ".join(["word"] * WORDS))
     assert not long_sentences("a = b + c " * WORDS + "is x[i] / 2.")

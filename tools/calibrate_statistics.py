@@ -1,4 +1,4 @@
-"""Calibrate the statistical tests on simulated engines: false alarms of a correct one, and what each fault takes.
+"""Calibrate the statistical tests on simulated engines: false alarms, and requests until each fault is found.
 
     python tools/calibrate_statistics.py null --runs 10000 --first-seed 1000000 --processes 64 --out calibration.jsonl
     python tools/calibrate_statistics.py faults --runs 200 --first-seed 1000000 --processes 64 --out calibration.jsonl

@@ -38,7 +38,7 @@ class ManySeeds:
         pytest_plugin._start_engine = lambda config: None
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Fork the processes and gather what they found."""
+        """Fork the processes and gather their results."""
         if not session.items:
             raise pytest.UsageError("no case matches --only")
         pipes = []

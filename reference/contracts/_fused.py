@@ -52,7 +52,7 @@ OUTPUTS = (
     _count("next_token", "the last emitted token, which the drafter continues from"),
     _count("next_row", "the target row that the last token was drawn from"),
 )
-"""Tokens, counts and what a drafter needs to continue."""
+"""Tokens, counts and the state that a drafter needs to continue."""
 
 TARGET = replace(TARGET_LOGITS, doc="the target's logits before temperature", also=("bfloat16",))
 ROWS = (DRAFT_SAMPLED, CU_NUM_LOGITS, IDX_MAPPING)

@@ -69,7 +69,7 @@ class Tensor:
         cumulative: set for cumulative sums and row starts.
         within: tensor of row starts around the values: starts[b] <= value[b] < starts[b + 1].
         minimum: lowest value that callers pass. No kernel checks it, and no case goes below it.
-        column: accept a trailing axis of 1 too ([N, 1] for [N]), which a kernel that takes pointers does not see.
+        column: True accepts a trailing axis of 1 too ([N, 1] for [N]), which a kernel that takes pointers does not see.
     """
 
     name: str

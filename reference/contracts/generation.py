@@ -163,7 +163,7 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-30",
-            "Processed log-probabilities come one per token, and are those of what the token was sampled from.",
+            "Processed log-probabilities come one per token, and are those of the token's own sampling distribution.",
             "vllm 0.33.0 LogprobsMode; vllm#42684",
         ),
         Clause(

@@ -4,7 +4,7 @@ A small model's pass spends its time on launches. In a decode step every request
 few shapes occur: the number of requests and of keys, both rounded up, and the tokens per request. Each shape that
 recurs is recorded once and replayed from then on. Other passes, such as prefills, run as they are.
 
-Padding requests have the null block alone, so that their keys harm nobody. Their rows are dropped from the result.
+Padding requests have the null block alone, so that their keys harm no request. Their rows are dropped from the result.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class _Recording:
         return tuple(output[: len(output) // self._requests * requests] for output in self._outputs)
 
     def _fill(self, tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> None:
-        """Copy the inputs; of padding only what decides where it writes matters."""
+        """Copy the inputs; of padding only the fields that decide its writes matter."""
         for name, tensor in tensors.items():
             self._tensors[name][: len(tensor)].copy_(tensor)
             if name == "idx_mapping":
@@ -191,8 +191,8 @@ class GraphedModel(nn.Module):
     """A model of transformers whose decode passes are replayed.
 
     Args:
-        model: loaded with ``verispec_paged`` attention.
-        record: see `DecodeGraphs`.
+        model: model with ``verispec_paged`` attention.
+        record: argument of `DecodeGraphs`.
     """
 
     def __init__(self, model: PreTrainedModel, record: Recorder = record_cuda_graph) -> None:
@@ -243,8 +243,8 @@ class GraphedHead:
     """An Eagle3 head whose decode passes are replayed; the other methods are the head's own.
 
     Args:
-        head: set to ``verispec_paged`` attention.
-        record: see `DecodeGraphs`.
+        head: head with ``verispec_paged`` attention.
+        record: argument of `DecodeGraphs`.
     """
 
     def __init__(self, head: Eagle3Head, record: Recorder = record_cuda_graph) -> None:

@@ -138,7 +138,7 @@ class Eagle3Head(nn.Module):
     """The head of the module docstring; shapes are [B, S, ...] with B sequences of S rows.
 
     Args:
-        config: see `Eagle3Config`.
+        config: shapes and settings of the head.
         embed_tokens: the target's embedding, which the head shares; it sets the head's dtype and device.
         layer_idx: index of this layer in a KV cache: 0 for a cache of its own, L for the cache of a target with L
             layers.

@@ -29,8 +29,8 @@ def shard(model: PreTrainedModel, rank: int, ranks: int) -> None:
     Each rank gets all logits: the output of the last projection is gathered. Embeddings stay whole.
 
     Args:
-        model: on this rank's device, the same weights on every rank.
-        rank: from 0.
+        model: model on this rank's device, with the same weights on every rank.
+        rank: number of this rank, from 0.
         ranks: number of ranks, the whole process group.
 
     Raises:

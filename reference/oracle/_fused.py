@@ -29,8 +29,8 @@ def moved_numbers(accept: float, draw: float) -> Iterator[None]:
     """Move all random numbers, to find the results that rounding allows.
 
     Args:
-        accept: what acceptance numbers move by, relative to them.
-        draw: what the numbers of inverse CDFs move by.
+        accept: relative change of acceptance numbers.
+        draw: change of the numbers of inverse CDFs.
     """
     token = _SHIFTS.set((accept, draw))
     try:

@@ -65,7 +65,7 @@ def gumbel_rows(seeds: Array, positions: Array, steps: Array, draw: Draw, lanes:
         seeds: [rows] int64.
         positions: [rows] int64.
         steps: [rows] int64.
-        draw: what the numbers are for.
+        draw: purpose of the numbers.
         lanes: numbers per row.
     """
     mask, half = np.uint64(WORD), np.uint64(32)

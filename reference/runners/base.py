@@ -140,7 +140,7 @@ class BaseRunner(ABC):
                 f"num_blocks must be at least {1 + per_sequence}, got {wanted}",
                 where="num_blocks",
                 cause=f"one sequence of max_model_len = {self.max_model_len} needs {per_sequence} blocks of "
-                f"{self.options.block_size} tokens, and one block belongs to nobody",
+                f"{self.options.block_size} tokens, and one block holds the keys of padding",
                 hint="give more blocks or a smaller max_model_len",
             )
         return wanted
@@ -195,8 +195,8 @@ class BaseRunner(ABC):
         drafts are neither shortened for other requests nor lost by preemption.
 
         Args:
-            requests: in any number; the scheduler batches as many as fit.
-            on_emit: called after each step with the new tokens of a request; None for no calls.
+            requests: any number of requests; the scheduler batches as many as fit.
+            on_emit: function called after each step with the new tokens of a request; None for no calls.
 
         Returns:
             Results in the order of the requests.

@@ -31,7 +31,7 @@ from .base import BaseRunner
 from .scheduler import Scheduled
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=5)
-"""Time after which a rank that waits for another gives up, if nobody has ended it before."""
+"""Time after which a rank that waits for another gives up, if it has not been ended before."""
 
 
 Outcome = tuple[int, int, list[int]]
@@ -72,7 +72,7 @@ class RankMixin(BaseRunner):
 
     @property
     def outcome(self) -> list[Outcome]:
-        """Return what the last step made of each of its requests."""
+        """Return the state of each request after the last step."""
         new = self.options.num_speculative_tokens + 1
         return [
             (r.index, r.num_tokens, r.tokens[max(r.num_tokens - new, 0) : r.num_tokens + r.drafts].tolist())
@@ -101,12 +101,13 @@ def run(rank: int, options: LoadOptions, target: Path, runner: str, store: str, 
     """Serve the calls that come through `connection`, as rank `rank`, until it is closed.
 
     Args:
-        rank: from 0.
+        rank: number of the rank, from 0.
         options: options of the runner, with the number of ranks.
         target: checkpoint folder.
         runner: ``module:Class`` of a `BaseRunner`, which becomes a rank.
         store: file through which the ranks find each other.
-        connection: receives (method, arguments); sends ("emit", ...), ("result", value) or ("error", exception).
+        connection: pipe that receives (method, arguments) and sends ("emit", ...), ("result", value) or
+            ("error", exception).
     """
     die_with_parent()
     try:

@@ -38,7 +38,7 @@ class _Rank:
 
 
 class RankedRunner:
-    """Runs the same requests on every rank and returns what all of them found.
+    """Runs the same requests on every rank and returns their common result.
 
     Args:
         target: checkpoint folder.

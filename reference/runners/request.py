@@ -31,7 +31,7 @@ class RequestState:
         tokens: prompt, output, and behind them the drafts that the next step verifies.
         num_tokens: prompt and output.
         num_computed: tokens whose keys and values are in the cache; those behind are stale and never read.
-        drafts: how many drafts stand behind `num_tokens`.
+        drafts: number of drafts behind `num_tokens`.
         draft_probs: [drafts, vocabulary] that the drafts were drawn from; None for drafts without probabilities.
         blocks: KV blocks in the order of the sequence.
         decode: token ids to text, for stop strings; None where no text is wanted.
@@ -137,7 +137,7 @@ class RequestState:
         self.draft_probs = None
 
     def emit(self, sampled: list[int], drafted: int) -> int:
-        """Append what a verification of `drafted` drafts emitted, up to the end of the request.
+        """Append the tokens that a verification of `drafted` drafts emitted, up to the end of the request.
 
         Returns how many tokens were appended; the drafts that were verified are gone afterwards.
         """

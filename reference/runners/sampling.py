@@ -59,7 +59,7 @@ class FlatSampling:
                 "V-GEN-OPTION",
                 "rejection_sample_method block needs sampler request_state, got sampler flat",
                 where="rejection_sample_method",
-                cause="the flat family of ops has no block verification",
+                cause="the ops of packed batches have no block verification",
                 hint="set sampler to request_state",
             )
         rates = _synthetic_rates(options, device)
@@ -138,7 +138,7 @@ class RequestStateSampling:
         return self._sampler.sample(logits, rows, states).token_ids.to(torch.int32)
 
     def drafting(self, requests: Sequence[RequestState], wanted: Sequence[bool]) -> DrawDrafts:
-        """Return what draws by seed and position, and keeps the logits for verification."""
+        """Return the sampler that draws by seed and position, and keeps the logits for verification."""
         states, cache = self._states(requests), self._draft_logits
         assert cache is not None
         slots = [request.slot if wants else -1 for request, wants in zip(requests, wanted, strict=True)]
@@ -181,7 +181,7 @@ def _synthetic_rates(options: LoadOptions, device: torch.device) -> torch.Tensor
 
 
 def _draft_probs(parts: Sequence[Scheduled], logits: torch.Tensor) -> torch.Tensor | None:
-    """Return what the drafts were drawn from, [N, V]; zeros for a greedy request, where nothing was drawn."""
+    """Return the distributions of the drafts, [N, V]; zeros for a greedy request, where nothing was drawn."""
     if all(part.request.draft_probs is None for part in parts):
         return None
     rows = [

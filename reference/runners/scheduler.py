@@ -21,7 +21,7 @@ class Scheduled:
     """A request's part of a step.
 
     Attributes:
-        num_tokens: how many tokens it computes, `num_drafts` of them drafts, which come last.
+        num_tokens: number of tokens that it computes, `num_drafts` of them drafts, which come last.
         samples: True if it reaches the end of the sequence, so that a token follows; a chunk of a prompt does not.
         drafts: True if drafts follow: behind that token, or behind the last one that a resumed request already has.
     """
@@ -43,12 +43,12 @@ class Scheduler:
 
     Args:
         pool: the KV blocks.
-        max_num_seqs: most requests in a step.
-        token_budget: most tokens in a step.
-        max_model_len: most tokens of a sequence.
+        max_num_seqs: maximum number of requests in a step.
+        token_budget: maximum number of tokens in a step.
+        max_model_len: maximum number of tokens of a sequence.
         lookahead: slots that a drafter writes behind the last token of a step.
         repeatable: True if the drafts that a request verifies must not depend on the other requests. They are then
-            never cut to what others leave of the budget, and a resumed request drafts again before it samples.
+            never cut to the rest of the budget, and a resumed request drafts again before it samples.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Scheduler:
         self._release(request)
 
     def _part(self, request: RequestState, budget: int) -> Scheduled | None:
-        """Return what `request` computes with what is left of the budget; None if it has to wait for more of it."""
+        """Return the part of `request` that fits the remaining `budget`; None if it has to wait for more."""
         uncomputed = request.num_tokens - request.num_computed
         if self.repeatable:
             resumed = uncomputed > 1 and request.num_tokens > request.num_prompt_tokens

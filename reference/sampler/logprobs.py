@@ -17,7 +17,7 @@ def row_logprobs(
     Args:
         logits: [L, V].
         token_ids: [L] int64, the token of each row.
-        top: how many most likely tokens are wanted.
+        top: number of most likely tokens to return.
 
     Returns:
         The log-probability of each row's token [L], and the ids and log-probabilities of the `top` most likely ones in
@@ -29,7 +29,7 @@ def row_logprobs(
 
 
 def token_logprobs(own: torch.Tensor, ids: torch.Tensor, values: torch.Tensor) -> list[TokenLogprobs]:
-    """Return what `row_logprobs` gave as one entry a row."""
+    """Return the result of `row_logprobs` as one entry per row."""
     return [
         TokenLogprobs(sampled, tuple(zip(best_ids, best, strict=True)))
         for sampled, best_ids, best in zip(own.tolist(), ids.tolist(), values.tolist(), strict=True)
@@ -46,7 +46,7 @@ def gather_logprobs(
             token belongs to the first row, and so on: a recovered token to the row of the rejected draft.
         emitted: token ids of each request.
         counts: drafts of each request.
-        wanted: how many most likely tokens each request wants; None wants nothing, and gets an empty list.
+        wanted: number of most likely tokens that each request wants; None wants nothing, and gets an empty list.
     """
     results: list[list[TokenLogprobs]] = []
     start = 0

@@ -6,7 +6,7 @@ import torch
 
 
 def mask_below_min_p(logits: torch.Tensor, min_p: torch.Tensor) -> None:
-    """Mask the logits [T, V] of what is not kept with minus infinity, in place; `min_p` is [T] float32, 0 keeps all.
+    """Mask the logits [T, V] of other tokens with minus infinity, in place; `min_p` is [T] float32, 0 keeps all.
 
     Source: Nguyen et al. 2024 (arXiv 2407.01082).
     """

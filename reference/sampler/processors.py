@@ -24,7 +24,7 @@ class TokenHistory:
 
     Attributes:
         params: parameters of the request.
-        output_token_ids: emitted so far.
+        output_token_ids: tokens emitted so far.
         stop_token_ids: tokens that `min_tokens` forbids.
         allowed_rows: [k + 1, V] bool, the tokens that a grammar allows at each row; None without a grammar.
     """

@@ -121,11 +121,11 @@ class RequestStateSampler:
     """Verifies draft tokens and samples by the slot-indexed ops.
 
     Args:
-        block_verification: verify the draft tokens of a request as one block (Sun et al. 2024) instead of one by one.
+        block_verification: True verifies the draft tokens of a request as one block (Sun et al. 2024).
         synthetic_rates: [K] float32 conditional acceptance rates of synthetic mode, which overrides
             `block_verification`; None verifies by the models.
-        fused: draw tokens by inverse CDF in the fused ops, which leave the logits unchanged. Batches with min-p and the
-            two other methods are verified op by op.
+        fused: True draws tokens by inverse CDF in the fused ops, which leave the logits unchanged. Batches with
+            min-p and the two other methods are verified op by op.
     """
 
     def __init__(

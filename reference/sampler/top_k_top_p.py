@@ -20,7 +20,7 @@ def apply_top_k_top_p(
         logits: [B, V] float32, bfloat16 or float16, with any strides.
         k: [B] integers; None, values below 1 and values of at least V keep every token.
         p: [B] float32, applied to the tokens that top-k keeps; None and values of at least 1 keep every token.
-        inplace: overwrite and return `logits`.
+        inplace: True overwrites and returns `logits`.
 
     Raises:
         ContractError: unsupported dtype, shape or device.

@@ -132,7 +132,7 @@ def with_processors(
         contexts: one per request.
         logprobs_mode: "raw" or "processed".
         device: device of the logits.
-        verify: returns tokens from processed logits, which it tempers and masks in place.
+        verify: function from processed logits to tokens, which it tempers and masks in place.
     """
     logits = copied_logits(batch, device)
     raw = logits.clone() if logprobs_mode == "raw" else logits

@@ -23,8 +23,8 @@ class WholeRequestStateSampler:
 
     Args:
         device: device of the sampler; batches and results are on the CPU.
-        block_verification: verify blocks instead of tokens.
-        fused: draw by inverse CDF in the fused ops.
+        block_verification: True verifies blocks instead of tokens.
+        fused: True draws by inverse CDF in the fused ops.
     """
 
     def __init__(self, device: str = "cpu", *, block_verification: bool = False, fused: bool = False) -> None:

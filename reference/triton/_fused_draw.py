@@ -53,7 +53,7 @@ def tile_masses(chunks, slot, top, scale, TILES: tl.constexpr):
 
 @triton.jit
 def cumulative(masses, TILES: tl.constexpr):
-    """Return what `draw` needs of the tiles: cumulative masses, the total, and the last tile that has mass."""
+    """Return the inputs of `draw` from the tiles: cumulative masses, the total, and the last tile that has mass."""
     sums = tl.cumsum(masses, axis=0)
     return sums, tl.max(sums, axis=0), tl.max(tl.where(masses > 0.0, tl.arange(0, TILES), 0), axis=0)
 

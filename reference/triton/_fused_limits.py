@@ -18,7 +18,7 @@ def target_rows(
         logits: [L, at least vocabulary], before temperature.
         vocabulary: tokens of a row that count.
         requests: the batch.
-        chunks: where the sums of rows with few tokens to keep are left.
+        chunks: memory for the sums of rows with few tokens to keep.
         top_k: [R] tokens to keep by state, or None.
         top_p: [R] probability to keep by state, or None.
     """

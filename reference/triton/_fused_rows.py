@@ -34,7 +34,7 @@ class FusedTarget(NamedTuple):
 
 
 class RequestTensors(NamedTuple):
-    """The requests of a batch and, where they sample, what their states hold."""
+    """The requests of a batch and, where they sample, the fields of their states."""
 
     draft_sampled: Any
     cu_num_logits: Any
@@ -95,7 +95,7 @@ def load_kept(target, row, ids, mask):
 
 @triton.jit
 def scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary):
-    """Read one chunk of a target row and leave what there is to know of it."""
+    """Read one chunk of a target row and store its statistics."""
     lane = tl.arange(0, CHUNK // TILE)[:, None] * TILE + tl.arange(0, TILE)[None, :]
     ids = split * CHUNK + lane
     mask = ids < vocabulary
@@ -113,7 +113,7 @@ def scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary):
 
 @triton.jit
 def scan_chunk(chunks, target, draft, requests, slot, row, state, step, drafts, split, vocabulary, KIND: tl.constexpr):
-    """Read one chunk of a row, and of its draft's, and leave what there is to know of them."""
+    """Read one chunk of a row, and of its draft's, and store their statistics."""
     scale, is_greedy = scale_of(requests, state, KIND)
     if target.nth_logit is None or tl.load(target.is_summed + row) == 0:
         scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary)

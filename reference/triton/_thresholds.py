@@ -330,7 +330,7 @@ def find_thresholds(rows: KeyRows, count: int, sums: Sums | None = None) -> tupl
     Args:
         rows: the rows and their limits.
         count: number of rows, those without a request included.
-        sums: where to store the sums of rows with few tokens; None to store none.
+        sums: memory for the sums of rows with few tokens; None to store none.
     """
     device = rows.logits.device
     search = find_intervals(rows, count)

@@ -1,4 +1,4 @@
-"""Check what is installed here, what works, and what to do about the rest."""
+"""Check which packages and engines are installed and work here, and how to get the rest."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Check:
         name: the package, program or engine.
         state: state of the part on this machine. Something that is installed and does not work is broken.
         found: its version, or the reason why it does not work.
-        used_for: what needs it.
-        advice: how to get it, or how to repair it; empty when it works.
+        used_for: commands or engines that need it.
+        advice: command that installs or repairs it; empty when it works.
     """
 
     name: str
@@ -63,7 +63,7 @@ PACKAGES = {
     "safetensors": ("generate, the e2e suite", "pip install 'verispec[generate]'"),
     "triton": ("reference:triton and vllm@SOURCE", "pip install triton; it changes how vLLM chooses its kernels"),
 }
-"""Optional packages by import name: what needs them, and how to get them."""
+"""Optional packages by import name, with their use and the command that installs them."""
 
 
 def checks() -> Iterator[Check]:
@@ -107,7 +107,7 @@ def _package(name: str, used_for: str, advice: str) -> Check:
 
 
 def _import_error(module: str) -> str | None:
-    """Return the last line of what importing `module` prints in another process, or None when it works."""
+    """Return the last line that importing `module` prints in another process, or None when it works."""
     command = [sys.executable, "-c", f"import {module}"]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=START_LIMIT)

@@ -1,4 +1,4 @@
-"""Diagnostics and errors: a code, what happened, where, why, and what to do.
+"""Diagnostics and errors: a code, a message, a place, a cause and a hint.
 
 A `Diagnostic` reports a problem of one input that did not stop the command; a `VerispecError` stops it. Both have the
 same fields in text and JSON output.

@@ -231,7 +231,7 @@ def _work(session: pytest.Session, events: EventWriter, cases: Iterator[str]) ->
     """Run `cases` on an engine of this worker's own."""
     config = session.config
     config.stash[EVENTS] = events
-    config.pluginmanager.unregister(name="terminalreporter")  # nobody reads it, and an engine may close stdout
+    config.pluginmanager.unregister(name="terminalreporter")  # it is not read, and an engine may close stdout
     try:
         _start_engine(config)
     except VerispecError as error:
@@ -329,7 +329,7 @@ def trial(request: pytest.FixtureRequest, seed: int) -> Trial:
 
 @pytest.fixture
 def record(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Return the record of the case, for what a suite measures beside its result."""
+    """Return the record of the case, to which a suite adds measurements."""
     case_record: dict[str, Any] = request.node.stash[RECORD]
     return case_record
 

@@ -13,14 +13,14 @@ from verispec.errors import VerispecError
 def write_whole(
     path: Path, content: str | bytes, *, what: str = "the file", hint: str = "", durable: bool = True
 ) -> None:
-    """Write `content` to `path`, which keeps what it held if anything goes wrong, a kill and a full disk included.
+    """Write `content` to `path`, which keeps its old content if anything goes wrong, a kill and a full disk included.
 
     Args:
         path: file to write; a link is followed.
         content: text, which is written as UTF-8, or bytes.
-        what: what the file is, for the message.
-        hint: what to do when it cannot be written.
-        durable: wait until the disk has it; without, it survives a crash of the process, not one of the machine.
+        what: name of the file's kind, for the message.
+        hint: advice for when it cannot be written.
+        durable: True waits until the disk has it; without, it survives a crash of the process, not one of the machine.
 
     Raises:
         VerispecError: V-CLI-WRITE with the reason of the operating system.

@@ -58,8 +58,8 @@ class Definition:
     """A sampled request without min-p, top-k and top-p, as the numbers of its seed define it.
 
     Args:
-        request: with a seed and a temperature.
-        tokens: what an engine emitted.
+        request: request with a seed and a temperature.
+        tokens: tokens that an engine emitted.
         target: reference model of the engine's target.
         drafter: the model that draws its drafts; it must answer for every place, so of an Eagle3 head for first drafts.
         known: the drafts of a proposer that draws none.

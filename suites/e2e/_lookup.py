@@ -40,8 +40,8 @@ def looked_up(sequence: Sequence[int], shortest: int, longest: int, most: int) -
 def ambiguous_prompts(target: Path) -> list[tuple[int, ...]]:
     """Return up to `COUNT` prompts whose greedy text starts with a token t and three tokens b.
 
-    The prompt has t three times: followed by another token than b at its first and last place, and by b in the middle,
-    where the three tokens before it are those at the end of the prompt. A match of t alone drafts what is rejected,
+    The prompt has t three times. At its first and last place another token than b follows. In the middle b follows,
+    and the three tokens before it are those at the end of the prompt. A match of t alone drafts what is rejected,
     whether the earliest or the latest one counts; a match of two tokens or more drafts b.
 
     Args:

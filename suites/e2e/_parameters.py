@@ -120,8 +120,9 @@ def check_greedy(
 ) -> None:
     """Check every token of greedy requests that stand among others, none of them first.
 
-    Raises `Mismatch` at the first token that is not the processed argmax, and `Inconclusive` when the parameter
-    changed no token, or none behind an accepted draft of its step.
+    Raises:
+        Mismatch: a token is not the processed argmax.
+        Inconclusive: the parameter changed no token, or none behind an accepted draft of its step.
     """
     asked = setting.requests(parameter)
     plain = [GenerationRequest(p, max_tokens=5 + 3 * n % 9, ignore_eos=True) for n, p in enumerate(setting.prompts)]

@@ -1,7 +1,7 @@
 """A server's model: its next-token distributions from a checkpoint, or from prefills of one token.
 
-A request for one token drafts nothing, so its log-probabilities are the target's own. They test a server of which
-nobody gave the checkpoint, as far as they reach: the most likely tokens, and a bound for every other.
+A request for one token drafts nothing, so its log-probabilities are the target's own. They
+test a server whose checkpoint is unknown, as far as they reach: the most likely tokens, and a bound for every other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Row:
         ids: [C] tokens, most likely first.
         logprobs: [C] of these tokens.
         rest: upper bound of every other token's; -inf if there is none.
-        scale: what the model's own logits are above their log-probabilities; 0 where it is not known.
+        scale: difference of the model's own logits and their log-probabilities; 0 where it is not known.
     """
 
     ids: Array

@@ -13,7 +13,7 @@ from verispec.engines.protocol.generation import GenerationRequest, GenerationRe
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 
 ARGMAX = "draft_model argmax k=3"
-"""A draft model that proposes its most likely tokens for sampled requests too; others draw from their law."""
+"""A draft model that proposes its most likely tokens for sampled requests too; others sample their tokens."""
 
 DRAFTERS = {
     "draft_model": "draft",
@@ -56,7 +56,7 @@ LAYOUTS = [name for name in MEMORY if name]
 
 
 class NotTold(UnsupportedCall):
-    """The engine does not report what a case compares; the option or parameter itself may well work."""
+    """The engine does not report a value that a case compares; the option or parameter itself may well work."""
 
 
 class Load(Protocol):

@@ -30,7 +30,7 @@ SERVED = "test_served_"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the cases of this suite by what they load, in the order in which the options are first wanted.
+    """Order the cases of this suite by the models that they load, in the order in which the options are first wanted.
 
     Cases of servers are left out unless the engine is one.
     """
@@ -79,7 +79,7 @@ def _counts(
 
 @pytest.fixture(scope="session")
 def load(engine: Engine, held: list[tuple[object, GuardedGenerator | Unsupported]]) -> Iterator[Load]:
-    """Load a target with a drafter and a memory layout; what is held is kept while the options stay the same."""
+    """Load a target with a drafter and a memory layout; keep it while the options stay the same."""
 
     def close() -> None:
         while held:

@@ -24,11 +24,11 @@ class Bad:
     """A configuration that no engine can run.
 
     Attributes:
-        draft: as in `_setups`.
+        draft: name of a drafter in `_setups`.
         options: options of the generator.
         names: words of which the message must have one: the option, as engines call it.
         values: words of which it must have one: what was given.
-        folders: from the folders of the small models to those of target and drafter.
+        folders: function from the folders of the small models to those of target and drafter.
         length: tokens of the prompt with which an engine that accepts the configuration is tried.
         cure: options in place of `options` with which the configuration works.
     """

@@ -48,7 +48,7 @@ def test_drafts_are_made_and_counted(load: Load, prompts: Any, draft: str) -> No
 
 @case("GEN-9", draft=MODELS, reach="trained drafters", p_values=1)
 def test_the_fixtures_drafters_are_accepted_as_trained(load: Load, prompts: Any, draft: str) -> None:
-    """The measured prompts, lengths and K again: the same text, but for what follows a tie within rounding.
+    """The measured prompts, lengths and K again: the same text, except after a tie within rounding.
 
     Steps after a changed tie are new draws at worst, so the difference of two rates is within Hoeffding's bound.
     """
@@ -70,7 +70,7 @@ def test_the_fixtures_drafters_are_accepted_as_trained(load: Load, prompts: Any,
 
 @case("GEN-10", draft=METHODS, budget=[1, 2, 7], reach=REACH)
 def test_max_tokens_is_exact(load: Load, prompts: Any, draft: str, budget: int) -> None:
-    """K is larger than what is left, and accepted drafts must not spill over."""
+    """K is larger than the number of remaining tokens, and accepted drafts must not spill over."""
     for result in load(draft).generate(greedy(prompts[:6], budget)):
         require(len(result.token_ids) == budget, f"{len(result.token_ids)} tokens, max_tokens is {budget}")
         require(result.finish_reason is FinishReason.LENGTH, f"finished by {result.finish_reason}, expected length")
@@ -185,7 +185,7 @@ def test_a_step_emits_its_accepted_drafts_and_one_token(load: Load, prompts: Any
 
 
 def kinds_of(result: GenerationResult) -> tuple[TokenKind, ...]:
-    """Return the origin of each token, as the steps of a result tell it."""
+    """Return the origin of each token, from the steps of a result."""
     found: list[TokenKind] = []
     for step in result.steps:
         last = TokenKind.BONUS if step.accepted == step.drafted else TokenKind.RECOVERED

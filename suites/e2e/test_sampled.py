@@ -1,4 +1,4 @@
-"""Sampled generation: every token follows the target's law, exactly stated (contract GEN)."""
+"""Sampled generation: every token follows the target's exact distribution (contract GEN)."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ SEQUENCES = 4000
 PROMPT = (1, 5, 2)
 HEAT = 2.0
 """Flat enough that 86 sequences are expected ten times or more; half of the first drafts are rejected (p and q overlap
-by 0.47), so that a recovered token from the wrong law gives G near 380 where the level is at 182."""
+by 0.47), so that a recovered token from the wrong distribution gives G near 380 where the level is at 182."""
 
 
 @case("GEN-6", target="tiny", draft=METHODS[:3], limits=["none", "top_k"], reach=REACH, p_values=1)
@@ -211,7 +211,8 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
     """Four requests together and alone. Where any differs, `ROUNDS` batches of them tell a fault from rounding.
 
     The shape of a batch may change logits by rounding, and thereby a draw that lies as close to its limit. That is
-    rare: logits that move by r change a law by at most r / T in total variation, and a token takes `DECISIONS` draws.
+    rare: logits that move by r change a distribution by at most r / T in total variation. A token takes `DECISIONS`
+    draws.
     """
     generator, places = load(draft), (3, 0, 5, 1)
     before = generator.metrics()

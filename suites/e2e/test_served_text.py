@@ -72,7 +72,7 @@ def test_sampled_answers_follow_the_models_distribution(served: ServedModel, tri
 
 @case("SRV-3", max_tokens=[1, 2, 7], reach="any request")
 def test_an_answer_has_max_tokens(served: ServedModel, max_tokens: int) -> None:
-    """K is larger than what is left, and accepted drafts must not spill over."""
+    """K is larger than the number of remaining tokens, and accepted drafts must not spill over."""
     asked = greedy(served.prompts(PROMPTS, repeated=True), max_tokens)
     for n, (request, answer) in enumerate(zip(asked, served.server.ask(asked), strict=True)):
         [choice], what = answer.choices, f"request {n}"

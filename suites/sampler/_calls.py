@@ -44,8 +44,8 @@ class BatchShape:
         counts: draft tokens of each request.
         vocab: vocabulary size V.
         draft: False omits the draft distribution, or takes the op's second mode.
-        synthetic: acceptance by rates, or the op's third mode.
-        exact: values whose quotients and products float32 holds, so that an equality is one everywhere.
+        synthetic: True takes acceptance by rates, or the op's third mode.
+        exact: True takes values whose quotients and products float32 holds, so that an equality is one everywhere.
         draft_vocab: vocabulary size of the draft logits, None for `vocab`.
         temperature: temperature of every request, None for a mix that includes greedy requests.
     """
@@ -65,7 +65,7 @@ class BatchShape:
 
 @dataclass(slots=True)
 class MadeCall:
-    """Arguments of one call, with what `OpUnderTest.check_outputs` needs beside them."""
+    """Arguments of one call, with the sizes that `OpUnderTest.check_outputs` needs beside them."""
 
     values: dict[str, Any]
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)

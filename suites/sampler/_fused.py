@@ -22,7 +22,7 @@ REACH = "the reference's samplers verify every batch this way"
 ACCEPT_SHIFT = 2.0**-16
 """Relative: log p - log q of float32 logits up to 2^8 apart, at 2^-24 each."""
 DRAW_SHIFT = 2.0**-20
-"""Of the whole mass: what float32 weights and sums of blocks may move a boundary by."""
+"""Share of the whole mass by which float32 weights and sums of blocks may move a boundary."""
 
 
 def verify(op: OpUnderTest, requests: RequestBatch, **options: Any) -> dict[str, Array]:

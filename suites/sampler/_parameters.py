@@ -51,7 +51,7 @@ class Step:
         batch: the step.
         contexts: one per request.
         special: requests that have parameters.
-        forgets: drafts do not count as output, which is wrong.
+        forgets: True counts no drafts as output, which is wrong.
     """
 
     batch: SamplerBatch
@@ -143,7 +143,7 @@ def random_step(
 
     Args:
         rng: source of all values.
-        parameter: as in `context_of`.
+        parameter: parameter of `context_of`.
         draft: "present" for drafts with probabilities, "absent" for certain ones.
         heat: temperature of all requests, or one per request.
         counts: draft tokens per request.
@@ -245,7 +245,7 @@ WRONG = (unprocessed, min_p_last, drafts_forgotten, drafts_unprocessed)
 
 
 def distance(step: Step, b: int, law: Law) -> float:
-    """Return the total variation distance of the outcomes of request b from those under another law."""
+    """Return the total variation distance of the outcomes of request b from those under the distribution `law`."""
     return float(np.abs(outcomes(step, b) - outcomes(step, b, law)).sum() / 2)
 
 

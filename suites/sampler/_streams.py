@@ -51,7 +51,7 @@ def sizes(most: int) -> Iterator[int]:
 class _Stream:
     """Batches of one set of rows; greedy requests are compared with the argmax.
 
-    After a wrong greedy request the batches have no greedy requests any more, so that the sampled ones are judged
+    After a wrong greedy request the batches have no greedy requests any more, so that the sampled ones are tested
     nevertheless. `conclude` fails the case then.
     """
 
@@ -123,7 +123,7 @@ class Coupled(_Stream):
         self.coupling = Coupling(given_drafts.RowDistributions(rows.p, rows.q, rows.slack, rows.unlimited))
 
     def step(self) -> None:
-        """Compare one batch. Raises `Inconclusive` where the engine does not tell its random numbers."""
+        """Compare one batch. Raises `Inconclusive` where the engine does not report its random numbers."""
         sets, lengths, drafts, greedy = self.next()
         seeds = self._rng.integers(0, 2**62, len(sets)).tolist()
         batch = self._source.batch(sets, lengths, drafts, seeds, greedy)
@@ -132,7 +132,7 @@ class Coupled(_Stream):
             return
         known = [b for b, draws in enumerate(trace.draws) if draws is not None and not greedy[b]]
         if len(sets) == max(SIZES) and not known:
-            raise Inconclusive("the engine does not tell its random numbers")
+            raise Inconclusive("the engine does not report its random numbers")
         if known:
             requests = Requests.of(sets[known], lengths[known], drafts[known], [trace.tokens[b] for b in known])
             draws = [d for d in (trace.draws[b] for b in known) if d is not None]

@@ -50,7 +50,7 @@ DRAWN_PER_ID = ("gumbel_sample", "residual_resample")
 def test_sizes_around_the_implementation_s_own(
     op: OpUnderTest, engine: Engine, seed: int, subject: str, size: str
 ) -> None:
-    """Around what the engine tells, else around a series: one long request, or a vocabulary of that size."""
+    """Take sizes around the reported tiles, else around a series: one long request, or a vocabulary of that size."""
     told = told_sizes(engine, subject)
     most = 2100 if is_slow(engine) else 16_400
     sizes = around(SERIES, most)

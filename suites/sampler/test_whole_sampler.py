@@ -396,7 +396,7 @@ def test_drafts_are_accepted_at_the_overlap(sampler: SamplerUnderTest, trial: Tr
 
 @case("WS-14", family=FAMILIES, mode="law", size="large", reach="rare tokens of a large vocabulary")
 def test_rare_tokens_are_not_lost(sampler: SamplerUnderTest, trial: Trial) -> None:
-    """Noise that the engine tells is measured; else, and in nightly runs, needles are counted.
+    """Noise that the engine reports is measured; else, and in nightly runs, needles are counted.
 
     Needles: one likely token beside 151,935 of probability 1e-8, so that 60 of 40,000 tokens are rare ones. Float32
     noise with a floor of 2^-24 gives about two (vllm#43150); it is found after 14,600 tokens on average, in 99 % of

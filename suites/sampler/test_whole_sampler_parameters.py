@@ -41,7 +41,7 @@ def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
 
 
 def greedy_cases(clause: str, parameters: list[str]) -> Test:
-    """Greedy requests with a parameter, each beside one without it, exactly."""
+    """Make the cases of greedy requests with a parameter, each beside one without it; tokens must be exact."""
 
     @case(clause, family=FAMILIES, parameter=parameters, batch=["all greedy", "mixed"], draft=DRAFT, reach=REACH)
     def check(sampler: SamplerUnderTest, seed: int, parameter: str, batch: str, draft: str) -> None:

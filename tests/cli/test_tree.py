@@ -18,9 +18,10 @@ import pytest
 import typer
 
 from verispec.cli import cli
-from verispec.run.progress import COLUMNS, Lines
+from verispec.run.progress import Lines
 from verispec.run.record import Record
 from verispec.run.watching import times, wait_for_change
+from verispec.terminal import COLUMNS
 
 
 def commands() -> Iterator[tuple[str, Any]]:

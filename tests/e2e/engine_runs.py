@@ -20,7 +20,7 @@ def records_of(engine: str, cases: Sequence[str], folder: Path) -> dict[str, dic
     Args:
         engine: ``module:fault`` or a built-in engine.
         cases: whole ids of cases of suite `e2e`, without ``e2e/``.
-        folder: where the results file goes.
+        folder: folder of the results file.
     """
     run = folder / "run.jsonl"
     command = [sys.executable, "-m", "verispec", "run", "--engine", engine, f"--out={run}"]

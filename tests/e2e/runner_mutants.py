@@ -141,7 +141,7 @@ class DraftProbsLost(CPURunner):
 
 
 class RecoveredFromTarget(CPURunner):
-    """The recovered token is drawn from the target's law, not from what the drafter's leaves of it."""
+    """The recovered token is drawn from the target's distribution, not from max(p - q, 0)."""
 
     def __init__(self, target: Path, options: LoadOptions) -> None:
         super().__init__(target, options)

@@ -86,5 +86,5 @@ def test_the_transplant_names_the_expand_fallback() -> None:
     case = "sampler/whole_sampler:WS-1:batch=mixed;draft=present"
     command = [sys.executable, "-m", "verispec", "transplant", "--engine", "vllm", "--case", case]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("guilty: expand_batch_to_tokens"), done.stderr
+    assert done.stdout.startswith("culprit: expand_batch_to_tokens"), done.stderr
     assert done.returncode == exits.BAD

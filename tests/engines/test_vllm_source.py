@@ -161,7 +161,7 @@ def test_a_fallback_beside_the_dispatcher_is_a_fault(tmp_path: Path) -> None:
 def test_how_a_trees_callers_reach_a_fallback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dispatched: bool, names: str, shape: CallShape
 ) -> None:
-    """Behind a dispatcher nobody launches the kernel; what arrives is by the kernel's names, or all by position."""
+    """Behind a dispatcher no launch reaches the kernel; arguments arrive by the kernel's names, or all by position."""
     tree = toy_source.write(tmp_path)
     sampler, fallbacks = tree / "vllm/v1/sample/rejection_sampler.py", tree / "vllm/utils/cpu_triton_utils.py"
     if dispatched:

@@ -141,7 +141,7 @@ class Forks(Broken):
 
 
 class LeavesAServer(Broken):
-    """Starts a process in a session of its own that nobody ends."""
+    """Starts a process in a session of its own that does not end."""
 
     def __init__(self) -> None:
         server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)

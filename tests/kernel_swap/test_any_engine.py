@@ -67,13 +67,13 @@ def transplant(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_program_of_an_own_engine_names_its_kernel(mine: Path) -> None:
     done = transplant(mine, "--engine", "adapter:Engine", "--", sys.executable, "program.py")
-    assert done.stdout.startswith(f"guilty: {EXPAND}"), done.stdout + done.stderr
+    assert done.stdout.startswith(f"culprit: {EXPAND}"), done.stdout + done.stderr
     assert done.returncode == exits.BAD
 
 
 def test_a_case_of_an_own_engine_names_its_kernel(mine: Path) -> None:
     done = transplant(mine, "--engine", "adapter:Engine", "--case", CASE)
-    assert done.stdout.startswith(f"guilty: {EXPAND}"), done.stdout + done.stderr
+    assert done.stdout.startswith(f"culprit: {EXPAND}"), done.stdout + done.stderr
 
 
 def test_a_kernel_that_cannot_be_substituted_says_why(mine: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_kernel_that_cannot_be_substituted_says_why(mine: Path) -> None:
 
 def test_without_sites_a_case_of_one_op_is_answered(mine: Path) -> None:
     done = transplant(mine, "--engine", "broken_engines:LosesWrites", "--case", CASE)
-    assert done.stdout.startswith(f"guilty: {EXPAND}"), done.stdout + done.stderr
+    assert done.stdout.startswith(f"culprit: {EXPAND}"), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("words", [("--", "true"), ("--case", "sampler/whole_sampler:WS-7:batch=mixed")])

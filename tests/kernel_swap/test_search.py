@@ -21,9 +21,9 @@ def ask(good: Callable[[frozenset[str]], bool | None], called: tuple[str, ...] =
     return search(OPS, run_of(good, called))
 
 
-def test_the_one_guilty_kernel_is_named() -> None:
+def test_the_one_culprit_is_named() -> None:
     result = ask(lambda ops: "b" in ops)
-    assert (result.answer, result.ops) == (SwapAnswer.GUILTY, ("b",))
+    assert (result.answer, result.ops) == (SwapAnswer.CULPRIT, ("b",))
     assert result.exit_code == exits.BAD
 
 
@@ -31,7 +31,7 @@ def test_several_that_cure_alone_are_all_named() -> None:
     assert ask(lambda ops: bool(ops & {"a", "c"})).ops == ("a", "c")
 
 
-def test_kernels_that_are_guilty_together_are_named_without_the_innocent() -> None:
+def test_culprits_together_are_named_without_the_innocent() -> None:
     result = ask(lambda ops: {"a", "c"} <= ops)
     assert (result.answer, result.ops) == (SwapAnswer.TOGETHER, ("a", "c"))
     assert result.exit_code == exits.BAD
@@ -77,5 +77,5 @@ def test_a_transplant_that_did_not_take_is_no_acquittal() -> None:
 
 def test_the_answer_is_written_with_every_run() -> None:
     written = ask(lambda ops: "b" in ops).to_json()
-    assert (written["answer"], written["ops"]) == ("guilty", ["b"])
+    assert (written["answer"], written["ops"]) == ("culprit", ["b"])
     assert [t["good"] for t in written["trials"]] == [False, True, False, True, False]

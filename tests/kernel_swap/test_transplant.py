@@ -39,14 +39,14 @@ def test_a_lost_write_is_the_kernels_guilt(tmp_path: Path, program: Path, genera
     toy = toy_vllm.write(tmp_path / "toy", generation, toy_vllm.LOST_WRITE)
     done = transplant("--engine", "vllm", "--json", "--", sys.executable, str(program), vllm=toy)
     answer = json.loads(done.stdout)
-    assert (answer["answer"], answer["ops"]) == ("guilty", [EXPAND]), done.stderr
+    assert (answer["answer"], answer["ops"]) == ("culprit", [EXPAND]), done.stderr
     assert done.returncode == exits.BAD
 
 
 def test_a_dispatcher_that_the_runner_misses_is_cured_too(tmp_path: Path, program: Path) -> None:
     toy = toy_vllm.write(tmp_path / "toy", "runner", toy_vllm.RIGHT, misplaced=True)
     done = transplant("--engine", "vllm", "--op", EXPAND, "--", sys.executable, str(program), vllm=toy)
-    assert done.stdout.startswith(f"guilty: {EXPAND}"), done.stderr
+    assert done.stdout.startswith(f"culprit: {EXPAND}"), done.stderr
 
 
 def test_a_fault_of_the_caller_stays(tmp_path: Path, program: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_function_is_exchanged_where_callers_import_it_from(
         "raise SystemExit(0 if kept.shape == (0, 5) and other() == 3 else 1)\n"
     )
     done = transplant("--engine", "vllm", "--", sys.executable, str(program), vllm=toy)
-    assert done.stdout.startswith("guilty: apply_top_k_top_p"), done.stderr
+    assert done.stdout.startswith("culprit: apply_top_k_top_p"), done.stderr
     monkeypatch.setenv("PYTHONPATH", str(toy))
     other = run_command.run([sys.executable, str(program)], (EXPAND,), 60.0)
     assert (other.good, other.called) == (False, ()), "with another op asked for, the function is the engine's own"

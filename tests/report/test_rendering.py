@@ -17,6 +17,10 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from verispec.expectations import Expectation
+from verispec.reference.contracts import names
+from verispec.report.case import case_lines
+from verispec.report.diff import compare, text_lines
+from verispec.report.github import as_github
 from verispec.report.junit import as_junit
 from verispec.report.markdown import as_markdown
 from verispec.report.svg import as_svg
@@ -24,7 +28,10 @@ from verispec.report.text import cell_text, print_verdict
 from verispec.report.verdict import Cell, RunSummary, summarise
 from verispec.run.record import Record
 from verispec.run.runfile import Run
+from verispec.terminal import printable
 
+DECIDED = ((1, "pass"), (2, "unsupported"), (3, "xfail"))
+"""Numbers of clauses with an outcome each."""
 EXPAND, RANDOM, GREEDY = (
     "sampler/expand_batch_to_tokens",
     "sampler/rejection_random_sample",
@@ -199,18 +206,53 @@ def test_every_fact_of_the_content_is_stated(layout: str) -> None:
     facts += [f"stale: {case}" for case in content["stale"]] + content["warnings"]
     facts += [f"entry {entry['number']} ({entry['case']!r}" for entry in content["unmatched"]]
     for subject, row in content["table"].items():
-        cells = [cell_text(Cell(**cell)) for cell in row.values()]
+        counts = ("failed", "known", "undecided", "passed")
+        sums = [str(sum(cell[count] for cell in row.values()) or "-") for count in counts]
+        cells = [cell_text(Cell(**cell)) for cell in row.values()] if layout == "markdown" else sums
         separator = r"[\s|-]+"
         assert re.search(separator.join(map(re.escape, [subject, *cells])), report), subject
     facts += [f"{summary.failures} failing cases of {len(summary.run.records)}", "interrupted, 2 cases left"]
-    missing = [fact for fact in facts if in_words(fact) not in report]
+    missing = [fact for fact in facts if in_words(printable(fact)) not in report]
     assert not missing
 
 
 def test_text_fits_its_width() -> None:
     lines = text_of(summarise(everything())).splitlines()
-    assert max(map(len, lines)) <= 120
+    assert max(len(line) for line in lines if "verispec repro" not in line) <= 80
     assert not any(line.endswith(" ") for line in lines)
+
+
+def test_the_table_of_every_op_fits_its_width() -> None:
+    records = [Record(f"sampler/{name}:ANY-{n}", outcome, reason="no") for name in names() for n, outcome in DECIDED]
+    lines = text_of(summarise(Run(HEADER, tuple(records), {"complete": True}))).splitlines()
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("render", [text_of, as_markdown, as_junit, as_github, as_svg], ids=lambda f: f.__name__)
+def test_no_control_character_of_an_engine_reaches_a_report(render: Callable[[RunSummary], str]) -> None:
+    """An engine's message could clear a terminal, retitle it, or make XML unreadable."""
+    bad = "".join(map(chr, [*range(32), 0x7F, 0x9B, 0x200E, 0xFFFE]))
+    told = {"kind": "raised", "message": f"see {bad} here"}
+    header = {**HEADER, "engine": {**HEADER["engine"], "version": f"1{bad}"}}
+    records = (
+        Record(f"{EXPAND}:EXP-1", "fail", failure=told, reach=bad),
+        Record(f"{EXPAND}:EXP-2", "xfail", observed="fail", failure=told, issue=f"https://a{bad}"),
+        Record(f"{EXPAND}:EXP-3", "unsupported", reason=bad),
+    )
+    report = render(summarise(Run(header, records, {"complete": True, "warnings": [bad]})))
+    assert [c for c in report if not c.isprintable() and c != "\n"] == []
+
+
+def test_no_control_character_of_an_engine_reaches_a_case_or_a_difference() -> None:
+    bad = "\x1b]0;title\x07"
+    header = {**HEADER, "engine": {**HEADER["engine"], "version": bad}}
+    details = {"log": f"a{bad}\nb", "rows": [{"value": bad}]}
+    record = Record(f"{EXPAND}:EXP-1", "fail", failure={"kind": "raised", "message": bad, "details": details})
+    other = Record(f"{EXPAND}:EXP-2", "error", reason=bad)
+    base, head = Run(header, (), {"complete": True}), Run(header, (record, other), {"complete": True})
+    lines = [*case_lines(record, header), *case_lines(other, header), *text_lines(compare(base, head))]
+    assert [line for line in lines if not line.isprintable()] == []
+    assert r"a\x1b]0;title\x07" in "".join(lines)
 
 
 def test_junit_states_every_case() -> None:
@@ -230,7 +272,7 @@ def test_junit_states_messages_and_reach() -> None:
             message, reach = told[record.id]
             assert message == record.failure["message"]
             assert (reach or "") == (f"reached: {record.reach}" if record.reach else "")
-    assert told[f"{GREEDY}:RGS-2:k=1"][0] == "KeyError: 'counts?'"  # XML has no escape character
+    assert told[f"{GREEDY}:RGS-2:k=1"][0] == r"KeyError: 'counts\x1b'"  # XML has no escape character
 
 
 def test_a_narrow_terminal_gets_narrow_lines() -> None:

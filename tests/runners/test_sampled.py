@@ -1,4 +1,4 @@
-"""Sampled generation: laws by enumeration, and independence from the rest of the batch."""
+"""Sampled generation: distributions by enumeration, and independence from the rest of the batch."""
 
 from __future__ import annotations
 

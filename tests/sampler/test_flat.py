@@ -1,4 +1,4 @@
-"""The flat sampler: exact laws by its own draws, and independence of the batch."""
+"""The flat sampler: exact distributions by its own draws, and independence of the batch."""
 
 from __future__ import annotations
 

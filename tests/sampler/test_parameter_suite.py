@@ -30,7 +30,7 @@ class Caught:
         clause: clause that names the fault.
         fault: changes the reference.
         parameter: parameter of the case; a mode of log-probabilities for WS-23.
-        drawn: judged by its distribution instead of greedy tokens.
+        drawn: True tests its distribution instead of greedy tokens.
     """
 
     clause: str

@@ -1,4 +1,4 @@
-"""The request-state sampler: exact laws of whole sequences, one answer on every platform, special requests."""
+"""The request-state sampler: exact distributions of whole sequences, one answer on every platform, special requests."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def one_state(count: int, temperature: float = 1.0, **fields: Any) -> RequestSta
     return RequestStates(torch.full((count,), temperature), torch.arange(count, dtype=torch.int64), **fields)
 
 
-# Laws
+# Distributions
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_whole_sequences_have_the_targets_law(rule: str) -> None:
     """All 64 sequences of three tokens, by enumeration.
 
-    Three tokens take one to three verifications, so that numbers that repeat from one position, step or request to
-    another, or from a draft to its verification, show in the joint law.
+    Three tokens take one to three verifications. Numbers that repeat between positions, steps, requests, or a draft and
+    its verification therefore show in the joint distribution.
     """
     chains, count = Chains.random(4, seed=1), 20_000
     sequences, _ = speak(chains, list(range(count)), 3, **RULES[rule])

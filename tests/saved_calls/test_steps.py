@@ -74,7 +74,7 @@ def test_a_step_that_is_right_is_not_accused() -> None:
 def test_an_exception_stays_the_same_exception() -> None:
     def raising(given: SamplerBatch) -> list[list[int]]:
         if len(given.draft_token_ids) < 2:
-            raise TypeError("one request")
+            raise RuntimeError("one request")
         if given.top_k is not None and given.num_drafts == 0:
             raise RuntimeError("nothing to reduce")
         return verify(given.logits, [list(ids) for ids in given.draft_token_ids], given.temperature)
@@ -82,7 +82,11 @@ def test_an_exception_stays_the_same_exception() -> None:
     found = steps.smallest(SamplerUnderTest(raising), batch([0.8] * 4, (0, 0, 0, 0), top_k=3), 30)
     assert found is not None
     small, wrong = found
-    assert (wrong.error, len(small.draft_token_ids), small.top_k is not None) == ("RuntimeError", 2, True)
+    assert (wrong.error, len(small.draft_token_ids), small.top_k is not None) == (
+        "RuntimeError: nothing to reduce",
+        2,
+        True,
+    )
 
 
 def test_a_sampler_case_becomes_a_short_test(tmp_path: Path, capsys: Capsys) -> None:

@@ -43,7 +43,7 @@ class Faulty:
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: Any = None) -> list[GenerationResult]:
         if self.raises and any(request.top_k for request in requests):
-            raise Mismatch(Failure(Kind.RAISED, "RuntimeError: nothing to reduce"))
+            raise Mismatch(Failure(Kind.RAISED, f"RuntimeError: nothing to reduce in {len(requests)} requests"))
         beside = any(request.temperature for request in requests)
         answers = []
         for request in requests:
@@ -83,6 +83,23 @@ def test_text_that_is_right_is_not_accused() -> None:
     )
 
 
+def test_another_fault_of_the_same_type_is_not_taken_for_the_first() -> None:
+    class Two(Faulty):
+        """Raises by one fault for two requests or more, by another for short texts."""
+
+        def generate(self, requests: Sequence[GenerationRequest], on_emit: Any = None) -> list[GenerationResult]:
+            if min(request.max_tokens for request in requests) < 20:
+                raise Mismatch(Failure(Kind.RAISED, "RuntimeError: too short"))
+            if len(requests) > 1:
+                raise Mismatch(Failure(Kind.RAISED, f"RuntimeError: index {len(requests)} is out of bounds"))
+            return super().generate(requests, on_emit)
+
+    found = texts.smallest(Two(), Two, TARGET, [plain(prompt) for prompt in PROMPTS], 120)
+    assert found is not None
+    assert (found[1].error, len(found[0])) == ("RuntimeError: index 2 is out of bounds", 2)
+    assert {request.max_tokens for request in found[0]} == {20}
+
+
 def test_an_exception_needs_another_generator() -> None:
     loaded: list[Faulty] = []
 
@@ -93,7 +110,7 @@ def test_an_exception_needs_another_generator() -> None:
     asked = [plain(PROMPTS[0]), replace(sampled(PROMPTS[1]), top_k=3), plain(PROMPTS[2])]
     found = texts.smallest(load(), load, TARGET, asked, 120)
     assert found is not None
-    assert (found[1].error, len(found[0]), found[0][0].top_k) == ("RuntimeError", 1, 3)
+    assert (found[1].error, len(found[0]), found[0][0].top_k) == ("RuntimeError: nothing to reduce in 1 requests", 1, 3)
     assert len(loaded) > 2 and all(generator.closed == 1 for generator in loaded)
 
 

@@ -118,7 +118,7 @@ class Simulation:
     """A statistical test that has begun.
 
     Attributes:
-        evidence: what it has seen so far.
+        evidence: evidence so far.
         step: add one batch.
         cap: largest sample, in units of the evidence.
         effects: bets whose exclusion ends the test.
@@ -167,7 +167,7 @@ def block(fault: str, seed: int, rows: int, limits: str, *, certain: bool = Fals
 
 
 def text(fault: str, seed: int, rows: int, limits: str, *, certain: bool = False) -> Simulation:
-    """Clause GEN-6: texts of a witness model, whose steps the engine tells."""
+    """Clause GEN-6: texts of a witness model, whose steps the engine reports."""
     tables = witness_tables(SMALL_VOCAB, rows)
     p, q = (_softmax(table.astype(np.float64)) for table in (tables.target, tables.draft))
     if limits == "top_k":

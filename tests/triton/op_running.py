@@ -15,10 +15,14 @@ GUARD = 99
 
 
 def run(case: Case, op: Callable[..., None], device: str, *, layout: str = "dense") -> tuple[dict[str, Array], str]:
-    """The outputs, and what else the op did that it must not: inputs changed, memory between elements written.
+    """Return the outputs, and the forbidden effects of the op: changed inputs, written gaps between elements.
 
-    `layout` is "dense", "strided" (no stride is that of a contiguous tensor), "column" (a trailing axis of 1 wherever
-    the contract takes one) or "far" (the last row of every large matrix lies more than 2^31 elements behind the first).
+    Args:
+        case: arguments of the call.
+        op: launcher under test.
+        device: device of the tensors.
+        layout: "dense", "strided" (no stride of a contiguous tensor), "column" (trailing axes of 1) or "far" (rows of
+            large matrices lie more than 2^31 elements apart).
     """
     tensors: dict[str, Any] = {}
     buffers: dict[str, Any] = {}

@@ -63,5 +63,5 @@ def test_gumbel_numbers_follow_their_law() -> None:
     """Mean and variance of 2^16 numbers within 6 standard errors of the Euler constant and pi^2 / 6."""
     numbers = gumbel(2024, 7, 0, Draw.TARGET, 2**16)
     assert abs(numbers.mean() - np.euler_gamma) < 6 * np.sqrt(np.pi**2 / 6 / 2**16)
-    # The fourth central moment of the law is 14.6, so that the variance has a standard error of sqrt(11.9 / n).
+    # The fourth central moment is 14.6, so that the variance has a standard error of sqrt(11.9 / n).
     assert abs(numbers.var() - np.pi**2 / 6) < 6 * np.sqrt(11.9 / 2**16)

@@ -86,7 +86,7 @@ PAIR = ("expand_batch_to_tokens", "apply_top_k_top_p")
 def test_top_k_fails_through_two_kernels() -> None:
     chosen = [argument for op in PAIR for argument in ("--op", op)]
     done = verispec("transplant", "--engine", "vllm", *chosen, "--case", TOP_K)
-    assert done.stdout.startswith(f"guilty together: {', '.join(PAIR)}"), done.stderr
+    assert done.stdout.startswith(f"culprits together: {', '.join(PAIR)}"), done.stderr
     assert done.returncode == exits.BAD
 
 

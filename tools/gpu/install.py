@@ -1,4 +1,4 @@
-"""Install verispec, and what it lacks, into the tox environment that runs this script.
+"""Install verispec, and its missing requirements, into the tox environment that runs this script.
 
     python tools/gpu/install.py [--editable]
 

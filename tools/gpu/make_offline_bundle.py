@@ -1,4 +1,4 @@
-"""Gather what a GPU machine without a package index lacks: wheels, and the vLLM releases to test.
+"""Gather the files that a GPU machine without a package index lacks: wheels, and the vLLM releases to test.
 
     python tools/gpu/make_offline_bundle.py build/gpu vllm==0.33.0 vllm==0.32.0 vllm==0.27.0
 

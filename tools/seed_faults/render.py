@@ -28,7 +28,7 @@ def section(text: str, kind: str) -> str:
 
     Args:
         text: output of the run.
-        kind: what was edited.
+        kind: kind of the edit.
     """
     kinds = [match for line in text.splitlines() if (match := _KIND.match(line))]
     totals = [match for line in text.splitlines() if (match := _TOTAL.match(line))]

@@ -78,7 +78,7 @@ def save_eagle3(folder: Path, head: Eagle3Head, recipe: Recipe) -> None:
 
 
 def _layer_config(head: Eagle3Head) -> dict[str, Any]:
-    """Return what describes the head's one Llama layer, in keys that old and new transformers read."""
+    """Return the description of the head's one Llama layer, in keys that old and new transformers read."""
     names = (
         "hidden_size intermediate_size num_attention_heads num_key_value_heads head_dim num_hidden_layers vocab_size "
         "max_position_embeddings rms_norm_eps hidden_act attention_bias mlp_bias eos_token_id tie_word_embeddings"

@@ -39,7 +39,7 @@ def batches(stream: torch.Tensor, stage: Stage, seed: int) -> Iterator[torch.Ten
 def train(
     name: str, model: nn.Module, loss_of: Loss, stage: Stage, *, data: Iterator[torch.Tensor], validation: torch.Tensor
 ) -> dict[str, Any]:
-    """Train `model` in place, leave it with its best weights, and return what happened.
+    """Train `model` in place, leave it with its best weights, and return the record of the training.
 
     The learning rate rises linearly over the first steps and falls along a cosine to a tenth. `validation` is a batch
     of windows; the weights with the lowest loss on it win.
@@ -106,7 +106,7 @@ def _rate(step: int, steps: int) -> float:
 
 
 def round_to_bfloat16(model: nn.Module) -> None:
-    """Round every weight to what the checkpoint will store, so that what is measured is what is shipped."""
+    """Round every weight to the checkpoint's dtype, so that the measured weights are the shipped ones."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.bfloat16())

@@ -56,7 +56,7 @@ def unroll(head: Eagle3Head, ids: torch.Tensor, aux: torch.Tensor, steps: int) -
         head: the head; its attention function is set to `attend`.
         ids: [B, T] the text.
         aux: [B, T, 3H] the target's auxiliary states of the text.
-        steps: how often the head is run.
+        steps: number of runs of the head.
     """
     head.set_attn_implementation(NAME)
     rows = ids.shape[1] - steps

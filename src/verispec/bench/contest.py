@@ -31,7 +31,7 @@ class Contest:
         self.device = self._sides[0][0].describe().device
 
     def header(self) -> dict[str, Any]:
-        """Return what identifies the run: engines, device, threads and versions."""
+        """Return the identity of the run: engines, device, threads and versions."""
         names = [f"{d.name} {d.version}" for d in (engine.describe() for engine, _ in self._sides)]
         device = torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
         return {"engines": names, "device": device, "threads": self._threads, "torch": torch.__version__}

@@ -33,8 +33,8 @@ def step_of(engine: Engine, shape: BenchShape, inputs: dict[str, Any], way: str 
 
     Args:
         engine: the engine; its fused op is taken, else its verification and resampling ops.
-        shape: what is measured.
-        inputs: from `inputs.make`; outputs are written there.
+        shape: shape of the measured call.
+        inputs: tensors of `inputs.make`; outputs are written there.
         way: "fused" or "ops" to ask for one of them.
 
     Raises:

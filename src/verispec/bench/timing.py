@@ -33,7 +33,7 @@ def measure(calls: Sequence[Sequence[Call]], device: str, samples: int = SAMPLES
     """Time several contestants, in turn, so that a slow moment of the machine meets all of them.
 
     Args:
-        calls: for each contestant its call over one or several sets of inputs, which a sample goes through in order.
+        calls: call of each contestant over one or several sets of inputs, which a sample goes through in order.
         device: "cpu" measures processor time, "cuda" the replay of a captured graph.
         samples: measurements per contestant.
     """

@@ -29,7 +29,7 @@ class CaseProbe:
         source: turns a revision into SOURCE.
         engine: kind of engine: "vllm", "vllm-cpu", ``module:attr`` or a registered name.
         timeout: seconds per revision.
-        listener: called after each revision with its name, result, reason and seconds.
+        listener: function called after each revision with its name, result, reason and seconds.
     """
 
     case: str

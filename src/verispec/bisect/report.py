@@ -13,9 +13,9 @@ from rich.text import Text
 from verispec import __version__, exits
 from verispec.bisect.history import Revision
 from verispec.bisect.search import RevisionResult, SearchResult
-from verispec.report.signatures import printable
 from verispec.report.signatures_text import print_finding
 from verispec.static import Finding
+from verispec.terminal import printable
 
 FORMAT = "verispec/bisect/1"
 
@@ -28,7 +28,7 @@ class BisectReport:
         candidates: describe `result.candidates`.
         appeared: findings of the first bad revision; empty for a case.
         later: findings that came after it.
-        reasons: reasons of a case, by revision: how it fails, or why it cannot be judged.
+        reasons: reasons of a case, by revision: how it fails, or why it cannot be tested.
         repro: command that shows the failure of a case.
     """
 
@@ -90,12 +90,12 @@ def print_text(outcome: BisectReport, console: Console) -> None:
             sides = ", ".join(parent[:12] for parent in first.parents)
             console.print(f"  It is a merge of {sides}: each of them is good, the fault comes from joining them.")
     else:
-        console.print("The first bad revision is one of these; all but the last could not be judged:")
+        console.print("The first bad revision is one of these; all but the last could not be tested:")
         for revision in outcome.candidates:
             console.print(f"{revision.short}", style="bold")
             _print_revision(revision, console, wide)
             if (reason := outcome.reasons.get(revision.name)) and revision != outcome.candidates[-1]:
-                console.print(Text(printable(f"  cannot be judged: {reason}")), soft_wrap=wide)
+                console.print(Text(printable(f"  cannot be tested: {reason}")), soft_wrap=wide)
     if outcome.failure:
         console.print(Text(printable(f"  {'fails':8}{outcome.failure}")), soft_wrap=wide)
         console.print(Text(printable(f"  {'see':8}{outcome.repro}")), soft_wrap=wide)

@@ -36,9 +36,9 @@ class SearchResult:
 
     Attributes:
         candidates: the revisions that may be the first bad one.
-        verdicts: the results that decided.
+        verdicts: results that decided, by revision.
         total: revisions between the ends.
-        rounds: how often results were waited for.
+        rounds: number of waits for results.
         tested: revisions with a result, used or not.
     """
 
@@ -68,8 +68,8 @@ def search(
     With `parallel` above 1, `judge` runs in threads. Each round then also tests the revisions that will most probably
     be next. The answer is that of the search one by one, since results that it would not have asked for are not used.
 
-    Raises VerispecError: V-BIS-BAD-IS-GOOD, V-BIS-GOOD-IS-BAD, V-BIS-END-UNKNOWN when the ends are not what they
-    are said to be; V-BIS-FIXED when the fault is older than the fork that `good` lies on; V-BIS-SWAPPED,
+    Raises VerispecError: V-BIS-BAD-IS-GOOD, V-BIS-GOOD-IS-BAD, V-BIS-END-UNKNOWN when an end is not as
+    declared; V-BIS-FIXED when the fault is older than the fork that `good` lies on; V-BIS-SWAPPED,
     V-BIS-UNRELATED.
     """
     forks = tuple(history.forks(good, bad))
@@ -204,8 +204,8 @@ def _ahead(position: _Position, known: Mapping[str, RevisionResult], count: int)
 def _away(skips: int, size: int) -> int:
     """Return which of `size` revisions, the best first, to take after `skips` that could not be tested.
 
-    Revisions that cannot be tested come in runs, so the next one is taken away from the last, spread over the
-    better ones by multiples of the golden ratio.
+    Revisions that cannot be tested come in runs. The next one is therefore far from the last: multiples of the golden
+    ratio spread it over the better ones.
     """
     return int(size * (skips * GOLDEN % 1) ** 1.5)
 
@@ -217,7 +217,7 @@ def _require(history: History, expected: str, name: str, verdict: RevisionResult
     if verdict is RevisionResult.CANNOT_TELL:
         raise VerispecError(
             "V-BIS-END-UNKNOWN",
-            f"the {expected} end cannot be judged",
+            f"the {expected} end cannot be tested",
             where=short,
             cause=reasons.get(name, ""),
             hint="name another revision near it, unless the reason holds for all of them",

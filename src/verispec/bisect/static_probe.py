@@ -124,7 +124,7 @@ class StaticProbe:
         return self.reports[name]
 
     def _type_faults(self, tree: Tree) -> tuple[Finding, ...]:
-        """Return what the type checker finds in `tree` and not in the good end."""
+        """Return the findings of the type checker in `tree` and not in the good end."""
         if self.types is None or self.oldest is None:
             return ()
         found = new_faults(tree, self.oldest, self.core, self.core, self.types)

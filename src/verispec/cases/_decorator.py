@@ -21,7 +21,7 @@ class CaseSpec:
         clause: id of the clause that the cases check.
         params: values by parameter name, one case per combination.
         fixed: parameters that only appear in the id.
-        reach: how production reaches a case, a function of its parameters, or None.
+        reach: path of production to a case, a function of its parameters, or None.
         on: the only platform on which production reaches it, or empty for every platform.
         subjects: ops that one test checks in turn; empty if it checks the op that its file is named after.
         p_values: maximum number of p-values that decide a case.
@@ -70,7 +70,7 @@ def case(
 
     Args:
         clause: id of the clause, such as "RRS-3".
-        reach: how production reaches the case, or a function of the parameters that returns it. A failure of such a
+        reach: path of production to the case, or a function of the parameters that returns it. A failure of such a
             case is an error. None means that no known caller reaches it, and a failure is an info.
         on: the only platform ("cuda") on which production reaches the case.
         subjects: ops that the test checks in turn, each passed to it as `subject`; empty if the file's name says it.

@@ -11,7 +11,7 @@ BATCHES = (1, 2, 63, 64, 65, 66, 257)
 """Requests: one, two, around a warp's or a block's width of 64, and past a byte."""
 
 SERIES = (1, 2, 3, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-"""Sizes that implementations that tell nothing are taken to tile by."""
+"""Sizes that implementations without stated tiles are assumed to tile by."""
 
 
 def around(sizes: Iterable[int], most: int) -> list[int]:

@@ -91,7 +91,7 @@ def probabilities(
         rng: source of the logits.
         rows: number of rows.
         vocab: vocabulary size V.
-        dtype: to which the probabilities are rounded.
+        dtype: dtype to which the probabilities are rounded.
         spread: standard deviation of the logits; a larger one lowers the entropy.
 
     Returns:
@@ -113,8 +113,8 @@ def random_batch(
 ) -> Batch:
     """Return a batch that production could produce: valid ids, probabilities that sum to one, u in (0, 1).
 
-    Every u keeps a relative distance of `MARGIN` from p/q. Recovered and bonus tokens differ from the draft token where
-    the vocabulary allows it, so that taking the wrong one shows.
+    Every u keeps a relative distance of `MARGIN` from p/q. Where the vocabulary allows it, recovered
+    and bonus tokens differ from the draft token, so that a mix-up shows.
 
     Args:
         rng: source of all values.

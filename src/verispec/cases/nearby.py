@@ -22,7 +22,7 @@ def nearby(pattern: str, cases: Collection[str], *, exact: bool = False) -> list
     Args:
         pattern: a pattern of --only that matches none of `cases`, or an id.
         cases: ids.
-        exact: suggest whole ids only.
+        exact: True suggests whole ids only.
     """
     parsed = [CaseId.parse(case) for case in cases]
     found: list[str] = []

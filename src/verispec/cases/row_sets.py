@@ -164,7 +164,7 @@ class RowSets:
 
         Args:
             sets: row set of each request.
-            lengths: how many of its drafts a request brings.
+            lengths: number of drafts that each request brings.
             drafts: draft tokens.
             seeds: seeds of the requests; None is unseeded.
             greedy: [B] bool, requests at temperature 0.

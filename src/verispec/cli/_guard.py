@@ -15,6 +15,7 @@ import typer
 
 from verispec import __version__, exits
 from verispec.errors import Diagnostic, VerispecError
+from verispec.terminal import printable
 
 INTERRUPTED = 130
 """Exit code of a command that Ctrl-C ended: what a shell reports for SIGINT."""
@@ -24,7 +25,7 @@ def guarded(command: Callable[[], object]) -> int:
     """Run `command` and return the exit code of the process.
 
     A VerispecError prints its diagnostic. Anything else that a command does not catch is exit code 125, one line on
-    stderr and a report in a file: exit code 1 would read as a verdict on an engine.
+    stderr and a report in a file: exit code 1 would read as a failure of the engine.
     """
     absent = _open_closed_streams()
     try:
@@ -101,7 +102,7 @@ def _abandon_stdout() -> None:
 
 def _complain(text: str) -> None:
     with contextlib.suppress(OSError):  # the exit code says it too
-        print(f"verispec: {text}", file=sys.stderr, flush=True)
+        print(printable(f"verispec: {text}"), file=sys.stderr, flush=True)
 
 
 def _diagnostic(error: BaseException) -> Diagnostic:

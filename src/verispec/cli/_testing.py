@@ -23,6 +23,7 @@ from verispec.run.plan import Plan
 from verispec.run.progress import watcher
 from verispec.run.runfile import Run
 from verispec.run.session import Options, execute
+from verispec.terminal import columns, wrapped
 from verispec.whole_file import write_whole
 
 EngineOption = Annotated[
@@ -65,7 +66,7 @@ class Outputs:
     markdown: Path | None = None
     github: bool = False
     against: Run | None = None
-    """An older run: only what fails now and did not fail there counts."""
+    """An older run: only cases that fail now and did not fail there count."""
     proposal: Path | None = None
     """File for a proposal of known failures."""
 
@@ -84,7 +85,9 @@ def test(plan: Plan, options: Options, outputs: Outputs) -> tuple[int, Run]:
         print(json.dumps({**shown, "exit": code}, indent=2), flush=True)
         return code, run
     if found:
-        print("\n".join([*text_lines(found), *complaints(summary), "", f"exit {code}"]))
+        wide = columns()
+        wrong = [line for complaint in complaints(summary) for line in wrapped(complaint, wide)]
+        print("\n".join([*text_lines(found, wide), *wrong, "", f"exit {code}"]))
     else:
         print_verdict(summary, Console(), errors_only=outputs.errors_only)
     if outputs.github:

@@ -1,4 +1,4 @@
-"""``verispec certify``: run the statistical tests and write what they exclude."""
+"""``verispec certify``: run the statistical tests and write the faults that they exclude."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from verispec.run.plan import BUDGET, SEED, Plan, require_budget
 from verispec.run.progress import watcher
 from verispec.run.resume import restored_plan
 from verispec.run.session import Files, Options, execute
+from verispec.terminal import printable
 
 app = typer.Typer(add_completion=False)
 
@@ -73,7 +74,7 @@ def certify(
     text = json.dumps(certificate.to_json(), indent=2)
     for name, content in (("json", text), ("md", page), ("html", certificate.as_html())):
         (out / f"certificate.{name}").write_text(content, encoding="utf-8")
-    print(text if as_json else page)
+    print(text if as_json else printable(page))
     raise typer.Exit(certificate.exit_code())
 
 

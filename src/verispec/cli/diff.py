@@ -12,6 +12,7 @@ import typer
 from verispec.report.diff import compare, markdown_lines, text_lines
 from verispec.run import runfile
 from verispec.run.files import named
+from verispec.terminal import columns
 
 app = typer.Typer(add_completion=False)
 
@@ -49,7 +50,7 @@ def diff(
     found = compare(runfile.read(named(base)), runfile.read(named(head)), errors_only=errors_only)
     match DiffFormat.JSON if as_json else to:
         case DiffFormat.TEXT:
-            print("\n".join([*text_lines(found), "", f"exit {found.exit_code}"]))
+            print("\n".join([*text_lines(found, columns()), "", f"exit {found.exit_code}"]))
         case DiffFormat.MARKDOWN:
             print("\n".join(markdown_lines(found)))
         case DiffFormat.JSON:

@@ -21,7 +21,7 @@ _STYLE = {State.OK: "green", State.MISSING: "yellow", State.BROKEN: "bold red"}
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Check the installation: which engines run, what is missing, and how to get it.
+    """Check the installation: which engines run, which packages are missing, and how to get them.
 
     Exit codes: 1 when something that is installed does not work, else 0.
 

@@ -1,4 +1,4 @@
-"""``verispec engines``: what can be tested here."""
+"""``verispec engines``: list the engines that can be tested here."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from verispec.run.coverage import parse_floor
 from verispec.run.plan import Plan
 from verispec.run.progress import watcher
 from verispec.run.session import Options, execute
+from verispec.terminal import printable
 
 app = typer.Typer(add_completion=False)
 
@@ -59,7 +60,7 @@ def engines(
             described = describe(engine, check_subjects(engine, name, contracts.names()))
         finally:
             engine.close()
-        print(json.dumps(described, indent=2) if as_json else "\n".join(_description(described)))
+        print(json.dumps(described, indent=2) if as_json else printable("\n".join(_description(described))))
         return
     table = [_row(each) for each in names()]
     print(json.dumps({"engines": table}, indent=2) if as_json else "\n".join(_table(table)))
@@ -83,10 +84,10 @@ def describe(engine: Engine, about: Description) -> dict[str, Any]:
 
 
 def _probe_options(name: str, device: str | None, *, as_json: bool) -> int:
-    """Run the probes of all options, print what was seen, and return the exit code."""
+    """Run the probes of all options, print the results, and return the exit code."""
     run, _ = execute(Plan(name, device, (CASES,), timeout=_PROBE_TIMEOUT), Options(floor=parse_floor("1")), watcher())
     rows = option_rows(run.records)
-    print(json.dumps(options_as_json(name, rows), indent=2) if as_json else options_as_text(name, rows))
+    print(json.dumps(options_as_json(name, rows), indent=2) if as_json else printable(options_as_text(name, rows)))
     return summarise(run).exit_code()
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from verispec.terminal import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -90,4 +92,4 @@ def _table(console: Console, title: str, columns: Sequence[str], rows: Sequence[
         widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
         for row in (columns, *rows):
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            console.print(line.rstrip(), markup=False)
+            console.print(printable(line.rstrip()), markup=False)

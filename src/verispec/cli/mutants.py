@@ -1,4 +1,4 @@
-"""``verispec mutants``: measure what the suites catch."""
+"""``verispec mutants``: measure the share of faults that the suites catch."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def op(name: Name, folder: Folder = Path(), as_json: Json = False) -> None:
 
 
 def say(written: list[Path], after: str, *, as_json: bool) -> None:
-    """Print the files that were written and what to do next."""
+    """Print the files that were written and the next step."""
     if as_json:
         print(json.dumps({"written": [str(path) for path in written], "next": after}, indent=2))
     else:

@@ -26,6 +26,7 @@ from verispec.run.session import judge_one
 from verispec.saved_calls import file as files
 from verispec.saved_calls import places
 from verispec.saved_calls.places import MADE_BY, SUFFIX
+from verispec.terminal import columns
 
 app = typer.Typer(add_completion=False)
 
@@ -64,7 +65,7 @@ def repro(
 ) -> None:
     """Run one case again, alone, and show everything about it: inputs, outputs, what was expected, and the traceback.
 
-    Exit codes: 0 it passes, 1 it fails, crashes or hangs, 125 it cannot be judged, as 'git bisect run' wants them.
+    Exit codes: 0 it passes, 1 it fails, crashes or hangs, 125 it cannot be tested, as 'git bisect run' wants them.
 
     Examples:
 
@@ -114,7 +115,7 @@ def repro(
         print(json.dumps(to_json(header, record, code, told), indent=2))
     else:
         said = [_SAID[name].format(text) for name, text in told.items()]
-        print("\n".join([*case_lines(record, header, call), "", *said, f"exit {code}"]))
+        print("\n".join([*case_lines(record, header, call, columns()), "", *said, f"exit {code}"]))
     raise typer.Exit(code)
 
 
@@ -131,7 +132,7 @@ _SAID = {
 
 
 def _written(plan: Plan, folder: Path, record: Record, shrink: Path | None, export: Path | None) -> dict[str, str]:
-    """Write the files that --shrink and --export ask for, from what the worker left; return what to say of them."""
+    """Write the files that --shrink and --export ask for, from the worker's files; return sentences about them."""
     left = plan.shrink if plan.shrink and record.outcome == "fail" else places.kept(folder, record.id)
     case = files.read(left)
     told: dict[str, str] = {}

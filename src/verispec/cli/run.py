@@ -23,6 +23,7 @@ from verispec.run.resume import restored_plan
 from verispec.run.session import MAX_CRASHES, Brakes, Files, Options, require_selection
 from verispec.run.supervisor import Supervisor
 from verispec.run.watching import times, wait_for_change
+from verispec.terminal import printable
 
 app = typer.Typer(add_completion=False)
 
@@ -163,7 +164,7 @@ def _watch(plan: Plan, options: Options, outputs: t.Outputs, folders: list[Path]
             try:
                 code, run = t.test(chosen, options, outputs)
             except VerispecError as error:  # an engine in the middle of an edit may not start
-                print(f"verispec: {error}", file=sys.stderr, flush=True)
+                print(printable(f"verispec: {error}"), file=sys.stderr, flush=True)
                 code = error.exit_code
             else:
                 if run.footer["reason"] == "interrupted":

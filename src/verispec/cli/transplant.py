@@ -78,7 +78,7 @@ def target_of(engine: str, case: str) -> tuple[run_command.SwapTarget, list[str]
     """Return where kernels of `engine` are substituted, and for which ops.
 
     Raises:
-        VerispecError: V-TRP-ENGINE, the engine does not say where; what starting the engine raises.
+        VerispecError: V-TRP-ENGINE, the engine does not say where; or the error of the engine's start.
     """
     if engine == "vllm":
         return run_command.VLLM, exchangeable()
@@ -129,7 +129,7 @@ def _words(made: SwapTrial) -> str:
 
 
 def _sentence(result: SwapResult) -> str:
-    if result.answer in (SwapAnswer.GUILTY, SwapAnswer.TOGETHER):
+    if result.answer in (SwapAnswer.CULPRIT, SwapAnswer.TOGETHER):
         return f"{result.answer}: {', '.join(result.ops)} ({result.reason})"
     kernels = f" ({', '.join(result.ops)})" if result.ops else ""
     return f"{result.answer}: {result.reason}{kernels}"

@@ -24,7 +24,7 @@ Values = Mapping[str, Any]
 
 
 class StubUsed(VerispecError):
-    """Raised when code under test uses a stub: what it computed would not be the engine's."""
+    """Raised when code under test uses a stub: its result would not be the engine's."""
 
     def __init__(self, name: str) -> None:
         super().__init__(

@@ -132,7 +132,7 @@ def _project_folder(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def imported_from(root: Path, engine: str) -> Iterator[None]:
-    """Import from `root` (and ``root/src``) first, ahead of whatever is installed, editable installs included.
+    """Import from `root` (and ``root/src``) first, ahead of installed packages, editable ones included.
 
     The search path stays: engines import as they run. On leaving, a module of `root` must have been imported.
 

@@ -69,7 +69,7 @@ def as_engine(found: object, name: str, device: str | None = None) -> Engine:
     Args:
         found: an engine, or a class or function that makes one.
         name: ``module:attr``, for messages.
-        device: passed to a maker that has a parameter of this name.
+        device: device for a maker that has a parameter of this name.
 
     Raises:
         VerispecError: V-ENG-PROTOCOL, if it is neither.
@@ -113,7 +113,7 @@ def _find(plain: str, name: str) -> object:
 
 
 def _made(factory: object, name: str, device: str | None) -> object:
-    """Return what a class or function makes; anything else is returned as it is."""
+    """Return the object that a class or function makes; anything else is returned as it is."""
     if not callable(factory):
         return factory
     options: dict[str, str | None] = {}

@@ -1,4 +1,4 @@
-"""Run kernels in Triton's interpreter: patch older releases, reject what no release supports.
+"""Run kernels in Triton's interpreter: patch older releases, reject calls that no release supports.
 
 A GPU's result is the reference for a kernel. Up to Triton 3.7 the interpreter's maxima and minima take NaN,
 which a GPU's leave out, and it has no bool among a kernel's arguments.

@@ -1,4 +1,4 @@
-"""A cell in progress: its results and file, what is left to run, and its state."""
+"""A cell in progress: its results and file, its remaining cases, and its state."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class CellRun:
     Args:
         plan: plan of the cell.
         path: path of its results file, which may hold results of an earlier attempt.
-        brakes: when the cell stops early.
+        brakes: conditions under which the cell stops early.
         command: the command line, for the header.
         listener: hears of results.
     """
@@ -117,7 +117,7 @@ class CellRun:
 
     @property
     def collection(self) -> tuple[Any, ...]:
-        """Return what decides which cases the cell has: cells with the same are collected once."""
+        """Return the fields that decide which cases the cell has: cells with the same are collected once."""
         plan = self.plan.plan
         return (self.plan.environment, str(self.plan.runtime_env), plan.suites, plan.only, plan.smoke)
 
@@ -156,7 +156,7 @@ class CellRun:
         """Return the next task; None while the cell waits for those that run, or has none left.
 
         Args:
-            slots: how many tasks of the cell can run at the same time.
+            slots: number of tasks of the cell that can run at the same time.
             piece: maximum cases per task.
             share: the cell's part of the work that the fleet has left.
         """
@@ -194,7 +194,7 @@ class CellRun:
         return max(math.ceil(self.waiting / max(parts, 1.0)), SMALLEST, math.ceil(worth))
 
     def hear(self, task: Task, message: Message | Lost) -> None:
-        """Take in what a task said."""
+        """Process a message of a task."""
         over = isinstance(message, (Done, Refused, Lost))
         if over:
             self.running.remove(task)

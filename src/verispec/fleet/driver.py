@@ -111,7 +111,11 @@ class Folder:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Return what ``fleet.json`` in the folder `path` holds. Raises VerispecError V-FLEET-FOLDER if there is none."""
+    """Return the content of ``fleet.json`` in the folder `path`.
+
+    Raises:
+        VerispecError: V-FLEET-FOLDER, there is none.
+    """
     try:
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -149,7 +153,7 @@ def cell_state(cell: CellRun) -> dict[str, Any]:
 
 
 def drive(plan: FleetPlan, folder: Folder, executor: Executor, watcher: Watcher, brakes: Brakes) -> list[CellRun]:
-    """Run what is left of `plan` and return its cells. Results are in their files and in memory.
+    """Run the remaining cases of `plan` and return its cells. Results are in their files and in memory.
 
     An interrupt (Ctrl-C, SIGTERM) ends each cell with a footer that says so.
 
@@ -290,7 +294,7 @@ def _allow_files() -> None:
 
 
 def new_folder(name: str) -> Path:
-    """Return a folder in the user's cache for a fleet that nobody named."""
+    """Return a folder in the user's cache for a fleet without a named folder."""
     from datetime import UTC, datetime
 
     from verispec.static.sources import cache_dir

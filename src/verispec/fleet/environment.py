@@ -38,7 +38,7 @@ _NOISE = ("WARNING:", "ERROR: Ignored the following")
 """Beginnings of lines of pip about indexes without a package, and about versions for other Pythons."""
 
 Report = Callable[[str], None]
-"""Receives what is being waited for."""
+"""Receives the reason for waiting."""
 
 
 def interpreter(environment: Environment | None, report: Report) -> str:
@@ -46,7 +46,7 @@ def interpreter(environment: Environment | None, report: Report) -> str:
 
     Args:
         environment: None for that of this process.
-        report: receives what takes long.
+        report: function that receives each step that takes long.
 
     Raises:
         VerispecError: V-FLEET-ENVIRONMENT, the installer fails or is not there; V-CACHE-WRITE.

@@ -141,7 +141,7 @@ class Table:
         return [Table(self.path, f"[[{key}]] {number}", entry) for number, entry in enumerate(value, 1)]
 
     def require_no_others(self) -> None:
-        """Raise VerispecError V-FLEET-FILE if the table has a key that nobody asked for."""
+        """Raise VerispecError V-FLEET-FILE if the table has an unknown key."""
         for key in self.values:
             if key not in self._asked:
                 near = difflib.get_close_matches(key, self._asked, n=1)

@@ -1,4 +1,4 @@
-"""FLEET.toml: read into a plan, or refused with what is wrong and where.
+"""FLEET.toml: read into a plan, or refused with the fault and its place.
 
 [[engine]]
 name = "vllm"
@@ -66,7 +66,7 @@ class _Engine:
 
 @dataclass(frozen=True, slots=True)
 class _Platform:
-    """One ``[[platform]]``: a device, and what a piece on it reserves."""
+    """One ``[[platform]]``: a device, and the resources that a piece on it reserves."""
 
     name: str = ""
     device: str | None = None
@@ -79,8 +79,8 @@ def load(path: Path) -> FleetPlan:
     """Return the plan in the file `path`.
 
     Raises:
-        VerispecError: V-FLEET-FILE with the place, what was expected and what was found; V-RUN-SUITE,
-            V-ENG-UNKNOWN, V-EXPECT and errors of the package index for what the file names.
+        VerispecError: V-FLEET-FILE with the place, the expected and the found value; V-RUN-SUITE,
+            V-ENG-UNKNOWN, V-EXPECT and errors of the package index for names in the file.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -42,7 +42,7 @@ class LocalExecutor:
 
     Args:
         cores: processor cores to use; None for all that this process may use.
-        memory: bytes to use; None for most of what is available.
+        memory: bytes to use; None for most of the available memory.
     """
 
     def __init__(self, cores: int | None = None, memory: int | None = None) -> None:
@@ -52,7 +52,7 @@ class LocalExecutor:
         self._selector = selectors.DefaultSelector()
 
     def refusal(self, resources: Resources) -> str:
-        """Return what this machine lacks."""
+        """Return the resources that this machine lacks."""
         if resources.gpus or resources.custom:
             wanted = [*(["gpus"] if resources.gpus else []), *resources.custom]
             return f"{' and '.join(wanted)} need a cluster that counts them (--on ray)"
@@ -85,7 +85,7 @@ class LocalExecutor:
         self._selector.register(process.stdout, selectors.EVENT_READ, running)
 
     def messages(self, seconds: float) -> Iterator[tuple[Task, Message | Lost]]:
-        """Yield what processes wrote, and how they ended."""
+        """Yield the messages of processes, and their exit status."""
         for key, _ in self._selector.select(seconds):
             running: _Running = key.data
             if id(running.task) not in self._running:  # stopped while this batch was read
@@ -150,7 +150,7 @@ class LocalExecutor:
 
 
 def loss(status: int, said: str) -> Lost:
-    """Return what the exit status of a piece means that did not say its last word.
+    """Return the meaning of the exit status of a piece that did not send its last word.
 
     Args:
         status: status of the process; negative for a signal.

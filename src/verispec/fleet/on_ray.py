@@ -1,7 +1,7 @@
 """The executor of a Ray cluster: tasks placed by resources, messages streamed back as they come.
 
 A `Courier` owns the streams of all tasks. Beside a cluster it is an object of the driver. Through ``ray://``, whose
-clients cannot own streams, it is an actor of the cluster, and the driver asks it for what it has heard.
+clients cannot own streams, it is an actor of the cluster, and the driver asks it for new messages.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def carry_out(task: Mapping[str, Any]) -> Iterator[bytes | tuple[int, str]]:
 
 
 class Courier:
-    """Owns the streams of tasks, and gathers what they say."""
+    """Owns the streams of tasks, and gathers their messages."""
 
     def __init__(self) -> None:
         import ray
@@ -79,7 +79,7 @@ class Courier:
                 ray.cancel(stream, force=True)
 
     def poll(self, seconds: float) -> list[tuple[int, Heard]]:
-        """Return what tasks have said, after waiting for at most `seconds` for the first words."""
+        """Return the messages of tasks, after waiting for at most `seconds` for the first words."""
         import ray
 
         if not self._streams:
@@ -159,7 +159,7 @@ class RayExecutor:
         self._looked = float("-inf")
 
     def refusal(self, resources: Resources) -> str:
-        """Return what no machine of the cluster has; machines that come later are not known."""
+        """Return the resources that no machine of the cluster has; machines that come later are not known."""
         if any(_holds(machine, resources) for machine in self._seen()):
             return ""
         wanted = ", ".join(f"{name} {amount:g}" for name, amount in _demand(resources).items())
@@ -170,7 +170,7 @@ class RayExecutor:
         return max(sum(_times(machine, resources) for machine in self._seen()), 1)
 
     def fits(self, resources: Resources) -> bool:
-        """Return whether the tasks that were started leave anything of what `resources` need."""
+        """Return True if the tasks that were started leave any of the resources that `resources` need."""
         whole = self._seen()
         return all(
             self._asked[name] < AHEAD * sum(machine.get(name, 0) for machine in whole) for name in _demand(resources)
@@ -193,7 +193,7 @@ class RayExecutor:
             self._ask("start", self._number, task.to_json(), options)
 
     def messages(self, seconds: float) -> Iterator[tuple[Task, Message | Lost]]:
-        """Yield what tasks said; those of a lost courier are lost."""
+        """Yield the messages of tasks; those of a lost courier are lost."""
         try:
             heard: list[tuple[int, Heard]] = self._ask("poll", seconds)
         except self._ray.exceptions.RayActorError as error:
@@ -253,7 +253,7 @@ class RayExecutor:
 
 
 def _demand(resources: Resources) -> dict[str, float]:
-    """Return what a task needs, in Ray's names."""
+    """Return the resources that a task needs, in Ray's names."""
     wanted = {"CPU": resources.cores, "memory": resources.memory, "GPU": resources.gpus, **resources.custom}
     return {name: amount for name, amount in wanted.items() if amount}
 

@@ -26,7 +26,7 @@ from verispec.run.supervisor import Supervisor
 
 
 def carry_out(task: Mapping[str, Any]) -> Iterator[Message]:
-    """Yield what happens while `task` is carried out.
+    """Yield the events while `task` is carried out.
 
     Args:
         task: a description, as `verispec.fleet.tasks.Task.to_json` makes it.

@@ -1,4 +1,4 @@
-"""The plan of a fleet: its cells, each an engine on a platform, with what each needs to run."""
+"""The plan of a fleet: its cells, each an engine on a platform, with the resources of each."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class CellPlan:
 
     Attributes:
         name: unique in the fleet; the results file has it too.
-        plan: what runs, as a run of its own would have it.
+        plan: plan of the cell's run.
         platform: name of the platform.
-        resources: what each piece reserves.
-        environment: where it runs; None for the environment of this process.
+        resources: resources that each piece reserves.
+        environment: environment in which it runs; None for the environment of this process.
         variables: environment variables of its processes.
-        runtime_env: for Ray alone, passed on unchanged.
+        runtime_env: runtime environment of Ray, unchanged.
         at_once: maximum pieces at the same time; 0 for no maximum.
         expect: path of the known failures; empty for none.
         min_judged: the coverage floor, as ``verispec run --min-judged`` takes it.

@@ -28,7 +28,7 @@ class CellLines:
         self._last = time.monotonic()
 
     def look(self, cells: Sequence[CellRun]) -> None:
-        """Print what is new."""
+        """Print the changes."""
         now = time.monotonic()
         due = now - self._last >= EVERY
         if due:
@@ -93,6 +93,6 @@ def _rows(states: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
 
 
 def watcher() -> Watcher:
-    """Return what shows progress on this stderr."""
+    """Return the progress display for this stderr."""
     console = Console(stderr=True)
     return LiveTable(console) if console.is_terminal else CellLines()

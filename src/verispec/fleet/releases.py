@@ -18,7 +18,7 @@ def expanded(text: str, table: Table) -> list[Release]:
 
     Args:
         text: ``project==VERSION`` or ``project==FIRST..LAST``.
-        table: where it was written, for errors.
+        table: place in the file, for errors.
 
     Raises:
         VerispecError: V-FLEET-FILE, `text` has another form; V-FLEET-RELEASES, the index has none of the range.

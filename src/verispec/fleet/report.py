@@ -13,8 +13,9 @@ from verispec import exits
 from verispec.fleet.cell import CellRun
 from verispec.fleet.driver import FORMAT, cell_state
 from verispec.report.matrix import matrix
-from verispec.report.text import WIDTH, plural
+from verispec.report.text import plural
 from verispec.report.verdict import RunSummary, summarise
+from verispec.terminal import COLUMNS, printable
 
 _STYLE = {"fail": "red", "known": "cyan", "open": "yellow", "none": "dim", "pass": ""}
 
@@ -23,8 +24,8 @@ class FleetReport:
     """A fleet that is over.
 
     Args:
-        cells: in the order of the plan.
-        errors_only: whether notes leave the exit code alone.
+        cells: cells in the order of the plan.
+        errors_only: True if notes do not change the exit code.
     """
 
     def __init__(self, cells: Sequence[CellRun], *, errors_only: bool = False) -> None:
@@ -78,12 +79,14 @@ class FleetReport:
 
 def print_fleet(report: FleetReport, console: Console) -> None:
     """Print the report; if the output is not a terminal, as plain lines."""
-    shown = console if console.is_terminal else Console(file=console.file, width=max(WIDTH, 40 * len(report.cells)))
+    shown = console if console.is_terminal else Console(file=console.file, width=max(COLUMNS, 40 * len(report.cells)))
     for part in (_cells(report), Text(), _ops(report), Text()):
         shown.print(part, highlight=False)
     for cell in report.cells:
         if cell.reason:
-            shown.print(Text(f"{cell.plan.name}: {cell.reason}", style="red"), highlight=False, soft_wrap=True)
+            shown.print(
+                Text(printable(f"{cell.plan.name}: {cell.reason}"), style="red"), highlight=False, soft_wrap=True
+            )
     shown.print(Text(f"exit {report.exit_code}"), highlight=False)
 
 

@@ -11,7 +11,7 @@ def with_files_inlined(table: Table, key: str, lines: tuple[str, ...], base: Pat
     """Return `lines` with the content of each ``-r FILE`` instead of it, so that other machines need no files.
 
     Args:
-        table: where the lines were written.
+        table: place of the lines in the file.
         key: key of the lines in the table.
         lines: requirement lines.
         base: folder that paths are relative to; None for that of FLEET.toml.

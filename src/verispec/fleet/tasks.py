@@ -18,9 +18,9 @@ class Task:
     Attributes:
         kind: "collect" for the ids of the cell's cases, "cases" for their results, "explain" for attribution.
         cell: the cell that it belongs to.
-        resources: what it reserves.
+        resources: resources that it reserves.
         cases: ids to run, of kind "cases".
-        repeated: whether these have a result, and run again in a fresh process.
+        repeated: True if these have a result, and run again in a fresh process.
         records: results to explain.
     """
 
@@ -32,7 +32,7 @@ class Task:
     records: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the executing machine needs."""
+        """Return the resources that the executing machine needs."""
         plan = self.cell.plan
         if self.kind == "cases":
             # One process: the executor runs several pieces instead, and knows what each of them uses.
@@ -51,9 +51,9 @@ class Lost:
     """The process of a task ended before it had said everything.
 
     Attributes:
-        how: for people.
-        by_itself: it ended with an exit code, so that it would do so again.
-        killed: something ended the process; otherwise its machine is gone.
+        how: description for people.
+        by_itself: True if it ended with an exit code, so that it would do so again.
+        killed: True if another process ended it; otherwise its machine is gone.
     """
 
     how: str
@@ -77,7 +77,7 @@ class Executor(Protocol):
         """Start a task."""
 
     def messages(self, seconds: float) -> Iterator[tuple[Task, Message | Lost]]:
-        """Yield what tasks said, after waiting for at most `seconds`; the last of each is Done, Refused or Lost."""
+        """Yield messages of tasks after at most `seconds`; the last one of each is Done, Refused or Lost."""
 
     def stop(self, task: Task) -> None:
         """End a task, of which nothing is heard any more."""

@@ -11,7 +11,7 @@ def as_html(answers: Answers, place: str) -> str:
     """Return the page.
 
     Args:
-        answers: what to show.
+        answers: answers to show.
         place: folder or URL of the history, for the title.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined

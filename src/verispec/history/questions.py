@@ -87,10 +87,10 @@ def ask(store: Store, *, engine: str = "", case: str = "", since: datetime | Non
     """Return all answers.
 
     Args:
-        store: where the history is.
-        engine: only this engine, as ``--engine`` named it; all if empty.
-        case: only cases whose id begins with this; all if empty.
-        since: only runs that started at this time or later.
+        store: store of the history.
+        engine: engine to ask about, as ``--engine`` named it; all if empty.
+        case: beginning of the ids of cases to ask about; all if empty.
+        since: start of the earliest run to ask about.
         nights: runs of the trend, newest first.
 
     Raises:

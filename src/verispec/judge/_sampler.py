@@ -30,10 +30,10 @@ class SamplerUnderTest:
 
     Anything that the sampler raises, except `UnsupportedCall`, is a `Mismatch`. A return value of another type is a
     `ProtocolError`, which accuses the adapter and no clause. An optional method that is missing is an
-    `UnsupportedCall` that names the clauses and what to write.
+    `UnsupportedCall` that names the clauses and the method to write.
 
-    The engine gets a copy of the batch, which is compared after the call. So an expectation that is computed from the
-    caller's batch is about what was asked, and a sampler that writes to its inputs fails whatever it emits.
+    The engine gets a copy of the batch, which is compared after the call. An expectation computed from the
+    caller's batch therefore holds, and a sampler that writes to its inputs fails whatever it emits.
     """
 
     def __init__(self, sampler: WholeSampler) -> None:

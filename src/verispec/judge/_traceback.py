@@ -1,4 +1,4 @@
-"""The engine's part of a traceback: what a report shows of an exception."""
+"""The engine's part of a traceback, as a report shows it."""
 
 from __future__ import annotations
 

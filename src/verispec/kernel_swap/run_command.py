@@ -74,7 +74,7 @@ def run(
         command: program and arguments.
         ops: ops whose kernels to substitute.
         timeout: seconds.
-        quiet: drop what the command prints; else it goes to stderr.
+        quiet: True drops the output of the command; else it goes to stderr.
         target: the engine; without it, no import is watched.
 
     Raises:

@@ -18,11 +18,11 @@ class SwapTrial:
 
     Args:
         ops: substituted ops.
-        good: True if the run was good; None if it cannot be judged.
+        good: True if the run was good; None if that is unknown.
         called: those of `ops` whose kernel was called.
         exit_code: exit code of the run.
         loaded: True if the run imported the engine at all.
-        reason: why it cannot be judged, or why a kernel could not be substituted.
+        reason: reason why that is unknown, or why a kernel could not be substituted.
     """
 
     ops: tuple[str, ...]
@@ -36,9 +36,9 @@ class SwapTrial:
 class SwapAnswer(StrEnum):
     """Result of a search."""
 
-    GUILTY = "guilty"
+    CULPRIT = "culprit"
     """The fault goes away with each of the named kernels alone."""
-    TOGETHER = "guilty together"
+    TOGETHER = "culprits together"
     """The fault goes away with all of the named kernels, and with no fewer."""
     STAYS = "stays"
     """The fault is there with every candidate exchanged."""
@@ -60,7 +60,7 @@ class SwapResult:
     @property
     def exit_code(self) -> int:
         """1 if there are culprits, 0 if there are none, 125 if the search cannot tell."""
-        if self.answer in (SwapAnswer.GUILTY, SwapAnswer.TOGETHER):
+        if self.answer in (SwapAnswer.CULPRIT, SwapAnswer.TOGETHER):
             return exits.BAD
         return exits.GOOD if self.answer is SwapAnswer.STAYS else exits.CANNOT_TELL
 
@@ -89,7 +89,7 @@ def search(candidates: Sequence[str], run: Callable[[tuple[str, ...]], SwapTrial
     plain = trial(())
     if plain.good is None:
         return SwapResult(
-            SwapAnswer.CANNOT_TELL, reason=_because("the unmodified run cannot be judged", plain), trials=trials
+            SwapAnswer.CANNOT_TELL, reason=_because("the unmodified run cannot be tested", plain), trials=trials
         )
     if not plain.loaded:
         reason = "the run never imported the engine, so its exit code says nothing about the engine's kernels"
@@ -104,7 +104,7 @@ def search(candidates: Sequence[str], run: Callable[[tuple[str, ...]], SwapTrial
     if everything.good is None:
         return SwapResult(
             SwapAnswer.CANNOT_TELL,
-            reason=_because("with reference kernels the run cannot be judged", everything),
+            reason=_because("with reference kernels the run cannot be tested", everything),
             trials=trials,
         )
     if not everything.good:
@@ -112,11 +112,11 @@ def search(candidates: Sequence[str], run: Callable[[tuple[str, ...]], SwapTrial
             SwapAnswer.STAYS, tuple(called), "with reference kernels in their place, the fault is there", trials
         )
     if len(called) == 1:
-        return SwapResult(SwapAnswer.GUILTY, tuple(called), "it is the only kernel that the run called", trials)
+        return SwapResult(SwapAnswer.CULPRIT, tuple(called), "it is the only kernel that the run called", trials)
     alone = [op for op in called if trial((op,)).good]
     if alone:
         return SwapResult(
-            SwapAnswer.GUILTY, tuple(alone), "the fault goes away with the reference kernel alone", trials
+            SwapAnswer.CULPRIT, tuple(alone), "the fault goes away with the reference kernel alone", trials
         )
     needed = list(called)
     for op in called:

@@ -1,4 +1,4 @@
-"""Faults made by machine, run against the cases that reach them, to measure what the suites catch.
+"""Faults made by machine, run against the cases that reach them, to measure the share that the suites catch.
 
 ``verispec mutants`` makes small faults in a layer of the reference engine, runs the cases that reach each fault, and
 scores the suites. The stages, one module each:

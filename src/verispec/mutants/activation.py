@@ -28,7 +28,7 @@ class Activation(Protocol):
     """
 
     def prepare(self) -> None:
-        """Load what all mutants share, before the engine starts."""
+        """Load the modules that all mutants share, before the engine starts."""
         ...
 
     def cover(self) -> None:
@@ -234,7 +234,7 @@ def make(layer: Layer, extension: Path | None, count: int, folder: Path) -> Acti
         layer: layer of the mutants.
         extension: built with all faults; for the C++ layer only.
         count: number of switches of the extension.
-        folder: for mutated sources; whoever made it removes it.
+        folder: folder for mutated sources; its maker removes it.
     """
     if layer.name == "cpp":
         assert extension is not None

@@ -1,4 +1,4 @@
-"""Sites of a C++ file, and the tables of what replaces what."""
+"""Sites of a C++ file, and the tables of replacements."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Site:
         start: first byte of its text.
         end: byte after its text.
         kind: expression, statement, declaration or pragma, which determines the form of its alternatives.
-        line: from 1.
-        column: from 1.
+        line: number of the line, from 1.
+        column: number of the column, from 1.
         loops: variables of the enclosing loops that are in scope, outermost first.
         alternatives: replacements of the text.
         before: the text.

@@ -84,11 +84,11 @@ class MutantResult:
 
     Attributes:
         mutant: the fault.
-        verdict: its fate.
+        verdict: fate of the mutant.
         case: the case that decided: the first that failed, else the first that crashed.
         cases: number of cases that were run.
         seconds: wall time of all cases.
-        reason: for a fate that no failing case explains.
+        reason: reason for a fate that no failing case explains.
         crashes: ids of the cases that crashed or hung.
     """
 

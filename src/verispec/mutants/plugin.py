@@ -60,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the job file, and load what all mutants share."""
+    """Read the job file, and load the modules that all mutants share."""
     path = Path(config.option.mutation_job)
     data = json.loads(path.read_text())
     layer = layers.LAYERS[data["layer"]]

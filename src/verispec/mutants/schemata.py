@@ -166,7 +166,7 @@ def build(csrc: Path, cmake_lists: Path, folder: Path) -> Schemata:
     Args:
         csrc: The folder of the kernels' sources.
         cmake_lists: Their CMakeLists.txt.
-        folder: Where builds are kept; each state of the sources has a folder of its own.
+        folder: folder of the builds; each state of the sources has a folder of its own.
 
     Raises:
         VerispecError: V-MUT-BUILD when the kernels cannot be built, for a reason other than a mutant.

@@ -10,27 +10,41 @@ from verispec.reference import contracts
 from verispec.report.text import circumstances, title
 from verispec.run.captured_call import PARTS
 from verispec.run.record import Record
+from verispec.terminal import COLUMNS, printable, wrapped
 
 SHOWN = 16
 """Maximum number of array elements per line."""
 
 
 def case_lines(
-    record: Record, header: Mapping[str, Any], call: Mapping[str, Mapping[str, Any]] | None = None
+    record: Record,
+    header: Mapping[str, Any],
+    call: Mapping[str, Mapping[str, Any]] | None = None,
+    width: int = COLUMNS,
 ) -> Iterator[str]:
-    """Yield the case, its clause, inputs and outputs, what is wrong and how production gets there.
+    """Yield the case, its clause, inputs and outputs, the failure and its reach, as printable lines.
+
+    Sentences are broken at `width` columns; values, tables and tracebacks keep their lines.
 
     Args:
         record: the case.
         header: header of its run.
         call: all values of its last call, to show arrays whole; None shows the record's summary.
+        width: columns of a line.
     """
+    for line in _lines(record, header, call, width):
+        yield printable(line)
+
+
+def _lines(
+    record: Record, header: Mapping[str, Any], call: Mapping[str, Mapping[str, Any]] | None, width: int
+) -> Iterator[str]:
     yield f"{record.id}  {record.outcome}"
-    yield title(header)
-    yield circumstances(header)
+    yield from wrapped(title(header), width)
+    yield from wrapped(circumstances(header), width)
     yield ""
     if clause := clause_text(record.case.clause):
-        yield f"{record.case.clause}  {clause}"
+        yield from wrapped(f"{record.case.clause}  {clause}", width)
     yield f"test: {record.test}"
     if call is not None:
         yield from full_lines(call)
@@ -41,7 +55,7 @@ def case_lines(
             yield from _values(values)
     if record.failed or record.reason:
         yield ""
-        yield from _failure(record)
+        yield from _failure(record, width)
 
 
 def clause_text(clause: str) -> str:
@@ -52,9 +66,9 @@ def clause_text(clause: str) -> str:
         return ""
 
 
-def _failure(record: Record) -> Iterator[str]:
+def _failure(record: Record, width: int) -> Iterator[str]:
     if record.failed:
-        yield f"{record.kind}: {record.message}"
+        yield from wrapped(f"{record.kind}: {record.message}", width)
         if wrong := record.failure.get("wrong"):
             total = record.failure.get("total")
             yield f"  {wrong:,} of {total:,} elements" if total else f"  {wrong:,} elements"
@@ -66,9 +80,9 @@ def _failure(record: Record) -> Iterator[str]:
         reached = (
             f"reached: {record.reach}" if record.reach else "no known caller reaches this; only the contract is broken"
         )
-        yield f"{record.level}  {reached}"
+        yield from wrapped(f"{record.level}  {reached}", width)
     else:
-        yield f"{record.outcome}: {record.reason}"
+        yield from wrapped(f"{record.outcome}: {record.reason}", width)
         if record.at:
             yield f"  at {record.at}"
 
@@ -96,7 +110,7 @@ def full_lines(call: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
                 yield f"  {name}: {value}"
                 continue
             yield f"  {name}  {value.dtype} {'x'.join(map(str, value.shape)) or 'scalar'}:"
-            text = np.array2string(value, threshold=sys.maxsize, max_line_width=116, precision=9)
+            text = np.array2string(value, threshold=sys.maxsize, max_line_width=COLUMNS - 4, precision=9)
             yield from (f"    {line}" for line in text.splitlines())
 
 

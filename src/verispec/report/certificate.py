@@ -1,4 +1,4 @@
-"""The certificate of an engine: what its statistical tests exclude, merged over a run."""
+"""The certificate of an engine: the faults that its statistical tests exclude, merged over a run."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ class Certificate:
 
 
 def family_of(record: Record) -> str:
-    """Return what a test drives: the sampler's family, or generation with its sampler."""
+    """Return the tested part: the sampler's family, or generation with its sampler."""
     params = dict(record.case.params)
     if record.case.suite == "e2e":
         return "generation" + (f" {params['sampler']}" if params.get("sampler", "flat") != "flat" else "")
@@ -222,7 +222,7 @@ def family_of(record: Record) -> str:
 
 
 def fails_apart(record: Record) -> bool:
-    """Return whether a test failed by a fault beside its statistics, which went on without what shows the fault."""
+    """Return True if a test failed by a fault that its statistics, from other batches, do not show."""
     evidence = record.evidence
     log10_e = evidence.get("log10_e")
     return record.failed and "apart" in evidence and log10_e is not None and log10_e < evidence["log10_limit"]

@@ -1,4 +1,4 @@
-"""Compare two runs case by case: what is new, fixed, known, changed, and what lost its result."""
+"""Compare two runs case by case: new, fixed, known and changed failures, and lost results."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from verispec.report.markdown import escaped
 from verispec.report.text import extent, plural, repro, title
 from verispec.run.record import Record
 from verispec.run.runfile import Run
+from verispec.terminal import COLUMNS, printable, wrapped
 
 FORMAT = "verispec/diff/1"
 
@@ -79,7 +80,7 @@ CLASSES: Mapping[str, str] = {
 
 
 def compare(base: Run, head: Run, *, errors_only: bool = False) -> RunDiff:
-    """Return what is different in `head`.
+    """Return the difference of two runs.
 
     A case that `base` does not have is new when it fails. A case that `head` did not select is not compared.
 
@@ -131,27 +132,27 @@ def _alike(old: Record, new: Record) -> bool:
     return (old.kind, normalised(old.message)) == (new.kind, normalised(new.message))
 
 
-def text_lines(diff: RunDiff) -> Iterator[str]:
-    """Yield the difference as people read it on a terminal."""
-    yield f"base  {title(diff.base.header)}"
-    yield f"head  {title(diff.head.header)}"
+def text_lines(diff: RunDiff, width: int = COLUMNS) -> Iterator[str]:
+    """Yield the difference as people read it on a terminal of `width` columns."""
+    yield from wrapped(f"base  {title(diff.base.header)}", width, rest=6)
+    yield from wrapped(f"head  {title(diff.head.header)}", width, rest=6)
     yield ""
     for name, meaning in CLASSES.items():
         yield f"  {len(getattr(diff, name)):6,} {name:8} {meaning}"
     for cause in diff.causes:
         yield ""
-        yield f"  {cause.level} {cause.clause}  {cause.message}"
-        yield f"      {extent(cause)}"
+        yield from wrapped(f"{cause.level} {cause.clause}  {cause.message}", width, first=2, rest=6)
+        yield from wrapped(extent(cause), width, first=6, rest=8)
         if cause.reach:
-            yield f"      reached: {cause.reach}"
-        yield f"      {repro(cause.case, diff.head.header)}"
+            yield from wrapped(f"reached: {cause.reach}", width, first=6, rest=8)
+        yield printable(f"      {repro(cause.case, diff.head.header)}")
     for name in ("changed", "lost"):
         records = getattr(diff, name)
         if records:
             yield ""
-            yield f"  {name}: {', '.join(record.id for record in records[:3])}" + (
-                f" and {len(records) - 3:,} more" if len(records) > 3 else ""
-            )
+            more = f" and {len(records) - 3:,} more" if len(records) > 3 else ""
+            named = f"{name}: {', '.join(record.id for record in records[:3])}{more}"
+            yield from wrapped(named, width, first=2, rest=6)
 
 
 def markdown_lines(diff: RunDiff) -> Iterator[str]:

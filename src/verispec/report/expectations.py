@@ -45,8 +45,8 @@ def proposal(run: Run) -> str:
 def patterns(cases: Sequence[str], outcome: str, records: Sequence[Record]) -> tuple[str, ...]:
     """Return few patterns that match all of `cases`, and no other case of `records` with another result.
 
-    A pattern is an op, a clause of it, or either with one value of a parameter; what none of these separates is named
-    by its whole id.
+    A pattern is an op, a clause of it, or either with one value of a parameter; a case that none of these
+    separates is named by its whole id.
     """
     wanted = set(cases)
     others = [record.id for record in records if record.id not in wanted and record.seen != "unsupported"]

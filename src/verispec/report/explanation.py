@@ -6,7 +6,7 @@ import ast
 import difflib
 import shlex
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,14 @@ from verispec.errors import VerispecError
 from verispec.reference import contracts
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Symbol, Tensor
 from verispec.report import inventory
+from verispec.terminal import COLUMNS, wrapped
 
-WIDTH = 100
-
-
+OPTIONAL = (
+    "trace(batch) -> Trace: report the random samples; WS-9 then checks every token exactly",
+    "draft_and_verify(batch, draft_logits) -> DraftedTokens: draw the draft tokens too",
+    "process_and_verify(batch, contexts, logprobs_mode) -> ProcessedTokens: processors, log-probabilities",
+)
+"""Methods that a sampler may have."""
 RULES = ("rules", "sig")
 """Names under which all rules are listed."""
 
@@ -186,11 +190,11 @@ def as_text(told: dict[str, Any]) -> Iterator[str]:
     if told["kind"] == "rule":
         yield f"{told['name']}  {told['title']} ({told['level']})"
         yield ""
-        yield from textwrap.wrap(told["why"], WIDTH)
+        yield from wrapped(told["why"], COLUMNS, rest=0)
         yield ""
         yield from textwrap.indent(told["example"], "    ").splitlines()
         yield ""
-        yield f"fix: {told['fix']}"
+        yield from wrapped(f"fix: {told['fix']}", COLUMNS)
         yield f"not a fault? # verispec: ignore[{told['name']}] reason"
     elif told["kind"] == "rules":
         width = max(len(rule["title"]) for rule in told["rules"])
@@ -208,48 +212,47 @@ def as_text(told: dict[str, Any]) -> Iterator[str]:
     elif told["kind"] == "clause":
         yield from _clause_lines(told)
         if told["unreachable"]:
-            yield f"  never reached: {told['unreachable']}"
+            yield from wrapped(f"never reached: {told['unreachable']}", COLUMNS, first=2, rest=4)
         yield f"  op: {told['op']}"
         yield from _listed("judged by", told["tests"])
         yield from _listed("implemented in", told["implementations"])
     else:
         yield f"{told['name']}  ({told['family']})"
-        yield from textwrap.wrap(told["summary"], WIDTH)
+        yield from wrapped(told["summary"], COLUMNS, rest=0)
         yield from _listed("axes", [f"{axis}: {text}" for axis, text in told["axes"].items()])
         yield from _listed("parameters", [_parameter_line(p) for p in told["parameters"]])
         if told["inputs"]:
             yield from _input_lines(told["inputs"])
         if told["law"]:
-            yield from _listed("law", textwrap.wrap(told["law"], WIDTH))
+            yield from _listed("law", [told["law"]])
         yield "clauses"
         for clause in told["clauses"]:
-            yield from (f"  {line}" for line in _clause_lines(clause))
+            yield from _clause_lines(clause, indent=2)
         yield from _listed("implemented in", told["implementations"])
         yield from _listed("called by", [f"{s['engine']} as {s['name']}{_versions(s)}" for s in told["symbols"]])
 
 
-def _clause_lines(clause: dict[str, Any]) -> Iterator[str]:
-    indent = " " * (len(clause["name"]) + 2)
-    yield from textwrap.wrap(f"{clause['name']}  {clause['text']}", WIDTH, subsequent_indent=indent)
-    yield from textwrap.wrap(f"source: {clause['source']}", WIDTH, initial_indent=indent, subsequent_indent=indent)
+def _clause_lines(clause: dict[str, Any], indent: int = 0) -> Iterator[str]:
+    rest = indent + len(clause["name"]) + 2
+    yield from wrapped(f"{clause['name']}  {clause['text']}", COLUMNS, first=indent, rest=rest)
+    yield from wrapped(f"source: {clause['source']}", COLUMNS, first=rest, rest=rest)
 
 
-def _listed(title: str, items: list[str]) -> Iterator[str]:
+def _listed(title: str, items: Sequence[str]) -> Iterator[str]:
     if items:
         yield title
-        yield from (f"  {item}" for item in items)
+        for item in items:
+            yield from wrapped(item, COLUMNS, first=2, rest=6)
 
 
 def _input_lines(inputs: list[dict[str, str]]) -> Iterator[str]:
     """Yield how a sampler is called, and every field of its batch."""
-    yield "called as sampler(batch) -> list[list[int]]; batch is a verispec.engines.SamplerBatch with the fields"
+    yield "called as sampler(batch) -> list[list[int]]"
+    yield "batch is a verispec.engines.SamplerBatch with the fields"
     for field in inputs:
         yield f"  {field['name']}: {field['type']}"
-        yield from textwrap.wrap(field["doc"], WIDTH, initial_indent="      ", subsequent_indent="      ")
-    yield "optional methods"
-    yield "  trace(batch) -> Trace: report the random samples; WS-9 then checks every token exactly"
-    yield "  draft_and_verify(batch, draft_logits) -> DraftedTokens: draw the draft tokens too"
-    yield "  process_and_verify(batch, contexts, logprobs_mode) -> ProcessedTokens: processors, log-probabilities"
+        yield from wrapped(field["doc"], COLUMNS, first=6, rest=6)
+    yield from _listed("optional methods", OPTIONAL)
 
 
 def _parameter_line(parameter: dict[str, Any]) -> str:

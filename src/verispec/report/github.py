@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from verispec.report.text import complaints, facts, repro
 from verispec.report.verdict import RunSummary
+from verispec.terminal import printable
 
 
 def as_github(summary: RunSummary) -> str:
@@ -20,7 +21,7 @@ def as_github(summary: RunSummary) -> str:
 def _escaped(text: str) -> str:
     for character in "%\r\n":
         text = text.replace(character, f"%{ord(character):02X}")
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return printable(text)
 
 
 def _property(text: str) -> str:

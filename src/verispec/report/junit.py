@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from itertools import groupby
 from xml.etree import ElementTree
 
 from verispec.report.verdict import RunSummary
 from verispec.run.record import Record
-
-_CONTROL = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML cannot represent but an engine may print."""
+from verispec.terminal import printable
 
 
 def as_junit(verdict: RunSummary) -> str:
@@ -46,16 +43,12 @@ def _result(record: Record) -> str:
 
 def _case(suite: ElementTree.Element, record: Record, result: str) -> None:
     case = ElementTree.SubElement(
-        suite, "testcase", classname=suite.get("name", ""), name=_clean(record.id), time=f"{record.seconds:.3f}"
+        suite, "testcase", classname=suite.get("name", ""), name=printable(record.id), time=f"{record.seconds:.3f}"
     )
     if result:
         message = "expected to fail, passes" if record.outcome == "xpass" else record.message
-        told = ElementTree.SubElement(case, result, message=_clean(message))
+        told = ElementTree.SubElement(case, result, message=printable(message))
         if result != "skipped":
             told.set("type", record.kind or record.outcome)
         if record.reach:
-            told.text = _clean(f"reached: {record.reach}")
-
-
-def _clean(text: str) -> str:
-    return _CONTROL.sub("?", text)
+            told.text = printable(f"reached: {record.reach}")

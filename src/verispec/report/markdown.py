@@ -10,6 +10,7 @@ from verispec.report.causes import Cause, Gap
 from verispec.report.text import cell_text, complaints, facts, gap_line, on, plural, repro, summary
 from verispec.report.verdict import Cell, RunSummary
 from verispec.run.record import CATEGORIES
+from verispec.terminal import printable
 
 
 def as_markdown(verdict: RunSummary) -> str:
@@ -20,7 +21,7 @@ def as_markdown(verdict: RunSummary) -> str:
 def _lines(verdict: RunSummary) -> Iterator[str]:
     header = verdict.run.header
     engine = header["engine"]
-    yield f"# Verdict on {engine['name']} {engine['version']} ({engine['device']})"
+    yield printable(f"# Verdict on {engine['name']} {engine['version']} ({engine['device']})")
     yield ""
     yield f"{_capital(summary(verdict))}."
     for line in complaints(verdict):
@@ -52,7 +53,7 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
             yield from _cause(cause, "known", verdict)
     if verdict.gaps:
         yield ""
-        yield "## Not judged"
+        yield "## Not tested"
         yield ""
         yield "Cases that the engine does not support or that could not be decided; none of them counts as passed."
         yield ""
@@ -124,4 +125,4 @@ def _capital(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Return the text on one line with Markdown's characters escaped, except underscores inside names."""
-    return re.sub(r"[\\`*|<>]|\b_|_\b|(?<=_)_", r"\\\g<0>", " ".join(text.split()))
+    return re.sub(r"[\\`*|<>]|\b_|_\b|(?<=_)_", r"\\\g<0>", printable(" ".join(text.split())))

@@ -50,7 +50,7 @@ def _state(record: Record) -> str:
 
 
 def _cell(counts: Counter[str]) -> dict[str, Any]:
-    """Return what a cell of the matrix shows: a state, its text, and the share of each outcome for its bar."""
+    """Return the content of a cell of the matrix: a state, its text, and the share of each outcome for its bar."""
     total = sum(counts.values())
     if not total:
         return {"state": "none", "text": "not run", "shares": []}

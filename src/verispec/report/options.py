@@ -22,7 +22,7 @@ class OptionRow:
     Attributes:
         option: its name in `LoadOptions`, or that name and a value.
         answer: honoured, refused, not honoured, not visible from outside, or the outcome of a probe that broke off.
-        seen: the engine's refusal, or what was seen instead of the option's effect.
+        seen: the engine's refusal, or the behaviour instead of the option's effect.
         case: id of the probe.
     """
 

@@ -27,7 +27,7 @@ class SignatureReport:
 
     Attributes:
         tree: description of the tree.
-        findings: in the order of the output.
+        findings: findings in the order of the output.
         diagnostics: files that the checker did not read, and the reasons.
         stats: counts and seconds by stage.
         core: description of the host tree; empty without one.
@@ -125,10 +125,3 @@ def ordered(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 def as_json(outcome: SignatureReport) -> str:
     """Return the report as JSON text in ASCII."""
     return json.dumps(outcome.to_json(), indent=2, ensure_ascii=True)
-
-
-def printable(text: str) -> str:
-    """Escape every character that a terminal or an XML reader could misread."""
-    return "".join(
-        character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text
-    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from verispec.report.signatures import SignatureReport, printable
+from verispec.report.signatures import SignatureReport
 from verispec.static import rules
 from verispec.static.finding import Finding, Level
+from verispec.terminal import printable
 
 COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"}
 

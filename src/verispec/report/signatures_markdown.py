@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from verispec.report.signatures import WEIGHT, SignatureReport, printable
+from verispec.report.signatures import WEIGHT, SignatureReport
 from verispec.static.finding import Finding, Level
+from verispec.terminal import printable
 
 _SHOWN = 20
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~@])")

@@ -10,8 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from verispec.report.signatures import WEIGHT, SignatureReport, printable
+from verispec.report.signatures import WEIGHT, SignatureReport
 from verispec.static.finding import Finding, Level
+from verispec.terminal import printable
 
 COLOURS = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 

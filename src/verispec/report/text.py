@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,32 +14,30 @@ from verispec.report.causes import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.verdict import Cell, RunSummary
 from verispec.run.plan import BUDGET, SEED
-from verispec.run.record import CATEGORIES
+from verispec.terminal import COLUMNS, printable, wrapped
 
-WIDTH = 120
-"""Columns of the report if the output is not a terminal."""
 _STYLE = {"error": "bold red", "note": "yellow", "known": "cyan"}
 
 
 def print_verdict(verdict: RunSummary, console: Console, *, errors_only: bool = False) -> None:
-    """Print the report; if the output is not a terminal, as plain lines of `WIDTH` columns."""
-    width = console.width if console.is_terminal else WIDTH
+    """Print the report; if the output is not a terminal, as plain lines of `COLUMNS` columns."""
+    width = console.width if console.is_terminal else COLUMNS
     for line in _lines(verdict, width, errors_only):
         console.print(line, soft_wrap=True, highlight=False)
 
 
 def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]:
     header = verdict.run.header
-    yield Text(title(header), style="bold")
-    yield Text(circumstances(header), style="dim")
+    yield from _wrapped(title(header), width, style="bold")
+    yield from _wrapped(circumstances(header), width, style="dim")
     yield Text()
     yield from _table(verdict)
     yield Text()
     for line in complaints(verdict):
         yield from _wrapped(line, width, style="red")
     if statistics := statistics_line(verdict.run.records):
-        yield Text(statistics)
-    yield Text(summary(verdict), style="bold")
+        yield from _wrapped(statistics, width)
+    yield from _wrapped(summary(verdict), width, style="bold")
     for cause in verdict.causes:
         yield from _cause(cause, verdict, cause.level, width)
     if verdict.known:
@@ -50,7 +47,7 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
             yield from _cause(cause, verdict, "known", width)
     if verdict.gaps:
         yield Text()
-        yield Text("not judged", style="bold")
+        yield Text("not tested", style="bold")
         for gap in verdict.gaps:
             yield from _wrapped(gap_line(gap), width, first=2, rest=4)
     yield Text()
@@ -58,7 +55,7 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
 
 
 def complaints(verdict: RunSummary) -> Iterator[str]:
-    """Yield what is wrong with the run itself: low coverage, stale expectations, an engine that ends badly."""
+    """Yield the faults of the run itself: low coverage, stale expectations, an engine that ends badly."""
     for shortfall in verdict.shortfalls:
         yield f"coverage: {shortfall}"
     for outcome in verdict.unknown:
@@ -90,7 +87,7 @@ def circumstances(header: Mapping[str, Any]) -> str:
 
 
 def summary(verdict: RunSummary) -> str:
-    """Return the number of causes, of failing and of decided cases, and what kept the run from being whole."""
+    """Return the number of causes, of failing and of decided cases, and the reason why the run is not complete."""
     total = len(verdict.run.records)
     decided = total - verdict.undecided
     if verdict.failures:
@@ -98,7 +95,7 @@ def summary(verdict: RunSummary) -> str:
     else:
         text = f"no unexpected failure in {plural(decided, 'case')}"
     if verdict.undecided:
-        text += f", {verdict.undecided:,} not judged"
+        text += f", {verdict.undecided:,} not tested"
     if not verdict.complete:
         left = verdict.run.footer.get("left")
         reason = verdict.run.footer.get("reason") or "cut off"
@@ -110,7 +107,7 @@ def repro(case: str, header: Mapping[str, Any]) -> str:
     """Return the command that reproduces one case of the run."""
     command = f"verispec repro {shlex.quote(case)} --engine {shlex.quote(header['engine']['asked'])}{on(header)}"
     for suite in header["selection"]["suites"]:
-        if Path(suite).is_absolute():  # a folder of one's own, which nobody finds by its name
+        if Path(suite).is_absolute():  # a folder of the user, which has no name here
             command += f" --suite {shlex.quote(suite)}"
     if header.get("budget", BUDGET) != BUDGET:
         command += f" --budget {header['budget']}"
@@ -141,26 +138,30 @@ def extent(cause: Cause) -> str:
     return f"{own} of {', '.join(cause.subjects)}{also}"
 
 
+_COLUMNS: Mapping[str, tuple[str, str]] = {
+    "failing": ("failed", "red"),
+    "known": ("known", "cyan"),
+    "not tested": ("undecided", "dim"),
+    "passing": ("passed", "green"),
+}
+"""Columns of the table, each with its count in a `Cell` and its style."""
+
+
 def _table(verdict: RunSummary) -> Iterator[Text]:
-    rows = verdict.table()
-    columns = [c for c in CATEGORIES if any(c in row for row in rows.values())]
-    cells = {subject: [cell_text(row[c]) if c in row else "-" for c in columns] for subject, row in rows.items()}
+    """Yield a line per op, with the counts of all its categories together."""
+    rows = {
+        subject: {name: sum(getattr(cell, count) for cell in row.values()) for name, (count, _) in _COLUMNS.items()}
+        for subject, row in verdict.table().items()
+    }
     first = max(len(subject) for subject in [*rows, "op"])
-    widths = [max(len(name), *(len(row[n]) for row in cells.values())) for n, name in enumerate(columns)]
-    yield Text("   ".join(["  " + "op".ljust(first), *map(str.ljust, columns, widths)]).rstrip(), style="bold")
-    for subject, row in rows.items():
+    widths = {name: max(len(name), *(len(f"{row[name]:,}") for row in rows.values())) for name in _COLUMNS}
+    yield Text("  ".join(["  " + "op".ljust(first), *(name.rjust(widths[name]) for name in _COLUMNS)]), style="bold")
+    for subject, counts in rows.items():
         line = Text("  " + subject.ljust(first))
-        for column, text, width in zip(columns, cells[subject], widths, strict=True):
-            line.append("   ")
-            line.append(text.ljust(width), style=_style_of(row.get(column)))
-        line.rstrip()
+        for name, (_, style) in _COLUMNS.items():
+            shown = f"{counts[name]:,}" if counts[name] else "-"
+            line.append(f"  {shown.rjust(widths[name])}", style=style if counts[name] else "dim")
         yield line
-
-
-def _style_of(cell: Cell | None) -> str:
-    if cell is None or cell.undecided == cell.total:
-        return "dim"
-    return "red" if cell.failed else "green"
 
 
 def cell_text(cell: Cell) -> str:
@@ -168,8 +169,8 @@ def cell_text(cell: Cell) -> str:
     if cell.failed:
         return f"{cell.failed:,} of {cell.total:,} fail"
     if cell.undecided == cell.total:
-        return f"{cell.total:,} not judged"
-    extra = [f"{cell.known:,} known"] * bool(cell.known) + [f"{cell.undecided:,} not judged"] * bool(cell.undecided)
+        return f"{cell.total:,} not tested"
+    extra = [f"{cell.known:,} known"] * bool(cell.known) + [f"{cell.undecided:,} not tested"] * bool(cell.undecided)
     return f"{cell.passed:,} ok" + (f" ({', '.join(extra)})" if extra else "")
 
 
@@ -181,7 +182,7 @@ def _cause(cause: Cause, verdict: RunSummary, level: str, width: int) -> Iterato
     yield from more
     for line in facts(cause):
         yield from _wrapped(line, width, first=6, rest=8)
-    yield Text(f"      {repro(cause.case, verdict.run.header)}", style="dim")
+    yield Text(printable(f"      {repro(cause.case, verdict.run.header)}"), style="dim")
 
 
 def facts(cause: Cause) -> Iterator[str]:
@@ -192,18 +193,11 @@ def facts(cause: Cause) -> Iterator[str]:
     if cause.consequences:
         subjects = sorted({case.partition(":")[0].partition("/")[2] for case in cause.consequences})
         among = f"{plural(len(cause.consequences), 'case')} of {', '.join(subjects)}"
-        yield f"also fails {among}, which pass with the reference's kernel in its place"
+        passing = "passes" if len(cause.consequences) == 1 else "pass"
+        yield f"also fails {among}, which {passing} with the reference's kernel in its place"
     for issue in cause.issues:
         yield f"tracked by {issue}"
 
 
 def _wrapped(text: str, width: int, *, first: int = 0, rest: int = 2, style: str = "") -> list[Text]:
-    lines = textwrap.wrap(
-        text,
-        width,
-        initial_indent=" " * first,
-        subsequent_indent=" " * rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return [Text(line, style=style) for line in lines]
+    return [Text(line, style=style) for line in wrapped(text, width, first=first, rest=rest)]

@@ -35,7 +35,7 @@ class RunSummary:
     """The summary of a run.
 
     Attributes:
-        run: what the run found.
+        run: results of the run.
         counts: cases by outcome.
         causes: unexpected failures, by cause.
         known: expected failures, by cause.

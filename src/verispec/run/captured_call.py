@@ -42,7 +42,7 @@ def save(fixtures: Mapping[str, Any], path: Path) -> None:
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """Return what `save` wrote, by part and name."""
+    """Return the values that `save` wrote, by part and name."""
     import numpy as np
 
     found: dict[str, dict[str, Any]] = {}

@@ -71,7 +71,7 @@ def shortfalls(floor: Floor, records: Sequence[Record], lost: Sequence[str]) -> 
     """Yield a sentence for each way in which a complete run tested less than `floor`.
 
     Args:
-        floor: what was asked for.
+        floor: required coverage.
         records: all records of the run.
         lost: cases that the engine rejected after other cases, and answers in a fresh process.
     """

@@ -41,7 +41,7 @@ class ForkServer:
         self._processes = processes
         self._workers: set[int] = set()
         self.events = EventWriter(event_log(scratch))
-        die_with_parent()  # while suites are collected, nobody listens at stdin
+        die_with_parent()  # while suites are collected, stdin is not read
 
     def serve(
         self,
@@ -52,7 +52,7 @@ class ForkServer:
         """Fork a worker for every line on stdin until stdin is closed; then end everything below this process.
 
         Args:
-            work: what a worker does with its event writer and its cases, which come from the shared queue.
+            work: function of a worker, with its event writer and its cases, which come from the shared queue.
             import_engine: imports the modules that starting the engine needs.
             import_timeout: seconds that `import_engine` may take.
         """

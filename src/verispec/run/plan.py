@@ -45,15 +45,15 @@ class Plan:
         timeout: seconds per case.
         start_timeout: seconds for importing and starting the engine.
         close_timeout: seconds for closing the engine.
-        smoke: run the first quick case of every clause only.
-        detail: record inputs and outputs of each case.
+        smoke: True runs the first quick case of every clause only.
+        detail: True records inputs and outputs of each case.
         budget: sample sizes of statistical tests: quick, standard or nightly.
         save: file for all values of the last call.
         record: folder for the cases that fail, crash or hang, each with the inputs of its last launch.
         shrink: file for the case, with its call made small.
         replay: file of a saved case, whose call takes the place of the case's own.
         export: file for a test of the engine alone, made from `replay`; nothing is launched.
-        trial: nobody reads why the case crashes, so that its process ends at once, without a traceback.
+        trial: True if a crash needs no traceback, so that its process ends at once.
         transplanted: ops that use the reference's kernel instead of the engine's.
     """
 

@@ -71,7 +71,7 @@ def kill_descendants(root: int, *, without: Iterable[int] = ()) -> None:
 def waited_for_processor(root: int) -> float:
     """Return the seconds for which `root` and the processes below it were ready to run and other programs ran.
 
-    Only Linux tells; elsewhere it is 0. Threads other than the first of a process do not count.
+    Only Linux reports it; elsewhere it is 0. Threads other than the first of a process do not count.
     """
     waited = 0
     for pid in (root, *descendants(root)):

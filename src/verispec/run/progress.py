@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,17 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from verispec.run.record import Record
+from verispec.terminal import COLUMNS, wrapped
 
 EVERY = 10.0
 """Seconds between two plain lines: often enough to show life in a CI log, seldom enough to read it."""
 
 
-COLUMNS = 80
-"""Columns of a plain line: what every log viewer shows without scrolling."""
-
-
 class ProgressListener(Protocol):
-    """Receives what happens in a run; a context manager around it."""
+    """Receives the events of a run; a context manager around it."""
 
     def __enter__(self) -> ProgressListener: ...
     def __exit__(
@@ -37,7 +33,7 @@ class ProgressListener(Protocol):
         """Receive the path of the results file, before anything is in it."""
 
     def waiting(self, text: str) -> None:
-        """Receive what the run has been waiting for."""
+        """Receive the reason for waiting."""
 
     def judged(self, record: Record) -> None:
         """Receive the result of a case."""
@@ -185,8 +181,7 @@ class Bar:
 
 def _log(text: str) -> None:
     """Print lines of at most `COLUMNS` columns; a path or a name that is longer stays whole, to be copied."""
-    lines = textwrap.wrap(text, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    print("\n".join(wrapped(text, COLUMNS)), file=sys.stderr, flush=True)
 
 
 def _run_file(path: Path) -> str:

@@ -26,18 +26,18 @@ class Record:
     Attributes:
         id: the case id.
         outcome: the result that counts.
-        seconds: how long the case took.
+        seconds: duration of the case.
         cpu: processor seconds of its worker, all threads and the set-up included.
         test: the test function.
-        reach: how production reaches the case; empty where only the contract is at stake.
-        failure: what was wrong.
+        reach: path of production to the case; empty where only the contract is at stake.
+        failure: description of the failure.
         reason: why the case is undecided.
-        at: where a test broke.
-        observed: what was seen, where an expectation changed the outcome.
+        at: place where a test broke.
+        observed: outcome before an expectation changed it.
         issue: the issue that tracks a known failure.
         explained_by: the ops whose faults make this case fail too.
         offered: False where the engine does not have the tested part at all.
-        evidence: what a statistical test has shown.
+        evidence: results of a statistical test.
         acceptance: verifications with drafts (`drafts`), and accepted drafts per position (`accepted`), where the case
             generated text and the engine counts them.
         detail: inputs and outputs of the last call.

@@ -1,4 +1,4 @@
-"""Options of a resumed run: what decides the results comes from the results file, and may not be given differently."""
+"""Options of a resumed run: those that decide the results come from the results file, and must not differ."""
 
 from __future__ import annotations
 

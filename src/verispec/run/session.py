@@ -46,7 +46,7 @@ class Brakes:
 
     Attributes:
         max_crashes: stop after so many crashes and hangs, known ones included.
-        exit_first: stop at the first unexpected failure.
+        exit_first: True stops at the first unexpected failure.
         max_time: stop after so many seconds; None for never.
         expected: ids of cases that are no reason for `exit_first`, because they failed before.
     """
@@ -75,10 +75,10 @@ class Options:
     """Settings of a run beside its plan.
 
     Attributes:
-        files: where it is written.
+        files: files to write.
         expectations: known failures.
-        brakes: when it stops early.
-        floor: what the run must have tested for a verdict.
+        brakes: conditions under which it stops early.
+        floor: coverage that a result needs.
         command: the command line, for the header.
     """
 
@@ -90,7 +90,7 @@ class Options:
 
 
 def execute(plan: Plan, options: Options, listener: ProgressListener) -> tuple[runfile.Run, Path]:
-    """Run `plan`. Return what this run found, from memory, and the path of its file.
+    """Run `plan`. Return its results, from memory, and the path of its file.
 
     An interrupt (Ctrl-C, SIGTERM), a brake or an engine that cannot be started again ends the run with a footer
     that says so; earlier results are kept.
@@ -139,7 +139,7 @@ class Session:
     """The state of a run in progress: its results so far, its file, and the reasons to stop.
 
     Args:
-        plan: what runs.
+        plan: plan of the run.
         options: settings beside the plan.
         writer: writer of the results file, which `open` begins.
         records: results that exist already, by case id.
@@ -184,7 +184,7 @@ class Session:
             self.keep(record)
 
     def hear(self, event: Any, listener: ProgressListener) -> None:
-        """Take in what happened, and tell `listener`."""
+        """Process an event, and tell `listener`."""
         match event:
             case Collected():
                 self.cases = event

@@ -95,9 +95,9 @@ class Supervisor:
     """One run of a plan. Iterating runs it; leaving the iteration early ends every process of the run.
 
     Args:
-        plan: what to run.
+        plan: plan of the run.
         judged: ids of cases that already have a result.
-        recheck: at the end, run one rejected case of each kind again in a fresh process (`Rechecked`).
+        recheck: True runs one rejected case of each kind again at the end, in a fresh process (`Rechecked`).
         deadline: `time.monotonic()` at which the run stops.
 
     Raises:
@@ -225,7 +225,7 @@ class Supervisor:
                 bound_log(worker_log(self._scratch, pid))
 
     def _looks(self, waiting_for: str = "") -> Iterator[Waiting | None]:
-        """Pass once for each look at the log; name now and then what takes long."""
+        """Pass once for each look at the log; name slow work now and then."""
         began = told = time.monotonic()
         while True:
             now = time.monotonic()
@@ -297,7 +297,7 @@ class Supervisor:
         return CaseEnded(0, record)
 
     def _ended(self, pid: int, status: int) -> Iterator[RunEvent]:
-        """Record what the end of a worker means, and replace it where cases are left for it."""
+        """Record the meaning of a worker's end, and replace it where cases are left for it."""
         if pid not in self._workers:  # it ended before it could report
             self._forks.pop()
             self._workers[pid] = _Worker(time.monotonic())

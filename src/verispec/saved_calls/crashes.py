@@ -32,8 +32,8 @@ class Shrunk:
     """The smallest call that was found.
 
     Attributes:
-        case: with the call.
-        message: how the process ended with it.
+        case: case with its call.
+        message: end of the process that ran it.
         trials: processes that ran.
         repeats: False if the saved call alone does not fail as the case did; it is then unchanged.
     """
@@ -50,8 +50,8 @@ def shrunk(plan: Plan, saved: SavedCase, tell: Callable[[str], None], seconds: f
     Args:
         plan: plan of the one case, on the engine that crashed or hung.
         saved: the case, with its last launch and how that ended.
-        tell: receives a line now and then.
-        seconds: after which the smallest call so far is returned.
+        tell: function that receives a line now and then.
+        seconds: time after which the smallest call so far is returned.
 
     Raises:
         VerispecError: the engine cannot be started any more.

@@ -22,11 +22,11 @@ GUARD = 64
 def source(saved: SavedCase, engine: Engine) -> str:
     """Return the test as Python source.
 
-    The test makes the saved call and compares the wrong output with what verispec's oracle expects.
+    The test makes the saved call and compares the wrong output with that of verispec's oracle.
 
     Raises:
-        VerispecError: V-REPRO-EXPORT, the file has no call, the failure needs two calls, the engine does not say how
-            its users call the op, or the test would be too long to read.
+        VerispecError: V-REPRO-EXPORT, the file has no call, the failure needs two calls, the test is too long; or
+            the engine does not say how its users call the op.
     """
     from verispec.judge import OpUnderTest
     from verispec.reference import contracts, oracle
@@ -55,7 +55,7 @@ def source(saved: SavedCase, engine: Engine) -> str:
 
 
 def _short(saved: SavedCase, lines: list[str]) -> str:
-    """Return the lines as one text. Raises VerispecError V-REPRO-EXPORT if nobody would read it."""
+    """Return the lines as one text. Raises VerispecError V-REPRO-EXPORT if it is too long to be read."""
     if len(lines) >= LINES:
         raise cannot(
             saved, f"the test would have {len(lines)} lines, and people read {LINES}", "send the file of the case"

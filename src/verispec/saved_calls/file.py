@@ -36,7 +36,7 @@ class SavedCase:
         text: requests, options and folders of a generation that fails; empty for another case.
         tensors: NumPy arrays by parameter name.
         scalars: other arguments by parameter name; None is an argument too.
-        dtypes, layouts, shapes: as in `verispec.judge.OpCall`.
+        dtypes, layouts, shapes: fields of `verispec.judge.OpCall`.
     """
 
     case: str

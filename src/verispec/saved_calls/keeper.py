@@ -61,8 +61,8 @@ class Keeper:
 
         Args:
             failure: failure of the case.
-            fixtures: fixtures of the case, by name; a sampler among them was called last with what failed.
-            engine: under test.
+            fixtures: fixtures of the case, by name; a sampler among them was called last with the failing batch.
+            engine: engine under test.
 
         Returns:
             The failure, or that of the shrunk call.
@@ -96,7 +96,7 @@ class Keeper:
             found = steps.smallest(sampler, sampler.step, LONGEST)
             if found:
                 tensors, plain = steps.to_arrays(found[0])
-                told = {**saved.failure, "message": found[1].message or saved.failure["message"]}
+                told = {**saved.failure, "message": found[1].message}
                 step = {"batch": plain, **asdict(found[1]), "family": self._family}
                 return replace(saved, failure=told, tensors=tensors, step=step)
         for (target, options), generator in fixtures.get("held", ()):
@@ -107,7 +107,8 @@ class Keeper:
                 small = texts.smallest(own, load, target or model("target"), asked, texts.LONGEST)
                 if small and self._shrink:
                     text = texts.to_json(target or model("target"), options, *small)
-                    return replace(saved, text=texts.copy_checkpoints(text, self._shrink))
+                    told = {**saved.failure, "message": small[1].message}
+                    return replace(saved, failure=told, text=texts.copy_checkpoints(text, self._shrink))
         return saved
 
     @property
@@ -126,7 +127,7 @@ class Keeper:
         steps.require_right(sampler, steps.from_arrays(saved.tensors, saved.step["batch"]))
 
     def crashed(self) -> dict[str, str]:
-        """Keep the last launch of a process that goes on for no other case; return what the record says of it."""
+        """Keep the last launch of a process that goes on for no other case; return the record's details of it."""
         path = keep_launch(self._record, os.getpid(), self._saved.case) if self._record else None
         return {"saved case": str(path)} if path else {}
 
@@ -141,7 +142,7 @@ class Keeper:
         return replace(self._saved, **arguments_of(call, self._name))
 
     def _write_launch(self, saved: SavedCase) -> None:
-        """Write what is about to be launched. A process that cannot write it ends, as for the event log."""
+        """Write the call that is about to be launched. A process that cannot write it ends, as for the event log."""
         assert self._record
         try:
             if sum(array.nbytes for array in saved.tensors.values()) <= LARGEST:

@@ -30,7 +30,7 @@ def shrunk(op: OpUnderTest, call: OpCall, failure: Failure, seconds: float = LON
         op: the op of the engine under test, which has just failed.
         call: the call that failed.
         failure: its failure; kind and output of the smaller one are the same.
-        seconds: after which the smallest call so far is returned.
+        seconds: time after which the smallest call so far is returned.
     """
     in_guards = op.under_guards_alone
 

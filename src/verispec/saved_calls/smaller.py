@@ -61,7 +61,7 @@ def variants(contract: Contract, call: OpCall) -> Iterator[OpCall]:
 
 
 def size(call: OpCall) -> tuple[int, int, int, int]:
-    """Return what shrinking makes smaller: elements, stated sizes, special layouts and dtypes, digits of values."""
+    """Return the measures that shrinking reduces: elements, sizes, special layouts and dtypes, digits of values."""
     arrays = [np.asarray(v) for v in call.values.values() if v is not None and np.ndim(v)]
     digits = sum(len(f"{v:g}") for a in arrays for v in a.ravel()[:4096].astype(np.float64))
     special = sum(layout != "dense" for layout in call.layouts.values()) + len(call.dtypes)

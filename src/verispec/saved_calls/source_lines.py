@@ -18,7 +18,7 @@ COLUMNS = 110
 
 
 def head(saved: SavedCase, engine: Engine) -> Iterator[str]:
-    """Yield the docstring of the module: engine, clause, and what was seen."""
+    """Yield the docstring of the module: engine, clause, and the failure."""
     from verispec.reference import contracts
 
     about, clause = engine.describe(), saved.case.split(":")[1]

@@ -19,6 +19,7 @@ from verispec.cases.sampling import greedy_tokens, select, target_distribution
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest
+from verispec.report.causes import normalised
 
 CERTAIN = 1 - 1e-12
 """Probability of a token that is emitted in every run."""
@@ -34,7 +35,7 @@ class Wrong:
     """The fault of a step.
 
     Attributes:
-        error: type of the exception that the sampler raised; empty where it emitted tokens.
+        error: type and text of the exception that the sampler raised; empty where it emitted tokens.
         request: the request whose tokens are wrong.
         expected: tokens that it must emit.
         got: tokens that it emitted.
@@ -47,9 +48,12 @@ class Wrong:
 
     @property
     def message(self) -> str:
-        """One sentence; empty for an exception, which says more itself."""
-        tokens = f"request {self.request} emitted {list(self.got)}, expected {list(self.expected)}"
-        return "" if self.error else tokens
+        """One sentence."""
+        return self.error or f"request {self.request} emitted {list(self.got)}, expected {list(self.expected)}"
+
+    def like(self, other: Wrong) -> bool:
+        """Return True if both raised the same exception, apart from numbers, or none."""
+        return normalised(self.error) == normalised(other.error)
 
 
 def certain_tokens(batch: SamplerBatch, b: int) -> list[int] | None:
@@ -76,12 +80,11 @@ def certain_tokens(batch: SamplerBatch, b: int) -> list[int] | None:
 
 
 def wrong_in(sampler: SamplerUnderTest, batch: SamplerBatch) -> Wrong | None:
-    """Return what is wrong with the step `batch`; None if nothing certain is."""
+    """Return the fault of the step `batch`; None if nothing is certainly wrong."""
     try:
         tokens = sampler(batch)
     except Mismatch as mismatch:
-        error = mismatch.failure.message.partition(":")[0]
-        return Wrong(error) if mismatch.failure.kind == Kind.RAISED else None
+        return Wrong(mismatch.failure.message) if mismatch.failure.kind == Kind.RAISED else None
     except (UnsupportedCall, ValueError):
         return None
     for b, got in enumerate(tokens):
@@ -92,12 +95,12 @@ def wrong_in(sampler: SamplerUnderTest, batch: SamplerBatch) -> Wrong | None:
 
 
 def smallest(sampler: SamplerUnderTest, batch: SamplerBatch, seconds: float) -> tuple[SamplerBatch, Wrong] | None:
-    """Return the smallest step found that fails like `batch`, with what is wrong; None if nothing certain is.
+    """Return the smallest step found that fails like `batch`, with its fault; None if nothing is certainly wrong.
 
     Args:
         sampler: sampler of the engine under test.
         batch: batch of the last call of a failing case.
-        seconds: after which the smallest step so far is returned.
+        seconds: time after which the smallest step so far is returned.
     """
     first = wrong_in(sampler, batch)
     if first is None:
@@ -108,16 +111,16 @@ def smallest(sampler: SamplerUnderTest, batch: SamplerBatch, seconds: float) -> 
         for candidate in _variants(batch):
             if time.monotonic() > deadline:
                 break
-            if _fails(sampler, candidate, first.error):
+            if _fails(sampler, candidate, first):
                 batch, found = candidate, True
                 break
     last = wrong_in(sampler, batch)
     return (batch, last) if last else None
 
 
-def _fails(sampler: SamplerUnderTest, batch: SamplerBatch, error: str) -> bool:
+def _fails(sampler: SamplerUnderTest, batch: SamplerBatch, like: Wrong) -> bool:
     wrongs = (wrong_in(sampler, batch) for _ in range(REPEATS))
-    return all(wrong is not None and wrong.error == error for wrong in wrongs)
+    return all(wrong is not None and wrong.like(like) for wrong in wrongs)
 
 
 def _variants(batch: SamplerBatch) -> Iterator[SamplerBatch]:

@@ -16,6 +16,7 @@ from typing import Any
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, Generator, LoadOptions
 from verispec.judge import Kind, Mismatch
+from verispec.report.causes import normalised
 
 Requests = tuple[GenerationRequest, ...]
 SHORT = (4, 12)
@@ -33,7 +34,7 @@ class WrongText:
     """The fault of a call of a generator.
 
     Attributes:
-        error: type of the exception that it raised; empty where it generated text.
+        error: type and text of the exception that it raised; empty where it generated text.
         request: the request whose text is wrong.
         expected: tokens up to the first wrong one, which is the last.
         got: the tokens in their place.
@@ -44,16 +45,24 @@ class WrongText:
     expected: tuple[int, ...] = ()
     got: tuple[int, ...] = ()
 
+    @property
+    def message(self) -> str:
+        """One sentence."""
+        return self.error or f"request {self.request} generated {list(self.got)}, expected {list(self.expected)}"
+
+    def like(self, other: WrongText) -> bool:
+        """Return True if both raised the same exception, apart from numbers, or none."""
+        return normalised(self.error) == normalised(other.error)
+
 
 def wrong_in(generator: Generator, target: Path, requests: Sequence[GenerationRequest]) -> WrongText | None:
-    """Return what is wrong with the text of `requests`; None if nothing certain is."""
+    """Return the fault in the text of `requests`; None if nothing is certainly wrong."""
     from verispec.suites.e2e._reference_model import greedy_text, reference_model
 
     try:
         results = generator.generate(requests)
     except Mismatch as mismatch:
-        error = mismatch.failure.message.partition(":")[0]
-        return WrongText(error) if mismatch.failure.kind == Kind.RAISED else None
+        return WrongText(mismatch.failure.message) if mismatch.failure.kind == Kind.RAISED else None
     except UnsupportedCall:
         return None
     for n, (request, result) in enumerate(zip(requests, results, strict=True)):
@@ -79,10 +88,10 @@ def smallest(
 
     Args:
         generator: the target with its drafter; closed at the end.
-        load: loads another one after an exception, which a generator may not survive.
+        load: function that loads another one after an exception, which a generator may not survive.
         target: folder of the target.
         requests: requests of the last call of a failing case.
-        seconds: after the first trial, after which the smallest requests so far are returned.
+        seconds: time from the first trial on, after which the smallest requests so far are returned.
     """
     trials = 0
 
@@ -105,7 +114,7 @@ def smallest(
                 if trials >= TRIALS and time.monotonic() > deadline:
                     break
                 found = check(candidate)
-                if found and found.error == wrong.error:
+                if found and found.like(wrong):
                     best, wrong, progress = candidate, found, True
                     break
         return (best, wrong) if wrong else None
@@ -149,7 +158,7 @@ def _cut(requests: Requests, prompt: int, length: int) -> Requests:
 
 
 def to_json(target: Path, options: Mapping[str, Any], requests: Requests, wrong: WrongText) -> dict[str, Any]:
-    """Return the requests, the options that are not the defaults, and what is wrong, as JSON."""
+    """Return the requests, the options that are not the defaults, and the fault, as JSON."""
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
     return {
         "target": str(target),

@@ -63,7 +63,7 @@ def _equal(one: SourceFile | None, other: SourceFile | None) -> bool:
 
 
 def _surface(file: SourceFile) -> dict[str, str] | None:
-    """Return what other files can see of a file: a text for each dotted name in it; None if it cannot be parsed."""
+    """Return the interface of a file: a text for each dotted name in it; None if it cannot be parsed."""
     try:
         return dict(_block(ast.parse(file.read()).body, ""))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -114,7 +114,7 @@ def _attributes(method: FunctionNode, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _changed(new: Mapping[str, str], old: Mapping[str, str]) -> set[str]:
-    """Return the names by which other files reach what differs."""
+    """Return the names by which other files reach the differences."""
     found: set[str] = set()
     for key in new.keys() | old.keys():
         if new.get(key) != old.get(key):

@@ -39,7 +39,7 @@ def uncollected() -> Iterator[None]:
 class FactCache:
     """Facts by content, kept in one file between calls and in memory between trees.
 
-    Pass one object to several calls of `judge` when many similar trees are judged, as in a bisection.
+    Pass one object to several calls of `judge` for many similar trees, as in a bisection.
     """
 
     def __init__(self, path: Path | None = None) -> None:

@@ -24,8 +24,8 @@ def likeness(finding: Finding) -> tuple[str, str, str]:
 def new_since(now: Report, before: Report) -> tuple[Finding, ...]:
     """Return the findings of `now` that `before` does not have, neither unchanged nor moved.
 
-    A finding with a known fingerprint is new only if its level rose. A finding is a move of a vanished one if both
-    are alike, the names of the old place no longer exist, and those of the new place did not exist before.
+    A finding with a known fingerprint is new only if its level rose. A finding has moved if a like one vanished.
+    The names of the old place no longer exist then, and those of the new place are new.
     """
     known = {finding.fingerprint: _WEIGHT[finding.level] for finding in before.findings}
     present = {finding.fingerprint for finding in now.findings}

@@ -43,7 +43,7 @@ class Param(NamedTuple):
 
 
 class Decorator(NamedTuple):
-    """A decorator as written: what is called, and the keyword arguments that are references."""
+    """A decorator as written: its callee, and the keyword arguments that are references."""
 
     target: str
     text: str
@@ -210,7 +210,7 @@ class Import(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """A function that launches ``target[grid](*args, **kwargs)`` with what it gets.
+    """A function that launches ``target[grid](*args, **kwargs)`` with its own parameters.
 
     `call` is the launch without the forwarded arguments; `args` and `kwargs` say which of them are forwarded. `kernel`
     is the parameter that holds the kernel, if it is one.

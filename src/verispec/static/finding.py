@@ -62,7 +62,7 @@ class Finding:
         cause: Findings with the same cause are shown as one; empty for a cause of its own.
         also: Fingerprints of the findings that are shown with this one.
         level_if_new: The level of a finding that a change brings. A fault that was shipped and works may lie on a path
-            that nobody takes; a new one has no such excuse.
+            that no caller takes. A new one has no such excuse.
     """
 
     rule: str

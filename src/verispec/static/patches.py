@@ -12,8 +12,12 @@ from verispec.static.linking.substitutions import broken_calls, substitutions
 class PatchPoint(NamedTuple):
     """An assignment or registration that replaces something of the host.
 
-    `state` is ``ok``, ``gone`` (the host no longer has the name), ``differs`` (other parameters), ``broken`` (a call of
-    the host does not bind) or ``unknown`` (the host's side cannot be followed).
+    Attributes:
+        path, line: place of the assignment or registration.
+        target: name in the host.
+        kind: kind of the replacement.
+        state: ``ok``, ``gone`` (the host has no such name), ``differs`` (other parameters), ``broken`` (a call of the
+            host does not bind) or ``unknown``.
     """
 
     path: str

@@ -28,7 +28,7 @@ from verispec.static.tables import Entry, entries, launched
 from verispec.static.tree import SourceFile, Tree, is_test
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done and how much there is (0 when unknown)."""
+"""Called with the current stage, the amount of work done and the whole amount (0 when unknown)."""
 
 _ROUNDS: Final = 4
 """Files that turn out to matter are read and everything is linked again, at most so often."""
@@ -42,7 +42,7 @@ class Report:
         stats: Counts of files, kernels, launches, ... and the seconds of each stage.
         places: Dotted names of the modules, functions and classes that were seen.
         participants: Paths of the files that define, launch or replace a kernel or an op.
-        patches: What a plugin replaces in its host.
+        patches: patch points of a plugin in its host.
         tables: The kernels that platforms replace, if rule SIG208 is applied.
         launched: Dotted names of the kernels that host code launches.
     """
@@ -81,7 +81,7 @@ def check_tree(
         core: The host tree that `tree` plugs into. Findings that concern `core` alone are left out.
         rules: Ids of the rules to apply.
         cache: A file that keeps file summaries by content between calls, or a `FactCache` shared by several calls.
-        progress: Called with the current stage.
+        progress: function called with the current stage.
         parse: Paths to parse even if nothing in them seems to matter, such as participants of an older revision.
 
     Returns:
@@ -263,7 +263,7 @@ class _Source:
 
 
 def _link(sources: Sequence[_Source], store: FactCache) -> Links:
-    """Link, read what turned out to matter, and link again until nothing new matters."""
+    """Link, read the files that turned out to matter, and link again until no new file matters."""
     version = next((host_version(source.tree) for source in sources if source.core), None)
 
     def linked() -> Links:

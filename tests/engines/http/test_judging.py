@@ -64,6 +64,6 @@ def test_a_right_server_passes_clauses_of_generation(tmp_path: Path) -> None:
 
 
 def _without(address: str) -> str:
-    """The address of a server of whose checkpoint nobody said anything."""
+    """Return the address of the same server without its checkpoint."""
     base, _, options = address.partition("?")
     return f"{base}?{'&'.join(option for option in options.split('&') if not option.startswith('checkpoint'))}"

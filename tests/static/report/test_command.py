@@ -149,7 +149,7 @@ def test_a_plugin_is_judged_against_its_core(call: Call, tmp_path: Path) -> None
     _, output, _ = call("plugin", "--core", "core")
     assert f"kernel: {tmp_path}/core/pkg/kernels.py:6" in output
     assert "call: plugin/plug/caller.py:5" in output
-    assert call("plugin")[0] == exits.GOOD  # without the core nobody knows what the kernel takes
+    assert call("plugin")[0] == exits.GOOD  # without the core the kernel's parameters are unknown
 
 
 def test_rules_and_levels_are_chosen(call: Call, tmp_path: Path) -> None:

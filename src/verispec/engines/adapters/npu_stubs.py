@@ -1,4 +1,4 @@
-"""Values of an NPU's stubs: what vllm-ascend's samplers ask of their platform, and nothing that computes."""
+"""Values of an NPU's stubs: the attributes that vllm-ascend's samplers read, and nothing that computes."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class TpuInference(PartialEngine):
         self._rejection = rejection.RejectionSampler(self._mesh)  # Compiled functions belong to one sampler.
 
     def describe(self) -> Description:
-        """Return the version, and what stands in for missing packages."""
+        """Return the version, and the stubs of missing packages."""
         details = {
             "jax": str(self._jax.__version__),
             "vllm": str(self._vllm.__version__),

@@ -154,7 +154,7 @@ class TransformersGenerator:
 
 
 def _reject_missing(request: GenerationRequest) -> None:
-    """Raise UnsupportedCall for what transformers does not have, or does in another order or place."""
+    """Raise UnsupportedCall for a parameter that transformers does not have, or applies in another order or place."""
     for asked, what in (
         (request.presence_penalty or request.frequency_penalty, "presence or frequency penalty"),
         (request.grammar is not None and request.allowed_token_ids, "grammar beside allowed token ids"),

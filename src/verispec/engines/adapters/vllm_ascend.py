@@ -76,7 +76,7 @@ class VllmAscend(PartialEngine):
         self._module.HAS_TRITON = False
 
     def describe(self) -> Description:
-        """Return the version, and what stands in for missing packages."""
+        """Return the version, and the stubs of missing packages."""
         details = {"vllm": str(importlib.import_module("vllm").__version__), "stubs": " ".join(self._stubs)}
         return Description("vllm-ascend", self._version, "cpu", "cpu", details)
 

@@ -1,7 +1,7 @@
-"""An object in a process of its own: for what needs another environment, may crash, or exists once a process.
+"""An object in its own process: one that needs another environment, may crash, or exists once per process.
 
-Requests and answers are pickled over two pipes, so stdout and stderr of the other side stay free for
-what engines print; both go to our stderr.
+Requests and answers are pickled over two pipes, so stdout and stderr of the other side stay free for the
+output of engines; both go to our stderr.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Remote:
         return self._exchange((method, args))
 
     def start(self) -> None:
-        """Make the object now, where it is not there yet; what its factory raises ends the process."""
+        """Make the object now, where it is not there yet; an exception of its factory ends the process."""
         if self._process is not None:
             return
         self._launch()

@@ -119,7 +119,7 @@ class TensorPayload:
         return {**self.plain, **tensors}
 
     def take_back(self, storages: list[bytes]) -> None:
-        """Copy what the call left in its storages into the tensors that this parcel was made from.
+        """Copy the contents of the call's storages into the tensors that this parcel was made from.
 
         Args:
             storages: bytes of each storage after the call, in the order of `self.storages`.

@@ -59,9 +59,9 @@ class ProtocolFault:
 
     Args:
         where: the call, e.g. ``describe()``.
-        expected: what the protocol asks for there.
-        got: what the engine has.
-        write: what to write instead.
+        expected: requirement of the protocol there.
+        got: value that the engine has.
+        write: source to write instead.
     """
 
     where: str
@@ -78,7 +78,7 @@ def check(engine: object, name: str, ops: Collection[Contract] = (), parts: Coll
 
     Args:
         engine: anything.
-        name: as it stands on the command line, for the message.
+        name: name on the command line, for the message.
         ops: contracts of the ops that will be tested.
         parts: optional parts that will be tested too: "sampler", "definitions".
 
@@ -107,7 +107,7 @@ def check_subjects(engine: object, name: str, subjects: Collection[str]) -> Desc
 
     Args:
         engine: anything.
-        name: as it stands on the command line.
+        name: name on the command line.
         subjects: names of ops and of other contracts, such as ``whole_sampler``.
     """
     from verispec.reference import contracts
@@ -123,7 +123,7 @@ def error(faults: Sequence[ProtocolFault], where: str, engine: str) -> VerispecE
     """Return the error V-ENG-PROTOCOL for all `faults`.
 
     Args:
-        faults: at least one.
+        faults: one or more faults.
         where: the option that named the engine.
         engine: name of its class.
     """
@@ -152,7 +152,7 @@ def method_faults(engine: object) -> Iterator[ProtocolFault]:
 
 
 def description_faults(description: object) -> Iterator[ProtocolFault]:
-    """Yield a fault for each field of a description that is not what reports need.
+    """Yield a fault for each field of a description that reports cannot use.
 
     Args:
         description: the engine's answer to ``describe()``, of any type.

@@ -126,5 +126,5 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what the engine holds. It is called once, after the last case."""
+        """Release the engine's resources. It is called once, after the last case."""
         ...

@@ -76,10 +76,10 @@ class LoadOptions:
         ngram_max: maximum length in tokens of that suffix.
         draft_sample_method: one of `DRAFT_SAMPLE_METHODS`.
         rejection_sample_method: one of `REJECTION_SAMPLE_METHODS`.
-        synthetic_acceptance_rates: for the synthetic method, K unconditional rates: the probability that a draft and
+        synthetic_acceptance_rates: K unconditional rates of the synthetic method: the probability that a draft and
             all before it are accepted. They never rise from one draft to the next.
-        synthetic_acceptance_length: instead of rates, the mean number of tokens per verification, from 1 to K + 1.
-        async_scheduling: schedule a step before the tokens of the step before are known.
+        synthetic_acceptance_length: alternative to rates: the mean number of tokens per verification, from 1 to K + 1.
+        async_scheduling: True schedules a step before the tokens of the step before are known.
         sampler: one of `SAMPLERS`.
         dtype: one of `DTYPES`.
         max_model_len: maximum tokens per sequence, prompt included; 0 is the model's own limit.
@@ -199,7 +199,7 @@ class GenerationRequest:
     """A prompt and the parameters of its continuation.
 
     Args:
-        prompt_token_ids: at least one token.
+        prompt_token_ids: one or more tokens.
         max_tokens: maximum number of emitted tokens, at least 1.
         temperature: divisor of the logits; 0 is greedy.
         top_k: keep the k most likely tokens; 0 keeps all.
@@ -210,8 +210,8 @@ class GenerationRequest:
         ignore_eos: True if the model's own end-of-sequence token does not end the request.
         min_tokens: number of tokens before which neither `stop_token_ids` nor the end-of-sequence token is emitted.
         repetition_penalty: above 1 makes tokens of prompt and output less likely (divides positive logits).
-        presence_penalty: subtracted from the logit of each token of the output.
-        frequency_penalty: subtracted from a token's logit once per occurrence in the output.
+        presence_penalty: number subtracted from the logit of each token of the output.
+        frequency_penalty: number subtracted from a token's logit once per occurrence in the output.
         bad_words: token sequences that are never completed.
         allowed_token_ids: the only tokens to emit; empty allows all.
         logit_bias: summand of the logit, by token id.
@@ -390,8 +390,8 @@ class Generator(Protocol):
         """Run all requests to their end.
 
         Args:
-            requests: in any number; the engine batches as many as fit.
-            on_emit: called as early as the engine can, at the latest at the end; None for no calls.
+            requests: any number of requests; the engine batches as many as fit.
+            on_emit: function called as early as the engine can, at the latest at the end; None for no calls.
 
         Returns:
             Results in the order of the requests.

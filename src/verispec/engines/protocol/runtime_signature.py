@@ -11,7 +11,7 @@ class CallShape:
     """The way a caller passes a kernel's arguments.
 
     Args:
-        positional: how many by position.
+        positional: number of arguments by position.
         keywords: the names of the others.
     """
 
@@ -29,7 +29,7 @@ class RuntimeSignature:
         parameters: the kernel's own parameters, in order: a launch binds to these.
         implementation: the function that runs (a fallback, or the kernel).
         runs: True if the call site runs here: an override, or the kernel itself where there is Triton.
-        shape: how the arguments arrive at the implementation.
+        shape: form in which the arguments arrive at the implementation.
     """
 
     op: str

@@ -115,7 +115,7 @@ class Trace:
     """Tokens per request, with the random samples that decided them.
 
     Args:
-        tokens: as the sampler returns them.
+        tokens: tokens as the sampler returns them.
         draws: one entry per request; None if unknown (unseeded, greedy, or without draft tokens).
     """
 
@@ -160,7 +160,7 @@ class ProcessedTokens:
     """Emitted tokens of a step with processors.
 
     Args:
-        tokens: as the sampler returns them.
+        tokens: tokens as the sampler returns them.
         logprobs: one entry per emitted token; empty for a request that wants none.
     """
 
@@ -220,7 +220,7 @@ class ProcessingSampler(WholeSampler, Protocol):
         Args:
             batch: the step.
             contexts: one per request.
-            logprobs_mode: "raw" for the model's own logits, "processed" for what tokens are sampled from.
+            logprobs_mode: "raw" for the model's own logits, "processed" for the logits that tokens are sampled from.
 
         Raises:
             UnsupportedCall: the engine lacks one of the processors.
@@ -237,7 +237,7 @@ def replay(
         generator: the request's generator at the start of verification.
         drafts: k, the number of draft tokens.
         vocab: V.
-        bonus: passed on.
+        bonus: bonus token of the returned `Draws`.
         dtype: dtype of the noise; float32 unless the engine runs with a float64 Gumbel.
 
     Source: vllm.v1.sample.rejection_sampler, 0.18.0 to 0.33.0: `drafts` uniforms in float64, then `vocab`

@@ -21,7 +21,7 @@ class Choice:
     Attributes:
         text: the decoded output.
         token_ids: the emitted tokens; None where the server does not report them.
-        finish_reason: as the server writes it; empty when the caller closed the connection before the end.
+        finish_reason: reason as the server writes it; empty when the caller closed the connection before the end.
         logprobs: one entry per token when asked for.
         pieces: the texts of a streamed answer in order of arrival; empty otherwise.
     """
@@ -38,7 +38,7 @@ class Answer:
     """All samples of one request.
 
     Attributes:
-        choices: in the order of their index.
+        choices: choices by index.
         prompt_tokens: the server's count; None where it is not reported.
         completion_tokens: the server's count over all samples; None where it is not reported.
         ended: True if a stream closed with its end mark; True for an answer in one piece.
@@ -81,7 +81,7 @@ class Server(Protocol):
 
         Args:
             requests: one with `abort_after` is streamed, and its connection is closed after that many pieces.
-            stream: ask for streamed answers.
+            stream: True asks for streamed answers.
 
         Raises:
             UnsupportedCall: the server refuses a request, or has no such parameter.

@@ -64,7 +64,7 @@ class StandaloneSampler(Protocol):
         Args:
             batch: the step. Its logits are the variable ``logits``, its draft probabilities ``draft_probs``, which is
                 None without them; everything else is written out.
-            family: as in `Engine.sampler`.
+            family: family of `Engine.sampler`.
         """
         ...
 

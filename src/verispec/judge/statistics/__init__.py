@@ -15,17 +15,17 @@ from verispec.judge._failure import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics.budget import p_value_level
 
 FEWEST_EXPECTED = 10
-"""Least expected count of a cell, below which the chi-square approximation of a G-test is not trusted."""
+"""Minimum expected count of a cell, below which the chi-square approximation of a G-test is not trusted."""
 
 
-def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
+def assert_distribution(counts: Sequence[int], exact: Any, what: str) -> float:
     """Check by a G-test that counts are draws from a distribution.
 
     Cells that are too small are pooled. A token of probability zero that was seen fails at once.
 
     Args:
         counts: number of draws of each outcome.
-        law: exact probability of each outcome.
+        exact: exact probability of each outcome.
         what: description of the draws, for messages.
 
     Returns:
@@ -37,7 +37,7 @@ def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
     """
     from scipy.stats import power_divergence
 
-    seen, probabilities = np.asarray(counts, dtype=np.float64), np.asarray(law, dtype=np.float64)
+    seen, probabilities = np.asarray(counts, dtype=np.float64), np.asarray(exact, dtype=np.float64)
     impossible = np.flatnonzero((probabilities <= 0) & (seen > 0))
     if len(impossible):
         message = f"{what}: outcome {int(impossible[0])} has probability 0 and came {int(seen[impossible[0]])} times"
@@ -51,7 +51,7 @@ def assert_distribution(counts: Sequence[int], law: Any, what: str) -> float:
     if expected[-1] < FEWEST_EXPECTED:
         seen, expected = _merge_last(seen, expected)
     if len(seen) < 2:
-        raise Inconclusive(f"{what}: {int(seen.sum())} draws are too few for a law of {len(probabilities)} outcomes")
+        raise Inconclusive(f"{what}: {int(seen.sum())} draws are too few for {len(probabilities)} outcomes")
     statistic, p = power_divergence(seen, expected, lambda_="log-likelihood")
     level = p_value_level()
     if not p >= level:

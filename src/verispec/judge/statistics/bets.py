@@ -140,7 +140,7 @@ class TextBets(TokenBets):
             r: [n] row of each token.
             t: [n] token ids.
             extra: densities [n] of further faults, by name; NaN without a bet.
-            target: as in `TokenBets.log_ratios`.
+            target: target of `TokenBets.log_ratios`.
 
         Returns:
             [bets, n] float64.

@@ -28,7 +28,7 @@ class SharedNumbers:
     Attributes:
         uniform: [B, K] acceptance numbers; columns past a request's drafts are not read.
         noise: [B, V] exponentials of the token at the first rejection.
-        bonus_noise: [B, V] exponentials of the bonus token; NaN rows where the engine does not tell.
+        bonus_noise: [B, V] exponentials of the bonus token; NaN rows where the engine does not report it.
     """
 
     uniform: Array
@@ -47,7 +47,7 @@ class Coupling:
         requests: requests compared.
         tokens: tokens compared.
         differing: requests whose tokens are not the oracle's, near ties included.
-        wrong: what no rounding explains; such a request fails the case.
+        wrong: differences that no rounding explains; such a request fails the case.
     """
 
     rows: RowDistributions

@@ -104,11 +104,11 @@ def effects(*promised: Sizes) -> list[Bet]:
 
 
 def of_steps(limits: str, *, certain: bool) -> list[Bet]:
-    """Return what a test of steps with known drafts promises.
+    """Return the sizes of faults that a test of steps with known drafts promises to find.
 
     Args:
         limits: one of `verispec.cases.row_sets.LIMITS`.
-        certain: whether drafts have probability 1.
+        certain: True if drafts have probability 1.
     """
     if limits in ("none", "temperature"):
         return effects(FINE) if certain else effects(FINE, DRAWN)

@@ -43,7 +43,7 @@ class Evidence:
         bets: named faults; they share half of the weight.
         views: orders of places, which share the other half.
         weight: part of the run's budget that this test has.
-        unit: what is counted, e.g. "requests".
+        unit: name of the counted things, such as "requests".
     """
 
     bets: Sequence[Bet]
@@ -151,8 +151,8 @@ class Evidence:
     def found(self) -> list[Bet]:
         """Return the faults that this many outcomes find with a probability of about 99.9 %.
 
-        The growth per outcome under the fault and its spread are estimated from the outcomes seen, by weighting each
-        with f/p; a normal approximation gives the capital that all but 0.1 % of runs reach.
+        The growth per outcome under the fault and its spread are estimated from the outcomes, each
+        weighted by f/p. A normal approximation gives the capital that all but 0.1 % of runs reach.
         """
         price = self.limit + float(np.log(2 * max(len(self.bets), 1))) + self._paid
         spread = np.sqrt(np.maximum(self._square, 0.0))

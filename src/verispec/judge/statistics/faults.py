@@ -24,11 +24,11 @@ class SamplerFault:
     """A way in which a sampler is not lossless.
 
     Attributes:
-        name: what the sampler does, as a phrase.
+        name: action of the sampler, as a phrase.
         ratio: the formula of f/p, or of f.
-        unit: what a size means: "share", "factor", "below" or "bits".
+        unit: meaning of a size: "share", "factor", "below" or "bits".
         sizes: the sizes that are bet on.
-        issues: where the fault was reported.
+        issues: issues that report the fault.
         witness: rows that show the fault with few tokens.
     """
 

@@ -20,7 +20,7 @@ class Rates:
     Args:
         weight: part of the run's budget.
         seed: seed of the randomised places.
-        unit: what is counted.
+        unit: name of the counted things.
     """
 
     def __init__(self, weight: float, seed: int, unit: str) -> None:
@@ -35,7 +35,7 @@ class Rates:
         Args:
             rate: stated probabilities.
             accepted: [n] bool.
-            slack: how far rounding may move a rate, absolutely.
+            slack: maximum absolute change of a rate by rounding.
         """
         exact = np.where(accepted, rate, 1.0 - rate)
         null = np.maximum(exact, max(slack, FLOOR))

@@ -32,9 +32,9 @@ class Trial:
     Args:
         case: id of the case.
         seed: seed of everything the case draws.
-        run_seed: what `--seed` was, for the message.
+        run_seed: seed of the run, for the message.
         budget: one of `BUDGETS`.
-        record: takes what the report shows of this test.
+        record: function that receives the report's facts of this test.
     """
 
     case: str
@@ -108,7 +108,7 @@ class Trial:
 
         Raises:
             Mismatch: a token is not that of its random numbers.
-            Inconclusive: the engine does not tell its random numbers.
+            Inconclusive: the engine does not report its random numbers.
         """
         requests, differing = sum(c.requests for c in couplings), sum(c.differing for c in couplings)
         if not requests:

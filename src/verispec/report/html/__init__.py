@@ -34,7 +34,7 @@ def as_html(
         diff: the difference between the two runs of `summaries`, shown first.
         home: address of the site's index, for a page of one run.
         pages: addresses of the pages of `summaries`, for the index of a site.
-        live: address that tells the version of a run in progress; the page reloads when it changes.
+        live: address that answers with the version of a run in progress; the page reloads when it changes.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup

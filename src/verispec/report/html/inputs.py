@@ -1,4 +1,4 @@
-"""Read what the page shows: results files, and reports of the static checker."""
+"""Read the inputs of the page: results files, and reports of the static checker."""
 
 from __future__ import annotations
 

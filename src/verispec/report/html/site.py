@@ -24,7 +24,7 @@ def write_site(folder: Path, runs: Sequence[RunSummary], findings: Sequence[dict
 
     Args:
         folder: made if it is missing; files of the same names are replaced, others stay.
-        runs: in the order of the columns.
+        runs: runs in the order of the columns.
         findings: reports of the static checker, for the index.
 
     Raises:
@@ -57,7 +57,7 @@ def _files(named: Sequence[tuple[str, RunSummary]], findings: Sequence[dict[str,
 
 
 def _entry(name: str, run: RunSummary) -> Mapping[str, Any]:
-    """Return what other programs read about a run."""
+    """Return the facts about a run that other programs read."""
     engine = run.run.header["engine"]
     return {
         "engine": engine["name"],

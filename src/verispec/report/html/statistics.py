@@ -32,7 +32,7 @@ EXCLUDED = {
 
 
 def statistics_of(run: Run) -> dict[str, Any]:
-    """Return what the page shows of a run's statistical tests, accepted drafts and time."""
+    """Return the page's facts on a run's statistical tests, accepted drafts and time."""
     certificate = Certificate(replace(run, records=tuple(record for record in run.records if record.evidence)))
     tests = [record for record in certificate.tests if "trail" in record.evidence]
     families = [f for f in certificate.families if any(f in row["families"] for row in certificate.excluded)]
@@ -68,7 +68,7 @@ def _excludes(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def _spent(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield what the run has spent: time by suite and op, and of the error budget."""
+    """Yield the expenses of the run: time by suite and op, and of the error budget."""
     seconds: dict[str, float] = defaultdict(float)
     for record in run.records:
         seconds[f"{record.case.suite}/{record.case.subject}"] += record.seconds

@@ -1,4 +1,4 @@
-"""Acceptance reliability: how often draft tokens were accepted, by what their p/q states."""
+"""Acceptance reliability: share of accepted draft tokens, by the probability that their p/q states."""
 
 from __future__ import annotations
 

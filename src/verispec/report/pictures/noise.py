@@ -1,4 +1,4 @@
-"""The noise of an engine: its smallest value, its grid, and what rare tokens it loses."""
+"""The noise of an engine: its smallest value, its grid, and the rare tokens that it loses."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Link the file summaries of a tree: names, classes, launches, ops, and what binds to what."""
+"""Link the file summaries of a tree: names, classes, launches, ops, and bindings."""

@@ -171,6 +171,6 @@ def misplaced(passed: Sequence[str], params: Sequence[Param]) -> Iterator[tuple[
     known = {plain(name) for name in places}
     given = {plain(name) for name in passed}
     for argument, place in zip(passed, places, strict=False):
-        # A parameter whose name nobody passes may stand for anything.
+        # A parameter whose name no call passes may stand for anything.
         if plain(argument) != plain(place) and plain(argument) in known and plain(place) in given:
             yield argument, place

@@ -19,7 +19,7 @@ _PROPERTIES: Final = frozenset({"property", "cached_property", "functools.cached
 _KEEPING: Final = _PROPERTIES | {
     "cache", "functools.cache", "lru_cache", "functools.lru_cache", "staticmethod", "classmethod",
 }  # fmt: skip
-"""Decorators that keep what a function returns."""
+"""Decorators that keep the result of a function."""
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class Index:
                 yield Entity("instance", module, binding.name, None, callee, args)
 
     def member(self, entity: Entity, name: str) -> tuple[Entity, ...]:
-        """Return what the attribute `name` of `entity`, a class or instance, may be."""
+        """Return the possible values of the attribute `name` of `entity`, a class or instance, may be."""
         return self._attribute(entity, name, 0)
 
     def _attribute(self, entity: Entity, text: str, depth: int) -> tuple[Entity, ...]:
@@ -208,7 +208,7 @@ class Index:
         return tuple(entity for value in values for entity in value) if all(values) else ()
 
     def _results(self, functions: tuple[Entity, ...], depth: int) -> tuple[Entity, ...]:
-        """Return what functions may return; empty unless all of it is known."""
+        """Return the possible results of functions; empty unless all of it is known."""
         found: list[Entity] = []
         for entity in functions:
             function = entity.function
@@ -226,8 +226,8 @@ class Index:
         A name that a module imported is a place of that module, not of the one that defines it.
 
         Args:
-            module: where the reference is.
-            reference: as the summary of the file writes it.
+            module: module with the reference.
+            reference: reference as in the summary of the file.
 
         Returns:
             ``package.module.name``; empty if not known.

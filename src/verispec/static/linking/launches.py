@@ -172,7 +172,7 @@ def link(index: Index) -> Links:
 
 
 def _as_bound(module: Module, function: Function) -> Function:
-    """Return a kernel as its module holds it: ``quant = tune(quant)`` may supply arguments that nobody can list."""
+    """Return a kernel as its module holds it: ``quant = tune(quant)`` may supply arguments that no source lists."""
     rebound = [b for b in module.bindings.get(function.name, ()) if b.kind in {"call", "other"}]
     if not rebound:
         return function

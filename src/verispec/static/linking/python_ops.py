@@ -40,7 +40,7 @@ def registered(index: Index) -> Iterator[Registered]:
 
 
 def _definitions(index: Index, module: Module, reference: str) -> tuple[Definition, ...]:
-    """Return what a reference of `facts.PythonOp` stands for; nothing if one of it is not a function."""
+    """Return the targets of a reference of `facts.PythonOp` stands for; nothing if one of it is not a function."""
     if reference.startswith("#"):
         name, _, line = reference[1:].rpartition(":")
         return tuple((module, f) for f in module.functions.get(name, ()) if f.line == int(line))

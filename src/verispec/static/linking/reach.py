@@ -16,7 +16,7 @@ Method = tuple[str, str]
 def unreached(links: Links) -> frozenset[str]:
     """Return the host's methods in `links` that a plugin replaces for good, and those that only such methods call.
 
-    A method is replaced for good if a subclass in the plugin defines it without calling super. Callers are told by
+    A method is replaced for good if a subclass in the plugin defines it without calling super. Callers are known by
     name, so that a method counts as unreached only if every caller of that name is.
     """
     types = links.shared(hierarchy)

@@ -25,8 +25,8 @@ class Substitution:
         originals: Its definitions.
         functions: The definitions that may be called instead.
         slot: The name that a caller must read to get the replacement; empty for a method.
-        types: For a method: the overriding class first, then its bases up to the one with the original.
-        installed: Where the override is made.
+        types: classes of a method: the overriding class first, then its bases up to the one with the original.
+        installed: place where the override is made.
     """
 
     kind: str

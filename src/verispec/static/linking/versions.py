@@ -1,4 +1,4 @@
-"""Evaluate tests of the host's version, and drop what is not there for it."""
+"""Evaluate tests of the host's version, and drop code of other versions."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _PASSED: Final = 2
 
 
 def bound(node: ast.Call, targets: tuple[str, ...], scope: Scope, grid: bool) -> Call:
-    """Return the call `node` of what `targets` refer to, with its arguments followed in `scope`."""
+    """Return the call `node` of `targets`, with its arguments followed in `scope`."""
     positional: list[str] = []
     keywords: list[str] = []
     open_positional = open_keywords = False

@@ -31,7 +31,7 @@ class Callee(NamedTuple):
 
 
 def callee_of(call: ast.Call, scope: Scope) -> Callee | None:
-    """Return what the launch `call` in `scope` reaches; None if it is no launch, or cannot be followed."""
+    """Return the targets that the launch `call` in `scope` reaches; None if it is no launch, or cannot be followed."""
     given = next((keyword.value for keyword in call.keywords if keyword.arg == "grid"), None)
     return _callee(call.func, scope, given, 0)
 

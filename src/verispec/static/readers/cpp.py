@@ -1,6 +1,6 @@
-"""The facts of a C++ or CUDA file: op schemas, the functions bound to them, and what those functions write.
+"""The facts of a C++ or CUDA file: op schemas, their functions, and the arguments that those functions write.
 
-Read with tree-sitter, which needs no headers and survives macros; what it cannot follow is left out.
+Read with tree-sitter, which needs no headers and survives macros; code that it cannot follow is left out.
 """
 
 from __future__ import annotations

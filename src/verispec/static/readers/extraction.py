@@ -20,8 +20,8 @@ def facts(path: str, data: bytes, *, deep: bool = False, calls: bool = False) ->
     Args:
         path: path of the file; only its ending matters, and whether it is a test.
         data: content of the file.
-        deep: read the syntax tree of a file that would not need one by itself.
-        calls: keep the calls of plain functions and methods too, if there is a syntax tree; tests that replace
+        deep: True reads the syntax tree of a file that would not need one by itself.
+        calls: True keeps the calls of plain functions and methods too, if there is a syntax tree; tests that replace
             something are parsed too.
     """
     found = _read(path, data, deep=deep, calls=calls)
@@ -73,7 +73,7 @@ def _with_tree(data: bytes, outline: Outline, calls: bool) -> FileFacts:
         return FileFacts(
             outline,
             problem=("V-SRC-UNPARSABLE", f"not valid Python{line}", reason or type(error).__name__,
-                     "correct the file; its kernels and calls were not judged"),
+                     "correct the file; its kernels and calls were not read"),
         )  # fmt: skip
     except (RecursionError, MemoryError):
         return _too_deep(outline)
@@ -87,5 +87,5 @@ def _too_deep(outline: Outline) -> FileFacts:
     return FileFacts(
         outline,
         problem=("V-SRC-DEEP", "nested too deeply to be parsed", "expressions inside each other without end",
-                 "correct the file; its kernels and calls were not judged"),
+                 "correct the file; its kernels and calls were not read"),
     )  # fmt: skip

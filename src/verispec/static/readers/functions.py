@@ -190,7 +190,7 @@ def mapping(name: str, scope: Scope) -> tuple[tuple[str, ...], bool] | None:
 
     Args:
         name: a plain name.
-        scope: where the name is read; enclosing scopes are searched too.
+        scope: scope in which the name is read; enclosing scopes are searched too.
 
     Returns:
         (keys, True if there may be others); None if the name cannot be followed.
@@ -210,7 +210,7 @@ def length(node: ast.expr, scope: Scope) -> int | None:
 
     Args:
         node: a tuple or list, or a name that holds one.
-        scope: where the name is read; enclosing scopes are searched too.
+        scope: scope in which the name is read; enclosing scopes are searched too.
 
     Returns:
         Number of elements; None if it cannot be followed.

@@ -177,7 +177,7 @@ def _comparison(left: ast.expr, kind: type[ast.cmpop], right: ast.expr) -> tuple
 
 
 def _inner(node: ast.expr) -> str:
-    """Return what a side of a comparison names: ``Version("0.24.0")`` and ``parse(vllm.__version__)`` are unwrapped."""
+    """Return the name on a side of a comparison; unwrap ``Version("0.24.0")`` and ``parse(vllm.__version__)``."""
     while isinstance(node, ast.Call) and len(node.args) == 1:
         node = node.args[0]
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else dotted(node)

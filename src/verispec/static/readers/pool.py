@@ -38,9 +38,9 @@ def read_all(
     Args:
         files: files of the tree.
         cache: cache of summaries by content.
-        report: receives a diagnostic per file that cannot be read.
-        deep: as in `readers.extraction.facts`.
-        calls: as in `readers.extraction.facts`.
+        report: function that receives a diagnostic per file that cannot be read.
+        deep: True reads syntax trees, as in `readers.extraction.facts`.
+        calls: True keeps calls, as in `readers.extraction.facts`.
     """
     found: dict[str, FileFacts] = {}
     work: list[_Work] = []

@@ -57,7 +57,7 @@ def read(tree: ast.Module, data: bytes, *, every_call: bool = False) -> PythonFa
     Args:
         tree: syntax tree of the source.
         data: the source.
-        every_call: include the calls of plain functions and methods.
+        every_call: True includes the calls of plain functions and methods.
 
     Raises:
         RecursionError: the source is nested too deeply.
@@ -360,7 +360,7 @@ class _Reader:
             self._setattr(node, scope)
             return
         if self.every_call:
-            # A receiver that nobody knows still has a method of a known name.
+            # An unknown receiver still has a method of a known name.
             references = scope.resolve(text) or ((f"?.{text.rpartition('.')[2]}",) if "." in text else ())
             if references:
                 self.plain_calls.append(arguments.bound(node, references, scope, False))
@@ -408,7 +408,7 @@ class _Reader:
             self.overrides.append(Override(f"{owner}.{name}", value, "", scope.name, node.lineno))
 
     def _reference(self, value: ast.expr, scope: Scope) -> str:
-        """Return what `value` refers to. The result of a call gets a name that no source can use."""
+        """Return the name that `value` refers to. The result of a call gets a name that no source can use."""
         if not isinstance(value, ast.Call) or not dotted(value.func):
             return scope.one(dotted(value))
         name = f"<{value.lineno}:{value.col_offset}>"

@@ -1,4 +1,4 @@
-"""Names in a Python file: what a name may refer to, as far as one file can tell."""
+"""Names in a Python file, and their possible targets as far as one file shows them."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ def _forget_in_function(scope: Scope, inner: FunctionNode, names: set[str]) -> N
 
 
 def _forget(scope: Scope, names: set[str], name: str, *, gains: bool = False, escapes: bool = False) -> None:
-    """Forget what is known of `name`: all of it, or only that it has no further keys if it `gains` some."""
+    """Forget the targets of `name`: all of it, or only that it has no further keys if it `gains` some."""
     if name not in names:
         return
     if name in scope.mappings:

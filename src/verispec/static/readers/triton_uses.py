@@ -33,7 +33,7 @@ def uses(nodes: Nodes, scope: Scope, imports: Mapping[str, str], renamed: bool) 
         nodes: nodes of the code.
         scope: scope of the code.
         imports: imports of its file, by name.
-        renamed: whether the module may have another name than its own.
+        renamed: True if the module may have another name than its own.
     """
     targets: dict[str, str] = {}
     for name, node in nodes.attributes:

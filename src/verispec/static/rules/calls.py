@@ -153,7 +153,7 @@ def _level(links: Links, launch: Launch | DispatcherCall, certain: bool = True) 
 
 
 def _without_options(links: Links, problem: Problem, call: Call, function: Function) -> Problem | None:
-    """Return `problem` without keywords that may be options of a back end: nobody can list them all."""
+    """Return `problem` without keywords that may be options of a back end, of which there is no list."""
     if problem.kind != UNEXPECTED:
         return problem
     names = tuple(name for name in problem.names if not _may_be_option(links, name, call, function))
@@ -254,7 +254,7 @@ def _fewest(
 
 
 def _forwarded(links: Links, replacement: Replacement, launch: Launch, function: Function) -> list[Problem]:
-    """Return what keeps the arguments of a launch from binding to a replacement."""
+    """Return the reason why the arguments of a launch from binding to a replacement."""
     kernel = replacement.kernel
     assert kernel is not None
     found = bind_call(launch.call, function, LAUNCH_OPTIONS if function.jit else frozenset())
@@ -266,7 +266,7 @@ def _forwarded(links: Links, replacement: Replacement, launch: Launch, function:
 
 
 def _dispatched(replacement: Replacement, dispatcher: Dispatcher, function: Function) -> list[Problem]:
-    """Return what keeps the arguments of a dispatcher from binding to a replacement."""
+    """Return the reason why the arguments of a dispatcher from binding to a replacement."""
     kernel = replacement.kernel
     assert kernel is not None
     original = kernel.functions[0]

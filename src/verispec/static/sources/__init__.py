@@ -37,7 +37,7 @@ def open_tree(text: str, *, progress: Progress | None = None) -> Tree:
 
     Args:
         text: folder, ``folder#REV``, archive, or ``name==version``.
-        progress: receives the bytes of a download.
+        progress: function that receives the bytes of a download.
 
     Raises:
         VerispecError: V-SRC-NOT-FOUND or V-SRC-NOT-A-TREE, `text` names no tree; and those of the reader of its kind.
@@ -82,7 +82,7 @@ def open_release(release: Release, *, progress: Progress | None = None) -> Tree:
 
     Args:
         release: project and version.
-        progress: receives the bytes of a download.
+        progress: function that receives the bytes of a download.
 
     Raises:
         VerispecError: those of `releases.fetch` and `archive.open_archive`.

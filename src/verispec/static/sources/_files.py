@@ -76,8 +76,8 @@ def several(code: str, message: str, paths: Iterable[str], *, cause: str = "", h
 
     Args:
         code: code of the diagnostic.
-        message: with a place for the number of paths.
-        paths: in any order.
+        message: text with a place for the number of paths.
+        paths: paths in any order.
         cause: cause of the diagnostic.
         hint: hint of the diagnostic.
     """

@@ -61,7 +61,7 @@ def project_links(name: str, config: IndexConfig, progress: Progress | None = No
     Args:
         name: name of the project, normalised.
         config: pip's configuration.
-        progress: receives the bytes of a download.
+        progress: function that receives the bytes of a download.
 
     Raises:
         VerispecError: V-IDX-OFFLINE if no place answers, V-IDX-NO-PROJECT if none has the project.
@@ -98,7 +98,7 @@ def project_links(name: str, config: IndexConfig, progress: Progress | None = No
         "V-IDX-NO-PROJECT",
         "no package index has an sdist or wheel of this project",
         where=name,
-        cause="asked: " + (", ".join(map(without_password, pages)) or "nobody, since pip is told to use no index"),
+        cause="asked: " + (", ".join(map(without_password, pages)) or "no index, as pip is configured"),
         hint="check the name and `pip config list`",
     )
 

@@ -117,7 +117,7 @@ def open_archive(path: Path, *, name: str = "", progress: Progress | None = None
     Args:
         path: path of a zip or tar file.
         name: name of the tree, for reports; the file's name if empty.
-        progress: receives the bytes of a download.
+        progress: function that receives the bytes of a download.
 
     Raises:
         VerispecError: V-SRC-UNREADABLE, the file itself cannot be read.
@@ -169,15 +169,15 @@ def _read(path: Path, out: IO[bytes], progress: Progress | None) -> _Entries:
     except _Bomb:
         entries.stopped = Diagnostic(
             "V-SRC-BOMB",
-            "the archive unpacks to far more than its size allows; the rest of it is not judged",
+            "the archive unpacks to far more than its size allows; the rest of it is not read",
             where,
             cause=f"more than {MAX_RATIO} times its size, or entry headers of more than {HEADER_BYTES // 2**20} MiB",
-            hint="treat it as hostile",
+            hint="treat it as an attack",
         )
     except BROKEN as error:
         entries.stopped = Diagnostic(
             "V-SRC-BROKEN-ARCHIVE",
-            "the archive is broken or encrypted; what comes after the break is not judged",
+            "the archive is broken or encrypted; files after the break are not read",
             where,
             cause=f"{type(error).__name__}: {error}"[:200],
             hint="fetch it again and compare its hash with the publisher's",

@@ -138,7 +138,7 @@ def too_many(where: str) -> Diagnostic:
     """Return the diagnostic of a tree with too many files, at the place `where`."""
     return Diagnostic(
         "V-SRC-TOO-MANY",
-        f"the tree has more than {MAX_FILES} source files; the rest is not judged",
+        f"the tree has more than {MAX_FILES} source files; the rest is not read",
         where,
         hint="name the folder of the package itself",
     )

@@ -1,8 +1,8 @@
 """Revisions of a git repository as trees, read from its object store.
 
 The repository is not trusted. Only plumbing runs (rev-parse, rev-list, merge-base, ls-tree, cat-file), which asks
-neither hooks, filters, pagers nor signature programs; fetching a missing object is forbidden, replaced objects are
-not honoured, and what is read is compared with its name before anything is remembered of it.
+neither hooks, filters, pagers nor signature programs. Fetching a missing object is forbidden, and replaced objects are
+not honoured. Each object that is read is compared with its name before anything is remembered of it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Repository:
                 "V-GIT-MISSING",
                 "git is needed to read a revision and is not installed",
                 where="git",
-                hint="install git 2.31 or newer, or judge the folder itself (without #REV)",
+                hint="install git 2.31 or newer, or check the folder itself (without #REV)",
                 exit_code=exits.CANNOT_TELL,
             ) from error
         assert process.stdout is not None
@@ -98,7 +98,7 @@ class Repository:
                 "V-GIT-NO-REPOSITORY",
                 "no git repository here",
                 where=where,
-                hint="clone the repository, or judge the folder itself (without #REV)",
+                hint="clone the repository, or check the folder itself (without #REV)",
             )
         return VerispecError(
             "V-GIT-FAILED",

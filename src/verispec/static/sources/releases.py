@@ -20,7 +20,7 @@ from verispec.static.sources._index import Link, download, project_links
 from verispec.static.sources._pip import index_config
 
 MAX_DOWNLOAD = 2 * 2**30
-"""Bytes. What an index may make us store for one release."""
+"""Maximum bytes stored for one release of an index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def versions(name: str, progress: Progress | None = None) -> dict[Version, str]:
 
     Args:
         name: name of the project.
-        progress: receives the bytes of a download.
+        progress: function that receives the bytes of a download.
 
     Returns:
         Time of upload by version, "" if unknown.
@@ -70,7 +70,7 @@ def fetch(release: Release, *, progress: Progress | None = None) -> Path:
 
     Args:
         release: project and version.
-        progress: receives the bytes of a download.
+        progress: function that receives the bytes of a download.
 
     Raises:
         VerispecError: V-IDX-OFFLINE, V-IDX-NO-PROJECT, V-IDX-NO-RELEASE, V-IDX-HASH, V-IDX-TOO-LARGE.

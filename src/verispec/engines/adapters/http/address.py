@@ -1,4 +1,4 @@
-"""The address of a server: what stands in ``http://HOST:PORT?name=value&...``."""
+"""The address of a server, as in ``http://HOST:PORT?name=value&...``."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Address:
         port: number.
         prefix: path before ``/v1``.
         model: name of the model in requests; empty takes the server's first.
-        checkpoint: folder of the served checkpoint; None leaves the judge to the server's own log-probabilities.
+        checkpoint: folder of the served checkpoint; None leaves the server's own log-probabilities as the reference.
         reference: address of a server of the same model without speculation; empty for none.
-        dialect: which parameters the server has beyond the common ones; empty finds out.
-        method: how the server drafts; one of `METHODS`.
+        dialect: name of the server's parameters beyond the common ones; empty finds out.
+        method: drafting method of the server; one of `METHODS`.
         k: drafts per step.
-        dtype: what the server computes in; one of `DTYPES`.
+        dtype: dtype that the server computes in; one of `DTYPES`.
         timeout: seconds without a byte until a request has failed.
-        metrics: read counters of drafts from ``/metrics``.
+        metrics: True reads counters of drafts from ``/metrics``.
     """
 
     scheme: str

@@ -78,7 +78,7 @@ class HttpEngine:
 
 
 _DRAFTING = ("draft", "ngram_min", "ngram_max")
-"""Options of drafting that change no text and that no address tells."""
+"""Options of drafting that change no text and that no address states."""
 
 
 def same_checkpoint(first: Path, second: Path) -> bool:

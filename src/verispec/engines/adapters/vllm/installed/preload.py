@@ -1,7 +1,7 @@
 """Imports that every `vllm.LLM` needs; imported once, and processes that hold one are forked from there.
 
-Half of an engine's start is importing. Modules that this version does not have are left out, and what else
-goes wrong is left for the engine's own start to say.
+Half of an engine's start is importing. Modules that this version does not have are omitted. Other
+errors are left to the start of the engine.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _penalties(batch: SamplerBatch, contexts: Sequence[RequestContext], device: 
 
 
 def _forbidden(batch: SamplerBatch, contexts: Sequence[RequestContext], device: str) -> torch.Tensor | None:
-    """Return a mask [B, V] of what `allowed_token_ids` leave out; None if no request has any."""
+    """Return a mask [B, V] of the tokens that `allowed_token_ids` leave out; None if no request has any."""
     if not any(context.params.allowed_token_ids for context in contexts):
         return None
     mask = torch.zeros(len(contexts), batch.vocab_size, dtype=torch.bool)
@@ -94,7 +94,7 @@ def _forbidden(batch: SamplerBatch, contexts: Sequence[RequestContext], device: 
 
 
 def _processors(contexts: Sequence[RequestContext], device: str) -> Any:
-    """Return LogitsProcessors with min_tokens, told of the requests as the input batch tells it."""
+    """Return LogitsProcessors with min_tokens, with the requests added as the input batch adds them."""
     module = importlib.import_module("vllm.v1.sample.logits_processor")
     if not any(context.params.min_tokens for context in contexts):
         return module.LogitsProcessors()

@@ -73,7 +73,7 @@ class VllmSampler:
         return _plain(sampler.parse_output(out.sampled_token_ids, batch.vocab_size))
 
     def _call(self, sampler: Any, batch: SamplerBatch, metadata: Any) -> Any:
-        """Return the sampler's own output. Raises UnsupportedCall for what it refuses in words."""
+        """Return the sampler's own output. Raises UnsupportedCall if vLLM refuses the batch with a message."""
         if batch.min_p is not None:
             raise UnsupportedCall("vLLM rejects min_p for requests with drafts")
         draft_probs = None if batch.draft_probs is None else batch.draft_probs.clone()

@@ -1,4 +1,4 @@
-"""Ops that are functions of vLLM's sampler, not kernels: what its callers reach on this platform."""
+"""Ops that are functions of vLLM's sampler, not kernels, as its callers reach them on this platform."""
 
 from __future__ import annotations
 

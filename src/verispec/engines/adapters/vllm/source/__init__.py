@@ -18,7 +18,7 @@ def triton(source: str, device: str | None = None) -> Engine:
     """Return the Triton kernels of a vLLM source tree.
 
     Args:
-        source: as `verispec.static.sources.open_tree` takes it.
+        source: name of a tree, as for `verispec.static.sources.open_tree`.
         device: None is "cuda" if there is a GPU, else "cpu": Triton's interpreter in a child process.
 
     Raises:
@@ -51,7 +51,7 @@ def cpu(source: str, device: str | None = None) -> Engine:
     """Return the CPU fallbacks of a vLLM source tree.
 
     Args:
-        source: as `verispec.static.sources.open_tree` takes it.
+        source: name of a tree, as for `verispec.static.sources.open_tree`.
         device: None or "cpu".
 
     Raises:

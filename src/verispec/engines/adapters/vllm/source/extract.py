@@ -50,7 +50,7 @@ class TreeModule:
 
         Args:
             name: dotted name.
-            path: in the tree.
+            path: path in the tree.
             source: its text.
 
         Raises:
@@ -102,7 +102,7 @@ def _binds(statement: ast.stmt) -> Iterator[str]:
 
 
 class Extractor:
-    """Collects what functions of one tree need. `sources` maps posix paths of the tree to text."""
+    """Collects the definitions that functions of one tree need. `sources` maps posix paths of the tree to text."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = sources
@@ -199,7 +199,7 @@ class Extractor:
             self._need(module, used)
 
     def _follow(self, module: TreeModule, statement: ast.Import | ast.ImportFrom, name: str) -> None:
-        """Take what the import binds `name` to, where that is in the tree; other packages are imported as they are."""
+        """Take the definition that the import names `name`, if the tree has it; import other packages as usual."""
         if isinstance(statement, ast.Import):
             if any(alias.name.partition(".")[0] == "vllm" for alias in statement.names):
                 raise CannotExtract(f"{module.path}:{statement.lineno} imports a whole module of the tree: {name}")
@@ -286,7 +286,7 @@ def _used(statement: ast.stmt) -> set[str]:
 
 
 def _strip(statement: ast.stmt) -> None:
-    """Remove what only the tree's own tools need: annotations that are not Triton's, and launch warm-up."""
+    """Remove parts that only the tree's own tools need: annotations that are not Triton's, and launch warm-up."""
     for node in ast.walk(statement):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
