@@ -141,7 +141,7 @@ def test_an_engine_may_start_processes(remote: Remote) -> None:
 
 
 def test_an_owner_that_leaves_its_fork_open_ends(tmp_path: Path) -> None:
-    """A process waits for its children at its end; nobody would tell this one to end."""
+    """A process waits for its children at its end, and nothing would tell this one to end."""
     program = tmp_path / "program.py"
     program.write_text(
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"

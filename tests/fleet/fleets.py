@@ -73,7 +73,7 @@ def complete_under_kills(
         expected: outcomes of plain runs, by cell.
         times: number of kills.
         kill: kills the driver, which it receives, or something else; returns whether it did.
-        pause: returns the seconds until the next kill.
+        pause: function that returns the seconds until the next kill.
         options: further options of the command.
     """
     kills = drivers = fleets = 0

@@ -227,7 +227,7 @@ def test_a_full_disk_ends_the_process_that_writes(number: int, tmp_path: Path, m
 
 
 def test_an_interrupt_while_a_server_is_ended_leaves_no_stopped_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server is stopped first; nobody would continue or end it later."""
+    """The server is stopped first, and nothing would continue or end it later."""
 
     def interrupted(pid: int) -> None:
         raise KeyboardInterrupt

@@ -411,7 +411,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         send_signal(child.pid, signal.SIGSTOP)  # it adopts orphans still, and forks no more
         try:
             kill_descendants(child.pid)
-        finally:  # an interrupt may come in between, and nobody else would end a stopped process
+        finally:  # an interrupt may come in between, and no other code would end a stopped process
             send_signal(child.pid, signal.SIGKILL)
     child.wait()
     if child.stdin:

@@ -187,7 +187,7 @@ def _pairs(steps: Iterator[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
 
 
 def _reject_missing(request: GenerationRequest) -> None:
-    """Raise UnsupportedCall for what mlx-lm does not have, or does in another order or place."""
+    """Raise UnsupportedCall for parameters that mlx-lm lacks, or applies in another order or place."""
     warm = not request.greedy
     limits = [name for name in ("top_k", "top_p") if getattr(request, name) != getattr(_PLAIN, name)]
     for asked, what in (

@@ -84,7 +84,7 @@ class Sglang(PartialEngine):
         self._chain = self._parts[found[0]].chain_speculative_sampling_triton
 
     def describe(self) -> Description:
-        """Return the version, and what stands in for missing parts."""
+        """Return the version, and the stubs of missing parts."""
         triton = str(importlib.import_module("triton").__version__)
         details = {"triton": f"{triton}, interpreted", "stubs": " ".join(self._stubs)}
         return Description("sglang", self._version, "cpu", "cpu", details)
@@ -140,7 +140,7 @@ class ChainSampler:
         first = _starts([k + 1 for k in batch.counts])
         rows = torch.tensor([first[b] + j for b in requests for j in range(width)])
         logits = batch.logits[rows]  # A copy, row by row of its own.
-        # The chain as a tree: each token's only child is the next one, and nobody has a sibling.
+        # The chain as a tree: each token's only child is the next one, none has a sibling.
         index = torch.arange(size * width).reshape(size, width)
         child = torch.arange(1, width + 1).expand(size, width).clone()
         child[:, -1] = -1

@@ -37,7 +37,7 @@ def callee_of(call: ast.Call, scope: Scope) -> Callee | None:
 
 
 def launcher(value: ast.expr, scope: Scope) -> Callee | None:
-    """Return what the launcher `value`, such as ``kernel[grid]``, reaches; None if it cannot be followed."""
+    """Return the callee of the launcher `value`, such as ``kernel[grid]``; None if it cannot be followed."""
     return _callee(value, scope, None, 0)
 
 

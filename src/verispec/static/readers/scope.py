@@ -227,7 +227,7 @@ def nodes_of(node: FunctionNode | ast.ClassDef | ast.Lambda) -> Nodes:
 
 
 def names_inside(node: FunctionNode | ast.ClassDef | ast.Lambda) -> set[str]:
-    """Return all names in a function or class, those of what it contains too."""
+    """Return all names in a function or class and in the functions and classes inside it."""
     known: set[str] | None = vars(node).get("all_names")
     if known is None:
         nodes = nodes_of(node)
