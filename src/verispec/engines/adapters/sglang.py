@@ -212,7 +212,7 @@ class ChainSampler:
         return limited.as_subclass(torch.Tensor)
 
 
-class OnDevice(torch.Tensor):
+class OnDevice(torch.Tensor):  # type: ignore[misc]
     """A tensor that says it is on a GPU, which the renormalisation requires and the interpreter does not need."""
 
     is_cuda = True
