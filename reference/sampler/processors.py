@@ -99,7 +99,7 @@ class _Changes:
             self.emitted += [(row, token, *penalties, count) for token, count in Counter(output).items()]
 
     def apply(self, logits: torch.Tensor) -> None:
-        """Change the logits, one processor after the other."""
+        """Apply the processors to the logits in place, one after the other."""
         if self.allowed:
             at, _ = _entries(self.allowed, logits)
             kept = logits[at]

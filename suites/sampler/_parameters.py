@@ -88,7 +88,7 @@ def context_of(
 ) -> RequestContext:
     """Return a context whose `parameter` changes many of the rows `logits` [count + 1, V].
 
-    One request in four has no output yet, if `varied`. Some have bad words of one token then, the others longer ones.
+    If `varied`, one request in four has no output yet, and bad words have one token in some requests, more in others.
     """
     vocab = logits.shape[1]
     best = logits.argmax(axis=1).tolist()

@@ -63,7 +63,7 @@ class _Stream:
         self._greedy_fault: Mismatch | None = None
 
     def next(self) -> tuple[Array, Array, Array, Array]:
-        """Return sets, draft counts, drafts and which requests are greedy of the next batch."""
+        """Return the next batch: row sets, draft counts, drafts, and a mask of greedy requests."""
         count = next(self._sizes)
         sets, lengths = self._source.choose(self._rng, count)
         drafts, greedy = self._source.draw(self._rng, sets), self._rng.random(count) < GREEDY

@@ -139,7 +139,7 @@ def _source_root(layer: Layer) -> Path:
 
 
 def judge(campaign: Campaign, out: Path, done: Iterable[MutantResult] = ()) -> None:
-    """Test the mutants that `done` has not, and append results to `out` as they come.
+    """Test the mutants that are not in `done`, and append each result to `out` at once.
 
     Raises:
         VerispecError: V-MUT-BASELINE, cases fail without a mutant; V-MUT-RUN, the testing process ended early.

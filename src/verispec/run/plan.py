@@ -30,7 +30,9 @@ def require_budget(name: str) -> None:
     from verispec.judge.statistics.trial import BUDGETS
 
     if name not in BUDGETS:
-        raise VerispecError("V-LAW-BUDGET", f"there is no budget {name!r}", where="--budget", hint=", ".join(BUDGETS))
+        raise VerispecError(
+            "V-LAW-BUDGET", f"there is no budget {name!r}", where="--budget", hint=f"budgets are {', '.join(BUDGETS)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,7 @@ class Forward(NamedTuple):
     """A function that launches ``target[grid](*args, **kwargs)`` with its own parameters.
 
     `call` is the launch without the forwarded arguments; `args` and `kwargs` say which of them are forwarded. `kernel`
-    is the parameter that holds the kernel, if it is one.
+    names the parameter that holds the kernel, if a parameter does.
     """
 
     function: str

@@ -1,7 +1,7 @@
 """Pyrefly's errors in plain Python that a change adds: errors of the new tree that the old one does not have.
 
-Pyrefly reads both trees with nothing installed. Only kinds of errors that say that a call, an override or a name no
-longer fits are kept, and only those that the change brings: what a checker infers elsewhere is not our subject.
+Pyrefly reads both trees with nothing installed. An error is kept if the change brings it and its kind concerns a call,
+an override or a name that no longer fits.
 """
 
 from __future__ import annotations

@@ -26,11 +26,11 @@ class Address:
         model: name of the model in requests; empty takes the server's first.
         checkpoint: folder of the served checkpoint; None leaves the server's own log-probabilities as the reference.
         reference: address of a server of the same model without speculation; empty for none.
-        dialect: name of the server's parameters beyond the common ones; empty finds out.
+        dialect: name of the server's parameters beyond the common ones; empty detects it.
         method: drafting method of the server; one of `METHODS`.
         k: drafts per step.
         dtype: dtype that the server computes in; one of `DTYPES`.
-        timeout: seconds without a byte until a request has failed.
+        timeout: seconds without a byte after which a request fails.
         metrics: True reads counters of drafts from ``/metrics``.
     """
 
