@@ -48,7 +48,7 @@ WINDOW = 4096
 
 
 class Thresholds(NamedTuple):
-    """Thresholds of rows: the lowest logit to keep, the last id to keep among equal ones, and whether sums are known."""
+    """Thresholds of rows: the lowest logit to keep, the last of equal ids to keep, and whether sums are known."""
 
     nth_logit: Any
     last_id: Any
