@@ -47,7 +47,8 @@ def engine(name: Name, folder: Folder = Path(), as_json: Json = False) -> None:
         name=name,
         module=module,
     )
-    say(written, f"cd {folder} && verispec run --engine {module}:Engine", as_json=as_json)
+    there = "" if folder == Path() else f"cd {folder} && "
+    say(written, f"{there}verispec run --engine {module}:Engine", as_json=as_json)
 
 
 @app.command()
