@@ -90,16 +90,34 @@ def test_every_help_page_has_an_example_that_parses(capsys: pytest.CaptureFixtur
     assert all(len(shlex.split(example)) >= 2 for example in examples if example.count("'") % 2 == 0)
 
 
-def test_a_missing_extra_is_named() -> None:
-    """Not "a fault of the suites": pytest is hidden from a process that asks for a run."""
+def run_without(package: str, *selection: str) -> subprocess.CompletedProcess[str]:
+    """Ask for a run in a process from which `package` is hidden."""
     code = (
         "import importlib.util as u, sys\n"
         "find = u.find_spec\n"
-        "u.find_spec = lambda name, *a: None if name == 'pytest' else find(name, *a)\n"
+        f"u.find_spec = lambda name, *a: None if name == {package!r} else find(name, *a)\n"
         "from verispec.cli import main\n"
-        "main(['run', '--only', 'sampler/expand_batch_to_tokens:EXP-2'])"
+        f"main(['run', *{list(selection)}])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_a_missing_extra_is_named() -> None:
+    """Not "a fault of the suites"."""
+    done = run_without("pytest", "--only", "sampler/expand_batch_to_tokens:EXP-2")
     assert done.returncode == exits.CANNOT_TELL
     assert "V-RUN-EXTRA verispec[judge]: running cases needs pytest, which is not installed" in done.stderr
     assert "pip install 'verispec[judge]'" in done.stderr
+
+
+@pytest.mark.parametrize("selection", [[], ["--suite", "e2e"], ["--only", "e2e/greedy:GEN-1"]])
+def test_generation_needs_an_extra_of_its_own(selection: list[str]) -> None:
+    done = run_without("transformers", *selection)
+    assert done.returncode == exits.CANNOT_TELL
+    assert "V-RUN-EXTRA verispec[generate]: the suite e2e needs transformers" in done.stderr
+    assert "--suite sampler" in " ".join(done.stderr.split())
+
+
+def test_kernels_need_no_extra_of_generation() -> None:
+    done = run_without("transformers", "--only", "sampler/expand_batch_to_tokens:EXP-2")
+    assert done.returncode == exits.GOOD, done.stderr

@@ -85,6 +85,12 @@ class Plan:
         """Return True if the plan selects every case of every suite."""
         return not (self.only or self.suites or self.smoke)
 
+    @property
+    def generates(self) -> bool:
+        """Return True if cases of the suite e2e may be selected."""
+        folder = suites_folder() / "e2e"
+        return any(folder in (path, path.parent) for path in self._paths())
+
     def command(self, scratch: Path, *, collect_only: bool = False) -> list[str]:
         """Return the command of the fork server, which shares the folder `scratch` with the supervisor."""
         root = suites_folder()

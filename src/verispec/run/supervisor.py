@@ -108,7 +108,7 @@ class Supervisor:
     def __init__(
         self, plan: Plan, judged: Iterable[str] = (), *, recheck: bool = False, deadline: float | None = None
     ) -> None:
-        require_packages()
+        require_packages(generation=plan.generates)
         self._plan = plan
         self._judged = frozenset(judged)
         self._recheck = recheck
