@@ -6,6 +6,8 @@ import importlib
 import inspect
 import math
 import pkgutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -89,3 +91,9 @@ def test_merged_evidence_is_the_weighted_mean() -> None:
     assert math.isclose(merged([(0.25, math.log(8.0)), (0.5, math.log(2.0))]), math.log(3.0))
     assert merged([(0.5, math.inf), (0.5, 0.0)]) == math.inf
     assert merged([]) == -math.inf
+
+def test_the_budget_of_statistical_tests_is_read_without_torch() -> None:
+    """Every report adds evidence up by it, and importing torch would double the time of a short run."""
+    code = "import sys; from verispec.judge.statistics.budget import merged; assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
