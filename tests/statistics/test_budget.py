@@ -92,6 +92,7 @@ def test_merged_evidence_is_the_weighted_mean() -> None:
     assert merged([(0.5, math.inf), (0.5, 0.0)]) == math.inf
     assert merged([]) == -math.inf
 
+
 def test_the_budget_of_statistical_tests_is_read_without_torch() -> None:
     """Every report adds evidence up by it, and importing torch would double the time of a short run."""
     code = "import sys; from verispec.judge.statistics.budget import merged; assert 'torch' not in sys.modules"
