@@ -49,7 +49,7 @@ def test_a_fault_of_the_second_call_alone_is_caught(op: str, function: Any) -> N
 
 @pytest.mark.parametrize(("op", "times"), [(WRITES_ALL, 1), (LEAVES_SOME, 2)])
 def test_the_oracle_runs_again_where_poison_may_remain(op: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a large call the oracle takes nearly all the time."""
+    """The oracle takes nearly all the time of a large call."""
     runs = []
     run = oracle.load(op)
 

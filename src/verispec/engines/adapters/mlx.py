@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from verispec.engines import Description, Engine, Unsupported, UnsupportedCall
-from verispec.engines.adapters.partial import PartialEngine, require_cpu
+from verispec.engines.adapters.partial import PartialEngine, one_by_one, require_cpu, require_room
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -86,12 +86,7 @@ class MlxGenerator:
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
         """Run the requests one by one, and call `on_emit` after each; see `Generator.generate`."""
-        results = []
-        for index, request in enumerate(requests):
-            results.append(self._one(index, request))
-            if on_emit is not None:
-                on_emit(index, results[-1].token_ids, ())
-        return results
+        return one_by_one(requests, on_emit, self._one)
 
     def metrics(self) -> SpeculationMetrics:
         """Return no counts: mlx-lm has none."""
@@ -104,13 +99,7 @@ class MlxGenerator:
         _reject_missing(request)
         limit = self._options.max_model_len or int(self._config["max_position_embeddings"])
         length = len(request.prompt_token_ids)
-        if length >= limit:
-            raise VerispecError(
-                "V-GEN-PROMPT",
-                f"the prompt has {length} tokens; the limit is {limit}",
-                where=f"request {index}",
-                hint="shorten the prompt, or load with a larger max_model_len",
-            )
+        require_room(index, length, limit)
         if unknown := [i for i in request.prompt_token_ids if not 0 <= i < int(self._config["vocab_size"])]:
             raise VerispecError(
                 "V-GEN-PROMPT",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from verispec.engines import OpFunction, SamplerBatch, Unsupported, UnsupportedCall
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, OnEmit
 from verispec.errors import VerispecError
 
 
@@ -68,3 +70,51 @@ def require_cpu(device: str | None, engine: str) -> None:
             where=f"--device {device}",
             hint="omit --device, or give --device cpu",
         )
+
+
+def one_by_one(
+    requests: Sequence[GenerationRequest],
+    on_emit: OnEmit | None,
+    generate: Callable[[int, GenerationRequest], GenerationResult],
+) -> list[GenerationResult]:
+    """Run requests of an engine without batches, and call `on_emit` after each.
+
+    Args:
+        requests: requests, as in `Generator.generate`.
+        on_emit: callback, as in `Generator.generate`.
+        generate: function of a request's index and the request.
+    """
+    results = []
+    for index, request in enumerate(requests):
+        results.append(generate(index, request))
+        if on_emit is not None:
+            on_emit(index, results[-1].token_ids, ())
+    return results
+
+
+def require_room(index: int, length: int, limit: int) -> None:
+    """Raise an error unless a prompt leaves room for a token.
+
+    Args:
+        index: place of the request in its batch.
+        length: tokens of the prompt.
+        limit: maximum tokens of the sequence.
+
+    Raises:
+        VerispecError: V-GEN-PROMPT, there is no room.
+    """
+    if length >= limit:
+        raise VerispecError(
+            "V-GEN-PROMPT",
+            f"the prompt has {length} tokens; the limit is {limit}",
+            where=f"request {index}",
+            hint="shorten the prompt, or load with a larger max_model_len",
+        )
+
+
+def version_of(root: Path, project: str, source: str) -> str:
+    """Return the version of an unpacked release by its metadata, else the last part of the source's name."""
+    for path in (*root.glob(f"{project}-*.dist-info/METADATA"), root / "PKG-INFO"):
+        if path.is_file() and (found := re.search(r"^Version: (.+)$", path.read_text("utf-8"), re.MULTILINE)):
+            return found[1]
+    return source.rpartition("/")[2]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ import torch
 
 from verispec.engines import Description, Engine, SamplerBatch, Unsupported, UnsupportedCall
 from verispec.engines.accelerator_stubs import bare_package, import_under_test, install
-from verispec.engines.adapters.partial import PartialEngine, refuse, require_cpu
+from verispec.engines.adapters.partial import PartialEngine, refuse, require_cpu, version_of
 from verispec.errors import VerispecError
 
 _CHAIN = ("sglang.kernels.ops.speculative.reject_sampling", "sglang.srt.speculative.reject_sampling")
@@ -58,7 +57,7 @@ class Sglang(PartialEngine):
 
         root = unpack(source)
         root = root / "python" if (root / "python/sglang").is_dir() else root
-        self._version = _version_of(root, source)
+        self._version = version_of(root, "sglang", source)
         found = [name for name in _CHAIN if _file(root, name).is_file()]
         if not found:
             raise VerispecError(
@@ -227,13 +226,6 @@ def _starts(counts: Sequence[int]) -> list[int]:
 
 def _file(root: Path, module: str) -> Path:
     return root / f"{module.replace('.', '/')}.py"
-
-
-def _version_of(root: Path, source: str) -> str:
-    for path in (*root.glob("sglang-*.dist-info/METADATA"), root / "PKG-INFO"):
-        if path.is_file() and (found := re.search(r"^Version: (.+)$", path.read_text("utf-8"), re.MULTILINE)):
-            return found[1]
-    return source.rpartition("/")[2]
 
 
 def create(source: str, device: str | None = None) -> Engine:

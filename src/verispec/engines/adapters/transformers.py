@@ -14,6 +14,7 @@ import torch
 import transformers
 
 from verispec.engines import Description, Engine, OpFunction, Unsupported, UnsupportedCall
+from verispec.engines.adapters.partial import one_by_one, require_room
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -24,7 +25,6 @@ from verispec.engines.protocol.generation import (
     TokenLogprobs,
 )
 from verispec.engines.protocol.grammar import TokenGrammar, state_after
-from verispec.errors import VerispecError
 from verispec.reference.models import load_target
 
 
@@ -91,12 +91,7 @@ class TransformersGenerator:
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
         """Run the requests one by one, and call `on_emit` after each; see `Generator.generate`."""
-        results = []
-        for index, request in enumerate(requests):
-            results.append(self._one(index, request))
-            if on_emit is not None:
-                on_emit(index, results[-1].token_ids, ())
-        return results
+        return one_by_one(requests, on_emit, self._one)
 
     def metrics(self) -> SpeculationMetrics:
         """Return no counts: transformers has none."""
@@ -109,13 +104,7 @@ class TransformersGenerator:
         _reject_missing(request)
         limit = self._options.max_model_len or self._model.config.max_position_embeddings
         length = len(request.prompt_token_ids)
-        if length >= limit:
-            raise VerispecError(
-                "V-GEN-PROMPT",
-                f"the prompt has {length} tokens; the limit is {limit}",
-                where=f"request {index}",
-                hint="shorten the prompt, or load with a larger max_model_len",
-            )
+        require_room(index, length, limit)
         torch.manual_seed(self._options.seed + index if request.seed is None else request.seed)
         stop = self._stop_token_ids(request)
         with torch.inference_mode():

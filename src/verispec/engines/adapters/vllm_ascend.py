@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -19,7 +17,7 @@ import torch
 from verispec.engines import Description, Engine, OpFunction, SamplerBatch, Unsupported, UnsupportedCall
 from verispec.engines.accelerator_stubs import bare_package, import_under_test, install, without_pinned_memory
 from verispec.engines.adapters.npu_stubs import REPLACED, Stream
-from verispec.engines.adapters.partial import PartialEngine, require_cpu
+from verispec.engines.adapters.partial import PartialEngine, require_cpu, version_of
 from verispec.engines.adapters.vllm.installed.sampler import VllmSampler, sampling_metadata
 from verispec.engines.adapters.vllm.launch import map_parameters
 from verispec.engines.adapters.vllm.refusals import guarded
@@ -51,7 +49,7 @@ class VllmAscend(PartialEngine):
         from verispec.engines.checkout import unpack
 
         root = unpack(source)
-        self._version = _version_of(root, source)
+        self._version = version_of(root, "vllm_ascend", source)
         if not (root / "vllm_ascend/sample/rejection_sampler.py").is_file():
             raise VerispecError(
                 "V-ENG-ASCEND",
@@ -134,13 +132,6 @@ class AscendSampler(VllmSampler):
             # Its runner verifies nothing in such a step.
             answer = self._sampler()(batch.logits.clone(), sampling_metadata(batch, generators, "cpu"))
         return [[int(token) for token in row] for row in answer.sampled_token_ids]
-
-
-def _version_of(root: Path, source: str) -> str:
-    for path in (*root.glob("vllm_ascend-*.dist-info/METADATA"), root / "PKG-INFO"):
-        if path.is_file() and (found := re.search(r"^Version: (.+)$", path.read_text("utf-8"), re.MULTILINE)):
-            return found[1]
-    return source.rpartition("/")[2]
 
 
 def create(source: str, device: str | None = None) -> Engine:

@@ -27,7 +27,7 @@ def _schema_and_function(links: Links) -> Iterator[Finding]:
             if not op.known or not op.functions:
                 continue
             declared = any(agrees(op.schema, function) for _, function in op.functions)
-            # Where a declaration agrees, it is the definition that counts: a header cannot be linked.
+            # The definition counts even where a declaration agrees: a header cannot be linked.
             judged = [(path, f) for path, f in op.functions if f.has_body] if declared else list(op.functions)
             if not judged or any(agrees(op.schema, function) for _, function in judged):
                 continue
