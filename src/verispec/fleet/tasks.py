@@ -32,7 +32,7 @@ class Task:
     records: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the resources that the executing machine needs."""
+        """Return the task as JSON values for the machine that executes it."""
         plan = self.cell.plan
         if self.kind == "cases":
             # One process: the executor runs several pieces instead, and knows what each of them uses.
