@@ -6,6 +6,8 @@ Compiled code records no statements, so the reach of a case on a GPU is the kern
 from __future__ import annotations
 
 import ast
+import contextlib
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,20 @@ def watch() -> None:
         return run(self, *args, **kwargs)
 
     JITFunction.run = recorded
+
+
+def open_device(device: str) -> None:
+    """Make this process's context on a device, which takes seconds and must not count as time of a case.
+
+    Cases of other processes may hold the device's whole memory for a while.
+    """
+    import torch
+
+    for _ in range(60):
+        with contextlib.suppress(RuntimeError):
+            torch.zeros(1, device=device)
+            return
+        time.sleep(1)
 
 
 def kernels_with(paths: Iterable[Path]) -> Mapping[str, frozenset[str]]:

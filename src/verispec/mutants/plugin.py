@@ -30,6 +30,8 @@ from verispec.run.process_tree import die_with_parent, waited_for_processor
 JOB = pytest.StashKey["Job"]()
 SLOWER, SLACK = 10.0, 4.0
 """A case may take this much longer than without a mutant, and this many seconds more, before it counts as hung."""
+COMPILING = 30.0
+"""Seconds that a case on a device may take beyond that: its process may have to compile the mutated kernel first."""
 MOST_CRASHES = 3
 MEMORY: Final = 24 << 30
 """Address space of a process: a mutant that allocates without end must not take the machine down."""
@@ -190,6 +192,8 @@ def _run_cases(job: Job, items: Sequence[pytest.Item], mutant: Mutant | None, pi
         job.active.reached()
     for start in _start:
         start(items[0].config)
+    if job.device:
+        launches.open_device(job.device)
     for i, item in enumerate(items):
         name = _name(item)
         tell({"start": name})
@@ -203,7 +207,8 @@ def _run_cases(job: Job, items: Sequence[pytest.Item], mutant: Mutant | None, pi
         elif mutant is None:
             record["reached"] = measured.ranges(sorted(job.active.reached()))
         tell(record)
-        if enough is not None and enough(record):
+        has_lost_device = bool(job.device) and record["outcome"] == Outcome.CRASH
+        if has_lost_device or (enough is not None and enough(record)):
             return
 
 
@@ -325,7 +330,8 @@ def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
     times = {name: record["seconds"] for name, record in known.items()}
     reaching = measured.reaching(known)
     kills: dict[tuple[str, str], int] = {}
-    pool = _Pool(job, lambda name: times[name] * SLOWER + SLACK)
+    slack = SLACK + COMPILING * bool(job.device)
+    pool = _Pool(job, lambda name: times[name] * SLOWER + slack)
     waiting = list(job.mutants)
     states: dict[int, _State] = {}
     with job.out.open("a", encoding="utf-8") as out:
@@ -384,7 +390,7 @@ class _State:
         self.cases: list[str] = []
         self.left_out = 0
         spent = 0.0
-        for case in _spread_over_tests(sorted(cases, key=order), self.is_own):
+        for case in measured.spread_over_tests(sorted(cases, key=order), self.is_own):
             if spent > job.limit and self.cases:
                 self.left_out += 1
                 continue
@@ -436,14 +442,3 @@ class _State:
         seconds = round(time.monotonic() - self._began, 3)
         crashes = [f"{r['outcome']} {r['case']}" for r in bad]
         return MutantResult(self.mutant, verdict, case, len(self._results), seconds, reason, crashes)
-
-
-def _spread_over_tests(cases: Sequence[str], is_own: Any) -> list[str]:
-    """Order cases: the quickest of each clause first, then the second of each; own cases before others."""
-    rank: dict[str, int] = {}
-    ranked = []
-    for i, case in enumerate(cases):
-        clause = measured.clause(case)
-        rank[clause] = rank.get(clause, 0) + 1
-        ranked.append((not is_own(case), rank[clause] // 4, i, case))
-    return [case for *_, case in sorted(ranked)]
