@@ -10,6 +10,12 @@ from verispec.engines import GenerationRequest
 from verispec.engines.registry import resolve
 
 TOKENS = 64
+DRAFTERS = (
+    ("none", None),
+    ("ngram", None),
+    ("draft_model", fixtures.model("draft")),
+    ("eagle3", fixtures.model("eagle3")),
+)
 
 
 def main() -> None:
@@ -22,7 +28,7 @@ def main() -> None:
         for n in range(8)
     ]
     texts = {}
-    for method, draft in (("none", None), ("ngram", None), ("draft_model", fixtures.model("draft"))):
+    for method, draft in DRAFTERS:
         for ranks in (1, 2):
             generator = engine.load(
                 fixtures.model("target"), method=method, draft=draft, dtype="float32", tensor_parallel_size=ranks

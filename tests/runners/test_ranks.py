@@ -6,18 +6,21 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from verispec import fixtures
 from verispec.engines import GenerationRequest, LoadOptions
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
+from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.cpu import CPURunner
-from verispec.reference.runners.ranks import GPU, RankedRunner
+from verispec.reference.runners.ranks import CPU, GPU, RankedRunner
+
+if TYPE_CHECKING:
+    from conftest import Models
 
 pytestmark = pytest.mark.timeout(600)
 """A rank that waits for another would wait for ever; far above what a test takes on a busy machine."""
@@ -197,8 +200,29 @@ def test_heads_must_divide(tiny: dict[str, Path]) -> None:
         RankedRunner(tiny["target"], LoadOptions(tensor_parallel_size=3))
 
 
-def test_what_the_reference_does_not_run_on_ranks_is_refused(tiny: dict[str, Path]) -> None:
-    eagle = resolve("reference").load(
-        fixtures.model("target"), method="eagle3", draft=fixtures.model("eagle3"), tensor_parallel_size=2
-    )
-    assert "hidden states of one rank" in str(eagle)
+def test_a_head_on_two_ranks_drafts_what_it_drafts_on_one(models: Models) -> None:
+    """The hidden states that it reads are whole on every rank."""
+    one, ranked = runners_with_a_head(models, CPURunner, CPU)
+    asked = [*requests(), *requests(temperature=1.5)]
+    assert ranked.generate(asked) == one.generate(asked)
+    assert ranked.metrics_by_rank() == [one.metrics()] * 2
+    assert one.metrics().num_accepted_tokens
+    ranked.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_head_on_two_gpus_drafts_what_it_drafts_on_one(models: Models) -> None:
+    """By NCCL, and in CUDA graphs on one GPU."""
+    from verispec.reference.runners.gpu import GPURunner
+
+    one, ranked = runners_with_a_head(models, GPURunner, GPU)
+    asked = [*requests(), *requests(temperature=1.5)]
+    assert ranked.generate(asked) == one.generate(asked)
+    ranked.close()
+
+
+def runners_with_a_head(models: Models, kind: type[BaseRunner], ranked: str) -> tuple[BaseRunner, RankedRunner]:
+    """Return a runner of one rank and one of two, with the same Eagle3 head."""
+    wanted = LoadOptions(method="eagle3", draft=models.head, dtype="float64", tensor_parallel_size=2)
+    return kind(models.target, wanted), RankedRunner(models.target, wanted, ranked)

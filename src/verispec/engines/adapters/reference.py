@@ -83,8 +83,6 @@ class Reference:
 
     def _load_ranks(self, target: Path, wanted: Any) -> Any | Unsupported:
         """Return a runner over several ranks of the checkpoint folder `target`."""
-        if wanted.method == "eagle3":
-            return Unsupported("the reference's Eagle3 head reads hidden states of one rank")
         if self._description.device == "cuda":
             import torch
 
