@@ -28,8 +28,9 @@ class GPURunner(BaseRunner):
 
     def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
         super()._set_up_auxiliary_states(head)
-        assert isinstance(self._forward, GraphedModel) and self._aux is not None
-        self._forward.watch(self._aux)
+        # The target of a rank waits for other ranks and runs outside graphs; its hooks alone fill the states.
+        if isinstance(self._forward, GraphedModel) and self._aux is not None:
+            self._forward.watch(self._aux)
 
     def _upload(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).pin_memory().to(self.device, non_blocking=True)

@@ -109,12 +109,22 @@ def test_what_the_draw_depends_on(op: OpUnderTest, seed: int) -> None:
 
 @case("RSR-10", row=["p equals q", "q larger", "nan q"], reach=lambda p: REACH if p["row"] == "p equals q" else None)
 def test_a_residual_without_mass(op: OpUnderTest, seed: int, row: str) -> None:
-    requests = batch(seed, "ragged", temperature=1.0)
+    without_mass(op, seed, row, 37)
+
+
+@case("RSR-10", row=["p equals q", "q larger", "nan q"], vocab=[8193])
+def test_a_residual_without_mass_over_many_tiles(op: OpUnderTest, seed: int, row: str, vocab: int) -> None:
+    """The token of the target is searched in every tile, and not only in the first."""
+    without_mass(op, seed, row, vocab)
+
+
+def without_mass(op: OpUnderTest, seed: int, row: str, vocab: int) -> None:
+    requests = batch(seed, "ragged", vocab=vocab, temperature=1.0)
     requests.draft_sampled[:] = 3
     if row == "nan q":
         requests.draft_logits[:] = np.nan  # type: ignore[index]
     else:
-        requests.target_logits[:] = np.where(np.arange(37) % 2, -np.inf, 0.0)
+        requests.target_logits[:] = np.where(np.arange(vocab) % 2, -np.inf, 0.0)
         requests.draft_logits[:] = requests.target_logits[0]  # type: ignore[index]
     values = arguments(op, requests, "first")
     if row == "q larger":

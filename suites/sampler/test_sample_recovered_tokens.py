@@ -161,7 +161,17 @@ def test_nan_never_wins(op: OpUnderTest, seed: int, nan: str, at: str) -> None:
 
 @case("SRT-9", row=["equal", "draft larger", "all zero", "all nan q"])
 def test_a_row_without_residual_falls_back_to_the_target(op: OpUnderTest, seed: int, row: str) -> None:
-    batch = rng_batch(seed, "ragged", "present")
+    without_residual(op, seed, row, 37)
+
+
+@case("SRT-9", row=["equal", "draft larger", "all zero", "all nan q"], vocab=[10_000])
+def test_the_fallback_searches_every_tile(op: OpUnderTest, seed: int, row: str, vocab: int) -> None:
+    """Requests draw with noise of their own, so that a neighbour's noise gives another token."""
+    without_residual(op, seed, row, vocab)
+
+
+def without_residual(op: OpUnderTest, seed: int, row: str, vocab: int) -> None:
+    batch = rng_batch(seed, "ragged", "present", vocab)
     if row == "equal":
         batch.draft_probs = batch.target_probs.copy()
     else:

@@ -1,11 +1,18 @@
-"""A runner that reports what its rank holds."""
+"""Runners for ranks: one that reports what its rank holds, and the GPU runner's set-up on a CPU."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import torch
+
+from verispec.reference.models import Eagle3Head
+from verispec.reference.models.fused_cpu import compact_head
+from verispec.reference.proposers.eagle3 import Head
 from verispec.reference.runners.cpu import CPURunner
+from verispec.reference.runners.gpu import GPURunner
 from verispec.reference.runners.rank import RankMixin
 
 
@@ -18,3 +25,16 @@ class Tells(RankMixin, CPURunner):
         width = self.cache.layers[0].shape[1]
         text = f"q {shapes[0]} o {shapes[1]} head {shapes[2]} cache {width}"
         return [replace(result, text=text) for result in super().generate(*arguments)]
+
+
+class OnHost(RankMixin, GPURunner):
+    """The GPU runner with tensors and ops of the CPU, and with the head outside graphs."""
+
+    device = torch.device("cpu")
+    recorder = None
+
+    def _callable_head(self, head: Eagle3Head) -> Head:
+        return compact_head(head)
+
+    def _upload(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array)

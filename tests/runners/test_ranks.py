@@ -200,9 +200,10 @@ def test_heads_must_divide(tiny: dict[str, Path]) -> None:
         RankedRunner(tiny["target"], LoadOptions(tensor_parallel_size=3))
 
 
-def test_a_head_on_two_ranks_drafts_what_it_drafts_on_one(models: Models) -> None:
+@pytest.mark.parametrize("ranks", [CPU, "rank_probes:OnHost"])
+def test_a_head_on_two_ranks_drafts_what_it_drafts_on_one(ranks: str, models: Models) -> None:
     """The hidden states that it reads are whole on every rank."""
-    one, ranked = runners_with_a_head(models, CPURunner, CPU)
+    one, ranked = runners_with_a_head(models, CPURunner, ranks)
     asked = [*requests(), *requests(temperature=1.5)]
     assert ranked.generate(asked) == one.generate(asked)
     assert ranked.metrics_by_rank() == [one.metrics()] * 2
