@@ -48,6 +48,7 @@ class BatchShape:
         exact: True takes values whose quotients and products float32 holds, so that an equality is one everywhere.
         draft_vocab: vocabulary size of the draft logits, None for `vocab`.
         temperature: temperature of every request, None for a mix that includes greedy requests.
+        left: which tokens of a row are possible, one of `LEFT`, or empty for all.
     """
 
     counts: tuple[int, ...] = (3, 1, 5, 2)
@@ -57,6 +58,7 @@ class BatchShape:
     exact: bool = False
     draft_vocab: int | None = None
     temperature: float | None = None
+    left: str = ""
 
     @property
     def requests(self) -> int:
@@ -88,6 +90,29 @@ def structure(op: str) -> frozenset[str]:
     return STRUCTURE | {t.name for t in contracts.load(op).tensors if t.cumulative or t.within}
 
 
+LEFT = ("ends", "few", "range")
+"""Tokens that a grammar, a limit or a padded head leaves of a row: three at an end, up to five, or a range."""
+
+
+def impossible(rng: Rng, rows: int, shape: BatchShape) -> Any:
+    """Return a mask [rows, V] of the tokens that `shape` leaves out; every third row keeps all of its tokens."""
+    ids = np.arange(shape.vocab)
+    out = np.zeros((rows, shape.vocab), dtype=bool)
+    for row in range(rows if shape.left else 0):
+        if row % 3 == 2:
+            continue
+        if shape.left == "ends":
+            begin, end = (0, 3) if rng.random() < 0.5 else (shape.vocab - 3, shape.vocab)
+        elif shape.left == "range":
+            begin = int(rng.integers(0, shape.vocab))
+            end = begin + 1 + int(rng.integers(0, max(shape.vocab // 4, 1)))
+        else:
+            out[row] = ~np.isin(ids, rng.integers(0, shape.vocab, int(rng.integers(1, 6))))
+            continue
+        out[row] = (ids < begin) | (ids >= end)
+    return out
+
+
 Maker = Callable[[Rng, BatchShape], MadeCall]
 MAKERS: dict[str, Maker] = {}
 
@@ -111,6 +136,7 @@ def _flat(rng: Rng, shape: BatchShape) -> Any:
         batch.uniform = rng.integers(0, 16, size=n) / 16 + 2.0**-6
         if batch.draft_probs is not None:
             batch.draft_probs = rng.choice([0.0, 0.125, 0.25, 0.5, 1.0], size=(n, shape.vocab))
+    batch.target_probs[impossible(rng, batch.tokens, shape)] = 0.0
     return batch
 
 
@@ -181,7 +207,9 @@ def _random_requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatc
     """Return a batch of the shape, with padding among enough requests."""
     padding = [1] if shape.requests > 3 else []
     given = {"draft": shape.draft, "temperature": shape.temperature, "draft_vocab": shape.draft_vocab} | options
-    return random_requests(rng, shape.counts, shape.vocab, padding=padding, **given)
+    batch = random_requests(rng, shape.counts, shape.vocab, padding=padding, **given)
+    batch.target_logits[impossible(rng, len(batch.target_logits), shape)] = -np.inf
+    return batch
 
 
 def _requests(rng: Rng, shape: BatchShape) -> RequestBatch:
@@ -308,6 +336,7 @@ def gumbel_sample(rng: Rng, shape: BatchShape) -> MadeCall:
 
     draw = "draft" if shape.draft else "target"
     values = gumbel_arguments(rng, draw, shape.vocab, shape.requests, apply_temperature=not shape.synthetic)
+    values["logits"][impossible(rng, shape.requests, shape)] = -np.inf
     values = with_cache(values, rng) if shape.draft else values
     return MadeCall(values, compare={"sampled": within}, same=(("logits", "logits_cache"),))
 
@@ -321,6 +350,7 @@ def apply_top_k_top_p(rng: Rng, shape: BatchShape) -> MadeCall:
         # Whole numbers: a limit falls among ties, more of them than any tile holds where the vocabulary is large.
         values["logits"] = np.round(values["logits"] / 3)
         values["k"] = rng.integers(1, max(shape.vocab, 2), shape.requests)
+    values["logits"][impossible(rng, shape.requests, shape)] = -np.inf
     if shape.synthetic:
         values["k"] = None
     if not shape.draft:

@@ -21,7 +21,7 @@ from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.judge import LAYOUTS, Failure, Kind, Mismatch, OpUnderTest, exact
 from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract
-from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make, structure
+from verispec.suites.sampler._calls import LEFT, MAKERS, BatchShape, MadeCall, make, structure
 from verispec.suites.sampler._threads import openmp_threads
 
 OPS = sorted(MAKERS)
@@ -281,6 +281,24 @@ def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axi
             for at in axes:
                 if value.shape[at] > 1:
                     op.check_wide(call.values, name, at, shapes=call.shapes, compare=call.compare)
+
+
+@case(
+    "ANY-13",
+    subjects=[op for op in OPS if uses_rows(op)],
+    left=list(LEFT),
+    mode=["plain", "other"],
+    reach="grammars mask logits, and heads are padded",
+)
+def test_rows_of_few_possible_tokens(
+    op: OpUnderTest, engine: Engine, seed: int, subject: str, left: str, mode: str
+) -> None:
+    """Whole tiles of a row are impossible: at the start, in the middle, at the end, and all but one."""
+    counts = (2, 1, 0) if subject in DRAWN_PER_ID else (3, 1, 0, 2)
+    told = max((n for n in told_sizes(engine, subject) if n <= 16_400), default=4096)
+    for vocab in (7, 2 * told + 1):
+        shape = BatchShape(counts, vocab, draft=mode == "plain", synthetic=mode == "other", left=left)
+        check(op, make(subject, seed, shape))
 
 
 LEAK = 32 << 20
