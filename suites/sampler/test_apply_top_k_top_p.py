@@ -148,6 +148,17 @@ def test_top_p_among_ties(op: OpUnderTest, seed: int, vocab: int) -> None:
     check(op, values)
 
 
+@case("TKP-3", check="more equal logits than 16 bits count", rule=RULES, reach="a row that a mask makes flat")
+def test_very_many_ties(op: OpUnderTest, seed: int, rule: str) -> None:
+    values = arguments(seed, rule, 70_000, rows=2)
+    values["logits"][:] = 0.0
+    if rule != "p":
+        values["k"][:] = 66_000
+    if rule != "k":
+        values["p"][:] = 0.96
+    check(op, values)
+
+
 @case(
     "TKP-4",
     p=["1e-3", "1e-9", "0", "-1"],

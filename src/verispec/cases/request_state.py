@@ -87,14 +87,16 @@ def random_requests(
     idx_mapping[list(padding)] = -1
     rows = [0 if state < 0 else count + 1 for state, count in zip(idx_mapping, counts, strict=True)]
     total = sum(rows)
-    expanded_idx_mapping = np.concatenate((np.repeat(idx_mapping, rows), np.full(PADDING_ROWS, -1)))
-    expanded_local_pos = np.concatenate([np.arange(n) for n in rows] + [np.zeros(PADDING_ROWS, np.int64)])
+    # A captured batch has rows to spare, another none: a kernel must know the last row by itself.
+    spare = PADDING_ROWS if len(counts) % 2 or not total else 0
+    expanded_idx_mapping = np.concatenate((np.repeat(idx_mapping, rows), np.full(spare, -1)))
+    expanded_local_pos = np.concatenate([np.arange(n) for n in rows] + [np.zeros(spare, np.int64)])
     temperatures = np.asarray(
         rng.choice([0.0, 0.7, 1.0, 1.3], states) if temperature is None else np.full(states, temperature)
     )
-    target_logits = normal(rng, total + PADDING_ROWS, vocab)
+    target_logits = normal(rng, total + spare, vocab)
     draft_logits = normal(rng, states, max([1, *counts]), width)
-    draft_sampled = rng.integers(0, shared, total + PADDING_ROWS)
+    draft_sampled = rng.integers(0, shared, total + spare)
     for row in range(total - 1):
         state, step = expanded_idx_mapping[row], expanded_local_pos[row]
         if expanded_local_pos[row + 1] == 0:
@@ -112,7 +114,7 @@ def random_requests(
         draft_logits=draft_logits if draft else None,
         draft_sampled=draft_sampled,
         cu_num_logits=np.concatenate(([0], np.cumsum(rows, dtype=np.int64))),
-        pos=rng.integers(0, 2**40, total + PADDING_ROWS),
+        pos=rng.integers(0, 2**40, total + spare),
         idx_mapping=idx_mapping,
         expanded_idx_mapping=expanded_idx_mapping,
         expanded_local_pos=expanded_local_pos,
