@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import traceback
 from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -151,7 +152,10 @@ def run(rank: int, options: LoadOptions, target: Path, runner: str, store: str, 
 
 
 def _sendable(error: Exception) -> Exception:
-    """Return the error, or one with its text if it cannot be sent to another process."""
+    """Return the error; where it would say nothing in another process, or cannot be sent there, one with its place."""
+    if not str(error):
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return RuntimeError(f"{describe_exception(error)} at {Path(frame.filename).name}:{frame.lineno}: {frame.line}")
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

@@ -38,3 +38,11 @@ class OnHost(RankMixin, GPURunner):
 
     def _upload(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)
+
+
+class Refuses(RankMixin, CPURunner):
+    """Fails to start, without a word."""
+
+    def __init__(self, *arguments: Any) -> None:
+        method = arguments[1].method
+        assert method is None

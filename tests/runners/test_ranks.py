@@ -227,3 +227,8 @@ def runners_with_a_head(models: Models, kind: type[BaseRunner], ranked: str) -> 
     """Return a runner of one rank and one of two, with the same Eagle3 head."""
     wanted = LoadOptions(method="eagle3", draft=models.head, dtype="float64", tensor_parallel_size=2)
     return kind(models.target, wanted), RankedRunner(models.target, wanted, ranked)
+
+
+def test_an_error_without_a_text_says_where_it_arose(tiny: dict[str, Path]) -> None:
+    with pytest.raises(RuntimeError, match=r"AssertionError at rank_probes.py:\d+: assert method is None"):
+        RankedRunner(tiny["target"], options(tiny), "rank_probes:Refuses")
