@@ -17,7 +17,8 @@ import typer
 from verispec import exits
 from verispec.cases import CaseId
 from verispec.errors import VerispecError
-from verispec.report.case import case_lines, clause_text
+from verispec.report.case import case_lines
+from verispec.report.causes import clause_text
 from verispec.run import captured_call
 from verispec.run.plan import BUDGET, SEED, START_TIMEOUT, TIMEOUT, Plan, named_suite, require_budget
 from verispec.run.progress import watcher

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from verispec.reference import contracts
+from verispec.report.causes import clause_text
 from verispec.report.text import circumstances, title
 from verispec.run.captured_call import PARTS
 from verispec.run.record import Record
@@ -56,14 +56,6 @@ def _lines(
     if record.failed or record.reason:
         yield ""
         yield from _failure(record, width)
-
-
-def clause_text(clause: str) -> str:
-    """Return the text of the clause; empty if no op has it."""
-    try:
-        return contracts.by_clause(clause).clause(clause).text
-    except KeyError:
-        return ""
 
 
 def _failure(record: Record, width: int) -> Iterator[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from verispec.report.case import clause_text
-from verispec.report.causes import Cause, Gap
+from verispec.report.causes import Cause, Gap, clause_text
 from verispec.report.text import cell_text, complaints, facts, gap_line, on, plural, repro, summary
 from verispec.report.verdict import Cell, RunSummary
 from verispec.run.record import CATEGORIES
@@ -91,7 +90,7 @@ def _table(corner: str, rows: Mapping[str, Mapping[str, Cell]], columns: Sequenc
 
 def _cause(cause: Cause, level: str, verdict: RunSummary) -> Iterator[str]:
     yield ""
-    yield f"### {level}: {cause.clause}, {', '.join(cause.subjects)}"
+    yield f"### {level}: {cause.headline}"
     yield ""
     if text := clause_text(cause.clause):
         yield f"> {escaped(text)}"

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verispec import exits
-from verispec.report.case import clause_text
-from verispec.report.causes import Cause
+from verispec.report.causes import Cause, clause_text
 from verispec.report.diff import CLASSES, RunDiff
 from verispec.report.html.statistics import statistics_of
 from verispec.report.matrix import matrix
@@ -89,7 +88,7 @@ def _cause(cause: Cause, level: str, run: RunSummary) -> dict[str, Any]:
     return {
         "level": level,
         "clause": cause.clause,
-        "ops": ", ".join(cause.subjects),
+        "headline": cause.headline,
         "norm": clause_text(cause.clause),
         "message": cause.message,
         "facts": list(facts(cause)),
