@@ -74,10 +74,11 @@ def complaints(verdict: RunSummary) -> Iterator[str]:
 
 
 def title(header: Mapping[str, Any]) -> str:
-    """Return the engine, its version and device, as one line."""
+    """Return the engine, its version, device and plugins, as one line."""
     engine = header["engine"]
     named = "" if engine["asked"] == engine["name"] else f", asked for as {engine['asked']}"
-    return f"{engine['name']} {engine['version']} ({engine['device']}) against the reference{named}"
+    plugins = f" with {engine['details']['plugins']}" if "plugins" in engine["details"] else ""
+    return f"{engine['name']} {engine['version']} ({engine['device']}){plugins} against the reference{named}"
 
 
 def circumstances(header: Mapping[str, Any]) -> str:
