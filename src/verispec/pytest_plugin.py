@@ -39,6 +39,7 @@ from verispec.run import captured_call
 from verispec.run.code_digest import code_digest
 from verispec.run.events import (
     CaseEnded,
+    CaseShrinks,
     CaseStarted,
     CloseFailed,
     Collected,
@@ -423,6 +424,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         record.update(result_of(error), seconds=round(call.duration, 6))
         record["cpu"] = round(time.process_time() - item.stash[CPU], 3)
         if isinstance(error, Mismatch):
+            if events and item.config.option.shrink:
+                events.write(CaseShrinks(os.getpid()))
             engine_ = item.config.stash[ENGINE]
             smaller = item.stash[KEEPER].failed(error.failure, getattr(item, "funcargs", {}), engine_)
             record["failure"] = bounded(smaller.to_json())
