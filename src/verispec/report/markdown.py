@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from verispec.report.causes import Cause, Gap, clause_text
-from verispec.report.text import cell_text, complaints, facts, gap_line, on, plural, repro, summary
+from verispec.report.text import LEGEND, cell_text, complaints, facts, gap_line, on, plural, repro, summary
 from verispec.report.verdict import Cell, RunSummary
 from verispec.run.record import CATEGORIES
 from verispec.terminal import printable
@@ -41,6 +41,8 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     if verdict.causes:
         yield ""
         yield "## Causes"
+        yield ""
+        yield LEGEND
         for cause in verdict.causes:
             yield from _cause(cause, cause.level, verdict)
     if verdict.known:
@@ -63,8 +65,6 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     yield "```console"
     yield f"$ {' '.join(run_command(verdict))}"
     yield "```"
-    yield ""
-    yield "An **error** is a production-reachable fault, a **note** a fault that only breaks the contract."
 
 
 def _circumstances(verdict: RunSummary) -> Iterator[str]:

@@ -47,17 +47,17 @@ class CallSite:
 
     @property
     def held(self) -> Any:
-        """The object that the caller holds now: a kernel or a dispatcher, or what a plugin put in its place."""
+        """The object that the caller holds now: a kernel, a dispatcher, or a plugin's replacement of either."""
         return getattr(self.module, self.attribute)
 
     @property
     def supplanted(self) -> bool:
-        """True if a plugin has put something else in the place of the dispatcher."""
+        """True if a plugin has replaced the dispatcher itself."""
         return self.dispatcher is not None and self.held is not self.dispatcher
 
     @property
     def kernel(self) -> Any:
-        """The kernel that the caller would launch now; what took the dispatcher's place counts as one."""
+        """The kernel that the caller would launch now, or a plugin's replacement of the dispatcher."""
         return self.held if self.dispatcher is None or self.supplanted else self.dispatcher.kernel
 
     @property
