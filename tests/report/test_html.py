@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import threading
@@ -164,7 +165,12 @@ def test_a_run_in_progress_is_followed(run_file: Path) -> None:
         with run_file.open("a") as file:
             file.write(json.dumps(RECORDS[1].to_json()) + "\n")
         assert urllib.request.urlopen(f"{address}/version").read() != before
-        assert "2 of 3 cases have a result" in urllib.request.urlopen(f"{address}/").read().decode()
+        assert "not complete: 2 of 3 cases have a result" in urllib.request.urlopen(f"{address}/").read().decode()
+        with run_file.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # as a run does while it writes
+            page = urllib.request.urlopen(f"{address}/").read().decode()
+        assert "in progress: 2 of 3 cases have a result" in page
+        assert "cut off" not in page
         run_file.write_text("")
         with pytest.raises(urllib.error.HTTPError, match="503"):
             urllib.request.urlopen(f"{address}/")

@@ -101,7 +101,9 @@ def summary(verdict: RunSummary) -> str:
         text = f"no unexpected failure in {plural(decided, 'case')}"
     if verdict.undecided:
         text += f"; {verdict.undecided:,} not tested"
-    if not verdict.complete:
+    if verdict.run.in_progress:
+        text += "; the run is in progress"
+    elif not verdict.complete:
         left = verdict.run.footer.get("left")
         reason = verdict.run.footer.get("reason") or "cut off"
         text += f"; the run was {reason}" + (f", {plural(left, 'case')} left" if left else "")

@@ -77,6 +77,7 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "counts": sorted(run.counts.items(), key=lambda item: (-item[1], item[0])),
         "total": len(run.run.records),
         "complete": run.complete,
+        "in_progress": run.run.in_progress,
         "expected": int(header.get("cases", 0)),
         "causes": [_cause(cause, cause.level, run) for cause in run.causes],
         "known": [_cause(cause, "known", run) for cause in run.known],
