@@ -70,7 +70,9 @@ def test_patch_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert code == exits.BAD
     first, place, second = output.splitlines()[1:4]
     assert first.split() == ["gone", "attribute", "host.ops.vanished"]
-    assert place.strip().startswith("plugin/plug/patch.py:"), "a name and a place are each on a line of their own, never broken"
+    assert place.strip().startswith("plugin/plug/patch.py:"), (
+        "a name and a place are each on a line of their own, never broken"
+    )
     assert second.split() == ["broken", "function", "host.ops.topk"]
     code, output = run(capsys, "plugin", "--patches")
     assert code == exits.USAGE
