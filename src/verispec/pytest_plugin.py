@@ -39,6 +39,7 @@ from verispec.run import captured_call
 from verispec.run.code_digest import code_digest
 from verispec.run.events import (
     CaseEnded,
+    CaseShrinks,
     CaseStarted,
     CloseFailed,
     Collected,
@@ -340,12 +341,18 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     spec, params = item.stash[SPEC], item.stash[PARAMS]
     reach = spec.reach_of(params, item.config.stash[DESCRIPTION].platform)
     item.stash[CPU] = time.process_time()
-    item.stash[RECORD] = {"id": _id(item), "test": item.nodeid.partition("[")[0], "reach": reach}
+    item.stash[RECORD] = {"id": _id(item), "test": _test(item), "reach": reach}
     if events := item.config.stash[EVENTS]:
         events.write(CaseStarted(os.getpid(), _log_size(), item.stash[RECORD]))
     item.stash[KEEPER] = Keeper(item.config.option, _id(item), subject_of(item), item.path.parent)
     with _interrupts_are_failures(item.config):
         return (yield)
+
+
+def _test(item: pytest.Item) -> str:
+    """Return file and function of a test; one outside of the suites' folder has no folder in its name."""
+    name = item.nodeid.partition("[")[0]
+    return f"{item.path.name}{name}" if name.startswith("::") else name
 
 
 def _log_size() -> int:
@@ -423,6 +430,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         record.update(result_of(error), seconds=round(call.duration, 6))
         record["cpu"] = round(time.process_time() - item.stash[CPU], 3)
         if isinstance(error, Mismatch):
+            if events and item.config.option.shrink:
+                events.write(CaseShrinks(os.getpid()))
             engine_ = item.config.stash[ENGINE]
             smaller = item.stash[KEEPER].failed(error.failure, getattr(item, "funcargs", {}), engine_)
             record["failure"] = bounded(smaller.to_json())

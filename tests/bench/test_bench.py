@@ -11,7 +11,7 @@ import pytest
 
 from verispec import cli
 from verispec.bench.inputs import OPS, BenchShape, make
-from verispec.bench.rendering import BenchResult, lines, roofline
+from verispec.bench.rendering import BenchResult, heading, lines, roofline
 from verispec.bench.steps import check, needed_bytes, step_of
 from verispec.bench.timing import Time
 from verispec.engines import Engine
@@ -96,7 +96,20 @@ def test_a_result_says_ratio_and_share() -> None:
         == result(Time(6.0, 6.0, 6.0)).to_json()
     )
     assert result(None).ratio is None
-    assert "3.00" in lines([result(Time(6.0, 6.0, 6.0))], "one", "other")[1]
+    assert "3.00" in lines(result(Time(6.0, 6.0, 6.0)))[1]
+
+
+def test_a_table_fits_80_columns_and_its_figures_stand_under_their_names() -> None:
+    shape = BenchShape("verify_draft_logits", 1024, 16, 151_936, "bfloat16", "peaked", 0.75, "both")
+    slow = Time(1_234_567.8, 1_234_567.0, 1_234_568.0)
+    large = BenchResult(shape, slow, "fused", slow, "ops", Time(123_456.7, 1.0, 1.0), 4_999_999_999)
+    table = [*heading("reference:triton", "vllm@vllm==0.33.0"), *lines(large), *lines(result(None))]
+    assert max(map(len, table)) <= 80
+    names, first, second = table[2], table[4], table[6]
+    for name, figure in (("spread", "0%"), ("ratio", "1.00"), ("of floor", "10%"), ("MB", "5000.00")):
+        end = names.index(name) + len(name)
+        assert first[:end].endswith(f" {figure}"), name
+    assert second[: names.index("peer") + 4].endswith(" -")
 
 
 def test_the_picture_holds_every_point() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from judging import in_process
 
-from verispec import config
+from verispec import config, exits
 from verispec.cli import main
 from verispec.config import Option
 from verispec.errors import VerispecError
@@ -59,6 +61,26 @@ def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "verispec.toml").write_text(text)
     with pytest.raises(VerispecError, match=f"(?s)verispec.toml.*{message}"):
         defaults(tmp_path)
+
+
+def test_last_failed_replaces_a_configured_selection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a suite of one's own, too, which the last run knows."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VERISPEC_CACHE_DIR", str(tmp_path / "cache"))
+    assert in_process(capsys, "new", "op", "clamp_lengths", "--in", "suites")[0] == exits.GOOD
+    Path("verispec.toml").write_text(
+        '[run]\nengine = "broken_engines:LosesWrites"\nonly = ["sampler/expand_batch_to_tokens:EXP-2"]\n'
+        'suite = ["sampler", "suites"]\n'
+    )
+    code, out, _ = in_process(capsys, "run", "--json")
+    assert (code, json.loads(out)["counts"]) == (exits.BAD, {"fail": 6, "pass": 2})
+    code, out, _ = in_process(capsys, "run", "--last-failed", "--json")
+    told = json.loads(out)
+    assert (code, told["counts"]) == (exits.BAD, {"fail": 6})
+    assert told["header"]["selection"]["suites"] == ["sampler", str(tmp_path / "suites")]
+    assert in_process(capsys, "run", "--last-failed", "--only", "sampler/*")[0] == exits.USAGE
 
 
 def test_the_command_line_wins(

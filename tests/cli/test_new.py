@@ -50,7 +50,9 @@ def test_a_new_op_is_tested(tmp_path: Path) -> None:
     done = verispec("run", "--engine", "mine:Engine", "--suite", "mine", folder=tmp_path)
     assert (done.returncode, "no unexpected failure in 3 cases" in done.stdout) == (0, True), done.stdout + done.stderr
     engine.write_text(engine.read_text().replace("2 * input", "3 * input"))
-    assert verispec("run", "--engine", "mine:Engine", "--suite", "mine", folder=tmp_path).returncode == 1
+    words = ("--engine", "mine:Engine", "--suite", "mine", "--out", "run.jsonl")
+    assert verispec("run", *words, folder=tmp_path).returncode == 1
+    assert '"test":"test_double_it.py::' in (tmp_path / "run.jsonl").read_text()
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ def test_a_pattern_is_led_to_one_that_matches(pattern: str, meant: str) -> None:
 def test_an_id_is_led_to_an_id() -> None:
     assert nearby("sampler/expand_batch_to_tokens:EXP-2:dtype=int32;cu=int23", IDS, exact=True)[0] == IDS[3]
     assert nearby("nothing like it", IDS) == []
+    others = [f"sampler/expand_batch_to_tokens:EXP-{n}" for n in range(3, 8)]  # shorter, so more alike
+    assert nearby("sampler/expand_batch_to_tokens:EXP-2", [*others, *IDS], exact=True)[:2] == list(IDS[3:])
+    assert nearby("sampler/expand_batch_to_tokens:EXP-2:dtype=int64", [*others, *IDS], exact=True)[0] == IDS[4]
 
 
 @pytest.mark.parametrize(("typo", "meant"), [("rnu", "run"), ("bisekt", "bisect"), ("enginse", "engines")])

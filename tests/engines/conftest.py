@@ -12,7 +12,7 @@ import toy_vllm
 
 
 def _forget() -> None:
-    for name in [name for name in sys.modules if name == "vllm" or name.startswith("vllm.")]:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("vllm", "toy_plugin")]:
         del sys.modules[name]
 
 

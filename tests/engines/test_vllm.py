@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,87 @@ def test_what_vllm_prints_does_not_reach_our_stdout(capfd: pytest.CaptureFixture
 
 def test_methods_that_assign_fallbacks_are_found_in_a_runners_source() -> None:
     assert fallbacks.replacing_methods(toy_vllm.RUNNER) == [("CPUModelRunner", "_postprocess_triton")]
+
+
+PLUGIN = """\
+import vllm.v1.sample.rejection_sampler as sampler
+
+
+def expand(output, input, cu_num_tokens, replace_from, replace_to):
+    start = 0
+    for value, end in zip(input.tolist(), cu_num_tokens.tolist()):
+        output[start:end] = replace_to if value == replace_from else value
+        start = end
+
+
+class Launched:
+    def __getitem__(self, grid):
+        return lambda *args, MAX_NUM_TOKENS: expand(*args)
+
+
+def register():
+    if hasattr(sampler, "_expand"):
+        sampler._expand = expand
+    else:
+        sampler.expand_kernel = Launched()
+"""
+LOADER = """\
+plugins_loaded = False
+
+
+def load_general_plugins():
+    global plugins_loaded
+    if plugins_loaded:
+        return
+    plugins_loaded = True
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="vllm.general_plugins"):
+        entry.load()()
+"""
+
+
+def add_plugin(folder: Path) -> None:
+    """Install a plugin that repairs the lost write, beside the toy in `folder`."""
+    (folder / "toy_plugin.py").write_text(PLUGIN)
+    (folder / "vllm/plugins").mkdir()
+    (folder / "vllm/plugins/__init__.py").write_text(LOADER)
+    info = folder / "toy_plugin-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-plugin\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text("[vllm.general_plugins]\nrepair = toy_plugin:register\n")
+
+
+def test_a_plugin_is_loaded_and_named(toy: Toy) -> None:
+    add_plugin(toy("registry", toy_vllm.LOST_WRITE))
+    engine = resolve("vllm")
+    assert expand(engine) == [2, 1, 1]
+    assert engine.describe().details["plugins"] == "toy-plugin 1.2"
+    live = engine.definitions()["expand_batch_to_tokens"]
+    assert (live.implementation.__module__, live.runs) == ("toy_plugin", True)
+    assert live.parameters == ("output", "input", "cu_num_tokens", "replace_from", "replace_to"), "the dispatcher's own"
+    inspect.signature(live.implementation).bind(*live.parameters[: live.shape.positional])
+    scalars = {"replace_from": 0, "replace_to": 1, "MAX_NUM_TOKENS": 2}
+    tensors = {name: name for name in ("output_ptr", "input_ptr", "cu_num_tokens_ptr")}
+    setup = engine.standalone_call("expand_batch_to_tokens", scalars, tensors).setup
+    assert setup.index("load_general_plugins()") < setup.index("current_platform.register_triton_kernel_overrides()")
+
+
+def test_neither_vllms_own_plugins_nor_those_that_it_omits_are_named(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = toy("registry", toy_vllm.RIGHT)
+    add_plugin(folder)
+    (folder / "toy_plugin-1.2.dist-info/entry_points.txt").write_text(
+        "[vllm.general_plugins]\nown = vllm.platforms:Platform\n"
+    )
+    assert "plugins" not in resolve("vllm").describe().details
+    (folder / "toy_plugin-1.2.dist-info/entry_points.txt").write_text(
+        "[vllm.general_plugins]\nrepair = toy_plugin:register\n"
+    )
+    monkeypatch.setenv("VLLM_PLUGINS", "another")
+    assert "plugins" not in resolve("vllm").describe().details
+
+
+def test_the_platforms_override_comes_after_a_plugin(toy: Toy) -> None:
+    """The CPU runner of older releases assigns its fallback over the plugin's kernel, as in vLLM."""
+    add_plugin(toy("runner", toy_vllm.LOST_WRITE))
+    assert expand(resolve("vllm")) == [-7, -7, -7]

@@ -88,6 +88,20 @@ def _ends(how: str, calls: int, requests: int) -> None:
         ctypes.string_at(0)
 
 
+class Slow(Plain):
+    """Takes a tenth of a second per call."""
+
+    def op(self, name: str) -> OpFunction | Unsupported:
+        function = super().op(name)
+        assert not isinstance(function, Unsupported)
+
+        def slow(**arguments: Any) -> Any:
+            time.sleep(0.1)
+            return function(**arguments)
+
+        return slow
+
+
 def verify(logits: torch.Tensor, drafts: list[list[int]], temperature: torch.Tensor) -> list[list[int]]:
     """Emit the argmax of each row, as at a low temperature; beside a hot request a greedy one emits token 0."""
     tokens, row = [], 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import threading
@@ -16,11 +17,12 @@ import pytest
 from verispec.report.html import as_html
 from verispec.report.html.inputs import read_all
 from verispec.report.html.serve import make_server
+from verispec.report.pictures._canvas import Canvas
 from verispec.report.verdict import summarise
 from verispec.run.record import Record
 from verispec.run.runfile import Run
 
-VOID = {"meta", "link", "input", "br"}
+VOID = {"meta", "link", "input", "br", "wbr"}
 HOSTILE = "</script><script>alert(1)</script>\u2028<!--&\"'"
 HEADER: dict[str, Any] = {
     "type": "header",
@@ -163,7 +165,12 @@ def test_a_run_in_progress_is_followed(run_file: Path) -> None:
         with run_file.open("a") as file:
             file.write(json.dumps(RECORDS[1].to_json()) + "\n")
         assert urllib.request.urlopen(f"{address}/version").read() != before
-        assert "2 of 3 cases have a result" in urllib.request.urlopen(f"{address}/").read().decode()
+        assert "not complete: 2 of 3 cases have a result" in urllib.request.urlopen(f"{address}/").read().decode()
+        with run_file.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # as a run does while it writes
+            page = urllib.request.urlopen(f"{address}/").read().decode()
+        assert "in progress: 2 of 3 cases have a result" in page
+        assert "cut off" not in page
         run_file.write_text("")
         with pytest.raises(urllib.error.HTTPError, match="503"):
             urllib.request.urlopen(f"{address}/")
@@ -172,3 +179,24 @@ def test_a_run_in_progress_is_followed(run_file: Path) -> None:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_short_details_are_facts_and_lists_are_lines() -> None:
+    details = {"sample": "70 of at most 2,000 requests", "impossible outcomes": ["request 4: a", "request 7: b"],
+               "counts": [{"cell": "0", "observed": 3}, {"cell": "10", "observed": 35}]}  # fmt: skip
+    record = Record(
+        "sampler/expand_batch_to_tokens:EXP-2:b=1",
+        "fail",
+        failure={"kind": "value", "message": "wrong", "details": details},
+    )
+    page = as_html([summarise(Run(HEADER, (record,), {"complete": True}))])
+    assert "<li>sample: 70 of at most 2,000 requests</li>" in page
+    assert '<pre tabindex="0">request 4: a\nrequest 7: b</pre>' in page
+    assert "cell  observed\n   0         3\n  10        35" in page
+    assert "<summary>sample</summary>" not in page
+
+
+def test_numbers_of_an_axis_do_not_lie_on_each_other() -> None:
+    canvas = Canvas("title", (0, 1), (0, 100))
+    canvas.axes("x", "y", [], [-2, 0, 8, 100])
+    assert re.findall(r'text-anchor="end">([-\d]+)<', canvas.render()) == ["100", "8", "0"]

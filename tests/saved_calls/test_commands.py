@@ -33,7 +33,9 @@ def test_a_negative_draft_token_becomes_a_short_test(tmp_path: Path, capsys: Cap
     words = ("--engine", ENGINE, "--shrink", str(small), "--export", str(test))
     code, out, _ = in_process(capsys, "repro", RRS_7, *words)
     assert code == exits.BAD
-    assert "run here without verispec, the test fails" in out
+    assert "run here without verispec, the test fails: AssertionError: Tensor-likes are not equal!" in " ".join(
+        out.split()
+    )
     text = test.read_text()
     assert len(text.splitlines()) < 40
     assert "verispec" not in text.replace("Written by verispec repro --export.", "")
@@ -45,6 +47,14 @@ def test_a_negative_draft_token_becomes_a_short_test(tmp_path: Path, capsys: Cap
     assert said["case"]["detail"]["inputs"]["vocab_size"] == {"value": 2}
     assert in_process(capsys, "repro", str(small), "--engine", "reference")[0] == exits.GOOD
     assert in_process(capsys, "repro", str(small))[0] == exits.BAD, "the file names its engine"
+
+
+def test_shrinking_takes_nothing_from_the_limit_of_the_case(tmp_path: Path, capsys: Capsys) -> None:
+    small = tmp_path / "small.safetensors"
+    words = ("--engine", "small_calls:Slow", "--timeout", "1", "--shrink", str(small))
+    code, out, _ = in_process(capsys, "repro", RRS_7, *words)
+    assert (code, f"{RRS_7}  fail" in out) == (exits.BAD, True)
+    assert file.read(small).tensors["draft_token_ids_ptr"].tolist() == [1, -1]
 
 
 def test_a_generated_case_is_shrunk_to_the_three_requests_that_it_takes(tmp_path: Path, capsys: Capsys) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from verispec.bench.inputs import BenchShape
 from verispec.bench.timing import Time
+from verispec.terminal import COLUMNS, wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +40,33 @@ class BenchResult:
         return asdict(self) | {"ratio": self.ratio, "share_of_floor": self.share}
 
 
-def lines(results: Sequence[BenchResult], engine: str, peer: str) -> list[str]:
-    """Return the table as plain lines."""
-    head = (
-        f"{'op':20}{'requests x drafts x vocabulary':46}{engine:>20}{'spread':>9}{peer or '-':>20}{'ratio':>7}"
-        f"{'read':>9}{'of floor':>10}{'MB':>9}"
-    )
-    return [head, *(_line(r) for r in results)]
+def heading(engine: str, peer: str) -> list[str]:
+    """Return the lines above the results: the names of both sides and the columns."""
+    sides = f"engine {engine}, peer {peer}" if peer else f"engine {engine}, no peer"
+    return [*wrapped(sides, COLUMNS), "op, requests x drafts x vocabulary", _row(COLUMN_NAMES)]
 
 
-def _line(r: BenchResult) -> str:
+def lines(r: BenchResult) -> list[str]:
+    """Return the two lines of a result: its shape, and its figures under the columns of `heading`."""
     spread = (r.engine.high - r.engine.low) / r.engine.median
-    peer = "-" if r.peer is None else f"{r.peer.median:.1f} us {r.peer_way}"
-    ratio = "-" if r.ratio is None else f"{r.ratio:.2f}"
-    return (
-        f"{r.shape.op:20}{r.shape.name:46}{f'{r.engine.median:.1f} us {r.engine_way}':>20}{spread:>9.0%}{peer:>20}"
-        f"{ratio:>7}{r.read.median:>9.1f}{r.share:>10.0%}{r.bytes / 1e6:>9.2f}"
+    figures = (
+        f"{r.engine.median:.1f} us {r.engine_way}",
+        f"{spread:.0%}",
+        "-" if r.peer is None else f"{r.peer.median:.1f} us {r.peer_way}",
+        "-" if r.ratio is None else f"{r.ratio:.2f}",
+        f"{r.read.median:.1f} us",
+        f"{r.share:.0%}",
+        f"{r.bytes / 1e6:.2f}",
     )
+    return [f"{r.shape.op}, {r.shape.name}", _row(figures)]
+
+
+COLUMN_NAMES = ("engine", "spread", "peer", "ratio", "read", "of floor", "MB")
+WIDTHS = (18, 7, 18, 7, 12, 10, 8)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "".join(cell.rjust(width) for cell, width in zip(cells, WIDTHS, strict=True))
 
 
 WIDTH, HEIGHT, MARGIN = 760, 460, 60

@@ -25,7 +25,7 @@ def nearby(pattern: str, cases: Collection[str], *, exact: bool = False) -> list
         exact: True suggests whole ids only.
     """
     parsed = [CaseId.parse(case) for case in cases]
-    found: list[str] = []
+    found = [case for case in cases if case.startswith((f"{pattern}:", f"{pattern};"))] if exact else []
     if not exact:
         clauses = {case.clause: f"*:{case.clause}*" for case in parsed}
         subjects = {case.subject: f"{case.suite}/{case.subject}" for case in parsed}

@@ -73,14 +73,15 @@ def bench(
         )
     ]
     from verispec.bench.contest import Contest
-    from verispec.bench.rendering import lines, roofline
+    from verispec.bench.rendering import heading, lines, roofline
 
     contest = Contest(engine, vs, device, threads, samples)
     results = []
     for shape in shapes:
         results.append(contest.run(shape))
         if not as_json:
-            print("\n".join(lines(results[-1:], engine, vs)[len(results) > 1 :]), flush=True)
+            head = heading(engine, vs) if len(results) == 1 else []
+            print("\n".join([*head, *lines(results[-1])]), flush=True)
     report: dict[str, Any] = contest.header() | {"results": [result.to_json() for result in results]}
     if as_json:
         print(json.dumps(report, indent=2))

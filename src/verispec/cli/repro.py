@@ -17,7 +17,8 @@ import typer
 from verispec import exits
 from verispec.cases import CaseId
 from verispec.errors import VerispecError
-from verispec.report.case import case_lines, clause_text
+from verispec.report.case import case_lines
+from verispec.report.causes import clause_text
 from verispec.run import captured_call
 from verispec.run.plan import BUDGET, SEED, START_TIMEOUT, TIMEOUT, Plan, named_suite, require_budget
 from verispec.run.progress import watcher
@@ -26,7 +27,7 @@ from verispec.run.session import judge_one
 from verispec.saved_calls import file as files
 from verispec.saved_calls import places
 from verispec.saved_calls.places import MADE_BY, SUFFIX
-from verispec.terminal import columns
+from verispec.terminal import columns, wrapped
 
 app = typer.Typer(add_completion=False)
 
@@ -114,7 +115,7 @@ def repro(
     if as_json:
         print(json.dumps(to_json(header, record, code, told), indent=2))
     else:
-        said = [_SAID[name].format(text) for name, text in told.items()]
+        said = [line for name, text in told.items() for line in wrapped(_SAID[name].format(text), columns())]
         print("\n".join([*case_lines(record, header, call, columns()), "", *said, f"exit {code}"]))
     raise typer.Exit(code)
 
@@ -170,15 +171,21 @@ def _written(plan: Plan, folder: Path, record: Record, shrink: Path | None, expo
 
 
 def ran(test: Path, timeout: float) -> str:
-    """Run an exported test in a process of its own; return how it ended, as a verb."""
+    """Run an exported test in a process of its own; return how it ended, as a verb, with the reason of a failure."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(test.absolute())]
+    wide = {**os.environ, "COLUMNS": str(1 << 16)}  # pytest cuts the reason of a failure at the width
     try:
-        done = subprocess.run(command, capture_output=True, timeout=timeout + START_TIMEOUT, check=False)
+        done = subprocess.run(
+            command, capture_output=True, timeout=timeout + START_TIMEOUT, check=False, env=wide, text=True,
+            errors="replace",
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "hangs"
     if done.returncode < 0:
         return "crashes"
-    return {0: "passes", 1: "fails"}.get(done.returncode, "cannot run")
+    reason = next((line.partition(" - ")[2] for line in done.stdout.splitlines() if line.startswith("FAILED ")), "")
+    failed = f"fails: {reason}" if reason else "fails"
+    return {0: "passes", 1: failed}.get(done.returncode, "cannot run")
 
 
 def require_new(path: Path | None, option: str, suffix: str) -> None:

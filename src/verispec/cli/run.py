@@ -30,6 +30,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def run(
+    context: typer.Context,
     engine: t.EngineOption = None,
     only: Annotated[list[str] | None, typer.Option(help="Case id, its beginning, or a pattern with *.")] = None,
     suite: Annotated[
@@ -109,7 +110,7 @@ def run(
     given = {name: value for name, value in given.items() if value is not None}
     given |= {"start_timeout": start_timeout, "close_timeout": close_timeout, "record": _folder(record)}
     if last_failed:
-        given |= {"only": _last_failed(engine or "reference", given), "exact": True}
+        given |= _last_failed(engine or "reference", context)
     if update_expectations is not None:
         expectations.require_proposal(update_expectations, expect)
     known: tuple[Expectation, ...] | None = expectations.load(expect) if expect else None
@@ -200,17 +201,22 @@ def _failing(base: runfile.Run | None) -> frozenset[str]:
     return frozenset(record.id for record in base.records if record.failed) if base else frozenset()
 
 
-def _last_failed(engine: str, given: dict[str, Any]) -> tuple[str, ...]:
-    """Return the failing cases of the engine's last run. Raises VerispecError V-RUN-SELECT when there are none."""
-    path = last_run_file(engine)
-    if "only" in given or "suites" in given:
+def _last_failed(engine: str, context: typer.Context) -> dict[str, Any]:
+    """Return the selection of the cases that failed in the engine's last run; a configured selection is replaced.
+
+    Raises:
+        VerispecError: V-RUN-SELECT, no case failed, or the command line selects cases too.
+    """
+    path, typed = last_run_file(engine), "COMMANDLINE"
+    if any(getattr(context.get_parameter_source(name), "name", "") == typed for name in ("only", "suite")):
         raise VerispecError(
             "V-RUN-SELECT",
             "--last-failed selects the cases itself, and so does --only or --suite",
             where="--last-failed",
             hint="omit --last-failed, or omit --only and --suite",
         )
-    failed = tuple(r.id for r in runfile.read(path).records if r.failed and r.outcome != "xfail")
+    last = runfile.read(path)
+    failed = tuple(r.id for r in last.records if r.failed and r.outcome != "xfail")
     if not failed:
         raise VerispecError(
             "V-RUN-SELECT",
@@ -218,4 +224,4 @@ def _last_failed(engine: str, given: dict[str, Any]) -> tuple[str, ...]:
             where=str(path),
             hint="omit --last-failed to run every case",
         )
-    return failed
+    return {"only": failed, "exact": True, "suites": tuple(last.header["selection"]["suites"])}

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from verispec.reference import contracts
+from verispec.report.causes import clause_text
 from verispec.report.text import circumstances, title
 from verispec.run.captured_call import PARTS
 from verispec.run.record import Record
@@ -58,14 +58,6 @@ def _lines(
         yield from _failure(record, width)
 
 
-def clause_text(clause: str) -> str:
-    """Return the text of the clause; empty if no op has it."""
-    try:
-        return contracts.by_clause(clause).clause(clause).text
-    except KeyError:
-        return ""
-
-
 def _failure(record: Record, width: int) -> Iterator[str]:
     if record.failed:
         yield from wrapped(f"{record.kind}: {record.message}", width)
@@ -76,7 +68,7 @@ def _failure(record: Record, width: int) -> Iterator[str]:
             yield f"  {example['index']}  expected {example['expected']}, got {example['got']}"
         for name, value in record.failure.get("details", {}).items():
             yield f"{name}"
-            yield from (f"  {line}" for line in _detail(value))
+            yield from (f"  {line}" for line in detail_lines(value))
         reached = (
             f"reached: {record.reach}" if record.reach else "no known caller reaches this; only the contract is broken"
         )
@@ -87,13 +79,15 @@ def _failure(record: Record, width: int) -> Iterator[str]:
             yield f"  at {record.at}"
 
 
-def _detail(value: Any) -> Iterator[str]:
-    """Yield a detail as lines; a list of rows with the same fields as a table."""
+def detail_lines(value: Any) -> Iterator[str]:
+    """Yield a detail of a failure as lines: a list as one line per item, rows with the same fields as a table."""
     if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
         rows = [list(map(str, value[0])), *([_number(cell) for cell in row.values()] for row in value)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             yield "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+    elif isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        yield from value
     else:
         yield from str(value).splitlines()
 

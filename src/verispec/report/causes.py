@@ -61,6 +61,11 @@ class Cause:
     consequences: tuple[str, ...] = ()
     """Cases of end-to-end samplers and generations that pass with the reference's kernel in the op's place."""
 
+    @property
+    def headline(self) -> str:
+        """The clause and the ops that fail it."""
+        return f"{self.clause}, {', '.join(self.subjects)}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the cause as a JSON-serialisable dictionary."""
         return asdict(self)
@@ -79,6 +84,14 @@ class Gap:
     def to_json(self) -> dict[str, Any]:
         """Return the gap as a JSON-serialisable dictionary."""
         return asdict(self)
+
+
+def clause_text(clause: str) -> str:
+    """Return the text of the clause; empty if no op has it."""
+    try:
+        return contracts.by_clause(clause).clause(clause).text
+    except KeyError:
+        return ""
 
 
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:

@@ -239,7 +239,9 @@ def statistics_line(records: Sequence[Record]) -> str:
     certificate = Certificate(Run({}, tuple(records), {}))
     if not any("weight" in record.evidence for record in certificate.tests):
         return ""
-    return f"statistics: E = {_power(certificate.log10_e)} over {len(certificate.tests)} tests (limit 1e6)"
+    evidence, count = _power(certificate.log10_e), len(certificate.tests)
+    tests = "1 test" if count == 1 else f"{count} tests"
+    return f"statistics: the evidence against the engine in {tests} is E = {evidence}; a run fails from 1e6 on"
 
 
 def _power(log10: float) -> str:

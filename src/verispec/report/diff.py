@@ -11,7 +11,7 @@ from verispec import exits
 from verispec.cases import selects
 from verispec.report.causes import Cause, fold, normalised
 from verispec.report.markdown import escaped
-from verispec.report.text import extent, plural, repro, title
+from verispec.report.text import explained, plural, repro, title
 from verispec.run.record import Record
 from verispec.run.runfile import Run
 from verispec.terminal import COLUMNS, printable, wrapped
@@ -141,10 +141,9 @@ def text_lines(diff: RunDiff, width: int = COLUMNS) -> Iterator[str]:
         yield f"  {len(getattr(diff, name)):6,} {name:8} {meaning}"
     for cause in diff.causes:
         yield ""
-        yield from wrapped(f"{cause.level} {cause.clause}  {cause.message}", width, first=2, rest=6)
-        yield from wrapped(extent(cause), width, first=6, rest=8)
-        if cause.reach:
-            yield from wrapped(f"reached: {cause.reach}", width, first=6, rest=8)
+        yield from wrapped(f"{cause.level} {cause.headline}: {cause.message}", width, first=2, rest=6)
+        for line in explained(cause):
+            yield from wrapped(line, width, first=6, rest=8)
         yield printable(f"      {repro(cause.case, diff.head.header)}")
     for name in ("changed", "lost"):
         records = getattr(diff, name)
@@ -167,9 +166,7 @@ def markdown_lines(diff: RunDiff) -> Iterator[str]:
         yield f"| {len(getattr(diff, name)):,} | {name} | {meaning} |"
     for cause in diff.causes:
         yield ""
-        yield f"**{cause.level} {cause.clause}** {escaped(cause.message)}"
+        yield f"**{cause.level} {cause.headline}**: {escaped(cause.message)}"
         yield ""
-        yield f"- {escaped(extent(cause))}"
-        if cause.reach:
-            yield f"- reached: {escaped(cause.reach)}"
+        yield from (f"- {escaped(line)}" for line in explained(cause))
         yield f"- `{repro(cause.case, diff.head.header)}`"

@@ -99,7 +99,7 @@ def _kept(entry: Expectation, entries: Sequence[Expectation], run: Run) -> Itera
 
 
 def _comment(cause: Cause) -> Iterator[str]:
-    yield f"# {cause.level} {cause.clause}: {extent(cause)}"
+    yield f"# {cause.level} {cause.headline}: {extent(cause)}"
 
 
 def _entry(case: str, outcome: str, issue: str, reason: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ def as_github(summary: RunSummary) -> str:
     for cause in summary.causes:
         body = "\n".join([cause.message, *facts(cause), repro(cause.case, summary.run.header)])
         kind = "error" if cause.level == "error" else "notice"
-        lines.append(f"::{kind} title={_property(f'{cause.clause} {cause.subjects[0]}')}::{_escaped(body)}")
+        lines.append(f"::{kind} title={_property(cause.headline)}::{_escaped(body)}")
     lines += [f"::error title=verispec::{_escaped(line)}" for line in complaints(summary)]
     return "".join(f"{line}\n" for line in lines)
 

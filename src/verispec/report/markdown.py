@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from verispec.report.case import clause_text
-from verispec.report.causes import Cause, Gap
-from verispec.report.text import cell_text, complaints, facts, gap_line, on, plural, repro, summary
+from verispec.report.causes import Cause, Gap, clause_text
+from verispec.report.text import LEGEND, cell_text, complaints, facts, gap_line, on, plural, repro, summary
 from verispec.report.verdict import Cell, RunSummary
 from verispec.run.record import CATEGORIES
 from verispec.terminal import printable
@@ -42,6 +41,8 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     if verdict.causes:
         yield ""
         yield "## Causes"
+        yield ""
+        yield LEGEND
         for cause in verdict.causes:
             yield from _cause(cause, cause.level, verdict)
     if verdict.known:
@@ -64,8 +65,6 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     yield "```console"
     yield f"$ {' '.join(run_command(verdict))}"
     yield "```"
-    yield ""
-    yield "An **error** is a production-reachable fault, a **note** a fault that only breaks the contract."
 
 
 def _circumstances(verdict: RunSummary) -> Iterator[str]:
@@ -91,7 +90,7 @@ def _table(corner: str, rows: Mapping[str, Mapping[str, Cell]], columns: Sequenc
 
 def _cause(cause: Cause, level: str, verdict: RunSummary) -> Iterator[str]:
     yield ""
-    yield f"### {level}: {cause.clause}, {', '.join(cause.subjects)}"
+    yield f"### {level}: {cause.headline}"
     yield ""
     if text := clause_text(cause.clause):
         yield f"> {escaped(text)}"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from verispec.report.case import clause_text
+from verispec.report.causes import clause_text
 from verispec.report.verdict import RunSummary
 from verispec.run.record import Record
 

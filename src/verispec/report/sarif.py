@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from verispec import __version__, exits
-from verispec.report.case import clause_text
-from verispec.report.causes import Cause
+from verispec.report.causes import Cause, clause_text
 from verispec.report.signatures_sarif import SCHEMA_URL
 from verispec.report.text import complaints, facts, repro
 from verispec.report.verdict import RunSummary

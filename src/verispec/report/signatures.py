@@ -113,7 +113,7 @@ def empty(tree: str) -> Diagnostic:
         "the tree has no source file",
         tree,
         cause="no Python, C++ or CUDA file was found in it",
-        hint="name the folder that holds the package, or an other revision",
+        hint="name the folder that holds the package, or another revision",
     )
 
 

@@ -34,13 +34,12 @@ def print_text(outcome: SignatureReport, console: Console, *, level: Level = Lev
 def print_patches(outcome: SignatureReport, console: Console) -> None:
     """Print the patch points of a plugin, those that need work first."""
     order = {"gone": 0, "broken": 1, "differs": 2, "unknown": 3, "ok": 4}
-    table = Table(box=None, pad_edge=False)
-    for column in ("state", "kind", "host name", "installed at"):
-        table.add_column(column, overflow="fold")
+    row = "{:8} {:10} {}"
+    lines = [row.format("state", "kind", "host name, and where it is installed")]
     for patch in sorted(outcome.patches, key=lambda patch: (order[patch.state], patch)):
-        where = printable(f"{outcome.prefix}{patch.path}:{patch.line}")
-        table.add_row(patch.state, patch.kind, printable(patch.target), where)
-    console.print(table, soft_wrap=not console.is_terminal)
+        lines.append(row.format(patch.state, patch.kind, printable(patch.target)))
+        lines.append(row.format("", "", printable(f"{outcome.prefix}{patch.path}:{patch.line}")))
+    console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)  # names stay whole, to be copied
     console.print()
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from verispec.report.causes import Cause, Gap
+from verispec.report.causes import Cause, Gap, clause_text
 from verispec.report.certificate import statistics_line
 from verispec.report.verdict import Cell, RunSummary
 from verispec.run.plan import BUDGET, SEED
 from verispec.terminal import COLUMNS, printable, wrapped
 
+LEGEND = "An error is a fault that the engine's own callers reach; a note only breaks the contract."
 _STYLE = {"error": "bold red", "note": "yellow", "known": "cyan"}
 
 
@@ -38,6 +40,8 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
     if statistics := statistics_line(verdict.run.records):
         yield from _wrapped(statistics, width)
     yield from _wrapped(summary(verdict), width, style="bold")
+    if len(verdict.causes) > 1:
+        yield from _wrapped(LEGEND, width, style="dim")
     for cause in verdict.causes:
         yield from _cause(cause, verdict, cause.level, width)
     if verdict.known:
@@ -70,10 +74,11 @@ def complaints(verdict: RunSummary) -> Iterator[str]:
 
 
 def title(header: Mapping[str, Any]) -> str:
-    """Return the engine, its version and device, as one line."""
+    """Return the engine, its version, device and plugins, as one line."""
     engine = header["engine"]
     named = "" if engine["asked"] == engine["name"] else f", asked for as {engine['asked']}"
-    return f"{engine['name']} {engine['version']} ({engine['device']}) against the reference{named}"
+    plugins = f" with {engine['details']['plugins']}" if "plugins" in engine["details"] else ""
+    return f"{engine['name']} {engine['version']} ({engine['device']}){plugins} against the reference{named}"
 
 
 def circumstances(header: Mapping[str, Any]) -> str:
@@ -91,16 +96,25 @@ def summary(verdict: RunSummary) -> str:
     total = len(verdict.run.records)
     decided = total - verdict.undecided
     if verdict.failures:
-        text = f"{plural(len(verdict.causes), 'cause')} for {plural(verdict.failures, 'failing case')} of {total:,}"
+        text = f"{causes(verdict.causes)} for {plural(verdict.failures, 'failing case')} of {total:,}"
     else:
         text = f"no unexpected failure in {plural(decided, 'case')}"
     if verdict.undecided:
-        text += f", {verdict.undecided:,} not tested"
-    if not verdict.complete:
+        text += f"; {verdict.undecided:,} not tested"
+    if verdict.run.in_progress:
+        text += "; the run is in progress"
+    elif not verdict.complete:
         left = verdict.run.footer.get("left")
         reason = verdict.run.footer.get("reason") or "cut off"
         text += f"; the run was {reason}" + (f", {plural(left, 'case')} left" if left else "")
     return text
+
+
+def causes(found: Sequence[Cause]) -> str:
+    """Return the number of causes and, of several, the numbers of errors and notes."""
+    count, levels = plural(len(found), "cause"), Counter(cause.level for cause in found)
+    each = ", ".join(plural(levels[level], level) for level in ("error", "note") if levels[level])
+    return f"{count} ({each})" if len(found) > 1 else count
 
 
 def repro(case: str, header: Mapping[str, Any]) -> str:
@@ -131,11 +145,11 @@ def plural(count: int, noun: str) -> str:
 
 
 def extent(cause: Cause) -> str:
-    """Return the extent of a cause: its cases, and further clauses and ops beyond the headline's."""
+    """Return the extent of a cause: its cases, and further clauses beyond the headline's."""
     own = plural(len(cause.cases), "case")
     others = [clause for clause in cause.clauses if clause != cause.clause]
-    also = f", also under {', '.join(others)}" if others else ""
-    return f"{own} of {', '.join(cause.subjects)}{also}"
+    also = f", also of the {'clause' if len(others) == 1 else 'clauses'} {', '.join(others)}" if others else ""
+    return own + also
 
 
 _COLUMNS: Mapping[str, tuple[str, str]] = {
@@ -175,14 +189,21 @@ def cell_text(cell: Cell) -> str:
 
 
 def _cause(cause: Cause, verdict: RunSummary, level: str, width: int) -> Iterator[Text]:
-    name = f"{level} {cause.clause}"
-    head, *more = _wrapped(f"{name}  {cause.message}", width, first=2, rest=6)
+    name = f"{level} {cause.headline}"
+    head, *more = _wrapped(f"{name}: {cause.message}", width, first=2, rest=6)
     head.stylize(_STYLE[level], 2, 2 + len(name))
     yield head
     yield from more
-    for line in facts(cause):
+    for line in explained(cause):
         yield from _wrapped(line, width, first=6, rest=8)
     yield Text(printable(f"      {repro(cause.case, verdict.run.header)}"), style="dim")
+
+
+def explained(cause: Cause) -> Iterator[str]:
+    """Yield the rule that a cause breaks, then its details, for reports that have no other place for the rule."""
+    if rule := clause_text(cause.clause):
+        yield f"rule: {rule}"
+    yield from facts(cause)
 
 
 def facts(cause: Cause) -> Iterator[str]:

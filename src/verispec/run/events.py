@@ -80,6 +80,13 @@ class CaseStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class CaseShrinks:
+    """The case has failed; its worker now looks for a smaller call that fails in the same way."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class CaseEnded:
     """A case has its result; `pid` is 0 where the supervisor wrote it for a process that crashed or hung."""
 
@@ -146,6 +153,7 @@ WorkerEvent = (
     | EngineRefused
     | CasesTaken
     | CaseStarted
+    | CaseShrinks
     | CaseEnded
     | EngineClosing
     | CloseFailed

@@ -23,6 +23,8 @@ START_TIMEOUT = 600.0
 """Seconds for importing and starting the engine, which may load libraries and compile."""
 CLOSE_TIMEOUT = 60.0
 """Seconds for closing the engine."""
+SHRINK_TIMEOUT = 300.0
+"""Seconds for making the call of a failing case small, beside the case's own; a quiet machine takes one minute."""
 
 
 def require_budget(name: str) -> None:

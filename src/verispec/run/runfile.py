@@ -38,11 +38,12 @@ _LONGEST_HEADER = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The results of a run; `footer` is empty when the run was killed."""
+    """The results of a run; `footer` is empty when the run was killed, or is `in_progress`."""
 
     header: Mapping[str, Any]
     records: tuple[Record, ...]
     footer: Mapping[str, Any]
+    in_progress: bool = False
 
 
 def make_header(
@@ -203,6 +204,18 @@ def _locked(path: Path) -> BinaryIO:
         file.close()
 
 
+def _is_written(path: Path) -> bool:
+    """Return whether a run has locked the file at `path`."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # a file system without locks
+            return False
+    return False
+
+
 def _busy(path: Path) -> VerispecError:
     return VerispecError(
         "V-RUN-BUSY",
@@ -279,7 +292,7 @@ def read(path: Path) -> Run:
         elif line.get("type") == "footer":
             _require_fields(line, _FOOTER, f"line {number}", path)
             footer = line
-    return Run(header, tuple(records.values()), footer)
+    return Run(header, tuple(records.values()), footer, in_progress=_is_written(path))
 
 
 _NUMBER = (int, float)

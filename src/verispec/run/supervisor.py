@@ -25,6 +25,7 @@ from verispec.run.events import (
     CANNOT_WRITE,
     LOG_CLOSED,
     CaseEnded,
+    CaseShrinks,
     CasesTaken,
     CaseStarted,
     CloseFailed,
@@ -45,7 +46,7 @@ from verispec.run.events import (
 )
 from verispec.run.fork_server import case_queue, event_log, worker_log
 from verispec.run.logs import bound_log, last_lines
-from verispec.run.plan import Plan, environment
+from verispec.run.plan import SHRINK_TIMEOUT, Plan, environment
 from verispec.run.process_tree import kill_descendants, send_signal, waited_for_processor
 from verispec.run.record import UNDECIDED
 from verispec.run.requirements import require_packages
@@ -71,6 +72,7 @@ class Phase(StrEnum):
     START = "starting the engine"
     BETWEEN = "between two cases"
     CASE = "running a case"
+    SHRINK = "making the failing call small"
     CLOSE = "closing the engine"
 
 
@@ -269,6 +271,8 @@ class Supervisor:
                 worker = self._workers[pid]
                 worker.enter(Phase.CASE)
                 worker.record, worker.log_from = record, log
+            case CaseShrinks(pid):
+                self._workers[pid].enter(Phase.SHRINK)
             case CaseEnded(pid, record):
                 self._workers[pid].enter(Phase.BETWEEN)
                 self._workers[pid].fruitful = True
@@ -302,7 +306,7 @@ class Supervisor:
             self._forks.pop()
             self._workers[pid] = _Worker(time.monotonic())
         worker = self._workers.pop(pid)
-        if self._plan.record and worker.phase is not Phase.CASE:
+        if self._plan.record and worker.phase not in (Phase.CASE, Phase.SHRINK):
             tidy(self._plan.record, pid)
         if status == CANNOT_WRITE:
             raise self._cannot_write(last_lines(worker_log(self._scratch, pid)))
@@ -310,7 +314,7 @@ class Supervisor:
         match worker.phase:
             case Phase.START:
                 raise self._cannot_start(how, pid)
-            case Phase.CASE:
+            case Phase.CASE | Phase.SHRINK:
                 worker.fruitful = True
                 yield self._crash(worker, pid, how)
             case Phase.CLOSE if worker.asked or status:
@@ -336,7 +340,11 @@ class Supervisor:
         return self._result({**worker.record, "outcome": outcome, "seconds": seconds, "failure": failure})
 
     def _limit(self, phase: Phase) -> float:
-        limits = {Phase.START: self._plan.start_timeout, Phase.CLOSE: self._plan.close_timeout}
+        limits = {
+            Phase.START: self._plan.start_timeout,
+            Phase.CLOSE: self._plan.close_timeout,
+            Phase.SHRINK: SHRINK_TIMEOUT,
+        }
         return limits.get(phase, self._plan.timeout)
 
     def _end_hung(self) -> None:
@@ -401,8 +409,8 @@ class Supervisor:
         )
 
 
-_SLOW = (Phase.START, Phase.CLOSE)
-"""Phases that may take long and belong to no case."""
+_SLOW = (Phase.START, Phase.SHRINK, Phase.CLOSE)
+"""Phases that may take long beside a case's own calls."""
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

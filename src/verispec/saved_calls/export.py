@@ -67,7 +67,8 @@ def _why_no_call(saved: SavedCase) -> str:
     """Return why a case that is no call of an op has no test, by its kind."""
     case, kind = CaseId.parse(saved.case), saved.failure.get("kind", "")
     if kind in ("crash", "timeout"):
-        return "the process ended before it could say which step or requests it was given"
+        ended = str(saved.failure.get("message") or kind)
+        return f"it ended before it could say which step or requests it was given: {ended}"
     if category_of(case) == "law" or kind == "law":
         return "the case is a statistical test of thousands of requests, none of which is wrong alone"
     if "sampler" in case.subject:

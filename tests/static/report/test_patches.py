@@ -68,9 +68,12 @@ def test_patch_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     }
     code, output = run(capsys, "plugin", "--core", "host", "--patches")
     assert code == exits.BAD
-    first, second = output.splitlines()[1:3]
-    assert first.split()[:3] == ["gone", "attribute", "host.ops.vanished"]
-    assert second.split()[:3] == ["broken", "function", "host.ops.topk"]
+    first, place, second = output.splitlines()[1:4]
+    assert first.split() == ["gone", "attribute", "host.ops.vanished"]
+    assert place.strip().startswith("plugin/plug/patch.py:"), (
+        "a name and a place are each on a line of their own, never broken"
+    )
+    assert second.split() == ["broken", "function", "host.ops.topk"]
     code, output = run(capsys, "plugin", "--patches")
     assert code == exits.USAGE
     assert "V-PATCHES" in output

@@ -90,7 +90,7 @@ class BlockRule:
             wide = 2.0 * (i + 1) * self.rows.slack[requests.sets[b]]
             for n in np.flatnonzero(yes & (a <= 0))[:1]:
                 self.evidence.impossible.append(
-                    f"a prefix of {i} drafts with probability 0 was kept; request {b[n] + self.evidence.count}"
+                    f"request {b[n] + self.evidence.count} kept a prefix of {i} drafts with probability 0"
                 )
             exact = np.where(yes, a, 1.0 - a)
             # A decision that rounding alone explains has the probability of that rounding.
@@ -143,7 +143,7 @@ class BlockRule:
         most = (joint[:, 0] * p[at, t] * np.exp(wide) - q[at, t]) / np.maximum(mass - wide, FLOOR)
         for n in np.flatnonzero((null <= 0) & (joint[:, 0] * p[at, t] < q[at, t] * (1 - CLEARLY)))[:1]:
             text = f"token {t[n]}: R p {joint[n, 0] * p[n, t[n]]:.3g}, q {q[n, t[n]]:.3g}: impossible as recovered"
-            self.evidence.impossible.append(f"{text}; request {b[n] + self.evidence.count}")
+            self.evidence.impossible.append(f"request {b[n] + self.evidence.count}: {text}")
         paid = np.log(np.maximum(most, FLOOR) / np.maximum(null, FLOOR))
         slack[b] += np.clip(np.where(null > 0, paid, 0.0), 0.0, 1.0)
         plain = np.maximum(p - q, 0.0)
@@ -165,7 +165,7 @@ class BlockRule:
         m, i, t = requests.sets[b], requests.lengths[b], requests.last[b]
         r, p = m * (self.rows.drafts + 1) + i, self.rows.p[m, i, t]
         for n in np.flatnonzero(p <= 0)[:1]:
-            self.evidence.impossible.append(f"a bonus token of probability 0; request {b[n] + self.evidence.count}")
+            self.evidence.impossible.append(f"request {b[n] + self.evidence.count}: a bonus token of probability 0")
         slack[b] += self.rows.slack[m]
         density = {
             "last row": np.where(i > 0, self.rows.p[m, np.maximum(i - 1, 0), t], np.nan),

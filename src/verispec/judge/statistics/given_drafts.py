@@ -225,7 +225,7 @@ class GivenDrafts:
 
     def _impossible(self, where: Array, b: Array, text: str) -> None:
         for n in np.flatnonzero(where)[:1]:
-            self.evidence.impossible.append(f"{text}; request {int(b[n]) + self.evidence.count}")
+            self.evidence.impossible.append(f"request {int(b[n]) + self.evidence.count}: {text}")
 
     def _add_acceptance(self, requests: Requests, out: Array, slack: Array) -> None:
         rows, drafts = self.rows, self.rows.drafts

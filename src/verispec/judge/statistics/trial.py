@@ -97,10 +97,13 @@ class Trial:
         if evidence.failed:
             message = failure_message(evidence, cap, self.run_seed)
             best = [f"{e.label} (E 1e{e.log10:.0f})" for e in evidence.explanations()[:BEST]]
-            details = {"count": evidence.count, "cap": cap, "explanations": best, "impossible": evidence.impossible[:3]}
+            sample = f"{evidence.count:,} of at most {cap:,} {evidence.unit}"
+            details = {"sample": sample, "explanations, the best first": best}
+            if evidence.impossible:
+                details["impossible outcomes"] = evidence.impossible[:3]
             if evidence.views:
                 worst = max(evidence.views, key=lambda view: view.log_evidence)
-                details |= {"cells of equal probability": f"places: {worst.name}", "counts": worst.table()}
+                details[f"counts of {worst.name}, in cells of equal probability"] = worst.table()
             raise Mismatch(Failure(Kind.LAW, message, total=evidence.count, details=details))
 
     def conclude_coupling(self, couplings: Sequence[Coupling]) -> None:

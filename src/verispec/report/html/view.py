@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verispec import exits
-from verispec.report.case import clause_text
-from verispec.report.causes import Cause
+from verispec.report.case import detail_lines
+from verispec.report.causes import Cause, clause_text
 from verispec.report.diff import CLASSES, RunDiff
 from verispec.report.html.statistics import statistics_of
 from verispec.report.matrix import matrix
-from verispec.report.text import circumstances, complaints, facts, gap_line, plural, repro, summary, title
+from verispec.report.text import LEGEND, circumstances, complaints, facts, gap_line, plural, repro, summary, title
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run.record import Record
 
 RESULT = {exits.GOOD: "good", exits.BAD: "bad", exits.CANNOT_TELL: "cannot tell"}
 EXAMPLES = 5
 """Wrong elements that a cause shows; `verispec repro` shows all."""
+SHORT = 80
+"""Characters of a detail that is shown without a click."""
 MESSAGE = 400
 """Characters of a message in the list of all cases, which must stay small for 10,000 of them."""
 
@@ -33,6 +35,7 @@ def page_of(
         if names[run["title"]] > 1:  # by when they began: an engine is tested more than once
             run["title"] = f"{run['title']}, {run['environment']['started'][:16].replace('T', ' ')}"
     return {
+        "legend": LEGEND,
         "title": runs[0]["title"] if len(runs) == 1 else f"{len(runs)} runs",
         "runs": runs,
         "matrix": list(matrix(summaries)),
@@ -74,6 +77,7 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "counts": sorted(run.counts.items(), key=lambda item: (-item[1], item[0])),
         "total": len(run.run.records),
         "complete": run.complete,
+        "in_progress": run.run.in_progress,
         "expected": int(header.get("cases", 0)),
         "causes": [_cause(cause, cause.level, run) for cause in run.causes],
         "known": [_cause(cause, "known", run) for cause in run.known],
@@ -86,29 +90,35 @@ def _run(run: RunSummary) -> dict[str, Any]:
 
 def _cause(cause: Cause, level: str, run: RunSummary) -> dict[str, Any]:
     headline = next(r for r in run.run.records if r.id == cause.case)
+    details = {
+        name: "\n".join(detail_lines(value))
+        for name, value in headline.failure.get("details", {}).items()
+        if str(value) not in cause.message  # else it is read twice
+    }
     return {
         "level": level,
         "clause": cause.clause,
-        "ops": ", ".join(cause.subjects),
+        "headline": cause.headline,
         "norm": clause_text(cause.clause),
         "message": cause.message,
-        "facts": list(facts(cause)),
+        "facts": [*facts(cause), *(f"{name}: {text}" for name, text in details.items() if _short(text))],
         "case": cause.case,
         "command": repro(cause.case, run.run.header),
         "examples": [
             {name: str(example.get(name, "")) for name in ("index", "expected", "got")}
             for example in headline.failure.get("examples", ())[:EXAMPLES]
         ],
-        "details": {
-            name: str(text)
-            for name, text in headline.failure.get("details", {}).items()
-            if str(text) not in cause.message  # else it is read twice
-        },
+        "details": {name: text for name, text in details.items() if not _short(text)},
         "extent": plural(len(cause.cases), "failing case")
         + (f", {plural(len(cause.consequences), 'consequence')}" if cause.consequences else ""),
         "cases": list(cause.cases),
         "consequences": list(cause.consequences),
     }
+
+
+def _short(text: str) -> bool:
+    """Return True for a detail that is shown in its place, and not behind a button."""
+    return len(text) <= SHORT and "\n" not in text
 
 
 def _case_row(number: int, record: Record) -> list[Any]:

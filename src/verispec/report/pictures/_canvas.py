@@ -22,6 +22,7 @@ class Canvas:
     """
 
     LEFT, RIGHT, TOP, BOTTOM = 56, 16, 28, 36
+    LETTER = 11
 
     def __init__(
         self, title: str, x: tuple[float, float], y: tuple[float, float], width: int = 640, height: int = 280
@@ -70,15 +71,18 @@ class Canvas:
         )
 
     def axes(self, x_name: str, y_name: str, x_marks: Sequence[float], y_marks: Sequence[float]) -> None:
-        """Draw both axes with their marks."""
+        """Draw both axes with their marks; of marks too close to each other the last is named."""
         (x0, x1), (y0, y1) = self._x, self._y
         self.line([(x0, y1), (x0, y0), (x1, y0)], GREY, 1)
         for mark in x_marks:
             left, top = self.at(mark, y0)
             self.label(left, top + 14, f"{mark:g}", anchor="middle")
-        for mark in y_marks:
+        free = float("inf")
+        for mark in reversed(y_marks):
             left, top = self.at(x0, mark)
-            self.label(left - 6, top + 4, f"{mark:g}", anchor="end")
+            if abs(top - free) >= self.LETTER:  # else two numbers lie on each other
+                self.label(left - 6, top + 4, f"{mark:g}", anchor="end")
+                free = top
         self.label(self.width - self.RIGHT, self.height - 4, x_name, anchor="end")
         self.label(4, self.TOP - 12, y_name)
 

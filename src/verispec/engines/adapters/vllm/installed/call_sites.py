@@ -46,9 +46,19 @@ class CallSite:
     shape: CallShape | None = None
 
     @property
+    def held(self) -> Any:
+        """The object that the caller holds now: a kernel, a dispatcher, or a plugin's replacement of either."""
+        return getattr(self.module, self.attribute)
+
+    @property
+    def supplanted(self) -> bool:
+        """True if a plugin has replaced the dispatcher itself."""
+        return self.dispatcher is not None and self.held is not self.dispatcher
+
+    @property
     def kernel(self) -> Any:
-        """The kernel that the caller would launch now."""
-        return self.dispatcher.kernel if self.dispatcher is not None else getattr(self.module, self.attribute)
+        """The kernel that the caller would launch now, or a plugin's replacement of the dispatcher."""
+        return self.held if self.dispatcher is None or self.supplanted else self.dispatcher.kernel
 
     @property
     def replaced(self) -> bool:
@@ -70,6 +80,7 @@ class CallSite:
         if self.dispatcher is None:
             setattr(self.module, self.attribute, kernel)
             return
+        setattr(self.module, self.attribute, self.dispatcher)
         self.dispatcher.kernel = kernel
         vars(self.dispatcher).pop("_kernel_arg_names", None)
 
@@ -96,7 +107,7 @@ class CallSite:
         passed = {mapping[name]: value for name, value in arguments.items() if name in mapping}
         passed |= {by_name[name]: value for name, value in launched.items() if name in by_name}
         reject_unsupported_arguments(self.contract, passed, bound, self.where)
-        self.dispatcher(**arguments)
+        self.held(**arguments)
 
     def _launch_kernel(self, bound: Mapping[str, Any]) -> None:
         names = self.parameters()

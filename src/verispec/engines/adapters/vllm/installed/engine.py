@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import platform as host
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,8 @@ from typing import Any
 
 import torch
 
-from verispec.engines import Description, OpFunction, StandaloneBody, StandaloneCall, Unsupported
-from verispec.engines.adapters.vllm.installed import call_sites, fallbacks, sampling_ops
+from verispec.engines import CallShape, Description, OpFunction, StandaloneBody, StandaloneCall, Unsupported
+from verispec.engines.adapters.vllm.installed import call_sites, fallbacks, plugins, sampling_ops
 from verispec.engines.adapters.vllm.launch import (
     forwarded,
     kernels_part,
@@ -52,6 +53,7 @@ class Vllm:
         try:
             with fallbacks.quiet():
                 self._platform, self._found = import_vllm()
+                plugins.load()
                 self._installed = fallbacks.install(self._platform)
         except (ImportError, OSError, RuntimeError) as error:
             raise VerispecError(
@@ -85,6 +87,7 @@ class Vllm:
             "torch": torch.__version__,
             "python": host.python_version(),
             "fallbacks installed by": self._installed,
+            "plugins": ", ".join(plugins.names()),
             "cpu capability": torch.backends.cpu.get_cpu_capability(),
             "threads": str(torch.get_num_threads()),
             "settings": " ".join(f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("VLLM_")),
@@ -176,6 +179,8 @@ class Vllm:
         installers = ("import_kernels", "register_triton_kernel_overrides")
         found = [method for method in installers if callable(getattr(self._platform, method, None))]
         lines = ["from vllm.platforms import current_platform", *(f"current_platform.{method}()" for method in found)]
+        if plugins.names():
+            lines[1:1] = ["from vllm.plugins import load_general_plugins", "load_general_plugins()"]
         replayed = [] if self._installed in ("platform registry", "none") else self._installed.split(", ")
         for call in replayed:  # vLLM before 0.31: methods of the runner install the kernels
             lines += [f"from {fallbacks.RUNNER_MODULE} import {call.partition('.')[0]}", f"{call}(None)"]
@@ -211,6 +216,9 @@ def _function(contract: Contract) -> OpFunction | Unsupported:
 
 def live_of(holder: call_sites.CallSite) -> RuntimeSignature:
     """Return the runtime signature of the call site `holder`."""
+    if holder.supplanted:  # callers reach it with the dispatcher's arguments
+        own = tuple(inspect.signature(holder.dispatcher).parameters)
+        return RuntimeSignature(holder.contract.name, holder.where, own, holder.held, True, CallShape(len(own), ()))
     parameters = tuple(holder.parameters())
     shape = holder.shape or forwarded(parameters, holder.implementation)
     return RuntimeSignature(
