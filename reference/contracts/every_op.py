@@ -54,6 +54,12 @@ CONTRACT = Contract(
             "computed in 32 bits.",
             "vllm#47383",
         ),
+        Clause(
+            "ANY-13",
+            "The smallest and the largest random numbers decide as the oracle's do: none becomes 0, 1 or a number of "
+            "fewer bits.",
+            "PHX-5; sglang#35771",
+        ),
     ),
     returns="nothing: each op is tested by suites/sampler/test_every_op.py",
 )

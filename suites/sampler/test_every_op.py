@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ import torch
 from verispec.cases import case
 from verispec.cases.axes import BATCHES, SERIES, all_pairs, around, told_sizes
 from verispec.cases.boundaries import boundaries
+from verispec.cases.repeated import is_repeatable
 from verispec.engines import Engine, Unsupported, UnsupportedCall
-from verispec.judge import LAYOUTS, Failure, Kind, Mismatch, OpUnderTest, exact
+from verispec.judge import LAYOUTS, Failure, Inconclusive, Kind, Mismatch, OpUnderTest, check_repeated, exact
 from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract
 from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make, structure
+from verispec.suites.sampler._rare import RARE, rare_calls
 from verispec.suites.sampler._threads import openmp_threads
 
 OPS = sorted(MAKERS)
@@ -92,9 +95,59 @@ def test_batches_without_any_draft(op: OpUnderTest, seed: int, subject: str, mod
     reach="a prefill of 65,536 tokens, or one row per scheduled token",
 )
 def test_very_many_rows(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
-    """Past every threshold and every 16-bit index."""
+    """Past every threshold and every 16-bit index; copies of a batch of 61 requests where the op has rows alone."""
+    if is_repeatable(op.contract):
+        call = make(subject, seed, some_requests(seed, 61, 2, mode))
+        copies = PROGRAMS // 61 if is_slow(engine) else WORK // 61 + 1
+        check_repeated(op, call.values, copies, shapes=call.shapes, compare=call.compare)
+        return
     counts = (1,) * PROGRAMS if is_slow(engine) else (1, 0, 2, 1) * 16_500
     check(op, make(subject, seed, BatchShape(counts, 2, draft=mode == "plain", synthetic=mode == "other")))
+
+
+def some_requests(seed: int, requests: int, vocab: int, mode: str, **options: Any) -> BatchShape:
+    """Return requests with 0 to 3 drafts each; `mode` other is the op's second mode."""
+    counts = tuple((7 * b + seed) % 4 for b in range(requests))
+    return BatchShape(counts, vocab, draft=mode == "plain", synthetic=mode == "other", **options)
+
+
+SPECIAL = [op for op in OPS if is_repeatable(contracts.load(op)) and op not in ("expand_batch_to_tokens", "philox")]
+
+
+@case("ANY-2", subjects=SPECIAL, check="special values", requests=[23, 69, 66_010], mode=["plain", "other"])
+def test_special_values_in_large_batches(
+    op: OpUnderTest, engine: Engine, seed: int, subject: str, requests: int, mode: str
+) -> None:
+    """Copies of 23 requests with padding tokens, NaN and minus infinity, over few ids and over more.
+
+    A batch that is wrong when it is small shows nothing about its size: the case of 23 requests judges it.
+    """
+    copies = min(requests, PROGRAMS if is_slow(engine) else requests) // 23
+    judged = 0
+    for vocab in (3, 20):
+        call = make(subject, seed + vocab, some_requests(seed, 23, vocab, mode, special=True))
+        try:
+            check(op, call)
+        except Mismatch:
+            if copies == 1:
+                raise
+            continue
+        if copies > 1:
+            check_repeated(op, call.values, copies, shapes=call.shapes, compare=call.compare)
+        judged += 1
+    if not judged:
+        raise Inconclusive("the batch is wrong already when it is small")
+
+
+@case("ANY-1", subjects=OPS, check="chains", mode=["plain", "other"], reach=REACH)
+def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
+    """Every draft passes, but for the last one of every second request: all steps of all lengths are reached."""
+    for length in (3, 9, 17, 40) if is_slow(engine) else (3, 9, 17, 40, 130, 1100):
+        for vocab in (2, 5):
+            shape = BatchShape((length, length, 0, 1, 2), vocab, mode == "plain", mode == "other", sure=True)
+            check(op, make(subject, seed + vocab, shape))
+            if "temperature" in {p.name for p in op.contract.params}:
+                check(op, make(subject, seed + vocab, replace(shape, temperature=0.0)))
 
 
 def is_slow(engine: Engine) -> bool:
@@ -135,13 +188,19 @@ def test_calls_do_not_see_earlier_ones(op: OpUnderTest, seed: int, subject: str)
 
 @case("ANY-4", subjects=OPS, check="hundred calls", reach="every step calls the kernel again")
 def test_the_hundredth_call_is_as_the_first(op: OpUnderTest, seed: int, subject: str) -> None:
+    """After a hundred calls come others of each dtype and layout, and with special values."""
     for i in range(100):
         check(op, make(subject, seed + i, BatchShape((2, 1, 3), 9, draft=i % 2 == 0, synthetic=i % 3 == 0)))
+    for i, layout in enumerate(LAYOUTS * 2):
+        call = make(subject, seed + i, BatchShape((2, 1, 3), 9, draft=i % 2 == 0, synthetic=i % 4 < 2))
+        tensors = op.contract.tensors
+        dtypes = {t.name: t.dtypes[i % 2] for t in tensors if set(t.dtypes) == {"int32", "int64"}}
+        check(op, call, dtypes=dtypes, layouts={t.name: layout for t in tensors})
 
 
 @case("ANY-5", subjects=OPS)
 def test_boundaries_of_the_oracle_s_comparisons(op: OpUnderTest, seed: int, subject: str) -> None:
-    """Each comparison of the oracle at equality and beside it, with draft probabilities and without."""
+    """Each comparison of the oracle at equality and beside it at several steps, with draft probabilities or not."""
     base = [
         make(subject, seed + i, BatchShape((3, 1, 0, 2), vocab, draft, synthetic, exact=True))
         for i, (vocab, draft, synthetic) in enumerate(
@@ -151,8 +210,9 @@ def test_boundaries_of_the_oracle_s_comparisons(op: OpUnderTest, seed: int, subj
     made = [complete(op, call) for call in base]
     bases = [values for values, _ in made]
     for found in boundaries(
-        oracle.load(subject), bases, structure(subject), fits=lambda values: fits(op.contract, values)
-    ):
+        oracle.load(subject), bases, structure(subject), most=600, places=6, rng=np.random.default_rng(seed),
+        fits=lambda values: fits(op.contract, values),
+    ):  # fmt: skip
         call = next(call for values, call in made if values.keys() == found.values.keys())
         made_here = made_by_the_harness(op.contract)
         given = {name: value for name, value in found.values.items() if value is None or name not in made_here}
@@ -281,6 +341,13 @@ def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axi
             for at in axes:
                 if value.shape[at] > 1:
                     op.check_wide(call.values, name, at, shapes=call.shapes, compare=call.compare)
+
+
+@case("ANY-13", subjects=RARE, number=["small", "large"], reach="one draw in 2^26: seconds of a server's life")
+def test_numbers_at_the_ends_of_their_range(op: OpUnderTest, seed: int, subject: str, number: str) -> None:
+    """A word near 0 or 2^32 decides a draw or an acceptance; 24 of its bits, or a floor below it, decide otherwise."""
+    for call in rare_calls(subject, np.random.default_rng(seed), number):
+        check(op, call)
 
 
 LEAK = 32 << 20

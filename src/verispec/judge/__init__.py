@@ -25,6 +25,7 @@ from verispec.judge._failure import (
 if TYPE_CHECKING:
     from verispec.judge._memory import LAYOUTS, GuardedTensor, sparse_zeros
     from verispec.judge._op import OpCall, OpUnderTest, Replayed
+    from verispec.judge._repeated import check_repeated
     from verispec.judge._sampler import SamplerUnderTest
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Replayed",
     "SamplerUnderTest",
     "assert_same",
+    "check_repeated",
     "exact",
     "lost_device",
     "offered",
@@ -53,6 +55,7 @@ __all__ = [
 _WITH_TORCH = {
     "_memory": ("LAYOUTS", "GuardedTensor", "sparse_zeros"),
     "_op": ("OpCall", "OpUnderTest", "Replayed"),
+    "_repeated": ("check_repeated",),
     "_sampler": ("SamplerUnderTest",),
 }
 
