@@ -107,8 +107,8 @@ def make(op: str, seed: int, shape: BatchShape) -> MadeCall:
     return MAKERS[op](np.random.default_rng([seed, len(shape.counts), shape.vocab]), shape)
 
 
-def _flat(rng: Rng, shape: BatchShape) -> Any:
-    batch = random_batch(rng, shape.counts, shape.vocab, draft=shape.draft, greedy=0.3)
+def _flat(rng: Rng, shape: BatchShape, greedy: float = 0.3) -> Any:
+    batch = random_batch(rng, shape.counts, shape.vocab, draft=shape.draft, greedy=greedy)
     if shape.exact:
         n = batch.tokens
         batch.target_probs = rng.choice([0.0, 0.125, 0.25, 0.375, 0.5], size=(n, shape.vocab))
@@ -153,7 +153,7 @@ def _rates(shape: BatchShape) -> Any:
 
 @maker
 def rejection_greedy_sample(rng: Rng, shape: BatchShape) -> MadeCall:
-    return MadeCall(_rejection.greedy_arguments(_flat(rng, shape), _rates(shape)))
+    return MadeCall(_rejection.greedy_arguments(_flat(rng, shape, greedy=0.7), _rates(shape)))
 
 
 @maker

@@ -19,9 +19,18 @@ import torch
 from verispec.cases import case
 from verispec.cases.axes import BATCHES, SERIES, all_pairs, around, told_sizes
 from verispec.cases.boundaries import boundaries
-from verispec.cases.repeated import is_repeatable
 from verispec.engines import Engine, Unsupported, UnsupportedCall
-from verispec.judge import LAYOUTS, Failure, Inconclusive, Kind, Mismatch, OpUnderTest, check_repeated, exact
+from verispec.judge import (
+    LAYOUTS,
+    Failure,
+    Inconclusive,
+    Kind,
+    Mismatch,
+    OpUnderTest,
+    check_repeated,
+    exact,
+    is_repeatable,
+)
 from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract
 from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make, structure

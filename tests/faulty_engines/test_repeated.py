@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from verispec.cases.repeated import is_repeatable, repeated
 from verispec.judge import Inconclusive, Mismatch, OpUnderTest
+from verispec.judge._copies import is_repeatable, repeated
 from verispec.reference import contracts, cpu
 from verispec.suites.sampler import test_every_op as every_op
 from verispec.suites.sampler._calls import MAKERS, BatchShape, make

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from verispec.judge._compare import Compare, exact
+from verispec.judge._copies import is_repeatable
 from verispec.judge._failure import (
     EXPLANATION,
     DeviceLost,
@@ -47,6 +48,7 @@ __all__ = [
     "assert_same",
     "check_repeated",
     "exact",
+    "is_repeatable",
     "lost_device",
     "offered",
     "sparse_zeros",

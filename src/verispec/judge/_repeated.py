@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from verispec.cases.repeated import copies_of, repeated, row_sizes
 from verispec.judge._compare import Compare, exact
+from verispec.judge._copies import copies_of, repeated, row_sizes
 from verispec.judge._failure import Mismatch
 from verispec.judge._op import OpCall, OpUnderTest
 from verispec.reference import oracle
