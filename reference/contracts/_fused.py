@@ -50,7 +50,7 @@ OUTPUTS = (
     _count("num_sampled", "emitted tokens"),
     _count("num_rejected", "drafts after the last accepted one"),
     _count("next_token", "the last emitted token, which the drafter continues from"),
-    _count("next_row", "the target row that the last token was drawn from"),
+    replace(_count("next_row", "the target row that the last token was drawn from"), indexes="L"),
 )
 """Tokens, counts and the state that a drafter needs to continue."""
 

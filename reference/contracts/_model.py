@@ -68,6 +68,7 @@ class Tensor:
         may_alias: tensor that may be the same memory.
         cumulative: set for cumulative sums and row starts.
         within: tensor of row starts around the values: starts[b] <= value[b] < starts[b + 1].
+        indexes: axis that the values index; negative values index nothing.
         minimum: lowest value that callers pass. No kernel checks it, and no case goes below it.
         column: True accepts a trailing axis of 1 too ([N, 1] for [N]), which a kernel that takes pointers does not see.
     """
@@ -86,6 +87,7 @@ class Tensor:
     may_alias: str = ""
     cumulative: Cumulative | None = None
     within: str = ""
+    indexes: str = ""
     minimum: float | None = None
     column: bool = False
 
@@ -258,6 +260,8 @@ class Contract:
                 for word in re.findall(r"[A-Za-z_]\w*", str(axis)):
                     if word not in self.axes and word not in scalars:
                         raise ValueError(f"{self.name}: {tensor.name} uses the unknown axis {word!r}")
+            if tensor.indexes and tensor.indexes not in self.axes:
+                raise ValueError(f"{self.name}: {tensor.name} indexes the unknown axis {tensor.indexes!r}")
             if tensor.required_if and tensor.required_if.removeprefix("not ") not in scalars:
                 raise ValueError(f"{self.name}: {tensor.name} depends on the unknown flag {tensor.required_if!r}")
         for scalar in self.params:

@@ -58,9 +58,16 @@ CU_NUM_LOGITS = Tensor(
     cumulative=Cumulative("L", "S"),
 )
 POS = Tensor("pos", ("L",), INTS, "position of each row's input token", production="int64")
-IDX_MAPPING = Tensor("idx_mapping", ("B",), INTS, "state of each request; -1 is a padding row", production="int32")
+IDX_MAPPING = Tensor(
+    "idx_mapping", ("B",), INTS, "state of each request; -1 is a padding row", production="int32", indexes="R"
+)
 EXPANDED_IDX_MAPPING = Tensor(
-    "expanded_idx_mapping", ("L",), INTS, "state of each target row; -1 is a padding row", production="int32"
+    "expanded_idx_mapping",
+    ("L",),
+    INTS,
+    "state of each target row; -1 is a padding row",
+    production="int32",
+    indexes="R",
 )
 EXPANDED_LOCAL_POS = Tensor(
     "expanded_local_pos", ("L",), INTS, "step of each target row in its request", production="int32"

@@ -56,6 +56,12 @@ CONTRACT = Contract(
         ),
         Clause(
             "ANY-13",
+            "The smallest and the largest random numbers decide as the oracle's do: none becomes 0, 1 or a number of "
+            "fewer bits.",
+            "PHX-5; sglang#35771",
+        ),
+        Clause(
+            "ANY-14",
             "Rows of which few tokens are possible, in any part of the vocabulary, give the oracle's answer.",
             "vllm#42779: padded heads; grammars",
         ),

@@ -44,6 +44,7 @@ CONTRACT = Contract(
             "draft step of each row; required with the cache",
             production="int32",
             optional=True,
+            minimum=0,
             default=None,
         ),
     ),

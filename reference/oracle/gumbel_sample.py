@@ -28,7 +28,8 @@ def scores(
     """Return the float64 score of every token of row `t`; the sampled token is the argmax."""
     state = int(expanded_idx_mapping[t])
     scale = float(temperature[state])
-    row = logits[t] if logits_cache is None else logits[t].astype(logits_cache.dtype)
+    with np.errstate(over="ignore"):  # a logit past the cache's dtype is infinite in it
+        row = logits[t] if logits_cache is None else logits[t].astype(logits_cache.dtype)
     score = clean(row)
     if scale == 0.0:
         return score
@@ -71,7 +72,8 @@ def gumbel_sample(
         )
         tokens[t] = row_scores.argmax()
         if cache is not None and logits_cache_col is not None:
-            cache[state, logits_cache_col[t], : logits.shape[1]] = logits[t]
+            with np.errstate(over="ignore"):
+                cache[state, logits_cache_col[t], : logits.shape[1]] = logits[t]
     outputs = {"sampled": tokens}
     if cache is not None:
         outputs["logits_cache"] = cache

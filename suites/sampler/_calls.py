@@ -49,6 +49,9 @@ class BatchShape:
         draft_vocab: vocabulary size of the draft logits, None for `vocab`.
         temperature: temperature of every request, None for a mix that includes greedy requests.
         left: which tokens of a row are possible, one of `LEFT`, or empty for all.
+        sure: True for drafts that pass whatever the random numbers are, but for the last one of every second request.
+        special: True for a batch with padding tokens and ids outside the vocabulary among the drafts, NaN, minus
+            infinity and rows without a residual, and fewer draft steps and ids than the target has.
     """
 
     counts: tuple[int, ...] = (3, 1, 5, 2)
@@ -59,6 +62,8 @@ class BatchShape:
     draft_vocab: int | None = None
     temperature: float | None = None
     left: str = ""
+    sure: bool = False
+    special: bool = False
 
     @property
     def requests(self) -> int:
@@ -127,8 +132,8 @@ def make(op: str, seed: int, shape: BatchShape) -> MadeCall:
     return MAKERS[op](np.random.default_rng([seed, len(shape.counts), shape.vocab]), shape)
 
 
-def _flat(rng: Rng, shape: BatchShape) -> Any:
-    batch = random_batch(rng, shape.counts, shape.vocab, draft=shape.draft, greedy=0.3)
+def _flat(rng: Rng, shape: BatchShape, greedy: float = 0.3) -> Any:
+    batch = random_batch(rng, shape.counts, shape.vocab, draft=shape.draft, greedy=greedy)
     if shape.exact:
         n = batch.tokens
         batch.target_probs = rng.choice([0.0, 0.125, 0.25, 0.375, 0.5], size=(n, shape.vocab))
@@ -137,16 +142,44 @@ def _flat(rng: Rng, shape: BatchShape) -> Any:
         if batch.draft_probs is not None:
             batch.draft_probs = rng.choice([0.0, 0.125, 0.25, 0.5, 1.0], size=(n, shape.vocab))
     batch.target_probs[impossible(rng, batch.tokens, shape)] = 0.0
+    if shape.sure:
+        _pass_all_but_last(batch)
+    if shape.special:
+        _spoil(rng, batch)
     return batch
 
 
+def _pass_all_but_last(batch: Any) -> None:
+    """Give every draft the probability 1 in both models; the last one of requests 1, 3, 5, ... is impossible."""
+    batch.argmax = batch.draft_token_ids.copy()
+    batch.target_probs = np.eye(batch.vocab)[batch.draft_token_ids]
+    if batch.draft_probs is not None:
+        batch.draft_probs = batch.target_probs.copy()
+    for b in range(1, batch.requests, 2):
+        if batch.counts[b]:
+            last = batch.at(b).stop - 1
+            batch.argmax[last] = (batch.draft_token_ids[last] + 1) % batch.vocab
+            batch.target_probs[last] = np.eye(batch.vocab)[batch.argmax[last]]
+
+
+def _spoil(rng: Rng, batch: Any) -> None:
+    """Put padding tokens among the drafts, and rows of the target that are certain or equal the draft's."""
+    batch.draft_token_ids[rng.random(batch.tokens) < 0.15] = -1
+    for row in np.flatnonzero(rng.random(batch.tokens) < 0.3):
+        sure = np.eye(batch.vocab)[rng.integers(batch.vocab)]
+        batch.target_probs[row] = batch.draft_probs[row] if batch.draft_probs is not None and row % 2 else sure
+
+
 def _rates(shape: BatchShape) -> Any:
-    return np.linspace(0.875, 0.25, max([1, *shape.counts])) if shape.synthetic else None
+    if not shape.synthetic:
+        return None
+    longest = max([1, *shape.counts])
+    return np.array([1.0] * (longest - 1) + [0.0]) if shape.sure else np.linspace(0.875, 0.25, longest)
 
 
 @maker
 def rejection_greedy_sample(rng: Rng, shape: BatchShape) -> MadeCall:
-    return MadeCall(_rejection.greedy_arguments(_flat(rng, shape), _rates(shape)))
+    return MadeCall(_rejection.greedy_arguments(_flat(rng, shape, greedy=0.7), _rates(shape)))
 
 
 @maker
@@ -206,17 +239,53 @@ def compute_slot_mapping(rng: Rng, shape: BatchShape) -> MadeCall:
 def _random_requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatch:
     """Return a batch of the shape, with padding among enough requests."""
     padding = [1] if shape.requests > 3 else []
-    given = {"draft": shape.draft, "temperature": shape.temperature, "draft_vocab": shape.draft_vocab} | options
+    draft_vocab = max(shape.vocab + int(rng.integers(-1, 3)), 1) if shape.special else shape.draft_vocab
+    given = {"draft": shape.draft, "temperature": shape.temperature, "draft_vocab": draft_vocab} | options
     batch = random_requests(rng, shape.counts, shape.vocab, padding=padding, **given)
     batch.target_logits[impossible(rng, len(batch.target_logits), shape)] = -np.inf
     return batch
 
 
-def _requests(rng: Rng, shape: BatchShape) -> RequestBatch:
-    batch = _random_requests(rng, shape)
+def _requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatch:
+    batch = _random_requests(rng, shape, **options)
     if shape.exact:
         _impossible_drafts(rng, batch)
+    if shape.sure:
+        _certain_drafts(batch)
+    if shape.special:
+        _hostile_rows(rng, batch)
     return batch
+
+
+def _certain_drafts(batch: RequestBatch) -> None:
+    """Let both models agree on every draft; the target excludes the last one of requests 1, 3, 5, ..."""
+    for b, state in enumerate(batch.idx_mapping):
+        for step in range(batch.drafts(b)):
+            row = batch.row(b, step)
+            token, scale = batch.draft_sampled[row + 1], float(batch.temperature[state]) or 1.0
+            batch.target_logits[row, token] = batch.target_logits[row].max() + 40
+            if batch.draft_logits is not None:
+                shared = min(batch.target_logits.shape[1], batch.draft_logits.shape[2])
+                batch.draft_logits[state, step, :shared] = batch.target_logits[row, :shared] * scale
+            if b % 2 and step == batch.drafts(b) - 1:
+                batch.target_logits[row, token] = -np.inf
+
+
+def _hostile_rows(rng: Rng, batch: RequestBatch) -> None:
+    """Put padding tokens and ids past the vocabulary among the drafts, NaN and minus infinity among the logits."""
+    wrong = rng.random(len(batch.draft_sampled)) < 0.15
+    batch.draft_sampled[wrong] = rng.choice([-1, batch.target_logits.shape[1]], int(wrong.sum()))
+    tables = [batch.target_logits] if batch.draft_logits is None else [batch.target_logits, batch.draft_logits]
+    for logits in tables:
+        for value, share in ((np.nan, 0.03), (-np.inf, 0.1)):
+            logits[rng.random(logits.shape) < share] = value
+
+
+def _fewer_steps(requests: RequestBatch, shape: BatchShape) -> RequestBatch:
+    """Return a special batch whose states hold one draft step less than its longest request has."""
+    if shape.special and requests.draft_logits is not None and requests.draft_logits.shape[1] > 1:
+        requests.draft_logits = requests.draft_logits[:, :-1].copy()
+    return requests
 
 
 def _impossible_drafts(rng: Rng, batch: RequestBatch) -> None:
@@ -233,7 +302,7 @@ def _impossible_drafts(rng: Rng, batch: RequestBatch) -> None:
 def _verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.reference import contracts
 
-    requests = _requests(rng, shape)
+    requests = _fewer_steps(_requests(rng, shape), shape)
     values = requests.arguments(contracts.load(op))
     logits = ("target_logits", "draft_logits")
     return MadeCall(
@@ -254,7 +323,7 @@ def block_verification(rng: Rng, shape: BatchShape) -> MadeCall:
 @maker
 def residual_resample(rng: Rng, shape: BatchShape) -> MadeCall:
     """Return arguments after a verification by the oracle, so that rejections, bonus rows and padding all occur."""
-    requests = _requests(rng, shape)
+    requests = _fewer_steps(_requests(rng, shape), shape)
     rows, columns = requests.requests, requests.columns
     before = {
         "sampled": np.full((rows, columns), 11),
@@ -291,7 +360,7 @@ def synthetic_rejection(rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.reference import contracts
 
     requests = _requests(rng, replace(shape, vocab=11))
-    rates = np.linspace(0.9, 0.3, max([1, *shape.counts]))
+    rates = _rates(shape) if shape.sure and shape.synthetic else np.linspace(0.9, 0.3, max([1, *shape.counts]))
     return MadeCall(*synthetic_arguments(requests, contracts.load("synthetic_rejection"), rates))
 
 
@@ -305,7 +374,8 @@ def _fused_verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.reference import contracts
 
     draft, temperature = op == "verify_draft_logits", 0.0 if op == "verify_greedy" else shape.temperature
-    requests = _fused.raw(_random_requests(rng, shape, draft=draft, temperature=temperature))
+    requests = _fused.raw(_requests(rng, replace(shape, exact=False), draft=draft, temperature=temperature))
+    requests = _fewer_steps(requests, shape)
     limited = shape.synthetic and op != "verify_greedy"
     k, p = [([0, max(shape.vocab // 2, 1)], [0.9, 1.0, 0.5]), ([1, 0, 2], None), (None, [0.6, 1.0])][rng.integers(3)]
     given = _fused.limits(requests, k, p) if limited else {}
@@ -337,6 +407,11 @@ def gumbel_sample(rng: Rng, shape: BatchShape) -> MadeCall:
     draw = "draft" if shape.draft else "target"
     values = gumbel_arguments(rng, draw, shape.vocab, shape.requests, apply_temperature=not shape.synthetic)
     values["logits"][impossible(rng, shape.requests, shape)] = -np.inf
+    if shape.special:
+        values["temperature"] *= rng.choice([1e-5, 1e-3, 1.0], len(values["temperature"])).astype(np.float32)
+        values["logits"] *= np.float32(1e-3)
+        values["logits"][rng.random(values["logits"].shape) < 0.1] = rng.choice([np.nan, -np.inf])
+        values["expanded_idx_mapping"][rng.random(shape.requests) < 0.1] = -1
     values = with_cache(values, rng) if shape.draft else values
     return MadeCall(values, compare={"sampled": within}, same=(("logits", "logits_cache"),))
 
@@ -351,6 +426,11 @@ def apply_top_k_top_p(rng: Rng, shape: BatchShape) -> MadeCall:
         values["logits"] = np.round(values["logits"] / 3)
         values["k"] = rng.integers(1, max(shape.vocab, 2), shape.requests)
     values["logits"][impossible(rng, shape.requests, shape)] = -np.inf
+    if shape.special:
+        values["logits"] = np.round(values["logits"] / 3)
+        values["logits"][rng.random(values["logits"].shape) < 0.1] = -np.inf
+        values["k"] = rng.choice([1, shape.vocab - 1, shape.vocab, shape.vocab + 5], shape.requests)
+        values["p"] = rng.choice([1e-6, 0.5, 1.0], shape.requests).astype(np.float32)
     if shape.synthetic:
         values["k"] = None
     if not shape.draft:

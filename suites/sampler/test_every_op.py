@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import re
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,21 @@ from verispec.cases import case
 from verispec.cases.axes import BATCHES, SERIES, all_pairs, around, told_sizes
 from verispec.cases.boundaries import boundaries
 from verispec.engines import Engine, Unsupported, UnsupportedCall
-from verispec.judge import LAYOUTS, Failure, Kind, Mismatch, OpUnderTest, exact
+from verispec.judge import (
+    LAYOUTS,
+    Failure,
+    Inconclusive,
+    Kind,
+    Mismatch,
+    OpUnderTest,
+    check_repeated,
+    exact,
+    is_repeatable,
+)
 from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract
 from verispec.suites.sampler._calls import LEFT, MAKERS, BatchShape, MadeCall, make, structure
+from verispec.suites.sampler._rare import RARE, rare_calls
 from verispec.suites.sampler._threads import openmp_threads
 
 OPS = sorted(MAKERS)
@@ -92,9 +105,63 @@ def test_batches_without_any_draft(op: OpUnderTest, seed: int, subject: str, mod
     reach="a prefill of 65,536 tokens, or one row per scheduled token",
 )
 def test_very_many_rows(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
-    """Past every threshold and every 16-bit index."""
+    """Past every threshold and every 16-bit index; copies of a batch of 61 requests where the op has rows alone."""
+    if is_repeatable(op.contract):
+        call = make(subject, seed, some_requests(seed, 61, 2, mode))
+        copies = PROGRAMS // 61 if is_slow(engine) else WORK // 61 + 1
+        check_repeated(op, call.values, copies, shapes=call.shapes, compare=call.compare)
+        return
     counts = (1,) * PROGRAMS if is_slow(engine) else (1, 0, 2, 1) * 16_500
     check(op, make(subject, seed, BatchShape(counts, 2, draft=mode == "plain", synthetic=mode == "other")))
+
+
+def some_requests(seed: int, requests: int, vocab: int, mode: str, **options: Any) -> BatchShape:
+    """Return requests with 0 to 3 drafts each; `mode` other is the op's second mode."""
+    counts = tuple((7 * b + seed) % 4 for b in range(requests))
+    return BatchShape(counts, vocab, draft=mode == "plain", synthetic=mode == "other", **options)
+
+
+SPECIAL = [op for op in OPS if is_repeatable(contracts.load(op)) and op not in ("expand_batch_to_tokens", "philox")]
+
+
+@case("ANY-2", subjects=SPECIAL, check="special values", requests=[23, 69, 66_010], mode=["plain", "other"])
+def test_special_values_in_large_batches(
+    op: OpUnderTest, engine: Engine, seed: int, subject: str, requests: int, mode: str
+) -> None:
+    """Copies of 23 requests with padding tokens, NaN and minus infinity, over few ids and over more.
+
+    A batch that is wrong when it is small shows nothing about its size: the case of 23 requests judges it.
+    """
+    copies = min(requests, PROGRAMS if is_slow(engine) else requests) // 23
+    judged = 0
+    for vocab in (3, 20):
+        call = make(subject, seed + vocab, some_requests(seed, 23, vocab, mode, special=True))
+        try:
+            check(op, call)
+        except Mismatch:
+            if copies == 1:
+                raise
+            continue
+        if copies > 1:
+            check_repeated(op, call.values, copies, shapes=call.shapes, compare=call.compare)
+        judged += 1
+    if not judged:
+        raise Inconclusive("the batch is wrong already when it is small")
+
+
+CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
+"""Where a draft is certain, nothing is left to recover: SRT judges such rows."""
+
+
+@case("ANY-1", subjects=CHAINS, check="chains", mode=["plain", "other"], reach=REACH)
+def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
+    """Every draft passes, but for the last one of every second request: all steps of all lengths are reached."""
+    for length in (3, 9, 17, 40) if is_slow(engine) else (3, 9, 17, 40, 130, 1100):
+        for vocab in (2, 5):
+            shape = BatchShape((length, length, 0, 1, 2), vocab, mode == "plain", mode == "other", sure=True)
+            check(op, make(subject, seed + vocab, shape))
+            if "temperature" in {p.name for p in op.contract.params}:
+                check(op, make(subject, seed + vocab, replace(shape, temperature=0.0)))
 
 
 def is_slow(engine: Engine) -> bool:
@@ -139,9 +206,33 @@ def test_the_hundredth_call_is_as_the_first(op: OpUnderTest, seed: int, subject:
         check(op, make(subject, seed + i, BatchShape((2, 1, 3), 9, draft=i % 2 == 0, synthetic=i % 3 == 0)))
 
 
+@case("ANY-4", subjects=OPS, check="hundred calls of each dtype")
+def test_the_hundredth_call_of_each_dtype(op: OpUnderTest, seed: int, subject: str) -> None:
+    """Calls with integers of each width that are right at first are right after a hundred calls."""
+
+    def check_width(i: int) -> None:
+        call = make(subject, seed + i, BatchShape((2, 1, 3), 9, draft=i == 0, synthetic=i == 1))
+        check(
+            op, call, dtypes={t.name: t.dtypes[i] for t in op.contract.tensors if set(t.dtypes) == {"int32", "int64"}}
+        )
+
+    right = []
+    for i in (0, 1):
+        with suppress(Mismatch, UnsupportedCall):
+            check_width(i)
+            right.append(i)
+    if not right:
+        raise Inconclusive("no call is right at first")
+    plain = make(subject, seed, BatchShape((2, 1, 3), 9))
+    for _ in range(100):
+        op.call(plain.values, shapes=plain.shapes)
+    for i in right:
+        check_width(i)
+
+
 @case("ANY-5", subjects=OPS)
 def test_boundaries_of_the_oracle_s_comparisons(op: OpUnderTest, seed: int, subject: str) -> None:
-    """Each comparison of the oracle at equality and beside it, with draft probabilities and without."""
+    """Each comparison of the oracle at equality and beside it at several steps, with draft probabilities or not."""
     base = [
         make(subject, seed + i, BatchShape((3, 1, 0, 2), vocab, draft, synthetic, exact=True))
         for i, (vocab, draft, synthetic) in enumerate(
@@ -151,8 +242,9 @@ def test_boundaries_of_the_oracle_s_comparisons(op: OpUnderTest, seed: int, subj
     made = [complete(op, call) for call in base]
     bases = [values for values, _ in made]
     for found in boundaries(
-        oracle.load(subject), bases, structure(subject), fits=lambda values: fits(op.contract, values)
-    ):
+        oracle.load(subject), bases, structure(subject), most=600, places=6, rng=np.random.default_rng(seed),
+        fits=lambda values: fits(op.contract, values),
+    ):  # fmt: skip
         call = next(call for values, call in made if values.keys() == found.values.keys())
         made_here = made_by_the_harness(op.contract)
         given = {name: value for name, value in found.values.items() if value is None or name not in made_here}
@@ -283,8 +375,15 @@ def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axi
                     op.check_wide(call.values, name, at, shapes=call.shapes, compare=call.compare)
 
 
+@case("ANY-13", subjects=RARE, number=["small", "large"], reach="one draw in 2^26: seconds of a server's life")
+def test_numbers_at_the_ends_of_their_range(op: OpUnderTest, seed: int, subject: str, number: str) -> None:
+    """A word near 0 or 2^32 decides a draw or an acceptance; 24 of its bits, or a floor below it, decide otherwise."""
+    for call in rare_calls(subject, np.random.default_rng(seed), number):
+        check(op, call)
+
+
 @case(
-    "ANY-13",
+    "ANY-14",
     subjects=[op for op in OPS if uses_rows(op)],
     left=list(LEFT),
     mode=["plain", "other"],

@@ -77,6 +77,15 @@ def test_temperature_is_not_applied_twice(op: OpUnderTest, seed: int) -> None:
     check(op, arguments(seed, apply_temperature=False))
 
 
+@case("GUM-1", draw=DRAWS, temperature=["1e-6", "1e-4", "0.02"])
+def test_low_temperatures_still_sample(op: OpUnderTest, seed: int, draw: str, temperature: str) -> None:
+    """Logits as far apart as the temperature is, so that the noise decides."""
+    heat = np.float32(temperature)
+    values = arguments(seed, draw, rows=64, temperature=np.full(67, heat))
+    values["logits"] *= heat
+    check(op, values)
+
+
 @case("GUM-2", draw=DRAWS, vocab=[37, 8193], reach=REACH)
 def test_greedy_rows(op: OpUnderTest, seed: int, draw: str, vocab: int) -> None:
     check(op, arguments(seed, draw, vocab, temperature=np.zeros(9)))
@@ -117,11 +126,12 @@ def test_a_narrow_cache(op: OpUnderTest, seed: int, dtype: str) -> None:
 def test_the_token_is_sampled_from_rounded_logits(op: OpUnderTest, seed: int, dtype: str) -> None:
     """Logits that the cache cannot tell apart give the token that equal logits give: the noise alone decides.
 
-    Further logits lie halfway between two numbers of a cache, or above the middle, or are subnormal in float16.
+    Further logits lie halfway between two numbers of a cache, or above the middle, or are subnormal or infinite in
+    float16.
     """
     values = cached(arguments(seed, "draft", rows=64), seed)
     logits = 1000 + np.random.default_rng(seed).uniform(0.0, 0.2, values["logits"].shape)
-    logits[:, :4] = -1 - 2.0**-8, -1 - 2.0**-11, -1 - 2.0**-11 - 2.0**-12, 3.1e-5
+    logits[:, :6] = -1 - 2.0**-8, -1 - 2.0**-11, -1 - 2.0**-11 - 2.0**-12, 3.1e-5, -1 - 2.0**-8 - 2.0**-12, -7e4
     values["logits"] = logits.astype(np.float32)
 
     def rounded(reals: Array) -> Array:

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from verispec.cases.boundaries import Boundary, boundaries
-from verispec.reference import contracts, oracle
+from verispec.judge import OpUnderTest
+from verispec.reference import contracts, cpu, oracle
 from verispec.suites.sampler._calls import BatchShape, make, structure
-from verispec.suites.sampler.test_every_op import fits
+from verispec.suites.sampler.test_every_op import complete, fits
 
 OP = "verify_draft_logits"
 SEED = random.Random("1/sampler/verify_draft_logits:ANY-5").getrandbits(63)
@@ -33,3 +34,18 @@ def test_no_boundary_leaves_the_contract() -> None:
     assert lowest_temperature(free) < 0
     assert lowest_temperature(kept) >= 0
     assert {(b.site, b.relation) for b in kept} == {(b.site, b.relation) for b in free}
+
+
+def test_a_comparison_is_met_at_several_places() -> None:
+    """An op that decides only later steps wrongly at equality passed: the first step alone was equal."""
+    op = "rejection_random_sample"
+    subject = OpUnderTest(contracts.load(op), cpu.op(op))
+    values, _ = complete(subject, make(op, 2, BatchShape((3, 1, 0, 2), synthetic=True, exact=True)))
+
+    def equal_at(places: int) -> set[int]:
+        rng = np.random.default_rng(1)
+        found = boundaries(oracle.load(op), [values], structure(op), places=places, rng=rng)
+        equal = [b.values["uniform_probs_ptr"] for b in found if b.relation == "equal"]
+        return {int(at) for uniform in equal for at in np.flatnonzero(uniform != values["uniform_probs_ptr"])}
+
+    assert len(equal_at(1)) < len(equal_at(6))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from verispec.mutants import activation, operators_python
+from verispec.mutants import activation, layers, operators_python
 from verispec.mutants.layers import Layer
 from verispec.mutants.model import Mutant
 
@@ -57,3 +57,37 @@ def test_concurrent_mutants_of_a_file_do_not_meet(layer: Layer, tmp_path: Path) 
         expected[i] = scope["limit"](8)
     assert got == expected
     assert len(set(got.values())) > 2
+
+
+def reach(active: activation.Activation, modules: list[str], answers: Any) -> None:
+    """Report the statements that one call of each module reaches."""
+    active.cover()
+    for module in modules:
+        importlib.import_module(f"{module}.op").limit(8)
+        answers.put(active.reached())
+
+
+def test_layers_of_one_engine_are_measured_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A baseline of one layer says which cases reach the mutants of the other."""
+    made = {}
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("first", "second"):
+        package = tmp_path / f"{name}_package"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        (package / "op.py").write_text(SOURCE)
+        made[name] = Layer(name, "", package.name, ("e2e",))
+    monkeypatch.setattr(layers, "LAYERS", {**made, "alone": Layer("alone", "", "first_package", ("sampler",))})
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    first, second = (activation.make(layer, None, 0, tmp_path / "sources") for layer in made.values())
+    process = context.Process(target=reach, args=(first, ["first_package", "second_package"], answers))
+    process.start()
+    reached = [answers.get(timeout=120) for _ in made]
+    process.join()
+    mutants = [Mutant(name, "op.py", 2, 0, "", "", "", "", 0) for name in made]
+    keys = [active.keys(mutant) for active, mutant in zip((first, second), mutants, strict=True)]
+    assert keys[0] <= reached[0]
+    assert keys[1] <= reached[1]
+    assert not keys[0] & keys[1]
+    assert layers.measured_together(layers.LAYERS["alone"]) == [layers.LAYERS["alone"]]

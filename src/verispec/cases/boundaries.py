@@ -58,6 +58,8 @@ def boundaries(
     fixed: Collection[str] = (),
     most: int = 200,
     fits: Callable[[Call], bool] = lambda _: True,
+    places: int = 1,
+    rng: np.random.Generator | None = None,
 ) -> list[Boundary]:
     """Return calls at the boundary of every comparison of `oracle` that an input can reach.
 
@@ -67,26 +69,30 @@ def boundaries(
         fixed: Parameters that must stay: one value of them follows from others.
         most: Calls to return at most.
         fits: True for a changed call that still keeps to the contract. The oracle defines no other.
+        places: maximum number of places of a comparison in a call, such as its steps and requests.
+        rng: order in which places are tried; None for the order of the oracle.
     """
     watched, texts, watch = _watched(oracle)
-    found: dict[tuple[int, str], Boundary] = {}
+    found: dict[tuple[int, str], list[Boundary]] = {}
     for values in base:
         seen = _run(watched, watch, values)
         for site, pairs in seen.items():
             for relation in RELATIONS:
-                if (site, relation) in found:
+                if len(found.get((site, relation), [])) >= places:
                     continue
+                here = found.setdefault((site, relation), [])
                 if any(_relation(*pair) == relation and _is_near(*pair) for pair in pairs):
-                    found[site, relation] = Boundary(site, texts[site], relation, values)
-                    continue
-                for changed in _attempts(values, pairs, relation, fixed):
+                    here.append(Boundary(site, texts[site], relation, values))
+                ordered = pairs if rng is None else [pairs[i] for i in rng.permutation(len(pairs))]
+                for changed in _attempts(values, ordered, relation, fixed) if len(here) < places else ():
                     again = _run(watched, watch, changed).get(site, []) if fits(changed) else []
                     if any(_relation(*pair) == relation and _is_near(*pair) for pair in again):
-                        found[site, relation] = Boundary(site, texts[site], relation, changed)
-                        break
-                if len(found) >= most:
-                    return list(found.values())
-    return list(found.values())
+                        here.append(Boundary(site, texts[site], relation, changed))
+                        if len(here) >= places:
+                            break
+                if sum(map(len, found.values())) >= most:
+                    return [boundary for group in found.values() for boundary in group]
+    return [boundary for group in found.values() for boundary in group]
 
 
 def comparisons(oracle: Callable[..., Any]) -> Mapping[int, str]:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from verispec.judge._compare import Compare, exact
+from verispec.judge._copies import is_repeatable
 from verispec.judge._failure import (
     EXPLANATION,
     DeviceLost,
@@ -25,6 +26,7 @@ from verispec.judge._failure import (
 if TYPE_CHECKING:
     from verispec.judge._memory import LAYOUTS, GuardedTensor, sparse_zeros
     from verispec.judge._op import OpCall, OpUnderTest, Replayed
+    from verispec.judge._repeated import check_repeated
     from verispec.judge._sampler import SamplerUnderTest
 
 __all__ = [
@@ -44,7 +46,9 @@ __all__ = [
     "Replayed",
     "SamplerUnderTest",
     "assert_same",
+    "check_repeated",
     "exact",
+    "is_repeatable",
     "lost_device",
     "offered",
     "sparse_zeros",
@@ -53,6 +57,7 @@ __all__ = [
 _WITH_TORCH = {
     "_memory": ("LAYOUTS", "GuardedTensor", "sparse_zeros"),
     "_op": ("OpCall", "OpUnderTest", "Replayed"),
+    "_repeated": ("check_repeated",),
     "_sampler": ("SamplerUnderTest",),
 }
 

@@ -15,7 +15,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, Protocol
 
 from verispec.mutants import operators_python, switches
-from verispec.mutants.layers import Layer
+from verispec.mutants.layers import Layer, measured_together
 from verispec.mutants.model import ALWAYS, Mutant
 from verispec.mutants.operators_python import PythonFault
 from verispec.mutants.schemata import TRIGGERS, Switchboard
@@ -98,12 +98,13 @@ class PythonActivation:
     """Mutants of Python files: a mutated source is imported, or replaces the code of an imported module."""
 
     FILE = 1 << 20
-    """Statements of file i are numbered from ``i * FILE``."""
+    """Statements of file i, of all layers that are measured together, are numbered from ``i * FILE``."""
 
     def __init__(self, layer: Layer, folder: Path) -> None:
         self._layer = layer
         self._base = folder
         self._paths = {p.relative_to(layer.folder).as_posix(): p for p in layer.paths()}
+        self._measured = {path: part for part in measured_together(layer) for path in part.paths()}
         self._faults: dict[str, list[PythonFault]] = {}
 
     def prepare(self) -> None:
@@ -111,10 +112,10 @@ class PythonActivation:
 
     def cover(self) -> None:
         """Install sources that record which statements are reached."""
-        for i, (name, path) in enumerate(self._paths.items()):
+        for i, (path, layer) in enumerate(self._measured.items()):
             source = operators_python.covered(path.read_text(encoding="utf-8"))
             source = source.replace("_verispec_reached(", f"_verispec_reached({i * self.FILE} + ")
-            self._install(name, source)
+            self._install(layer, path, source)
 
     def reached(self) -> set[int]:
         """Return the keys of the statements that were reached since the last call."""
@@ -126,14 +127,14 @@ class PythonActivation:
         """Install the mutated source."""
         source = self._paths[mutant.file].read_text(encoding="utf-8")
         fault = self._fault(mutant)
-        self._install(mutant.file, operators_python.mutated(source, fault, mutant.trigger))
+        self._install(self._layer, self._paths[mutant.file], operators_python.mutated(source, fault, mutant.trigger))
 
     def keys(self, mutant: Mutant) -> set[int]:
         """Return the key of the fault's statement.
 
         Code that runs at import has the keys of all statements of the file.
         """
-        number = list(self._paths).index(mutant.file)
+        number = list(self._measured).index(self._paths[mutant.file])
         fault = self._fault(mutant)
         when = operators_python.TRIGGERS.index(mutant.trigger)
         if self._in_function(mutant.file, fault):
@@ -154,12 +155,12 @@ class PythonActivation:
             self._faults[mutant.file] = operators_python.faults(source)
         return self._faults[mutant.file][mutant.number]
 
-    def _install(self, name: str, source: str) -> None:
+    def _install(self, layer: Layer, original: Path, source: str) -> None:
         # Imports come later and may be cached by name, size and second: no two processes share a file.
-        path = self._base / str(os.getpid()) / name
+        path = self._base / str(os.getpid()) / layer.name / original.relative_to(layer.folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source, encoding="utf-8")
-        module = self._layer.module(self._paths[name])
+        module = layer.module(original)
         if module in sys.modules:
             _replace(sys.modules[module], compile(source, str(path), "exec"))
         else:

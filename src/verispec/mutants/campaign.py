@@ -18,7 +18,7 @@ from typing import Any
 from verispec import exits
 from verispec.errors import VerispecError
 from verispec.mutants import measured, schemata
-from verispec.mutants.layers import Layer, python_mutants
+from verispec.mutants.layers import Layer, measured_together, python_mutants
 from verispec.mutants.model import ALWAYS, Mutant, MutantResult
 from verispec.reference import contracts
 from verispec.run.plan import SEED, suites_folder
@@ -155,15 +155,18 @@ def judge(campaign: Campaign, out: Path, done: Iterable[MutantResult] = ()) -> N
 def _baseline(campaign: Campaign) -> Path:
     """Return the file of times and reach of cases without a mutant, measured once for one state of the sources."""
     layer = campaign.plan.layer
-    digest = hashlib.sha256(f"{layer.name} {campaign.plan.run_seed} {campaign.plan.op} {campaign.plan.device}".encode())
-    roots = [layer.folder, suites_folder(), _package("cases"), _package("judge"), _package("mutants")]
+    together = measured_together(layer)
+    name = together[0].name
+    digest = hashlib.sha256(f"{name} {campaign.plan.run_seed} {campaign.plan.op} {campaign.plan.device}".encode())
+    roots = [part.folder for part in together]
+    roots += [suites_folder(), _package("cases"), _package("judge"), _package("mutants")]
     roots += [layer.folder.parents[2] / tests for tests in layer.tests]
     for root in roots:
         for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp", ".h")):
             digest.update(path.read_bytes())
     if campaign.extension is not None:
         digest.update(str(campaign.extension).encode())
-    path = cache_dir() / "mutants" / f"baseline-{layer.name}-{digest.hexdigest()[:16]}.jsonl"
+    path = cache_dir() / "mutants" / f"baseline-{name}-{digest.hexdigest()[:16]}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     _pytest(campaign, [], path, path)
     cases = measured.read(path)

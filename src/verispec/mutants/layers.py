@@ -94,6 +94,15 @@ def chosen(name: str) -> list[Layer]:
     return [LAYERS[name]]
 
 
+def measured_together(layer: Layer) -> list[Layer]:
+    """Return the layers whose cases are measured at once: those that one engine's generation and samplers run."""
+    return [other for other in LAYERS.values() if _generates(other)] if _generates(layer) else [layer]
+
+
+def _generates(layer: Layer) -> bool:
+    return LAYERS.get(layer.name) is layer and "e2e" in layer.suites
+
+
 def python_mutants(layer: Layer) -> list[Mutant]:
     """Return every mutant of a layer of Python files, with each trigger that its site can have."""
     users = _users(layer) if layer.op_files else {}

@@ -1,0 +1,117 @@
+"""Large batches made of copies of a small one, so that the oracle's answers for the small one are those of all copies.
+
+An op whose tensors have rows of requests, of tokens and of states treats the requests of a batch alike. A batch of
+`copies` times the same requests, each with rows and states of its own, therefore has `copies` times the same outputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verispec.reference.contracts import Contract, Scalar, Tensor
+
+Array = np.ndarray[Any, Any]
+
+ROWS = ("B", "L", "N", "R", "T")
+"""Axes of requests, of tokens and of states, in the contracts of all ops."""
+
+
+def is_repeatable(contract: Contract) -> bool:
+    """Return True if no scalar and no sum of axes depends on the size of one of `ROWS`."""
+    sums = {axis for tensor in contract.tensors for axis in tensor.shape if str(axis) not in contract.axes} - {"B+1"}
+    sized = {p.axis for p in contract.params if isinstance(p, Scalar)}
+    return not any(set(re.findall(r"\w+", str(axis))) & {*ROWS} for axis in sums) and not sized & {*ROWS}
+
+
+def repeated(
+    contract: Contract, values: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], copies: int
+) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """Return the arguments and shapes of a batch that is `copies` times the given one.
+
+    Args:
+        contract: contract of a repeatable op.
+        values: arguments of the small batch, by parameter name; its rows of padding are left out.
+        shapes: shapes of outputs that the contract's axes do not determine.
+        copies: number of copies.
+    """
+    sizes = row_sizes(contract, values)
+    large = dict(values)
+    for tensor in contract.tensors:
+        if values.get(tensor.name) is None:
+            continue
+        array = _cut(np.asarray(values[tensor.name]), tensor, sizes, 0)
+        if tensor.cumulative:
+            starts = [0] if tensor.shape == ("B+1",) else []
+            large[tensor.name] = np.cumsum([*starts, *np.tile(np.diff(array, prepend=[] if starts else [0]), copies)])
+            continue
+        tiled = np.tile(array, [copies if axis in sizes else 1 for axis in tensor.shape])
+        if tensor.indexes:
+            offset = np.repeat(np.arange(copies), len(array)) * sizes.get(tensor.indexes, 0)
+            tiled = np.where(tiled < 0, tiled, tiled + offset)
+        large[tensor.name] = tiled
+    wide = {
+        t.name: tuple(
+            sizes[axis] * copies if axis in sizes else n for axis, n in zip(t.shape, shapes[t.name], strict=True)
+        )
+        for t in contract.tensors
+        if t.name in shapes
+    }
+    return large, wide
+
+
+def row_sizes(contract: Contract, values: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of the axes `ROWS` of a batch; rows of tokens end where the cumulative counts end."""
+    sizes: dict[str, int] = {}
+    for tensor in contract.tensors:
+        value = values.get(tensor.name)
+        if value is not None:
+            for axis, size in zip(tensor.shape, np.shape(value), strict=False):
+                if axis in ROWS:
+                    sizes.setdefault(str(axis), size)
+    for tensor in contract.tensors:
+        if tensor.cumulative and tensor.cumulative.limit and values.get(tensor.name) is not None:
+            ends = np.asarray(values[tensor.name])
+            sizes[tensor.cumulative.limit] = int(ends[-1]) if len(ends) else 0
+    return sizes
+
+
+def copies_of(
+    contract: Contract, arrays: Mapping[str, Any], sizes: Mapping[str, int], copies: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the arrays of each copy in a repeated batch, as if it were alone."""
+    for copy in range(copies):
+        own = dict(arrays)
+        for tensor in contract.tensors:
+            array = arrays.get(tensor.name)
+            if array is None:
+                continue
+            if tensor.cumulative:
+                own[tensor.name] = _own_counts(array, tensor, sizes, copy)
+                continue
+            part = _cut(array, tensor, sizes, copy)
+            if tensor.indexes:
+                part = np.where(part < 0, part, part - copy * sizes.get(tensor.indexes, 0))
+            own[tensor.name] = part
+        yield own
+
+
+def _own_counts(array: Array, tensor: Tensor, sizes: Mapping[str, int], copy: int) -> Array:
+    requests = sizes["B"]
+    first = copy * requests
+    before = array[first] if tensor.shape == ("B+1",) else array[first - 1] if first else 0
+    more = 1 if tensor.shape == ("B+1",) else 0
+    part: Array = array[first : first + requests + more] - before
+    return part
+
+
+def _cut(array: Array, tensor: Tensor, sizes: Mapping[str, int], copy: int) -> Array:
+    """Return the part of an array that belongs to a copy."""
+    at = tuple(
+        slice(copy * sizes[axis], (copy + 1) * sizes[axis]) if axis in sizes else slice(None)
+        for axis in tensor.shape[: array.ndim]
+    )
+    return array if tensor.cumulative else array[at]

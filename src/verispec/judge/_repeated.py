@@ -1,0 +1,99 @@
+"""Calls of a batch that is many copies of a small one: each copy's outputs against the oracle's for the small one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verispec.judge._compare import Compare, exact
+from verispec.judge._copies import copies_of, repeated, row_sizes
+from verispec.judge._failure import Mismatch
+from verispec.judge._op import OpCall, OpUnderTest
+from verispec.reference import oracle
+
+
+def check_repeated(
+    op: OpUnderTest,
+    values: Mapping[str, Any],
+    copies: int,
+    *,
+    shapes: Mapping[str, Sequence[int]],
+    compare: Mapping[str, Compare],
+) -> None:
+    """Call an op with `copies` times the requests of a batch, and compare every output of each copy with the oracle.
+
+    The oracle runs for one copy alone, so that batches past 65,536 requests are cheap.
+
+    Args:
+        op: op under test, whose contract is repeatable.
+        values: arguments of the small batch, by parameter name.
+        copies: number of copies.
+        shapes: shapes of outputs of the small batch that the contract's axes do not determine.
+        compare: comparison by output name, instead of `exact`.
+
+    Raises:
+        Mismatch: an output of a copy is wrong, a guard or an input changed, or the engine raised.
+    """
+    large, wide = repeated(op.contract, values, shapes, copies)
+    call = OpCall(large, {}, {}, wide, compare)
+    if op.instead is not None:
+        op.check_outputs(large, shapes=wide, compare=compare)
+    try:
+        for pattern in (0, 1):
+            inputs, outputs = op.call(large, shapes=wide, pattern=pattern)
+            op.last = (inputs, outputs)
+            _compare_copies(op, values, copies, inputs, outputs, compare)
+    except Mismatch:
+        op.failing = call
+        raise
+
+
+def _compare_copies(
+    op: OpUnderTest,
+    values: Mapping[str, Any],
+    copies: int,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    compare: Mapping[str, Compare],
+) -> None:
+    sizes = row_sizes(op.contract, values)
+    arrays = {name: value for name, value in inputs.items() if isinstance(value, np.ndarray)}
+    first = next(copies_of(op.contract, arrays, sizes, copies))
+    small = {**inputs, **first}
+    expected, written = _oracle(op, small)
+    poison = copies_of(op.contract, {name: arrays[name] for name in outputs}, sizes, copies)
+    seen: set[bytes] = set()
+    for copy, (before, after) in enumerate(zip(poison, copies_of(op.contract, outputs, sizes, copies), strict=True)):
+        # What a copy leaves unwritten holds the poison of its own place.
+        kept = {name: ~written[name] & (exact(before[name], after[name], {}) == 0) for name in outputs}
+        got = {name: np.where(kept[name], first[name], after[name]) for name in outputs}
+        key = b"".join(value.tobytes() for value in got.values())
+        if key in seen:
+            continue
+        seen.add(key)
+        try:
+            for name, value in got.items():
+                op._compare(name, expected[name], value, small, compare.get(name, exact))
+        except Mismatch as mismatch:
+            mismatch.failure.details["copy of the batch"] = copy
+            raise
+
+
+def _oracle(op: OpUnderTest, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """Return the oracle's outputs, and masks of the elements that it writes: those that no poison changes."""
+
+    def run(given: Mapping[str, Any]) -> Mapping[str, Any]:
+        copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in given.items()}
+        answer: Mapping[str, Any] = oracle.load(op.contract.name)(**copied)
+        return answer
+
+    outputs = [t.name for t in op.contract.outputs if t.role == "out" and inputs.get(t.name) is not None]
+    other = {name: ~inputs[name] if inputs[name].dtype == bool else inputs[name] + 1 for name in outputs}
+    expected, again = run(inputs), run({**inputs, **other})
+    return expected, {
+        t.name: exact(expected[t.name], again[t.name], {}) == 0 if t.name in outputs else np.array(True)
+        for t in op.contract.outputs
+        if t.name in expected
+    }
