@@ -22,6 +22,7 @@ from verispec.suites.sampler._drafting import (
     slot_arguments,
     step_arguments,
 )
+from verispec.suites.sampler._few_tokens import impossible, leave_few
 from verispec.suites.sampler._sampling import (
     counter_arguments,
     expand_arguments,
@@ -48,7 +49,7 @@ class BatchShape:
         exact: True takes values whose quotients and products float32 holds, so that an equality is one everywhere.
         draft_vocab: vocabulary size of the draft logits, None for `vocab`.
         temperature: temperature of every request, None for a mix that includes greedy requests.
-        left: which tokens of a row are possible, one of `LEFT`, or empty for all.
+        left: which tokens of a row are possible, one of `LEFT` of `_few_tokens`, or empty for all.
         sure: True for drafts that pass whatever the random numbers are, but for the last one of every second request.
         special: True for a batch with padding tokens and ids outside the vocabulary among the drafts, NaN, minus
             infinity and rows without a residual, and fewer draft steps and ids than the target has.
@@ -95,29 +96,6 @@ def structure(op: str) -> frozenset[str]:
     return STRUCTURE | {t.name for t in contracts.load(op).tensors if t.cumulative or t.within}
 
 
-LEFT = ("ends", "few", "range")
-"""Tokens that a grammar, a limit or a padded head leaves of a row: three at an end, up to five, or a range."""
-
-
-def impossible(rng: Rng, rows: int, shape: BatchShape) -> Any:
-    """Return a mask [rows, V] of the tokens that `shape` leaves out; every third row keeps all of its tokens."""
-    ids = np.arange(shape.vocab)
-    out = np.zeros((rows, shape.vocab), dtype=bool)
-    for row in range(rows if shape.left else 0):
-        if row % 3 == 2:
-            continue
-        if shape.left == "ends":
-            begin, end = (0, 3) if rng.random() < 0.5 else (shape.vocab - 3, shape.vocab)
-        elif shape.left == "range":
-            begin = int(rng.integers(0, shape.vocab))
-            end = begin + 1 + int(rng.integers(0, max(shape.vocab // 4, 1)))
-        else:
-            out[row] = ~np.isin(ids, rng.integers(0, shape.vocab, int(rng.integers(1, 6))))
-            continue
-        out[row] = (ids < begin) | (ids >= end)
-    return out
-
-
 Maker = Callable[[Rng, BatchShape], MadeCall]
 MAKERS: dict[str, Maker] = {}
 
@@ -141,7 +119,8 @@ def _flat(rng: Rng, shape: BatchShape, greedy: float = 0.3) -> Any:
         batch.uniform = rng.integers(0, 16, size=n) / 16 + 2.0**-6
         if batch.draft_probs is not None:
             batch.draft_probs = rng.choice([0.0, 0.125, 0.25, 0.5, 1.0], size=(n, shape.vocab))
-    batch.target_probs[impossible(rng, batch.tokens, shape)] = 0.0
+    if shape.left:
+        leave_few(rng, batch, shape.left)
     if shape.sure:
         _pass_all_but_last(batch)
     if shape.special:
@@ -242,7 +221,7 @@ def _random_requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatc
     draft_vocab = max(shape.vocab + int(rng.integers(-1, 3)), 1) if shape.special else shape.draft_vocab
     given = {"draft": shape.draft, "temperature": shape.temperature, "draft_vocab": draft_vocab} | options
     batch = random_requests(rng, shape.counts, shape.vocab, padding=padding, **given)
-    batch.target_logits[impossible(rng, len(batch.target_logits), shape)] = -np.inf
+    batch.target_logits[impossible(rng, batch.target_logits.shape, shape.left)] = -np.inf
     return batch
 
 
@@ -406,7 +385,7 @@ def gumbel_sample(rng: Rng, shape: BatchShape) -> MadeCall:
 
     draw = "draft" if shape.draft else "target"
     values = gumbel_arguments(rng, draw, shape.vocab, shape.requests, apply_temperature=not shape.synthetic)
-    values["logits"][impossible(rng, shape.requests, shape)] = -np.inf
+    values["logits"][impossible(rng, values["logits"].shape, shape.left)] = -np.inf
     if shape.special:
         values["temperature"] *= rng.choice([1e-5, 1e-3, 1.0], len(values["temperature"])).astype(np.float32)
         values["logits"] *= np.float32(1e-3)
@@ -425,7 +404,7 @@ def apply_top_k_top_p(rng: Rng, shape: BatchShape) -> MadeCall:
         # Whole numbers: a limit falls among ties, more of them than any tile holds where the vocabulary is large.
         values["logits"] = np.round(values["logits"] / 3)
         values["k"] = rng.integers(1, max(shape.vocab, 2), shape.requests)
-    values["logits"][impossible(rng, shape.requests, shape)] = -np.inf
+    values["logits"][impossible(rng, values["logits"].shape, shape.left)] = -np.inf
     if shape.special:
         values["logits"] = np.round(values["logits"] / 3)
         values["logits"][rng.random(values["logits"].shape) < 0.1] = -np.inf

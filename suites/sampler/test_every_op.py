@@ -33,7 +33,8 @@ from verispec.judge import (
 )
 from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract
-from verispec.suites.sampler._calls import LEFT, MAKERS, BatchShape, MadeCall, make, structure
+from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make, structure
+from verispec.suites.sampler._few_tokens import LEFT
 from verispec.suites.sampler._rare import RARE, rare_calls
 from verispec.suites.sampler._threads import openmp_threads
 
