@@ -125,7 +125,8 @@ class Lines:
 
     def explaining(self, op: str, cases: int) -> None:
         """Print the number of cases that run again."""
-        _log(f"running {cases:,} failing cases again with the reference's {op}")
+        again = "1 failing case" if cases == 1 else f"{cases:,} failing cases"
+        _log(f"running {again} again with the reference's {op}")
 
 
 class Bar:

@@ -98,7 +98,7 @@ class Trial:
             message = failure_message(evidence, cap, self.run_seed)
             best = [f"{e.label} (E 1e{e.log10:.0f})" for e in evidence.explanations()[:BEST]]
             sample = f"{evidence.count:,} of at most {cap:,} {evidence.unit}"
-            details = {"sample": sample, "explanations, the best first": best}
+            details: dict[str, Any] = {"sample": sample, "explanations, the best first": best}
             if evidence.impossible:
                 details["impossible outcomes"] = evidence.impossible[:3]
             if evidence.views:
