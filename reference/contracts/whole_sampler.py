@@ -128,6 +128,11 @@ CONTRACT = Contract(
             "A grammar's rows mask the row after each draft, and the recovered token is one that its row allows.",
             "vllm 0.33.0 structured outputs under speculation",
         ),
+        Clause(
+            "WS-25",
+            "A draft token is sampled from its own row of the draft's logits, at its request's temperature.",
+            _SAMPLER,
+        ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.RejectionSampler", since="0.8.0"),),
     returns="tokens of each request: accepted draft tokens, then one recovered or bonus token",

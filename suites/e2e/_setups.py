@@ -46,13 +46,17 @@ MEMORY: dict[str, dict[str, Any]] = {
         "max_model_len": LIMIT,
     },
     "preemption": {"block_size": 32, "num_blocks": 11, "max_num_seqs": 4, "max_model_len": LIMIT},
+    "budget of 10": {"block_size": 32, "max_num_batched_tokens": 10, "max_num_seqs": 4, "max_model_len": LIMIT},
 }
-"""With preemption, 10 usable blocks of 32 tokens hold 320; four requests of 64 + 40 tokens come to need 16 blocks."""
+"""With preemption, 10 usable blocks of 32 tokens hold 320; four requests of 64 + 40 tokens come to need 16 blocks.
+
+A budget of 10 tokens per step cuts the drafts of four requests, which want 4 tokens each with three drafts.
+"""
 
 MANY = 128
 """`max_num_seqs` of cases that ask thousands of short requests: eight times fewer steps than with the default of 16."""
 
-LAYOUTS = [name for name in MEMORY if name]
+LAYOUTS = ["blocks of 32, chunks of 24", "preemption"]
 
 
 class NotTold(UnsupportedCall):

@@ -85,6 +85,15 @@ def test_memory_layout_does_not_matter(load: Load, prompts: Any, memory: str, dr
         reference_model(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, what)
 
 
+@case("GEN-4", memory="budget of 10", draft=SPECULATIVE, reach="more requests than the token budget has room for")
+def test_a_token_budget_may_cut_drafts(load: Load, prompts: Any, draft: str) -> None:
+    """Short prompts, so that most steps have drafts of all four requests."""
+    chosen = [prompt[:10] for prompt in prompts[:4]]
+    for n, result in enumerate(load(draft, "budget of 10").generate(greedy(chosen, LENGTH))):
+        what = f"prompt {n} with a budget of 10 tokens"
+        reference_model(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, what)
+
+
 @case("GEN-13", draft=SPECULATIVE, reach="temperature=0, drafts that are rejected")
 def test_a_rejection_leaves_nothing_behind(load: Load, prompts: Any, draft: str) -> None:
     """Prompts of a repeated phrase: drafts come, are rejected, are accepted, and with n-grams come not at all."""

@@ -51,8 +51,8 @@ class BatchShape:
         temperature: temperature of every request, None for a mix that includes greedy requests.
         left: which tokens of a row are possible, one of `LEFT` of `_few_tokens`, or empty for all.
         sure: True for drafts that pass whatever the random numbers are, but for the last one of every second request.
-        special: True for a batch with padding tokens and ids outside the vocabulary among the drafts, NaN, minus
-            infinity and rows without a residual, and fewer draft steps and ids than the target has.
+        special: True for padding tokens, ids outside the vocabulary, NaN and minus infinity in the batch. The draft
+            then has fewer steps, and ids, than the target.
     """
 
     counts: tuple[int, ...] = (3, 1, 5, 2)

@@ -26,9 +26,9 @@ POSITIONS: dict[tuple[Draw, str], tuple[int, int]] = {
 """Position and lane of each extreme word of step 0 under `SEED`."""
 VOCAB = 24
 ACCEPT_GAP = 0.002
-"""Relative distance of p from a small u: half of what a missing 1/2 in (w + 1/2) * 2^-32 changes at w = 105."""
+"""Relative distance of p from a small u: half of the change if u were w * 2^-32, at the word w = 105."""
 SCORE_GAP = 0.004
-"""Distance of two scores: half of what that 1/2 changes at a word of 54, and above the rounding of float32."""
+"""Distance of two scores: half of that change at the word 54, and above the rounding of float32."""
 
 RARE = (
     "gumbel_sample", "residual_resample", "probabilistic_rejection", "block_verification", "synthetic_rejection",

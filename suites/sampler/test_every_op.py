@@ -131,10 +131,10 @@ def test_special_values_in_large_batches(
 ) -> None:
     """Copies of 23 requests with padding tokens, NaN and minus infinity, over few ids and over more.
 
-    A batch that is wrong when it is small shows nothing about its size: the case of 23 requests judges it.
+    A batch that is wrong when it is small shows nothing about its size: the case of 23 requests tests it.
     """
     copies = min(requests, PROGRAMS if is_slow(engine) else requests) // 23
-    judged = 0
+    right = 0
     for vocab in (3, 20):
         call = make(subject, seed + vocab, some_requests(seed, 23, vocab, mode, special=True))
         try:
@@ -145,13 +145,13 @@ def test_special_values_in_large_batches(
             continue
         if copies > 1:
             check_repeated(op, call.values, copies, shapes=call.shapes, compare=call.compare)
-        judged += 1
-    if not judged:
+        right += 1
+    if not right:
         raise Inconclusive("the batch is wrong already when it is small")
 
 
 CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
-"""Where a draft is certain, nothing is left to recover: SRT judges such rows."""
+"""All ops but the one that recovers tokens: certain drafts leave nothing to recover."""
 
 
 @case("ANY-1", subjects=CHAINS, check="chains", mode=["plain", "other"], reach=REACH)

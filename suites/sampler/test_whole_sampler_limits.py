@@ -146,3 +146,29 @@ def test_synthetic_mode_draws_its_own_token_from_the_target(sampler: SamplerUnde
             seen[tokens[-1]] += 1
     weights = np.exp(row.astype(np.float64) / 1.7)
     assert_distribution(seen.tolist(), weights / weights.sum(), "tokens after the drafts in synthetic mode")
+
+
+@case("WS-25", heat=["0.02", "mixed"], reach="every request whose drafts are sampled")
+def test_drafts_come_from_their_own_rows(engine: Engine, seed: int, heat: str) -> None:
+    """One token of each row leads by 0.5, which a temperature of 0.02 makes certain and one of 50 does not.
+
+    Of a mixed batch request 1 is greedy, and request 4 is hot. Its 160 drafts hold 4 leading tokens on average.
+    """
+    torch.manual_seed(seed)
+    sampler = SamplerUnderTest(offered(engine.sampler()))
+    rng = np.random.default_rng(seed)
+    counts = (2, 3, 0, 1, 4)
+    temperature = np.array([0.02, 0.0, 0.02, 0.02, 50.0]) if heat == "mixed" else 0.02
+    hot = 0
+    for _ in range(40):
+        step = random_sampler_batch(rng, counts, temperature=temperature, draft=False, seeds=list(range(len(counts))))
+        leaders = rng.integers(0, step.vocab_size, sum(counts))
+        logits = torch.from_numpy(rng.uniform(-1, 0, (sum(counts), step.vocab_size)).astype(np.float32))
+        logits[torch.arange(len(leaders)), torch.from_numpy(leaders)] = 0.5
+        told = [token for ids in sampler.draft_and_verify(step, logits).draft_token_ids for token in ids]
+        cold = sum(counts[:4]) if heat == "mixed" else sum(counts)
+        if told[:cold] != leaders.tolist()[:cold]:
+            refuse(f"drafts are {told[:cold]}; the rows' only likely tokens at T = 0.02 are {leaders.tolist()[:cold]}")
+        hot += sum(map(int.__eq__, told[cold:], leaders.tolist()[cold:]))
+    if hot > 80:
+        refuse(f"{hot} of 160 drafts at T = 50 are the most likely tokens")
