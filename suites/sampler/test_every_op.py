@@ -157,8 +157,8 @@ CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
 @case("ANY-1", subjects=CHAINS, check="chains", mode=["plain", "other"], reach=REACH)
 def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
     """Every draft passes, but for the last one of every second request: all steps of all lengths are reached."""
-    for length in (3, 9, 17, 40) if is_slow(engine) else (3, 9, 17, 40, 130, 1100):
-        for vocab in (2, 5):
+    for length in (9,) if is_slow(engine) else (3, 9, 17, 40, 130, 1100):
+        for vocab in (5,) if is_slow(engine) else (2, 5):
             shape = BatchShape((length, length, 0, 1, 2), vocab, mode == "plain", mode == "other", sure=True)
             check(op, make(subject, seed + vocab, shape))
             if "temperature" in {p.name for p in op.contract.params}:

@@ -66,6 +66,12 @@ def test_only_equal_values_are_replaced(op: OpUnderTest, dtype: str) -> None:
     check(op, dtype, [-1, 0, 1, 5], [1, 2, 1, 3], (1, 9))
 
 
+@case("EXP-3", dtype=["int32", "int64"], check="wide integers")
+def test_wide_integers_are_told_apart(op: OpUnderTest, dtype: str) -> None:
+    """Neighbours above 2^24, which float32 rounds to the same number, as compared value and as replacement."""
+    check(op, dtype, [2**24, 2**24 + 1, 5], [1, 2, 1], (2**24, 2**24 + 3))
+
+
 @case("EXP-3", dtype=["bool"])
 def test_replacing_a_flag(op: OpUnderTest, dtype: str) -> None:
     check(op, dtype, [True, False], [2, 2], (False, True))

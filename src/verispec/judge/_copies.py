@@ -111,7 +111,7 @@ def _own_counts(array: Array, tensor: Tensor, sizes: Mapping[str, int], copy: in
 def _cut(array: Array, tensor: Tensor, sizes: Mapping[str, int], copy: int) -> Array:
     """Return the part of an array that belongs to a copy."""
     at = tuple(
-        slice(copy * sizes[axis], (copy + 1) * sizes[axis]) if axis in sizes else slice(None)
+        slice(copy * size, (copy + 1) * size) if (size := sizes.get(str(axis))) is not None else slice(None)
         for axis in tensor.shape[: array.ndim]
     )
     return array if tensor.cumulative else array[at]
