@@ -69,13 +69,14 @@ def test_a_generated_case_is_shrunk_to_the_three_requests_that_it_takes(tmp_path
 def test_a_crash_leaves_its_inputs(tmp_path: Path, capsys: Capsys) -> None:
     calls, results = tmp_path / "calls", tmp_path / "run.jsonl"
     only = ("--only", "sampler/expand_batch_to_tokens:EXP-1:counts=one")
-    code, _, _ = in_process(
+    code, out, _ = in_process(
         capsys, "run", "--engine", ENGINE, *only, "--record", str(calls), "--out", str(results)
     )  # fmt: skip
     assert code == exits.BAD
     (crashed,) = (r for r in runfile.read(results).records if r.failed)
     assert (crashed.id, crashed.outcome) == (CRASH, "crash")
     path = Path(crashed.failure["details"]["saved case"])
+    assert f"inputs in {path}" in " ".join(out.split())
     assert [p.name for p in calls.iterdir()] == [path.name], "no other case and no other launch is left"
     assert file.read(path).tensors["input_ptr"].dtype == bool
     test = tmp_path / "test_crash.py"

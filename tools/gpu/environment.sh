@@ -3,7 +3,7 @@
 #
 #     bin=$(bash tools/gpu/environment.sh FOLDER)
 set -euo pipefail
-bring=$(realpath "$1")
+bring=$(realpath "${1:?usage: bash tools/gpu/environment.sh FOLDER}")
 project=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${TMPDIR:-/tmp}/verispec-gpu
 if [ ! -x "$folder/bin/verispec" ]; then

@@ -7,9 +7,9 @@
 # mutants, in random order; 6 cases of each clause are used. After SECONDS (440), installing included, the rest is left:
 # `verispec mutants` with the same --out and --seed goes on there.
 set -euo pipefail
-bring=$(realpath "$1")
-out=$(realpath "$2")
-seed=$3
+bring=$(realpath "${1:?usage: bash tools/gpu/mutants.sh FOLDER OUT SEED [SECONDS]}")
+out=$(realpath "${2:?usage: bash tools/gpu/mutants.sh FOLDER OUT SEED [SECONDS]}")
+seed=${3:?usage: bash tools/gpu/mutants.sh FOLDER OUT SEED [SECONDS]}
 limit=${4:-440}
 project=$(cd "$(dirname "$0")/../.." && pwd)
 bin=$(bash "$project/tools/gpu/environment.sh" "$bring")

@@ -3,6 +3,7 @@
 #
 #     bash tools/gpu/ranks.sh BUNDLE OUT
 set -uo pipefail
+: "${2:?usage: bash tools/gpu/ranks.sh BUNDLE OUT}"
 bin=$(bash "$(dirname "$0")/environment.sh" "$1")
 out=$(realpath "$2")
 cd "$(dirname "$0")/../.."

@@ -7,8 +7,8 @@
 # engine. LIMIT is the seconds that the reference may take, and then the releases side by side, 900 when left out: a run
 # file is whole up to where it ends.
 set -euo pipefail
-bring=$(realpath "$1")
-out=$(realpath "$2")
+bring=$(realpath "${1:?usage: bash tools/gpu/run_offline.sh FOLDER OUT [LIMIT]}")
+out=$(realpath "${2:?usage: bash tools/gpu/run_offline.sh FOLDER OUT [LIMIT]}")
 limit=${3:-900}
 project=$(cd "$(dirname "$0")/../.." && pwd)
 runs=$(mktemp -d)

@@ -8,7 +8,7 @@
 # cores, for at most LIMIT seconds (300). The cases are the boundaries of the op's oracle and sizes around its tiles.
 # OUT gets a log per tool and op. Prints one line for each: clean, findings, failed, or out of time.
 set -euo pipefail
-out=$(realpath "$1")
+out=$(realpath "${1:?usage: bash tools/gpu/sanitize.sh OUT [TOOL...]}")
 shift
 export out PYTHON=${PYTHON:-python3} LIMIT=${LIMIT:-300}
 # With torch's cache an access past the end of a tensor lands in other memory of the cache, which is no error.

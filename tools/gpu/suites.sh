@@ -6,8 +6,8 @@
 # FOLDER is what tools/gpu/make_offline_bundle.py gathered. OUT gets one results file and one log per group of cases.
 # Groups go to the GPUs in turn. Each group stops after SECONDS (420); `verispec run --resume` completes it.
 set -euo pipefail
-bring=$(realpath "$1")
-out=$(realpath "$2")
+bring=$(realpath "${1:?usage: bash tools/gpu/suites.sh FOLDER OUT [SECONDS]}")
+out=$(realpath "${2:?usage: bash tools/gpu/suites.sh FOLDER OUT [SECONDS]}")
 limit=${3:-420}
 project=$(cd "$(dirname "$0")/../.." && pwd)
 bin=$(bash "$project/tools/gpu/environment.sh" "$bring")

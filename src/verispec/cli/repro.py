@@ -22,7 +22,7 @@ from verispec.report.causes import clause_text
 from verispec.run import captured_call
 from verispec.run.plan import BUDGET, SEED, START_TIMEOUT, TIMEOUT, Plan, named_suite, require_budget
 from verispec.run.progress import watcher
-from verispec.run.record import FAILING, Record
+from verispec.run.record import FAILING, SAVED, Record
 from verispec.run.session import judge_one
 from verispec.saved_calls import file as files
 from verispec.saved_calls import places
@@ -109,7 +109,7 @@ def repro(
         told = {"saved": str(save)} if save and save.exists() else {}
         if record.failed and plan.record:
             told |= _written(plan, plan.record, record, shrink, export)
-            details = {k: v for k, v in record.failure.get("details", {}).items() if k != "saved case"}
+            details = {k: v for k, v in record.failure.get("details", {}).items() if k != SAVED}
             record = replace(record, failure={**record.failure, "details": details})  # that file is gone by now
     code = exit_code(record)
     if as_json:

@@ -21,7 +21,7 @@ from itertools import combinations
 from typing import Any
 
 from verispec.reference import contracts
-from verispec.run.record import Record
+from verispec.run.record import SAVED, Record
 
 BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout")
 """Kinds that are one fault per op, whatever the clause."""
@@ -60,6 +60,8 @@ class Cause:
     issues: tuple[str, ...] = ()
     consequences: tuple[str, ...] = ()
     """Cases of end-to-end samplers and generations that pass with the reference's kernel in the op's place."""
+    saved: str = ""
+    """File with the inputs of `case`, if the run recorded them."""
 
     @property
     def headline(self) -> str:
@@ -228,6 +230,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         case=headline.id,
         cases=tuple(r.id for r in group),
         issues=tuple(sorted({r.issue for r in group if r.issue})),
+        saved=str(headline.failure.get("details", {}).get(SAVED, "")),
     )
 
 

@@ -216,6 +216,8 @@ def facts(cause: Cause) -> Iterator[str]:
         among = f"{plural(len(cause.consequences), 'case')} of {', '.join(subjects)}"
         passing = "passes" if len(cause.consequences) == 1 else "pass"
         yield f"also fails {among}, which {passing} with the reference's kernel in its place"
+    if cause.saved:
+        yield f"inputs in {cause.saved}"
     for issue in cause.issues:
         yield f"tracked by {issue}"
 

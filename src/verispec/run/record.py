@@ -10,6 +10,8 @@ from verispec.cases import CaseId
 
 FAILING = ("fail", "crash", "timeout")
 """The engine did something wrong."""
+SAVED = "saved case"
+"""Detail of a failure that names the file of its inputs."""
 UNDECIDED = ("unsupported", "inconclusive", "error")
 """Nothing is known of the engine: it rejected the case, there is not enough evidence, or the test broke."""
 KNOWN = ("pass", "xfail", "xpass", *FAILING, *UNDECIDED)

@@ -48,7 +48,7 @@ from verispec.run.fork_server import case_queue, event_log, worker_log
 from verispec.run.logs import bound_log, last_lines
 from verispec.run.plan import SHRINK_TIMEOUT, Plan, environment
 from verispec.run.process_tree import kill_descendants, send_signal, waited_for_processor
-from verispec.run.record import UNDECIDED
+from verispec.run.record import SAVED, UNDECIDED
 from verispec.run.requirements import require_packages
 from verispec.saved_calls.places import keep_launch, sweep, tidy
 
@@ -334,7 +334,7 @@ class Supervisor:
         log = portable(last_lines(worker_log(self._scratch, pid), worker.log_from))
         details = {"log": log}
         if self._plan.record and (saved := keep_launch(self._plan.record, pid, worker.record["id"])):
-            details["saved case"] = str(saved)
+            details[SAVED] = str(saved)
         failure = {"kind": outcome, "message": how, "details": details}
         seconds = round(time.monotonic() - worker.since, 6)
         return self._result({**worker.record, "outcome": outcome, "seconds": seconds, "failure": failure})

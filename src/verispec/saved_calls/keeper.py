@@ -20,6 +20,7 @@ from verispec.fixtures import model
 from verispec.judge import Failure, OpCall, OpUnderTest, SamplerUnderTest, offered
 from verispec.run.events import CANNOT_WRITE
 from verispec.run.plan import suites_folder
+from verispec.run.record import SAVED
 from verispec.saved_calls import file
 from verispec.saved_calls.file import SavedCase, arguments_of
 from verispec.saved_calls.places import keep_launch, kept, launch
@@ -84,7 +85,7 @@ class Keeper:
         if self._record:
             path = kept(self._record, saved.case)
             file.write(path, saved)
-            failure = replace(failure, details={**failure.details, "saved case": str(path)})
+            failure = replace(failure, details={**failure.details, SAVED: str(path)})
         return failure
 
     def _smaller(self, saved: SavedCase, fixtures: Mapping[str, Any], engine: Engine) -> SavedCase:
@@ -129,7 +130,7 @@ class Keeper:
     def crashed(self) -> dict[str, str]:
         """Keep the last launch of a process that goes on for no other case; return the record's details of it."""
         path = keep_launch(self._record, os.getpid(), self._saved.case) if self._record else None
-        return {"saved case": str(path)} if path else {}
+        return {SAVED: str(path)} if path else {}
 
     def export(self, engine: Engine) -> None:
         """Write a test of `engine` alone from the saved call; nothing is launched."""

@@ -14,7 +14,7 @@ from verispec.report.html.statistics import statistics_of
 from verispec.report.matrix import matrix
 from verispec.report.text import LEGEND, circumstances, complaints, facts, gap_line, plural, repro, summary, title
 from verispec.report.verdict import RunSummary, summarise
-from verispec.run.record import Record
+from verispec.run.record import SAVED, Record
 
 RESULT = {exits.GOOD: "good", exits.BAD: "bad", exits.CANNOT_TELL: "cannot tell"}
 EXAMPLES = 5
@@ -93,7 +93,7 @@ def _cause(cause: Cause, level: str, run: RunSummary) -> dict[str, Any]:
     details = {
         name: "\n".join(detail_lines(value))
         for name, value in headline.failure.get("details", {}).items()
-        if str(value) not in cause.message  # else it is read twice
+        if name != SAVED and str(value) not in cause.message  # else it is read twice
     }
     return {
         "level": level,
