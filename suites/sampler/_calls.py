@@ -49,7 +49,7 @@ class BatchShape:
         exact: True takes values whose quotients and products float32 holds, so that an equality is one everywhere.
         draft_vocab: vocabulary size of the draft logits, None for `vocab`.
         temperature: temperature of every request, None for a mix that includes greedy requests.
-        left: which tokens of a row are possible, one of `LEFT` of `_few_tokens`, or empty for all.
+        left: possible tokens of a row, one of `LEFT` of `_few_tokens`, or empty for all.
         sure: True for drafts that pass whatever the random numbers are, but for the last one of every second request.
         special: True for padding tokens, ids outside the vocabulary, NaN and minus infinity in the batch. The draft
             then has fewer steps, and ids, than the target.
