@@ -213,7 +213,7 @@ def test_outputs_for_continuous_integration(tmp_path: Path, capsys: pytest.Captu
     words = ("run", "--engine", FAULTY, "--only", *ONLY, "--out", str(tmp_path / "r"), "--github", *files)
     code, out, _ = in_process(capsys, *words)
     assert code == exits.BAD
-    assert any(line.startswith("::error title=EXP-2 expand_batch_to_tokens::") for line in out.splitlines())
+    assert any(line.startswith("::error title=EXP-2%2C expand_batch_to_tokens::") for line in out.splitlines())
     assert (tmp_path / "junit").read_text().count("<failure") == 6
     sarif = json.loads((tmp_path / "sarif").read_text())
     assert [result["ruleId"] for result in sarif["runs"][0]["results"]] == ["EXP-2"]

@@ -1,9 +1,10 @@
-"""Faults at extreme parameters, and bad words of one token, are caught by the case that names them."""
+"""Faults at extreme parameters, of bad words of one token, and of drafting, are caught by the case that names them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from verispec.judge import Kind, Mismatch, SamplerUnderTest
-from verispec.reference.sampler import flat, processors, request_state
+from verispec.reference.sampler import flat, processors, request_state, whole
 from verispec.reference.sampler.flat import FlatSampler
 from verispec.reference.sampler.whole import WholeFlatSampler
 from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
@@ -75,6 +76,29 @@ def words_changed(change: Callable[..., bool]) -> Callable[[Patch], None]:
     return patched
 
 
+def drafting(
+    change: Callable[[torch.Tensor, list[float]], tuple[torch.Tensor, list[float]]],
+) -> Callable[[Patch], None]:
+    """Return a patch that samples drafts from changed rows, or at changed temperatures."""
+
+    def patched(patch: Patch) -> None:
+        sample = whole.sample_drafts
+
+        def other(rows: torch.Tensor, temperatures: list[float], generators: Any) -> Any:
+            return sample(*change(rows, temperatures), generators)
+
+        patch.setattr(whole, "sample_drafts", other)
+
+    return patched
+
+
+def drafts(heat: str) -> Run:
+    """Return a run of the case of WS-25 with a sampler for its engine's."""
+    return lambda sampler: suite.test_drafts_come_from_their_own_rows(
+        SimpleNamespace(sampler=lambda: sampler._sampler), 5, heat
+    )
+
+
 def wide(limit: str) -> Run:
     return lambda sampler: suite.test_wide_limits_keep_thousands_of_tokens(sampler, 5, limit)
 
@@ -100,6 +124,9 @@ def bad_words(sampler: SamplerUnderTest) -> None:
         (low_temperatures_greedy, low_temperature),
         (words_changed(lambda word, output: len(word) == 1), bad_words),
         (words_changed(lambda word, output: not output), bad_words),
+        (drafting(lambda rows, temperatures: (rows.roll(1, 0), temperatures)), drafts("0.02")),
+        (drafting(lambda rows, temperatures: (rows, [1.0 for _ in temperatures])), drafts("0.02")),
+        (drafting(lambda rows, temperatures: (rows, [min(t, 0.02) for t in temperatures])), drafts("mixed")),
     ],
 )
 def test_a_fault_is_caught_by_what_it_computes(
@@ -113,7 +140,9 @@ def test_a_fault_is_caught_by_what_it_computes(
 
 
 @pytest.mark.parametrize("sampler", [WholeFlatSampler, WholeRequestStateSampler])
-@pytest.mark.parametrize("run", [wide("top_k"), wide("top_p"), wide("min_p"), min_p_of_one, low_temperature, bad_words])
+@pytest.mark.parametrize(
+    "run", [wide("top_k"), wide("top_p"), wide("min_p"), min_p_of_one, low_temperature, bad_words, drafts("mixed")]
+)
 def test_the_reference_passes(run: Run, sampler: Any) -> None:
     torch.manual_seed(5)
     run(SamplerUnderTest(sampler()))
