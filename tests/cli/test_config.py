@@ -66,7 +66,7 @@ def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
 def test_last_failed_replaces_a_configured_selection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a suite of one's own, too, which the last run knows."""
+    """The last run knows the suites, also one of the user's own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VERISPEC_CACHE_DIR", str(tmp_path / "cache"))
     assert in_process(capsys, "new", "op", "clamp_lengths", "--in", "suites")[0] == exits.GOOD

@@ -66,7 +66,7 @@ def _compare_copies(
     poison = copies_of(op.contract, {name: arrays[name] for name in outputs}, sizes, copies)
     seen: set[bytes] = set()
     for copy, (before, after) in enumerate(zip(poison, copies_of(op.contract, outputs, sizes, copies), strict=True)):
-        # What a copy leaves unwritten holds the poison of its own place.
+        # Elements that a copy leaves unwritten hold the poison of their own place.
         kept = {name: ~written[name] & (exact(before[name], after[name], {}) == 0) for name in outputs}
         got = {name: np.where(kept[name], first[name], after[name]) for name in outputs}
         key = b"".join(value.tobytes() for value in got.values())
