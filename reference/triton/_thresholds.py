@@ -346,7 +346,8 @@ def find_thresholds(rows: KeyRows, count: int, sums: Sums | None = None) -> tupl
     numbers = torch.empty((3, rows.logits.shape[0]), dtype=torch.int32, device=device)
     thresholds = Thresholds(numbers[0].view(torch.float32), numbers[1], numbers[2])
     span = 1 if programs_per_row(rows, count) == rows.chunks else SPAN
-    _gather_kernel[(count, triton.cdiv(rows.chunks, span))](places, lengths, search, rows, SPAN=span, num_warps=8)
+    warps = 4 if rows.p is None else 8  # the interval of top-p takes whole chunks
+    _gather_kernel[(count, triton.cdiv(rows.chunks, span))](places, lengths, search, rows, SPAN=span, num_warps=warps)
     padded = triton.next_power_of_2(rows.chunks)
     columns = min(max(WINDOW // padded, 1), CHUNK.value)
     _select_kernel[(count,)](
