@@ -62,6 +62,8 @@ class Cause:
     """Cases of end-to-end samplers and generations that pass with the reference's kernel in the op's place."""
     saved: str = ""
     """File with the inputs of `case`, if the run recorded them."""
+    rule: str = ""
+    """Text of `clause`."""
 
     @property
     def headline(self) -> str:
@@ -94,6 +96,11 @@ def clause_text(clause: str) -> str:
         return contracts.by_clause(clause).clause(clause).text
     except KeyError:
         return ""
+
+
+def rule_of(record: Record) -> str:
+    """Return the text of the record's clause; empty if neither the record nor an op has it."""
+    return record.rule or clause_text(record.case.clause)
 
 
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
@@ -231,6 +238,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         cases=tuple(r.id for r in group),
         issues=tuple(sorted({r.issue for r in group if r.issue})),
         saved=str(headline.failure.get("details", {}).get(SAVED, "")),
+        rule=rule_of(next(r for r in group if r.case.clause == clause)),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from verispec.report.causes import Cause, Gap, clause_text
+from verispec.report.causes import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.verdict import Cell, RunSummary
 from verispec.run.plan import BUDGET, SEED
@@ -201,8 +201,8 @@ def _cause(cause: Cause, verdict: RunSummary, level: str, width: int) -> Iterato
 
 def explained(cause: Cause) -> Iterator[str]:
     """Yield the rule that a cause breaks, then its details, for reports that have no other place for the rule."""
-    if rule := clause_text(cause.clause):
-        yield f"rule: {rule}"
+    if cause.rule:
+        yield f"rule: {cause.rule}"
     yield from facts(cause)
 
 

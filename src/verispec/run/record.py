@@ -31,6 +31,7 @@ class Record:
         seconds: duration of the case.
         cpu: processor seconds of its worker, all threads and the set-up included.
         test: the test function.
+        rule: text of the clause, where verispec itself does not have it.
         reach: path of production to the case; empty where only the contract is at stake.
         failure: description of the failure.
         reason: why the case is undecided.
@@ -50,6 +51,7 @@ class Record:
     seconds: float = 0.0
     cpu: float = 0.0
     test: str = ""
+    rule: str = ""
     reach: str = ""
     failure: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
