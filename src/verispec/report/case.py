@@ -70,7 +70,9 @@ def _failure(record: Record, width: int) -> Iterator[str]:
             yield f"{name}"
             yield from (f"  {line}" for line in detail_lines(value))
         reached = (
-            f"reached: {record.reach}" if record.reach else "no known caller reaches this; only the contract is broken"
+            f"reached in production: {record.reach}"
+            if record.reach
+            else "no known caller reaches this; only the contract is broken"
         )
         yield from wrapped(f"{record.level}  {reached}", width)
     else:

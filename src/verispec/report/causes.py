@@ -318,9 +318,16 @@ def _rows(names: Sequence[str], params: Sequence[Params]) -> list[tuple[str, ...
     return list(dict.fromkeys(tuple(p[n] for n in names) for p in params if all(n in p for n in names)))
 
 
+def _quoted(value: str) -> str:
+    """Return a value in quotes if it has spaces, so that it reads as one."""
+    return f"'{value}'" if " " in value else value
+
+
 def _values(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if len(rows) > SHOWN:
         return f"{len(rows)} other values of {' and '.join(names)}"
     if len(names) == 1:
-        return f"{names[0]}={', '.join(row[0] for row in rows)}"
+        *others, last = (_quoted(row[0]) for row in rows)
+        either = f"{', '.join(others)} or {last}" if others else last
+        return f"{names[0]}={either}"
     return ", ".join(" ".join(f"{n}={v}" for n, v in zip(names, row, strict=True)) for row in rows)

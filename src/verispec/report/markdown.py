@@ -32,7 +32,10 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     yield "## By op"
     yield ""
     rows = verdict.table()
-    yield from _table("op", rows, [c for c in CATEGORIES if any(c in row for row in rows.values())])
+    found = [c for c in CATEGORIES if any(c in row for row in rows.values())]
+    yield from _table("op", rows, found)
+    yield ""
+    yield f"Columns are methods: {'; '.join(f'*{name}*, {CATEGORIES[name]}' for name in found)}."
     if modes := verdict.modes():
         yield ""
         yield "## Generation by proposer"

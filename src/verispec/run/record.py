@@ -116,11 +116,15 @@ class Record:
         return category_of(self.case)
 
 
-CATEGORIES = ("exact", "generated", "metamorphic", "law", "live", "text")
-"""Categories of cases, by their method.
-
-One written call against the oracle, calls that Hypothesis writes, calls against each other, frequencies against exact
-probabilities, callables against callers, generated text token by token."""
+CATEGORIES: Mapping[str, str] = {
+    "exact": "one written call against the oracle",
+    "generated": "calls that Hypothesis writes against the oracle",
+    "metamorphic": "calls against each other",
+    "law": "frequencies of random outputs against exact probabilities",
+    "live": "the engine's callables against their callers",
+    "text": "generated text, token by token",
+}
+"""Categories of cases, each with its method."""
 
 
 def category_of(case: CaseId) -> str:
