@@ -48,6 +48,7 @@ __all__ = [
     "load",
     "names",
     "register",
+    "registered_clause",
     "registered_oracle",
     "shape_of",
 ]
@@ -82,6 +83,12 @@ def register(contract: Contract, oracle: Callable[..., dict[str, Any]]) -> None:
 def registered_oracle(name: str) -> Callable[..., dict[str, Any]] | None:
     """Return the oracle that was registered with the op `name`, or None for verispec's own ops."""
     return _registered[name][1] if name in _registered else None
+
+
+def registered_clause(clause_id: str) -> Clause | None:
+    """Return the clause `clause_id` of an op that was registered, or None for verispec's own clauses."""
+    clauses = (clause for contract, _ in _registered.values() for clause in contract.clauses)
+    return next((clause for clause in clauses if clause.id == clause_id), None)
 
 
 def names() -> tuple[str, ...]:

@@ -341,7 +341,9 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     spec, params = item.stash[SPEC], item.stash[PARAMS]
     reach = spec.reach_of(params, item.config.stash[DESCRIPTION].platform)
     item.stash[CPU] = time.process_time()
-    item.stash[RECORD] = {"id": _id(item), "test": _test(item), "reach": reach}
+    own = contracts.registered_clause(spec.clause)
+    rule = {"rule": own.text} if own else {}
+    item.stash[RECORD] = {"id": _id(item), "test": _test(item), **rule, "reach": reach}
     if events := item.config.stash[EVENTS]:
         events.write(CaseStarted(os.getpid(), _log_size(), item.stash[RECORD]))
     item.stash[KEEPER] = Keeper(item.config.option, _id(item), subject_of(item), item.path.parent)

@@ -23,13 +23,15 @@ def printable(text: str) -> str:
 def wrapped(text: str, width: int, *, first: int = 0, rest: int = 2) -> list[str]:
     """Return printable lines of at most `width` columns; a longer word, such as a path, stays whole.
 
+    No line but the first begins with "::", which a CI service reads as a command.
+
     Args:
         text: text of an engine or of verispec; its line ends count as spaces.
         width: maximum number of columns.
         first: indentation of the first line.
         rest: indentation of the other lines.
     """
-    return textwrap.wrap(
+    lines = textwrap.wrap(
         printable(text),
         width,
         initial_indent=" " * first,
@@ -37,3 +39,10 @@ def wrapped(text: str, width: int, *, first: int = 0, rest: int = 2) -> list[str
         break_long_words=False,
         break_on_hyphens=False,
     )
+    joined = lines[:1]
+    for line in lines[1:]:
+        if line.lstrip().startswith("::"):
+            joined[-1] += f" {line.lstrip()}"
+        else:
+            joined.append(line)
+    return joined

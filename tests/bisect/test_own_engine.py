@@ -38,7 +38,7 @@ def test_the_commit_that_broke_an_engine_is_found(toy: ToyRepository) -> None:
     found = bisect(toy, "--good", good, "--engine", "mine.adapter:Engine")
     assert found.returncode == exits.CANNOT_TELL, found.stderr
     assert "cannot be tested: V-ENG-MODULE" in found.stdout
-    assert "ModuleNotFoundError: No module named 'no_such_module'" in found.stdout
+    assert "ModuleNotFoundError: No module named 'no_such_module'" in " ".join(found.stdout.split())
 
     toy.git("reset", "-q", "--hard", good)
     culprit = toy.commit({"src/mine/adapter.py": BROKEN}, "turn a comparison round")

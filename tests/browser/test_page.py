@@ -145,7 +145,7 @@ def test_the_filter_finds_failing_cases(page: Any) -> None:
     page.fill("#text", "EXP-2 n=50;")
     page.wait_for_function("document.getElementById('shown').textContent === '1 of 1 cases'")
     assert f"{OP}:EXP-2:n=50;dtype=float32" in page.text_content("#rows")
-    assert "reached: every step" in page.text_content("#rows")
+    assert "reached in production: every step" in page.text_content("#rows")
 
 
 def test_it_is_ready_within_two_seconds(browser: Any, page_file: Path) -> None:

@@ -51,8 +51,14 @@ def test_a_new_op_is_tested(tmp_path: Path) -> None:
     assert (done.returncode, "no unexpected failure in 3 cases" in done.stdout) == (0, True), done.stdout + done.stderr
     engine.write_text(engine.read_text().replace("2 * input", "3 * input"))
     words = ("--engine", "mine:Engine", "--suite", "mine", "--out", "run.jsonl")
-    assert verispec("run", *words, folder=tmp_path).returncode == 1
+    failed = verispec("run", *words, folder=tmp_path)
+    assert (failed.returncode, "rule: output is twice input." in failed.stdout) == (1, True), failed.stdout
     assert '"test":"test_double_it.py::' in (tmp_path / "run.jsonl").read_text()
+    case = "mine/double_it:DOU-1:requests=1"
+    alone = verispec("repro", case, "--engine", "mine:Engine", "--suite", "mine", folder=tmp_path)
+    assert (alone.returncode, "DOU-1  output is twice input." in alone.stdout) == (1, True), alone.stdout + alone.stderr
+    page = verispec("report", "run.jsonl", "--format", "html", folder=tmp_path).stdout
+    assert page.count("output is twice input.") == 2, "the cause and the table of clauses say the rule"
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from verispec.judge import Kind
 from verispec.report.causes import BY_CLAUSE, BY_OP, BY_OUTPUT, BY_TEXT, fold, gaps, separation
+from verispec.report.text import facts
 from verispec.run.record import Record
 
 OP = "sampler/rejection_random_sample"
@@ -67,7 +69,7 @@ def test_wrong_for_one_dtype_under_several_clauses_is_one_cause() -> None:
     right = [f"{OP}:RRS-{n}:dtype={dtype}" for n in (1, 2) for dtype in ("int64", "float32")]
     (cause,) = fold([*wrong, *passing(*right)])
     assert cause.clauses == ("RRS-1", "RRS-2")
-    assert cause.where == "fails for dtype=int32; passes for dtype=int64, float32"
+    assert cause.where == "fails for dtype=int32; passes for dtype=int64 or float32"
 
 
 def test_wrong_for_different_dtypes_is_two_causes() -> None:
@@ -100,7 +102,7 @@ def test_what_several_callers_cannot_bind_for_one_reason_is_one_cause() -> None:
     records.append(failing(f"{live}:SIG-1:op=expand_batch_to_tokens", "binding", "x.expand_kernel: missing 'batch'"))
     causes = fold([*records, *passing(f"{live}:SIG-1:op=compute_slot_mapping")])
     assert [len(cause.cases) for cause in causes] == [2, 1]
-    assert causes[0].where.startswith("fails for op=rejection_greedy_sample, rejection_random_sample; passes for")
+    assert causes[0].where.startswith("fails for op=rejection_greedy_sample or rejection_random_sample; passes for")
 
 
 def test_two_exceptions_under_one_clause_are_two_causes() -> None:
@@ -199,6 +201,24 @@ def test_a_consequence_belongs_to_the_cause_with_its_text_else_to_the_first_of_t
     }
 
 
+def test_facts_of_a_cause_are_sentences() -> None:
+    cause = fold([failing(f"{OP}:RRS-7:place={n}", reach="prefix caching") for n in (1, 2)])[0]
+    two = replace(cause, clauses=("RRS-7", "ANY-6"), consequences=("e2e/a:GEN-5", "e2e/b:GEN-5"), where="")
+    assert list(facts(two)) == [
+        "2 failing cases, of this clause and of ANY-6",
+        "reached in production: prefix caching",
+        "makes 2 more cases fail, of a, b: they pass with the reference's kernel in its place",
+    ]
+    one = list(facts(replace(two, clauses=("RRS-7",), consequences=("e2e/a:GEN-5",), cases=("x",))))
+    assert one[0] == "1 failing case"
+    assert one[2] == "makes 1 more case fail, of a: it passes with the reference's kernel in its place"
+
+
+def test_a_value_of_several_words_is_quoted() -> None:
+    rows = [{"row": "equal"}, {"row": "huge"}, {"row": "all nan q"}]
+    assert separation(rows, [{"row": "zero"}]) == "fails for row=equal, huge or 'all nan q'; passes for row=zero"
+
+
 def test_what_passes_is_no_cause() -> None:
     assert fold(passing(f"{OP}:RRS-1")) == ()
 
@@ -224,7 +244,7 @@ def params(*texts: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("failing_", "passing_", "said"),
     [
-        (["d=a k=1", "d=a k=2"], ["d=b k=1", "d=c k=2"], "fails for d=a; passes for d=b, c"),
+        (["d=a k=1", "d=a k=2"], ["d=b k=1", "d=c k=2"], "fails for d=a; passes for d=b or c"),
         (["d=a k=1", "d=b k=2"], ["d=a k=2", "d=b k=1"], "fails for d=a k=1, d=b k=2; passes for d=a k=2, d=b k=1"),
         (["d=a k=1", "d=a k=2"], ["d=a k=1", "d=b k=2"], "fails only for d=a"),
         (["d=a", "d=b"], ["d=a", "d=b"], ""),

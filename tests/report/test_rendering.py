@@ -271,7 +271,7 @@ def test_junit_states_messages_and_reach() -> None:
         if record.failure:
             message, reach = told[record.id]
             assert message == record.failure["message"]
-            assert (reach or "") == (f"reached: {record.reach}" if record.reach else "")
+            assert (reach or "") == (f"reached in production: {record.reach}" if record.reach else "")
     assert told[f"{GREEDY}:RGS-2:k=1"][0] == r"KeyError: 'counts\x1b'"  # XML has no escape character
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 
 import pytest
+from rich.console import Console
 
-from verispec.run import attribution
+from verispec.run import attribution, progress
 from verispec.run.attribution import explain
 from verispec.run.events import CaseEnded
 from verispec.run.plan import Plan
-from verispec.run.progress import Lines
+from verispec.run.progress import Bar, Lines
 from verispec.run.record import Record
 
 EXPAND, RANDOM, TOP = "expand_batch_to_tokens", "rejection_random_sample", "apply_top_k_top_p"
@@ -74,6 +76,25 @@ def test_many_suspects_cost_one_more_run_each(
 def test_kernels_are_never_consequences(trials: list[tuple[set[str], int]]) -> None:
     assert list(explain(Plan("vllm"), KERNELS, Lines())) == []
     assert trials == []
+
+
+def test_cases_that_run_again_show_their_progress(
+    trials: list[tuple[set[str], int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A release with a broken kernel has a hundred of them, which take minutes."""
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    assert list(explain(Plan("vllm"), [failing("e2e/sampled:GEN-12:draft=draft_model k=3"), KERNELS[0]], Lines())) == []
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"running 1 failing case again with the reference's {EXPAND}"
+    assert second.startswith("1 of 1 cases run again, 1 failing, ")
+
+
+def test_a_bar_counts_the_cases_that_run_again(trials: list[tuple[set[str], int]]) -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, color_system=None, width=100)
+    with Bar(console) as bar:
+        list(explain(Plan("vllm"), [failing("e2e/sampled:GEN-12:draft=draft_model k=3"), KERNELS[0]], bar))
+    assert "1/1 1 failing" in shown.getvalue()
 
 
 def test_one_suspect_is_tried_once(trials: list[tuple[set[str], int]]) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from verispec import __version__, exits
 from verispec.bisect.history import Revision
 from verispec.bisect.search import RevisionResult, SearchResult
-from verispec.report.signatures_text import print_finding
+from verispec.report.signatures_text import print_finding, print_folded
 from verispec.static import Finding
 from verispec.terminal import printable
 
@@ -81,11 +81,10 @@ class BisectReport:
 
 def print_text(outcome: BisectReport, console: Console) -> None:
     """Print the search for people."""
-    wide = not console.is_terminal
     if outcome.result.first_bad:
         first = outcome.candidates[0]
         console.print(Text.assemble((printable(first.short), "bold red"), " is the first bad revision"))
-        _print_revision(first, console, wide)
+        _print_revision(first, console)
         if len(first.parents) > 1:
             sides = ", ".join(parent[:12] for parent in first.parents)
             console.print(f"  It is a merge of {sides}: each of them is good, the fault comes from joining them.")
@@ -93,15 +92,15 @@ def print_text(outcome: BisectReport, console: Console) -> None:
         console.print("The first bad revision is one of these; all but the last could not be tested:")
         for revision in outcome.candidates:
             console.print(f"{revision.short}", style="bold")
-            _print_revision(revision, console, wide)
+            _print_revision(revision, console)
             if (reason := outcome.reasons.get(revision.name)) and revision != outcome.candidates[-1]:
-                console.print(Text(printable(f"  cannot be tested: {reason}")), soft_wrap=wide)
+                print_folded(f"cannot be tested: {reason}", console, first=2)
     if outcome.failure:
-        console.print(Text(printable(f"  {'fails':8}{outcome.failure}")), soft_wrap=wide)
-        console.print(Text(printable(f"  {'see':8}{outcome.repro}")), soft_wrap=wide)
+        print_folded(f"{'fails':8}{outcome.failure}", console, first=2, rest=10)
+        console.print(Text(printable(f"  {'see':8}{outcome.repro}")), soft_wrap=True)  # whole, to be copied
     console.print()
     for finding in outcome.appeared:
-        print_finding(finding, console, wide)
+        print_finding(finding, console)
     if outcome.later:
         console.print(f"{outcome.later} more came later; --finding FINGERPRINT searches for one of them")
     count = Counter(outcome.result.verdicts.values())
@@ -113,7 +112,7 @@ def print_text(outcome: BisectReport, console: Console) -> None:
     console.print(f"{judged}: {good} good, {bad} bad{untold}{ahead} ({outcome.seconds:.1f} s)")
 
 
-def _print_revision(revision: Revision, console: Console, wide: bool) -> None:
+def _print_revision(revision: Revision, console: Console) -> None:
     for label, value in (("author", revision.author), ("date", revision.date), ("subject", revision.subject)):
         if value:
-            console.print(Text(printable(f"  {label:8}{value}")), soft_wrap=wide)
+            print_folded(f"{label:8}{value}", console, first=2, rest=10)

@@ -18,7 +18,7 @@ from verispec import exits
 from verispec.cases import CaseId
 from verispec.errors import VerispecError
 from verispec.report.case import case_lines
-from verispec.report.causes import clause_text
+from verispec.report.causes import rule_of
 from verispec.run import captured_call
 from verispec.run.plan import BUDGET, SEED, START_TIMEOUT, TIMEOUT, Plan, named_suite, require_budget
 from verispec.run.progress import watcher
@@ -230,5 +230,5 @@ def exit_code(record: Record) -> int:
 def to_json(header: dict[str, Any], record: Record, code: int, told: dict[str, str]) -> dict[str, Any]:
     """Return the case as JSON, with the files that were written."""
     clause = record.case.clause
-    case = {**record.to_json(), "clause": {"id": clause, "text": clause_text(clause)}, "level": record.level}
+    case = {**record.to_json(), "clause": {"id": clause, "text": rule_of(record)}, "level": record.level}
     return {"header": header, "case": case, "exit": code, **told}

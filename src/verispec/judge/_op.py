@@ -372,9 +372,8 @@ class OpUnderTest:
     def _nothing_else_changed(self, guarded: Mapping[str, GuardedTensor]) -> None:
         for name, g in guarded.items():
             if count := g.changed_outside():
-                raise Mismatch(
-                    Failure(Kind.OUTSIDE, f"the call wrote {count} elements outside {name}", name, wrong=count)
-                )
+                elements = "1 element" if count == 1 else f"{count} elements"
+                raise Mismatch(Failure(Kind.OUTSIDE, f"the call wrote {elements} outside {name}", name, wrong=count))
             param = self.contract.param(name)
             if isinstance(param, Tensor) and not param.written and g.changed_inside():
                 raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the call changed its input {name}", name))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from verispec.report.causes import clause_text
+from verispec.report.causes import rule_of
 from verispec.report.text import circumstances, title
 from verispec.run.captured_call import PARTS
 from verispec.run.record import Record
@@ -43,8 +43,8 @@ def _lines(
     yield from wrapped(title(header), width)
     yield from wrapped(circumstances(header), width)
     yield ""
-    if clause := clause_text(record.case.clause):
-        yield from wrapped(f"{record.case.clause}  {clause}", width)
+    if rule := rule_of(record):
+        yield from wrapped(f"{record.case.clause}  {rule}", width)
     yield f"test: {record.test}"
     if call is not None:
         yield from full_lines(call)
@@ -70,7 +70,9 @@ def _failure(record: Record, width: int) -> Iterator[str]:
             yield f"{name}"
             yield from (f"  {line}" for line in detail_lines(value))
         reached = (
-            f"reached: {record.reach}" if record.reach else "no known caller reaches this; only the contract is broken"
+            f"reached in production: {record.reach}"
+            if record.reach
+            else "no known caller reaches this; only the contract is broken"
         )
         yield from wrapped(f"{record.level}  {reached}", width)
     else:

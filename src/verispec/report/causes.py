@@ -62,6 +62,8 @@ class Cause:
     """Cases of end-to-end samplers and generations that pass with the reference's kernel in the op's place."""
     saved: str = ""
     """File with the inputs of `case`, if the run recorded them."""
+    rule: str = ""
+    """Text of `clause`."""
 
     @property
     def headline(self) -> str:
@@ -94,6 +96,11 @@ def clause_text(clause: str) -> str:
         return contracts.by_clause(clause).clause(clause).text
     except KeyError:
         return ""
+
+
+def rule_of(record: Record) -> str:
+    """Return the text of the record's clause; empty if neither the record nor an op has it."""
+    return record.rule or clause_text(record.case.clause)
 
 
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
@@ -231,6 +238,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         cases=tuple(r.id for r in group),
         issues=tuple(sorted({r.issue for r in group if r.issue})),
         saved=str(headline.failure.get("details", {}).get(SAVED, "")),
+        rule=rule_of(next(r for r in group if r.case.clause == clause)),
     )
 
 
@@ -310,9 +318,16 @@ def _rows(names: Sequence[str], params: Sequence[Params]) -> list[tuple[str, ...
     return list(dict.fromkeys(tuple(p[n] for n in names) for p in params if all(n in p for n in names)))
 
 
+def _quoted(value: str) -> str:
+    """Return a value in quotes if it has spaces, so that it reads as one."""
+    return f"'{value}'" if " " in value else value
+
+
 def _values(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if len(rows) > SHOWN:
         return f"{len(rows)} other values of {' and '.join(names)}"
     if len(names) == 1:
-        return f"{names[0]}={', '.join(row[0] for row in rows)}"
+        *others, last = (_quoted(row[0]) for row in rows)
+        either = f"{', '.join(others)} or {last}" if others else last
+        return f"{names[0]}={either}"
     return ", ".join(" ".join(f"{n}={v}" for n, v in zip(names, row, strict=True)) for row in rows)

@@ -241,7 +241,10 @@ def statistics_line(records: Sequence[Record]) -> str:
         return ""
     evidence, count = _power(certificate.log10_e), len(certificate.tests)
     tests = "1 test" if count == 1 else f"{count} tests"
-    return f"statistics: the evidence against the engine in {tests} is E = {evidence}; a run fails from 1e6 on"
+    return (
+        f"statistics: {tests} of random outputs, as evidence against the engine: E = {evidence}. A run fails from 1e6 "
+        "on, which a correct engine reaches in one run of a million at most."
+    )
 
 
 def _power(log10: float) -> str:

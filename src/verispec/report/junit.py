@@ -51,4 +51,4 @@ def _case(suite: ElementTree.Element, record: Record, result: str) -> None:
         if result != "skipped":
             told.set("type", record.kind or record.outcome)
         if record.reach:
-            told.text = printable(f"reached: {record.reach}")
+            told.text = printable(f"reached in production: {record.reach}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from verispec.report.causes import Cause, Gap, clause_text
+from verispec.report.causes import Cause, Gap
 from verispec.report.text import LEGEND, cell_text, complaints, facts, gap_line, on, plural, repro, summary
 from verispec.report.verdict import Cell, RunSummary
 from verispec.run.record import CATEGORIES
@@ -32,7 +32,10 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     yield "## By op"
     yield ""
     rows = verdict.table()
-    yield from _table("op", rows, [c for c in CATEGORIES if any(c in row for row in rows.values())])
+    found = [c for c in CATEGORIES if any(c in row for row in rows.values())]
+    yield from _table("op", rows, found)
+    yield ""
+    yield f"Columns are methods: {'; '.join(f'*{name}*, {CATEGORIES[name]}' for name in found)}."
     if modes := verdict.modes():
         yield ""
         yield "## Generation by proposer"
@@ -92,8 +95,8 @@ def _cause(cause: Cause, level: str, verdict: RunSummary) -> Iterator[str]:
     yield ""
     yield f"### {level}: {cause.headline}"
     yield ""
-    if text := clause_text(cause.clause):
-        yield f"> {escaped(text)}"
+    if cause.rule:
+        yield f"> {escaped(cause.rule)}"
         yield ""
     yield f"{escaped(cause.message)}."
     yield ""

@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from verispec.report.causes import clause_text
+from verispec.report.causes import rule_of
 from verispec.report.verdict import RunSummary
 from verispec.run.record import Record
 
 
 def matrix(summaries: Sequence[RunSummary]) -> Iterator[dict[str, Any]]:
     """Yield one row per op: its suite, a cell per run, and its clauses with a cell per run."""
+    first = {(r.case.subject, r.case.clause): r for summary in reversed(summaries) for r in summary.run.records}
+    rules = {name: rule_of(record) for name, record in first.items()}
     tallies = [_tally(summary.run.records) for summary in summaries]
     ops = sorted({op for tally in tallies for op in tally})
     for suite, op in ops:
@@ -24,7 +26,7 @@ def matrix(summaries: Sequence[RunSummary]) -> Iterator[dict[str, Any]]:
             "clauses": [
                 {
                     "clause": clause,
-                    "text": clause_text(clause),
+                    "text": rules[op, clause],
                     "cells": [_cell(tally.get((suite, op), {}).get(clause, Counter())) for tally in tallies],
                 }
                 for clause in clauses

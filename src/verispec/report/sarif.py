@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from verispec import __version__, exits
-from verispec.report.causes import Cause, clause_text
+from verispec.report.causes import Cause
 from verispec.report.signatures_sarif import SCHEMA_URL
 from verispec.report.text import complaints, facts, repro
 from verispec.report.verdict import RunSummary
@@ -17,14 +17,15 @@ _LEVEL = {"error": "error", "note": "note"}
 def as_sarif(summary: RunSummary) -> str:
     """Return the run as SARIF; known failures are suppressed results, with the issues that track them."""
     causes = [*summary.causes, *summary.known]
-    clauses = sorted({cause.clause for cause in causes})
+    rules = {cause.clause: cause.rule for cause in causes}
+    clauses = sorted(rules)
     run = {
         "tool": {
             "driver": {
                 "name": "verispec",
                 "version": __version__,
                 "semanticVersion": __version__,
-                "rules": [_rule(clause) for clause in clauses],
+                "rules": [_rule(clause, rules[clause]) for clause in clauses],
             }
         },
         "columnKind": "unicodeCodePoints",
@@ -43,9 +44,8 @@ def as_sarif(summary: RunSummary) -> str:
     return json.dumps({"$schema": SCHEMA_URL, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
-def _rule(clause: str) -> dict[str, Any]:
-    text = clause_text(clause) or clause
-    return {"id": clause, "shortDescription": {"text": text}, "help": {"text": f"verispec explain {clause}"}}
+def _rule(clause: str, text: str) -> dict[str, Any]:
+    return {"id": clause, "shortDescription": {"text": text or clause}, "help": {"text": f"verispec explain {clause}"}}
 
 
 def _result(cause: Cause, clauses: list[str], summary: RunSummary) -> dict[str, Any]:

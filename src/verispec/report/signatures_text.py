@@ -6,29 +6,33 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from verispec.report.signatures import WEIGHT, SignatureReport
 from verispec.static.finding import Finding, Level
-from verispec.terminal import printable
+from verispec.terminal import COLUMNS, printable, wrapped
 
 COLOURS = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 
 def print_text(outcome: SignatureReport, console: Console, *, level: Level = Level.WARNING) -> None:
     """Print the findings from `level` upwards, and a summary of all."""
-    wide = not console.is_terminal  # one line a fact, never broken, for logs and for grep
     for finding in outcome.placed():
         if WEIGHT[finding.level] >= WEIGHT[level]:
-            print_finding(finding, console, wide)
+            print_finding(finding, console)
     for diagnostic in outcome.diagnostics:
-        console.print(Text(printable(str(diagnostic)), "dim"), soft_wrap=wide)
+        for line in str(diagnostic).splitlines():
+            print_folded(line, console, style="dim", first=len(line) - len(line.lstrip()))
     if outcome.findings:
-        console.print(_by_rule(outcome.findings))
-    for line in _summary(outcome, level):
-        console.print(line, soft_wrap=wide)
+        console.print(_by_rule(outcome.findings), width=width_of(console))
+    for line, style in _summary(outcome, level):
+        print_folded(line, console, style=style)
+
+
+def width_of(console: Console) -> int:
+    """Return the columns of a terminal, and `COLUMNS` for a file or a pipe."""
+    return console.width if console.is_terminal else COLUMNS
 
 
 def print_patches(outcome: SignatureReport, console: Console) -> None:
@@ -43,40 +47,28 @@ def print_patches(outcome: SignatureReport, console: Console) -> None:
     console.print()
 
 
-def print_finding(finding: Finding, console: Console, wide: bool) -> None:
+def print_finding(finding: Finding, console: Console) -> None:
     """Print a finding: level, rule, place, message, and the lines of both sides."""
-    head = Text.assemble(
-        (finding.level.value, COLOURS[finding.level]),
-        (f" {finding.rule} ", "bold"),
-        printable(str(finding.location)),
-        (printable(f"  {finding.symbol}"), "bold"),
-    )
-    console.print(head, soft_wrap=wide)
-    _print_indented(_said(finding.message, wide), console, wide)
-    sides = Table.grid(padding=(0, 2))
+    level, rule = finding.level.value, finding.rule
+    head, *more = wrapped(f"{level} {rule} {finding.location}  {finding.symbol}", width_of(console), rest=6)
+    styled = Text(head)
+    styled.stylize(COLOURS[finding.level], 0, len(level))
+    styled.stylize("bold", len(level), len(f"{level} {rule}"))
+    for line in (styled, *map(Text, more)):
+        console.print(line, soft_wrap=True)
+    print_folded(finding.message, console, first=2, rest=2)
     for side in finding.sides:
-        label, where, text = printable(side.label), printable(str(side.location)), _said(side.text, wide)
-        if wide:
-            console.print(Text(f"    {label}: {where}: {text}"), soft_wrap=True)
-        sides.add_row(Text(label, "dim"), Text(where, "dim"), Text(text))
-    if finding.sides and not wide:
-        console.print(Padding(sides, (0, 0, 0, 4), expand=False))
+        print_folded(f"{side.label}: {side.location}: {side.text}", console, first=4, rest=8)
     if finding.fix:
-        console.print(Text.assemble(("  fix: ", "green"), _said(finding.fix, wide)), soft_wrap=wide)
-    console.print(Text(f"  verispec explain {finding.rule}   fingerprint {finding.fingerprint}", "dim"), soft_wrap=wide)
+        print_folded(f"fix: {finding.fix}", console, style="green", first=2, rest=4)
+    print_folded(f"verispec explain {rule}   fingerprint {finding.fingerprint}", console, style="dim", first=2)
     console.print()
 
 
-def _print_indented(text: str, console: Console, wide: bool) -> None:
-    if wide:
-        console.print(Text(f"  {text}"), soft_wrap=True)
-    else:
-        console.print(Padding(Text(text), (0, 0, 0, 2), expand=False))
-
-
-def _said(text: str, one_line: bool) -> str:
-    """Return `text` for a terminal; on one line where a CI service could read a line as a command."""
-    return printable(" ".join(text.split("\n")) if one_line else text)
+def print_folded(text: str, console: Console, *, style: str = "", first: int = 0, rest: int = 4) -> None:
+    """Print a text in lines that fit the console; a path or a name that is longer stays whole."""
+    for line in wrapped(text, width_of(console), first=first, rest=rest):
+        console.print(Text(line, style), soft_wrap=True)
 
 
 def _by_rule(findings: tuple[Finding, ...]) -> Table:
@@ -95,14 +87,15 @@ def _by_rule(findings: tuple[Finding, ...]) -> Table:
     return table
 
 
-def _summary(outcome: SignatureReport, level: Level) -> Iterator[Text]:
+def _summary(outcome: SignatureReport, level: Level) -> Iterator[tuple[str, str]]:
+    """Yield lines, each with its style."""
     count = outcome.count()
     said = ", ".join(f"{count[level]} {level.value}{'' if count[level] == 1 else 's'}" for level in Level)
     against = f" against {outcome.core}" if outcome.core else ""
     files = f" in {int(outcome.stats['files'])} files" if "files" in outcome.stats else ""
-    yield Text(printable(f"{outcome.tree}{against}: {said}{files}"))
+    yield f"{outcome.tree}{against}: {said}{files}", ""
     if outcome.since:
-        yield Text(printable(f"only what is new since {outcome.since}; {outcome.known} known findings left out"))
+        yield f"only what is new since {outcome.since}; {outcome.known} known findings left out", ""
     hidden = sum(number for name, number in count.items() if WEIGHT[name] < WEIGHT[level])
     if hidden:
-        yield Text(f"{hidden} findings below the level {level.value} are not shown; --level note shows them", "dim")
+        yield f"{hidden} findings below the level {level.value} are not shown; --level note shows them", "dim"

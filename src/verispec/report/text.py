@@ -11,13 +11,16 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from verispec.report.causes import Cause, Gap, clause_text
+from verispec.report.causes import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.verdict import Cell, RunSummary
 from verispec.run.plan import BUDGET, SEED
 from verispec.terminal import COLUMNS, printable, wrapped
 
-LEGEND = "An error is a fault that the engine's own callers reach; a note only breaks the contract."
+LEGEND = (
+    "An error is a fault that the engine's own callers reach; a note only breaks the contract, the written rules of an "
+    "op. Expected values come from the oracle, which executes these rules. Outputs hold -7777 or nan before a call."
+)
 _STYLE = {"error": "bold red", "note": "yellow", "known": "cyan"}
 
 
@@ -43,11 +46,13 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
     if len(verdict.causes) > 1:
         yield from _wrapped(LEGEND, width, style="dim")
     for cause in verdict.causes:
+        yield Text()
         yield from _cause(cause, verdict, cause.level, width)
     if verdict.known:
         yield Text()
         yield Text(f"{plural(len(verdict.known), 'known cause')}, as expected", style="bold")
         for cause in verdict.known:
+            yield Text()
             yield from _cause(cause, verdict, "known", width)
     if verdict.gaps:
         yield Text()
@@ -146,10 +151,9 @@ def plural(count: int, noun: str) -> str:
 
 def extent(cause: Cause) -> str:
     """Return the extent of a cause: its cases, and further clauses beyond the headline's."""
-    own = plural(len(cause.cases), "case")
+    own = plural(len(cause.cases), "failing case")
     others = [clause for clause in cause.clauses if clause != cause.clause]
-    also = f", also of the {'clause' if len(others) == 1 else 'clauses'} {', '.join(others)}" if others else ""
-    return own + also
+    return f"{own}, of this clause and of {', '.join(others)}" if others else own
 
 
 _COLUMNS: Mapping[str, tuple[str, str]] = {
@@ -201,8 +205,8 @@ def _cause(cause: Cause, verdict: RunSummary, level: str, width: int) -> Iterato
 
 def explained(cause: Cause) -> Iterator[str]:
     """Yield the rule that a cause breaks, then its details, for reports that have no other place for the rule."""
-    if rule := clause_text(cause.clause):
-        yield f"rule: {rule}"
+    if cause.rule:
+        yield f"rule: {cause.rule}"
     yield from facts(cause)
 
 
@@ -210,12 +214,12 @@ def facts(cause: Cause) -> Iterator[str]:
     """Yield details of a cause: extent, production reach, known issues."""
     yield f"{extent(cause)}{'; ' + cause.where if cause.where else ''}"
     if cause.reach:
-        yield f"reached: {cause.reach}"
+        yield f"reached in production: {cause.reach}"
     if cause.consequences:
         subjects = sorted({case.partition(":")[0].partition("/")[2] for case in cause.consequences})
-        among = f"{plural(len(cause.consequences), 'case')} of {', '.join(subjects)}"
-        passing = "passes" if len(cause.consequences) == 1 else "pass"
-        yield f"also fails {among}, which {passing} with the reference's kernel in its place"
+        count, they = len(cause.consequences), "it passes" if len(cause.consequences) == 1 else "they pass"
+        more = "1 more case fail" if count == 1 else f"{count:,} more cases fail"
+        yield f"makes {more}, of {', '.join(subjects)}: {they} with the reference's kernel in its place"
     if cause.saved:
         yield f"inputs in {cause.saved}"
     for issue in cause.issues:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from verispec.kernel_swap.patch_vllm import exchangeable
 from verispec.reference import contracts
-from verispec.run.events import CaseEnded
+from verispec.run.events import CaseEnded, Waiting
 from verispec.run.plan import Plan
 from verispec.run.progress import ProgressListener
 from verispec.run.record import Record
@@ -50,7 +50,7 @@ def explain(
         if not cases:
             return []
         listener.explaining(", ".join(exchanged), len(cases))
-        return _passing(plan, exchanged, cases, deadline)
+        return _passing(plan, exchanged, cases, listener, deadline)
 
     alone: Counter[str] = Counter(dict.fromkeys(suspects, 0))
     for op in suspects:
@@ -87,12 +87,23 @@ def _by_exchanged(needed: Mapping[str, Exchanged]) -> dict[Exchanged, list[str]]
     return groups
 
 
-def _passing(plan: Plan, exchanged: Exchanged, cases: tuple[str, ...], deadline: float | None) -> list[str]:
+def _passing(
+    plan: Plan, exchanged: Exchanged, cases: tuple[str, ...], listener: ProgressListener, deadline: float | None
+) -> list[str]:
     """Return the ids of the cases that pass with the reference's kernels of `exchanged`."""
     processes = plan.processes if len(cases) > FEW else 1
     again = replace(plan, only=cases, exact=True, suites=(), transplanted=exchanged, processes=processes)
-    results = [Record.from_json(e.record) for e in Supervisor(again, deadline=deadline) if isinstance(e, CaseEnded)]
-    return [result.id for result in results if result.outcome == "pass"]
+    found = []
+    for event in Supervisor(again, deadline=deadline):
+        match event:
+            case Waiting(text):
+                listener.waiting(text)
+            case CaseEnded(_, line):
+                result = Record.from_json(line)
+                listener.again(result)
+                if result.outcome == "pass":
+                    found.append(result.id)
+    return found
 
 
 def _has_kernel(subject: str) -> bool:

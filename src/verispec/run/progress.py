@@ -41,6 +41,9 @@ class ProgressListener(Protocol):
     def explaining(self, op: str, cases: int) -> None:
         """Receive how many failing cases run again with the reference's kernel instead of the engine's `op`."""
 
+    def again(self, record: Record) -> None:
+        """Receive the result of a case that ran again."""
+
 
 class Tally:
     """Counts of results so far."""
@@ -84,6 +87,9 @@ class Silent:
     def explaining(self, op: str, cases: int) -> None:
         """Ignore it."""
 
+    def again(self, record: Record) -> None:
+        """Ignore it."""
+
 
 class Lines:
     """Prints plain lines, for logs."""
@@ -116,17 +122,27 @@ class Lines:
     def judged(self, record: Record) -> None:
         """Count the result, and print the counts every `EVERY` seconds."""
         self._tally.add(record)
-        now = time.monotonic()
-        if now - self._last >= EVERY:
-            self._last = now
-            t = self._tally
-            line = f"{t.done:,} of {t.total:,} cases, {t.failing:,} failing, {now - self._began:.0f} s"
-            _log(f"{line} ({record.case.subject})")
+        self._now_and_then("cases", record)
 
     def explaining(self, op: str, cases: int) -> None:
         """Print the number of cases that run again."""
+        self._tally = Tally()
+        self._tally.expect(cases, ())
+        self._last = time.monotonic()
         again = "1 failing case" if cases == 1 else f"{cases:,} failing cases"
         _log(f"running {again} again with the reference's {op}")
+
+    def again(self, record: Record) -> None:
+        """Count the result, and print the counts every `EVERY` seconds."""
+        self._tally.add(record)
+        self._now_and_then("cases run again", record)
+
+    def _now_and_then(self, what: str, record: Record) -> None:
+        now, tally = time.monotonic(), self._tally
+        if now - self._last >= EVERY:
+            self._last = now
+            counts = f"{tally.done:,} of {tally.total:,} {what}, {tally.failing:,} failing"
+            _log(f"{counts}, {now - self._began:.0f} s ({record.case.subject})")
 
 
 class Bar:
@@ -176,8 +192,15 @@ class Bar:
         )
 
     def explaining(self, op: str, cases: int) -> None:
-        """Show the number of cases that run again beside the bar."""
-        self._progress.update(self._task, description=f"{cases:,} again: reference's {op}", total=None)
+        """Begin a new bar for the cases that run again."""
+        self._tally = Tally()
+        self._tally.expect(cases, ())
+        self._progress.reset(self._task, description=f"again: reference's {op}", total=cases, failing=0)
+
+    def again(self, record: Record) -> None:
+        """Advance the bar."""
+        self._tally.add(record)
+        self._progress.update(self._task, completed=self._tally.done, failing=self._tally.failing)
 
 
 def _log(text: str) -> None:

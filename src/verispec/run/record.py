@@ -31,6 +31,7 @@ class Record:
         seconds: duration of the case.
         cpu: processor seconds of its worker, all threads and the set-up included.
         test: the test function.
+        rule: text of the clause, where verispec itself does not have it.
         reach: path of production to the case; empty where only the contract is at stake.
         failure: description of the failure.
         reason: why the case is undecided.
@@ -50,6 +51,7 @@ class Record:
     seconds: float = 0.0
     cpu: float = 0.0
     test: str = ""
+    rule: str = ""
     reach: str = ""
     failure: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
@@ -114,11 +116,15 @@ class Record:
         return category_of(self.case)
 
 
-CATEGORIES = ("exact", "generated", "metamorphic", "law", "live", "text")
-"""Categories of cases, by their method.
-
-One written call against the oracle, calls that Hypothesis writes, calls against each other, frequencies against exact
-probabilities, callables against callers, generated text token by token."""
+CATEGORIES: Mapping[str, str] = {
+    "exact": "one written call against the oracle",
+    "generated": "calls that Hypothesis writes against the oracle",
+    "metamorphic": "calls against each other",
+    "law": "frequencies of random outputs against exact probabilities",
+    "live": "the engine's callables against their callers",
+    "text": "generated text, token by token",
+}
+"""Categories of cases, each with its method."""
 
 
 def category_of(case: CaseId) -> str:

@@ -23,6 +23,7 @@ from verispec.report.signatures_sarif import as_sarif
 from verispec.report.signatures_text import print_text
 from verispec.static import rules
 from verispec.static.finding import Finding, Level
+from verispec.terminal import wrapped
 
 SARIF_TITLE = "Static Analysis Results Format (SARIF) Version 2.1.0 JSON Schema"
 
@@ -154,10 +155,16 @@ def test_no_source_can_send_commands_to_the_terminal_or_to_a_workflow(outcome: S
     assert "\\x1b[31m" in shown
 
 
-def test_logs_are_not_cut_at_the_width_of_a_terminal(outcome: SignatureReport) -> None:
-    lines = [line.strip() for line in text(outcome, level=Level.NOTE).splitlines()]
-    assert lines.count(outcome.findings[0].message) == len(outcome.findings)
-    assert outcome.findings[0].message in " ".join(text(outcome, terminal=True).split())
+@pytest.mark.parametrize("terminal", [False, True])
+def test_lines_fit_80_columns_and_lose_nothing(outcome: SignatureReport, terminal: bool) -> None:
+    shown = text(outcome, terminal=terminal, level=Level.NOTE)
+    plain = re.sub("\x1b\\[[0-9;]*m", "", shown)
+    assert max(map(len, plain.splitlines())) <= 80
+    assert " ".join(plain.split()).count(outcome.findings[0].message) == len(outcome.findings)
+
+
+def test_a_word_that_looks_like_a_command_never_begins_a_line() -> None:
+    assert wrapped("aaaa ::error::b cccc", 8) == ["aaaa ::error::b", "  cccc"]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@
       about.append(element("code", id));
       if (runs.length > 1) about.append(element("p", runs[number]));
       if (message) about.append(element("p", message));
-      if (reach && CLASS[result] === "fail") about.append(element("p", `reached: ${reach}`));
+      if (reach && CLASS[result] === "fail") about.append(element("p", `reached in production: ${reach}`));
       row.append(state, about, element("td", seconds.toFixed(2)));
       fragment.append(row);
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 from verispec import exits
 from verispec.report.case import detail_lines
-from verispec.report.causes import Cause, clause_text
+from verispec.report.causes import Cause
 from verispec.report.diff import CLASSES, RunDiff
 from verispec.report.html.statistics import statistics_of
 from verispec.report.matrix import matrix
@@ -99,7 +99,7 @@ def _cause(cause: Cause, level: str, run: RunSummary) -> dict[str, Any]:
         "level": level,
         "clause": cause.clause,
         "headline": cause.headline,
-        "norm": clause_text(cause.clause),
+        "norm": cause.rule,
         "message": cause.message,
         "facts": [*facts(cause), *(f"{name}: {text}" for name, text in details.items() if _short(text))],
         "case": cause.case,
