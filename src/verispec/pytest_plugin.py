@@ -171,7 +171,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         wanted = _asked_for(config, text)
         if wanted and config.option.smoke:
             key = (item.stash[CASE].subject, item.stash[CASE].clause)
-            wanted = key not in first_of and is_quick(item.stash[CASE])
+            wanted = key not in first_of and is_quick(item.stash[CASE]) and item.stash[SPEC].quick
             first_of |= {key} if wanted else set()
         (kept if wanted else dropped).append(item)
     items[:] = kept

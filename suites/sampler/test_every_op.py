@@ -405,7 +405,7 @@ LEAK = 32 << 20
 """Bytes that pass through the calls of ANY-10: if a quarter of them stays, it is more than an allocator's reserve."""
 
 
-@case("ANY-10", subjects=OPS, reach="a server calls the kernel millions of times")
+@case("ANY-10", subjects=OPS, quick=False, reach="a server calls the kernel millions of times")
 def test_calls_keep_nothing(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
     """The resident memory and the threads of this process, after warm calls and after many more."""
     requests = 3 if is_slow(engine) else 300 if uses_rows(subject) else 3000

@@ -119,10 +119,14 @@ def test_repro_of_no_case_is_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert command(capsys, "repro", f"{OP}:EXP-2", "--engine", "oracle_engine:OracleEngine")[0] == exits.USAGE
 
 
-def test_smoke_takes_one_quick_case_of_every_clause(capsys: pytest.CaptureFixture[str]) -> None:
-    told = as_json(capsys, "verdict", "smoke", "--engine", "oracle_engine:OracleEngine")
+def test_smoke_takes_one_quick_case_of_every_clause(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "smoke.jsonl"
+    told = as_json(capsys, "verdict", "smoke", "--engine", "oracle_engine:OracleEngine", "--out", str(out))
     assert told["exit"] == exits.GOOD
     assert told["header"]["selection"]["smoke"]
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    ids = [line["id"] for line in lines if line["type"] == "case"]
+    assert ids and not [case for case in ids if ":ANY-10" in case or "mode=law" in case]
     flat = [name for name in contracts.names() if contracts.load(name).family == "flat"]
     for name in flat:
         assert sum(cell["passed"] for cell in told["table"][name].values()) >= len(contracts.load(name).clauses) - 1

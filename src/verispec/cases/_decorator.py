@@ -34,6 +34,7 @@ class CaseSpec:
     on: str = ""
     subjects: tuple[str, ...] = ()
     p_values: int = 0
+    quick: bool = True
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """Yield every combination of the listed parameters, in the order of their declaration."""
@@ -64,6 +65,7 @@ def case(
     on: str = "",
     subjects: Sequence[str] = (),
     p_values: int = 0,
+    quick: bool = True,
     **params: Any,
 ) -> Callable[[Test], Test]:
     """Declare the cases of a test: the clause that they check and their parameters.
@@ -75,6 +77,7 @@ def case(
         on: the only platform ("cuda") on which production reaches the case.
         subjects: ops that the test checks in turn, each passed to it as `subject`; empty if the file's name says it.
         p_values: maximum number of p-values that decide the case; each takes its part of the run's error budget.
+        quick: False for a test of many calls, which `verispec smoke` leaves out.
         **params: a list makes one case per value and is passed to the test, or to its fixture, by name. None stays out
             of the id. Any other value is fixed and only appears in the id, which keeps ids unique when several tests
             check one clause.
@@ -83,7 +86,7 @@ def case(
     fixed = {k: v for k, v in params.items() if not isinstance(v, list)}
 
     def attach(test: Test) -> Test:
-        spec = CaseSpec(clause, varied, fixed, reach, on, tuple(subjects), p_values)
+        spec = CaseSpec(clause, varied, fixed, reach, on, tuple(subjects), p_values, quick)
         test.__verispec_case__ = spec  # type: ignore[attr-defined]
         return test
 
