@@ -35,7 +35,7 @@ _LAST = {
     "explain": "running failing cases again with the reference's kernels",
     "cases": "running a case of each kind again that the engine does not support",
 }
-"""What the tasks after the last case do."""
+"""Descriptions of the tasks after the last case, by kind."""
 
 
 class CellState(StrEnum):
