@@ -62,10 +62,19 @@ def test_a_parallel_search_runs_the_case_in_several_processes(toy: ToyRepository
     assert report["rounds"] < report["judged"] <= report["tested"]
 
 
-def test_the_static_checker_is_not_run_in_parallel(toy: ToyRepository) -> None:
-    command = [sys.executable, "-m", "verispec", "bisect", "--repo", str(toy.folder), "--good", "x", "--parallel", "2"]
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--parallel", "2"), "only cases are tested in parallel"),
+        (("--on", "ray"), "only cases are tested in parallel or elsewhere"),
+        (("--case", CASE, "--gpus", "1"), "accelerators need a cluster"),
+        (("--case", CASE, "--on", "moon"), "there is no place 'moon'"),
+    ],
+)
+def test_what_has_no_place_is_refused(words: tuple[str, ...], said: str, toy: ToyRepository) -> None:
+    command = [sys.executable, "-m", "verispec", "bisect", "--repo", str(toy.folder), "--good", "x", *words]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (found.returncode, "only cases are tested in parallel" in found.stderr) == (exits.USAGE, True)
+    assert (found.returncode, said in found.stderr) == (exits.USAGE, True), found.stderr
 
 
 def test_an_end_without_the_engine_says_why(toy: ToyRepository) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VERISPEC_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def cell_in(folder: Path, **options: Any) -> CellRun:
+def cell_in(folder: Path, cases: Sequence[str] = CASES, **options: Any) -> CellRun:
     plan = CellPlan("x", Plan("vllm", seed=7), min_judged="0", **options)
     cell = CellRun(plan, folder / "x.jsonl", Brakes(), ["verispec", "fleet"], Silent())
-    cell.collected(CASES)
+    cell.collected(cases)
     return cell
 
 
@@ -238,6 +239,23 @@ def test_rejected_cases_run_again_in_a_fresh_process(tmp_path: Path) -> None:
     (shortfall,) = cell.run.footer["shortfalls"]
     assert "answers in a fresh process" in shortfall
     assert cell.records[CASES[0]].outcome == "unsupported"
+
+
+def test_a_cell_says_what_it_does_after_its_last_case(tmp_path: Path) -> None:
+    """Attribution may take minutes."""
+    ended = {"reach": "always", "failure": {"kind": "value", "message": "4"}}
+    op, sampler = "sampler/expand_batch_to_tokens:EXP-1:b=1", "sampler/whole_sampler:WS-2:b=1"
+    cell = cell_in(tmp_path, cases=[op, sampler])
+    task = taken(cell)
+    cell.hear(task, begun())
+    for case in (op, sampler):
+        cell.hear(task, CaseEnded(1, {"id": case, "outcome": "fail", **ended}))
+    cell.hear(task, Done())
+    assert taken(cell).kind == "explain"
+    assert (cell.state, cell.reason) == (
+        CellState.CLOSING,
+        "running failing cases again with the reference's kernels",
+    )
 
 
 def test_at_once_bounds_the_pieces_of_a_cell(tmp_path: Path) -> None:

@@ -7,16 +7,15 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters import Machines, free_port
 from fleets import CONTROL, FAULTY, ONLY, complete_under_kills, doubled, outcomes, verispec, write
-from judging import importable, verdict_on
+from judging import verdict_on
 
 from verispec import exits
 from verispec.errors import VerispecError
@@ -29,53 +28,6 @@ from verispec.run.process_tree import descendants
 from verispec.run.session import Brakes
 
 pytestmark = [pytest.mark.fleet, pytest.mark.timeout(1800)]
-MIB = 1 << 20
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-class Machines:
-    """A cluster with a head that runs nothing, and machines with one core each."""
-
-    def __init__(self, count: int) -> None:
-        from ray.cluster_utils import Cluster
-
-        self.port = free_port()
-        small = {"object_store_memory": 80 * MIB, "include_dashboard": False, "memory": 16 << 30}
-        self._small = {**small, "num_cpus": 1}
-        self.cluster = Cluster(
-            initialize_head=True,
-            head_node_args={**small, "num_cpus": 0, "ray_client_server_port": self.port},
-        )
-        self.nodes: list[Any] = []
-        for _ in range(count):
-            self.add()
-
-    def add(self, **resources: float) -> None:
-        self.nodes.append(self.cluster.add_node(**self._small, resources=resources))
-
-    def kill_one(self, rng: random.Random) -> None:
-        """End a machine without a warning."""
-        self.cluster.remove_node(self.nodes.pop(rng.randrange(len(self.nodes))), allow_graceful=False)
-
-
-@pytest.fixture
-def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
-    import ray
-
-    monkeypatch.setenv("VERISPEC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("RAY_DEDUP_LOGS", "0")
-    with importable():
-        started = Machines(2)
-        try:
-            yield started
-        finally:
-            ray.shutdown()
-            started.cluster.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,33 @@ from verispec.bisect.search import RevisionResult
 from verispec.errors import VerispecError
 
 RESULTS = {exits.GOOD: RevisionResult.GOOD, exits.BAD: RevisionResult.BAD}
+Place = Callable[[str, str, str, str, float], subprocess.CompletedProcess[str] | None]
+"""Runs a case on a revision: name of the revision, case, engine, source of the engine, and seconds.
+
+Returns the ended ``verispec repro --json``; None if it took longer.
+"""
 NOT_THERE = ("V-ENG-MODULE", "V-ENG-ATTR", "V-ENG-ELSEWHERE", "V-ENG-PROTOCOL")
 """Codes that concern one revision: the engine's module is not there yet, or its adapter is unfinished."""
+
+
+def run_here(name: str, case: str, engine: str, source: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
+    """Run a case on the engine out of `source` in a process of this machine.
+
+    Args:
+        name: name of the revision, which `source` names too.
+        case: id of the case.
+        engine: kind of engine.
+        source: SOURCE of ``ENGINE@SOURCE``.
+        timeout: maximum seconds.
+
+    Returns:
+        The ended process; None if it took longer than `timeout`.
+    """
+    command = [sys.executable, "-m", "verispec", "repro", case, "--json", "--engine", f"{engine}@{source}"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 @dataclass(slots=True)
@@ -30,6 +55,7 @@ class CaseProbe:
         engine: kind of engine: "vllm", "vllm-cpu", ``module:attr`` or a registered name.
         timeout: seconds per revision.
         listener: function called after each revision with its name, result, reason and seconds.
+        place: runs the command: this machine, or a cluster.
     """
 
     case: str
@@ -37,6 +63,7 @@ class CaseProbe:
     engine: str = "vllm"
     timeout: float = 600.0
     listener: Callable[[str, RevisionResult, str, float], None] | None = None
+    place: Place = run_here
     reasons: dict[str, str] = field(default_factory=dict)
     """By revision: the failure of a bad one, or the reason why one cannot be tested."""
 
@@ -58,11 +85,8 @@ class CaseProbe:
         return result
 
     def _run(self, name: str) -> tuple[RevisionResult, str]:
-        engine = self.engine_at(name)
-        command = [sys.executable, "-m", "verispec", "repro", self.case, "--json", "--engine", engine]
-        try:
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=self.timeout, check=False)
-        except subprocess.TimeoutExpired:
+        ended = self.place(name, self.case, self.engine, self.source(name), self.timeout)
+        if ended is None:
             return RevisionResult.CANNOT_TELL, f"no result within {self.timeout:g} s (--timeout)"
         said = ended.stderr.strip()
         code = re.search(r"V-[A-Z]+(?:-[A-Z]+)+", said)
@@ -72,7 +96,7 @@ class CaseProbe:
                 "the case cannot be run",
                 where=self.case,
                 cause=said[-2000:],
-                hint=f"try it alone: verispec repro {self.case!r} --engine {engine!r}",
+                hint=f"try it alone: verispec repro {self.case!r} --engine {self.engine_at(name)!r}",
             )
         result = RESULTS.get(ended.returncode, RevisionResult.CANNOT_TELL)
         return result, "" if result is RevisionResult.GOOD else _reason(ended.returncode, ended.stdout, said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
@@ -78,6 +79,10 @@ class History(Protocol):
         """Return the revision as the command line of any verispec command takes it."""
         ...
 
+    def packed(self, name: str) -> bytes:
+        """Return the revision's files as an archive for another machine; nothing if any machine can fetch them."""
+        ...
+
 
 class GitHistory:
     """The commits of the repository that `folder` lies in."""
@@ -130,6 +135,13 @@ class GitHistory:
     def source(self, name: str) -> str:
         """Return ``folder#commit``."""
         return f"{self.repository.folder}#{name}"
+
+    def packed(self, name: str) -> bytes:
+        """Return the files of a commit as a compressed tar archive."""
+        with tempfile.TemporaryDirectory(prefix="verispec-") as folder:
+            file = Path(folder) / "revision.tar.gz"
+            self.repository.run("archive", "--format=tar.gz", "--prefix=revision/", "-o", str(file), name)
+            return file.read_bytes()
 
 
 class ReleaseHistory:
@@ -184,6 +196,10 @@ class ReleaseHistory:
     def source(self, name: str) -> str:
         """Return ``project==version``."""
         return f"{self.project}=={name}"
+
+    def packed(self, name: str) -> bytes:
+        """Return nothing: each machine fetches a release from its package index."""
+        return b""
 
 
 def swapped(good: str, bad: str) -> VerispecError:

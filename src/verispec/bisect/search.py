@@ -78,7 +78,8 @@ def search(
     known: dict[str, RevisionResult] = {}
     """Results of all rounds, used or not."""
     rounds = 0
-    with ThreadPoolExecutor(parallel) as pool:
+    pool = ThreadPoolExecutor(parallel)
+    try:
         while (name := position.next()) is not None:
             if name not in known:
                 names = _ahead(position, known, parallel)
@@ -92,6 +93,8 @@ def search(
                 known |= zip(names, results, strict=True)
             position = position.after(name, known[name])
             position.require_sound(reasons or {})
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # after an interrupt, the caller ends what still runs
     # The remaining revisions that are not bad could not be tested; each of them may be the first bad one.
     return SearchResult(tuple(position.candidates()), position.verdicts, total, rounds, len(known))
 

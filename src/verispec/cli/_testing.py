@@ -1,4 +1,4 @@
-"""Options and outputs that ``run`` and ``smoke`` share, and the run itself."""
+"""Options and outputs that several commands share, and the run itself."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from verispec import exits
+from verispec.errors import VerispecError
 from verispec.report.diff import RunDiff, compare, markdown_lines, text_lines
 from verispec.report.expectations import proposal
 from verispec.report.github import as_github
@@ -52,6 +53,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 JunitOption = Annotated[Path | None, typer.Option(help="Also write JUnit XML to this file.")]
 SarifOption = Annotated[Path | None, typer.Option(help="Also write SARIF to this file.")]
 MarkdownOption = Annotated[Path | None, typer.Option(help="Also write a Markdown page to this file.")]
+OnOption = Annotated[str, typer.Option("--on", help="ray, ray://HOST:PORT, or 'local' for processes of this machine.")]
 GithubOption = Annotated[bool, typer.Option("--github", help="Also print GitHub's workflow annotations.")]
 
 
@@ -69,6 +71,21 @@ class Outputs:
     """An older run: only cases that fail now and did not fail there count."""
     proposal: Path | None = None
     """File for a proposal of known failures."""
+
+
+def is_cluster(on: str) -> bool:
+    """Return whether --on names a Ray cluster.
+
+    Raises:
+        VerispecError: V-FLEET-ON, it names no place.
+    """
+    if on == "local":
+        return False
+    if on == "ray" or on.startswith("ray://"):
+        return True
+    raise VerispecError(
+        "V-FLEET-ON", f"there is no place {on!r}", where="--on", hint="places are local, ray and ray://HOST:PORT"
+    )
 
 
 def test(plan: Plan, options: Options, outputs: Outputs) -> tuple[int, Run]:

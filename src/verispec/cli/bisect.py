@@ -6,6 +6,8 @@ import json as json_module
 import shlex
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +15,9 @@ import typer
 from rich.console import Console
 
 from verispec.bisect import CaseProbe, GitHistory, History, ReleaseHistory, RevisionResult, StaticProbe, search
+from verispec.bisect.case_probe import Place, run_here
 from verispec.bisect.report import BisectReport, print_text
+from verispec.cli import _testing as t
 from verispec.errors import VerispecError
 from verispec.static import Finding
 from verispec.static.cache import FactCache
@@ -40,6 +44,8 @@ def bisect(
     parallel: Annotated[
         int, typer.Option(min=1, help="For --case: revisions to test at the same time, each in a process of its own.")
     ] = 1,
+    on: t.OnOption = "local",
+    gpus: Annotated[float, typer.Option(min=0.0, help="For --on ray: accelerators per revision.")] = 0.0,
     core: Annotated[str, typer.Option(help="The tree that the history plugs into; see verispec signatures.")] = "",
     types: Annotated[bool, typer.Option("--types", help="Check plain Python with Pyrefly too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -52,6 +58,8 @@ def bisect(
     Examples:
 
         verispec bisect --package vllm --good 0.19.1 --bad 0.20.2 --parallel 3 --case sampler/whole_sampler:WS-7
+
+        verispec bisect --package vllm --good 0.19.1 --case sampler/whole_sampler:WS-7 --parallel 9 --on ray://head:10001
 
         verispec bisect --package vllm --good 0.19.1 --bad 0.20.2 --rule SIG101
 
@@ -72,12 +80,20 @@ def bisect(
             where="--types, --case",
             hint="omit --types, or name a static finding with --rule or --finding instead of --case",
         )
-    if parallel > 1 and not case:
+    cluster = t.is_cluster(on)
+    if (parallel > 1 or cluster) and not case:
         raise VerispecError(
             "V-BIS-FAULT",
-            "only cases are tested in parallel; the static checker is one process",
-            where="--parallel",
-            hint="omit --parallel, or name a case with --case",
+            "only cases are tested in parallel or elsewhere; the static checker is one process",
+            where="--parallel, --on",
+            hint="omit --parallel and --on, or name a case with --case",
+        )
+    if gpus and not cluster:
+        raise VerispecError(
+            "V-BIS-FAULT",
+            "accelerators need a cluster that counts them",
+            where="--gpus",
+            hint="omit --gpus, or name a cluster with --on ray",
         )
     if sum(map(bool, (rule, finding, case))) > 1:
         raise VerispecError(
@@ -101,8 +117,9 @@ def bisect(
 
     with shown_progress() as progress:
         if case:
-            probe = CaseProbe(case, history.source, engine, timeout, None if progress else lines)
-            result = search(history, first, last, probe, progress, probe.reasons, parallel)
+            with _place(on, history, gpus) if cluster else nullcontext(run_here) as place:
+                probe = CaseProbe(case, history.source, engine, timeout, None if progress else lines, place)
+                result = search(history, first, last, probe, progress, probe.reasons, parallel)
             reasons, later = probe.reasons, 0
             repro = shlex.join(["verispec", "repro", case, "--engine", probe.engine_at(result.candidates[-1])])
         else:
@@ -135,3 +152,11 @@ def bisect(
     else:
         print_text(outcome, Console(highlight=False, markup=False, emoji=False))
     raise typer.Exit(outcome.exit_code)
+
+
+@contextmanager
+def _place(on: str, history: History, gpus: float) -> Iterator[Place]:
+    from verispec.bisect.on_ray import Cluster
+
+    with closing(Cluster(on, history.packed, gpus)) as cluster:
+        yield cluster

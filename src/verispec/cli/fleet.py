@@ -32,9 +32,7 @@ def fleet(
     out: Annotated[Path | None, typer.Option(help="Folder to write (default: a new one in the user's cache).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Folder of an interrupted fleet to complete.")] = None,
     status: Annotated[Path | None, typer.Option(help="Show the state of the fleet in this folder.")] = None,
-    on: Annotated[
-        str, typer.Option("--on", help="ray, ray://HOST:PORT, or 'local' for processes of this machine.")
-    ] = "local",
+    on: t.OnOption = "local",
     cores: Annotated[int | None, typer.Option(min=1, help="Cores of this machine to use (default: all).")] = None,
     memory: Annotated[str | None, typer.Option(help="Memory to use, such as '8 GB' (default: what is free).")] = None,
     max_crashes: t.CrashesOption = MAX_CRASHES,
@@ -96,16 +94,12 @@ def fleet(
 
 
 def _executor(on: str, cores: int | None, memory: str | None) -> Executor:
-    if on == "local":
-        size = Table(Path("--memory"), "", {"memory": memory}).memory("memory", 0) if memory else None
-        return LocalExecutor(cores, size)
-    if on == "ray" or on.startswith("ray://"):
+    if t.is_cluster(on):
         from verispec.fleet.on_ray import RayExecutor
 
         return RayExecutor(on)
-    raise VerispecError(
-        "V-FLEET-ON", f"there is no place {on!r}", where="--on", hint="places are local, ray and ray://HOST:PORT"
-    )
+    size = Table(Path("--memory"), "", {"memory": memory}).memory("memory", 0) if memory else None
+    return LocalExecutor(cores, size)
 
 
 def _list(plan: FleetPlan, *, as_json: bool) -> None:

@@ -31,6 +31,11 @@ STRIKES = 2
 """Losses before the first case of a piece runs alone, and again before it counts as broken."""
 GIVE_UP = 10
 """Processes in a row that may be killed before they give a result."""
+_LAST = {
+    "explain": "running failing cases again with the reference's kernels",
+    "cases": "running a case of each kind again that the engine does not support",
+}
+"""Descriptions of the tasks after the last case, by kind."""
 
 
 class CellState(StrEnum):
@@ -169,7 +174,9 @@ class CellRun:
             self.state = CellState.CLOSING
             self._closing = list(self._last_tasks())
         if self.state is CellState.CLOSING and self._closing:
-            return self._began_task(self._closing.pop())
+            task = self._closing.pop()
+            self.reason = _LAST[task.kind]
+            return self._began_task(task)
         if self.state is CellState.CLOSING and not self.running:
             self._finish(CellState.DONE)
         return None
