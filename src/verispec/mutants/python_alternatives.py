@@ -43,7 +43,7 @@ CASTS: Final = frozenset({"to", "float", "double", "long", "int", "astype"})
 TUNING: Final = ("num_warps", "num_stages")
 """Arguments of a launch that change its speed alone."""
 COMMUTATIVE: Final = frozenset({"maximum", "minimum", "max", "min"})
-"""Functions whose result does not depend on the order of what they take."""
+"""Functions whose result does not depend on the order of their arguments."""
 MASKS: Final = frozenset({"mask", "other"})
 
 
