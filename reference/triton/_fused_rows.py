@@ -10,7 +10,7 @@ import triton.language as tl
 from ._logits import load_logits
 from ._threshold_search import CHUNK
 from ._thresholds import TILE
-from .philox import acceptance_number
+from .philox import log_acceptance_number
 
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
@@ -207,6 +207,6 @@ def decide(
                 row = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
                 log_q = log2_prob(load_logits(row, draft.id_stride, token, accepted), draft_top, draft_total, scale)
             pos = tl.load(requests.pos + first + step, mask=exists, other=0)
-            u = acceptance_number(tl.load(requests.seed + state), pos, step).to(tl.float32)
-            accepted = accepted & (log2_prob(logit, top, total, scale) > tl.log2(u) + log_q)
+            log2_u = log_acceptance_number(tl.load(requests.seed + state), pos, step) * LOG2E
+            accepted = accepted & (log2_prob(logit, top, total, scale) > log2_u + log_q)
     return accepted, token, argmax, top, total, draft_top, draft_total

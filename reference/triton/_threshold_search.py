@@ -68,7 +68,7 @@ class Search(NamedTuple):
 @triton.jit
 def is_direct(rows, k):
     """Return True if the maxima of the groups bound the threshold of top-k."""
-    return (k < rows.vocabulary) & (k <= rows.vocabulary // GROUP)
+    return k <= rows.vocabulary // GROUP
 
 
 @triton.jit

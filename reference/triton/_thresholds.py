@@ -41,6 +41,8 @@ NARROW: tl.constexpr = tl.constexpr(16)
 """Gathered tokens per chunk up to which a program holds this many, instead of as many as it can."""
 NEAR: tl.constexpr = tl.constexpr(8)
 """Groups above the lower bound up to which a program reads this many of a chunk, instead of all."""
+SPAN = 8
+"""Chunks that a program gathers where rows alone fill the device."""
 TILE: tl.constexpr = tl.constexpr(256)
 """Tokens whose weights are summed for a draw."""
 WINDOW = 4096
@@ -90,26 +92,28 @@ def bounds(search, row, has_both):
 
 @triton.jit
 def gather(places, lengths, rows, row, chunk, ids, mask, low, high):
-    """Store the places of the tokens of `ids`, one row per group, that are in the interval, and their number."""
+    """Store the places of the tokens of `ids`, [chunks, groups, tokens], that the interval holds, and their numbers."""
     at = row * rows.chunks + chunk
     x = load_ordered(rows, row, ids, mask)
     is_in = ((x > low) & (x <= high)).to(tl.int32)
-    in_group = tl.sum(is_in, axis=1)
-    before = tl.cumsum(in_group, axis=0) - in_group
-    place = before[:, None] + tl.cumsum(is_in, axis=1) - 1
-    tl.store(places + at * CHUNK + place, ids - chunk * CHUNK, mask=is_in > 0)
-    tl.store(lengths + at, tl.sum(in_group, axis=0))
+    in_group = tl.sum(is_in, axis=2)
+    before = tl.cumsum(in_group, axis=1) - in_group
+    place = before[:, :, None] + tl.cumsum(is_in, axis=2) - 1
+    tl.store(places + at[:, None, None] * CHUNK + place, ids % CHUNK, mask=is_in > 0)
+    tl.store(lengths + at, tl.sum(in_group, axis=1), mask=chunk < rows.chunks)
 
 
 @triton.jit
 def gather_few(places, lengths, rows, row, chunk, is_near, count, low, high):
-    """Gather the tokens of the few groups that are near, without a look at the others."""
-    group = tl.arange(0, GROUPS)
+    """Gather the tokens of the few groups of each chunk that are near, without a look at the others."""
     turn = tl.arange(0, NEAR)
-    turns = tl.where(is_near, tl.cumsum(is_near.to(tl.int32), axis=0) - 1, NEAR)
-    near = tl.sum(tl.where(turns[None, :] == turn[:, None], group[None, :], 0), axis=1)
-    ids = chunk * CHUNK + near[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-    gather(places, lengths, rows, row, chunk, ids, (turn < count)[:, None] & (ids < rows.vocabulary), low, high)
+    turns = tl.where(is_near, tl.cumsum(is_near.to(tl.int32), axis=1) - 1, NEAR)
+    is_turn = turns[:, None, :] == turn[None, :, None]
+    near = tl.sum(tl.where(is_turn, tl.arange(0, GROUPS)[None, None, :], 0), axis=2)
+    start = chunk[:, None] * CHUNK + near * GROUP
+    ids = start[:, :, None] + tl.arange(0, GROUP)[None, None, :]
+    mask = (turn[None, :] < count[:, None])[:, :, None] & (ids < rows.vocabulary)
+    gather(places, lengths, rows, row, chunk, ids, mask, low, high)
 
 
 @triton.jit
@@ -117,24 +121,27 @@ def gather_all(places, lengths, search, rows, row, chunk, low, high):
     """Gather the tokens of all groups of a chunk."""
     ids = chunk_ids(chunk)
     mask = (ids < rows.vocabulary) & (load_groups(search.maxima, row * rows.chunks + chunk) > low)
-    gather(places, lengths, rows, row, chunk, ids, mask, low, high)
+    gather(places, lengths, rows, row, chunk + tl.arange(0, 1), ids[None, :, :], mask[None, :, :], low, high)
 
 
 @triton.jit
-def _gather_kernel(places, lengths, search, rows):
+def _gather_kernel(places, lengths, search, rows, SPAN: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     k, p = limits(rows, row)
     if (k >= rows.vocabulary) & (p >= 1.0):
         return
     low, high = bounds(search, row, (k < rows.vocabulary) & (p < 1.0))
-    group = tl.arange(0, GROUPS)
-    for chunk in range(tl.program_id(1), rows.chunks, tl.num_programs(1)):
-        is_near = tl.load(search.maxima + (row * rows.chunks + chunk) * GROUPS + group) > low
-        count = tl.sum(is_near.to(tl.int32), axis=0)
-        if count <= NEAR:
-            gather_few(places, lengths, rows, row, chunk, is_near, count, low, high)
-        else:
-            gather_all(places, lengths, search, rows, row, chunk, low, high)
+    start = tl.program_id(1) * SPAN
+    chunk = start + tl.arange(0, SPAN)
+    at = (row * rows.chunks + chunk)[:, None] * GROUPS + tl.arange(0, GROUPS)[None, :]
+    maxima = tl.load(search.maxima + at, mask=(chunk < rows.chunks)[:, None], other=float("-inf"))
+    is_near = maxima > low
+    count = tl.sum(is_near.to(tl.int32), axis=1)
+    if tl.max(count, axis=0) <= NEAR:
+        gather_few(places, lengths, rows, row, chunk, is_near, count, low, high)
+    else:
+        for one in range(start, tl.minimum(start + SPAN, rows.chunks)):
+            gather_all(places, lengths, search, rows, row, one, low, high)
 
 
 @triton.jit
@@ -338,7 +345,9 @@ def find_thresholds(rows: KeyRows, count: int, sums: Sums | None = None) -> tupl
     lengths = torch.empty((count, rows.chunks), dtype=torch.int32, device=device)
     numbers = torch.empty((3, rows.logits.shape[0]), dtype=torch.int32, device=device)
     thresholds = Thresholds(numbers[0].view(torch.float32), numbers[1], numbers[2])
-    _gather_kernel[(count, programs_per_row(rows, count))](places, lengths, search, rows, num_warps=8)
+    span = 1 if programs_per_row(rows, count) == rows.chunks else SPAN
+    warps = 4 if rows.p is None else 8  # the interval of top-p takes whole chunks
+    _gather_kernel[(count, triton.cdiv(rows.chunks, span))](places, lengths, search, rows, SPAN=span, num_warps=warps)
     padded = triton.next_power_of_2(rows.chunks)
     columns = min(max(WINDOW // padded, 1), CHUNK.value)
     _select_kernel[(count,)](

@@ -96,13 +96,28 @@ def log1m(u, rest):
 
 
 @triton.jit
-def gumbel_of_word(word):
-    """Return g = -log(-log(1 - u)) with u = (word + 1/2) * 2^-32, to float32 precision over the whole range.
-
-    The word's complement gives 1 - u, so that neither tail is rounded.
-    """
+def unit_pair(word):
+    """Return u = (word + 1/2) * 2^-32 and 1 - u, from the word's complement: both in float32, and neither 0."""
     u = (word.to(tl.float32) + 0.5) * 2.3283064365386963e-10
     rest = ((word ^ 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10
+    return u, rest
+
+
+@triton.jit
+def log_acceptance_number(seed, pos, step):
+    """Return log u of an acceptance test, to float32 precision over the whole range, and below 0.
+
+    A float32 u would round to 1 once in 2^25 draws, and reject a draft token with p = q.
+    """
+    word, _, _, _ = draw_words(seed, pos, step, ACCEPT, step * 0)
+    u, rest = unit_pair(word)
+    return log1m(rest, u)
+
+
+@triton.jit
+def gumbel_of_word(word):
+    """Return g = -log(-log(1 - u)) with u = (word + 1/2) * 2^-32, to float32 precision over the whole range."""
+    u, rest = unit_pair(word)
     return -log_of(-log1m(u, rest))
 
 

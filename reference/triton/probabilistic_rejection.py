@@ -27,7 +27,7 @@ from ._request_state import (
     target_of,
     verdict_of,
 )
-from .philox import acceptance_number
+from .philox import log_acceptance_number
 
 
 @triton.jit
@@ -54,8 +54,8 @@ def _accept_kernel(verdict, stats, target, draft, batch, vocabulary, PADDED: tl.
             log_p, log_q, target_lse, draft_lse = draft_log_probs(
                 stats, target, draft, state, step, row, token, True, temp, PADDED
             )
-            u = acceptance_number(request_seed, tl.load(batch.pos + row), step).to(tl.float32)
-            accepted = log_p > tl.log(u) + log_q
+            log_u = log_acceptance_number(request_seed, tl.load(batch.pos + row), step)
+            accepted = log_p > log_u + log_q
             if accepted:
                 tl.store(sampled + step * verdict.sampled_stride_1, token)
             else:

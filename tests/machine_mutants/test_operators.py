@@ -84,6 +84,11 @@ def test_python_operators(source: str, operator: str, before: str, after: str) -
     assert (before, after) in made(source, operator)
 
 
+def test_the_order_of_a_maximum_is_no_fault() -> None:
+    assert not made("def f(a, b):\n    return tl.maximum(a, b)\n", "arguments exchanged")
+    assert made("def f(a, b):\n    return tl.dot(a, b)\n", "arguments exchanged")
+
+
 @pytest.mark.parametrize("source", [HOST, KERNEL])
 def test_every_python_mutant_parses_and_differs(source: str) -> None:
     plain = ast.unparse(ast.parse(source))

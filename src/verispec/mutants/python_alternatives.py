@@ -42,6 +42,8 @@ COPIES: Final = frozenset({"clone", "copy", "deepcopy", "contiguous", "list", "s
 CASTS: Final = frozenset({"to", "float", "double", "long", "int", "astype"})
 TUNING: Final = ("num_warps", "num_stages")
 """Arguments of a launch that change its speed alone."""
+COMMUTATIVE: Final = frozenset({"maximum", "minimum", "max", "min"})
+"""Functions whose result does not depend on the order of what they take."""
 MASKS: Final = frozenset({"mask", "other"})
 
 
@@ -230,7 +232,7 @@ def _call_node(node: ast.Call, place: Place) -> Made:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if name.startswith("_verispec"):
         return []
-    for i in range(len(node.args) - 1):
+    for i in range(0 if name in COMMUTATIVE else len(node.args) - 1):
         if any(isinstance(a, ast.Starred) for a in node.args[i : i + 2]):
             continue
         swapped = [*node.args[:i], node.args[i + 1], node.args[i], *node.args[i + 2 :]]
