@@ -15,6 +15,25 @@ FLATTER = 2 / 3
 
 def save_tiny(folder: Path) -> dict[str, Path]:
     """Write a target and a draft model that disagree often enough; returns their folders by name."""
+    folders = {"target": folder / "target", "draft": folder / "draft"}
+    for key, path in enumerate(folders.values(), start=11):
+        model = _made(key)
+        with torch.no_grad():
+            model.lm_head.weight.mul_(FLATTER)
+        model.save_pretrained(path)
+    return folders
+
+
+def save_twins(folder: Path) -> Path:
+    """Write a target whose tokens 2i and 2i + 1 always have equal logits, but other embeddings; returns its folder."""
+    model = _made(13)
+    with torch.no_grad():
+        model.lm_head.weight[1::2] = model.lm_head.weight[::2]
+    model.save_pretrained(folder)
+    return folder
+
+
+def _made(key: int) -> LlamaForCausalLM:
     config = LlamaConfig(
         vocab_size=VOCAB,
         hidden_size=64,
@@ -29,12 +48,6 @@ def save_tiny(folder: Path) -> dict[str, Path]:
         bos_token_id=None,
         eos_token_id=EOS,
     )
-    folders = {"target": folder / "target", "draft": folder / "draft"}
     with torch.random.fork_rng(devices=[]):
-        for key, path in enumerate(folders.values(), start=11):
-            torch.manual_seed(key)
-            model = LlamaForCausalLM(config)
-            with torch.no_grad():
-                model.lm_head.weight.mul_(FLATTER)
-            model.save_pretrained(path)
-    return folders
+        torch.manual_seed(key)
+        return LlamaForCausalLM(config)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from verispec import fixtures
 from verispec.cases import case
@@ -12,6 +15,7 @@ from verispec.engines.protocol.generation import GenerationRequest, GenerationRe
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import METHODS, Load, greedy, require, require_accepted
+from verispec.suites.e2e._tiny import VOCAB, save_twins
 
 TARGET = fixtures.model("target")
 LENGTH = 24
@@ -29,6 +33,21 @@ def test_ranks_change_no_greedy_text(load: Load, prompts: Any, draft: str) -> No
     for n, result in enumerate(generator.generate(greedy(prompts[:4], LENGTH))):
         own = greedy_text(TARGET, tuple(prompts[n]), LENGTH)
         reference_model(TARGET).judge_equal(prompts[n], own, result.token_ids, f"prompt {n} on {RANKS} ranks")
+
+
+@pytest.fixture(scope="session")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a target with a tie in every row of logits."""
+    return save_twins(tmp_path_factory.mktemp("twins"))
+
+
+@case("GEN-40", draft=METHODS[:2], sampling="greedy", ties="all", reach=f"{REACH}, and equal logits of a low-bit head")
+def test_ranks_take_the_same_token_of_a_tie(load: Load, twins: Path, draft: str) -> None:
+    """A rank that takes the other token of a tie has another text in its cache, which shows in the logits after it."""
+    generator = load(draft, target=twins, tensor_parallel_size=RANKS)
+    asked = [[(n + i) * (i + 1) % VOCAB for i in range(8)] for n in range(4)]
+    for n, result in enumerate(generator.generate(greedy(asked, LENGTH))):
+        reference_model(twins).judge_greedy(asked[n], result.token_ids, f"prompt {n} on {RANKS} ranks")
 
 
 @case("GEN-40", draft=METHODS, sampling="seeded", reach=REACH)

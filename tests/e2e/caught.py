@@ -239,5 +239,11 @@ CAUGHT: dict[str, list[str]] = {
     "rank_engines:gathered_on_one_rank": [
         "ranks:GEN-40:draft=none;sampling=greedy",
     ],
+    "rank_engines:drafts_on_rank_zero": [
+        "ranks:GEN-40:draft=ngram k=3;sampling=greedy",
+    ],
+    "rank_engines:last_of_a_tie": [
+        "ranks:GEN-40:draft=none;sampling=greedy;ties=all",
+    ],
 }
 """Engines `module:fault` of this folder, each with ids of the cases that name its fault, without their suite."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from verispec.engines import Unsupported
@@ -46,6 +47,39 @@ class GatheredOnOneRank(Unchecked):
         return output
 
 
+class DraftsOnRankZero(Unchecked):
+    """Drafts and decides on rank 0 alone: rank 1 knows the number of drafts and reads token 0 in their places."""
+
+    def _advance(self, scheduled: Any, sampling: Any, verified: Any, on_emit: Any) -> None:
+        decided = [verified]
+        dist.broadcast_object_list(decided)
+        super()._advance(scheduled, sampling, decided[0], on_emit)
+
+    def _draft(self, scheduled: Any, *rest: Any) -> None:
+        super()._draft(scheduled, *rest)
+        for part in scheduled if dist.get_rank() else ():
+            request = part.request
+            request.tokens[request.num_tokens : request.num_tokens + request.drafts] = 0
+
+
+class LastOfATie(Unchecked):
+    """Takes the last of equally likely tokens on rank 1, where rank 0 takes the first."""
+
+    def _callable(self, model: Any) -> Any:
+        found = super()._callable(model)
+        if model is self._model and dist.get_rank():
+            found.register_forward_hook(_last_of_a_tie)
+        return found
+
+
+def _last_of_a_tie(module: Any, arguments: Any, output: Any) -> Any:
+    logits = output.logits
+    most = logits == logits.amax(-1, keepdim=True)
+    last = logits.shape[-1] - 1 - most.flip(-1).to(torch.int8).argmax(-1, keepdim=True)
+    output.logits = logits.scatter_add(-1, last, torch.full_like(last, 1e-3, dtype=logits.dtype))
+    return output
+
+
 class RankZero(RankedRunner):
     """Returns the results of rank 0 without a look at the others."""
 
@@ -80,3 +114,5 @@ own_noise = engine_with("OwnNoise")
 own_noise_in_float32 = engine_with("OwnNoise", single=True)
 gathered_on_one_rank = engine_with("GatheredOnOneRank")
 right_in_float32 = engine_with("Unchecked", single=True)
+drafts_on_rank_zero = engine_with("DraftsOnRankZero")
+last_of_a_tie = engine_with("LastOfATie")
