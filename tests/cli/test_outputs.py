@@ -109,7 +109,7 @@ def test_repro_shows_what_went_in_and_what_came_out(capsys: pytest.CaptureFixtur
         "input_ptr          int32 3: 3 5 7",
         "[0]  expected 3, got -7777",
         "5 of 5 elements",
-        "error  reached:",
+        "error  reached in production:",
     ):
         assert line in out
 

@@ -31,7 +31,7 @@ def crash(message: str, kind: str = "crash") -> Fault:
 
 
 FAULTS = {
-    "LosesWrites": Fault("EXP-2", "unwritten", where="dtype=float32, int32, bool"),
+    "LosesWrites": Fault("EXP-2", "unwritten", where="dtype=float32, int32 or bool"),
     "WritesBeyond": Fault("EXP-1", "outside", message="outside output_ptr"),
     "ChangesInput": Fault("EXP-3", "input changed", message="input_ptr"),
     "Nondeterministic": Fault("EXP-1", "value"),

@@ -139,9 +139,31 @@ def test_a_crash_belongs_to_the_clause_whose_values_are_wrong() -> None:
         failing(f"{OP}:RRS-9:u=0", "crash", "SIGSEGV"),
     ]
     assert [c.clauses for c in fold([*records, *passing(*(f"{OP}:RRS-1:k={k}" for k in range(9)))])] == [
-        ("RRS-7",),
         ("RRS-8", "RRS-9"),
+        ("RRS-7",),
     ]
+
+
+def test_faults_of_memory_come_first_among_their_level() -> None:
+    records = [
+        *(failing(f"{OP}:RRS-1:k={k}") for k in range(5)),
+        failing(f"{OP}:RRS-9:u=0", "crash", "SIGSEGV"),
+        failing("sampler/apply_top_k_top_p:TKP-2:k=1", reach="every request"),
+        *passing(*(f"{OP}:RRS-2:k={k}" for k in range(9))),
+    ]
+    assert [(c.level, c.kind) for c in fold(records)] == [("error", "value"), ("note", "crash"), ("note", "value")]
+
+
+def test_an_ops_own_clause_names_a_cause_before_the_clauses_of_every_op() -> None:
+    records = [failing(f"{OP}:{case}", "unwritten") for case in ("ANY-1:size=1", "ANY-1:size=2", "RRS-7:place=a")]
+    (cause,) = fold([*records, *passing(*(f"{OP}:RRS-{n}" for n in (1, 2, 3)), f"{OP}:RRS-7:place=b")])
+    assert (cause.clause, cause.clauses) == ("RRS-7", ("ANY-1", "RRS-7"))
+
+
+def test_a_cause_of_several_ops_is_named_by_a_clause_of_every_op() -> None:
+    cases = (f"{OP}:ANY-1:size=1", f"{OP}:RRS-7:place=a", "sampler/philox:ANY-1:size=1", "sampler/philox:PHX-1")
+    (cause,) = fold([failing(case, "raised", "TypeError: no such kernel") for case in cases])
+    assert cause.clause == "ANY-1"
 
 
 def test_one_case_that_production_reaches_makes_an_error() -> None:
@@ -207,11 +229,11 @@ def test_facts_of_a_cause_are_sentences() -> None:
     assert list(facts(two)) == [
         "2 failing cases, of this clause and of ANY-6",
         "reached in production: prefix caching",
-        "makes 2 more cases fail, of a, b: they pass with the reference's kernel in its place",
+        "consequences: 2 more failing cases, of a, b; they pass with the reference's kernel in its place",
     ]
     one = list(facts(replace(two, clauses=("RRS-7",), consequences=("e2e/a:GEN-5",), cases=("x",))))
     assert one[0] == "1 failing case"
-    assert one[2] == "makes 1 more case fail, of a: it passes with the reference's kernel in its place"
+    assert one[2] == "consequences: 1 more failing case, of a; it passes with the reference's kernel in its place"
 
 
 def test_a_value_of_several_words_is_quoted() -> None:

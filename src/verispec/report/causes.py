@@ -27,6 +27,8 @@ BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout"
 """Kinds that are one fault per op, whatever the clause."""
 BY_CLAUSE = ("value", "relation broken")
 """Kinds of wrong values; one fault may break several clauses."""
+MEMORY = ("crash", "outside")
+"""Kinds that end the process, or write where no output is."""
 BY_OUTPUT = ("overwritten", "outside", "input changed")
 """Kinds that are one fault per tensor."""
 BY_TEXT = ("raised", "binding")
@@ -104,7 +106,7 @@ def rule_of(record: Record) -> str:
 
 
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
-    """Group all failing records by cause, errors before infos, then by decreasing number of cases."""
+    """Group all failing records by cause: errors first, then faults of memory, then by decreasing number of cases."""
     failing = [r for r in records if r.failed and not r.explained_by]
     whole = _wrong_throughout(records) | _wrong_alike(records)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
@@ -112,7 +114,7 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     for record in failing:
         groups[_key(record, whole, wrong)].append(record)
     causes = [_cause(group, records) for group in _joined(groups)]
-    ordered = sorted(causes, key=lambda c: (c.level != "error", -len(c.cases), c.case))
+    ordered = sorted(causes, key=lambda c: (c.level != "error", c.kind not in MEMORY, -len(c.cases), c.case))
     consequences: dict[str, list[str]] = defaultdict(list)
     for record in records:
         if record.failed and record.explained_by and (cause := _explanation(record, ordered)):
@@ -245,10 +247,14 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
 def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> str:
     """Return the clause that a cause is reported under.
 
-    Prefer the clause that forbids this kind of failure. If nearly every case fails, take the first and most basic
-    clause. Otherwise take the clause with the highest failure rate, and of equals the one with the fewest cases.
+    Prefer the clause that forbids this kind of failure and, if one op fails, its own clauses to those of every op. If
+    nearly every case fails, take the first and most basic clause. Otherwise take the clause with the highest failure
+    rate, and of equals the one with the fewest cases.
     """
-    failing, cases = Counter(r.case.clause for r in group), Counter(r.case.clause for r in judged)
+    cases = Counter(r.case.clause for r in judged)
+    is_one_op = len({r.case.subject for r in group}) == 1
+    own = [r for r in group if is_one_op and not r.case.clause.startswith("ANY-")]
+    failing = Counter(r.case.clause for r in own or group)
     speaking = [c for c in failing if _forbids(c) == kind]
     if speaking or 2 * len(group) > len(judged):
         return min(speaking or failing, key=_clause_order)

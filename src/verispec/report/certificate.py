@@ -241,9 +241,11 @@ def statistics_line(records: Sequence[Record]) -> str:
         return ""
     evidence, count = _power(certificate.log10_e), len(certificate.tests)
     tests = "1 test" if count == 1 else f"{count} tests"
+    failing = sum(record.failed for record in certificate.tests)
+    found = f"{failing} of {tests} of random outputs fail" if failing else f"{tests} of random outputs"
     return (
-        f"statistics: {tests} of random outputs, as evidence against the engine: E = {evidence}. A run fails from 1e6 "
-        "on, which a correct engine reaches in one run of a million at most."
+        f"statistics: {found}, as evidence against the engine: E = {evidence}. A run fails from 1e6 on, which a "
+        "correct engine reaches in one run of a million at most."
     )
 
 

@@ -60,6 +60,8 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
         for gap in verdict.gaps:
             yield from _wrapped(gap_line(gap), width, first=2, rest=4)
     yield Text()
+    if len(verdict.causes) > 1:  # the reader of a log begins at its end
+        yield from _wrapped(summary(verdict), width, style="bold")
     yield Text(f"exit {verdict.exit_code(errors_only=errors_only)}")
 
 
@@ -218,8 +220,8 @@ def facts(cause: Cause) -> Iterator[str]:
     if cause.consequences:
         subjects = sorted({case.partition(":")[0].partition("/")[2] for case in cause.consequences})
         count, they = len(cause.consequences), "it passes" if len(cause.consequences) == 1 else "they pass"
-        more = "1 more case fail" if count == 1 else f"{count:,} more cases fail"
-        yield f"makes {more}, of {', '.join(subjects)}: {they} with the reference's kernel in its place"
+        more = plural(count, "more failing case")
+        yield f"consequences: {more}, of {', '.join(subjects)}; {they} with the reference's kernel in its place"
     if cause.saved:
         yield f"inputs in {cause.saved}"
     for issue in cause.issues:
