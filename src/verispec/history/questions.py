@@ -102,9 +102,10 @@ def ask(store: Store, *, engine: str = "", case: str = "", since: datetime | Non
             "CREATE OR REPLACE TEMP VIEW history AS SELECT * FROM read_parquet("
             f"'{store.files.replace(chr(39), chr(39) * 2)}') WHERE " + _condition(engine, case, since)
         )
+        database.execute(_RUNS)
         database.execute(_NEWEST)
         database.execute(_REPEATED)
-        (runs, cases) = database.execute("SELECT count(DISTINCT run), count(*) FROM history").fetchall()[0]
+        (runs, cases) = database.execute("SELECT count(*), coalesce(sum(cases), 0)::BIGINT FROM runs").fetchall()[0]
     else:
         runs = cases = 0
     if not runs:
@@ -130,15 +131,25 @@ def ask(store: Store, *, engine: str = "", case: str = "", since: datetime | Non
     )
 
 
-_NEWEST = f"""
+_RUNS = f"""
+CREATE OR REPLACE TEMP TABLE runs AS
+SELECT run, any_value(started) AS started, any_value(engine) AS engine, any_value(version) AS version,
+       any_value(ran) AS ran, count(*) AS cases, count(*) FILTER (outcome IN ({_FAILING})) AS failing,
+       count(*) FILTER (outcome IN ('unsupported', 'inconclusive', 'error')) AS undecided, sum(seconds) AS seconds
+FROM history GROUP BY run
+"""
+"""One row a run: its start, engine, version and code are the same in all rows of its cases."""
+
+_NEWEST = """
 CREATE OR REPLACE TEMP TABLE newest AS
-SELECT engine, case_id,
-       arg_max(outcome, started) AS outcome,
-       max(started) FILTER (outcome = 'pass') AS passed,
-       arg_max(version, started) FILTER (outcome = 'pass') AS passed_version,
-       count(*) FILTER (outcome = 'pass') AS passes,
-       count(*) FILTER (outcome IN ({_FAILING})) AS failures
-FROM history GROUP BY engine, case_id
+WITH latest AS (SELECT engine, case_id, outcome, max(started) AS started
+                FROM history GROUP BY engine, case_id, outcome),
+     cases AS (SELECT engine, case_id, arg_max(outcome, started) AS outcome,
+                      max(started) FILTER (outcome = 'pass') AS passed
+               FROM latest GROUP BY engine, case_id),
+     versions AS (SELECT engine, started AS passed, any_value(version) AS passed_version
+                  FROM runs GROUP BY engine, started)
+SELECT * FROM cases LEFT JOIN versions USING (engine, passed)
 """
 
 _FIRST_FAILURE = f"""
@@ -164,7 +175,7 @@ _REPEATED = f"""
 CREATE OR REPLACE TEMP TABLE repeated AS
 SELECT engine, case_id, ran, count(*) AS failures, max(started) AS last
 FROM history
-WHERE outcome IN ({_FAILING}) AND ran IN (SELECT ran FROM history GROUP BY ran HAVING count(DISTINCT run) > 1)
+WHERE outcome IN ({_FAILING}) AND ran IN (SELECT ran FROM runs GROUP BY ran HAVING count(*) > 1)
 GROUP BY engine, case_id, ran
 """
 """Failures of code that ran more than once: few rows, which find the passes of the same code quickly."""
@@ -179,11 +190,7 @@ FROM repeated JOIN (
 GROUP BY engine, case_id ORDER BY last DESC, engine, case_id
 """
 
-_TREND = f"""
-SELECT started, engine, version, count(*) AS cases, count(*) FILTER (outcome IN ({_FAILING})) AS failing,
-       count(*) FILTER (outcome IN ('unsupported', 'inconclusive', 'error')) AS undecided, sum(seconds) AS seconds
-FROM history GROUP BY run, started, engine, version ORDER BY started DESC, engine
-"""
+_TREND = "SELECT * FROM runs ORDER BY started DESC, engine"
 
 
 def _condition(engine: str, case: str, since: datetime | None) -> str:
