@@ -160,6 +160,14 @@ def test_an_ops_own_clause_names_a_cause_before_the_clauses_of_every_op() -> Non
     assert (cause.clause, cause.clauses) == ("RRS-7", ("ANY-1", "RRS-7"))
 
 
+def test_a_clause_tells_its_cases_apart_where_the_whole_cause_cannot() -> None:
+    records = [
+        failing(f"{OP}:{case}", "unwritten") for case in ("ANY-1:size=1", "RRS-7:dtype=float32", "RRS-7:dtype=int32")
+    ]
+    (cause,) = fold([*records, *passing(f"{OP}:RRS-7:dtype=int64", f"{OP}:RRS-1:k=1", f"{OP}:RRS-2:k=1")])
+    assert cause.where == "RRS-7 fails for dtype=float32 or int32; passes for dtype=int64"
+
+
 def test_a_cause_of_several_ops_is_named_by_a_clause_of_every_op() -> None:
     cases = (f"{OP}:ANY-1:size=1", f"{OP}:RRS-7:place=a", "sampler/philox:ANY-1:size=1", "sampler/philox:PHX-1")
     (cause,) = fold([failing(case, "raised", "TypeError: no such kernel") for case in cases])

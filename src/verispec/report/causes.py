@@ -232,9 +232,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         kind=kind,
         subjects=tuple(sorted(subjects)),
         message=headline.message,
-        where=separation(
-            [dict(r.case.params) for r in group], [dict(r.case.params) for r in judged if r.seen == "pass"]
-        ),
+        where=_where(group, judged) or _where_of_clause(clause, group, judged),
         reach=headline.reach or next((r.reach for r in reached), ""),
         case=headline.id,
         cases=tuple(r.id for r in group),
@@ -242,6 +240,16 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         saved=str(headline.failure.get("details", {}).get(SAVED, "")),
         rule=rule_of(next(r for r in group if r.case.clause == clause)),
     )
+
+
+def _where(group: Sequence[Record], judged: Sequence[Record]) -> str:
+    return separation([dict(r.case.params) for r in group], [dict(r.case.params) for r in judged if r.seen == "pass"])
+
+
+def _where_of_clause(clause: str, group: Sequence[Record], judged: Sequence[Record]) -> str:
+    """Return the text of `_where` for the cases of one clause, with its id; for a group that has none as a whole."""
+    found = _where(*([r for r in records if r.case.clause == clause] for records in (group, judged)))
+    return found and f"{clause} {found}"
 
 
 def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> str:
