@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "sampler")
-"""Folders of the engines with faults and of what they share with the sampler's."""
+TESTS = Path(__file__).parents[1]
+FOLDERS = (TESTS / "e2e", TESTS / "sampler", TESTS / "runners")
+"""Folders of the engines with faults and of what they share with the sampler's and the runners'."""
 
 
 def records_of(engine: str, cases: Sequence[str], folder: Path) -> dict[str, dict[str, Any]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
+import rank_mutants
 import torch.distributed as dist
 
 from verispec.engines import Unsupported
@@ -26,11 +25,8 @@ class Unchecked(RankMixin, CPURunner):
         BaseRunner.step(self, on_emit)
 
 
-class OwnNoise(Unchecked):
+class OwnNoise(Unchecked, rank_mutants.OwnNoise):
     """Draws with the number of the rank in the seed (flagos-ai/vllm-plugin-FL#318)."""
-
-    def _admit(self, index: int, request: Any) -> Any:
-        return super()._admit(index, replace(request, seed=(request.seed or 0) + 1000 * dist.get_rank()))
 
 
 class GatheredOnOneRank(Unchecked):
@@ -62,22 +58,8 @@ class DraftsOnRankZero(Unchecked):
             request.tokens[request.num_tokens : request.num_tokens + request.drafts] = 0
 
 
-class LastOfATie(Unchecked):
+class LastOfATie(Unchecked, rank_mutants.LastOfATie):
     """Takes the last of equally likely tokens on rank 1, where rank 0 takes the first."""
-
-    def _callable(self, model: Any) -> Any:
-        found = super()._callable(model)
-        if model is self._model and dist.get_rank():
-            found.register_forward_hook(_last_of_a_tie)
-        return found
-
-
-def _last_of_a_tie(module: Any, arguments: Any, output: Any) -> Any:
-    logits = output.logits
-    most = logits == logits.amax(-1, keepdim=True)
-    last = logits.shape[-1] - 1 - most.flip(-1).to(torch.int8).argmax(-1, keepdim=True)
-    output.logits = logits.scatter_add(-1, last, torch.full_like(last, 1e-3, dtype=logits.dtype))
-    return output
 
 
 class RankZero(RankedRunner):
