@@ -30,9 +30,7 @@ from ._threshold_search import (
     TOP,
     TOTAL,
     Search,
-    chunk_ids,
     find_intervals,
-    load_groups,
     programs_per_row,
 )
 
@@ -41,6 +39,8 @@ NARROW: tl.constexpr = tl.constexpr(16)
 """Gathered tokens per chunk up to which a program holds this many, instead of as many as it can."""
 NEAR: tl.constexpr = tl.constexpr(8)
 """Groups above the lower bound up to which a program reads this many of a chunk, instead of all."""
+RUN: tl.constexpr = tl.constexpr(16)
+"""Tokens of a chunk that are counted together."""
 SPAN = 8
 """Chunks that a program gathers where rows alone fill the device."""
 TILE: tl.constexpr = tl.constexpr(256)
@@ -117,11 +117,20 @@ def gather_few(places, lengths, rows, row, chunk, is_near, count, low, high):
 
 
 @triton.jit
-def gather_all(places, lengths, search, rows, row, chunk, low, high):
+def gather_all(places, lengths, rows, row, chunk, low, high):
     """Gather the tokens of all groups of a chunk."""
-    ids = chunk_ids(chunk)
-    mask = (ids < rows.vocabulary) & (load_groups(search.maxima, row * rows.chunks + chunk) > low)
-    gather(places, lengths, rows, row, chunk + tl.arange(0, 1), ids[None, :, :], mask[None, :, :], low, high)
+    at = row * rows.chunks + chunk
+    lane = tl.arange(0, CHUNK)
+    ids = chunk * CHUNK + lane
+    x = load_ordered(rows, row, ids, ids < rows.vocabulary)
+    is_in = ((x > low) & (x <= high)).to(tl.int32)
+    # Short sums inside each run, then one over the runs: less than half the time of one over the chunk.
+    runs = tl.reshape(is_in, (CHUNK // RUN, RUN))
+    in_run = tl.sum(runs, axis=1)
+    before = tl.cumsum(in_run, axis=0) - in_run
+    place = tl.reshape(before[:, None] + tl.cumsum(runs, axis=1) - 1, (CHUNK,))
+    tl.store(places + at * CHUNK + place, lane, mask=is_in > 0)
+    tl.store(lengths + at, tl.sum(in_run, axis=0))
 
 
 @triton.jit
@@ -141,7 +150,7 @@ def _gather_kernel(places, lengths, search, rows, SPAN: tl.constexpr):
         gather_few(places, lengths, rows, row, chunk, is_near, count, low, high)
     else:
         for one in range(start, tl.minimum(start + SPAN, rows.chunks)):
-            gather_all(places, lengths, search, rows, row, one, low, high)
+            gather_all(places, lengths, rows, row, one, low, high)
 
 
 @triton.jit
