@@ -24,7 +24,7 @@ FEW = 16
 EXCHANGEABLE = ("vllm",)
 """Engines whose kernels `verispec.kernel_swap` can replace."""
 
-ROUNDS = 3
+ROUNDS = 2
 """Cases of one clause and kind of failure whose kernels are searched for, one after the other."""
 
 Exchanged = tuple[str, ...]
@@ -44,9 +44,10 @@ def explain(
 ) -> Iterator[Record]:
     """Yield the failing records that faults of other ops explain, each with `explained_by`.
 
-    Search the kernels that a case needs for one case per clause and kind of failure. Its group then runs once, with
-    these kernels: every yielded case has passed. A case that still fails is searched for in the next of `ROUNDS`, or
-    keeps its failure. So the number of suspects multiplies the runs of a few cases only.
+    Search the kernels that a case needs for one case per clause and kind of failure. The others of its group run with
+    these kernels, then with those found for other groups: every yielded case has passed, though fewer kernels might do.
+    A case that still fails is searched for in the next of `ROUNDS`, or keeps its failure. So the number of suspects
+    multiplies the runs of a few cases only.
     """
     suspects, waiting = _suspects_and_waiting(plan, records)
 
@@ -57,16 +58,22 @@ def explain(
         listener.explaining(", ".join(exchanged), len(cases))
         return _passing(plan, exchanged, cases, listener, deadline)
 
+    answers: set[Exchanged] = set()
     for _ in range(ROUNDS if suspects else 0):
         groups = {group[0].id: group for group in _alike(waiting.values())}
         found = _needed(suspects, list(groups), passing)
         for case, exchanged in found.items():
             yield replace(waiting[case], explained_by=", ".join(exchanged))
-        others = {r.id: found[case] for case, group in groups.items() if case in found for r in group[1:]}
-        for exchanged, cases in _by_exchanged(others).items():
-            for case in passing(exchanged, cases):
-                yield replace(waiting.pop(case), explained_by=", ".join(exchanged))
+        fresh = sorted(set(found.values()) - answers, key=lambda exchanged: (len(exchanged), exchanged))
+        answers |= set(fresh)
         waiting = {case: record for case, record in waiting.items() if case not in groups}
+        own = {r.id: found[case] for case, group in groups.items() if case in found for r in group[1:]}
+        # Its group's kernels first, which mostly are its own; then those of other groups, the fewest first.
+        for is_own in (True, False):
+            for exchanged in fresh:
+                tried = [case for case in waiting if (own.get(case) == exchanged) == is_own]
+                for case in passing(exchanged, tried):
+                    yield replace(waiting.pop(case), explained_by=", ".join(exchanged))
 
 
 def _needed(suspects: Sequence[str], cases: Sequence[str], passing: Passing) -> dict[str, Exchanged]:
