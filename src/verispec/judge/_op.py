@@ -15,7 +15,7 @@ from verispec.engines import OpFunction, UnsupportedCall
 from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
-from verispec.judge._memory import GuardedTensor, read_only, to_numpy, wide
+from verispec.judge._memory import GuardedTensor, is_mark, read_only, to_numpy, wide
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
 
@@ -24,6 +24,11 @@ EXAMPLES = 5
 
 TILE = 1024
 """Value of required tuning parameters that a case does not set; a power of two."""
+
+NOT_WRITTEN = "not written"
+"""An element that still holds the harness's mark, where a failure shows what the engine wrote."""
+UNTOUCHED = "untouched"
+"""An element that must keep the mark, where a failure shows what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,15 +397,20 @@ class OpUnderTest:
         else:
             kind = Kind.VALUE
         places = list(zip(*np.nonzero(wrong), strict=True))
-        examples = tuple(
-            {"index": [int(i) for i in place], "expected": _plain(expected[place]), "got": _plain(got[place])}
+        # An engine may compute NaN, but not all wrong elements at once as they were.
+        mark = is_mark(before) & ((before.dtype.kind != "f") | (kind != Kind.VALUE))
+        examples: tuple[dict[str, Any], ...] = tuple(
+            {
+                "index": [int(i) for i in place],
+                "expected": UNTOUCHED if mark[place] and untouched[place] else _plain(expected[place]),
+                "got": NOT_WRITTEN if mark[place] and same_as_before[place] else _plain(got[place]),
+            }
             for place in places[:EXAMPLES]
         )
-        first = examples[0]
         raise Mismatch(
             Failure(
                 kind,
-                f"{name}{first['index']} is {first['got']}, expected {first['expected']}: {EXPLANATION[kind]}",
+                f"{name}{_described(examples[0])}: {EXPLANATION[kind]}",
                 name,
                 wrong=len(places),
                 total=int(expected.size),
@@ -437,6 +447,14 @@ class OpUnderTest:
 
 def _copy(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _described(example: Mapping[str, Any]) -> str:
+    """Return the index of a wrong element and its fault; the harness's mark is never shown as a value."""
+    index, expected, got = example["index"], example["expected"], example["got"]
+    if expected == UNTOUCHED:
+        return f"{index} must stay {UNTOUCHED}, was written: {got}"
+    return f"{index} {'was' if got == NOT_WRITTEN else 'is'} {got}, expected {expected}"
 
 
 def _plain(value: Any) -> Any:
