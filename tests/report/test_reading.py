@@ -15,6 +15,7 @@ from verispec.engines.protocol.places import CALLER, KERNEL
 from verispec.report.causes import fold
 from verispec.report.html import as_html
 from verispec.report.markdown import as_markdown
+from verispec.report.matrix import matrix
 from verispec.report.powers import power
 from verispec.report.text import facts, kinds, print_verdict
 from verispec.report.verdict import RunSummary, summarise
@@ -112,6 +113,15 @@ def test_what_the_engine_does_not_have_is_apart_from_what_was_not_tested() -> No
         assert re.search(r"(?i)not in this engine: philox \(2 cases\)", report)
         assert re.search(r"(?i)nothing tested: flatten_sampled \(1 case\)", report)
     assert "Not in this engine: philox." in html
+
+
+def test_a_fleet_has_a_style_for_every_state_of_the_matrix() -> None:
+    from verispec.fleet.report import _STYLE
+
+    known = Record("sampler/gumbel_sample:GUM-1", "xfail", observed="fail", issue="#1")
+    other = [summary_of(*ABSENT, REFUSED, *PASSING, failing("sampler/gumbel_sample:GUM-2")), summary_of(known)]
+    states = {cell["state"] for row in matrix(other) for cell in row["cells"]}
+    assert states == {"absent", "open", "pass", "fail", "known", "none"} == _STYLE.keys()
 
 
 def test_the_table_has_a_total_and_no_line_for_what_was_not_tested() -> None:
