@@ -220,6 +220,12 @@ CONTRACT = Contract(
             "that of one rank.",
             "flagos-ai/vllm-plugin-FL#318, vllm#17498: random noise that differs between ranks",
         ),
+        Clause(
+            "GEN-41",
+            "With sliding windows a token depends on the last tokens of its window alone, drafts that were verified or "
+            "rejected at its edge included.",
+            "Mistral's sliding window attention: a query sees as many tokens as the window has, itself included",
+        ),
     ),
     returns="the tokens of each request",
 )

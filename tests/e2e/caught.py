@@ -242,6 +242,17 @@ CAUGHT: dict[str, list[str]] = {
     "rank_engines:drafts_on_rank_zero": [
         "ranks:GEN-40:draft=ngram k=3;sampling=greedy",
     ],
+    "window_mutants:windows_ignored": [
+        "windows:GEN-41:draft=none;target=windowed",
+    ],
+    "window_mutants:window_without_the_token": [
+        "windows:GEN-41:draft=none;target=windowed",
+        "windows:GEN-41:memory=preemption;draft=eagle3 k=3;target=windowed",
+    ],
+    "window_mutants:window_of_the_last_draft": [
+        "windows:GEN-41:draft=ngram k=3;target=windowed",
+        "windows:GEN-41:draft=draft_model k=3;target=windowed",
+    ],
     "rank_engines:last_of_a_tie": [
         "ranks:GEN-40:draft=none;sampling=greedy;ties=all",
     ],

@@ -192,8 +192,9 @@ class Guard(NamedTuple):
     """Lines that run under a condition.
 
     `test` is a version test of the host as nested tuples: ``(op, version)``, ``("not", test)``, ``("and", test, ...)``,
-    ``("or", test, ...)``, or ``()`` if it cannot be read. `kind` is ``version``, ``try`` for lines whose TypeError is
-    caught, ``platform`` with the platform's name as `test`, or ``hasattr`` with the attribute's name.
+    ``("or", test, ...)``, or ``()`` if it cannot be read. `kind` is ``version``, ``platform`` with the platform's
+    name as `test`, or ``hasattr`` with the attribute's name. It is ``try`` for lines whose TypeError is caught, and
+    ``caught`` for lines of which any error is caught.
     """
 
     first: int
@@ -242,7 +243,8 @@ class PythonFacts(NamedTuple):
     """Everything that the rules need to know of a Python file that takes part in launching kernels.
 
     `plain_calls` are the calls of plain functions and methods, None if they were not asked for. `device_calls` are
-    the calls in kernels, those of Triton's own functions left out.
+    the calls in kernels, those of Triton's own functions left out. `demands` says which absence the
+    file's functions answer with an error, given names as text: of a ``module``, of a ``name`` in one.
     """
 
     functions: tuple[Function, ...] = ()
@@ -261,6 +263,7 @@ class PythonFacts(NamedTuple):
     device_calls: tuple[Call, ...] = ()
     ops: tuple[PythonOp, ...] = ()
     forwards: tuple[Forward, ...] = ()
+    demands: tuple[str, ...] = ()
 
 
 class OutlineMethod(NamedTuple):

@@ -185,6 +185,94 @@ def test_entry_of_a_registry_that_is_not_there(judged, entry, found):
     assert len(judged("SIG203", tree)) == (found and entry.startswith("engine.sampler."))
 
 
+STRICT = """
+import importlib
+def find(name):
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+def install(table):
+    for name, new in table.items():
+        find(name).func = new
+"""
+ASKING = STRICT.replace("return getattr", "found = hasattr").replace("attribute)\n", "attribute)\n    {0}\n")
+
+
+def with_registry(registry: str, lines: str, before: str = "") -> dict[str, str]:
+    tree = sources(DIRECT, lines)
+    runner = tree["engine/runner.py"].replace("def install", f"{before}\ndef setup")
+    return tree | {
+        "engine/__init__.py": "",
+        "engine/registry.py": registry,
+        "engine/runner.py": f"from engine.registry import install\n{runner}",
+    }
+
+
+PRESENT, NO_NAME, NO_MODULE = "engine.sampler.accept_kernel", "engine.sampler.acccept_kernel", "engine.samplers.kernel"
+
+
+@pytest.mark.parametrize(
+    ("registry", "entry", "level"),
+    [
+        (STRICT, PRESENT, None),
+        (STRICT, NO_NAME, Level.ERROR),
+        (STRICT, NO_MODULE, Level.ERROR),
+        (REGISTRY, NO_NAME, Level.WARNING),  # setattr makes it
+        (REGISTRY, NO_MODULE, Level.ERROR),
+        (ASKING.format("raise ValueError(name)"), NO_NAME, Level.ERROR),
+        (ASKING.format("return None"), NO_NAME, Level.WARNING),
+        (ASKING.format("return None"), NO_MODULE, Level.ERROR),
+        (STRICT + "try:\n    import other\nexcept ImportError:\n    pass\n", NO_NAME, Level.WARNING),
+        (STRICT.replace("importlib.import_module(module)", "sys.modules[module]"), NO_MODULE, Level.WARNING),
+    ],
+)
+def test_entry_that_its_registry_raises_for(judged, registry, entry, level):
+    tree = with_registry(registry, f"install({{'{entry}': fb.kernel}})")
+    assert [finding.level for finding in judged("SIG203", tree)] == ([level] if level else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "more"),
+    [
+        (f"try:\n    install({{'{NO_MODULE}': fb.kernel}})\nexcept ImportError:\n    pass", "", ""),
+        (f"with suppress(ImportError):\n    install({{'{NO_MODULE}': fb.kernel}})", "", ""),
+        (
+            f"install({{'{NO_MODULE}': fb.kernel}})",
+            "engine/user.py",
+            "import triton.jit\nfrom engine.samplers import x",
+        ),
+        (f"install({{'{NO_NAME}': fb.kernel}})", "engine/sampler.py", "globals()['acccept_kernel'] = accept_kernel"),
+        (f"if core_version == '1.0':\n    install({{'{NO_NAME}': fb.kernel}})", "", ""),
+    ],
+)
+def test_entry_whose_registry_may_not_raise(judged, line, path, more):
+    tree = with_registry(STRICT, line)
+    if path:
+        tree[path] = f"{tree.get(path, '')}\n{more}\n"
+    assert [finding.level for finding in judged("SIG203", tree)] == [Level.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ("table = {'ENTRY': fb.kernel}\ninstall(table)", 1),
+        ("table: dict = {'ENTRY': fb.kernel}\ninstall(table)", 1),
+        ("table = {}\ntable['ENTRY'] = fb.kernel\ninstall(table)", 1),
+        ("table = {'ENTRY': fb.kernel}\nif not table.get('ENTRY'):\n    return\ninstall(overrides=table)", 1),
+        ("table = {'ENTRY': fb.kernel}\ntable.clear()\ninstall(table)", 0),
+        ("table = {'ENTRY': fb.kernel}\ndel table['ENTRY']\ninstall(table)", 0),
+        ("table = {'ENTRY': fb.kernel}\ntable = other()\ninstall(table)", 0),
+        ("table = {'ENTRY': fb.kernel}\nstrip(table)\ninstall(table)", 0),
+        ("table = {'ENTRY': fb.kernel}\ndef inner():\n    table.clear()\ninner()\ninstall(table)", 0),
+        ("install(TABLE)", 1),
+        ("TABLE.clear()\ninstall(TABLE)", 0),
+    ],
+)
+def test_registry_whose_table_is_kept_in_a_variable(judged, lines, found):
+    table = f"TABLE = {{'{NO_MODULE}': fb.kernel}}" if "TABLE" in lines else ""
+    tree = with_registry(STRICT, lines.replace("ENTRY", NO_MODULE), table)
+    assert len(judged("SIG203", tree)) == found
+
+
 @pytest.mark.parametrize(
     ("test", "found"),
     [

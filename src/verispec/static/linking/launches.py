@@ -86,7 +86,8 @@ class Replacement:
     """An override: one of `functions` is called instead of the original, `function` being the last of them.
 
     `forwarding` is ``direct`` (the launch's own arguments), ``ordered`` (by position in the kernel's order unless
-    all names agree) or empty (not understood). `everywhere` says that the registry rebinds every holder.
+    all names agree) or empty (not understood). `everywhere` says that the registry rebinds every holder, `demands`
+    what it raises for if it is not there (see `facts.PythonFacts`).
     """
 
     module: Module
@@ -98,6 +99,7 @@ class Replacement:
     forwarding: str
     everywhere: bool
     functions: tuple[Function, ...] = ()
+    demands: frozenset[str] = frozenset()
 
     @property
     def location(self) -> Location:
@@ -321,13 +323,17 @@ def _replacement(links: Links, module: Module, override: Override) -> Replacemen
     if function is not None and function.jit:
         forwarding = "direct"
     everywhere = False
+    demands: frozenset[str] = frozenset()
     if override.via:
         for entity in index.resolve(module, override.via):
             if entity.kind == "function":
                 registry = entity.module
                 everywhere = any(f.scans for f in registry.facts.functions)
+                demands = frozenset(registry.facts.demands)
                 items = {klass.item for klass in registry.facts.classes} - {""}
                 forwarding = (
                     {"ordered": "ordered", "attribute": "direct"}.get(next(iter(items)), "") if len(items) == 1 else ""
                 )
-    return Replacement(module, override, slot, kernel, function, home, forwarding, everywhere, tuple(functions))
+    return Replacement(
+        module, override, slot, kernel, function, home, forwarding, everywhere, tuple(functions), demands
+    )

@@ -83,10 +83,15 @@ def _guards(statements: list[ast.stmt], names: Names) -> Iterator[Guard]:
             elif isinstance(statement, ast.Try):
                 if any(_catches_type_error(handler.type) for handler in statement.handlers):
                     yield _lines(statement.body, "try")
+                if statement.handlers:
+                    yield _lines(statement.body, "caught")
                 blocks += [statement.body, statement.orelse, statement.finalbody, *(h.body for h in statement.handlers)]
             elif isinstance(statement, (ast.With, ast.AsyncWith)):
-                if any(_suppresses(item.context_expr) for item in statement.items):
+                suppressed = [name for item in statement.items for name in _suppressed(item.context_expr)]
+                if not {"TypeError", "Exception"}.isdisjoint(suppressed):
                     yield _lines(statement.body, "try")
+                if suppressed:
+                    yield _lines(statement.body, "caught")
                 blocks.append(statement.body)
             elif isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
                 blocks.append(statement.body)
@@ -188,9 +193,7 @@ def _catches_type_error(node: ast.expr | None) -> bool:
     return any(dotted(name) == "TypeError" for name in names)
 
 
-def _suppresses(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and dotted(node.func).endswith("suppress")
-        and any(dotted(argument) in {"TypeError", "Exception"} for argument in node.args)
-    )
+def _suppressed(node: ast.expr) -> list[str]:
+    """Return the errors that ``suppress(...)`` catches."""
+    is_suppress = isinstance(node, ast.Call) and dotted(node.func).endswith("suppress")
+    return [dotted(argument) for argument in node.args] if is_suppress and isinstance(node, ast.Call) else []

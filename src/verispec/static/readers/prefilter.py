@@ -12,7 +12,9 @@ _ALIASED: Final = (
     rb"[ \t]*(?::[^=\n]*)?=[ \t]*\(?\s*(?:sys\.modules|[\w.]*import_module"
     rb"|(?!(?:self|cls)\.)[A-Za-z_][\w.]*[ \t]*(?:[#;)\r\n]|if\b))"
 )
-_DOTTED_KEY: Final = re.compile(rb"\.\w++\.\w++[\"']\s*+:\s*+\(?\s*+[A-Za-z_][\w.]*+\s*+[,)}]")
+_DOTTED_KEY: Final = re.compile(
+    rb"\.\w++\.\w++[\"']\s*+(?::\s*+\(?\s*+[A-Za-z_][\w.]*+\s*+[,)}]|\][ \t]*+=[ \t]*+[A-Za-z_])"
+)
 _PATCH: Final = re.compile(rb"\.\w+[ \t]*=[ \t]*(?:\([ \t]*\n|[A-Za-z_][\w.]*[ \t]*(?:\(|(?:#.*)?\n))")
 _HOST_TEST: Final = re.compile(rb"_is\([\"']v?\d+\.\d")
 _DOTTED_NAME: Final = re.compile(rb"[ \t]*([A-Za-z_]\w*)[\w.]*")
@@ -40,7 +42,7 @@ def defines(data: bytes) -> bool:
 
 def patches(data: bytes) -> bool:
     """Return True if `data` may put something in another module's place."""
-    if _DOTTED_KEY.search(data):
+    if has_table(data):
         return True
     names: set[bytes] = set()
     if b"setattr(" in data:
@@ -52,6 +54,11 @@ def patches(data: bytes) -> bool:
     return bool(names) and any(
         not names.isdisjoint(_WORDS.findall(text)) for texts in _IMPORTED.findall(b"\n" + data) for text in texts
     )
+
+
+def has_table(data: bytes) -> bool:
+    """Return True if a dict in `data` may have dotted names as keys and names as values."""
+    return bool(_DOTTED_KEY.search(data))
 
 
 def patched(data: bytes) -> bytes | None:

@@ -28,7 +28,9 @@ from verispec.static.readers import (
     forwards,
     functions,
     kernels,
+    prefilter,
     registrations,
+    registries,
     triton_uses,
 )
 from verispec.static.readers.expressions import dotted, imported
@@ -76,6 +78,7 @@ class _Reader:
         self.has_triton = b"triton" in data
         self.renames_triton = self.has_triton and triton_uses.may_rename(data)
         self.has_ops = b"torch.ops" in data
+        self.has_tables = prefilter.has_table(data)
         self.module = Scope("")
         self.tree = tree
         self.data = data
@@ -127,6 +130,7 @@ class _Reader:
             tuple(self.device_calls),
             tuple(self.ops),
             tuple(self.forwards),
+            registries.demands(self.tree, self.data),
         )
 
     # Names
@@ -333,8 +337,8 @@ class _Reader:
 
     def _calls(self, nodes: Nodes, scope: Scope) -> None:
         for call in nodes.of(ast.Call):
-            if nodes.of(ast.Dict):
-                self._registry(call, scope)
+            if nodes.of(ast.Dict) or self.has_tables:
+                self._registry(call, scope, nodes)
             self._call(call, scope)
 
     def _device_calls(self, nodes: Nodes, scope: Scope) -> None:
@@ -435,13 +439,11 @@ class _Reader:
                 value = self._reference(node.value, scope)
                 self.overrides.append(Override(f"{owner}.{target.attr}", value, "", scope.name, node.lineno))
 
-    def _registry(self, node: ast.Call, scope: Scope) -> None:
+    def _registry(self, node: ast.Call, scope: Scope, nodes: Nodes) -> None:
         text = dotted(node.func)
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)] if text else []
         for argument in arguments:
-            if not isinstance(argument, ast.Dict):
-                continue
-            for key, value in zip(argument.keys, argument.values, strict=True):
+            for key, value in registries.entries(argument, nodes, self.module.nodes or nodes, self.data):
                 name = key.value if isinstance(key, ast.Constant) else None
                 reference = self._reference(value, scope)
                 if isinstance(name, str) and reference and re.fullmatch(r"[A-Za-z_]\w*(\.\w+){2,}", name):

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from verispec.static import rendering
 from verispec.static.finding import Finding, Level, Side, fingerprint
+from verispec.static.linking.index import Module, absolute
 from verispec.static.linking.launches import Dispatcher, Launch, Links, Replacement
+from verispec.static.linking.versions import is_guarded
 from verispec.static.rules._model import Rule
 from verispec.static.tree import is_test
 
@@ -126,16 +128,35 @@ def _absent(links: Links) -> Iterator[Finding]:
             Side("override", replacement.location, f"{replacement.slot} = {replacement.override.value.lstrip('$')}"),
             Side("module", replacement.location.__class__(home.path, 1), f"{home.name} has no {name}"),
         )
+        raises = ("module" if dot else "name") in replacement.demands and not _may_be_made(links, replacement, home)
+        what = "registry is given" if raises else "override sets"
         yield Finding(
             "SIG203",
-            Level.WARNING,
-            f"the override sets {rest}, which {home.name} does not have",
+            Level.ERROR if raises else Level.WARNING,
+            f"the {what} {rest}, which {home.name} does not have{'; it raises when it is called' if raises else ''}",
             replacement.location,
             replacement.slot,
             sides,
             "find where the name has moved to, and install the override there",
             fingerprint("SIG203", replacement.slot, "absent"),
         )
+
+
+def _may_be_made(links: Links, replacement: Replacement, home: Module) -> bool:
+    """Return True if what an entry names may be there at run time after all, or if its error is caught."""
+    guards, line = replacement.module.facts.guards, replacement.override.line
+    caught = any(guard.kind == "caught" and guard.first <= line <= guard.last for guard in guards)
+    if caught or is_guarded(guards, line, links.index.host) or b"globals" in home.outline.words.split():
+        return True
+    # Whoever else imports it knows of a module that a build makes, or of a name that something sets.
+    wanted = (
+        replacement.slot.rpartition(".")[0] if home.name != replacement.slot.rpartition(".")[0] else replacement.slot
+    )
+    return any(
+        (absolute(module, found.target) + ".").startswith(wanted + ".")
+        for module in links.index.modules.values()
+        for found in module.facts.imports
+    )
 
 
 def _is_asked_for(replacement: Replacement, name: str) -> bool:
@@ -232,7 +253,9 @@ RULES = (
         "An override sets a name that its target module does not define, so nobody reads it. Plugins patch functions "
         "by dotted name; when the core moves or renames one, the assignment still succeeds and does nothing, as "
         "happened to plugins of vLLM whenever proposer helpers moved between modules. An entry of a registry whose "
-        "module is not in its package counts too. Under a hasattr test of the same name nothing is reported.",
+        "module is not in its package counts too. It is an error where the registry imports the module or reads the "
+        "name and catches nothing: vLLM's register_kernels raises then, and no worker starts. Under a hasattr test of "
+        "the same name nothing is reported.",
         _absent,
     ),
     Rule(
