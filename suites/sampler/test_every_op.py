@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,28 +33,13 @@ from verispec.judge import (
 )
 from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract
+from verispec.suites.sampler._callers import from_caller, updated_in_place
 from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make, structure
 from verispec.suites.sampler._few_tokens import LEFT
 from verispec.suites.sampler._rare import RARE, rare_calls
 from verispec.suites.sampler._threads import openmp_threads
 
 OPS = sorted(MAKERS)
-
-
-def from_caller(situation: str) -> Callable[[Mapping[str, Any]], str | None]:
-    """Return the reach of plain calls: the situation and the caller by its name, or None where none was read.
-
-    Sizes chosen for a kernel's tiles, layouts, mixed modes and values at a comparison have no caller: their cases have
-    no reach, and a failure of theirs alone is a note.
-    """
-
-    def reach(params: Mapping[str, Any]) -> str | None:
-        caller = contracts.load(params["subject"]).caller
-        return f"{situation}, in {caller}" if caller and params.get("mode") != "other" else None
-
-    return reach
-
-
 WORK = 66_000
 """Tokens of a call: past 65,536, the largest threshold from which kernels are known to use threads."""
 PROGRAMS = 300
@@ -360,12 +344,6 @@ ALIASED = {
     for op in OPS
     if any(t.may_alias for t in contracts.load(op).outputs)
 }
-
-
-def updated_in_place(params: Mapping[str, Any]) -> str | None:
-    """From the second draft step on, the positions that vLLM passes are the buffer that it has updated."""
-    op = "eagle_step_slot_mapping_metadata"
-    return f"every draft step after the first, in {contracts.load(op).caller}" if params["subject"] == op else None
 
 
 @case("ANY-7", subjects=sorted(ALIASED), vocab=[7, 33, 1300], reach=updated_in_place)

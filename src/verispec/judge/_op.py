@@ -14,7 +14,16 @@ import torch
 from verispec.engines import OpFunction, UnsupportedCall
 from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
-from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
+from verispec.judge._failure import (
+    EXPLANATION,
+    NOT_WRITTEN,
+    UNTOUCHED,
+    Failure,
+    Kind,
+    Mismatch,
+    call_engine,
+    described,
+)
 from verispec.judge._memory import GuardedTensor, is_mark, read_only, to_numpy, wide
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
@@ -24,11 +33,6 @@ EXAMPLES = 5
 
 TILE = 1024
 """Value of required tuning parameters that a case does not set; a power of two."""
-
-NOT_WRITTEN = "not written"
-"""An element that still holds the harness's mark, where a failure shows what the engine wrote."""
-UNTOUCHED = "untouched"
-"""An element that must keep the mark, where a failure shows what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +414,7 @@ class OpUnderTest:
         raise Mismatch(
             Failure(
                 kind,
-                f"{name}{_described(examples[0])}: {EXPLANATION[kind]}",
+                f"{name}{described(examples[0])}: {EXPLANATION[kind]}",
                 name,
                 wrong=len(places),
                 total=int(expected.size),
@@ -447,14 +451,6 @@ class OpUnderTest:
 
 def _copy(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def _described(example: Mapping[str, Any]) -> str:
-    """Return the index of a wrong element and its fault; the harness's mark is never shown as a value."""
-    index, expected, got = example["index"], example["expected"], example["got"]
-    if expected == UNTOUCHED:
-        return f"{index} must stay {UNTOUCHED}, was written: {got}"
-    return f"{index} {'was' if got == NOT_WRITTEN else 'is'} {got}, expected {expected}"
 
 
 def _plain(value: Any) -> Any:
