@@ -26,6 +26,7 @@ def setup(app: Any) -> dict[str, bool]:
     write("commands", commands())
     write("ops", ops())
     write("rules", rules())
+    write("parameters", parameters())
     for name, modules in API.items():
         write(f"api-{name}", api(name, modules))
     return {"parallel_read_safe": True}
@@ -63,6 +64,16 @@ def ops() -> Iterator[str]:
     yield "Each op has one contract. `verispec explain NAME` prints an op or a clause, `verispec ops` lists all."
     for name in contracts.names():
         yield from ("", f"## {name}", "", "```text", *as_text(explain(name)), "```")
+
+
+def parameters() -> Iterator[str]:
+    """Yield the parameters of case ids."""
+    from verispec.report.explanation import as_text, explain
+
+    yield "# Parameters of case ids"
+    yield ""
+    yield "`verispec explain CASE` says what the parameters of one id mean."
+    yield from ("", "```text", *as_text(explain("parameters")), "```")
 
 
 def rules() -> Iterator[str]:

@@ -180,6 +180,7 @@ class Clause:
         unreachable: reason why no caller of a real engine gets here. If set, breaking the clause is an info.
         forbids: kind of failure that the clause forbids, such as "unwritten". Reports show this clause for such a
             failure in any case.
+        fault: the fault in a few words, if clauses of several ops forbid the same one. Reports count it over the ops.
     """
 
     id: str
@@ -187,6 +188,7 @@ class Clause:
     source: str
     unreachable: str = ""
     forbids: str = ""
+    fault: str = ""
 
     def __post_init__(self) -> None:
         if not _CLAUSE_ID.fullmatch(self.id):
@@ -233,6 +235,7 @@ class Contract:
         host_sizes: sizes that callers of the engine's kernel compute.
         grid: launch grid of the engine's Triton kernel, as names of host sizes. Empty if the op is a function, or
             several kernels, in engines.
+        caller: dotted name of the engine's function that calls the op, as read in its source. Empty if none was read.
     """
 
     name: str
@@ -246,6 +249,7 @@ class Contract:
     returns: str = ""
     host_sizes: tuple[HostSize, ...] = ()
     grid: tuple[str, ...] = ()
+    caller: str = ""
 
     def __post_init__(self) -> None:
         names = [p.name for p in self.params]

@@ -90,4 +90,5 @@ CONTRACT = Contract(
         Clause("TKP-13", "Tokens with positive infinity share the whole probability.", "limit of the softmax"),
         Clause("TKP-14", "A batch without rows is valid, with limits or without.", "contract: nothing to mask"),
     ),
+    caller="vllm.v1.sample.rejection_sampler.apply_sampling_constraints",
 )

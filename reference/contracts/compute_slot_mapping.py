@@ -95,6 +95,7 @@ CONTRACT = Contract(
             "Strides of inner dimensions and of one-dimensional tensors are honoured.",
             "contract: tensors, not pointers",
             unreachable="callers pass tensors whose last dimension is contiguous",
+            fault="strides ignored",
         ),
         Clause("CSM-11", "Positions, blocks and slots of int32 and of int64 give the same numbers, in any mix.", _VLLM),
     ),
@@ -116,4 +117,5 @@ CONTRACT = Contract(
         HostSize(("BLOCKS_PER_KV_BLOCK", "blocks_per_kv_block"), add=1),
     ),
     grid=("num_programs",),
+    caller="vllm.v1.worker.block_table.BlockTable.compute_slot_mapping",
 )

@@ -130,6 +130,7 @@ CONTRACT = Contract(
             "Strides are honoured.",
             "contract: tensors, not pointers",
             unreachable="callers pass contiguous buffers",
+            fault="strides ignored",
         ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.spec_decode.utils.copy_and_expand_eagle_inputs_kernel", since="0.18.1"),),
@@ -144,4 +145,5 @@ CONTRACT = Contract(
         ),
     ),
     grid=("batch_size", "num_blocks"),
+    caller="vllm.v1.spec_decode.llm_base_proposer.SpecDecodeBaseProposer.set_inputs_first_pass",
 )

@@ -81,9 +81,11 @@ CONTRACT = Contract(
             "Strides are honoured.",
             "contract: tensors, not pointers",
             unreachable="callers allocate these tensors themselves, contiguous",
+            fault="strides ignored",
         ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.spec_decode.utils.eagle_prepare_inputs_padded_kernel", since="0.18.1"),),
     host_sizes=(HostSize(("num_reqs",), rows="cu_num_draft_tokens_ptr"),),
     grid=("num_reqs",),
+    caller="vllm.v1.spec_decode.llm_base_proposer.SpecDecodeBaseProposer.prepare_inputs_padded",
 )

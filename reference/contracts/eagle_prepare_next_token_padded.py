@@ -75,9 +75,11 @@ CONTRACT = Contract(
             "Strides of inner dimensions and of one-dimensional tensors are honoured.",
             "contract: tensors, not pointers",
             unreachable="callers pass rows that are contiguous",
+            fault="strides ignored",
         ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.spec_decode.utils.eagle_prepare_next_token_padded_kernel", since="0.18.1"),),
     host_sizes=(HostSize(("num_reqs",), rows="discard_request_mask_ptr"),),
     grid=("num_reqs",),
+    caller="vllm.v1.spec_decode.llm_base_proposer.SpecDecodeBaseProposer.prepare_next_token_ids_padded",
 )

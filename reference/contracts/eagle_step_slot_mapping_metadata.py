@@ -88,12 +88,13 @@ CONTRACT = Contract(
             "contract: slots are as wide as the output, 64 bits",
             unreachable="no KV cache has 2^31 slots yet",
         ),
-        Clause("ESM-10", "The row stride of the block table is honoured.", _VLLM),
+        Clause("ESM-10", "The row stride of the block table is honoured.", _VLLM, fault="strides ignored"),
         Clause(
             "ESM-11",
             "Strides of inner dimensions and of one-dimensional tensors are honoured.",
             "contract: tensors, not pointers",
             unreachable="callers pass tensors whose last dimension is contiguous",
+            fault="strides ignored",
         ),
         Clause(
             "ESM-12", "Positions, lengths and slots of int32 and of int64 give the same numbers, in any mix.", _VLLM
@@ -105,4 +106,5 @@ CONTRACT = Contract(
         HostSize(("input_batch_size",), rows="out_slot_mapping_ptr"),
     ),
     grid=("input_batch_size",),
+    caller="vllm.v1.spec_decode.utils.eagle_step_update_slot_mapping_and_metadata",
 )

@@ -53,6 +53,7 @@ CONTRACT = Contract(
             "Elements past 2^31 of their tensor are found along every axis: no product of an index and a stride is "
             "computed in 32 bits.",
             "vllm#47383",
+            fault="elements past 2^31 missed",
         ),
         Clause(
             "ANY-13",

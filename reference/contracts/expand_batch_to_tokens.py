@@ -81,10 +81,12 @@ CONTRACT = Contract(
             "Strides of input, counts and output are honoured.",
             "contract: tensors, not pointers",
             unreachable="callers allocate these tensors themselves, contiguous",
+            fault="strides ignored",
         ),
         Clause("EXP-7", "Elements of the output past the last count keep their value.", _VLLM),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.expand_kernel", since="0.18.1"),),
     host_sizes=(HostSize(("batch_size",), rows="input_ptr"),),
     grid=("batch_size",),
+    caller="vllm.v1.sample.rejection_sampler.expand_batch_to_tokens",
 )

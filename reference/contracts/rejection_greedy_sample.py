@@ -110,6 +110,7 @@ CONTRACT = Contract(
             "In synthetic mode u is compared in its own precision, never narrowed.",
             _VLLM,
             unreachable="a float64 draw within a float32 rounding of a rate comes once in 2^25 at most",
+            fault="random numbers narrowed",
         ),
         Clause(
             "RGS-11",
@@ -122,6 +123,7 @@ CONTRACT = Contract(
             "Row strides are honoured, as are the strides of one-dimensional tensors.",
             "contract: tensors, not pointers",
             unreachable="callers allocate these tensors themselves, contiguous",
+            fault="strides ignored",
         ),
         Clause(
             "RGS-13",
@@ -133,4 +135,5 @@ CONTRACT = Contract(
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.rejection_greedy_sample_kernel", since="0.18.1"),),
     host_sizes=(HostSize(("batch_size",), rows="cu_num_draft_tokens_ptr"),),
     grid=("batch_size",),
+    caller="vllm.v1.sample.rejection_sampler.rejection_sample",
 )

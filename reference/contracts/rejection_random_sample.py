@@ -124,6 +124,7 @@ CONTRACT = Contract(
             "u is compared in its own precision, never narrowed.",
             _VLLM,
             unreachable="a float64 draw within a float32 rounding of p/q comes once in 2^25 at most",
+            fault="random numbers narrowed",
         ),
         Clause(
             "RRS-12",
@@ -136,12 +137,14 @@ CONTRACT = Contract(
             "Row strides of output and probabilities are honoured.",
             "contract: tensors, not pointers",
             unreachable="callers allocate the output and assert that probabilities are contiguous",
+            fault="strides ignored",
         ),
         Clause(
             "RRS-14",
             "Strides of inner dimensions and of one-dimensional tensors are honoured.",
             "contract: tensors, not pointers",
             unreachable="callers assert that probabilities are contiguous",
+            fault="strides ignored",
         ),
         Clause(
             "RRS-15",
@@ -165,4 +168,5 @@ CONTRACT = Contract(
     law="With recovered tokens from norm(max(p - q, 0)) every emitted token is distributed as the target's p.",
     host_sizes=(HostSize(("batch_size",), rows="cu_num_draft_tokens_ptr"),),
     grid=("batch_size",),
+    caller="vllm.v1.sample.rejection_sampler.rejection_sample",
 )

@@ -94,6 +94,7 @@ CONTRACT = Contract(
             "Noise of float64 is never narrowed.",
             "vllm#54843",
             unreachable="narrowing changes a token only in a near-tie or in the far tail, about once in 2^24",
+            fault="random numbers narrowed",
         ),
         Clause(
             "SRT-7",
@@ -120,12 +121,14 @@ CONTRACT = Contract(
             "Row strides of probabilities and noise are honoured.",
             "contract: tensors, not pointers",
             unreachable="callers assert that probabilities are contiguous and allocate the noise",
+            fault="strides ignored",
         ),
         Clause(
             "SRT-12",
             "Strides of inner dimensions and of one-dimensional tensors are honoured.",
             "contract: tensors, not pointers",
             unreachable="callers assert that probabilities are contiguous and allocate the noise",
+            fault="strides ignored",
         ),
         Clause("SRT-13", "Rows past 2^31 elements are read correctly: offsets have 64 bits.", "vllm#47383"),
         Clause("SRT-14", "Ids and counts of int32 and of int64 give the same tokens, in any mix.", _VLLM),
@@ -144,4 +147,5 @@ CONTRACT = Contract(
         HostSize(("max_spec_len",), longest="cu_num_draft_tokens_ptr"),
     ),
     grid=("batch_size", "max_spec_len"),
+    caller="vllm.v1.sample.rejection_sampler.sample_recovered_tokens",
 )

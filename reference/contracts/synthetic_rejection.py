@@ -49,7 +49,7 @@ CONTRACT = Contract(
             "contract: no unchecked step is an index",
         ),
         Clause("SYN-8", "A padding request, state -1, reads no state and writes nothing.", "vllm#47066"),
-        Clause("SYN-9", "Strides are honoured.", "contract: tensors, not pointers"),
+        Clause("SYN-9", "Strides are honoured.", "contract: tensors, not pointers", fault="strides ignored"),
     ),
     symbols=(Symbol("vllm", _SYMBOL, since="0.19.1", until="0.22.0", rename={"draft_sampled": "input_ids"}),),
     law="The number of accepted draft tokens exceeds i with probability rates[0] * ... * rates[i].",

@@ -22,6 +22,7 @@ from verispec import exits
 from verispec.cases import CaseId, CaseSpec, selects
 from verispec.engines import Description, Engine, UnsupportedCall
 from verispec.engines.protocol.check import check_subjects
+from verispec.engines.protocol.places import places
 from verispec.engines.registry import import_modules, resolve
 from verispec.errors import VerispecError, describe_exception
 from verispec.judge import (
@@ -51,7 +52,7 @@ from verispec.run.events import (
 )
 from verispec.run.fork_server import ForkServer
 from verispec.run.outcome import bounded, decisive, process_ended, result_of
-from verispec.run.record import is_quick
+from verispec.run.record import FAILING, is_quick
 from verispec.saved_calls.keeper import Keeper
 
 if TYPE_CHECKING:
@@ -155,6 +156,12 @@ def subject_of(item: pytest.Item) -> str:
     return item.path.stem.removeprefix("test_")
 
 
+def _part(item: pytest.Item) -> str:
+    """Return the contract of the tested part: the op's own, or that of the clause for a part of a sampler."""
+    subject = subject_of(item)
+    return subject if subject in contracts.names() else contracts.by_clause(item.stash[SPEC].clause).name
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Name every item by its case id, and keep those that match the options."""
     seen: dict[str, str] = {}
@@ -193,9 +200,8 @@ def _name(item: pytest.Item) -> CaseId:
         raise pytest.UsageError(f"{item.nodeid}: a test in a suite needs @case, else it judges no clause")
     callspec = getattr(item, "callspec", None)
     params = {**(callspec.params if callspec else {}), **spec.fixed}
-    if spec.subjects:
-        del params["subject"]
-    texts = tuple((name, _text(value)) for name, value in params.items() if value is not None)
+    named = {name: value for name, value in params.items() if not (spec.subjects and name == "subject")}
+    texts = tuple((name, _text(value)) for name, value in named.items() if value is not None)
     item.stash[CASE] = CaseId(item.path.parent.name, subject_of(item), spec.clause, texts)
     item.stash[SPEC], item.stash[PARAMS] = spec, params
     return item.stash[CASE]
@@ -431,6 +437,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     elif call.when == "call" or error is not None:
         record.update(result_of(error), seconds=round(call.duration, 6))
         record["cpu"] = round(time.process_time() - item.stash[CPU], 3)
+        if record["outcome"] in FAILING and (where := places(item.config.stash[ENGINE], _part(item))):
+            record["places"] = where
         if isinstance(error, Mismatch):
             if events and item.config.option.shrink:
                 events.write(CaseShrinks(os.getpid()))

@@ -1,4 +1,8 @@
-"""A call of every op at a wanted size, in values that production could pass: what the cases of ANY-* are made of."""
+"""A call of every op at a wanted size: what the cases of ANY-* are made of.
+
+A plain shape (`draft`, neither `synthetic` nor one of the options after it) gives a call that `Contract.caller` makes.
+The others add what no caller on every platform passes: padded tails, several ranks, tokens outside the vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +180,9 @@ def sample_recovered_tokens(rng: Rng, shape: BatchShape) -> MadeCall:
 @maker
 def expand_batch_to_tokens(rng: Rng, shape: BatchShape) -> MadeCall:
     values = rng.choice([0, 1, 2, 5], size=shape.requests)
-    return MadeCall(*expand_arguments(values, shape.counts, (0, 1), spare=1), same=(("input_ptr", "output_ptr"),))
+    return MadeCall(
+        *expand_arguments(values, shape.counts, (0, 1), spare=int(shape.synthetic)), same=(("input_ptr", "output_ptr"),)
+    )
 
 
 @maker
@@ -187,17 +193,19 @@ def eagle_prepare_inputs_padded(rng: Rng, shape: BatchShape) -> MadeCall:
 @maker
 def eagle_prepare_next_token_padded(rng: Rng, shape: BatchShape) -> MadeCall:
     columns = max([1, *shape.counts]) + 1
-    rows = rng.integers(0, shape.vocab + 2, size=(shape.requests, columns))
-    valid = np.asarray(shape.counts, dtype=np.int64)
+    # A rejection sampler emits one token or more per request, and none outside the vocabulary.
+    rows = rng.integers(0, shape.vocab + 2 * shape.synthetic, size=(shape.requests, columns))
+    valid = np.asarray(shape.counts, dtype=np.int64) + (not shape.synthetic)
     rows[np.arange(columns)[None, :] >= valid[:, None]] = -1
-    rows[rng.random(rows.shape) < 0.05] = -1
+    if shape.synthetic:
+        rows[rng.random(rows.shape) < 0.05] = -1
     return MadeCall(next_token_arguments(rows, rng.random(shape.requests) < 0.2, vocab=shape.vocab))
 
 
 @maker
 def eagle_step_slot_mapping_metadata(rng: Rng, shape: BatchShape) -> MadeCall:
     ends = [0, 5, STEP_BLOCK - 1, STEP_BLOCK, STEP_LIMIT - 2, STEP_LIMIT - 1]
-    return MadeCall(step_arguments(rng, rng.choice(ends, size=shape.requests), rows=3))
+    return MadeCall(step_arguments(rng, rng.choice(ends, size=shape.requests), rows=3 * shape.synthetic))
 
 
 @maker
@@ -212,7 +220,7 @@ def compute_slot_mapping(rng: Rng, shape: BatchShape) -> MadeCall:
     options: dict[str, Any] = {"columns": max([1, *shape.counts]) // 16 + 2}
     if shape.synthetic:
         options |= {"TOTAL_CP_WORLD_SIZE": 2, "TOTAL_CP_RANK": 1, "CP_KV_CACHE_INTERLEAVE_SIZE": 4}
-    return MadeCall(slot_arguments(rng, shape.counts, tail=5, **options))
+    return MadeCall(slot_arguments(rng, shape.counts, tail=5 * shape.synthetic, **options))
 
 
 def _random_requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatch:

@@ -33,13 +33,13 @@ from verispec.judge import (
 )
 from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract
+from verispec.suites.sampler._callers import from_caller, updated_in_place
 from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make, structure
 from verispec.suites.sampler._few_tokens import LEFT
 from verispec.suites.sampler._rare import RARE, rare_calls
 from verispec.suites.sampler._threads import openmp_threads
 
 OPS = sorted(MAKERS)
-REACH = "batches of any size"
 WORK = 66_000
 """Tokens of a call: past 65,536, the largest threshold from which kernels are known to use threads."""
 PROGRAMS = 300
@@ -60,7 +60,7 @@ DRAWN_PER_ID = ("gumbel_sample", "residual_resample")
 """Ops whose oracles draw one number per id of the vocabulary, one at a time."""
 
 
-@case("ANY-1", subjects=OPS, size=["tokens", "vocabulary"], reach=REACH)
+@case("ANY-1", subjects=OPS, size=["tokens", "vocabulary"])
 def test_sizes_around_the_implementation_s_own(
     op: OpUnderTest, engine: Engine, seed: int, subject: str, size: str
 ) -> None:
@@ -82,7 +82,13 @@ def test_sizes_around_the_implementation_s_own(
             check(op, make(subject, seed, BatchShape((1, n, 0), 5, draft=bool(n % 3), synthetic=bool(n % 2))))
 
 
-@case("ANY-2", subjects=OPS, requests=list(BATCHES), mode=["plain", "other"], reach=REACH)
+@case(
+    "ANY-2",
+    subjects=OPS,
+    requests=list(BATCHES),
+    mode=["plain", "other"],
+    reach=from_caller("as many requests as a server has at a time"),
+)
 def test_any_number_of_requests(op: OpUnderTest, seed: int, subject: str, requests: int, mode: str) -> None:
     """Every request has its own number of drafts, none among them; `mode` other is the op's second mode."""
     counts = tuple((7 * b + seed) % 4 for b in range(requests))
@@ -98,13 +104,7 @@ def test_batches_without_any_draft(op: OpUnderTest, seed: int, subject: str, mod
         )
 
 
-@case(
-    "ANY-2",
-    subjects=OPS,
-    check="past 65,536",
-    mode=["plain", "other"],
-    reach="a prefill of 65,536 tokens, or one row per scheduled token",
-)
+@case("ANY-2", subjects=OPS, check="past 65,536", mode=["plain", "other"])
 def test_very_many_rows(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
     """Past every threshold and every 16-bit index; copies of a batch of 61 requests where the op has rows alone."""
     if is_repeatable(op.contract):
@@ -154,7 +154,7 @@ CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
 """All ops but the one that recovers tokens: certain drafts leave nothing to recover."""
 
 
-@case("ANY-1", subjects=CHAINS, check="chains", mode=["plain", "other"], reach=REACH)
+@case("ANY-1", subjects=CHAINS, check="chains", mode=["plain", "other"])
 def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
     """Every draft passes, but for the last one of every second request: all steps of all lengths are reached."""
     for length in (9,) if is_slow(engine) else (3, 9, 17, 40, 130, 1100):
@@ -170,7 +170,13 @@ def is_slow(engine: Engine) -> bool:
     return any("interpreter" in str(text) for text in engine.describe().details.values())
 
 
-@case("ANY-3", subjects=OPS, threads=["2", "3", "8", "1"], work=["rows", "tokens"], reach="a server with more cores")
+@case(
+    "ANY-3",
+    subjects=OPS,
+    threads=["2", "3", "8", "1"],
+    work=["rows", "tokens"],
+    reach=from_caller("a server with another number of cores"),
+)
 def test_any_number_of_threads(
     op: OpUnderTest, engine: Engine, seed: int, subject: str, threads: str, work: str
 ) -> None:
@@ -183,7 +189,7 @@ def test_any_number_of_threads(
         check(op, make(subject, seed, shape))
 
 
-@case("ANY-4", subjects=OPS, reach="every step calls the kernel again")
+@case("ANY-4", subjects=OPS)
 def test_calls_do_not_see_earlier_ones(op: OpUnderTest, seed: int, subject: str) -> None:
     """Large, small, large again, another mode, then the first once more: each is the oracle's."""
     rng = np.random.default_rng(seed)
@@ -201,7 +207,7 @@ def test_calls_do_not_see_earlier_ones(op: OpUnderTest, seed: int, subject: str)
         check(op, calls[i])
 
 
-@case("ANY-4", subjects=OPS, check="hundred calls", reach="every step calls the kernel again")
+@case("ANY-4", subjects=OPS, check="hundred calls")
 def test_the_hundredth_call_is_as_the_first(op: OpUnderTest, seed: int, subject: str) -> None:
     for i in range(100):
         check(op, make(subject, seed + i, BatchShape((2, 1, 3), 9, draft=i % 2 == 0, synthetic=i % 3 == 0)))
@@ -340,7 +346,7 @@ ALIASED = {
 }
 
 
-@case("ANY-7", subjects=sorted(ALIASED), vocab=[7, 33, 1300], reach="engines update these buffers in place")
+@case("ANY-7", subjects=sorted(ALIASED), vocab=[7, 33, 1300], reach=updated_in_place)
 def test_an_output_in_the_memory_of_its_input(op: OpUnderTest, seed: int, subject: str, vocab: int) -> None:
     for requests in (1, 5, 66):
         call = make(subject, seed, BatchShape((2,) * requests, vocab))
@@ -348,7 +354,7 @@ def test_an_output_in_the_memory_of_its_input(op: OpUnderTest, seed: int, subjec
             op.check_aliased(call.values, output, source, call.compare.get(output, exact))
 
 
-@case("ANY-9", subjects=OPS, mode=["plain", "other"], reach="the runner and other streams read the inputs meanwhile")
+@case("ANY-9", subjects=OPS, mode=["plain", "other"])
 def test_inputs_may_be_read_only(op: OpUnderTest, seed: int, subject: str, mode: str) -> None:
     """A kernel that changes an input and puts it back changes it for concurrent readers."""
     for counts in ((3, 1, 0, 2), (1,) * 66):
@@ -376,7 +382,7 @@ def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axi
                     op.check_wide(call.values, name, at, shapes=call.shapes, compare=call.compare)
 
 
-@case("ANY-13", subjects=RARE, number=["small", "large"], reach="one draw in 2^26: seconds of a server's life")
+@case("ANY-13", subjects=RARE, number=["small", "large"])
 def test_numbers_at_the_ends_of_their_range(op: OpUnderTest, seed: int, subject: str, number: str) -> None:
     """A word near 0 or 2^32 decides a draw or an acceptance; 24 of its bits, or a floor below it, decide otherwise."""
     for call in rare_calls(subject, np.random.default_rng(seed), number):
@@ -388,7 +394,7 @@ def test_numbers_at_the_ends_of_their_range(op: OpUnderTest, seed: int, subject:
     subjects=[op for op in OPS if uses_rows(op)],
     left=list(LEFT),
     mode=["plain", "other"],
-    reach="grammars mask logits, and heads are padded",
+    reach=from_caller("grammars mask logits"),
 )
 def test_rows_of_few_possible_tokens(
     op: OpUnderTest, engine: Engine, seed: int, subject: str, left: str, mode: str
@@ -405,7 +411,7 @@ LEAK = 32 << 20
 """Bytes that pass through the calls of ANY-10: if a quarter of them stays, it is more than an allocator's reserve."""
 
 
-@case("ANY-10", subjects=OPS, quick=False, reach="a server calls the kernel millions of times")
+@case("ANY-10", subjects=OPS, quick=False, reach=from_caller("millions of steps"))
 def test_calls_keep_nothing(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
     """The resident memory and the threads of this process, after warm calls and after many more."""
     requests = 3 if is_slow(engine) else 300 if uses_rows(subject) else 3000
@@ -431,7 +437,7 @@ def test_calls_keep_nothing(op: OpUnderTest, engine: Engine, seed: int, subject:
         raise Mismatch(Failure(Kind.RESOURCE, message))
 
 
-@case("ANY-11", subjects=OPS, reach="one process per device of a tensor-parallel group")
+@case("ANY-11", subjects=OPS)
 def test_another_process_agrees(op: OpUnderTest, another_process: Engine, seed: int, subject: str) -> None:
     """The oracle's answer in this process and in one with another number and other hashes."""
     function = another_process.op(subject)

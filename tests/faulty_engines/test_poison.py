@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -60,3 +61,51 @@ def test_the_oracle_runs_again_where_poison_may_remain(op: str, times: int, monk
     monkeypatch.setattr(oracle, "load", lambda name: counted)
     check(op, cpu.op(op))
     assert len(runs) == times
+
+
+def forgets_one(**arguments: Any) -> None:
+    output = arguments["output_token_ids_ptr"]
+    before = output.clone()
+    cpu.op(WRITES_ALL)(**arguments)
+    output[1] = before[1]
+
+
+def forgets_one_and_errs(**arguments: Any) -> None:
+    forgets_one(**arguments)
+    arguments["output_token_ids_ptr"][2] += 1
+
+
+def fills_the_rest(**arguments: Any) -> None:
+    output = arguments["output_token_ids_ptr"]
+    before = output.clone()
+    cpu.op(LEAVES_SOME)(**arguments)
+    output[output == before] = 5
+
+
+def computes_nan(**arguments: Any) -> None:
+    """Write NaN to one element and a wrong number to another."""
+    output = arguments["output"]
+    cpu.op("apply_top_k_top_p")(**arguments)
+    output[0, 0], output[0, 1] = float("nan"), 99.0
+
+
+@pytest.mark.parametrize(
+    ("op", "function", "message"),
+    [
+        (
+            WRITES_ALL,
+            forgets_one,
+            r"output_token_ids_ptr\[1\] was not written, expected \d+: elements that the op must",
+        ),
+        (WRITES_ALL, forgets_one_and_errs, r"output_token_ids_ptr\[1\] was not written, expected \d+: elements differ"),
+        (LEAVES_SOME, fills_the_rest, r"output_token_ids_ptr\[\d, \d\] must stay untouched, was written: 5: elements"),
+        ("apply_top_k_top_p", computes_nan, r"output\[0, 0\] is nan, expected .*"),
+    ],
+)
+def test_the_mark_of_an_unwritten_element_is_no_value(op: str, function: Any, message: str) -> None:
+    """A reader does not know what the harness puts into outputs before a call."""
+    with pytest.raises(Mismatch) as raised:
+        check(op, function)
+    failure = raised.value.failure
+    assert re.match(message, failure.message), failure.message
+    assert not [e for e in failure.examples if str(FIRST_POISON) in (str(e["got"]), str(e["expected"]))]

@@ -108,7 +108,8 @@ def test_the_page_is_well_formed_and_loads_nothing(page: str) -> None:
     parsed = Page(page)
     assert len(parsed.ids) == len(set(parsed.ids))
     assert parsed.links == ["data:,", *(f"#{name}" for name in (
-        "causes", "matrix", "static", "cases", "excludes", "statistics", "budget", "untested", "environment", "reading"
+        "causes", "matrix", "static", "cases", "excludes", "statistics", "budget", "untested", "environment",
+        "parameters", "reading", "parameters",
     ))]  # fmt: skip
     assert {link[1:] for link in parsed.links if link.startswith("#")} <= set(parsed.ids)
     assert not re.search(r"""url\(|@import|https?://""", page)
@@ -198,5 +199,5 @@ def test_short_details_are_facts_and_lists_are_lines() -> None:
 
 def test_numbers_of_an_axis_do_not_lie_on_each_other() -> None:
     canvas = Canvas("title", (0, 1), (0, 100))
-    canvas.axes("x", "y", [], [-2, 0, 8, 100])
+    canvas.axes("x", "y", [], {-2: "-2", 0: "0", 8: "8", 100: "100"})
     assert re.findall(r'text-anchor="end">([-\d]+)<', canvas.render()) == ["100", "8", "0"]

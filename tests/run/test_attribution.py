@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from verispec.run import attribution, progress
-from verispec.run.attribution import explain
+from verispec.run.attribution import ROUNDS, explain
 from verispec.run.events import CaseEnded
 from verispec.run.plan import Plan
 from verispec.run.progress import Bar, Lines
@@ -19,7 +22,7 @@ EXPAND, RANDOM, TOP = "expand_batch_to_tokens", "rejection_random_sample", "appl
 NEEDS = {
     "e2e/sampled:GEN-5:limits=none": {EXPAND},
     "sampler/whole_sampler:WS-7:limits=top_k": {TOP},
-    "e2e/sampled:GEN-5:limits=top_k": {EXPAND, TOP},
+    "e2e/sampled:GEN-23:limits=top_k": {EXPAND, TOP},
     "sampler/whole_sampler:WS-4:drafts=negative": {EXPAND, RANDOM, TOP},
     "e2e/sampled:GEN-12:draft=draft_model k=3": {"no kernel"},
 }
@@ -71,6 +74,60 @@ def test_many_suspects_cost_one_more_run_each(
     (record,) = explain(Plan("vllm"), records, Lines())
     assert set(record.explained_by.split(", ")) == needed
     assert len(trials) == 6 + 1 + 6
+
+
+def whole(count: int) -> list[Record]:
+    return [replace(failing(f"sampler/whole_sampler:WS-9:part={n}"), seconds=n) for n in range(count)]
+
+
+@pytest.fixture
+def one_clause(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """Forty cases of one clause, which need three kernels, but for the last three."""
+    needs = {record.id: {EXPAND, RANDOM, TOP} for record in whole(40)}
+    needs |= {record.id: {needed} for record, needed in zip(whole(40)[37:], (EXPAND, "no", "no"), strict=True)}
+    monkeypatch.setattr(sys.modules[__name__], "NEEDS", needs)
+    return needs
+
+
+def test_cases_of_one_clause_cost_the_search_of_three(
+    trials: list[tuple[set[str], int]], one_clause: dict[str, set[str]]
+) -> None:
+    """As in a release where every kernel is lost: a hundred cases that go through all of them."""
+    explained = {r.id: set(r.explained_by.split(", ")) for r in explain(Plan("vllm"), [*whole(40), *KERNELS], Lines())}
+    assert explained.keys() == {case for case, needed in one_clause.items() if "no" not in needed}
+    assert all(one_clause[case] <= exchanged for case, exchanged in explained.items()), "each has passed as it says"
+    assert sum(cases for _, cases in trials) <= 39 + ROUNDS * (2 * 3 + 1), "not forty cases for each set of kernels"
+    assert [cases for _, cases in trials].count(39) == 1
+
+
+def test_the_cheapest_case_of_a_clause_is_searched_for(
+    trials: list[tuple[set[str], int]], one_clause: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test of a million samples takes minutes in each of the runs."""
+    asked: list[tuple[str, ...]] = []
+    trial = attribution.Supervisor
+
+    def seen(plan: Plan, *, deadline: float | None) -> Any:
+        asked.append(plan.only)
+        return trial(plan, deadline=deadline)
+
+    monkeypatch.setattr(attribution, "Supervisor", seen)
+    sample = replace(failing("sampler/whole_sampler:WS-9:mode=law"), seconds=0.0)
+    one_clause[sample.id] = {EXPAND}
+    list(explain(Plan("vllm"), [sample, *reversed(whole(5)), KERNELS[0]], Lines()))
+    assert asked[0] == (whole(1)[0].id,)
+
+
+def test_known_failures_are_not_explained_again(
+    trials: list[tuple[set[str], int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A known failure of a kernel still explains a new failure."""
+    known = [replace(failing(case), outcome="xfail", observed="fail", issue="#1") for case in NEEDS]
+    new = failing("sampler/whole_sampler:WS-1:batch=mixed")
+    monkeypatch.setitem(NEEDS, new.id, {EXPAND})
+    kernels = [replace(record, outcome="xfail", observed="fail", issue="#2") for record in KERNELS]
+    assert [r.id for r in explain(Plan("vllm"), [*known, new, *kernels], Lines())] == [new.id]
+    assert {cases for _, cases in trials} == {1}
 
 
 def test_kernels_are_never_consequences(trials: list[tuple[set[str], int]]) -> None:

@@ -16,11 +16,12 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def explain(
     name: Annotated[
-        str, typer.Argument(help="An op, a clause such as EXP-2, a case id, a rule such as SIG101, or rules.")
+        str,
+        typer.Argument(help="An op, a clause such as EXP-2, a case id, a rule such as SIG101, rules or parameters."),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Explain an op, a clause, a case id or a rule; 'rules' lists all rules of the static checker.
+    """Explain an op, a clause, a case id or a rule; 'rules' and 'parameters' list all rules and all parameters of ids.
 
     Examples:
 

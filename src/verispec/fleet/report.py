@@ -17,7 +17,7 @@ from verispec.report.text import plural
 from verispec.report.verdict import RunSummary, summarise
 from verispec.terminal import COLUMNS, printable
 
-_STYLE = {"fail": "red", "known": "cyan", "open": "yellow", "none": "dim", "pass": ""}
+_STYLE = {"fail": "red", "known": "cyan", "open": "yellow", "absent": "dim", "none": "dim", "pass": ""}
 
 
 class FleetReport:
@@ -113,7 +113,8 @@ def _engine(cell: CellRun) -> str:
 def _counts(summary: RunSummary) -> tuple[str, ...]:
     known = summary.counts.get("xfail", 0)
     passed = sum(summary.counts.get(outcome, 0) for outcome in ("pass", "xpass"))
-    numbers = (passed, summary.failures, known, summary.undecided, len(summary.causes))
+    undecided = summary.undecided + summary.absent
+    numbers = (passed, summary.failures, known, undecided, len(summary.causes))
     return tuple(f"{number:,}" for number in numbers)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -66,6 +66,12 @@ EXPLANATION: dict[Kind, str] = {
 }
 
 
+NOT_WRITTEN = "not written"
+"""An element that still holds the harness's mark, where a failure shows what the engine wrote."""
+UNTOUCHED = "untouched"
+"""An element that must keep the mark, where a failure shows what is expected."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Reason why a case failed.
@@ -91,6 +97,14 @@ class Failure:
     def to_json(self) -> dict[str, Any]:
         """Return the failure as a JSON-serialisable dictionary."""
         return asdict(self)
+
+
+def described(example: Mapping[str, Any]) -> str:
+    """Return the index of a wrong element and its fault; the harness's mark is never shown as a value."""
+    index, expected, got = example["index"], example["expected"], example["got"]
+    if expected == UNTOUCHED:
+        return f"{index} must stay {UNTOUCHED}, was written: {got}"
+    return f"{index} {'was' if got == NOT_WRITTEN else 'is'} {got}, expected {expected}"
 
 
 class Mismatch(AssertionError):

@@ -44,6 +44,12 @@ def _poison(count: int, dtype: torch.dtype, pattern: int) -> torch.Tensor:
     return torch.from_numpy(_draws.integers(0, 90, count)).to(dtype)
 
 
+def is_mark(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a mask of the elements that hold the mark of an unwritten output: NaN, or an id that no op writes."""
+    mark: np.ndarray[Any, Any] = np.isnan(values) if values.dtype.kind == "f" else values == _INT_POISON
+    return mark
+
+
 def _strides(shape: Sequence[int], layout: str) -> list[int]:
     """Return strides in elements under which no two elements share memory."""
     order = list(range(len(shape)))

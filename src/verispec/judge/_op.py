@@ -14,8 +14,17 @@ import torch
 from verispec.engines import OpFunction, UnsupportedCall
 from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
-from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
-from verispec.judge._memory import GuardedTensor, read_only, to_numpy, wide
+from verispec.judge._failure import (
+    EXPLANATION,
+    NOT_WRITTEN,
+    UNTOUCHED,
+    Failure,
+    Kind,
+    Mismatch,
+    call_engine,
+    described,
+)
+from verispec.judge._memory import GuardedTensor, is_mark, read_only, to_numpy, wide
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
 
@@ -392,15 +401,20 @@ class OpUnderTest:
         else:
             kind = Kind.VALUE
         places = list(zip(*np.nonzero(wrong), strict=True))
-        examples = tuple(
-            {"index": [int(i) for i in place], "expected": _plain(expected[place]), "got": _plain(got[place])}
+        # An engine may compute NaN, but not all wrong elements at once as they were.
+        mark = is_mark(before) & ((before.dtype.kind != "f") | (kind != Kind.VALUE))
+        examples: tuple[dict[str, Any], ...] = tuple(
+            {
+                "index": [int(i) for i in place],
+                "expected": UNTOUCHED if mark[place] and untouched[place] else _plain(expected[place]),
+                "got": NOT_WRITTEN if mark[place] and same_as_before[place] else _plain(got[place]),
+            }
             for place in places[:EXAMPLES]
         )
-        first = examples[0]
         raise Mismatch(
             Failure(
                 kind,
-                f"{name}{first['index']} is {first['got']}, expected {first['expected']}: {EXPLANATION[kind]}",
+                f"{name}{described(examples[0])}: {EXPLANATION[kind]}",
                 name,
                 wrong=len(places),
                 total=int(expected.size),

@@ -6,14 +6,18 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from verispec.engines.protocol.places import CALLER, KERNEL
 from verispec.report.causes import rule_of
-from verispec.report.text import circumstances, title
+from verispec.report.text import circumstances, places_line, title
 from verispec.run.captured_call import PARTS
 from verispec.run.record import Record
 from verispec.terminal import COLUMNS, printable, wrapped
 
 SHOWN = 16
 """Maximum number of array elements per line."""
+
+MARKS = {"outputs": " (-7777 and nan: not written)", "expected": " (-7777 and nan: must stay untouched)"}
+"""Meaning of the mark that outputs hold before a call, by part of a call."""
 
 
 def case_lines(
@@ -51,11 +55,16 @@ def _lines(
     for part in PARTS if call is None else ():
         if values := record.detail.get(part):
             yield ""
-            yield part
+            yield f"{part}{MARKS[part]}" if part in MARKS and _has_mark(values) else part
             yield from _values(values)
     if record.failed or record.reason:
         yield ""
         yield from _failure(record, width)
+
+
+def _has_mark(values: Mapping[str, Mapping[str, Any]]) -> bool:
+    shown = [str(v) for value in values.values() for v in value.get("values", ())]
+    return "-7777" in shown or "nan" in shown
 
 
 def _failure(record: Record, width: int) -> Iterator[str]:
@@ -72,9 +81,11 @@ def _failure(record: Record, width: int) -> Iterator[str]:
         reached = (
             f"reached in production: {record.reach}"
             if record.reach
-            else "no known caller reaches this; only the contract is broken"
+            else "no caller is known; only the contract is broken"
         )
         yield from wrapped(f"{record.level}  {reached}", width)
+        if record.places:
+            yield from wrapped(places_line(record.places.get(KERNEL, ""), record.places.get(CALLER, "")), width)
     else:
         yield from wrapped(f"{record.outcome}: {record.reason}", width)
         if record.at:

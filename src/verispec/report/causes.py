@@ -20,7 +20,9 @@ from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
+from verispec.engines.protocol.places import CALLER, KERNEL
 from verispec.reference import contracts
+from verispec.reference.contracts import Clause
 from verispec.run.record import SAVED, Record
 
 BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout")
@@ -66,6 +68,14 @@ class Cause:
     """File with the inputs of `case`, if the run recorded them."""
     rule: str = ""
     """Text of `clause`."""
+    fault: str = ""
+    """The fault in a few words, if clauses of several ops forbid the same one."""
+    unreachable: str = ""
+    """Reason why no caller of a real engine breaks `clause`, where its contract gives one."""
+    kernel: str = ""
+    """File and line of the kernel, where the engine knows it."""
+    caller: str = ""
+    """File and line of the function that calls it."""
 
     @property
     def headline(self) -> str:
@@ -86,23 +96,26 @@ class Gap:
     subjects: tuple[str, ...]
     cases: tuple[str, ...]
     issue: str = ""
+    applies: bool = True
+    """False if the engine does not have the tested part at all."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the gap as a JSON-serialisable dictionary."""
         return asdict(self)
 
 
-def clause_text(clause: str) -> str:
-    """Return the text of the clause; empty if no op has it."""
+def clause_of(name: str) -> Clause | None:
+    """Return the clause `name`; None for one of a suite of its own, which belongs to no contract."""
     try:
-        return contracts.by_clause(clause).clause(clause).text
+        return contracts.by_clause(name).clause(name)
     except KeyError:
-        return ""
+        return None
 
 
 def rule_of(record: Record) -> str:
     """Return the text of the record's clause; empty if neither the record nor an op has it."""
-    return record.rule or clause_text(record.case.clause)
+    clause = clause_of(record.case.clause)
+    return record.rule or (clause.text if clause else "")
 
 
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
@@ -132,10 +145,10 @@ def _explanation(record: Record, causes: Sequence[Cause]) -> Cause | None:
 
 def gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
     """Group the records without a result by reason."""
-    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    groups: dict[tuple[str, str, bool], list[Record]] = defaultdict(list)
     for record in records:
         if record.seen in ("unsupported", "inconclusive", "error"):
-            groups[record.seen, normalised(record.reason)].append(record)
+            groups[record.seen, normalised(record.reason), record.applies].append(record)
     found = [
         Gap(
             group[0].reason if len({r.reason for r in group}) == 1 else _stem(group[0].reason),
@@ -143,10 +156,11 @@ def gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
             tuple(sorted({r.case.subject for r in group})),
             tuple(r.id for r in group),
             next((r.issue for r in group if r.issue), ""),
+            applies,
         )
-        for (outcome, _), group in groups.items()
+        for (outcome, _, applies), group in groups.items()
     ]
-    return tuple(sorted(found, key=lambda g: (g.outcome != "error", g.outcome, -len(g.cases), g.reason)))
+    return tuple(sorted(found, key=lambda g: (not g.applies, g.outcome != "error", g.outcome, -len(g.cases), g.reason)))
 
 
 def normalised(text: str) -> str:
@@ -225,6 +239,9 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
     reached = [r for r in group if r.reach]
     wanted = [r for r in group if r.case.clause == clause and r.kind == kind] or group
     headline = min([r for r in wanted if r.reach] or wanted, key=_size)
+    norm = clause_of(clause)
+    # A crash ends the process before its record has places; other cases of the op have the same.
+    places = next((r.places for r in (headline, *group, *judged) if r.places), {}) if len(subjects) == 1 else {}
     return Cause(
         level="error" if reached else "note",
         clause=clause,
@@ -239,6 +256,10 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         issues=tuple(sorted({r.issue for r in group if r.issue})),
         saved=str(headline.failure.get("details", {}).get(SAVED, "")),
         rule=rule_of(next(r for r in group if r.case.clause == clause)),
+        fault=norm.fault if norm else "",
+        unreachable=norm.unreachable if norm else "",
+        kernel=places.get(KERNEL, ""),
+        caller=places.get(CALLER, ""),
     )
 
 
@@ -269,11 +290,9 @@ def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> 
     return min(failing, key=lambda c: (-failing[c] / cases[c], cases[c], _clause_order(c)))
 
 
-def _forbids(clause: str) -> str:
-    try:
-        return contracts.by_clause(clause).clause(clause).forbids
-    except KeyError:  # end-to-end sampler and generation clauses belong to no op
-        return ""
+def _forbids(name: str) -> str:
+    clause = clause_of(name)
+    return clause.forbids if clause else ""
 
 
 def _clause_order(clause: str) -> tuple[str, int]:

@@ -13,10 +13,16 @@ from typing import Any
 
 from verispec import exits
 from verispec.report import pictures
+from verispec.report.powers import power
 from verispec.run.record import Record
 from verispec.run.runfile import Run
 
 NOT_EXCLUDED = "-"
+EVIDENCE = (
+    "Evidence E says how many times better a named fault explains the random outputs than a correct engine does. A "
+    "test fails when its E reaches its limit, and a run when the E of all its tests reaches 1e6: a correct engine does "
+    "in one run of a million at most. E is infinite if a correct engine never gives an output."
+)
 LIMIT = 6.0
 """log10 of the evidence at which a run fails: one correct engine in a million reaches it."""
 
@@ -124,7 +130,7 @@ class Certificate:
             for without, number in apart.items():
                 text += f" {number} of them pass without {without}, and what they exclude holds for such batches."
             return text
-        parts = [f"E = {_power(self.log10_e)} over {len(self.tests)} tests (limit 1e6)."]
+        parts = [f"E = {power(self.log10_e)} over {len(self.tests)} tests (limit 1e6)."]
         for family, coupling in self.couplings.items():
             parts.append(
                 f"{family}: total variation at most {coupling['total_variation']:.2g} by coupling of "
@@ -170,14 +176,14 @@ class Certificate:
         if undecided:
             lines += ["", "## Not tested", ""]
             lines += [f"- {entry['id']}: {entry['outcome']}, {entry['reason']}" for entry in undecided]
-        lines += ["", "## Tests", "", "| case | result | outcomes | log10 E | best explanation |"]
-        lines.append("| --- | --- | --- | --- | --- |")
+        lines += ["", "## Tests", "", "| case | result | outcomes | evidence E | limit | best explanation |"]
+        lines.append("| --- | --- | --- | --- | --- | --- |")
         for record in self.tests:
             evidence = record.evidence
             best = evidence.get("best") or [{"label": NOT_EXCLUDED}]
-            shown = "impossible" if evidence.get("impossible") else evidence.get("log10_e", NOT_EXCLUDED)
+            found, limit = (text or NOT_EXCLUDED for text in evidence_of(record))
             count = f"{evidence['count']:,} {evidence['unit']}" if "count" in evidence else NOT_EXCLUDED
-            lines.append(f"| {record.id} | {record.outcome} | {count} | {shown} | {best[0]['label']} |")
+            lines.append(f"| {record.id} | {record.outcome} | {count} | {found} | {limit} | {best[0]['label']} |")
         return "\n".join(lines) + "\n"
 
     def as_html(self) -> str:
@@ -239,20 +245,24 @@ def statistics_line(records: Sequence[Record]) -> str:
     certificate = Certificate(Run({}, tuple(records), {}))
     if not any("weight" in record.evidence for record in certificate.tests):
         return ""
-    evidence, count = _power(certificate.log10_e), len(certificate.tests)
+    evidence, count = power(certificate.log10_e), len(certificate.tests)
     tests = "1 test" if count == 1 else f"{count} tests"
     failing = sum(record.failed for record in certificate.tests)
     found = f"{failing} of {tests} of random outputs fail" if failing else f"{tests} of random outputs"
     return (
-        f"statistics: {found}, as evidence against the engine: E = {evidence}. A run fails from 1e6 on, which a "
+        f"statistics: {found}, with evidence E = {evidence} against the engine. A run fails from E = 1e6 on, which a "
         "correct engine reaches in one run of a million at most."
     )
 
 
-def _power(log10: float) -> str:
-    if math.isinf(log10):
-        return "infinite" if log10 > 0 else "0"
-    return f"{10**log10:.2g}" if log10 < 4 else f"1e{log10:.1f}"
+def evidence_of(record: Record) -> tuple[str, str]:
+    """Return the evidence E of a test and its limit, as text; empty where it has none."""
+    evidence = record.evidence
+    if evidence.get("impossible"):
+        found = power(math.inf)
+    else:
+        found = power(evidence["log10_e"]) if evidence.get("log10_e") is not None else ""
+    return found, power(evidence["log10_limit"]) if evidence.get("log10_limit") else ""
 
 
 def _effect(unit: str, size: float) -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from verispec.cases import CaseId
+from verispec.cases.glosses import GLOSSES, meaning
 from verispec.errors import VerispecError
 from verispec.reference import contracts
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Symbol, Tensor
@@ -26,16 +27,20 @@ OPTIONAL = (
 """Methods that a sampler may have."""
 RULES = ("rules", "sig")
 """Names under which all rules are listed."""
+PARAMETERS = "parameters"
+"""Name under which all parameters of case ids are listed."""
 
 
 def explain(name: str) -> dict[str, Any]:
-    """Return everything about `name`: an op, a clause, a case id, a rule, or ``rules`` for the list of rules.
+    """Return everything about `name`: an op, a clause, a case id, a rule, or ``rules`` or ``parameters`` for a list.
 
     Raises:
         VerispecError: V-EXPLAIN, with the nearest names, if there is no such thing.
     """
     if name.lower() in RULES:
         return _rules()
+    if name.lower() == PARAMETERS:
+        return _parameters()
     if ":" in name:
         return _case(name)
     for known, explanation in _kinds():
@@ -71,6 +76,7 @@ def _case(text: str) -> dict[str, Any]:
         "suite": case.suite,
         "subject": case.subject,
         "parameters": dict(case.params),
+        "meanings": {name: said for name, value in case.params if (said := meaning(name, value))},
         "clause": _clause(case.clause),
         "repro": f"verispec repro {shlex.quote(text)} --engine ENGINE",
     }
@@ -81,6 +87,12 @@ def _rules() -> dict[str, Any]:
     from verispec.static import rules
 
     return {"kind": "rules", "name": "rules", "rules": [_rule(name) for name in rules.names()]}
+
+
+def _parameters() -> dict[str, Any]:
+    """List the parameters of case ids, with the values that do not explain themselves."""
+    listed = [{"name": name, "text": gloss.text, "values": gloss.values} for name, gloss in GLOSSES.items()]
+    return {"kind": "parameters", "name": PARAMETERS, "parameters": listed}
 
 
 def _inputs(contract: Contract) -> list[dict[str, str]]:
@@ -202,9 +214,22 @@ def as_text(told: dict[str, Any]) -> Iterator[str]:
             yield f"{rule['name']}  {rule['title'].ljust(width)}  {rule['level']}"
         yield ""
         yield "verispec explain NAME says why a rule exists"
+    elif told["kind"] == PARAMETERS:
+        yield "parameters of case ids"
+        for parameter in told["parameters"]:
+            yield from wrapped(f"{parameter['name']}: {parameter['text']}", COLUMNS, first=2, rest=6)
+            for value, text in parameter["values"].items():
+                yield from wrapped(f"{value}: {text}", COLUMNS, first=6, rest=10)
     elif told["kind"] == "case":
         yield told["name"]
-        yield from _listed("parameters", [f"{name} = {value}" for name, value in told["parameters"].items()])
+        meanings = told["meanings"]
+        yield from _listed(
+            "parameters",
+            [
+                f"{name} = {value}" + f"  {meanings.get(name, '')}".rstrip()
+                for name, value in told["parameters"].items()
+            ],
+        )
         yield ""
         yield from as_text(told["clause"])
         yield ""

@@ -6,7 +6,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from verispec.report.causes import Cause, Gap
-from verispec.report.text import LEGEND, cell_text, complaints, facts, gap_line, on, plural, repro, summary
+from verispec.report.text import (
+    GAPS,
+    LEGEND,
+    cell_text,
+    complaints,
+    facts,
+    gap_line,
+    kinds,
+    on,
+    plural,
+    repro,
+    summary,
+    tested,
+)
 from verispec.report.verdict import Cell, RunSummary
 from verispec.run.record import CATEGORIES
 from verispec.terminal import printable
@@ -31,10 +44,14 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     yield ""
     yield "## By op"
     yield ""
-    rows = verdict.table()
+    rows, others = tested(verdict)
     found = [c for c in CATEGORIES if any(c in row for row in rows.values())]
-    yield from _table("op", rows, found)
-    yield ""
+    if rows:
+        yield from _table("op", rows, found)
+        yield ""
+    for line in others:
+        yield f"{_capital(escaped(line))}."
+        yield ""
     yield f"Columns are methods: {'; '.join(f'*{name}*, {CATEGORIES[name]}' for name in found)}."
     if modes := verdict.modes():
         yield ""
@@ -46,6 +63,9 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
         yield "## Causes"
         yield ""
         yield LEGEND
+        for line in kinds(verdict.causes):
+            yield ""
+            yield f"{_capital(escaped(line))}."
         for cause in verdict.causes:
             yield from _cause(cause, cause.level, verdict)
     if verdict.known:
@@ -59,9 +79,13 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
         yield ""
         yield "## Not tested"
         yield ""
-        yield "Cases that the engine does not support or that could not be decided; none of them counts as passed."
-        yield ""
-        yield from _gaps(verdict.gaps)
+        yield "Cases that the engine rejects or that could not be decided; none of them counts as passed."
+        for name, applies in GAPS.items():
+            if gaps := [gap for gap in verdict.gaps if gap.applies == applies]:
+                yield ""
+                yield f"{_capital(name)}:"
+                yield ""
+                yield from _gaps(gaps)
     yield ""
     yield "## Again"
     yield ""

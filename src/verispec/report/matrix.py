@@ -12,17 +12,22 @@ from verispec.run.record import Record
 
 
 def matrix(summaries: Sequence[RunSummary]) -> Iterator[dict[str, Any]]:
-    """Yield one row per op: its suite, a cell per run, and its clauses with a cell per run."""
+    """Yield one row per op: its suite, a cell per run, and its clauses with a cell per run.
+
+    `absent` is True for an op that none of the engines has.
+    """
     first = {(r.case.subject, r.case.clause): r for summary in reversed(summaries) for r in summary.run.records}
     rules = {name: rule_of(record) for name, record in first.items()}
     tallies = [_tally(summary.run.records) for summary in summaries]
     ops = sorted({op for tally in tallies for op in tally})
     for suite, op in ops:
+        cells = [_cell(sum(tally.get((suite, op), {}).values(), Counter())) for tally in tallies]
         clauses = sorted({c for tally in tallies for c in tally.get((suite, op), {})}, key=_clause_order)
         yield {
             "suite": suite,
             "op": op,
-            "cells": [_cell(sum(tally.get((suite, op), {}).values(), Counter())) for tally in tallies],
+            "absent": all(cell["state"] in ("absent", "none") for cell in cells),
+            "cells": cells,
             "clauses": [
                 {
                     "clause": clause,
@@ -48,7 +53,13 @@ def _state(record: Record) -> str:
         return "known"
     if record.failed:
         return "fail"
-    return "pass" if record.seen == "pass" else "open"
+    if record.seen == "pass":
+        return "pass"
+    return "open" if record.applies else "absent"
+
+
+_NAMES = {"known": "known", "open": "not tested", "absent": "not applicable"}
+"""Names of the states without a failing and a passing case."""
 
 
 def _cell(counts: Counter[str]) -> dict[str, Any]:
@@ -62,9 +73,9 @@ def _cell(counts: Counter[str]) -> dict[str, Any]:
         rest = f", {total - counts['pass']:,} other" if counts["pass"] < total else ""
         state, text = "pass", f"{counts['pass']:,} pass{rest}"
     else:
-        state = "known" if counts["known"] else "open"
-        text = f"{counts['known']:,} known" if counts["known"] else f"{total:,} not tested"
-    shares = [(name, round(100 * counts[name] / total, 2)) for name in ("fail", "known", "open", "pass")]
+        state = next(name for name in ("known", "open", "absent") if counts[name])
+        text = f"{counts[state]:,} {_NAMES[state]}"
+    shares = [(name, round(100 * counts[name] / total, 2)) for name in ("fail", "known", "open", "absent", "pass")]
     return {"state": state, "text": text, "shares": [(name, share) for name, share in shares if share]}
 
 

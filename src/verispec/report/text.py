@@ -18,8 +18,9 @@ from verispec.run.plan import BUDGET, SEED
 from verispec.terminal import COLUMNS, printable, wrapped
 
 LEGEND = (
-    "An error is a fault that the engine's own callers reach; a note only breaks the contract, the written rules of an "
-    "op. Expected values come from the oracle, which executes these rules. Outputs hold -7777 or nan before a call."
+    "An error is a fault that the engine's own callers reach. A note only breaks the contract, the written rules of an "
+    "op: no caller is known that reaches it. Expected values come from the oracle, which executes these rules. "
+    "'verispec explain CASE' says what the parameters of a case id mean."
 )
 _STYLE = {"error": "bold red", "note": "yellow", "known": "cyan"}
 
@@ -36,7 +37,7 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
     yield from _wrapped(title(header), width, style="bold")
     yield from _wrapped(circumstances(header), width, style="dim")
     yield Text()
-    yield from _table(verdict)
+    yield from _table(verdict, width)
     yield Text()
     for line in complaints(verdict):
         yield from _wrapped(line, width, style="red")
@@ -45,6 +46,8 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
     yield from _wrapped(summary(verdict), width, style="bold")
     if len(verdict.causes) > 1:
         yield from _wrapped(LEGEND, width, style="dim")
+    for line in kinds(verdict.causes):
+        yield from _wrapped(line, width)
     for cause in verdict.causes:
         yield Text()
         yield from _cause(cause, verdict, cause.level, width)
@@ -54,11 +57,12 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
         for cause in verdict.known:
             yield Text()
             yield from _cause(cause, verdict, "known", width)
-    if verdict.gaps:
-        yield Text()
-        yield Text("not tested", style="bold")
-        for gap in verdict.gaps:
-            yield from _wrapped(gap_line(gap), width, first=2, rest=4)
+    for name, found in GAPS.items():
+        if gaps := [gap for gap in verdict.gaps if gap.applies == found]:
+            yield Text()
+            yield Text(name, style="bold")
+            for gap in gaps:
+                yield from _wrapped(gap_line(gap), width, first=2, rest=4)
     yield Text()
     if len(verdict.causes) > 1:  # the reader of a log begins at its end
         yield from _wrapped(summary(verdict), width, style="bold")
@@ -101,13 +105,14 @@ def circumstances(header: Mapping[str, Any]) -> str:
 def summary(verdict: RunSummary) -> str:
     """Return the number of causes, of failing and of decided cases, and the reason why the run is not complete."""
     total = len(verdict.run.records)
-    decided = total - verdict.undecided
+    decided = total - verdict.undecided - verdict.absent
     if verdict.failures:
         text = f"{causes(verdict.causes)} for {plural(verdict.failures, 'failing case')} of {total:,}"
     else:
         text = f"no unexpected failure in {plural(decided, 'case')}"
-    if verdict.undecided:
-        text += f"; {verdict.undecided:,} not tested"
+    open_cases = ((verdict.absent, "not applicable"), (verdict.undecided, "not tested"))
+    if told := ", ".join(f"{count:,} {name}" for count, name in open_cases if count):
+        text += f"; {told}"
     if verdict.run.in_progress:
         text += "; the run is in progress"
     elif not verdict.complete:
@@ -119,9 +124,30 @@ def summary(verdict: RunSummary) -> str:
 
 def causes(found: Sequence[Cause]) -> str:
     """Return the number of causes and, of several, the numbers of errors and notes."""
-    count, levels = plural(len(found), "cause"), Counter(cause.level for cause in found)
-    each = ", ".join(plural(levels[level], level) for level in ("error", "note") if levels[level])
-    return f"{count} ({each})" if len(found) > 1 else count
+    count = plural(len(found), "cause")
+    return f"{count} ({_levels(found)})" if len(found) > 1 else count
+
+
+def _levels(found: Sequence[Cause]) -> str:
+    levels = Counter(cause.level for cause in found)
+    return ", ".join(plural(levels[level], level) for level in ("error", "note") if levels[level])
+
+
+MANY = 3
+"""Ops from which on a report says that they share one kind of fault."""
+
+
+def kinds(found: Sequence[Cause]) -> Iterator[str]:
+    """Yield one line for each kind of fault that several ops share: its causes, counted, and the ops."""
+    for fault in dict.fromkeys(cause.fault for cause in found if cause.fault):
+        alike = [cause for cause in found if cause.fault == fault]
+        ops = sorted({op for cause in alike for op in cause.subjects})
+        if len(ops) >= MANY:
+            yield f"one kind of fault, {fault}, is {_levels(alike)} in {len(ops)} ops: {', '.join(ops)}"
+
+
+GAPS = {"not tested": True, "not applicable: the engine has no such part": False}
+"""Headings of gaps, and whether their cases apply to the engine."""
 
 
 def repro(case: str, header: Mapping[str, Any]) -> str:
@@ -143,7 +169,8 @@ def on(header: Mapping[str, Any]) -> str:
 def gap_line(gap: Gap) -> str:
     """Return a gap and its number of cases, as one line."""
     issue = f" ({gap.issue})" if gap.issue else ""
-    return f"{gap.outcome}: {gap.reason}{issue}; {plural(len(gap.cases), 'case')} of {', '.join(gap.subjects)}"
+    outcome = f"{gap.outcome}: " if gap.applies else ""
+    return f"{outcome}{gap.reason}{issue}; {plural(len(gap.cases), 'case')} of {', '.join(gap.subjects)}"
 
 
 def plural(count: int, noun: str) -> str:
@@ -161,37 +188,61 @@ def extent(cause: Cause) -> str:
 _COLUMNS: Mapping[str, tuple[str, str]] = {
     "failing": ("failed", "red"),
     "known": ("known", "cyan"),
+    "n/a": ("absent", "dim"),
     "not tested": ("undecided", "dim"),
     "passing": ("passed", "green"),
 }
-"""Columns of the table, each with its count in a `Cell` and its style."""
+"""Columns of the table, each with its count in a `Cell` and its style; n/a stands for not applicable."""
 
 
-def _table(verdict: RunSummary) -> Iterator[Text]:
-    """Yield a line per op, with the counts of all its categories together."""
+def tested(verdict: RunSummary) -> tuple[dict[str, dict[str, Cell]], list[str]]:
+    """Return the rows of `RunSummary.table` with a tested case, and a line about each kind of the others."""
+    rows = verdict.table()
+    lines = []
+    for name, applies in (("not in this engine", False), ("nothing tested", True)):
+        cells = {op: list(row.values()) for op, row in rows.items() if all(not cell.decided for cell in row.values())}
+        ops = [op for op, row in cells.items() if any(cell.undecided for cell in row) == applies]
+        if ops:
+            count = sum(cell.total for op in ops for cell in cells[op])
+            lines.append(f"{name}: {', '.join(ops)} ({plural(count, 'case')})")
+    return {op: row for op, row in rows.items() if any(cell.decided for cell in row.values())}, lines
+
+
+def _table(verdict: RunSummary, width: int) -> Iterator[Text]:
+    """Yield a line per op with a tested case, with the counts of all its categories together, and their total."""
+    found, others = tested(verdict)
     rows = {
         subject: {name: sum(getattr(cell, count) for cell in row.values()) for name, (count, _) in _COLUMNS.items()}
-        for subject, row in verdict.table().items()
+        for subject, row in found.items()
     }
+    if len(rows) > 1:
+        rows["total"] = {name: sum(row[name] for row in rows.values()) for name in _COLUMNS}
+    columns = [name for name in _COLUMNS if name != "n/a" or any(row[name] for row in rows.values())]
     first = max(len(subject) for subject in [*rows, "op"])
-    widths = {name: max(len(name), *(len(f"{row[name]:,}") for row in rows.values())) for name in _COLUMNS}
-    yield Text("  ".join(["  " + "op".ljust(first), *(name.rjust(widths[name]) for name in _COLUMNS)]), style="bold")
+    widths = {name: max([len(name), *(len(f"{row[name]:,}") for row in rows.values())]) for name in columns}
+    gap = "  " if 2 + first + sum(widths.values()) + 2 * len(columns) <= width else " "
+    yield Text(gap.join(["  " + "op".ljust(first), *(name.rjust(widths[name]) for name in columns)]), style="bold")
     for subject, counts in rows.items():
         line = Text("  " + subject.ljust(first))
-        for name, (_, style) in _COLUMNS.items():
+        for name in columns:
             shown = f"{counts[name]:,}" if counts[name] else "-"
-            line.append(f"  {shown.rjust(widths[name])}", style=style if counts[name] else "dim")
+            line.append(f"{gap}{shown.rjust(widths[name])}", style=_COLUMNS[name][1] if counts[name] else "dim")
+        if subject == "total":
+            line.stylize("bold")
         yield line
+    for text in others:
+        yield from _wrapped(text, width, first=2, rest=4)
 
 
 def cell_text(cell: Cell) -> str:
     """Return a table cell as text."""
     if cell.failed:
         return f"{cell.failed:,} of {cell.total:,} fail"
-    if cell.undecided == cell.total:
-        return f"{cell.total:,} not tested"
-    extra = [f"{cell.known:,} known"] * bool(cell.known) + [f"{cell.undecided:,} not tested"] * bool(cell.undecided)
-    return f"{cell.passed:,} ok" + (f" ({', '.join(extra)})" if extra else "")
+    counts = ((cell.known, "known"), (cell.undecided, "not tested"), (cell.absent, "not applicable"))
+    extra = ", ".join(f"{count:,} {name}" for count, name in counts if count)
+    if not cell.decided:
+        return extra
+    return f"{cell.passed:,} ok" + (f" ({extra})" if extra else "")
 
 
 def _cause(cause: Cause, verdict: RunSummary, level: str, width: int) -> Iterator[Text]:
@@ -212,11 +263,22 @@ def explained(cause: Cause) -> Iterator[str]:
     yield from facts(cause)
 
 
+def places_line(kernel: str, caller: str) -> str:
+    """Return the places of the kernel and of its caller, either of which may be empty, as one line."""
+    return ", ".join(f"{name} at {place}" for name, place in (("kernel", kernel), ("caller", caller)) if place)
+
+
 def facts(cause: Cause) -> Iterator[str]:
     """Yield details of a cause: extent, production reach, known issues."""
     yield f"{extent(cause)}{'; ' + cause.where if cause.where else ''}"
     if cause.reach:
         yield f"reached in production: {cause.reach}"
+    elif cause.unreachable:
+        yield f"no caller reaches it: {cause.unreachable}"
+    else:
+        yield "no caller is known"
+    if cause.kernel or cause.caller:
+        yield places_line(cause.kernel, cause.caller)
     if cause.consequences:
         subjects = sorted({case.partition(":")[0].partition("/")[2] for case in cause.consequences})
         count, they = len(cause.consequences), "it passes" if len(cause.consequences) == 1 else "they pass"

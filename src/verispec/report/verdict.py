@@ -23,11 +23,17 @@ class Cell:
     failed: int = 0
     known: int = 0
     undecided: int = 0
+    absent: int = 0
 
     @property
     def total(self) -> int:
         """Number of cases."""
-        return self.passed + self.failed + self.known + self.undecided
+        return self.decided + self.undecided + self.absent
+
+    @property
+    def decided(self) -> int:
+        """Number of cases with a result that says something about the engine."""
+        return self.passed + self.failed + self.known
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +74,14 @@ class RunSummary:
         return tuple(sorted(outcome for outcome in self.counts if outcome not in KNOWN))
 
     @property
+    def absent(self) -> int:
+        """Return the number of cases of parts that the engine does not have."""
+        return sum(not record.applies for record in self.run.records)
+
+    @property
     def undecided(self) -> int:
-        """Return the number of cases that tell nothing about the engine."""
-        return sum(not record.decided for record in self.run.records)
+        """Return the number of other cases that tell nothing about the engine."""
+        return sum(not record.decided for record in self.run.records) - self.absent
 
     @property
     def failures(self) -> int:
@@ -104,7 +115,7 @@ class RunSummary:
             return exits.BAD
         if fails_together(self.run.records):
             return exits.BAD
-        decided = self.undecided < len(self.run.records)
+        decided = self.undecided + self.absent < len(self.run.records)
         if self.complete and decided and not (self.counts.get("error") or self.shortfalls or self.unknown):
             return exits.GOOD
         return exits.CANNOT_TELL
@@ -121,6 +132,7 @@ class RunSummary:
                         "failed": cell.failed,
                         "known": cell.known,
                         "undecided": cell.undecided,
+                        "absent": cell.absent,
                     }
                     for category, cell in row.items()
                 }
@@ -158,4 +170,6 @@ def _column(record: Record) -> str:
         return "known"
     if record.failed:
         return "failed"
-    return "passed" if record.seen == "pass" else "undecided"
+    if record.seen == "pass":
+        return "passed"
+    return "undecided" if record.applies else "absent"

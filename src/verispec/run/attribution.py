@@ -7,7 +7,7 @@ replaces the engine's, the case has no fault of its own, and its record names th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from verispec.kernel_swap.patch_vllm import exchangeable
@@ -15,7 +15,7 @@ from verispec.reference import contracts
 from verispec.run.events import CaseEnded, Waiting
 from verispec.run.plan import Plan
 from verispec.run.progress import ProgressListener
-from verispec.run.record import Record
+from verispec.run.record import Record, is_quick
 from verispec.run.supervisor import Supervisor
 
 FEW = 16
@@ -24,8 +24,13 @@ FEW = 16
 EXCHANGEABLE = ("vllm",)
 """Engines whose kernels `verispec.kernel_swap` can replace."""
 
+ROUNDS = 2
+"""Cases of one clause and kind of failure whose kernels are searched for, one after the other."""
+
 Exchanged = tuple[str, ...]
 """Ops that use the reference's kernels instead of the engine's."""
+Passing = Callable[[Exchanged, Iterable[str]], list[str]]
+"""A run of cases with exchanged kernels, which returns the ids of those that pass."""
 
 
 def may_explain(plan: Plan, records: Iterable[Record]) -> bool:
@@ -39,9 +44,10 @@ def explain(
 ) -> Iterator[Record]:
     """Yield the failing records that faults of other ops explain, each with `explained_by`.
 
-    First replace the kernels of ops with production-reachable failures one by one, the most failing first, then
-    all at once. For cases that need several, drop one kernel at a time and keep it out if the case still passes,
-    so that the answer is minimal.
+    Search the kernels that a case needs for one case per clause and kind of failure. The others of its group run with
+    these kernels, then with those found for other groups: every yielded case has passed, though fewer kernels might do.
+    A case that still fails is searched for in the next of `ROUNDS`, or keeps its failure. So the number of suspects
+    multiplies the runs of a few cases only.
     """
     suspects, waiting = _suspects_and_waiting(plan, records)
 
@@ -52,32 +58,67 @@ def explain(
         listener.explaining(", ".join(exchanged), len(cases))
         return _passing(plan, exchanged, cases, listener, deadline)
 
+    answers: set[Exchanged] = set()
+    for _ in range(ROUNDS if suspects else 0):
+        groups = {group[0].id: group for group in _alike(waiting.values())}
+        found = _needed(suspects, list(groups), passing)
+        for case, exchanged in found.items():
+            yield replace(waiting[case], explained_by=", ".join(exchanged))
+        fresh = sorted(set(found.values()) - answers, key=lambda exchanged: (len(exchanged), exchanged))
+        answers |= set(fresh)
+        waiting = {case: record for case, record in waiting.items() if case not in groups}
+        own = {r.id: found[case] for case, group in groups.items() if case in found for r in group[1:]}
+        # Its group's kernels first, which mostly are its own; then those of other groups, the fewest first.
+        for is_own in (True, False):
+            for exchanged in fresh:
+                tried = [case for case in waiting if (own.get(case) == exchanged) == is_own]
+                for case in passing(exchanged, tried):
+                    yield replace(waiting.pop(case), explained_by=", ".join(exchanged))
+
+
+def _needed(suspects: Sequence[str], cases: Sequence[str], passing: Passing) -> dict[str, Exchanged]:
+    """Return the kernels that each case needs, for the cases that pass with any.
+
+    First exchange the kernels of the suspects one by one, then all at once. For cases that need several, drop one
+    kernel at a time and keep it out if the case still passes, so that the answer is minimal.
+    """
+    needed: dict[str, Exchanged] = {}
     alone: Counter[str] = Counter(dict.fromkeys(suspects, 0))
     for op in suspects:
-        for case in passing((op,), waiting):
-            alone[op] += 1
-            yield replace(waiting.pop(case), explained_by=op)
+        found = passing((op,), [case for case in cases if case not in needed])
+        alone[op] += len(found)
+        needed |= dict.fromkeys(found, (op,))
     if len(suspects) < 2:
-        return
-    needed = dict.fromkeys(passing(tuple(suspects), waiting), tuple(suspects))
+        return needed
+    several = dict.fromkeys(passing(tuple(suspects), [case for case in cases if case not in needed]), tuple(suspects))
     for op, _ in reversed(alone.most_common()):
-        for exchanged, cases in _by_exchanged(needed).items():
+        for exchanged, group in _by_exchanged(several).items():
             fewer = tuple(kept for kept in exchanged if kept != op)
             # No single op explains any of these cases.
             if 1 < len(fewer) < len(exchanged):
-                needed |= dict.fromkeys(passing(fewer, cases), fewer)
-    for case, exchanged in needed.items():
-        yield replace(waiting[case], explained_by=", ".join(exchanged))
+                several |= dict.fromkeys(passing(fewer, group), fewer)
+    return needed | several
+
+
+def _alike(records: Iterable[Record]) -> list[list[Record]]:
+    """Return the records by subject, clause and kind of failure, the cheapest of each group first."""
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record.case.subject, record.case.clause, record.kind), []).append(record)
+    return [sorted(group, key=lambda r: (not is_quick(r.case), r.seconds, r.id)) for group in groups.values()]
 
 
 def _suspects_and_waiting(plan: Plan, records: Iterable[Record]) -> tuple[list[str], dict[str, Record]]:
-    """Return the ops whose kernels may be at fault, the most failing first, and the cases that they may explain."""
+    """Return the ops whose kernels may be at fault, the most failing first, and the cases that they may explain.
+
+    A known failure explains others, but is not explained again: its entry names its issue.
+    """
     if plan.engine not in EXCHANGEABLE or plan.transplanted:
         return [], {}
     failing = [r for r in records if r.failed and not r.explained_by]
     counts = Counter(r.case.subject for r in failing if r.reach)
     suspects = [op for op, _ in counts.most_common() if op in exchangeable()]
-    return suspects, {r.id: r for r in failing if r.seen == "fail" and not _has_kernel(r.case.subject)}
+    return suspects, {r.id: r for r in failing if r.outcome == "fail" and not _has_kernel(r.case.subject)}
 
 
 def _by_exchanged(needed: Mapping[str, Exchanged]) -> dict[Exchanged, list[str]]:

@@ -34,6 +34,7 @@ class Record:
         rule: text of the clause, where verispec itself does not have it.
         reach: path of production to the case; empty where only the contract is at stake.
         failure: description of the failure.
+        places: ``file:line`` of the engine's kernel and of its caller, for a failing case, where the engine knows them.
         reason: why the case is undecided.
         at: place where a test broke.
         observed: outcome before an expectation changed it.
@@ -54,6 +55,7 @@ class Record:
     rule: str = ""
     reach: str = ""
     failure: Mapping[str, Any] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     at: str = ""
     observed: str = ""
@@ -94,6 +96,11 @@ class Record:
     def decided(self) -> bool:
         """Return True if the case has a result that says something about the engine."""
         return self.seen in ("pass", *FAILING)
+
+    @property
+    def applies(self) -> bool:
+        """Return False for a case of a part that the engine does not have; nothing is missing without its result."""
+        return self.offered or self.seen != "unsupported"
 
     @property
     def kind(self) -> str:

@@ -46,6 +46,7 @@ def as_html(
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     page = page_of(summaries, findings, diff)
     return environment.get_template("page.html.j2").render(
         page=page,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from verispec.report import pictures
-from verispec.report.certificate import Certificate, family_of
+from verispec.report.certificate import Certificate, evidence_of, family_of
 from verispec.report.text import plural
 from verispec.run.record import Record, category_of
 from verispec.run.runfile import Run
@@ -96,12 +96,13 @@ def _test(record: Record) -> dict[str, str]:
     """Return one row of the table of tests."""
     evidence = record.evidence
     best = evidence.get("best") or [{"label": "none"}]
-    log10 = "impossible outcome" if evidence.get("impossible") else f"{evidence.get('log10_e', 0):.1f}"
+    found, limit = evidence_of(record)
     return {
         "id": record.id,
         "outcome": record.outcome,
         "count": f"{evidence.get('count', 0):,} {evidence.get('unit', '')}",
-        "log10_e": f"{log10} of {evidence['log10_limit']:.1f}" if evidence.get("log10_limit") else log10,
+        "e": found,
+        "limit": limit,
         "best": str(best[0]["label"]),
     }
 

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from verispec import exits
+from verispec.cases.glosses import GLOSSES
 from verispec.report.case import detail_lines
 from verispec.report.causes import Cause
+from verispec.report.certificate import EVIDENCE
 from verispec.report.diff import CLASSES, RunDiff
 from verispec.report.html.statistics import statistics_of
 from verispec.report.matrix import matrix
-from verispec.report.text import LEGEND, circumstances, complaints, facts, gap_line, plural, repro, summary, title
+from verispec.report.text import (
+    GAPS,
+    LEGEND,
+    circumstances,
+    complaints,
+    facts,
+    gap_line,
+    kinds,
+    plural,
+    repro,
+    summary,
+    title,
+)
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run.record import SAVED, Record
 
@@ -31,18 +45,34 @@ def page_of(
     """Return everything that the template shows."""
     runs = [_run(summary) for summary in summaries]
     names = Counter(run["title"] for run in runs)
+    rows = list(matrix(summaries))
     for run in runs:
         if names[run["title"]] > 1:  # by when they began: an engine is tested more than once
             run["title"] = f"{run['title']}, {run['environment']['started'][:16].replace('T', ' ')}"
     return {
         "legend": LEGEND,
+        "evidence": EVIDENCE,
         "title": runs[0]["title"] if len(runs) == 1 else f"{len(runs)} runs",
         "runs": runs,
-        "matrix": list(matrix(summaries)),
+        "matrix": [row for row in rows if not row["absent"]],
+        "absent": [row["op"] for row in rows if row["absent"]],
+        "parameters": _parameters(record for s in summaries for record in s.run.records if record.failed),
         "cases": [_case_row(number, record) for number, s in enumerate(summaries) for record in s.run.records],
         "static": [_static(report) for report in findings],
         "diff": _diff(diff) if diff else None,
     }
+
+
+def _parameters(records: Iterable[Record]) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Return the parameters of the ids of `records`, each with its meaning and that of its values."""
+    found: dict[str, set[str]] = {}
+    for record in records:
+        for name, value in record.case.params:
+            found.setdefault(name, set()).add(value)
+    return [
+        (name, GLOSSES[name].text, [(v, GLOSSES[name].values[v]) for v in GLOSSES[name].values if v in found[name]])
+        for name in sorted(found.keys() & GLOSSES.keys())
+    ]
 
 
 def _diff(diff: RunDiff) -> dict[str, Any]:
@@ -81,7 +111,8 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "expected": int(header.get("cases", 0)),
         "causes": [_cause(cause, cause.level, run) for cause in run.causes],
         "known": [_cause(cause, "known", run) for cause in run.known],
-        "gaps": [gap_line(gap) for gap in run.gaps],
+        "kinds": list(kinds(run.causes)),
+        "gaps": {name: [gap_line(gap) for gap in run.gaps if gap.applies == applies] for name, applies in GAPS.items()},
         "environment": environment,
         "seconds": footer.get("seconds"),
         "statistics": statistics_of(run.run),

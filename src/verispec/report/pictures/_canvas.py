@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 COLOURS = ("#1f6feb", "#bf3989", "#9a6700", "#1a7f37", "#8250df")
@@ -70,18 +70,25 @@ class Canvas:
             f'<text x="{left:.1f}" y="{top:.1f}" fill="{colour}" text-anchor="{anchor}">{escape(text)}</text>'
         )
 
-    def axes(self, x_name: str, y_name: str, x_marks: Sequence[float], y_marks: Sequence[float]) -> None:
-        """Draw both axes with their marks; of marks too close to each other the last is named."""
+    def axes(self, x_name: str, y_name: str, x_marks: Sequence[float], y_marks: Mapping[float, str]) -> None:
+        """Draw both axes with their marks; of marks too close to each other the last is named.
+
+        Args:
+            x_name: name of the horizontal axis.
+            y_name: name of the vertical axis.
+            x_marks: values to mark.
+            y_marks: values to mark, in increasing order, with their texts.
+        """
         (x0, x1), (y0, y1) = self._x, self._y
         self.line([(x0, y1), (x0, y0), (x1, y0)], GREY, 1)
         for mark in x_marks:
             left, top = self.at(mark, y0)
             self.label(left, top + 14, f"{mark:g}", anchor="middle")
         free = float("inf")
-        for mark in reversed(y_marks):
+        for mark, text in reversed(list(y_marks.items())):
             left, top = self.at(x0, mark)
             if abs(top - free) >= self.LETTER:  # else two numbers lie on each other
-                self.label(left - 6, top + 4, f"{mark:g}", anchor="end")
+                self.label(left - 6, top + 4, text, anchor="end")
                 free = top
         self.label(self.width - self.RIGHT, self.height - 4, x_name, anchor="end")
         self.label(4, self.TOP - 12, y_name)

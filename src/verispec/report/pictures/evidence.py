@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from verispec.report.pictures._canvas import COLOURS, RED, Canvas
+from verispec.report.powers import power
 
 BELOW_LIMIT = 44
 """Pixels from the top to the first name, which leaves room for the limit."""
@@ -21,7 +22,8 @@ def evidence_over_tokens(evidence: Mapping[str, Any], title: str = "Evidence aga
     low, high = min([-2.0, *values]), max([limit + 1, *values])
     low = max(low, -limit)
     canvas = Canvas(title, (0, counts[-1]), (low, high))
-    canvas.axes(evidence["unit"], "log10 E", [0, counts[-1] // 2, counts[-1]], [round(low), 0, round(limit, 1)])
+    marks = {round(low): f"1e{round(low)}", 0: "1", limit: power(limit)}
+    canvas.axes(evidence["unit"], "evidence E", [0, counts[-1] // 2, counts[-1]], marks)
     canvas.line([(0, limit), (counts[-1], limit)], RED, 1, "4 3")
     for n, (name, line) in enumerate(lines.items()):
         colour = "#24292f" if n == 0 else COLOURS[(n - 1) % len(COLOURS)]

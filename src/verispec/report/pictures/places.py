@@ -29,5 +29,5 @@ def _histogram(name: str, rows: list[list[int]]) -> str:
         canvas.bar(cell + 0.1, cell + 0.9, 0, ratio, colour)
     for edge in (1 - width, 1 + width):
         canvas.line([(0, max(edge, 0)), (len(flat), max(edge, 0))], GREY, 1, "4 3")
-    canvas.axes("cell", "observed / expected", [], [0, 1])
+    canvas.axes("cell", "observed / expected", [], {0: "0", 1: "1"})
     return canvas.render()

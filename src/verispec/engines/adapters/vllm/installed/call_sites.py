@@ -226,6 +226,12 @@ def resolve_symbol(dotted: str) -> tuple[Any, str, Any] | None:
     return None if original is None else (host, attribute, original)
 
 
+def resolved(dotted: str) -> Any:
+    """Return the function, method or class of a dotted name of vLLM; None if there is no such name."""
+    found = resolve_symbol(dotted) if dotted else None
+    return None if found is None else found[2]
+
+
 def _dispatcher_of(original: Any, host: Any, package: str) -> tuple[ModuleType, str, Any] | None:
     """Return (module, name, dispatcher) of the module-level object that launches `original` as its ``kernel``."""
     for module in package_modules(f"{package}."):

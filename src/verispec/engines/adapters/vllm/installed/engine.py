@@ -24,6 +24,7 @@ from verispec.engines.adapters.vllm.launch import (
 )
 from verispec.engines.adapters.vllm.refusals import guarded
 from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
+from verispec.engines.protocol.places import CALLER, KERNEL, place_of
 from verispec.engines.protocol.runtime_signature import RuntimeSignature
 from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.errors import VerispecError
@@ -191,6 +192,16 @@ class Vllm:
         found = {name: self._holder(name) for name in self._found}
         return {name: live_of(holder) for name, holder in found.items() if not isinstance(holder, Unsupported)}
 
+    def places(self, name: str) -> Mapping[str, str]:
+        """Return file and line of the kernel `name` and of its caller in the installed vLLM; see `Placed.places`."""
+        contract = contracts.load(name)
+        holder = self._found.get(name)
+        if isinstance(holder, list):
+            kernel = self._chosen(holder).implementation
+        else:
+            kernel = sampling_ops.function(name) or _named(contract)
+        return {KERNEL: place_of(kernel), CALLER: place_of(call_sites.resolved(contract.caller))}
+
     def close(self) -> None:
         """Do nothing: vLLM's overrides cannot be undone within a process."""
 
@@ -200,18 +211,25 @@ class Vllm:
             return Unsupported(found)
         if self.device == "cpu" and not _has_implementation(found):
             return Unsupported(f"vLLM has no CPU implementation of {found[0].where}")
-        # Of several callers, one that an override has missed tells most.
+        return self._chosen(found)
+
+    def _chosen(self, found: list[call_sites.CallSite]) -> call_sites.CallSite:
+        """Return one of several call sites: one that an override has missed tells most."""
         return min(found, key=lambda holder: holder.replaced)
 
 
 def _function(contract: Contract) -> OpFunction | Unsupported:
     """Return a plain function of vLLM's that returns its result."""
-    for symbol in contract.symbols:
-        resolved = call_sites.resolve_symbol(symbol.name) if symbol.engine == "vllm" else None
-        if resolved is not None:
-            function = resolved[2]
-            return lambda *args, **kwargs: function(*positional(contract, args, kwargs).values())
-    return Unsupported(f"this vLLM has no {contract.name}")
+    function = _named(contract)
+    if function is None:
+        return Unsupported(f"this vLLM has no {contract.name}")
+    return lambda *args, **kwargs: function(*positional(contract, args, kwargs).values())
+
+
+def _named(contract: Contract) -> Any:
+    """Return the first of the contract's symbols that this vLLM has; None without any."""
+    names = [symbol.name for symbol in contract.symbols if symbol.engine == "vllm"]
+    return next((found for name in names if (found := call_sites.resolved(name)) is not None), None)
 
 
 def live_of(holder: call_sites.CallSite) -> RuntimeSignature:

@@ -18,9 +18,14 @@ def find(name: str) -> OpFunction | Unsupported | None:
     adapt = _ADAPTERS.get(name)
     if adapt is None:
         return None
+    called = function(name)
+    return Unsupported(f"this vLLM has no {REJECTION_SAMPLER}.{name}") if called is None else adapt(called)
+
+
+def function(name: str) -> Callable[..., torch.Tensor] | None:
+    """Return the function `name` that vLLM's rejection sampler calls; None if it calls no op of this name."""
     # By the name in the caller's module: an override elsewhere is not what the caller reaches.
-    function = getattr(import_if_there(REJECTION_SAMPLER), name, None)
-    return Unsupported(f"this vLLM has no {REJECTION_SAMPLER}.{name}") if function is None else adapt(function)
+    return getattr(import_if_there(REJECTION_SAMPLER), name, None) if name in _ADAPTERS else None
 
 
 def source(name: str, variables: Mapping[str, str]) -> StandaloneCall | None:

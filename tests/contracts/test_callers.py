@@ -1,0 +1,72 @@
+"""Cases of every op claim a caller by its name, or none; every parameter of every case has a meaning."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+import verispec.suites
+from verispec.cases import CaseSpec
+from verispec.cases.glosses import GLOSSES
+from verispec.reference import contracts
+
+SUITES = Path(verispec.suites.__file__).parent
+
+
+def specs() -> Iterator[CaseSpec]:
+    """Yield what every test of every suite declares, those of engines that are not here included."""
+    for path in sorted(SUITES.glob("*/test_*.py")):
+        module = importlib.import_module(f"verispec.suites.{path.parent.name}.{path.stem}")
+        for value in vars(module).values():
+            if isinstance(spec := getattr(value, "__verispec_case__", None), CaseSpec):
+                yield spec
+
+
+@pytest.fixture(scope="module")
+def declared() -> list[CaseSpec]:
+    return list(specs())
+
+
+def test_a_case_of_every_op_names_its_caller_or_none(declared: list[CaseSpec]) -> None:
+    """Their calls are made up: a claim that production makes them needs a caller that somebody has read."""
+    claims = [
+        (spec.clause, row["subject"], reach)
+        for spec in declared
+        if spec.clause.startswith("ANY-") and spec.subjects and "family" not in spec.params
+        for row in spec.combinations()
+        if row["subject"] in contracts.names() and (reach := spec.reach_of({**row, **spec.fixed}, "cuda"))
+    ]
+    assert [c for c in claims if not c[2].endswith(f", in {contracts.load(c[1]).caller}")] == []
+    assert {op for _, op, _ in claims} == {name for name in contracts.names() if contracts.load(name).caller}
+    assert not {clause for clause, _, _ in claims} & {"ANY-1", "ANY-5", "ANY-6", "ANY-9", "ANY-12"}, "no caller"
+
+
+def test_a_second_mode_has_no_caller(declared: list[CaseSpec]) -> None:
+    other = [s for s in declared if s.clause == "ANY-2" and "mode" in s.params and s.subjects]
+    assert other
+    for spec in other:
+        assert all(not spec.reach_of(row, "cuda") for row in spec.combinations() if row["mode"] == "other")
+
+
+def test_every_parameter_of_a_case_has_a_meaning(declared: list[CaseSpec]) -> None:
+    used = {name for spec in declared for name in chain(spec.params, spec.fixed)} - {"subject"}
+    assert used - GLOSSES.keys() == set(), "explain it in verispec.cases.glosses"
+    assert GLOSSES.keys() - used == set(), "no case has it any more"
+
+
+def test_every_explained_value_is_one_of_a_case(declared: list[CaseSpec]) -> None:
+    from verispec.pytest_plugin import _text
+
+    values: dict[str, set[str]] = {}
+    for spec in declared:
+        for name, listed in spec.params.items():
+            values.setdefault(name, set()).update(map(_text, listed))
+        for name, value in spec.fixed.items():
+            values.setdefault(name, set()).add(_text(value))
+    assert {
+        (name, value) for name, gloss in GLOSSES.items() for value in gloss.values if value not in values[name]
+    } == set()

@@ -1,0 +1,190 @@
+"""Facts that a first reader of a report needs: callers, kinds of faults, what applies, places, meanings of ids."""
+
+from __future__ import annotations
+
+import io
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from verispec.cases.glosses import GLOSSES, meaning
+from verispec.engines.protocol.places import CALLER, KERNEL
+from verispec.report.causes import fold
+from verispec.report.html import as_html
+from verispec.report.markdown import as_markdown
+from verispec.report.matrix import matrix
+from verispec.report.powers import power
+from verispec.report.text import facts, kinds, print_verdict
+from verispec.report.verdict import RunSummary, summarise
+from verispec.run.record import Record
+from verispec.run.runfile import Run
+
+HEADER: dict[str, Any] = {
+    "engine": {"asked": "e", "name": "e", "version": "1", "platform": "cpu", "device": "cpu", "details": {}},
+    "platform": {"python": "3.11", "system": "Linux", "machine": "x86_64", "cpus": 2, "packages": {}},
+    "verispec": "0.1.0",
+    "seed": 7,
+    "command": ["verispec", "run"],
+    "started": "2026-01-02T03:04:05+00:00",
+    "selection": {"only": [], "suites": [], "smoke": False},
+    "cases": 3,
+}
+STRIDES = (
+    "sampler/compute_slot_mapping:CSM-10:layout=gapped",
+    "sampler/rejection_random_sample:RRS-14:layout=gapped;draft=absent",
+    "sampler/eagle_prepare_inputs_padded:EPI-7:layout=gapped",
+)
+
+
+def failing(case: str, **fields: Any) -> Record:
+    return Record(case, "fail", failure={"kind": "value", "message": f"wrong in {case}"}, **fields)
+
+
+def summary_of(*records: Record) -> RunSummary:
+    return summarise(Run(HEADER, records, {"complete": True}))
+
+
+def text_of(summary: RunSummary) -> str:
+    out = io.StringIO()
+    print_verdict(summary, Console(file=out, width=80, color_system=None))
+    return out.getvalue()
+
+
+def visible(html: str) -> str:
+    body = re.sub(r"<(script|style)\b.*?</\1>", " ", html, flags=re.S)
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def reports(*records: Record) -> list[str]:
+    """Return the text, the Markdown and the HTML of a run, without line breaks."""
+    summary = summary_of(*records)
+    markdown = as_markdown(summary).replace("\\", "")
+    return [" ".join(text.split()) for text in (text_of(summary), markdown, visible(as_html([summary])))]
+
+
+def test_a_note_says_that_no_caller_is_known_or_why_none_gets_there() -> None:
+    unknown, known, reached = (
+        failing("sampler/compute_slot_mapping:ANY-1:size=tokens"),
+        failing(STRIDES[0]),
+        failing("sampler/compute_slot_mapping:CSM-1:lengths=1", reach="every token"),
+    )
+    right = [Record(f"sampler/compute_slot_mapping:CSM-{n}", "pass") for n in range(2, 6)]
+    for report in reports(unknown, known, reached, *right):
+        assert "no caller is known" in report
+        assert "no caller reaches it: callers pass tensors whose last dimension is contiguous" in report
+    assert [
+        next(f for f in facts(c) if "caller" in f or "reached" in f) for c in fold([unknown, known, reached, *right])
+    ] == [
+        "reached in production: every token",
+        "no caller is known",
+        "no caller reaches it: callers pass tensors whose last dimension is contiguous",
+    ]
+
+
+def test_one_kind_of_fault_in_many_ops_is_said_once_and_first() -> None:
+    for report in reports(*map(failing, STRIDES)):
+        (said,) = re.findall(r"(?i)one kind of fault, strides ignored, is 3 notes in 3 ops: [a-z_, ]+", report)
+        assert all(case.partition(":")[0].partition("/")[2] in said for case in STRIDES)
+        assert report.index(said) < report.index("wrong in sampler")
+        assert report.count("wrong in sampler/compute_slot_mapping:CSM-10") >= 1, "the causes stay"
+
+
+def test_a_kind_of_two_ops_is_not_said_apart() -> None:
+    assert list(kinds(fold([*map(failing, STRIDES[:2])]))) == []
+
+
+ABSENT = [Record(f"sampler/philox:PHX-{n}", "unsupported", reason="no such part", offered=False) for n in (1, 2)]
+REFUSED = Record("sampler/flatten_sampled:FLS-1", "unsupported", reason="not on this device")
+PASSING = [Record(f"sampler/compute_slot_mapping:CSM-{n}", "pass") for n in (1, 2)]
+
+
+def test_what_the_engine_does_not_have_is_apart_from_what_was_not_tested() -> None:
+    text, markdown, html = reports(*ABSENT, REFUSED, *PASSING)
+    for report in (text, markdown, html):
+        assert "2 not applicable, 1 not tested" in report
+        assert re.search(r"(?i)not tested:? (- )?unsupported: not on this device; 1 case of flatten_sampled", report)
+        assert re.search(
+            r"(?i)not applicable: the engine has no such part:? (- )?no such part; 2 cases of philox", report
+        )
+    for report in (text, markdown):
+        assert re.search(r"(?i)not in this engine: philox \(2 cases\)", report)
+        assert re.search(r"(?i)nothing tested: flatten_sampled \(1 case\)", report)
+    assert "Not in this engine: philox." in html
+
+
+def test_a_fleet_has_a_style_for_every_state_of_the_matrix() -> None:
+    from verispec.fleet.report import _STYLE
+
+    known = Record("sampler/gumbel_sample:GUM-1", "xfail", observed="fail", issue="#1")
+    other = [summary_of(*ABSENT, REFUSED, *PASSING, failing("sampler/gumbel_sample:GUM-2")), summary_of(known)]
+    states = {cell["state"] for row in matrix(other) for cell in row["cells"]}
+    assert states == {"absent", "open", "pass", "fail", "known", "none"} == _STYLE.keys()
+
+
+def test_the_table_has_a_total_and_no_line_for_what_was_not_tested() -> None:
+    records = [*ABSENT, REFUSED, *PASSING, failing("sampler/philox:PHX-3"), failing("sampler/gumbel_sample:GUM-1")]
+    lines = [line.split() for line in text_of(summary_of(*records)).splitlines()]
+    table = lines[lines.index(["op", "failing", "known", "n/a", "not", "tested", "passing"]) :]
+    rows = {line[0]: line[1:] for line in table[: table.index([])]}
+    assert rows["philox"] == ["1", "-", "2", "-", "-"]
+    assert rows["total"] == ["2", "-", "2", "-", "2"]
+    assert "flatten_sampled" not in rows
+
+
+def test_the_column_of_what_does_not_apply_is_there_if_something_does_not() -> None:
+    assert " n/a " not in text_of(summary_of(REFUSED, *PASSING))
+
+
+PLACES = {KERNEL: "pkg/kernels.py:12", CALLER: "pkg/sampler.py:340"}
+
+
+def test_a_cause_names_the_file_and_line_of_kernel_and_caller() -> None:
+    for report in reports(failing(STRIDES[0], places=PLACES), *PASSING):
+        assert "kernel at pkg/kernels.py:12, caller at pkg/sampler.py:340" in report
+
+
+def test_a_crash_has_the_places_of_other_cases_of_its_op() -> None:
+    crash = Record(STRIDES[0], "crash", failure={"kind": "crash", "message": "ended by SIGSEGV"})
+    other = failing("sampler/compute_slot_mapping:CSM-10:layout=transposed", places=PLACES)
+    assert {(cause.kernel, cause.caller) for cause in fold([crash, other])} == {tuple(PLACES.values())}
+
+
+@pytest.mark.parametrize(
+    ("log10", "text"),
+    [(0, "1"), (2.301, "200"), (6, "1e6"), (8.23, "1.7e8"), (5.999, "1e6"), (360.2, "1.6e360"), (-2, "0.01"),
+     (float("inf"), "infinite"), (-float("inf"), "0")],
+)  # fmt: skip
+def test_evidence_is_written_in_one_way(log10: float, text: str) -> None:
+    assert power(log10) == text
+
+
+def test_the_page_writes_evidence_as_the_text_does() -> None:
+    trail = {"count": [0, 10], "log10_e": [0.0, 9.3], "bets": {}}
+    evidence = {"weight": 0.1, "count": 10, "unit": "tokens", "log10_e": 9.3, "log10_limit": 8.23, "trail": trail}
+    sure = {**evidence, "log10_e": None, "impossible": ["token 3 has probability 0"]}
+    records = [
+        failing("sampler/whole_sampler:WS-10:mode=law", evidence=evidence),
+        failing("sampler/whole_sampler:WS-11:mode=law", evidence=sure),
+    ]
+    page = as_html([summary_of(*records)])
+    shown = visible(page)
+    assert "2e9 1.7e8" in shown
+    assert "infinite 1.7e8" in shown
+    assert "log10" not in shown
+    assert shown.count("says how many times better") == 1
+    assert "with evidence E = infinite against the engine" in " ".join(text_of(summary_of(*records)).split())
+
+
+def test_the_page_explains_the_parameters_of_its_failing_cases() -> None:
+    shown = visible(as_html([summary_of(failing(STRIDES[1]), failing("sampler/philox:ANY-12:axis=others"), *PASSING)]))
+    for name, value in (("draft", "absent"), ("layout", "gapped"), ("axis", "others")):
+        assert f"{name} {GLOSSES[name].text}" in shown
+        assert GLOSSES[name].values[value] in shown
+    assert GLOSSES["axis"].values["first"] not in shown, "no case on the page has this value"
+
+
+def test_a_parameter_of_a_suite_of_ones_own_has_no_meaning_here() -> None:
+    assert meaning("flavour", "sweet") == ""

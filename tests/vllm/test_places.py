@@ -1,0 +1,35 @@
+"""Contracts name callers that the installed vLLM has, and the adapter knows the places of kernels and callers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from verispec.engines.adapters.vllm.installed.engine import Vllm
+from verispec.engines.protocol.places import CALLER, KERNEL
+from verispec.reference import contracts
+
+pytestmark = pytest.mark.vllm
+OPS = [name for name in contracts.names() if contracts.load(name).caller]
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Vllm:
+    return Vllm()
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_kernel_and_caller_are_lines_of_vllm(vllm: Vllm, op: str) -> None:
+    """The caller's line defines the function that the contract names."""
+    import vllm as package
+
+    root = Path(str(package.__file__)).parents[1]
+    places = vllm.places(op)
+    for place in (places[KERNEL], places[CALLER]):
+        file, _, line = place.rpartition(":")
+        assert file.startswith("vllm/")
+        assert int(line) <= len((root / file).read_text().splitlines())
+    file, _, line = places[CALLER].rpartition(":")
+    name = contracts.load(op).caller.rpartition(".")[2]
+    assert (root / file).read_text().splitlines()[int(line) - 1].strip().startswith(f"def {name}(")
