@@ -242,6 +242,22 @@ def test_rare_tokens_are_accepted_and_recovered(sampler: SamplerUnderTest, seed:
             refuse(f"request {b} emitted {tokens}; tokens of probability {probability} make it {expected[b]}")
 
 
+@case("WS-25", check="tail", reach="every request whose drafts are sampled")
+def test_drafts_come_from_the_tail_too(engine: Engine, seed: int) -> None:
+    """One token has half of the mass, 1,000 others a thousandth of it: a limit on drafts would exclude these."""
+    torch.manual_seed(seed)
+    sampler = SamplerUnderTest(offered(engine.sampler()))
+    step = random_sampler_batch(
+        np.random.default_rng(seed), [1] * REQUESTS, 1001, draft=False, seeds=list(range(REQUESTS))
+    )
+    logits = torch.zeros(REQUESTS, 1001)
+    logits[:, 0] = float(np.log(1000))
+    drafts = [ids[0] for ids in sampler.draft_and_verify(step, logits).draft_token_ids]
+    rare = sum(token > 0 for token in drafts)
+    if not REQUESTS // 4 <= rare <= 3 * REQUESTS // 4:
+        refuse(f"{rare} of {REQUESTS} drafts are other tokens than the most likely one, whose probability is 1/2")
+
+
 LARGE = 151_936
 TAIL = 9e-7
 """Probability of each token but one; 150 tokens hold 20 of them on average, and none with a chance of 3e-10."""
