@@ -64,7 +64,7 @@ class SeedZeroIsNone(CPURunner):
 
 
 class CutProbsFromTheEnd(CPURunner):
-    """Where a budget cuts drafts, the distributions of the last ones are taken."""
+    """Drafts that a budget cut are verified by the distributions of the last ones."""
 
     def __init__(self, target: Path, options: LoadOptions) -> None:
         super().__init__(target, options)
