@@ -133,6 +133,12 @@ CONTRACT = Contract(
             "A draft token is sampled from its own row of the draft's logits, at its request's temperature.",
             _SAMPLER,
         ),
+        Clause(
+            "WS-26",
+            "In synthetic mode a request's own random numbers decide: draft j is accepted while its number is below "
+            "the conditional rate of position j, and the next token is drawn from, or is the argmax of, its own row.",
+            f"{_VLLM}; vllm#41035",
+        ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.RejectionSampler", since="0.8.0"),),
     returns="tokens of each request: accepted draft tokens, then one recovered or bonus token",

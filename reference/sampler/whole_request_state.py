@@ -49,7 +49,9 @@ class WholeRequestStateSampler:
         if self._block_verification or self._fused:
             return Trace(tokens, draws)
         last = np.array([len(emitted) - 1 for emitted in tokens])
-        noise = np.exp(-gumbel_rows(np.array(seeds), last, last, Draw.TARGET, batch.vocab_size))
+        # Synthetic mode draws a token for every row alike, before it counts the steps.
+        steps = last if batch.synthetic_rates is None else np.zeros_like(last)
+        noise = np.exp(-gumbel_rows(np.array(seeds), last, steps, Draw.TARGET, batch.vocab_size))
         for b, (seed, count, emitted) in enumerate(zip(seeds, batch.counts, tokens, strict=True)):
             if float(batch.temperature[b]) > 0:
                 numbers = [uniform(seed, step, step, Draw.ACCEPT) for step in range(count)]

@@ -136,6 +136,7 @@ REQUESTS = {
         {"prompt_token_ids": (5,) * 1024}, ("prompt", "max_model_len", "length"), ("1024",)
     ),
     "prompt of unknown tokens": BadRequest({"prompt_token_ids": (5, 9999, 7)}, ("token", "vocab"), ("9999",)),
+    "prompt of negative tokens": BadRequest({"prompt_token_ids": (5, -3, 7)}, ("token", "vocab"), ("-3",)),
     "unknown allowed ids": BadRequest(
         {"allowed_token_ids": (4, 9999)},
         ("allowed_token_ids", "token"),

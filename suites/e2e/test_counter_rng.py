@@ -27,11 +27,13 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
     """Each decision is compared with the numbers of the request's seed, the position and the step.
 
     Greedy requests stand among the sampled ones, and prompts repeat a phrase, so that prompt lookup finds drafts and
-    some are rejected. Seeds differ in their upper 32 bits too.
+    some are rejected. The phrase of the last one returns after other
+    text, 150 tokens long but where memory is short. Seeds differ in their upper 32 bits too.
     """
+    between = prompts[0][:24] if memory else (*prompts[0], *prompts[1], *prompts[2][:22])
     asked = [
         GenerationRequest(
-            (*prompt[:24], *prompt[:24], *prompt[:8]),
+            (*prompt[:24], *(between if n == TEXTS - 1 else prompt[:24]), *prompt[:8]),
             max_tokens=LENGTH,
             temperature=(0.6, 1.0, 1.4)[n % 3],
             ignore_eos=True,

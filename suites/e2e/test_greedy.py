@@ -113,11 +113,12 @@ def test_a_rejection_leaves_nothing_behind(load: Load, prompts: Any, draft: str)
 def test_drafts_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> None:
     """A draft model's whole chains; of an Eagle3 head the first draft, since the next ones read its own states.
 
-    Each step accepts exactly the drafts that the float64 drafter, fed with the emitted text, agrees to;
+    Prompts have 8 to 64 tokens, so that a batch mixes lengths. Each step accepts exactly the drafts that the float64
+    drafter, fed with the emitted text, agrees to;
     where it does not, its two logits must be within its own rounding.
     """
     name, _, k = draft.partition(" k=")
-    folder, chosen = fixtures.model(DRAFTERS[name]), prompts[:PROMPTS]
+    folder, chosen = fixtures.model(DRAFTERS[name]), [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
     judge = reference_model(folder) if name == "draft_model" else reference_head(folder, TARGET)
     depth = int(k) if name == "draft_model" else 1
     results = stepped(load(draft), greedy(chosen, LENGTH))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,13 @@ def batch(prompts: Any) -> list[GenerationRequest]:
 @case("GEN-29", draft=METHODS, memory=[None, *LAYOUTS], reach="a request with logprobs")
 def test_raw_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str, memory: str | None) -> None:
     check_batch(load(draft, memory or "").generate(asked := batch(prompts)), asked, "raw")
+
+
+@case("GEN-29", draft=METHODS[:2], top=0, reach="logprobs=0, the tokens' own log-probabilities")
+def test_raw_logprobs_without_other_tokens(load: Load, prompts: Any, draft: str) -> None:
+    """No request of the batch wants the most likely tokens beside its own."""
+    asked = [replace(request, logprobs=0, max_tokens=12) for request in batch(prompts)[1:5]]
+    check_batch(load(draft).generate(asked), asked, "raw")
 
 
 @case("GEN-30", draft=METHODS, mode="processed", reach="a request with logprobs, logprobs_mode=processed_logprobs")

@@ -145,7 +145,7 @@ def test_no_token_lies_outside_of_its_limits(load: Load, prompts: Any, seed: int
     strengths: dict[str, list[dict[str, Any]]] = {
         "min-p": [{"min_p": value} for value in (0.05, 0.2, 0.5, 0.9)],
         "top-k": [{"top_k": value} for value in (1, 2, 5, 40)],
-        "top-p": [{"top_p": value} for value in (0.1, 0.3, 0.6, 0.9)],
+        "top-p": [{"top_p": value} for value in (0.16, 0.36, 0.66, 0.96)],
     }
     asked = [
         GenerationRequest(

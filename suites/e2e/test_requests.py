@@ -28,7 +28,7 @@ ABSENT = "\0"
 def test_text_ends_before_its_first_stop_string(load: Load, prompts: Any, draft: str) -> None:
     """Stop strings reach over token boundaries at many offsets, before any end-of-sequence token, which has no text.
 
-    The string that occurs stands first or second among the request's stop strings.
+    The string that occurs stands first among the request's stop strings, or second and is longer.
     """
     tokenizer = load_tokenizer(TARGET)
     asked = []
@@ -41,7 +41,7 @@ def test_text_ends_before_its_first_stop_string(load: Load, prompts: Any, draft:
                 prompt,
                 max_tokens=LENGTH,
                 ignore_eos=True,
-                stop=(text[place : place + 4], ABSENT) if place % 2 else (ABSENT, text[place : place + 4]),
+                stop=(text[place : place + 4], ABSENT) if place % 2 else (ABSENT, text[place : place + 16]),
             )
             for place in range(10, min(len(text) - 4, 60), 5)
         ]

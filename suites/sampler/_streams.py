@@ -37,6 +37,8 @@ TRACED = 24
 """Rows of noise that are measured: 3.6 million numbers, 3,500 of them below 2^-10."""
 LOST = 1e-5
 """Most of a distribution that the bits of its noise may lose (WS-14)."""
+REPEATED = 0.1
+"""Maximum share of small noise that repeats: 3,500 values of 32-bit words give 0.001, values of 16 bits give 0.4."""
 NEEDLE_BATCH = 64
 NEEDLE_SLACK = 2.0**-22 * (4 + 18.4)
 """Rounding of a logit of log(1e-8) = -18.4 and of its softmax."""
@@ -168,6 +170,11 @@ def measure_noise(sampler: SamplerUnderTest, trial: Trial) -> bool:
         text = f"noise lies on a grid of 2^-{report.grid_bits}: up to {lost:.1g} of a distribution over {VOCABULARY:,}"
         known = "tokens below the grid are never drawn; known from vllm#43150"
         raise Mismatch(Failure(Kind.LAW, f"{text} tokens is lost; {known}", details=asdict(report)))
+    if report.repeated > REPEATED:
+        text = (
+            f"{report.repeated:.0%} of the noise below 2^-10 occurs more than once: it has few bits, and many draws tie"
+        )
+        raise Mismatch(Failure(Kind.LAW, text, details=asdict(report)))
     return True
 
 

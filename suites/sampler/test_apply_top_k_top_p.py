@@ -273,6 +273,15 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
     check(op, arguments(seed, "k"), dtypes={"k": ids})
 
 
+@case("TKP-11", ids="int64", k="past 2^32", rule=["k", "both"])
+def test_a_wide_k_is_not_cut(op: OpUnderTest, seed: int, rule: str) -> None:
+    """The lower 32 bits of some k are 3, those of others are 0 or negative: all of them keep every token."""
+    values = arguments(seed, rule, rows=8)
+    values["k"] = values["k"].astype(np.int64)
+    values["k"][::2] = [2**32 + 3, 2**31, 2**32, 2**40 + 2**31 + 1]
+    check(op, values, dtypes={"k": "int64"})
+
+
 @case("TKP-11", rule=RULES, size="large", reach="14,135 tokens to verify over a vocabulary of 151,936")
 def test_rows_past_2_to_the_31(op: OpUnderTest, seed: int, rule: str) -> None:
     """The first and last row of such a batch; a 32-bit offset misses the last one."""

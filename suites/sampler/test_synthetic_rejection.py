@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.request_state import Array, RequestBatch
 from verispec.judge import OpUnderTest, assert_same
+from verispec.reference.oracle.philox import Draw, uniform, word
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
 from verispec.suites.sampler._sampling import synthetic_arguments
 
@@ -32,6 +34,31 @@ def test_rates_at_the_ends(op: OpUnderTest, seed: int, rate: str) -> None:
     got = check(op, requests, np.full(5, value))["num_sampled"]
     drafts = [requests.drafts(b) if rate == "one" else 0 for b in range(4)]
     assert_same("all or none are accepted", np.add(drafts, 1), got)
+
+
+EQUAL_SEED = 0x0123456789ABCDEF
+
+
+@case("SYN-1", rate=["equal", "next"], reach=REACH)
+def test_a_rate_that_equals_its_number(op: OpUnderTest, seed: int, rate: str) -> None:
+    """Numbers below 2^-9 may fit into float32: rates equal to one reject, the next larger ones accept."""
+    requests = batch(seed, "ragged")
+    requests.seed[:] = EQUAL_SEED
+    first = int(np.argmax(requests.cu_num_logits[1:] - requests.cu_num_logits[:-1] > 3))
+    start = int(requests.cu_num_logits[first])
+    rates = np.ones(5, dtype=np.float32)
+    for step in (0, 2):
+        requests.pos[start + step] = position = exact_position(step)
+        number = np.float32(uniform(EQUAL_SEED, position, step, Draw.ACCEPT))
+        rates[step] = number if rate == "equal" else np.nextafter(number, np.float32(1))
+        check(op, requests, rates)
+        rates[step] = 1.0
+
+
+@cache
+def exact_position(step: int) -> int:
+    """Return a position at which the acceptance number of the step is one of float32."""
+    return next(pos for pos in range(100_000) if word(EQUAL_SEED, pos, step, Draw.ACCEPT) < 2**23)
 
 
 @case("SYN-2", counts=["ragged", "wide"], reach=REACH)

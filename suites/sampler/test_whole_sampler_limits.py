@@ -172,3 +172,105 @@ def test_drafts_come_from_their_own_rows(engine: Engine, seed: int, heat: str) -
         hot += sum(map(int.__eq__, told[cold:], leaders.tolist()[cold:]))
     if hot > 80:
         refuse(f"{hot} of 160 drafts at T = 50 are the most likely tokens")
+
+
+@case(
+    "WS-4",
+    family=FAMILIES,
+    heat=["0.002", "0.02"],
+    check="odds",
+    p_values=1,
+    reach="a sampled request with a low temperature",
+)
+def test_low_temperatures_keep_their_odds(sampler: SamplerUnderTest, seed: int, heat: str) -> None:
+    """One token is four times as likely as another at its own temperature, and less so at a higher one."""
+    first, second = np.random.default_rng(seed).choice(50, 2, replace=False).tolist()
+    logits = torch.full((REQUESTS, 50), -20.0)
+    logits[:, first] = 0.0
+    logits[:, second] = -float(heat) * float(np.log(4))
+    seen = np.zeros(2, dtype=np.int64)
+    for call in range(4):
+        seeds = [seed % 2**31 + REQUESTS * call + b for b in range(REQUESTS)]
+        step = SamplerBatch(logits, [[]] * REQUESTS, torch.full((REQUESTS,), float(heat)), seeds=seeds)
+        for [token] in sampler(step):
+            if token not in (first, second):
+                refuse(f"at T = {heat} token {token} was emitted, whose probability is 0")
+            seen[int(token == second)] += 1
+    assert_distribution(seen.tolist(), np.array([0.8, 0.2]), f"two tokens at T = {heat}")
+
+
+RARE = 1e-8
+"""Probability of a token that certainly follows, given the drafts."""
+
+
+@case(
+    "WS-10",
+    family=FAMILIES,
+    check="rare drafts",
+    probability=[1e-4, RARE],
+    reach="every request whose drafts are sampled",
+)
+def test_rare_tokens_are_accepted_and_recovered(sampler: SamplerUnderTest, seed: int, probability: float) -> None:
+    """Rare drafts are twice as likely for the target as for the draft, so that they must be accepted.
+
+    The last draft of every second request is impossible, and the draft's likely token is as likely for the target. All
+    of the residual lies on one rare token.
+    """
+    rng = np.random.default_rng(seed)
+    counts = (2, 3, 1, 4)
+    step = random_sampler_batch(rng, counts, seeds=list(range(len(counts))), temperature=1.0)
+    assert step.draft_probs is not None
+    expected = []
+    for b, ids in enumerate(step.draft_token_ids):
+        first = sum(counts[:b])
+        likely, *others = rng.permutation(step.vocab_size).tolist()
+        rows, tokens = step.logits[rows_of(step, b)], []
+        rows[:] = -200.0
+        rows[:, likely] = 0.0
+        for j in range(len(ids)):
+            rare, impossible = others[2 * j], others[2 * j + 1]
+            is_rejected = b % 2 == 1 and j == len(ids) - 1
+            rows[j, rare] = float(np.log(probability))
+            ids[j] = impossible if is_rejected else rare  # type: ignore[index]
+            step.draft_probs[first + j] = 0.0
+            step.draft_probs[first + j, likely] = 1 - probability / 2
+            step.draft_probs[first + j, ids[j]] = probability / 2
+            tokens.append(rare)
+        expected.append(tokens if b % 2 else [*tokens, likely])
+    for b, tokens in enumerate(sampler(step)):
+        if tokens != expected[b]:
+            refuse(f"request {b} emitted {tokens}; tokens of probability {probability} make it {expected[b]}")
+
+
+@case("WS-25", check="tail", reach="every request whose drafts are sampled")
+def test_drafts_come_from_the_tail_too(engine: Engine, seed: int) -> None:
+    """One token has half of the mass, 1,000 others a thousandth of it: a limit on drafts would exclude these."""
+    torch.manual_seed(seed)
+    sampler = SamplerUnderTest(offered(engine.sampler()))
+    step = random_sampler_batch(
+        np.random.default_rng(seed), [1] * REQUESTS, 1001, draft=False, seeds=list(range(REQUESTS))
+    )
+    logits = torch.zeros(REQUESTS, 1001)
+    logits[:, 0] = float(np.log(1000))
+    drafts = [ids[0] for ids in sampler.draft_and_verify(step, logits).draft_token_ids]
+    rare = sum(token > 0 for token in drafts)
+    if not REQUESTS // 4 <= rare <= 3 * REQUESTS // 4:
+        refuse(f"{rare} of {REQUESTS} drafts are other tokens than the most likely one, whose probability is 1/2")
+
+
+LARGE = 151_936
+TAIL = 9e-7
+"""Probability of each token but one; 150 tokens hold 20 of them on average, and none with a chance of 3e-10."""
+
+
+@case("WS-10", family=FAMILIES, check="tail", size="large", reach="a large vocabulary")
+def test_a_tail_of_rare_tokens_is_kept(sampler: SamplerUnderTest, seed: int) -> None:
+    """Bonus tokens of requests without drafts; those of the case above are certain."""
+    logits = torch.full((30, LARGE), float(np.log(TAIL)))
+    logits[:, 0] = float(np.log(1 - (LARGE - 1) * TAIL))
+    rare = 0
+    for call in range(5):
+        seeds = [seed % 2**31 + 30 * call + b for b in range(30)]
+        rare += sum(token != 0 for [token] in sampler(SamplerBatch(logits, [[]] * 30, torch.ones(30), seeds=seeds)))
+    if not rare:
+        refuse(f"none of 150 tokens is one of {LARGE - 1:,} with probability {TAIL} each; 20 are expected")

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from verispec.cases import case
-from verispec.cases.sampling import random_sampler_batch
+from verispec.cases.sampling import random_sampler_batch, rows_of, target_distribution
 from verispec.engines import Engine
-from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.engines.protocol.sampling import Draws, SamplerBatch
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
 from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.trial import Trial
 
@@ -64,3 +65,79 @@ def test_each_position_is_accepted_at_its_rate(sampler: SamplerUnderTest, trial:
             rates.add(np.full(int(reached.sum()), rate), accepted[reached] > position)
 
     trial.collect(rates.evidence, trial.size(35_000), step)
+
+
+COUNTS = (3, 0, 2, 5, 1, 0, 4)
+FALLING = [0.9, 0.7, 0.5, 0.3, 0.15]
+MARGIN = 1e-4
+"""Relative distance of two scores, or of a number and its rate, below which a float32 engine may decide otherwise."""
+
+
+@case("WS-26", family=FAMILIES, batch=BATCHES, draft=["present", "absent"], reach=REACH)
+def test_tokens_follow_from_rates_and_random_numbers(
+    sampler: SamplerUnderTest, seed: int, batch: str, draft: str
+) -> None:
+    """Twelve batches: accepted drafts by their numbers, then the token of the row behind them."""
+    rng = np.random.default_rng(seed)
+    judged = 0
+    for n in range(12):
+        step = random_sampler_batch(
+            rng,
+            COUNTS,
+            temperature=temperatures(batch, len(COUNTS)),
+            draft=draft == "present",
+            seeds=[100 * n + b for b in range(len(COUNTS))],
+            synthetic_rates=FALLING,
+        )
+        trace = sampler.trace(step)
+        for b, (tokens, draws) in enumerate(zip(trace.tokens, trace.draws, strict=True)):
+            if float(step.temperature[b]) == 0:
+                check_last(tokens, {greedy_token(step, b, len(tokens) - 1)}, f"greedy request {b}")
+            elif draws is not None:
+                judged += check_numbers(step, b, tokens, draws)
+    if batch != "all greedy" and judged < 10:
+        raise Inconclusive(f"only {judged} requests reported their random numbers and had no near tie")
+
+
+def greedy_token(step: SamplerBatch, b: int, row: int) -> int:
+    return int(step.logits[rows_of(step, b)][row].argmax())
+
+
+def check_numbers(step: SamplerBatch, b: int, tokens: list[int], draws: Draws) -> bool:
+    """Compare the tokens of a sampled request with its numbers; returns False at a near tie.
+
+    After a rejection packed samplers emit the recovered token, slot-indexed ones a token of the target.
+    """
+    numbers = draws.uniform.numpy()
+    rates = np.array(FALLING) / np.array([1.0, *FALLING[:-1]])
+    rates = rates[: len(numbers)]
+    if (np.abs(numbers - rates) <= MARGIN * rates).any():
+        return False
+    accepted = int(np.append(numbers >= rates, True).argmax())
+    drafts = list(step.draft_token_ids[b])
+    if tokens[:-1] != drafts[:accepted]:
+        message = f"request {b} accepted {tokens[:-1]} of {drafts}; its numbers and rates accept {accepted}"
+        raise Mismatch(Failure(Kind.VALUE, message))
+    noise = draws.bonus_noise if accepted == len(drafts) else draws.noise
+    if noise is None:
+        return True
+    p = target_distribution(step, b, accepted)
+    laws = [p]
+    if accepted < len(drafts):
+        row = sum(step.counts[:b]) + accepted
+        certain = np.eye(len(p))[drafts[accepted]]
+        q = certain if step.draft_probs is None else step.draft_probs[row].double().numpy()
+        laws.append(np.maximum(p - q, 0.0))
+    winners = {int(token) for law in laws for token in leaders(law / noise.double().numpy())}
+    check_last(tokens, winners, f"sampled request {b} after {accepted} accepted drafts")
+    return True
+
+
+def leaders(scores: Any) -> Any:
+    """Return the tokens whose scores are the largest, or as good as equal to it."""
+    return np.flatnonzero(scores >= (1 - MARGIN) * scores.max())
+
+
+def check_last(tokens: list[int], wanted: set[int], what: str) -> None:
+    if tokens[-1] not in wanted:
+        raise Mismatch(Failure(Kind.VALUE, f"{what} emitted {tokens[-1]} last, expected {sorted(wanted)}"))

@@ -52,6 +52,30 @@ CAUGHT: dict[str, list[str]] = {
     "general_mutants:short_bad_words_ignored": [
         "parameters:GEN-19:parameter=bad words of one token;draft=ngram k=3;sampling=greedy",
     ],
+    "independence_mutants:neighbours_top_k": [
+        "independence:GEN-23:parameter=top-k;draft=none;others=limited",
+    ],
+    "independence_mutants:calls_repeat": [
+        "independence:GEN-5:draft=none;calls=2",
+    ],
+    "independence_mutants:numbers_after_preemption": [
+        "independence:GEN-5:draft=none;memory=preemption;check=numbers",
+    ],
+    "independence_mutants:seed_zero_is_none": [
+        "independence:GEN-12:draft=none;seeds=0 and 1",
+    ],
+    "independence_mutants:cut_probs_from_the_end": [
+        "independence:GEN-7:target=tiny;memory=budget;draft=draft_model k=3",
+    ],
+    "independence_mutants:zero_logprobs_processed": [
+        "logprobs:GEN-29:draft=none;top=0",
+    ],
+    "independence_mutants:recent_text": [
+        "requests:GEN-32:draft=none",
+    ],
+    "independence_mutants:lookup_window": [
+        "counter_rng:GEN-17:draft=ngram k=3;sampler=request_state",
+    ],
     "runner_mutants:kv_not_rolled_back": [
         "greedy:GEN-13:draft=draft_model k=3",
         "greedy:GEN-13:draft=ngram k=3",

@@ -1,0 +1,121 @@
+"""Requests owe nothing to others, to earlier calls and to their own first tokens (contract GEN)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verispec import fixtures
+from verispec.cases import case
+from verispec.engines import UnsupportedCall
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.judge import Inconclusive, Kind
+from verispec.suites.e2e._reference_model import reference_model
+from verispec.suites.e2e._setups import METHODS, Load, counted, require
+
+TARGET = fixtures.model("target")
+LENGTH = 48
+
+NARROW: dict[str, dict[str, Any]] = {"top-k": {"top_k": 5}, "top-p": {"top_p": 0.5}, "min-p": {"min_p": 0.2}}
+SURE = 30.0
+"""Expected number of tokens of which none at all has a chance of e^-30."""
+
+
+@case("GEN-23", parameter=list(NARROW), draft=METHODS[:2], others="limited", reach="a request beside ones with limits")
+def test_a_neighbours_limit_is_not_ones_own(load: Load, prompts: Any, seed: int, parameter: str, draft: str) -> None:
+    """Every second request has a limit. The others emit tokens that it would exclude."""
+    asked = [
+        GenerationRequest(
+            prompt[:8],
+            max_tokens=LENGTH,
+            ignore_eos=True,
+            temperature=1.5,
+            seed=seed % 2**31 + n,
+            **(NARROW[parameter] if n % 2 else {}),
+        )
+        for n, prompt in enumerate(prompts[:12])
+    ]
+    expected, seen = 0.0, 0
+    for request, result in list(zip(asked, load(draft).generate(asked), strict=True))[::2]:
+        free, limited = (
+            reference_model(TARGET).distributions(own, result.token_ids)
+            for own in (request, replace(request, **NARROW[parameter]))
+        )
+        excluded = limited == 0
+        expected += float((free * excluded).sum())
+        seen += int(excluded[np.arange(len(free)), list(result.token_ids)].sum())
+    if expected < SURE:
+        raise Inconclusive(f"a {parameter} would exclude {expected:.1f} tokens")
+    message = (
+        f"no token of requests without limits lies outside of their neighbours' {parameter}; {expected:.0f} should"
+    )
+    require(seen > 0, message, Kind.LAW)
+
+
+@case("GEN-5", calls=2, draft=METHODS[:3], reach="requests without a seed")
+def test_a_call_repeats_no_other(load: Load, prompts: Any, draft: str) -> None:
+    """Requests without a seed draw anew: two texts of 48 tokens that agree have no chance."""
+    asked = [GenerationRequest(p[:8], max_tokens=LENGTH, ignore_eos=True, temperature=1.5) for p in prompts[:4]]
+    generator = load(draft)
+    first, second = ([result.token_ids for result in generator.generate(asked)] for _ in range(2))
+    same = sum(one == other for one, other in zip(first, second, strict=True))
+    require(same == 0, f"{same} of {len(asked)} requests without a seed have the same text in two calls", Kind.LAW)
+
+
+@case("GEN-12", seeds="0 and 1", draft=METHODS[:2], reach="a request with a seed of 0")
+def test_a_seed_of_zero_is_a_seed(load: Load, prompts: Any, draft: str) -> None:
+    """Three equal requests of a batch have one text per seed: rounding moves one draw in 10,000 or so."""
+    asked = [
+        GenerationRequest(prompts[0], max_tokens=4, ignore_eos=True, temperature=2.0, seed=n % 2) for n in range(6)
+    ]
+    texts = [result.token_ids for result in load(draft).generate(asked)]
+    for own in (0, 1):
+        require(len(set(texts[own::2])) == 1, f"requests with a seed of {own} have the texts {texts[own::2]}")
+    require(texts[0] != texts[1], f"seeds of 0 and 1 have the same text, {texts[0]}", Kind.LAW)
+
+
+@case("GEN-5", memory="preemption", check="numbers", draft=METHODS[:2], reach="more requests than the KV cache holds")
+def test_a_resumed_request_draws_on(load: Load, prompts: Any, seed: int, draft: str) -> None:
+    """At a temperature of 60 the random numbers choose the tokens: no run of five of them returns."""
+    asked = [
+        GenerationRequest(p, max_tokens=LENGTH, ignore_eos=True, temperature=60.0, seed=seed % 2**31 + n)
+        for n, p in enumerate(prompts[:8])
+    ]
+    results = load(draft, "preemption").generate(asked)
+    if not any(result.preemptions for result in results):
+        raise UnsupportedCall("the engine does not report preemptions")
+    for n, result in enumerate(results):
+        repeat = longest_repeat(result.token_ids)
+        require(repeat < 5, f"{repeat} tokens of request {n}, preempted {result.preemptions} times, return", Kind.LAW)
+
+
+def longest_repeat(tokens: Sequence[int]) -> int:
+    """Return the maximum number of equal tokens at two distances of a text, in any eight places after each other."""
+    own = np.array(tokens)
+    longest = 0
+    for shift in range(1, len(own) - 8):
+        equal = (own[shift:] == own[:-shift]).astype(int)
+        longest = max(longest, int(np.convolve(equal, np.ones(8, int), "valid").max()))
+    return longest
+
+
+@case("GEN-7", target="tiny", memory="budget", draft="draft_model k=3", reach="a token budget that cuts drafts")
+def test_a_target_accepts_its_own_drafts(load: Load, tiny: dict[str, Path], seed: int) -> None:
+    """The target drafts for itself, so that p = q. A budget of 10 tokens cuts the drafts of some requests.
+
+    Rounding may reject one draft in 10,000 or so.
+    """
+    asked = [
+        GenerationRequest((n % 7 + 1, 5, 2), max_tokens=40, ignore_eos=True, temperature=1.0, seed=seed % 2**31 + n)
+        for n in range(16)
+    ]
+    generator = load("draft_model k=3", target=tiny["target"], drafter=tiny["target"], max_num_batched_tokens=10)
+    _, metrics = counted(generator, asked)
+    require(metrics.num_drafts > 0, "no draft was verified", Kind.LAW)
+    rejected = metrics.num_draft_tokens - metrics.num_accepted_tokens
+    message = f"{rejected} of {metrics.num_draft_tokens} drafts were rejected, whose p and q are the same"
+    require(rejected <= 1, message, Kind.LAW)

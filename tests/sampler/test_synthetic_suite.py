@@ -1,0 +1,85 @@
+"""Faults of synthetic mode that leave the acceptance rates as they are fail the case that couples tokens (WS-26)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from verispec.judge import Kind, Mismatch, SamplerUnderTest
+from verispec.reference.sampler import flat, request_state, whole, whole_request_state
+from verispec.reference.sampler.flat import FlatSampler
+from verispec.reference.sampler.whole import WholeFlatSampler
+from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
+from verispec.suites.synthetic import test_whole_sampler as suite
+
+Patch = pytest.MonkeyPatch
+SAMPLERS: dict[str, type] = {"packed": WholeFlatSampler, "slots": WholeRequestStateSampler}
+
+
+def run(family: str, batch: str, draft: str) -> None:
+    suite.test_tokens_follow_from_rates_and_random_numbers(SamplerUnderTest(SAMPLERS[family]()), 5, batch, draft)
+
+
+def argument_changed(module: Any, op: str, **values: Callable[[Any], Any]) -> Callable[[Patch], None]:
+    """Return a patch that changes arguments of an op."""
+
+    def patched(patch: Patch) -> None:
+        original = module.ops.run
+
+        def other(name: str, device: torch.device, **arguments: Any) -> None:
+            if name == op:
+                arguments |= {key: change(arguments[key]) for key, change in values.items()}
+            original(name, device, **arguments)
+
+        patch.setattr(module.ops, "run", other)
+
+    return patched
+
+
+def rates_unconditional(patch: Patch) -> None:
+    for module in (whole, whole_request_state):
+        patch.setattr(module, "unconditional_to_conditional_rates", list)
+
+
+def greedy_tokens_of_the_next_row(patch: Patch) -> None:
+    verify = FlatSampler._verify_greedy
+
+    def other(self: Any, output: Any, drafts: Any, argmax: torch.Tensor, *rest: Any) -> None:
+        verify(self, output, drafts, argmax.roll(-1), *rest)
+
+    patch.setattr(FlatSampler, "_verify_greedy", other)
+
+
+@pytest.mark.parametrize(
+    ("fault", "family", "batch"),
+    [
+        (rates_unconditional, "packed", "all sampled"),
+        (rates_unconditional, "slots", "mixed"),
+        (greedy_tokens_of_the_next_row, "packed", "all greedy"),
+        (greedy_tokens_of_the_next_row, "packed", "mixed"),
+        (argument_changed(request_state, "gumbel_sample", is_drafting=lambda _: True), "slots", "all sampled"),
+        (argument_changed(request_state, "gumbel_sample", pos=torch.zeros_like), "slots", "all sampled"),
+        (argument_changed(request_state, "synthetic_rejection", pos=torch.zeros_like), "slots", "mixed"),
+        (argument_changed(flat, "rejection_random_sample", uniform_probs_ptr=lambda u: u.flip(0)), "packed", "mixed"),
+        (argument_changed(flat, "sample_recovered_tokens", inv_q_ptr=lambda n: n.roll(1, 0)), "packed", "all sampled"),
+    ],
+)
+def test_a_fault_is_caught_by_what_it_computes(
+    fault: Callable[[Patch], None], family: str, batch: str, monkeypatch: Patch
+) -> None:
+    fault(monkeypatch)
+    torch.manual_seed(5)
+    with pytest.raises(Mismatch) as found:
+        run(family, batch, "absent")
+    assert found.value.failure.kind is Kind.VALUE
+
+
+@pytest.mark.parametrize("draft", ["present", "absent"])
+@pytest.mark.parametrize("batch", suite.BATCHES)
+@pytest.mark.parametrize("family", list(SAMPLERS))
+def test_the_reference_passes(family: str, batch: str, draft: str) -> None:
+    torch.manual_seed(5)
+    run(family, batch, draft)
