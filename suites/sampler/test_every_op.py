@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from verispec.cases import case
 from verispec.cases.axes import BATCHES, SERIES, all_pairs, around, told_sizes
 from verispec.cases.boundaries import boundaries
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.judge import (
-    LAYOUTS,
     Failure,
     Inconclusive,
     Kind,
@@ -35,6 +33,7 @@ from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract
 from verispec.suites.sampler._callers import from_caller, updated_in_place
 from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make, structure
+from verispec.suites.sampler._combinations import axes_of, combination, held
 from verispec.suites.sampler._few_tokens import LEFT
 from verispec.suites.sampler._rare import RARE, rare_calls
 from verispec.suites.sampler._threads import openmp_threads
@@ -147,7 +146,7 @@ def test_special_values_in_large_batches(
             check_repeated(op, call.values, copies, shapes=call.shapes, compare=call.compare)
         right += 1
     if not right:
-        raise Inconclusive("the batch is wrong already when it is small")
+        raise Inconclusive("23 requests alone fail already, so that more of them show nothing about the size")
 
 
 CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
@@ -229,7 +228,7 @@ def test_the_hundredth_call_of_each_dtype(op: OpUnderTest, seed: int, subject: s
             check_width(i)
             right.append(i)
     if not right:
-        raise Inconclusive("no call is right at first")
+        raise Inconclusive("every first call fails already, so that the hundredth shows nothing about earlier calls")
     plain = make(subject, seed, BatchShape((2, 1, 3), 9))
     for _ in range(100):
         op.call(plain.values, shapes=plain.shapes)
@@ -308,35 +307,11 @@ def test_all_pairs_of_axes(op: OpUnderTest, seed: int, subject: str, part: int) 
         leaders = {name: group[0] for group in call.same for name in group}
         dtypes |= {name: dtypes[leader] for name, leader in leaders.items() if leader in dtypes}
         layouts = {name.removeprefix("layout "): v for name, v in row.items() if name.startswith("layout ")}
-        check(op, held(call, dtypes), dtypes=dtypes, layouts=layouts)
-
-
-COUNTS = [(3, 1, 5, 2), (0, 3, 0, 0, 4, 1, 0), (1,), (2,) * 66]
-
-
-def axes_of(contract: Contract, call: MadeCall) -> dict[str, list[Any]]:
-    followers = {name for group in call.same for name in group[1:]}
-    axes: dict[str, list[Any]] = {
-        "counts": COUNTS,
-        "vocab": [2, 33, 130],
-        "draft": [True, False],
-        "synthetic": [False, True],
-    }
-    for tensor in contract.tensors:
-        if tensor.name not in followers and len(tensor.dtypes) > 1:
-            axes[f"dtype {tensor.name}"] = list(tensor.dtypes)
-        axes[f"layout {tensor.name}"] = list(LAYOUTS)
-    return axes
-
-
-def held(call: MadeCall, dtypes: dict[str, str]) -> MadeCall:
-    """Return the call with reals rounded to their dtypes, so that the oracle sees what the engine sees."""
-    values = dict(call.values)
-    for name, dtype in dtypes.items():
-        value = values.get(name)
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-            values[name] = torch.from_numpy(value).to(getattr(torch, dtype)).double().numpy()
-    return MadeCall(values, call.shapes, call.compare, call.same)
+        try:
+            check(op, held(call, dtypes), dtypes=dtypes, layouts=layouts)
+        except Mismatch as wrong:
+            message = f"{wrong.failure.message} ({combination(contract, shape, dtypes, layouts)})"
+            raise Mismatch(replace(wrong.failure, message=message)) from wrong
 
 
 ALIASED = {

@@ -26,7 +26,7 @@ def live(engine: Engine, op: str) -> RuntimeSignature:
     definitions = offered(engine.definitions())
     if op not in definitions:
         offered(engine.op(op))
-        raise NotOffered(f"the engine lists no callable whose signature {op} could be bound to")
+        raise NotOffered(f"the engine does not list the callable behind {op}, so its signature is not compared")
     found = definitions[op]
     if isinstance(found, RuntimeSignature):
         return found

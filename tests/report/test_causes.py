@@ -229,6 +229,21 @@ def test_the_smallest_case_is_the_one_to_reproduce() -> None:
     assert cause.case == f"{OP}:RRS-1:b=3;k=1"
 
 
+def test_the_case_to_reproduce_is_one_that_no_other_fault_breaks() -> None:
+    """Nearly all mixed batches fail by another op's fault: what a mixed batch shows may be that fault's."""
+    parameters = "sampler/whole_sampler_parameters"
+    own = [failing(f"{parameters}:WS-18:batch={b};n={n}") for b, n in (("mixed", 1), ("all greedy", 20))]
+    broken = [failing(f"{parameters}:WS-17:batch=mixed;n={n}", explained_by="expand_batch_to_tokens") for n in range(9)]
+    right = passing(
+        f"{parameters}:WS-17:batch=mixed;n=99", *(f"{parameters}:WS-17:batch=all greedy;n={n}" for n in range(9))
+    )
+    fault = failing("sampler/expand_batch_to_tokens:EXP-2:b=1")
+    shown = {c.clause: c.case for c in fold([fault, *own, *broken, *right])}
+    assert shown["WS-18"] == own[1].id
+    assert {c.clause: c.case for c in fold([fault, own[0], *broken, *right])}["WS-18"] == own[0].id, "it has no other"
+    assert fold([*own, *right])[0].case == own[0].id, "the smallest"
+
+
 def test_expected_failures_keep_their_issues() -> None:
     record = Record(
         f"{OP}:RRS-1", "xfail", observed="fail", failure={"kind": "value", "message": ""}, issue="https://i/1"
@@ -310,6 +325,8 @@ def params(*texts: str) -> list[dict[str, str]]:
         (["d=a", "e=b"], ["d=b"], ""),
         (["d=a"], ["d=b"], ""),
         (["d=a k=1", "d=a k=2"], [], ""),
+        (["n=23", "n=4"], ["n=69", "n=1", "n=2"], "fails for n=4 or 23; passes for n=1, 2 or 69"),
+        (["n=23 m=a c=x", "n=23 m=b c=x"], ["n=69 m=a c=x", "n=1 m=a"], "fails for c=x and n=23; passes for n=1 or 69"),
         (["d=a k=1", "d=a k=2"], [f"d={n} k=1" for n in range(9)], "fails for d=a; passes for 9 other values of d"),
     ],
     ids=[
@@ -323,6 +340,8 @@ def params(*texts: str) -> list[dict[str, str]]:
         "no common name",
         "one case",
         "nothing passes",
+        "sorted numbers",
+        "a size beside words",
         "many values",
     ],
 )

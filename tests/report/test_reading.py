@@ -176,6 +176,25 @@ def test_the_table_has_a_total_and_no_line_for_what_was_not_tested() -> None:
     assert "flatten_sampled" not in rows
 
 
+def test_columns_that_do_not_explain_themselves_have_a_legend_if_they_are_used() -> None:
+    text = " ".join(text_of(summary_of(*ABSENT, REFUSED, *PASSING, failing("sampler/philox:PHX-3"))).split())
+    assert "n/a: not applicable, the engine has no such part" in text
+    assert "known:" not in text
+    known = Record("sampler/compute_slot_mapping:CSM-3", "xfail", observed="fail", issue="#1")
+    text = " ".join(text_of(summary_of(known, *PASSING)).split())
+    assert "known: failing as the list of known failures expects" in text
+    assert "n/a:" not in text
+
+
+def test_the_page_says_beside_a_result_what_it_means() -> None:
+    for record, said in (
+        (failing(STRIDES[0]), "bad unexpected failures, or known ones that pass"),
+        (PASSING[0], "good no unexpected result"),
+        (REFUSED, "cannot tell too little was tested"),
+    ):
+        assert said in visible(as_html([summary_of(record)]))
+
+
 def test_the_column_of_what_does_not_apply_is_there_if_something_does_not() -> None:
     assert " n/a " not in text_of(summary_of(REFUSED, *PASSING))
 

@@ -52,7 +52,7 @@ class Kind(StrEnum):
 EXPLANATION: dict[Kind, str] = {
     Kind.UNWRITTEN: "elements that the op must write still hold their value from before the call",
     Kind.OVERWRITTEN: "elements that the op must not write were changed",
-    Kind.VALUE: "elements differ from the oracle",
+    Kind.VALUE: "the values are wrong",
     Kind.IMPRECISE: "the output is close, but its error exceeds the contract's bound",
     Kind.OUTSIDE: "memory outside the tensors was written",
     Kind.INPUT_CHANGED: "an input tensor was changed",

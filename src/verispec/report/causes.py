@@ -256,7 +256,8 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
     clause = _clause_of(group, judged, kind)
     reached = [r for r in group if r.reach]
     wanted = [r for r in group if r.case.clause == clause and r.kind == kind] or group
-    headline = min([r for r in wanted if r.reach] or wanted, key=_size)
+    wanted = [r for r in wanted if r.reach] or wanted
+    headline = min(_apart([r for r in records if r.case.subject in subjects], group, wanted) or wanted, key=_size)
     norm = clause_of(clause)
     # A crash ends the process before its record has places; other cases of the op have the same.
     places = next((r.places for r in (headline, *group, *judged) if r.places), {}) if len(subjects) == 1 else {}
@@ -281,6 +282,24 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         kernel=places.get(KERNEL, ""),
         caller=places.get(CALLER, ""),
     )
+
+
+def _apart(records: Sequence[Record], group: Sequence[Record], wanted: Sequence[Record]) -> list[Record]:
+    """Return the cases of `wanted` that no fault of another op is likely to break too.
+
+    It is likely for the values of parameters with which nine in ten other cases of the op are consequences.
+
+    Args:
+        records: all cases of the op.
+        group: cases of the cause.
+        wanted: cases of the cause that may be shown.
+    """
+    own = {r.id for r in group}
+    others = [r for r in records if r.decided and r.id not in own]
+    cases = Counter(pair for r in others for pair in r.case.params)
+    broken = Counter(pair for r in others if r.failed and r.explained_by for pair in r.case.params)
+    likely = {pair for pair in broken if 10 * broken[pair] >= 9 * cases[pair]}
+    return [r for r in wanted if not likely & set(r.case.params)]
 
 
 def _where(group: Sequence[Record], judged: Sequence[Record]) -> str:
@@ -337,7 +356,8 @@ def separation(failing: Sequence[Params], passing: Sequence[Params]) -> str:
             bad = _rows(chosen, failing)
             good = _rows(chosen, passing)
             if good and not set(bad) & set(good):
-                return f"fails for {_values(chosen, bad)}; passes for {_values(chosen, good)}"
+                also = _shared(failing, passing) if all(_is_number(row[0]) for row in bad) else ""
+                return f"fails for {also}{_values(chosen, bad)}; passes for {_values(chosen, good)}"
     partial = []
     for name in names:
         wrong, right = _rows((name,), failing), _rows((name,), passing)
@@ -361,14 +381,32 @@ def _mostly(name: str, failing: Sequence[Params], passing: Sequence[Params]) -> 
     return f"{held:,} of them for {_values((name,), [(value,) for value in main])}"
 
 
+def _shared(failing: Sequence[Params], passing: Sequence[Params]) -> str:
+    """Return the values that all failing cases share and some passing ones do not: they decide more than a size."""
+    first, *others = failing
+    shared = [
+        (name, value)
+        for name, value in first.items()
+        if all(p.get(name) == value for p in others)
+        and any(p.get(name) != value for p in passing)
+        and not _is_number(value)
+    ]
+    return "".join(f"{name}={_quoted(value)} and " for name, value in shared)
+
+
 def _common(params: Sequence[Params]) -> list[str]:
     """Return the names that all of `params` have."""
     return [name for name in (params[0] if params else {}) if all(name in p for p in params)]
 
 
 def _rows(names: Sequence[str], params: Sequence[Params]) -> list[tuple[str, ...]]:
-    """Return the distinct combinations of the values of `names`, in order."""
-    return list(dict.fromkeys(tuple(p[n] for n in names) for p in params if all(n in p for n in names)))
+    """Return the distinct combinations of the values of `names`: numbers sorted, words in the order of the cases."""
+    rows = list(dict.fromkeys(tuple(p[n] for n in names) for p in params if all(n in p for n in names)))
+    return sorted(rows, key=lambda row: float(row[0])) if all(_is_number(row[0]) for row in rows) else rows
+
+
+def _is_number(value: str) -> bool:
+    return re.fullmatch(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?", value) is not None
 
 
 def _quoted(value: str) -> str:

@@ -185,6 +185,12 @@ def extent(cause: Cause) -> str:
     return f"{own}, of this clause and of {', '.join(others)}" if others else own
 
 
+_MEANINGS = {
+    "known": "failing as the list of known failures expects",
+    "n/a": "not applicable, the engine has no such part",
+    "not tested": "rejected by the engine, or not decided",
+}
+"""Meanings of the table's columns that do not explain themselves."""
 _COLUMNS: Mapping[str, tuple[str, str]] = {
     "failing": ("failed", "red"),
     "known": ("known", "cyan"),
@@ -232,6 +238,11 @@ def _table(verdict: RunSummary, width: int) -> Iterator[Text]:
         yield line
     for text in others:
         yield from _wrapped(text, width, first=2, rest=4)
+    used = [name for name in _MEANINGS if any(row[name] for row in rows.values())]
+    if used:
+        yield from _wrapped(
+            "; ".join(f"{name}: {_MEANINGS[name]}" for name in used), width, first=2, rest=4, style="dim"
+        )
 
 
 def cell_text(cell: Cell) -> str:

@@ -80,7 +80,8 @@ def _spent(run: Run) -> Iterator[tuple[str, str]]:
     for record in run.records:
         seconds[f"{record.case.suite}/{record.case.subject}"] += record.seconds
     total = sum(seconds.values())
-    yield "time of all cases", f"{total:,.0f} s, shared by {plural(run.header.get('processes', 1), 'worker')}"
+    workers = plural(run.header.get("processes", 1), "worker")
+    yield "time in cases", f"{total:,.0f} s, shared by {workers}; without starts of processes and repeated cases"
     for op, spent in sorted(seconds.items(), key=lambda item: -item[1])[:5]:
         if total:
             yield op, f"{spent:,.0f} s, {spent / total:.0%}"

@@ -30,6 +30,12 @@ from verispec.report.text import (
 from verispec.report.verdict import RunSummary, sources, summarise
 from verispec.run.record import SAVED, Record
 
+MEANING = {
+    exits.GOOD: "no unexpected result",
+    exits.BAD: "unexpected failures, or known ones that pass",
+    exits.CANNOT_TELL: "too little was tested",
+}
+"""Meanings of `RESULT`, beside it."""
 RESULT = {exits.GOOD: "good", exits.BAD: "bad", exits.CANNOT_TELL: "cannot tell"}
 EXAMPLES = 5
 """Wrong elements that a cause shows; `verispec repro` shows all."""
@@ -101,6 +107,7 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "long_title": title(header),
         "circumstances": circumstances(header),
         "result": RESULT[run.exit_code()],
+        "meaning": MEANING[run.exit_code()],
         "exit": run.exit_code(),
         "summary": summary(run),
         "complaints": list(complaints(run)),
