@@ -69,7 +69,7 @@ def test_every_flat_op_has_a_grid() -> None:
     ("passed", "wanted", "refused"),
     [
         ({"PAD_ID": -1}, {"PAD_ID": -1}, ""),
-        ({"PAD_ID": -1}, {"PAD_ID": -7}, "PAD_ID=-1, asked for -7"),
+        ({"PAD_ID": -1}, {"PAD_ID": -7}, "PAD_ID=-1 for these arguments, asked for -7"),
         ({}, {"PAD_ID": -7}, "no parameter PAD_ID"),
         ({"BLOCK_SIZE": 1024}, {"BLOCK_SIZE": 8}, ""),
         ({}, {"num_tokens": 5}, ""),
