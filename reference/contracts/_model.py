@@ -177,7 +177,9 @@ class Clause:
         id: prefix of the op and a number, such as "EXP-2".
         text: the requirement, one sentence.
         source: paper and equation, or an engine's symbol and version.
-        unreachable: reason why no caller of a real engine gets here. If set, breaking the clause is an info.
+        unreachable: reason why no caller of a real engine gets here. If set, breaking the clause is a note.
+        rare: estimate of how rarely a caller gets here. If set, breaking the clause is a note.
+        harmless: reason why breaking the clause does no harm where no case says how production reaches it.
         forbids: kind of failure that the clause forbids, such as "unwritten". Reports show this clause for such a
             failure in any case.
         fault: the fault in a few words, if clauses of several ops forbid the same one. Reports count it over the ops.
@@ -187,6 +189,8 @@ class Clause:
     text: str
     source: str
     unreachable: str = ""
+    rare: str = ""
+    harmless: str = ""
     forbids: str = ""
     fault: str = ""
 

@@ -66,6 +66,8 @@ CONTRACT = Contract(
             "CSM-4",
             "Slots from num_tokens to max_num_tokens - 1 receive PAD_ID.",
             f"{_VLLM}; padding rows of a captured graph",
+            harmless="every step asks for a tail, and vLLM 0.32's model runner itself writes -1 to the padded slots "
+            "that attention sees",
         ),
         Clause(
             "CSM-5",

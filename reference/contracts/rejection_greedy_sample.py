@@ -109,7 +109,7 @@ CONTRACT = Contract(
             "RGS-10",
             "In synthetic mode u is compared in its own precision, never narrowed.",
             _VLLM,
-            unreachable="a float64 draw within a float32 rounding of a rate comes once in 2^25 at most",
+            rare="a float64 draw within a float32 rounding of a rate comes once in 2^25 at most",
             fault="random numbers narrowed",
         ),
         Clause(

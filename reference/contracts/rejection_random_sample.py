@@ -123,7 +123,7 @@ CONTRACT = Contract(
             "RRS-11",
             "u is compared in its own precision, never narrowed.",
             _VLLM,
-            unreachable="a float64 draw within a float32 rounding of p/q comes once in 2^25 at most",
+            rare="a float64 draw within a float32 rounding of p/q comes once in 2^25 at most",
             fault="random numbers narrowed",
         ),
         Clause(

@@ -26,7 +26,7 @@ def live(engine: Engine, op: str) -> RuntimeSignature:
     definitions = offered(engine.definitions())
     if op not in definitions:
         offered(engine.op(op))
-        raise NotOffered(f"no callable of {op} is known")
+        raise NotOffered(f"the engine lists no callable whose signature {op} could be bound to")
     found = definitions[op]
     if isinstance(found, RuntimeSignature):
         return found

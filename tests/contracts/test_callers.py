@@ -52,6 +52,12 @@ def test_a_second_mode_has_no_caller(declared: list[CaseSpec]) -> None:
         assert all(not spec.reach_of(row, "cuda") for row in spec.combinations() if row["mode"] == "other")
 
 
+@pytest.mark.parametrize("clause", ["SRT-12", "SRT-9"], ids=["unreachable", "rare"])
+def test_a_clause_that_callers_break_rarely_or_never_has_no_reach(clause: str) -> None:
+    assert CaseSpec(clause, {}, {}, "every request").reach_of({}, "cpu") == ""
+    assert CaseSpec("CSM-4", {}, {}, "every request").reach_of({}, "cpu") == "every request", "harmless where no reach"
+
+
 def test_every_parameter_of_a_case_has_a_meaning(declared: list[CaseSpec]) -> None:
     used = {name for spec in declared for name in chain(spec.params, spec.fixed)} - {"subject"}
     assert used - GLOSSES.keys() == set(), "explain it in verispec.cases.glosses"

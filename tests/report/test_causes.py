@@ -154,6 +154,32 @@ def test_faults_of_memory_come_first_among_their_level() -> None:
     assert [(c.level, c.kind) for c in fold(records)] == [("error", "value"), ("note", "crash"), ("note", "value")]
 
 
+def test_causes_of_a_level_are_ordered_by_harm_then_by_count() -> None:
+    def cases(clause: int, kind: str, count: int, reach: str) -> list[Record]:
+        return [failing(f"{OP}:RRS-{clause}:k={k}", kind, f"{kind} {reach}", reach=reach) for k in range(count)]
+
+    records = [
+        record
+        for reach, first in (("", 1), ("always", 6))
+        for record in (
+            *cases(first, "raised", 5, reach),
+            *cases(first + 1, "value", 2, reach),
+            *cases(first + 2, "value", 4, reach),
+            *cases(first + 3, "outside", 3, reach),
+            *cases(first + 4, "timeout", 1, reach),
+        )
+    ]
+    subjects = [replace(r, id=r.id.replace("random", "greedy")) if r.reach else r for r in records]
+    causes = fold(
+        [*subjects, *passing(*(f"{op}:RRS-12:k={k}" for k in range(40) for op in (OP, OP.replace("random", "greedy"))))]
+    )
+    assert [(c.level, c.kind, len(c.cases)) for c in causes] == [
+        (level, kind, count)
+        for level in ("error", "note")
+        for kind, count in (("timeout", 1), ("outside", 3), ("value", 4), ("value", 2), ("raised", 5))
+    ]
+
+
 def test_an_ops_own_clause_names_a_cause_before_the_clauses_of_every_op() -> None:
     records = [failing(f"{OP}:{case}", "unwritten") for case in ("ANY-1:size=1", "ANY-1:size=2", "RRS-7:place=a")]
     (cause,) = fold([*records, *passing(*(f"{OP}:RRS-{n}" for n in (1, 2, 3)), f"{OP}:RRS-7:place=b")])

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from verispec.report import pictures
-from verispec.report.certificate import Certificate, fails_together, statistics_line
+from verispec.report.certificate import Certificate, explanation_of, fails_together, message_of, statistics_line
 from verispec.run.record import Record
 from verispec.run.runfile import Run
 
@@ -115,12 +115,42 @@ def test_nothing_tested_or_incomplete_cannot_tell() -> None:
 
 def test_an_impossible_outcome_is_infinite_evidence() -> None:
     record = Record(ID, "fail", failure={"message": "x"}, evidence=evidence(None, impossible=["token 3"]))
-    assert "infinite" in statistics_line([record])
+    assert "infinite" in statistics_line([record], {})
     assert json.loads(json.dumps(certificate(record).to_json()))["log10_e"] is None
 
 
 def test_a_run_without_statistics_says_nothing_of_them() -> None:
-    assert statistics_line([Record(ID, "pass")]) == ""
+    assert statistics_line([Record(ID, "pass")], {}) == ""
+
+
+def law(number: int, outcome: str = "fail") -> Record:
+    impossible = evidence(None, impossible=["token 3"])
+    message = 'an impossible outcome: token 3; best explained by "bonus token" (E 1e99); --seed 7 repeats it'
+    return Record(f"{ID};n={number}", outcome, failure={"message": message}, evidence=impossible)
+
+
+def test_consequences_of_a_cause_are_counted_and_are_no_evidence_of_another_fault() -> None:
+    passed = Record(ID, "pass", evidence=evidence(0.5))
+    every = {law(n).id: "EXP-2" for n in (1, 2)}
+    line = statistics_line([law(1), law(2), passed], every)
+    assert "2 of 3 tests of random outputs fail (all 2 as consequences of EXP-2), with evidence E = 0." in line
+    assert "against the engine without these" in line
+    line = statistics_line([law(1), law(2), law(3), passed], {law(1).id: "EXP-2", law(2).id: "RRS-7"})
+    assert "3 of 4" in line
+    assert "(1 as a consequence of EXP-2, 1 as a consequence of RRS-7), with evidence E = infinite" in line
+    assert "evidence" not in statistics_line([law(1), law(2)], every)
+    assert "consequence" not in statistics_line([law(1), passed], {})
+    assert certificate(law(1), law(2)).statement(every) == (
+        "2 of 2 statistical tests fail (all 2 as consequences of EXP-2)."
+    )
+
+
+def test_a_consequence_names_its_cause_instead_of_the_best_explanation() -> None:
+    source = {law(1).id: "EXP-2"}
+    assert explanation_of(law(1), source) == "a consequence of EXP-2"
+    assert message_of(law(1), source) == "a consequence of EXP-2: an impossible outcome: token 3"
+    assert explanation_of(law(2), source) == "bonus token: temperature x0.95"
+    assert "best explained by" in message_of(law(2), source)
 
 
 def test_the_page_has_every_picture_and_no_scripts() -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from verispec.cases.glosses import GLOSSES, meaning
 from verispec.engines.protocol.places import CALLER, KERNEL
+from verispec.report.case import case_lines
 from verispec.report.causes import fold
 from verispec.report.html import as_html
 from verispec.report.markdown import as_markdown
@@ -73,15 +74,56 @@ def test_a_note_says_that_no_caller_is_known_or_why_none_gets_there() -> None:
     )
     right = [Record(f"sampler/compute_slot_mapping:CSM-{n}", "pass") for n in range(2, 6)]
     for report in reports(unknown, known, reached, *right):
-        assert "no caller is known" in report
+        assert "no caller is known that passes such arguments" in report
         assert "no caller reaches it: callers pass tensors whose last dimension is contiguous" in report
     assert [
         next(f for f in facts(c) if "caller" in f or "reached" in f) for c in fold([unknown, known, reached, *right])
     ] == [
         "reached in production: every token",
-        "no caller is known",
+        "no caller is known that passes such arguments",
         "no caller reaches it: callers pass tensors whose last dimension is contiguous",
     ]
+
+
+def test_a_note_says_how_rarely_callers_get_there_or_why_it_does_no_harm() -> None:
+    rare = failing("sampler/rejection_random_sample:RRS-11:above=2^-30")
+    harmless = failing("sampler/compute_slot_mapping:CSM-4:tail=1")
+    for report in reports(rare, harmless, *PASSING):
+        assert "rare: a float64 draw within a float32 rounding of p/q" in report
+        assert "reached without harm: every step asks for a tail" in report
+        assert "no caller" not in report.replace("no caller of", "")
+    padded = failing("sampler/compute_slot_mapping:CSM-4:tail=1", reach="captured graphs")
+    (cause,) = fold([padded, *PASSING])
+    assert (cause.level, "reached in production: captured graphs" in list(facts(cause))) == ("error", True)
+
+
+def test_a_statistical_test_that_another_fault_breaks_is_shown_as_its_consequence() -> None:
+    """The best explanation of its bets would be a second fault, which the engine does not have."""
+    message = 'token 3 is impossible; best explained by "bonus token: temperature" (E 1e99); --seed 7 repeats it'
+    evidence = {
+        "log10_e": None,
+        "log10_limit": 8.0,
+        "weight": 0.01,
+        "count": 300,
+        "unit": "requests",
+        "impossible": ["token 3"],
+        "best": [{"label": "bonus token: temperature", "log10": 99.0, "issues": []}],
+        "all": [],
+        "trail": {"count": [300], "log10_e": [None], "bets": {"bonus token: temperature": [99.0]}},
+        "places": {},
+    }
+    law, failure = "sampler/whole_sampler:WS-10:limits=none;mode=law", {"kind": "law", "message": message}
+    broken = Record(law, "fail", failure=failure, evidence=evidence, explained_by="expand_batch_to_tokens")
+    cause = failing("sampler/expand_batch_to_tokens:EXP-2:dtype=int32", reach="every batch")
+    text, markdown, html = reports(cause, broken, *PASSING)
+    for report in (text, markdown):
+        assert "1 of 1 test of random outputs fail (as a consequence of EXP-2)" in report
+    assert "1 of 1 statistical tests fail (as a consequence of EXP-2)" in html
+    assert "infinite a consequence of EXP-2" in html.replace("1e8", "").replace("  ", " ")
+    page = as_html([summary_of(cause, broken, *PASSING)])
+    assert "bonus token: temperature" not in page
+    case = " ".join(" ".join(case_lines(broken, HEADER)).split())
+    assert "law: a consequence of a fault in expand_batch_to_tokens: token 3 is impossible" in case
 
 
 def test_one_kind_of_fault_in_many_ops_is_said_once_and_first() -> None:
@@ -143,7 +185,7 @@ PLACES = {KERNEL: "pkg/kernels.py:12", CALLER: "pkg/sampler.py:340"}
 
 def test_a_cause_names_the_file_and_line_of_kernel_and_caller() -> None:
     for report in reports(failing(STRIDES[0], places=PLACES), *PASSING):
-        assert "kernel at pkg/kernels.py:12, caller at pkg/sampler.py:340" in report
+        assert "kernel defined at pkg/kernels.py:12, caller defined at pkg/sampler.py:340" in report
 
 
 def test_a_crash_has_the_places_of_other_cases_of_its_op() -> None:

@@ -21,7 +21,7 @@ from verispec.report.html import as_html
 from verispec.report.html.inputs import read_all
 from verispec.report.html.site import names, write_site
 from verispec.report.html.statistics import EXCLUDED, statistics_of
-from verispec.report.verdict import RunSummary, summarise
+from verispec.report.verdict import RunSummary, sources, summarise
 from verispec.run import runfile
 from verispec.run.plan import Plan
 from verispec.run.progress import Lines
@@ -109,7 +109,7 @@ def test_a_badge_says_the_result(
 
 
 def test_the_page_shows_evidence_and_what_passes_exclude(vllm: RunSummary) -> None:
-    shown = statistics_of(vllm.run)
+    shown = statistics_of(vllm.run, sources(vllm))
     failing = [test["id"] for test in shown["tests"] if test["outcome"] == "fail"]
     assert [test["id"] for test in shown["drawn"]][: len(failing)] == failing
     assert all(picture.startswith("<svg") for test in shown["drawn"] for picture in test["pictures"])
@@ -131,7 +131,7 @@ def test_accepted_drafts_are_summed_per_drafter_and_position(vllm: RunSummary) -
         return Record(f"e2e/greedy:GEN-1:draft={draft};n={n}", "pass", acceptance=counts)
 
     records = (generated("ngram k=2", 1, 10, 8, 4), generated("ngram k=2", 2, 10, 2, 1), generated("none", 3, 0))
-    (row,) = statistics_of(of(vllm, *records).run)["acceptance"]
+    (row,) = statistics_of(of(vllm, *records).run, {})["acceptance"]
     assert row == {
         "draft": "ngram k=2",
         "verifications": "20",

@@ -45,14 +45,14 @@ class CaseSpec:
     def reach_of(self, params: Mapping[str, Any], platform: str) -> str:
         """Return how production on `platform` reaches a case, or an empty string if only the contract is broken.
 
-        A clause that no caller of a real engine can break is never production-reachable.
+        A clause that no caller of a real engine can break, or only rarely, is never production-reachable.
 
         Args:
             params: parameters of the case.
             platform: "cpu" or "cuda".
         """
-        contract = contracts.by_clause(self.clause)
-        if contract.clause(self.clause).unreachable or (self.on and self.on != platform):
+        clause = contracts.by_clause(self.clause).clause(self.clause)
+        if clause.unreachable or clause.rare or (self.on and self.on != platform):
             return ""
         text = self.reach(params) if callable(self.reach) else self.reach
         return text or ""

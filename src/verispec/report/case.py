@@ -8,6 +8,7 @@ from typing import Any
 
 from verispec.engines.protocol.places import CALLER, KERNEL
 from verispec.report.causes import rule_of
+from verispec.report.certificate import message_of
 from verispec.report.text import circumstances, places_line, title
 from verispec.run.captured_call import PARTS
 from verispec.run.record import Record
@@ -69,7 +70,8 @@ def _has_mark(values: Mapping[str, Mapping[str, Any]]) -> bool:
 
 def _failure(record: Record, width: int) -> Iterator[str]:
     if record.failed:
-        yield from wrapped(f"{record.kind}: {record.message}", width)
+        source = {record.id: f"a fault in {record.explained_by}"} if record.explained_by else {}
+        yield from wrapped(f"{record.kind}: {message_of(record, source)}", width)
         if wrong := record.failure.get("wrong"):
             total = record.failure.get("total")
             yield f"  {wrong:,} of {total:,} elements" if total else f"  {wrong:,} elements"
@@ -81,7 +83,7 @@ def _failure(record: Record, width: int) -> Iterator[str]:
         reached = (
             f"reached in production: {record.reach}"
             if record.reach
-            else "no caller is known; only the contract is broken"
+            else "no caller is known that passes such arguments; only the contract is broken"
         )
         yield from wrapped(f"{record.level}  {reached}", width)
         if record.places:

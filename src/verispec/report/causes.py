@@ -29,8 +29,12 @@ BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout"
 """Kinds that are one fault per op, whatever the clause."""
 BY_CLAUSE = ("value", "relation broken")
 """Kinds of wrong values; one fault may break several clauses."""
-MEMORY = ("crash", "outside")
-"""Kinds that end the process, or write where no output is."""
+HARM = (
+    ("crash", "timeout"),
+    ("outside", "input changed"),
+    (*BY_CLAUSE, "law", "unwritten", "overwritten", "depends on stale memory"),
+)
+"""Kinds by decreasing harm: the process ends or hangs, foreign memory is written, tokens are wrong. Others follow."""
 BY_OUTPUT = ("overwritten", "outside", "input changed")
 """Kinds that are one fault per tensor."""
 BY_TEXT = ("raised", "binding")
@@ -72,10 +76,19 @@ class Cause:
     """The fault in a few words, if clauses of several ops forbid the same one."""
     unreachable: str = ""
     """Reason why no caller of a real engine breaks `clause`, where its contract gives one."""
+    rare: str = ""
+    """Estimate of how rarely a caller breaks `clause`, where its contract gives one."""
+    harmless: str = ""
+    """Reason why breaking `clause` does no harm to the callers that do, where its contract gives one."""
     kernel: str = ""
     """File and line of the kernel, where the engine knows it."""
     caller: str = ""
     """File and line of the function that calls it."""
+
+    @property
+    def name(self) -> str:
+        """The clause, with its ops if it is a clause of every op."""
+        return f"{self.clause} of {', '.join(self.subjects)}" if self.clause.startswith("ANY-") else self.clause
 
     @property
     def headline(self) -> str:
@@ -119,7 +132,7 @@ def rule_of(record: Record) -> str:
 
 
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
-    """Group all failing records by cause: errors first, then faults of memory, then by decreasing number of cases."""
+    """Group all failing records by cause: errors first, then by harm, then by decreasing number of cases."""
     failing = [r for r in records if r.failed and not r.explained_by]
     whole = _wrong_throughout(records) | _wrong_alike(records)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
@@ -127,12 +140,17 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     for record in failing:
         groups[_key(record, whole, wrong)].append(record)
     causes = [_cause(group, records) for group in _joined(groups)]
-    ordered = sorted(causes, key=lambda c: (c.level != "error", c.kind not in MEMORY, -len(c.cases), c.case))
+    ordered = sorted(causes, key=lambda c: (c.level != "error", _harm(c.kind), -len(c.cases), c.case))
     consequences: dict[str, list[str]] = defaultdict(list)
     for record in records:
         if record.failed and record.explained_by and (cause := _explanation(record, ordered)):
             consequences[cause.case].append(record.id)
     return tuple(replace(c, consequences=tuple(consequences[c.case])) for c in ordered)
+
+
+def _harm(kind: str) -> int:
+    """Return the rank of a kind of failure in `HARM`."""
+    return next((rank for rank, kinds in enumerate(HARM) if kind in kinds), len(HARM))
 
 
 def _explanation(record: Record, causes: Sequence[Cause]) -> Cause | None:
@@ -258,6 +276,8 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         rule=rule_of(next(r for r in group if r.case.clause == clause)),
         fault=norm.fault if norm else "",
         unreachable=norm.unreachable if norm else "",
+        rare=norm.rare if norm else "",
+        harmless=norm.harmless if norm else "",
         kernel=places.get(KERNEL, ""),
         caller=places.get(CALLER, ""),
     )

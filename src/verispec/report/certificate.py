@@ -23,6 +23,8 @@ EVIDENCE = (
     "test fails when its E reaches its limit, and a run when the E of all its tests reaches 1e6: a correct engine does "
     "in one run of a million at most. E is infinite if a correct engine never gives an output."
 )
+BEST = '; best explained by "'
+"""Words before the explanations in the message of a test with evidence."""
 LIMIT = 6.0
 """log10 of the evidence at which a run fails: one correct engine in a million reaches it."""
 
@@ -118,14 +120,19 @@ class Certificate:
         """Ops whose kernel was the reference's instead of the engine's."""
         return list(self.run.header.get("transplanted", ()))
 
-    def statement(self) -> str:
-        """Return the result in a few sentences."""
-        replaced = f"With the reference's {' and '.join(self.transplanted)}: " if self.transplanted else ""
-        return replaced + self._result()
+    def statement(self, sources: Mapping[str, str] | None = None) -> str:
+        """Return the result in a few sentences.
 
-    def _result(self) -> str:
+        Args:
+            sources: name of the cause behind each case that is a consequence, by case id; None if unknown.
+        """
+        replaced = f"With the reference's {' and '.join(self.transplanted)}: " if self.transplanted else ""
+        return replaced + self._result(sources or {})
+
+    def _result(self, sources: Mapping[str, str]) -> str:
         if self.failing:
-            text = f"{len(self.failing)} of {len(self.run.records)} statistical tests fail."
+            text = f"{len(self.failing)} of {len(self.run.records)} statistical tests fail"
+            text += f"{consequences_of(self.failing, sources)}."
             apart = Counter(record.evidence["apart"]["without"] for record in self.failing if fails_apart(record))
             for without, number in apart.items():
                 text += f" {number} of them pass without {without}, and what they exclude holds for such batches."
@@ -180,10 +187,10 @@ class Certificate:
         lines.append("| --- | --- | --- | --- | --- | --- |")
         for record in self.tests:
             evidence = record.evidence
-            best = evidence.get("best") or [{"label": NOT_EXCLUDED}]
             found, limit = (text or NOT_EXCLUDED for text in evidence_of(record))
             count = f"{evidence['count']:,} {evidence['unit']}" if "count" in evidence else NOT_EXCLUDED
-            lines.append(f"| {record.id} | {record.outcome} | {count} | {found} | {limit} | {best[0]['label']} |")
+            best = explanation_of(record, {}) or NOT_EXCLUDED
+            lines.append(f"| {record.id} | {record.outcome} | {count} | {found} | {limit} | {best} |")
         return "\n".join(lines) + "\n"
 
     def as_html(self) -> str:
@@ -240,19 +247,44 @@ def fails_together(records: Sequence[Record]) -> bool:
     return Certificate(Run({}, passing, {})).log10_e >= LIMIT
 
 
-def statistics_line(records: Sequence[Record]) -> str:
-    """Return one line about the statistical tests of any run; empty when it has none."""
+def statistics_line(records: Sequence[Record], sources: Mapping[str, str]) -> str:
+    """Return one line about the statistical tests of any run; empty when it has none.
+
+    Args:
+        records: results of the run.
+        sources: name of the cause behind each case that is a consequence, by case id.
+    """
     certificate = Certificate(Run({}, tuple(records), {}))
     if not any("weight" in record.evidence for record in certificate.tests):
         return ""
-    evidence, count = power(certificate.log10_e), len(certificate.tests)
+    count = len(certificate.tests)
     tests = "1 test" if count == 1 else f"{count} tests"
     failing = sum(record.failed for record in certificate.tests)
     found = f"{failing} of {tests} of random outputs fail" if failing else f"{tests} of random outputs"
+    found += consequences_of(certificate.tests, sources)
+    others = Certificate(Run({}, tuple(r for r in certificate.tests if r.id not in sources), {}))
+    if not any("weight" in record.evidence for record in others.tests):
+        return f"statistics: {found}."
+    left = " without these" if len(others.tests) < count else ""
     return (
-        f"statistics: {found}, with evidence E = {evidence} against the engine. A run fails from E = 1e6 on, which a "
-        "correct engine reaches in one run of a million at most."
+        f"statistics: {found}, with evidence E = {power(others.log10_e)} against the engine{left}. A run fails from "
+        "E = 1e6 on, which a correct engine reaches in one run of a million at most."
     )
+
+
+def consequences_of(tests: Sequence[Record], sources: Mapping[str, str]) -> str:
+    """Return the number of failing tests that are consequences of each cause, to follow their count; or nothing."""
+    failing = [record for record in tests if record.failed]
+    found = Counter(sources[record.id] for record in failing if record.id in sources)
+    if not found:
+        return ""
+    parts = [
+        f"{number} {'as a consequence' if number == 1 else 'as consequences'} of {source}"
+        for source, number in found.most_common()
+    ]
+    if len(parts) == 1 and found.total() == len(failing):
+        parts = [f"all {parts[0]}" if len(failing) > 1 else parts[0].removeprefix("1 ")]
+    return f" ({', '.join(parts)})"
 
 
 def evidence_of(record: Record) -> tuple[str, str]:
@@ -263,6 +295,24 @@ def evidence_of(record: Record) -> tuple[str, str]:
     else:
         found = power(evidence["log10_e"]) if evidence.get("log10_e") is not None else ""
     return found, power(evidence["log10_limit"]) if evidence.get("log10_limit") else ""
+
+
+def explanation_of(record: Record, sources: Mapping[str, str]) -> str:
+    """Return the fault that explains a test best; the cause instead if the test fails as a consequence of it.
+
+    A cause misleads the bets: a fault that they name is then no fault of the engine.
+    """
+    if record.id in sources:
+        return f"a consequence of {sources[record.id]}"
+    best = record.evidence.get("best")
+    return str(best[0]["label"]) if best else ""
+
+
+def message_of(record: Record, sources: Mapping[str, str]) -> str:
+    """Return the message of a failing case; of a consequence without the faults that explain a test best."""
+    if record.id not in sources:
+        return record.message
+    return f"a consequence of {sources[record.id]}: {record.message.partition(BEST)[0]}"
 
 
 def _effect(unit: str, size: float) -> float:

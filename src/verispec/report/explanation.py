@@ -166,6 +166,8 @@ def _clause(clause_id: str) -> dict[str, Any]:
         "text": clause.text,
         "source": clause.source,
         "unreachable": clause.unreachable,
+        "rare": clause.rare,
+        "harmless": clause.harmless,
         "tests": list(inventory.tests_by_clause().get(clause_id, ())),
         "implementations": implementations(contract),
     }
@@ -238,6 +240,10 @@ def as_text(told: dict[str, Any]) -> Iterator[str]:
         yield from _clause_lines(told)
         if told["unreachable"]:
             yield from wrapped(f"never reached: {told['unreachable']}", COLUMNS, first=2, rest=4)
+        if told["rare"]:
+            yield from wrapped(f"rarely reached: {told['rare']}", COLUMNS, first=2, rest=4)
+        if told["harmless"]:
+            yield from wrapped(f"reached without harm: {told['harmless']}", COLUMNS, first=2, rest=4)
         yield f"  op: {told['op']}"
         yield from _listed("judged by", told["tests"])
         yield from _listed("implemented in", told["implementations"])

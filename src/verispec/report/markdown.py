@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from verispec.report.causes import Cause, Gap
+from verispec.report.certificate import statistics_line
 from verispec.report.text import (
     GAPS,
     LEGEND,
@@ -20,7 +21,7 @@ from verispec.report.text import (
     summary,
     tested,
 )
-from verispec.report.verdict import Cell, RunSummary
+from verispec.report.verdict import Cell, RunSummary, sources
 from verispec.run.record import CATEGORIES
 from verispec.terminal import printable
 
@@ -36,6 +37,9 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     yield printable(f"# Verdict on {engine['name']} {engine['version']} ({engine['device']})")
     yield ""
     yield f"{_capital(summary(verdict))}."
+    if statistics := statistics_line(verdict.run.records, sources(verdict)):
+        yield ""
+        yield _capital(escaped(statistics))
     for line in complaints(verdict):
         yield ""
         yield f"**{escaped(line)}**"

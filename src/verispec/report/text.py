@@ -13,14 +13,14 @@ from rich.text import Text
 
 from verispec.report.causes import Cause, Gap
 from verispec.report.certificate import statistics_line
-from verispec.report.verdict import Cell, RunSummary
+from verispec.report.verdict import Cell, RunSummary, sources
 from verispec.run.plan import BUDGET, SEED
 from verispec.terminal import COLUMNS, printable, wrapped
 
 LEGEND = (
     "An error is a fault that the engine's own callers reach. A note only breaks the contract, the written rules of an "
-    "op: no caller is known that reaches it. Expected values come from the oracle, which executes these rules. "
-    "'verispec explain CASE' says what the parameters of a case id mean."
+    "op: no known caller reaches it, or only rarely, or without harm. Expected values come from the oracle, which "
+    "executes these rules. 'verispec explain CASE' says what the parameters of a case id mean."
 )
 _STYLE = {"error": "bold red", "note": "yellow", "known": "cyan"}
 
@@ -41,7 +41,7 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
     yield Text()
     for line in complaints(verdict):
         yield from _wrapped(line, width, style="red")
-    if statistics := statistics_line(verdict.run.records):
+    if statistics := statistics_line(verdict.run.records, sources(verdict)):
         yield from _wrapped(statistics, width)
     yield from _wrapped(summary(verdict), width, style="bold")
     if len(verdict.causes) > 1:
@@ -265,7 +265,7 @@ def explained(cause: Cause) -> Iterator[str]:
 
 def places_line(kernel: str, caller: str) -> str:
     """Return the places of the kernel and of its caller, either of which may be empty, as one line."""
-    return ", ".join(f"{name} at {place}" for name, place in (("kernel", kernel), ("caller", caller)) if place)
+    return ", ".join(f"{name} defined at {place}" for name, place in (("kernel", kernel), ("caller", caller)) if place)
 
 
 def facts(cause: Cause) -> Iterator[str]:
@@ -275,8 +275,12 @@ def facts(cause: Cause) -> Iterator[str]:
         yield f"reached in production: {cause.reach}"
     elif cause.unreachable:
         yield f"no caller reaches it: {cause.unreachable}"
+    elif cause.rare:
+        yield f"rare: {cause.rare}"
+    elif cause.harmless:
+        yield f"reached without harm: {cause.harmless}"
     else:
-        yield "no caller is known"
+        yield "no caller is known that passes such arguments"
     if cause.kernel or cause.caller:
         yield places_line(cause.kernel, cause.caller)
     if cause.consequences:

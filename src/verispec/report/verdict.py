@@ -165,6 +165,11 @@ def summarise(run: Run) -> RunSummary:
     )
 
 
+def sources(verdict: RunSummary) -> dict[str, str]:
+    """Return the name of the cause behind each case that is a consequence, by case id."""
+    return {case: cause.name for cause in (*verdict.known, *verdict.causes) for case in cause.consequences}
+
+
 def _column(record: Record) -> str:
     if record.outcome == "xfail":
         return "known"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from verispec.report import pictures
-from verispec.report.certificate import Certificate, evidence_of, family_of
+from verispec.report.certificate import Certificate, evidence_of, explanation_of, family_of
 from verispec.report.text import plural
 from verispec.run.record import Record, category_of
 from verispec.run.runfile import Run
@@ -31,14 +31,21 @@ EXCLUDED = {
 """Faults that a passing case of each category excludes."""
 
 
-def statistics_of(run: Run) -> dict[str, Any]:
-    """Return the page's facts on a run's statistical tests, accepted drafts and time."""
+def statistics_of(run: Run, sources: Mapping[str, str]) -> dict[str, Any]:
+    """Return the page's facts on a run's statistical tests, accepted drafts and time.
+
+    Args:
+        run: results of a run.
+        sources: name of the cause behind each case that is a consequence, by case id.
+    """
     certificate = Certificate(replace(run, records=tuple(record for record in run.records if record.evidence)))
     tests = [record for record in certificate.tests if "trail" in record.evidence]
     families = [f for f in certificate.families if any(f in row["families"] for row in certificate.excluded)]
     return {
         "excludes": list(_excludes(run.records)),
-        "statement": certificate.statement() if certificate.tests else "",
+        "statement": certificate.statement(sources) if certificate.tests else "",
+        "title": f"{plural(len(tests), 'statistical test')} with evidence E"
+        + (f", of {len(certificate.tests)}" if len(certificate.tests) > len(tests) else ""),
         "spent": list(_spent(run)),
         "faults": [
             {
@@ -50,8 +57,8 @@ def statistics_of(run: Run) -> dict[str, Any]:
         ],
         "families": families,
         "noise": _noise(certificate),
-        "tests": [_test(record) for record in tests],
-        "drawn": [_pictures(record) for record in _chosen(tests)],
+        "tests": [_test(record, sources) for record in tests],
+        "drawn": [_pictures(record, sources) for record in _chosen(tests)],
         "acceptance": list(_acceptance(run.records)),
     }
 
@@ -92,10 +99,9 @@ def _noise(certificate: Certificate) -> str:
     return pictures.noise_table(rows) if rows else ""
 
 
-def _test(record: Record) -> dict[str, str]:
+def _test(record: Record, sources: Mapping[str, str]) -> dict[str, str]:
     """Return one row of the table of tests."""
     evidence = record.evidence
-    best = evidence.get("best") or [{"label": "none"}]
     found, limit = evidence_of(record)
     return {
         "id": record.id,
@@ -103,7 +109,7 @@ def _test(record: Record) -> dict[str, str]:
         "count": f"{evidence.get('count', 0):,} {evidence.get('unit', '')}",
         "e": found,
         "limit": limit,
-        "best": str(best[0]["label"]),
+        "best": explanation_of(record, sources) or "none",
     }
 
 
@@ -115,8 +121,10 @@ def _chosen(tests: Sequence[Record]) -> list[Record]:
     return [*failing, *(record for record in first.values() if not record.failed)][:DRAWN]
 
 
-def _pictures(record: Record) -> dict[str, Any]:
+def _pictures(record: Record, sources: Mapping[str, str]) -> dict[str, Any]:
     evidence: Mapping[str, Any] = record.evidence
+    if record.id in sources:  # whose bets are misled
+        evidence = {**evidence, "trail": {**evidence["trail"], "bets": {}}}
     drawn = [pictures.evidence_over_tokens(evidence, "Evidence against losslessness")]
     if evidence.get("reliability"):
         drawn.append(pictures.reliability(evidence))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from verispec import exits
 from verispec.cases.glosses import GLOSSES
 from verispec.report.case import detail_lines
 from verispec.report.causes import Cause
-from verispec.report.certificate import EVIDENCE
+from verispec.report.certificate import EVIDENCE, message_of
 from verispec.report.diff import CLASSES, RunDiff
 from verispec.report.html.statistics import statistics_of
 from verispec.report.matrix import matrix
@@ -27,7 +27,7 @@ from verispec.report.text import (
     summary,
     title,
 )
-from verispec.report.verdict import RunSummary, summarise
+from verispec.report.verdict import RunSummary, sources, summarise
 from verispec.run.record import SAVED, Record
 
 RESULT = {exits.GOOD: "good", exits.BAD: "bad", exits.CANNOT_TELL: "cannot tell"}
@@ -57,7 +57,7 @@ def page_of(
         "matrix": [row for row in rows if not row["absent"]],
         "absent": [row["op"] for row in rows if row["absent"]],
         "parameters": _parameters(record for s in summaries for record in s.run.records if record.failed),
-        "cases": [_case_row(number, record) for number, s in enumerate(summaries) for record in s.run.records],
+        "cases": [row for number, s in enumerate(summaries) for row in _case_rows(number, s)],
         "static": [_static(report) for report in findings],
         "diff": _diff(diff) if diff else None,
     }
@@ -115,7 +115,7 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "gaps": {name: [gap_line(gap) for gap in run.gaps if gap.applies == applies] for name, applies in GAPS.items()},
         "environment": environment,
         "seconds": footer.get("seconds"),
-        "statistics": statistics_of(run.run),
+        "statistics": statistics_of(run.run, sources(run)),
     }
 
 
@@ -152,9 +152,11 @@ def _short(text: str) -> bool:
     return len(text) <= SHORT and "\n" not in text
 
 
-def _case_row(number: int, record: Record) -> list[Any]:
-    """Return one row of the list of all cases, as compact as it can be: run, id, outcome, seconds, message, reach."""
-    return [number, record.id, record.outcome, round(record.seconds, 3), record.message[:MESSAGE], record.reach]
+def _case_rows(number: int, run: RunSummary) -> Iterator[list[Any]]:
+    """Yield rows of the list of all cases, as compact as can be: run, id, outcome, seconds, message, reach."""
+    found = sources(run)
+    for r in run.run.records:
+        yield [number, r.id, r.outcome, round(r.seconds, 3), message_of(r, found)[:MESSAGE], r.reach]
 
 
 def _static(report: Mapping[str, Any]) -> dict[str, Any]:

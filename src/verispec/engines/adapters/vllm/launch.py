@@ -169,7 +169,7 @@ def reject_unsupported_arguments(
         who: the engine's callable, for the message.
 
     Raises:
-        UnsupportedCall: the engine has no such parameter, or always launches with another value.
+        UnsupportedCall: the engine has no such parameter, or launches with another value for these arguments.
     """
     for param in contract.params:
         if not isinstance(param, Scalar) or param.name not in bound or param.tuning or param.axis or param.stride_of:
@@ -183,4 +183,4 @@ def reject_unsupported_arguments(
         if param.upper_bound and got >= wanted:
             continue
         if got != wanted:
-            raise UnsupportedCall(f"{who} always launches with {param.name}={got!r}, asked for {wanted!r}")
+            raise UnsupportedCall(f"{who} launches with {param.name}={got!r} for these arguments, asked for {wanted!r}")
