@@ -105,17 +105,17 @@ def longest_repeat(tokens: Sequence[int]) -> int:
 
 @case("GEN-7", target="tiny", memory="budget", draft="draft_model k=3", reach="a token budget that cuts drafts")
 def test_a_target_accepts_its_own_drafts(load: Load, tiny: dict[str, Path], seed: int) -> None:
-    """The target drafts for itself, so that p = q. A budget of 10 tokens cuts the drafts of some requests.
+    """The target drafts for itself, so that p = q. A budget of 6 tokens cuts the drafts of some requests.
 
-    Rounding of float32 rejects about one draft in 100,000, a coarser one at most one in 50.
+    Rounding of float32 rejects about one draft in 100,000; distributions of other drafts reject one in 40.
     """
     asked = [
         GenerationRequest((n % 7 + 1, 5, 2), max_tokens=40, ignore_eos=True, temperature=1.0, seed=seed % 2**31 + n)
-        for n in range(16)
+        for n in range(32)
     ]
-    generator = load("draft_model k=3", target=tiny["target"], drafter=tiny["target"], max_num_batched_tokens=10)
+    generator = load("draft_model k=3", target=tiny["target"], drafter=tiny["target"], max_num_batched_tokens=6)
     _, metrics = counted(generator, asked)
     require(metrics.num_drafts > 0, "no draft was verified", Kind.LAW)
     rejected = metrics.num_draft_tokens - metrics.num_accepted_tokens
     message = f"{rejected} of {metrics.num_draft_tokens} drafts were rejected, whose p and q are the same"
-    require(50 * rejected <= metrics.num_draft_tokens, message, Kind.LAW)
+    require(100 * rejected <= metrics.num_draft_tokens, message, Kind.LAW)

@@ -6,6 +6,7 @@ mlx-lm accepts a draft where it equals the token that it samples from the target
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -76,6 +77,7 @@ class MlxGenerator:
 
     def __init__(self, mx: Any, utils: Any, target: Path, options: LoadOptions) -> None:
         self._mx, self._options = mx, options
+        self._seeds = itertools.count(options.seed)  # of requests without one: no two draw alike
         self._generate: Any = importlib.import_module("mlx_lm.generate")
         self._sampling: Any = importlib.import_module("mlx_lm.sample_utils")
         self._model, self._config = _load(utils, Path(target))
@@ -107,7 +109,7 @@ class MlxGenerator:
                 where=f"request {index}",
                 hint="pass ids of the target's tokenizer",
             )
-        self._mx.random.seed(self._options.seed + index if request.seed is None else request.seed)
+        self._mx.random.seed(next(self._seeds) if request.seed is None else request.seed)
         stop = self._stop_token_ids(request)
         tokens: list[int] = []
         logprobs: list[TokenLogprobs] = []

@@ -6,6 +6,7 @@ and draft_model (assisted generation).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ class TransformersGenerator:
     def __init__(self, target: Path, options: LoadOptions, device: str) -> None:
         dtype: torch.dtype = getattr(torch, options.dtype)
         self._options = options
+        self._seeds = itertools.count(options.seed)  # of requests without one: no two draw alike
         self._model = load_target(target, dtype, device)
         self._assistant = load_target(options.draft, dtype, device) if options.draft else None
         if self._assistant is not None:
@@ -105,7 +107,7 @@ class TransformersGenerator:
         limit = self._options.max_model_len or self._model.config.max_position_embeddings
         length = len(request.prompt_token_ids)
         require_room(index, length, limit)
-        torch.manual_seed(self._options.seed + index if request.seed is None else request.seed)
+        torch.manual_seed(next(self._seeds) if request.seed is None else request.seed)
         stop = self._stop_token_ids(request)
         with torch.inference_mode():
             output = self._model.generate(

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
 
-from verispec.engines import Description, Engine, OpFunction, SamplerBatch, Unsupported, UnsupportedCall
+from verispec.engines import Description, Engine, OpFunction, Unsupported, UnsupportedCall
 from verispec.engines.accelerator_stubs import bare_package, import_under_test, install, without_pinned_memory
 from verispec.engines.adapters.npu_stubs import REPLACED, Stream
 from verispec.engines.adapters.partial import PartialEngine, require_cpu, version_of
 from verispec.engines.adapters.vllm.installed.sampler import VllmSampler, sampling_metadata
 from verispec.engines.adapters.vllm.launch import map_parameters
 from verispec.engines.adapters.vllm.refusals import guarded
+from verispec.engines.protocol.sampling import ProcessedTokens, RequestContext, SamplerBatch
 from verispec.errors import VerispecError
 from verispec.reference import contracts
 
@@ -132,6 +133,16 @@ class AscendSampler(VllmSampler):
             # Its runner verifies nothing in such a step.
             answer = self._sampler()(batch.logits.clone(), sampling_metadata(batch, generators, "cpu"))
         return [[int(token) for token in row] for row in answer.sampled_token_ids]
+
+    def process_and_verify(
+        self, batch: SamplerBatch, contexts: Sequence[RequestContext], logprobs_mode: str = "raw"
+    ) -> ProcessedTokens:
+        """Refuse: its penalties and log-probabilities are not driven by this adapter.
+
+        Raises:
+            UnsupportedCall: always.
+        """
+        raise UnsupportedCall("this adapter drives no request parameters but temperature, top-k and top-p")
 
 
 def create(source: str, device: str | None = None) -> Engine:
