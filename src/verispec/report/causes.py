@@ -30,11 +30,11 @@ BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout"
 BY_CLAUSE = ("value", "relation broken")
 """Kinds of wrong values; one fault may break several clauses."""
 HARM = (
-    ("crash", "timeout"),
+    ("crash", "timeout", "raised", "binding"),
     ("outside", "input changed"),
     (*BY_CLAUSE, "law", "unwritten", "overwritten", "depends on stale memory"),
 )
-"""Kinds by decreasing harm: the process ends or hangs, foreign memory is written, tokens are wrong. Others follow."""
+"""Kinds by decreasing harm: the call crashes, hangs or raises; foreign memory is written; tokens are wrong. Others follow."""
 BY_OUTPUT = ("overwritten", "outside", "input changed")
 """Kinds that are one fault per tensor."""
 BY_TEXT = ("raised", "binding")
@@ -154,11 +154,15 @@ def _harm(kind: str) -> int:
 
 
 def _explanation(record: Record, causes: Sequence[Cause]) -> Cause | None:
-    """Return the cause of a consequence: one with the same text, else the first cause of the op named first."""
+    """Return the cause of a consequence: one with the same text, else the first one of the op named first.
+
+    What raises has its own text in its consequences, so other kinds come before it.
+    """
     ops = record.explained_by.split(", ")
     possible = [cause for op in ops for cause in causes if op in cause.subjects]
     same = [cause for cause in possible if normalised(cause.message) == normalised(record.message)]
-    return next(iter([*same, *possible]), None)
+    silent = [cause for cause in possible if cause.kind not in BY_TEXT]
+    return next(iter([*same, *silent, *possible]), None)
 
 
 def gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
