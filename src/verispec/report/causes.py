@@ -34,7 +34,7 @@ HARM = (
     ("outside", "input changed"),
     (*BY_CLAUSE, "law", "unwritten", "overwritten", "depends on stale memory"),
 )
-"""Kinds by decreasing harm: the call crashes, hangs or raises; foreign memory is written; tokens are wrong. Others follow."""
+"""Kinds by decreasing harm: a call crashes, hangs or raises; foreign memory is written; tokens are wrong; all else."""
 BY_OUTPUT = ("overwritten", "outside", "input changed")
 """Kinds that are one fault per tensor."""
 BY_TEXT = ("raised", "binding")
