@@ -39,7 +39,7 @@ def places(engine: Engine, name: str) -> dict[str, str]:
         if isinstance(engine, Placed):
             return {key: place for key, place in engine.places(name).items() if place}
         function = engine.op(name)
-    except Exception:  # an engine may raise anything, and a report without a place is a report
+    except BaseException:  # an engine may raise anything, interrupts too, and a report without a place is a report
         return {}
     found = "" if isinstance(function, Unsupported) else place_of(function)
     return {KERNEL: found} if found else {}
