@@ -100,7 +100,7 @@ def test_an_assertion_after_a_write_is_a_crash(toy: Toy) -> None:
 
 def test_a_launch_with_more_tokens_than_the_caller_allows_is_refused(toy: Toy) -> None:
     toy("registry", toy_vllm.RIGHT)
-    with pytest.raises(UnsupportedCall, match="MAX_NUM_TOKENS=128, asked for 129"):
+    with pytest.raises(UnsupportedCall, match="MAX_NUM_TOKENS=128 for these arguments, asked for 129"):
         expand(resolve("vllm"), MAX_NUM_TOKENS=129)
 
 
