@@ -146,7 +146,10 @@ def test_cases_that_run_again_show_their_progress(
     assert second.startswith("1 of 1 cases run again, 1 failing, ")
 
 
-def test_a_bar_counts_the_cases_that_run_again(trials: list[tuple[set[str], int]]) -> None:
+def test_a_bar_counts_the_cases_that_run_again(
+    trials: list[tuple[set[str], int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")  # a dumb terminal gets no bar
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, color_system=None, width=100)
     with Bar(console) as bar:
