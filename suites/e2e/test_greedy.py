@@ -9,7 +9,13 @@ from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
-from verispec.suites.e2e._reference_model import ReferenceModel, greedy_text, reference_head, reference_model
+from verispec.suites.e2e._reference_model import (
+    ReferenceModel,
+    greedy_text,
+    reference_chain,
+    reference_head,
+    reference_model,
+)
 from verispec.suites.e2e._setups import (
     DRAFTERS,
     DRAFTS,
@@ -137,16 +143,33 @@ def test_drafts_are_the_drafters_own_in_any_layout(load: Load, prompts: Any, dra
     require(judged > 0, "no step had a draft")
 
 
+@case("GEN-14", draft="eagle3 k=5", check="chains", reach=REACH)
+def test_later_drafts_read_the_heads_own_states(load: Load, prompts: Any) -> None:
+    """Whole chains of a head: each draft after the first reads the head's state of the draft before it."""
+    chosen = [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
+    judge = reference_chain(fixtures.model(DRAFTERS["eagle3"]), TARGET, 5)
+    results = stepped(load("eagle3 k=5"), greedy(chosen, LENGTH))
+    long = sum(step.accepted > 2 for result in results for step in result.steps)
+    for prompt, result in zip(chosen, results, strict=True):
+        _judge_steps(judge, prompt, result, 5)
+    if not long:
+        raise Inconclusive("no step accepted three drafts, so that no later one was judged")
+
+
 def _judge_steps(judge: ReferenceModel, prompt: Any, result: Any, depth: int) -> int:
-    """Judge the first `depth` drafts of every step; returns how many steps had drafts."""
+    """Judge the first `depth` drafts of every step; returns how many steps had drafts.
+
+    The rows of a drafter are those of the text's places, or one chain of rows per place.
+    """
     tokens = result.token_ids
     rows, place, judged = judge.logits(tuple(prompt), tokens), 0, 0
     for step in result.steps:
-        window = range(place, min(place + min(step.drafted, depth), len(tokens)))
-        agreed = next((n for n, i in enumerate(window) if rows[i].argmax() != tokens[i]), len(window))
+        window = tokens[place : place + min(step.drafted, depth)]
+        own = rows[place : place + len(window)] if rows.ndim == 2 else rows[min(place, len(rows) - 1)]
+        agreed = next((n for n, token in enumerate(window) if own[n].argmax() != token), len(window))
         accepted = min(step.accepted, len(window))
         if agreed != accepted:
-            row, token = rows[window[min(agreed, accepted)]], tokens[window[min(agreed, accepted)]]
+            row, token = own[min(agreed, accepted)], window[min(agreed, accepted)]
             first, second = _two_largest(row)
             margin = first - (row[token] if agreed < accepted else second)
             bound = judge.rounding(tuple(prompt), tokens)

@@ -59,6 +59,25 @@ def test_wide_limits_keep_thousands_of_tokens(sampler: SamplerUnderTest, seed: i
         refuse(f"{limit} keeps {KEPT[limit]} tokens of a flat row; one that was emitted has rank {max(ranks)}")
 
 
+@case("WS-6", family=FAMILIES, limit="top_k", check="ties", reach="logits of a bfloat16 head tie (vllm#50979)")
+def test_a_top_k_of_ties_keeps_k_tokens(sampler: SamplerUnderTest, seed: int) -> None:
+    """Two tokens lead and eight tie behind them; a top-k of 4 keeps the same two of the eight in equal rows.
+
+    Half of the requests have a draft, which top-k excludes, so that their token is a recovered one.
+    """
+    rng = np.random.default_rng(seed)
+    step = random_sampler_batch(rng, [0, 1] * (REQUESTS // 2), draft=False, seeds=list(range(REQUESTS)), top_k=4)
+    *tokens, drafted = rng.choice(step.vocab_size, 11, replace=False).tolist()
+    step.logits[:] = -20.0
+    step.logits[:, tokens] = 0.0
+    step.logits[:, tokens[:2]] = 1.0
+    for ids in step.draft_token_ids:
+        ids[:] = [drafted] * len(ids)  # type: ignore[index]
+    seen = {emitted[0] for emitted in sampler(step)}
+    if len(seen) > 4:
+        refuse(f"{len(seen)} tokens were emitted of equal rows with a top-k of 4")
+
+
 @case("WS-21", family=FAMILIES, check="one", heat=["1", "mixed"], reach="a request with min_p=1")
 def test_a_min_p_of_one_is_greedy(sampler: SamplerUnderTest, seed: int, heat: str) -> None:
     """The most likely token has exactly the fraction 1 of its own probability, so that it is kept."""
