@@ -66,7 +66,7 @@ def test_a_top_k_of_ties_keeps_k_tokens(sampler: SamplerUnderTest, seed: int) ->
     Half of the requests have a draft, which top-k excludes, so that their token is a recovered one.
     """
     rng = np.random.default_rng(seed)
-    step = random_sampler_batch(rng, [0, 1] * (REQUESTS // 2), draft=False, seeds=list(range(REQUESTS)), top_k=4)
+    step = random_sampler_batch(rng, [0, 1] * (REQUESTS // 2), draft=False, top_k=4)
     *tokens, drafted = rng.choice(step.vocab_size, 11, replace=False).tolist()
     step.logits[:] = -20.0
     step.logits[:, tokens] = 0.0
@@ -259,6 +259,32 @@ def test_rare_tokens_are_accepted_and_recovered(sampler: SamplerUnderTest, seed:
     for b, tokens in enumerate(sampler(step)):
         if tokens != expected[b]:
             refuse(f"request {b} emitted {tokens}; tokens of probability {probability} make it {expected[b]}")
+
+
+MANY = 2000
+
+
+@case(
+    "WS-10",
+    family=FAMILIES,
+    check="rare decisions",
+    probability=[0.01, 0.99],
+    reach="every sampled request with drafts",
+)
+def test_random_numbers_reach_both_ends(sampler: SamplerUnderTest, seed: int, probability: float) -> None:
+    """Of 2,000 drafts, 20 are expected to be accepted or to be rejected: none, or more than 80, has a chance of e^-20.
+
+    Random numbers between 0.02 and 0.98, as a bound on them may leave, decide all drafts alike.
+    """
+    step = random_sampler_batch(np.random.default_rng(seed), [1] * MANY, 8, draft=False)
+    step.logits[:] = float(np.log((1 - probability) / 7))
+    step.logits[:, 3] = float(np.log(probability))
+    for ids in step.draft_token_ids:
+        ids[:] = [3]  # type: ignore[index]
+    accepted = sum(tokens[0] == 3 for tokens in sampler(step))
+    rare = min(accepted, MANY - accepted)
+    if not 0 < rare <= 80 or (accepted == rare) != (probability < 0.5):
+        refuse(f"{accepted} of {MANY} drafts with a probability of {probability} were accepted")
 
 
 @case("WS-25", check="tail", reach="every request whose drafts are sampled")
