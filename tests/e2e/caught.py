@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 CAUGHT: dict[str, list[str]] = {
+    "condition_mutants:chain_state_kept": ["greedy:GEN-14:draft=eagle3 k=5;check=chains"],
+    "condition_mutants:draws_for_all": ["sampled:GEN-12:draft=draft_model k=3;memory=blocks of 32, chunks of 24"],
+    "condition_mutants:prompt_logprobs_again": ["logprobs:GEN-31:draft=none;memory=preemption"],
+    "condition_mutants:first_listed_stop": ["requests:GEN-32:draft=none;stop=two in one token"],
+    "condition_mutants:mild_top_p_ignored": [
+        "witness:GEN-23:parameter=top-p;sampler=request_state;target=witness;draft=none;check=mild",
+    ],
+    "condition_mutants:logprobs_of_none_forgotten": ["logprobs:GEN-29:draft=none;top=0"],
     "general_mutants:last_draft_kept": [
         "greedy:GEN-1:draft=draft_model k=3",
         "greedy:GEN-2:draft=ngram k=3",

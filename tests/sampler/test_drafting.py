@@ -1,4 +1,4 @@
-"""WS-15: noise that recovery shares with drafting is seen, and the reference shares none."""
+"""WS-15: noise that verification shares with drafting is seen, and the reference shares none."""
 
 from __future__ import annotations
 
@@ -15,38 +15,44 @@ from verispec.suites.sampler import test_whole_sampler as suite
 
 
 class OwnNoise:
-    """Draft and verify in plain PyTorch, with noise of its own for each of the two."""
+    """Draft and verify in plain PyTorch, with noise of its own for each draw."""
 
-    shared = False
+    shared = ""
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
         raise NotImplementedError
 
     def draft_and_verify(self, batch: SamplerBatch, draft_logits: torch.Tensor) -> DraftedTokens:
-        """Draw one draft token per request; keep its noise for the recovered token if `shared`."""
+        """Draw one draft token per request; keep its noise for the recovered or the bonus token if `shared` says so."""
         q = draft_logits.softmax(dim=1)
-        p = batch.logits[0::2].softmax(dim=1)
+        p, bonus_p = batch.logits[0::2].softmax(dim=1), batch.logits[1::2].softmax(dim=1)
         noise = torch.empty_like(q).exponential_()
         draft = (q / noise).argmax(dim=1)
         rows = torch.arange(len(draft))
         accepted = p[rows, draft] >= torch.rand(len(draft)) * q[rows, draft]
-        if not self.shared:
-            noise = torch.empty_like(q).exponential_()
-        recovered = ((p - q).clamp(min=0) / noise).argmax(dim=1)
-        kept = zip(draft.tolist(), accepted.tolist(), recovered.tolist(), strict=True)
-        return DraftedTokens([[token] for token in draft.tolist()], [[d, 0] if a else [r] for d, a, r in kept])
+        own = {name: noise if name == self.shared else torch.empty_like(q).exponential_() for name in ("rest", "bonus")}
+        recovered = ((p - q).clamp(min=0) / own["rest"]).argmax(dim=1)
+        bonus = (bonus_p / own["bonus"]).argmax(dim=1)
+        kept = zip(draft.tolist(), accepted.tolist(), recovered.tolist(), bonus.tolist(), strict=True)
+        return DraftedTokens([[token] for token in draft.tolist()], [[d, b] if a else [r] for d, a, r, b in kept])
 
 
 class SharedNoise(OwnNoise):
     """The fault of vllm#54282: recovery reuses the noise that chose the draft token."""
 
-    shared = True
+    shared = "rest"
+
+
+class SharedWithBonus(OwnNoise):
+    """The bonus token reuses the noise that chose the draft token before it."""
+
+    shared = "bonus"
 
 
 def check(sampler: Any, seed: int, seeds: str = "none") -> None:
     """Run the case on an engine whose only part is `sampler`."""
     engine: Any = SimpleNamespace(sampler=lambda: sampler)
-    suite.test_recovery_does_not_reuse_the_noise_of_drafting(engine, seed, seeds)
+    suite.test_verification_does_not_reuse_the_noise_of_drafting(engine, seed, seeds)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -58,8 +64,9 @@ def test_the_reference_shares_no_noise(seed: int, seeds: str) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_own_noise_passes_and_shared_noise_fails(seed: int) -> None:
     check(OwnNoise(), seed)
-    with pytest.raises(Mismatch, match="draft and first emitted token"):
-        check(SharedNoise(), seed)
+    for sampler in (SharedNoise(), SharedWithBonus()):
+        with pytest.raises(Mismatch, match="draft token and recovered or bonus token"):
+            check(sampler, seed)
 
 
 def test_greedy_requests_and_several_drafts() -> None:

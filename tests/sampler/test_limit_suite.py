@@ -92,6 +92,50 @@ def drafting(
     return patched
 
 
+def ties_kept(patch: Patch) -> None:
+    """Keep all tokens that tie at a top-k."""
+
+    def masked(logits: torch.Tensor, k: Any, p: Any, *, inplace: bool) -> torch.Tensor:
+        least = logits.sort(dim=1, descending=True).values.gather(1, k.long()[:, None] - 1)
+        return logits.masked_fill_(logits < least, float("-inf"))
+
+    patch.setattr(flat, "apply_top_k_top_p", masked)
+
+
+def numbers_bounded(patch: Patch) -> None:
+    """Keep the numbers of acceptance between 0.02 and 0.98."""
+    run = flat.ops.run
+
+    def bounded(name: str, device: Any, **arguments: Any) -> None:
+        if name == "rejection_random_sample":
+            arguments["uniform_probs_ptr"].clamp_(0.02, 0.98)
+        run(name, device, **arguments)
+
+    patch.setattr(flat.ops, "run", bounded)
+
+
+def generators_of_64(patch: Patch) -> None:
+    """Let request 64 and those after it draw from the generators of the first ones."""
+    sample = FlatSampler.sample
+
+    def shared(self: Any, logits: Any, drafts: Any, params: Any, generators: Any) -> Any:
+        return sample(self, logits, drafts, params, [generators[n % 64] for n in range(len(generators))])
+
+    patch.setattr(FlatSampler, "sample", shared)
+
+
+def rare(probability: float) -> Run:
+    return lambda sampler: suite.test_random_numbers_reach_both_ends(sampler, 5, probability)
+
+
+def ties(sampler: SamplerUnderTest) -> None:
+    suite.test_a_top_k_of_ties_keeps_k_tokens(sampler, 5)
+
+
+def many(sampler: SamplerUnderTest) -> None:
+    suite.test_requests_past_64_do_not_see_the_others(sampler, 5)
+
+
 def drafts(heat: str) -> Run:
     """Return a run of the case of WS-25 with a sampler for its engine's."""
     return lambda sampler: suite.test_drafts_come_from_their_own_rows(
@@ -122,6 +166,10 @@ def bad_words(sampler: SamplerUnderTest) -> None:
         (survivors_cut(1024), wide("top_k")),
         (survivors_cut(64), wide("top_p")),
         (low_temperatures_greedy, low_temperature),
+        (ties_kept, ties),
+        (numbers_bounded, rare(0.01)),
+        (numbers_bounded, rare(0.99)),
+        (generators_of_64, many),
         (words_changed(lambda word, output: len(word) == 1), bad_words),
         (words_changed(lambda word, output: not output), bad_words),
         (drafting(lambda rows, temperatures: (rows.roll(1, 0), temperatures)), drafts("0.02")),
@@ -140,7 +188,21 @@ def test_a_fault_is_caught_by_what_it_computes(
 
 
 @pytest.mark.parametrize("sampler", [WholeFlatSampler, WholeRequestStateSampler])
-@pytest.mark.parametrize("run", [wide("top_k"), wide("top_p"), wide("min_p"), min_p_of_one, low_temperature, bad_words])
+@pytest.mark.parametrize(
+    "run",
+    [
+        wide("top_k"),
+        wide("top_p"),
+        wide("min_p"),
+        min_p_of_one,
+        low_temperature,
+        bad_words,
+        ties,
+        rare(0.01),
+        rare(0.99),
+        many,
+    ],
+)
 def test_the_reference_passes(run: Run, sampler: Any) -> None:
     torch.manual_seed(5)
     run(SamplerUnderTest(sampler()))
@@ -149,3 +211,12 @@ def test_the_reference_passes(run: Run, sampler: Any) -> None:
 @pytest.mark.parametrize("heat", ["0.02", "mixed"])
 def test_the_reference_drafts_from_each_row(heat: str) -> None:
     drafts(heat)(SamplerUnderTest(WholeFlatSampler()))
+
+
+def test_drafts_that_are_too_likely_have_other_odds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows scaled by 1.1 before drafting, as noise with an exponent of 0.9 has it; the reference passes."""
+    engine: Any = SimpleNamespace(sampler=WholeFlatSampler)
+    suite.test_drafts_have_the_odds_of_their_row(engine, 5)
+    drafting(lambda rows, temperatures: (1.1 * rows, temperatures))(monkeypatch)
+    with pytest.raises(Mismatch, match="drafts of one row"):
+        suite.test_drafts_have_the_odds_of_their_row(engine, 5)
