@@ -28,6 +28,8 @@ def judge_of(draft: str, target: Path) -> tuple[ReferenceModel, int]:
 def judge_drafts(judge: ReferenceModel, prompt: Sequence[int], result: GenerationResult, depth: int) -> int:
     """Check that the first `depth` drafts of every step are the drafter's own.
 
+    The rows of a drafter are those of the text's places, or one chain of rows per place.
+
     Returns:
         How many steps had drafts.
 
@@ -37,11 +39,12 @@ def judge_drafts(judge: ReferenceModel, prompt: Sequence[int], result: Generatio
     tokens = result.token_ids
     rows, place, judged = judge.logits(tuple(prompt), tokens), 0, 0
     for step in result.steps:
-        window = range(place, min(place + min(step.drafted, depth), len(tokens)))
-        agreed = next((n for n, i in enumerate(window) if rows[i].argmax() != tokens[i]), len(window))
+        window = tokens[place : place + min(step.drafted, depth)]
+        own = rows[place : place + len(window)] if rows.ndim == 2 else rows[min(place, len(rows) - 1)]
+        agreed = next((n for n, token in enumerate(window) if own[n].argmax() != token), len(window))
         accepted = min(step.accepted, len(window))
         if agreed != accepted:
-            row, token = rows[window[min(agreed, accepted)]], tokens[window[min(agreed, accepted)]]
+            row, token = own[min(agreed, accepted)], window[min(agreed, accepted)]
             first, second = _two_largest(row)
             margin = first - (row[token] if agreed < accepted else second)
             bound = judge.rounding(tuple(prompt), tokens)

@@ -10,8 +10,9 @@ from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Inconclusive
 from verispec.suites.e2e._drafts import judge_drafts, judge_of
-from verispec.suites.e2e._reference_model import greedy_text, reference_model
+from verispec.suites.e2e._reference_model import greedy_text, reference_chain, reference_model
 from verispec.suites.e2e._setups import (
+    DRAFTERS,
     DRAFTS,
     LAYOUTS,
     METHODS,
@@ -132,6 +133,19 @@ def test_drafts_are_the_drafters_own_in_any_layout(load: Load, prompts: Any, dra
     results = stepped(load(draft, memory), greedy(chosen, LENGTH))
     judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
     require(judged > 0, "no step had a draft")
+
+
+@case("GEN-14", draft="eagle3 k=5", check="chains", reach=REACH)
+def test_later_drafts_read_the_heads_own_states(load: Load, prompts: Any) -> None:
+    """Whole chains of a head: each draft after the first reads the head's state of the draft before it."""
+    chosen = [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
+    judge = reference_chain(fixtures.model(DRAFTERS["eagle3"]), TARGET, 5)
+    results = stepped(load("eagle3 k=5"), greedy(chosen, LENGTH))
+    long = sum(step.accepted > 2 for result in results for step in result.steps)
+    for prompt, result in zip(chosen, results, strict=True):
+        judge_drafts(judge, prompt, result, 5)
+    if not long:
+        raise Inconclusive("no step accepted three drafts, so that no later one was judged")
 
 
 @case("GEN-15", memory="preemption", draft=MODELS, reach="more requests than the KV cache holds")
