@@ -89,28 +89,38 @@ CONTRACT = Contract(
             "WS-16",
             "Only a request's allowed token ids are emitted: as accepted, as recovered and as bonus tokens.",
             _SAMPLER,
+            effect="a token that the request does not allow is emitted",
         ),
         Clause(
             "WS-17",
             "No bad word is completed by output, drafts and token together, and no other token is forbidden.",
             f"{_SAMPLER}; vllm#31908",
+            effect="a bad word is emitted, or an allowed token is not",
         ),
         Clause(
             "WS-18",
             "Stop tokens are forbidden in the rows before min_tokens, and in no later row, the bonus row included.",
             f"{_SAMPLER}; the limit may lie inside of a block of drafts",
+            effect="a stop token is emitted before min_tokens, or cannot be emitted after it",
         ),
-        Clause("WS-19", "A logit bias is added to every row of its request, and to no other row.", _SAMPLER),
+        Clause(
+            "WS-19",
+            "A logit bias is added to every row of its request, and to no other row.",
+            _SAMPLER,
+            effect="the logit bias of a request is missing, or applies to another request",
+        ),
         Clause(
             "WS-20",
             "Repetition penalties count prompt and output, presence and frequency penalties the output; drafts before "
             "a row count as output.",
             f"Keskar et al. 2019 (arXiv 1909.05858); {_SAMPLER}",
+            effect="penalties of a request are too weak or too strong",
         ),
         Clause(
             "WS-21",
             "Min-p of a request limits every row, draft and bonus, and no row of another request.",
             "Nguyen et al. 2024 (arXiv 2407.01082); vllm#42802",
+            effect="min_p of a request is missing, or applies to another request",
         ),
         Clause(
             "WS-22",
