@@ -285,3 +285,53 @@ def test_an_interrupt_while_a_server_is_ended_leaves_no_stopped_process(monkeypa
     finally:
         child.kill()
         child.wait()
+
+
+SERVER = (
+    "import os, pathlib, sys, time\n"
+    "from verispec.run.fork_server import ForkServer\n"
+    "scratch = pathlib.Path(sys.argv[1])\n"
+    "if sys.argv[2] == 'starts':\n"
+    "    (scratch / 'ready').touch()\n"
+    "    while os.getppid() == int(sys.argv[3]):\n"
+    "        time.sleep(0.01)\n"
+    "server = ForkServer(scratch, 1)\n"
+    "if sys.argv[2] == 'starts':\n"
+    "    time.sleep(3600)\n"
+    "server.serve(lambda *_: None, lambda: (scratch / 'ready').touch(), 60)\n"
+)
+"""A server that says when it is ready to lose its supervisor."""
+
+SUPERVISOR = (
+    "import os, pathlib, signal, subprocess, sys, time\n"
+    "from verispec.run import supervisor\n"
+    "scratch, when, server = pathlib.Path(sys.argv[1]), *sys.argv[2:]\n"
+    "command = [sys.executable, '-c', server, str(scratch), when, str(os.getpid())]\n"
+    "child = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)\n"
+    "(scratch / 'pid').write_text(str(child.pid))\n"
+    "while not (scratch / 'ready').exists():\n"
+    "    time.sleep(0.01)\n"
+    "kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+    "supervisor.kill_descendants = kill\n"
+    "supervisor._end(child) if when == 'ends' else kill()\n"
+)
+"""A supervisor that is killed at the worst moment."""
+
+
+@pytest.mark.parametrize("when", ["starts", "ends"])
+def test_no_server_is_left_by_a_supervisor_that_is_killed_while_the_server(when: str, tmp_path: Path) -> None:
+    """A server that starts has not asked to end with its supervisor; one that is ended was stopped."""
+    killed = subprocess.run([sys.executable, "-c", SUPERVISOR, str(tmp_path), when, SERVER], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    server = int((tmp_path / "pid").read_text())
+    until = time.monotonic() + 60
+    while goes_on(server):
+        assert time.monotonic() < until, f"the server goes on: {Path(f'/proc/{server}/stat').read_text()}"
+        time.sleep(0.05)
+
+
+def goes_on(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
