@@ -20,8 +20,9 @@ from verispec.terminal import COLUMNS, printable, wrapped
 
 LEGEND = (
     "An error is a fault that the engine's own callers reach. A note only breaks the contract, the written rules of an "
-    "op: no known caller reaches it, or only rarely, or without harm. Expected values come from the oracle, which "
-    "executes these rules. 'verispec explain CASE' says what the parameters of a case id mean."
+    "op: no known caller reaches it, or only rarely, or without harm. Clauses ANY-1 and so on hold for every op. "
+    "Expected values come from the oracle, which executes these rules. 'verispec explain CASE' says what the "
+    "parameters of a case id mean."
 )
 _STYLE = {"error": "bold red", "note": "yellow", "known": "cyan"}
 
