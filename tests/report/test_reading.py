@@ -252,7 +252,7 @@ RARE = failing("sampler/rejection_random_sample:RRS-11:above=2^-30")
 def test_what_a_user_can_meet_comes_first_in_one_line_each() -> None:
     line = (
         "Trigger: every batch. Effect: drafts are verified under what lay in memory, not their request's temperature, "
-        "top_k and top_p. Clause: EXP-2, at k.py:3."
+        "top_k and top_p. Clause: EXP-2 of expand_batch_to_tokens, at k.py:3."
     )
     rare = "Rare trigger: a float64 draw within a float32 rounding of p/q comes once in 2^25 at most. Effect: a draft "
     for report in reports(RARE, failing(STRIDES[0]), EXPANDED, *PASSING):
@@ -281,6 +281,7 @@ def test_a_report_says_once_how_to_install_verispec() -> None:
         ("raised", "ValueError: bad.", "the step raises ValueError: bad"),
         ("crash", "the process died; its last call had 3 requests", "the process died"),
         ("imprecise", "off by 1e-3", "off by 1e-3"),
+        ("binding", 'm.f: no x; best explained by "y"', "m.f: no x"),
         ("value", "x[0] is 1", "a token outside of the vocabulary is read or emitted"),
         ("law", "G = 9", "a token outside of the vocabulary is read or emitted"),
     ],
@@ -310,4 +311,4 @@ def test_a_fault_that_a_case_names_stands_in_the_line() -> None:
     failure = {"kind": "value", "message": "x[0] is 1", "details": {FAULT: "ties are kept"}}
     cause = Record("sampler/apply_top_k_top_p:TKP-2:k=1", "fail", failure=failure, reach="every request")
     for report in reports(cause, failing(STRIDES[0]), *PASSING):
-        assert "can be sampled. Fault: ties are kept. Clause: TKP-2." in report
+        assert "can be sampled. Fault: ties are kept. Clause: TKP-2 of apply_top_k_top_p." in report

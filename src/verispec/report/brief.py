@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from verispec.reference import contracts
 from verispec.report.causes import BY_CLAUSE, Cause, clause_of
+from verispec.report.certificate import BEST
 from verispec.run.logs import LAST_CALL
 
 TITLE = "What a user can meet"
@@ -31,12 +32,14 @@ def brief_line(cause: Cause) -> str:
     trigger = f"Trigger: {cause.reach}" if cause.reach else f"Rare trigger: {cause.rare}"
     place = cause.kernel or cause.caller
     named = f" Fault: {cause.named}." if cause.named else ""
-    return f"{trigger}. Effect: {effect(cause)}.{named} Clause: {cause.clause}" + (f", at {place}." if place else ".")
+    ops = cause.subjects[0] if len(cause.subjects) == 1 else f"{len(cause.subjects)} ops"
+    at = f", at {place}" if place else ""
+    return f"{trigger}. Effect: {effect(cause)}.{named} Clause: {cause.clause} of {ops}{at}."
 
 
 def effect(cause: Cause) -> str:
     """Return the effect of a cause on a user."""
-    message = cause.message.partition(LAST_CALL)[0].rstrip(".")
+    message = cause.message.partition(LAST_CALL)[0].partition(BEST)[0].rstrip(".")
     if cause.kind == "raised":
         return f"the step raises {message}"
     clause = clause_of(cause.clause)
