@@ -26,7 +26,7 @@ from verispec.run.events import (
     WorkerEvent,
     WorkerStarted,
 )
-from verispec.run.logs import LARGEST, LINES, TAIL, WIDTH, bound_log, last_lines
+from verispec.run.logs import LARGEST, LINES, TAIL, WIDTH, announce, bound_log, crash_of, last_lines
 from verispec.run.process_tree import adopt_orphans, descendants, kill_descendants
 
 EVENTS: list[WorkerEvent] = [
@@ -199,6 +199,50 @@ def test_a_traceback_is_preferred_to_the_last_lines(tmp_path: Path) -> None:
     log.write_text("before\nFatal Python error: Aborted\n" + "  frame\n" * 40)
     assert last_lines(log).splitlines()[0] == "Fatal Python error: Aborted"
     assert last_lines(log, start=len("before\nFatal Python error: Aborted\n")).splitlines() == ["  frame"] * LINES
+
+
+ENDED = "the process was ended by SIGSEGV (Segmentation fault)"
+ABORTED = "the process was ended by SIGABRT (Aborted)"
+BROKEN = "the process had a segmentation fault"
+HUNG = "no answer within 9 s"
+SEGFAULT = "Fatal Python error: Segmentation fault\n"
+CALL = "verispec: the next call has"
+
+
+@pytest.mark.parametrize(
+    ("how", "log", "outcome", "message"),
+    [
+        (ENDED, SEGFAULT, "crash", ENDED),
+        (ABORTED, "Fatal Python error: Aborted\n", "crash", ABORTED),
+        (ABORTED, SEGFAULT, "crash", f"{BROKEN} and was ended by SIGABRT (Aborted)"),
+        (HUNG, "Fatal Python error: Aborted\n", "timeout", HUNG),
+        (HUNG, f"{SEGFAULT}Fatal Python error: Aborted\n", "crash", f"{BROKEN} and did not end"),
+        (HUNG, "Fatal Python error: Cannot recover from stack overflow\n", "timeout", HUNG),
+        (ENDED, f"{CALL} 1 request\n{CALL} x int64\n{SEGFAULT}", "crash", f"{ENDED}; its last call had x int64"),
+    ],
+)  # fmt: skip
+def test_a_crash_is_told_by_its_first_fault_and_its_last_call(
+    how: str, log: str, outcome: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "log"
+    path.write_text(f"{CALL} 99 requests\n{SEGFAULT}")
+    begin = path.stat().st_size
+    with path.open("a") as file:
+        file.write(log)
+    assert crash_of(how, path, begin, hung=how == HUNG) == (outcome, message), "what another case wrote does not count"
+    assert CALL not in last_lines(path, begin)
+
+
+def test_announcing_writes_to_the_log_of_the_process_and_harms_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    announce("2 requests")
+    assert capfd.readouterr().err == f"{CALL} 2 requests\n"
+    kept = os.dup(2)
+    os.close(2)
+    try:
+        announce("an engine closed the file")
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def test_a_log_that_grows_without_end_is_emptied(tmp_path: Path) -> None:
