@@ -183,6 +183,7 @@ class Clause:
         forbids: kind of failure that the clause forbids, such as "unwritten". Reports show this clause for such a
             failure in any case.
         fault: the fault in a few words, if clauses of several ops forbid the same one. Reports count it over the ops.
+        effect: consequence for a user if the clause is broken; empty for the op's own `Contract.effect`.
     """
 
     id: str
@@ -193,6 +194,7 @@ class Clause:
     harmless: str = ""
     forbids: str = ""
     fault: str = ""
+    effect: str = ""
 
     def __post_init__(self) -> None:
         if not _CLAUSE_ID.fullmatch(self.id):
@@ -240,6 +242,7 @@ class Contract:
         grid: launch grid of the engine's Triton kernel, as names of host sizes. Empty if the op is a function, or
             several kernels, in engines.
         caller: dotted name of the engine's function that calls the op, as read in its source. Empty if none was read.
+        effect: consequence for a user if the op gives wrong values. Empty if its cases say so themselves.
     """
 
     name: str
@@ -254,6 +257,7 @@ class Contract:
     host_sizes: tuple[HostSize, ...] = ()
     grid: tuple[str, ...] = ()
     caller: str = ""
+    effect: str = ""
 
     def __post_init__(self) -> None:
         names = [p.name for p in self.params]

@@ -18,6 +18,7 @@ CONTRACT = Contract(
         Scalar("n", int, "drafted positions", axis="K", minimum=1),
     ),
     returns="n unconditional rates, list of float",
+    effect="synthetic mode accepts drafts at other rates than configured",
     clauses=(
         Clause("ALR-1", "There are n rates, and they sum to length - 1.", _VLLM),
         Clause("ALR-2", "The first floor(length - 1) rates are 1.", _VLLM),

@@ -39,6 +39,7 @@ CONTRACT = Contract(
             optional=True,
         ),
     ),
+    effect="tokens outside of a request's top_k and top_p can be sampled, or tokens inside of them cannot",
     clauses=(
         Clause(
             "TKP-1",
@@ -49,6 +50,7 @@ CONTRACT = Contract(
             "TKP-2",
             "Exactly the first k tokens of the order are kept, whatever the ties, alone and in any batch.",
             "vllm#50979",
+            effect="more tokens than top_k, or others than the likeliest, can be sampled",
         ),
         Clause(
             "TKP-3",

@@ -57,6 +57,7 @@ CONTRACT = Contract(
             upper_bound=True,
         ),
     ),
+    effect="drafts are verified under another temperature, top_k or top_p than their request's",
     clauses=(
         Clause("EXP-1", "Token i of request b receives input[b], for every token from cu[b-1] to cu[b]-1.", _VLLM),
         Clause(
@@ -64,6 +65,7 @@ CONTRACT = Contract(
             "The op writes the output buffer itself, whatever its dtype, never a converted copy.",
             "vllm#55005",
             forbids="unwritten",
+            effect="drafts are verified under what lay in memory, not their request's temperature, top_k and top_p",
         ),
         Clause(
             "EXP-3",

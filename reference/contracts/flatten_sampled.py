@@ -18,6 +18,7 @@ CONTRACT = Contract(
         Tensor("num_sampled", ("B",), INTS, "emitted tokens", production="int32"),
         CU_NUM_LOGITS,
     ),
+    effect="log-probabilities belong to other tokens than the emitted ones",
     clauses=(
         Clause(
             "FLS-1",

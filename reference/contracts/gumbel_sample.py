@@ -48,6 +48,7 @@ CONTRACT = Contract(
             default=None,
         ),
     ),
+    effect="sampled tokens do not follow their distribution, or not the seed of their request",
     clauses=(
         Clause(
             "GUM-1",

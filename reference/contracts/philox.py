@@ -30,6 +30,7 @@ CONTRACT = Contract(
         Tensor("counter", ("N", 4), ("int64",), "counters, a word from 0 to 2^32 - 1 each", production="int64"),
         Tensor("key", ("N", 2), ("int64",), "keys, a word from 0 to 2^32 - 1 each", production="int64"),
     ),
+    effect="sampled tokens do not follow the seed of their request",
     clauses=(
         Clause("PHX-1", "The words are those of Philox4x32-10, bit for bit, on every platform.", _PAPER),
         Clause(

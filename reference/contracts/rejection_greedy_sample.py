@@ -75,6 +75,7 @@ CONTRACT = Contract(
         ),
         Scalar("SYNTHETIC_MODE", bool, "accept by rate instead of by equality", flag=True),
     ),
+    effect="a greedy request emits other tokens than the target's own",
     clauses=(
         Clause(
             "RGS-1", "While all earlier draft tokens were accepted, a position receives the target's argmax.", _VLLM
@@ -111,6 +112,7 @@ CONTRACT = Contract(
             _VLLM,
             rare="a float64 draw within a float32 rounding of a rate comes once in 2^25 at most",
             fault="random numbers narrowed",
+            effect="a draft is accepted or rejected wrongly",
         ),
         Clause(
             "RGS-11",

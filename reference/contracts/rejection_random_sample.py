@@ -75,6 +75,7 @@ CONTRACT = Contract(
         Scalar("NO_DRAFT_PROBS", bool, "q is one at every draft token", flag=True),
         Scalar("SYNTHETIC_MODE", bool, "accept by rate instead of by ratio", flag=True),
     ),
+    effect="drafts are accepted too often or too rarely, and sampled text does not follow the target",
     clauses=(
         Clause(
             "RRS-1",
@@ -100,6 +101,7 @@ CONTRACT = Contract(
             "RRS-7",
             "A negative draft token is rejected in every mode and is never used as an index.",
             "vllm#46533; the scheduler pads drafts with -1",
+            effect="padding is taken for a token: a request loses its next token, or emits a wrong one",
         ),
         Clause(
             "RRS-8",
@@ -125,6 +127,7 @@ CONTRACT = Contract(
             _VLLM,
             rare="a float64 draw within a float32 rounding of p/q comes once in 2^25 at most",
             fault="random numbers narrowed",
+            effect="a draft is accepted or rejected wrongly",
         ),
         Clause(
             "RRS-12",

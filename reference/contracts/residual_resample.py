@@ -41,6 +41,7 @@ CONTRACT = Contract(
         *REQUESTS,
         *DRAW,
     ),
+    effect="the token after the accepted drafts does not follow the target's distribution",
     clauses=(
         Clause(
             "RSR-1",

@@ -15,6 +15,7 @@ CONTRACT = Contract(
         Scalar("length", float, "mean acceptance length, or None", optional=True),
     ),
     returns="n unconditional rates, list of float",
+    effect="synthetic mode accepts drafts at other rates than configured",
     clauses=(
         Clause("RSA-1", "Valid rates are returned unchanged, in a new list.", _VLLM),
         Clause("RSA-2", "A valid length gives the rates of acceptance_length_to_rates.", _VLLM),

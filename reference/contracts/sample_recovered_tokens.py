@@ -70,6 +70,7 @@ CONTRACT = Contract(
         Scalar("NO_DRAFT_PROBS", bool, "the draft is one-hot at the draft token", flag=True),
         Scalar("USE_FP64_GUMBEL", bool, "the noise is float64", flag=True),
     ),
+    effect="the token after a rejected draft does not follow the target's distribution",
     clauses=(
         Clause(
             "SRT-1",
@@ -96,6 +97,7 @@ CONTRACT = Contract(
             rare="float64 noise is off by default, and narrowing changes a token only in a near-tie or in the far "
             "tail, about once in 2^24",
             fault="random numbers narrowed",
+            effect="another token is drawn than float64 noise gives",
         ),
         Clause(
             "SRT-7",
@@ -115,6 +117,7 @@ CONTRACT = Contract(
             "p is positive: rounding must not produce a token of probability 0.",
             "vllm#41834; sglang#22643",
             rare="p <= q everywhere and a rejection in one row is a matter of float32 rounding",
+            effect="a token of probability 0 can be emitted",
         ),
         Clause("SRT-10", "A request without draft tokens writes nothing; an empty batch is a no-op.", _VLLM),
         Clause(

@@ -25,6 +25,7 @@ CONTRACT = Contract(
             production="float32",
         ),
     ),
+    effect="synthetic mode accepts drafts at other rates than configured",
     clauses=(
         Clause(
             "SYN-1",

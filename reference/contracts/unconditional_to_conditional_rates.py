@@ -11,6 +11,7 @@ CONTRACT = Contract(
     axes={"K": "drafted positions"},
     params=(Scalar("rates", list, "K unconditional rates in [0, 1], never increasing"),),
     returns="K conditional rates, list of float",
+    effect="synthetic mode accepts drafts at other rates than configured",
     clauses=(
         Clause("U2C-1", "The first rate is unchanged.", _VLLM),
         Clause("U2C-2", "Every other rate is divided by the rate before it.", f"{_VLLM}; vllm#41035"),

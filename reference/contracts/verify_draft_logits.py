@@ -36,6 +36,7 @@ CONTRACT = Contract(
             default=None,
         ),
     ),
+    effect="emitted tokens do not follow the target, its limits or their seed",
     clauses=(
         Clause(
             "VDL-1",

@@ -10,6 +10,7 @@ CONTRACT = Contract(
     summary="Accept drafts while they are the argmax of their row, and emit the argmax of the row after them.",
     axes=AXES,
     params=(*OUTPUTS, TARGET, *ROWS),
+    effect="a greedy request emits other tokens than the target's own",
     clauses=(
         Clause("VGR-1", "A draft is accepted exactly while it is the argmax of its row.", f"{PAPER}, temperature 0"),
         Clause("VGR-2", "Of equal maxima the lowest id is the argmax.", "contract: one rule for ties"),

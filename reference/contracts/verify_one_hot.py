@@ -10,6 +10,7 @@ CONTRACT = Contract(
     summary="Accept a certain draft with its target probability, else draw from the target without it.",
     axes=AXES,
     params=(*OUTPUTS, TARGET, *ROWS, *SAMPLING),
+    effect="emitted tokens do not follow the target, its limits or their seed",
     clauses=(
         Clause(
             "VOH-1",

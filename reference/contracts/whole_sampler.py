@@ -18,11 +18,13 @@ CONTRACT = Contract(
             "A greedy request emits the argmax of its own rows: draft tokens while they match, the argmax at the first "
             "mismatch, else the bonus row's argmax.",
             _VLLM,
+            effect="a greedy request emits another token than the target's own",
         ),
         Clause(
             "WS-2",
             "The tokens of a greedy or seeded request do not depend on the rest of the batch, nor on its place in it.",
             "vllm#46533; design: requests are independent",
+            effect="a request emits other tokens beside other requests than alone",
         ),
         Clause(
             "WS-3", "The same seed gives the same tokens, and each request samples from its own generator.", "vllm#6034"
@@ -31,30 +33,35 @@ CONTRACT = Contract(
             "WS-4",
             "Logits are divided by the request's own temperature; a greedy request's logits are not divided.",
             f"{_VLLM}; vllm#55005",
+            effect="a request is sampled at another temperature than its own",
         ),
         Clause("WS-5", "With a top-k of 1 a sampled request emits the greedy tokens.", f"{_VLLM}; vllm#55005"),
         Clause(
             "WS-6",
             "No token is emitted that the request's own top-k or top-p excludes, with draft probabilities and without.",
             f"{_VLLM}; vllm#9834",
+            effect="a token outside of the request's top_k or top_p is emitted",
         ),
         Clause("WS-7", "A request without draft tokens emits exactly one token.", _VLLM),
         Clause(
             "WS-8",
             "A padding token of -1 is rejected and never emitted; every emitted token is a valid id.",
             "vllm#46533, vllm#44744",
+            effect="padding is taken for a token: a request loses its next token, or emits a wrong one",
         ),
         Clause(
             "WS-9",
             "Given the random samples, the tokens follow the rule: accept while p/q >= u, else the argmax of the "
             "residual over the noise.",
             _PAPER,
+            effect="a draft is accepted or rejected wrongly, or another token is drawn",
         ),
         Clause(
             "WS-10",
             "Every decision follows its exact distribution under the request's temperature, top-k, top-p and min-p: "
             "acceptance min(1, p/q) or the block rule's, recovered tokens the residual, bonus tokens the target.",
             f"{_PAPER}, theorem 1",
+            effect="sampled text does not follow the target under the request's temperature and limits",
         ),
         Clause(
             "WS-11",
@@ -89,28 +96,38 @@ CONTRACT = Contract(
             "WS-16",
             "Only a request's allowed token ids are emitted: as accepted, as recovered and as bonus tokens.",
             _SAMPLER,
+            effect="a token that the request does not allow is emitted",
         ),
         Clause(
             "WS-17",
             "No bad word is completed by output, drafts and token together, and no other token is forbidden.",
             f"{_SAMPLER}; vllm#31908",
+            effect="a bad word is emitted, or an allowed token is not",
         ),
         Clause(
             "WS-18",
             "Stop tokens are forbidden in the rows before min_tokens, and in no later row, the bonus row included.",
             f"{_SAMPLER}; the limit may lie inside of a block of drafts",
+            effect="a stop token is emitted before min_tokens, or cannot be emitted after it",
         ),
-        Clause("WS-19", "A logit bias is added to every row of its request, and to no other row.", _SAMPLER),
+        Clause(
+            "WS-19",
+            "A logit bias is added to every row of its request, and to no other row.",
+            _SAMPLER,
+            effect="the logit bias of a request is missing, or applies to another request",
+        ),
         Clause(
             "WS-20",
             "Repetition penalties count prompt and output, presence and frequency penalties the output; drafts before "
             "a row count as output.",
             f"Keskar et al. 2019 (arXiv 1909.05858); {_SAMPLER}",
+            effect="penalties of a request are too weak or too strong",
         ),
         Clause(
             "WS-21",
             "Min-p of a request limits every row, draft and bonus, and no row of another request.",
             "Nguyen et al. 2024 (arXiv 2407.01082); vllm#42802",
+            effect="min_p of a request is missing, or applies to another request",
         ),
         Clause(
             "WS-22",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from verispec import exits
-from verispec.cases import CaseId, CaseSpec, selects
+from verispec.cases import selects
 from verispec.engines import Description, Engine, UnsupportedCall
 from verispec.engines.protocol.check import check_subjects
 from verispec.engines.protocol.places import places
@@ -51,6 +51,7 @@ from verispec.run.events import (
     SuiteFailed,
 )
 from verispec.run.fork_server import ForkServer
+from verispec.run.items import CASE, PARAMS, SPEC, contract_of, name_case, query, subject_of
 from verispec.run.outcome import bounded, decisive, process_ended, result_of
 from verispec.run.record import FAILING, is_quick
 from verispec.saved_calls.keeper import Keeper
@@ -58,9 +59,6 @@ from verispec.saved_calls.keeper import Keeper
 if TYPE_CHECKING:
     from verispec.judge.statistics.trial import Trial
 
-CASE = pytest.StashKey[CaseId]()
-SPEC = pytest.StashKey[CaseSpec]()
-PARAMS = pytest.StashKey[dict[str, Any]]()
 RECORD = pytest.StashKey[dict[str, Any]]()
 CPU = pytest.StashKey[float]()
 """Processor seconds of this process when the case began."""
@@ -132,34 +130,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     rows = list(spec.combinations())
     metafunc.parametrize(
-        list(rows[0]), [tuple(row.values()) for row in rows], ids=[_query({**row, **spec.fixed}) for row in rows]
+        list(rows[0]), [tuple(row.values()) for row in rows], ids=[query({**row, **spec.fixed}) for row in rows]
     )
-
-
-def _query(params: dict[str, Any]) -> str:
-    return ";".join(f"{name}={_text(value)}" for name, value in params.items() if value is not None)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (list, tuple)):
-        return ",".join(_text(v) for v in value)
-    return str(value)
-
-
-def subject_of(item: pytest.Item) -> str:
-    """Return the op that a case tests: its parameter `subject`, else the stem of ``test_<op>.py``."""
-    spec = getattr(getattr(item, "function", None), "__verispec_case__", None)
-    if spec is not None and spec.subjects:
-        return str(item.callspec.params["subject"])  # type: ignore[attr-defined]
-    return item.path.stem.removeprefix("test_")
-
-
-def _part(item: pytest.Item) -> str:
-    """Return the contract of the tested part: the op's own, or that of the clause for a part of a sampler."""
-    subject = subject_of(item)
-    return subject if subject in contracts.names() else contracts.by_clause(item.stash[SPEC].clause).name
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -169,7 +141,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     dropped: list[pytest.Item] = []
     first_of: set[tuple[str, str]] = set()
     for item in items:
-        text = str(_name(item))
+        text = str(name_case(item))
         if text in seen:
             raise pytest.UsageError(
                 f"{item.nodeid} and {seen[text]} have the same case id {text}: add a fixed parameter"
@@ -192,19 +164,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _asked_for(config: pytest.Config, case: str) -> bool:
     only, exact = config.option.only, config.option.exact
     return not only or any(pattern == case if exact else selects(pattern, case) for pattern in only)
-
-
-def _name(item: pytest.Item) -> CaseId:
-    spec = getattr(getattr(item, "function", None), "__verispec_case__", None)
-    if spec is None:
-        raise pytest.UsageError(f"{item.nodeid}: a test in a suite needs @case, else it judges no clause")
-    callspec = getattr(item, "callspec", None)
-    params = {**(callspec.params if callspec else {}), **spec.fixed}
-    named = {name: value for name, value in params.items() if not (spec.subjects and name == "subject")}
-    texts = tuple((name, _text(value)) for name, value in named.items() if value is not None)
-    item.stash[CASE] = CaseId(item.path.parent.name, subject_of(item), spec.clause, texts)
-    item.stash[SPEC], item.stash[PARAMS] = spec, params
-    return item.stash[CASE]
 
 
 def _id(item: pytest.Item) -> str:
@@ -437,7 +396,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     elif call.when == "call" or error is not None:
         record.update(result_of(error), seconds=round(call.duration, 6))
         record["cpu"] = round(time.process_time() - item.stash[CPU], 3)
-        if record["outcome"] in FAILING and (where := places(item.config.stash[ENGINE], _part(item))):
+        if record["outcome"] in FAILING and (where := places(item.config.stash[ENGINE], contract_of(item))):
             record["places"] = where
         if isinstance(error, Mismatch):
             if events and item.config.option.shrink:

@@ -27,7 +27,13 @@ ORDER = ["penalties and limits", "min-p and top-p", "everything"]
 def greedy_cases(clause: str, parameters: list[str]) -> Test:
     """Declare cases of greedy requests, among sampled and greedy requests without the parameter."""
 
-    @case(clause, sampling="greedy", parameter=parameters, draft=METHODS, reach="a greedy request with this parameter")
+    @case(
+        clause,
+        sampling="greedy",
+        parameter=parameters,
+        draft=METHODS,
+        reach=lambda params: f"a greedy request with {params['parameter']}",
+    )
     def check(load: Load, tiny: dict[str, Path], prompts: Any, parameter: str, draft: str) -> None:
         check_greedy(load, Setting.of(draft, tiny, prompts), parameter)
 
@@ -47,7 +53,7 @@ def drawn_cases(clause: str, parameters: list[str]) -> Test:
         sampling="drawn",
         parameter=parameters,
         draft=drafts,
-        reach="a sampled request with this parameter",
+        reach=lambda params: f"a sampled request with {params['parameter']}",
         p_values=2,
     )
     def check(load: Load, tiny: dict[str, Path], seed: int, parameter: str, draft: str) -> None:
@@ -65,7 +71,7 @@ def seeded_cases(clause: str, parameters: list[str]) -> Test:
         sampler="request_state",
         parameter=parameters,
         draft=METHODS[:3],
-        reach="a request with a seed and this parameter",
+        reach=lambda params: f"a request with a seed and {params['parameter']}",
     )
     def check(load: Load, tiny: dict[str, Path], seed: int, parameter: str, draft: str) -> None:
         check_seeded(load, tiny, parameter, draft, seed)
@@ -139,7 +145,12 @@ test_sampled_texts_keep_to_a_grammar = drawn_cases("GEN-39", GRAMMARS[:1])
 test_seeds_keep_to_a_grammar = seeded_cases("GEN-39", GRAMMARS[:1])
 
 
-@case("GEN-23", parameter=LIMITS[1:], draft=[*METHODS, ARGMAX], reach="a sampled request with this parameter")
+@case(
+    "GEN-23",
+    parameter=LIMITS[1:],
+    draft=[*METHODS, ARGMAX],
+    reach=lambda params: f"a sampled request with {params['parameter']}",
+)
 def test_no_token_lies_outside_of_its_limits(load: Load, prompts: Any, seed: int, parameter: str, draft: str) -> None:
     """Texts over 2,048 tokens: requests have the limit at different strengths, and every second request has none."""
     strengths: dict[str, list[dict[str, Any]]] = {

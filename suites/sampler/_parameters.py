@@ -51,19 +51,24 @@ class Step:
         batch: the step.
         contexts: one per request.
         special: requests that have parameters.
-        forgets: True counts no drafts as output, which is wrong.
+        forgets: rows that count no drafts as output, which is wrong: "all", "drafts", "bonus" or none.
+        ignores: rows whose parameters are ignored, likewise.
     """
 
     batch: SamplerBatch
     contexts: list[RequestContext]
     special: tuple[int, ...]
-    forgets: bool = False
+    forgets: str = ""
+    ignores: str = ""
 
     def row(self, b: int, j: int, processors: bool = True) -> Array:
         """Return row j of request b [V] in float64, as processors leave it or as the model gave it."""
         logits = self.batch.logits[rows_of(self.batch, b)][j].double().numpy()
-        drafts = [] if self.forgets else self.batch.draft_token_ids[b][:j]
-        return processed_row(logits, self.contexts[b], drafts, j) if processors else logits
+        drafts = self.batch.draft_token_ids[b]
+        rows = ("all", "drafts" if j < len(drafts) else "bonus")
+        output = [] if self.forgets in rows else drafts[:j]
+        is_processed = processors and self.ignores not in rows
+        return processed_row(logits, self.contexts[b], output, j) if is_processed else logits
 
     def law(self, b: int, j: int) -> Array:
         """Return the distribution [V] of a sampled token at row j of request b."""
@@ -202,6 +207,31 @@ def greedy_by_rule(step: Step, b: int) -> tuple[list[int], list[int]] | None:
     return emitted, changed
 
 
+FAULTS: dict[str, dict[str, str]] = {
+    "the bonus row does not count the accepted drafts as output": {"forgets": "bonus"},
+    "no row counts the drafts before it as output": {"forgets": "all"},
+    "the bonus row ignores the parameter": {"ignores": "bonus"},
+    "the rows of drafts ignore the parameter": {"ignores": "drafts"},
+    "the parameter is ignored": {"ignores": "all"},
+}
+"""Faults of a sampler in words, each with the fields of a `Step` that has it."""
+
+
+def fault_of(step: Step, tokens: Sequence[Sequence[int]]) -> str:
+    """Return the first of `FAULTS` that gives every greedy request its wrong tokens; empty if none does.
+
+    Args:
+        step: the step that a sampler got wrong.
+        tokens: tokens that the sampler emitted, per request.
+    """
+    greedy = np.flatnonzero(step.batch.temperature.numpy() == 0).tolist()
+    for fault, fields in FAULTS.items():
+        ruled = [(greedy_by_rule(replace(step, **fields), b), list(tokens[b])) for b in greedy]  # type: ignore[arg-type]
+        if all(found is None or found[0] == got for found, got in ruled) and any(found for found, _ in ruled):
+            return fault
+    return ""
+
+
 Law = Callable[[Step, int, int], Array]
 """The distribution [V] at row j of request b of a step."""
 
@@ -228,7 +258,7 @@ def min_p_last(step: Step, b: int, j: int) -> Array:
 
 def drafts_forgotten(step: Step, b: int, j: int) -> Array:
     """Return the distribution when drafts do not count as output; `unprocessed` where they do not matter."""
-    forgetful = Step(step.batch, step.contexts, step.special, forgets=True)
+    forgetful = Step(step.batch, step.contexts, step.special, forgets="all")
     same = np.array_equal(forgetful.row(b, 1), step.row(b, 1)) and np.array_equal(forgetful.row(b, 2), step.row(b, 2))
     return unprocessed(step, b, j) if same else forgetful.law(b, j)
 

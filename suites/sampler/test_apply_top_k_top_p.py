@@ -17,11 +17,12 @@ from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, assert_same, sparse_zeros
 from verispec.reference import contracts
 from verispec.reference.oracle.apply_top_k_top_p import order, probabilities_before
+from verispec.run.record import FAULT
 from verispec.suites.sampler._sampling import limit_arguments as arguments
 
 CONTRACT = contracts.load("apply_top_k_top_p")
 REACH = "every request with top_k or top_p"
-TIES = "logits of a bfloat16 head tie (vllm#50979)"
+TIES = "equal logits at the k-th place, which a bfloat16 head often gives (vllm#50979)"
 SHARED = "requests with and without limits share a batch"
 BOUND = 2.0**-18
 INEXACT = 2.0**-10
@@ -68,17 +69,58 @@ def boundary(expected: Array, got: Array, inputs: Mapping[str, Any], b: int) -> 
     return kept - right, float(np.abs(before[fewer:more] - inputs["p"][b]).max(initial=0.0))
 
 
+TIED = "equal logits at a limit: not the first of them are kept, and no others"
+
+
+def tied(expected: Array, got: Array, inputs: Mapping[str, Any], wrong: Array) -> Failure | None:
+    """Return the failure of a masking that errs only among the logits equal to the last kept one; None for another.
+
+    A wrong number of first tokens under top-p is another fault, even among equal logits.
+    """
+    for b in map(int, np.flatnonzero(wrong.any(axis=1))):
+        row, kept, held, at = inputs["logits"][b], expected[b] > -np.inf, got[b] > -np.inf, wrong[b]
+        if not kept.any() or np.any(kept[at] == held[at]):
+            return None
+        edge = expected[b][kept].min()
+        if np.any(row[at] != edge) or np.count_nonzero(row == edge) < 2:
+            return None
+        if boundary(expected, got, inputs, b) is not None:
+            return None
+    b = int(np.flatnonzero(wrong.any(axis=1))[0])
+    right, count = (int((answer[b] > -np.inf).sum()) for answer in (expected, got))
+    edge = f"those with the last kept logit, {expected[b][expected[b] > -np.inf].min():g}"
+    if count == right:
+        message = f"row {b} keeps {right:,} tokens, but not the first of {edge}"
+    else:
+        message = (
+            f"row {b} keeps {count:,} tokens, expected {right:,}: too {'many' if count > right else 'few'} of {edge}"
+        )
+    places = np.argwhere(wrong).tolist()
+    examples = tuple(
+        {"index": at, "expected": _shown(expected[tuple(at)]), "got": _shown(got[tuple(at)])} for at in places[:5]
+    )
+    return Failure(Kind.VALUE, message, "output", len(places), int(expected.size), examples, {FAULT: TIED})
+
+
+def _shown(value: Any) -> float | str:
+    """Return a logit as a JSON value."""
+    return float(value) if np.isfinite(value) else str(float(value))
+
+
 def within(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
     """Return a mask of wrong elements; TKP-9 allows top-p to keep slightly more or fewer tokens.
 
     Raises:
-        Mismatch: of kind imprecise, if only the boundary of a row is off, by little, but beyond the bound.
+        Mismatch: of kind imprecise, if only the boundary of a row is off, by little, but beyond the bound; with a named
+            fault, if only tokens of equal logits are wrong.
     """
     wrong: Array = (expected != got) | (np.signbit(expected) != np.signbit(got))
     inexact = []
     for b in map(int, np.flatnonzero(wrong.any(axis=1))):
         off = boundary(expected, got, inputs, b)
         if off is None or off[1] > max(BOUND, min(INEXACT, SHARE * inputs["p"][b], SHARE * (1 - inputs["p"][b]))):
+            if failure := tied(expected, got, inputs, wrong):
+                raise Mismatch(failure)
             return wrong
         if off[1] > BOUND:
             inexact.append((off, b))

@@ -31,6 +31,7 @@ from verispec.judge import (
 )
 from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract
+from verispec.run.logs import announce
 from verispec.suites.sampler._callers import from_caller, updated_in_place
 from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make, structure
 from verispec.suites.sampler._combinations import axes_of, combination, held
@@ -307,10 +308,12 @@ def test_all_pairs_of_axes(op: OpUnderTest, seed: int, subject: str, part: int) 
         leaders = {name: group[0] for group in call.same for name in group}
         dtypes |= {name: dtypes[leader] for name, leader in leaders.items() if leader in dtypes}
         layouts = {name.removeprefix("layout "): v for name, v in row.items() if name.startswith("layout ")}
+        described = combination(contract, shape, dtypes, layouts)
+        announce(described)
         try:
             check(op, held(call, dtypes), dtypes=dtypes, layouts=layouts)
         except Mismatch as wrong:
-            message = f"{wrong.failure.message} ({combination(contract, shape, dtypes, layouts)})"
+            message = f"{wrong.failure.message} ({described})"
             raise Mismatch(replace(wrong.failure, message=message)) from wrong
 
 

@@ -21,7 +21,9 @@ DTYPES = ["float32", "int32", "int64", "bool"]
 def reach(params: Mapping[str, Any]) -> str | None:
     """Return the callers of a dtype: temperatures and top-p are float32, top-k is int32, and nothing else is passed."""
     if params.get("dtype", "float32") in ("float32", "int32") and params.get("cu", "int32") == "int32":
-        return "temperature and top-p (float32) and top-k (int32) of every batch that is not all greedy are expanded"
+        return (
+            "every batch with a sampled request: its temperature and top-p (float32) and its top-k (int32) are expanded"
+        )
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,19 +16,20 @@ from verispec.engines.protocol.generation import TokenLogprobs
 from verispec.engines.protocol.sampling import RequestContext, SamplerBatch
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
 from verispec.judge.statistics import assert_distribution
+from verispec.run.record import FAULT
 from verispec.suites.sampler._parameters import (
     COUNTS,
     PENALTIES,
     WRONG,
     Step,
     distance,
+    fault_of,
     greedy_by_rule,
     outcomes,
     random_step,
 )
 
 Test = Callable[..., None]
-REACH = "a request with this parameter"
 DRAFT = ["present", "absent"]
 FAMILIES = [None, "request_state", "fused"]
 GUMBEL = [None, "request_state"]
@@ -40,10 +41,15 @@ def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
     return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
 
 
+def reach(params: Mapping[str, Any]) -> str:
+    """Return the request that production sends, with its parameter."""
+    return f"a request with {params['parameter']}"
+
+
 def greedy_cases(clause: str, parameters: list[str]) -> Test:
     """Make the cases of greedy requests with a parameter, each beside one without it; tokens must be exact."""
 
-    @case(clause, family=FAMILIES, parameter=parameters, batch=["all greedy", "mixed"], draft=DRAFT, reach=REACH)
+    @case(clause, family=FAMILIES, parameter=parameters, batch=["all greedy", "mixed"], draft=DRAFT, reach=reach)
     def check(sampler: SamplerUnderTest, seed: int, parameter: str, batch: str, draft: str) -> None:
         check_greedy(sampler, np.random.default_rng(seed), parameter, batch, draft)
 
@@ -71,8 +77,10 @@ def check_greedy(sampler: SamplerUnderTest, rng: np.random.Generator, parameter:
             if expected != tokens[b]:
                 what = f"greedy request {b} with {parameter if b in step.special else 'no parameter'}"
                 drafts = list(step.batch.draft_token_ids[b])
-                details = {"expected": expected, "got": tokens[b], "drafts": drafts}
+                details: dict[str, Any] = {"expected": expected, "got": tokens[b], "drafts": drafts}
                 message = f"{what} emitted {tokens[b]}, expected {expected} (drafts {drafts})"
+                if fault := fault_of(step, tokens):
+                    message, details = f"{fault}: {message}", {**details, FAULT: fault}
                 raise Mismatch(Failure(Kind.VALUE, message, details=details))
             behind += any(j > 0 for j in changed) if b in step.special else 0
     if not behind:
@@ -90,7 +98,7 @@ def sampled_cases(clause: str, parameters: list[str]) -> Test:
     A total variation distance of 0.09 from the exact probabilities is found with a chance above 0.99.
     """
 
-    @case(clause, family=GUMBEL, parameter=parameters, mode="law", draft=DRAFT, reach=REACH, p_values=1)
+    @case(clause, family=GUMBEL, parameter=parameters, mode="law", draft=DRAFT, reach=reach, p_values=1)
     def check(sampler: SamplerUnderTest, seed: int, parameter: str, draft: str) -> None:
         check_sampled(sampler, seed, parameter, draft)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_headers import header
 
 from verispec.history.page import as_html as as_history
 from verispec.history.questions import Answers, FailingCase, Night
@@ -26,16 +27,12 @@ from verispec.run.runfile import Run
 pytestmark = pytest.mark.browser
 CHROMIUM = os.environ.get("VERISPEC_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 OP = "sampler/expand_batch_to_tokens"
-HEADER: dict[str, Any] = {
-    "engine": {"asked": "vllm", "name": "vllm", "version": "0.32.0", "platform": "cpu", "device": "cpu", "details": {}},
-    "platform": {"python": "3.11", "system": "Linux", "machine": "x86_64", "cpus": 2, "packages": {"torch": "2.13.0"}},
-    "verispec": "0.1.0",
-    "seed": 7,
-    "command": ["verispec", "run", "--engine", "vllm"],
-    "started": "2026-01-02T03:04:05+00:00",
-    "selection": {"only": [], "suites": [], "smoke": False},
-    "cases": 10_000,
-}
+HEADER = header(
+    engine={"asked": "vllm", "name": "vllm", "version": "0.32.0"},
+    platform={"python": "3.11", "system": "Linux", "machine": "x86_64", "cpus": 2, "packages": {"torch": "2.13.0"}},
+    command=["verispec", "run", "--engine", "vllm"],
+    cases=10_000,
+)
 
 
 def record(number: int) -> Record:

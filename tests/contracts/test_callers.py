@@ -65,14 +65,14 @@ def test_every_parameter_of_a_case_has_a_meaning(declared: list[CaseSpec]) -> No
 
 
 def test_every_explained_value_is_one_of_a_case(declared: list[CaseSpec]) -> None:
-    from verispec.pytest_plugin import _text
+    from verispec.run.items import text_of
 
     values: dict[str, set[str]] = {}
     for spec in declared:
         for name, listed in spec.params.items():
-            values.setdefault(name, set()).update(map(_text, listed))
+            values.setdefault(name, set()).update(map(text_of, listed))
         for name, value in spec.fixed.items():
-            values.setdefault(name, set()).add(_text(value))
+            values.setdefault(name, set()).add(text_of(value))
     assert {
         (name, value) for name, gloss in GLOSSES.items() for value in gloss.values if value not in values[name]
     } == set()

@@ -98,3 +98,11 @@ def test_unknown_names_are_named() -> None:
         contracts.load("nothing")
     with pytest.raises(KeyError, match="no clause 'XYZ-1'"):
         contracts.by_clause("XYZ-1")
+
+
+@pytest.mark.parametrize("name", contracts.names())
+def test_every_op_says_what_a_user_sees_if_it_is_wrong(name: str) -> None:
+    of = contracts.load(name)
+    said = [text for text in (of.effect, *(clause.effect for clause in of.clauses)) if text]
+    assert of.effect or of.family in ("every", "generation", "serving", "signature", "sampler")
+    assert all(text[0].islower() and text[-1] not in ".!" and len(text.split()) <= 25 for text in said)

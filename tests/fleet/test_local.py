@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -128,6 +129,13 @@ def alive(pid: int) -> bool:
         return False
 
 
+def command_of(pid: int) -> str:
+    """Return the command of a process; "" if it ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    return ""
+
+
 def wait_for_result(folder: Path, child: subprocess.Popen[str]) -> Path:
     """Wait until a cell has a result; return its file."""
     while True:
@@ -154,13 +162,13 @@ def test_nothing_goes_on_when_the_driver_is_killed(tmp_path: Path) -> None:
     file = write(tmp_path / "fleet.toml", "broken_engines:Hangs", timeout=10000)
     child = verispec("fleet", str(file), "--out", str(tmp_path / "out"))
     wait_for_result(tmp_path / "out", child)
-    below = descendants(child.pid)
+    below = {pid: command_of(pid) for pid in descendants(child.pid)}
     assert len(below) > 1
     child.kill()
     child.communicate()
     until = time.monotonic() + 60
-    while any(map(alive, below)):
-        assert time.monotonic() < until, "processes of a killed fleet live on"
+    while left := [command for pid, command in below.items() if alive(pid)]:
+        assert time.monotonic() < until, f"processes of a killed fleet live on: {left}"
         time.sleep(0.05)
 
 

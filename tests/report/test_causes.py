@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from verispec.judge import Kind
-from verispec.report.causes import BY_CLAUSE, BY_OP, BY_OUTPUT, BY_TEXT, fold, gaps, separation
+from verispec.report.causes import BY_CLAUSE, BY_OP, BY_OUTPUT, BY_TEXT, fold, gaps
+from verispec.report.separation import separation
 from verispec.report.text import facts
-from verispec.run.record import Record
+from verispec.run.logs import LAST_CALL
+from verispec.run.record import FAULT, Record
 
 OP = "sampler/rejection_random_sample"
 
@@ -113,6 +115,34 @@ def test_two_exceptions_under_one_clause_are_two_causes() -> None:
 def test_crashes_are_told_apart_by_their_signal() -> None:
     causes = fold([failing(f"{OP}:RRS-1", "crash", "SIGSEGV"), failing(f"{OP}:RRS-2", "crash", "SIGABRT")])
     assert [c.message for c in causes] == ["SIGSEGV", "SIGABRT"]
+
+
+def test_crashes_under_one_clause_are_one_cause_whatever_the_signal() -> None:
+    """Broken memory ends a process in several ways."""
+    records = [failing(f"{OP}:RRS-1:k={k}", "crash", how) for k, how in enumerate(("SIGSEGV", "SIGABRT", "SIGABRT"))]
+    (cause,) = fold([*records, failing(f"{OP}:ANY-6", "crash", "SIGABRT")])
+    assert (cause.clauses, len(cause.cases)) == (("ANY-6", "RRS-1"), 4)
+
+
+def test_crashes_of_several_calls_are_one_cause() -> None:
+    died = "the process was ended by SIGSEGV (Segmentation fault)"
+    records = [failing(f"{OP}:RRS-{n}:k={n}", "crash", f"{died}{LAST_CALL}{n} requests") for n in (1, 2)]
+    assert len(fold([*records, failing(f"{OP}:RRS-3", "crash", died)])) == 1
+
+
+def test_a_fault_that_cases_name_is_one_cause_under_several_clauses() -> None:
+    named = [failing(f"{OP}:RRS-{n}:k={n}", failure={"details": {FAULT: "ties"}}) for n in (1, 2)]
+    (cause,) = fold([*named, *passing(f"{OP}:RRS-4:k=1", f"{OP}:RRS-4:k=2", f"{OP}:RRS-4:k=3")])
+    assert (cause.clauses, cause.named) == (("RRS-1", "RRS-2"), "ties")
+
+
+def test_a_named_fault_belongs_to_the_others_of_a_clause_that_fails_without_the_name() -> None:
+    """Whatever breaks the clause where nothing ties explains the ties too."""
+    named = [failing(f"{OP}:RRS-{n}:k={n}", failure={"details": {FAULT: "ties"}}) for n in (1, 2)]
+    others = passing(*(f"{OP}:RRS-4:k={k}" for k in range(5)))
+    causes = fold([*named, failing(f"{OP}:RRS-1:k=0"), *others])
+    assert sorted((c.clauses, len(c.cases)) for c in causes) == [(("RRS-1",), 2), (("RRS-2",), 1)]
+    assert [c.named for c in causes if c.clauses == ("RRS-1",)] == ["ties"], "the case that says more is shown"
 
 
 def test_writes_beside_two_tensors_are_two_causes() -> None:

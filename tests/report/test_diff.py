@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from run_headers import header
 
 from verispec import exits
 from verispec.report.diff import CLASSES, compare, markdown_lines, text_lines
@@ -15,15 +16,7 @@ from verispec.run.record import Record
 from verispec.run.runfile import Run
 
 CASE = "sampler/expand_batch_to_tokens:EXP-2:dtype=float32"
-HEADER: dict[str, Any] = {
-    "engine": {"asked": "mine", "name": "mine", "version": "1", "platform": "cpu", "device": "cpu", "details": {}},
-    "platform": {"python": "3.11", "system": "Linux", "machine": "x86_64", "cpus": 2, "packages": {}},
-    "verispec": "0.1.0",
-    "seed": 7,
-    "command": ["verispec", "run"],
-    "started": "2026-01-02T03:04:05+00:00",
-    "selection": {"only": [], "suites": [], "smoke": False},
-}
+HEADER = header(engine={"asked": "mine", "name": "mine"})
 
 
 def record(outcome: str, message: str = "output_ptr[3] is 1, expected 2", observed: str = "") -> Record:

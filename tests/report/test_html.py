@@ -10,9 +10,9 @@ import urllib.error
 import urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
+from run_headers import header
 
 from verispec.report.html import as_html
 from verispec.report.html.inputs import read_all
@@ -24,25 +24,11 @@ from verispec.run.runfile import Run
 
 VOID = {"meta", "link", "input", "br", "wbr"}
 HOSTILE = "</script><script>alert(1)</script>\u2028<!--&\"'"
-HEADER: dict[str, Any] = {
-    "type": "header",
-    "format": 1,
-    "engine": {
-        "asked": "m:E",
-        "name": HOSTILE,
-        "version": "1",
-        "platform": "cpu",
-        "device": "cpu",
-        "details": {"k": HOSTILE},
-    },
-    "platform": {"python": "3.11", "system": "Linux", "machine": "x86_64", "cpus": 2, "packages": {"torch": "2"}},
-    "verispec": "0.1.0",
-    "seed": 7,
-    "command": ["verispec", "run", HOSTILE],
-    "started": "2026-01-02T03:04:05+00:00",
-    "selection": {"only": [], "suites": [], "smoke": False},
-    "cases": 3,
-}
+HEADER = header(
+    engine={"asked": "m:E", "name": HOSTILE, "details": {"k": HOSTILE}},
+    platform={"python": "3.11", "system": "Linux", "machine": "x86_64", "cpus": 2, "packages": {"torch": "2"}},
+    command=["verispec", "run", HOSTILE],
+)
 FAILURE = {
     "kind": "value",
     "message": HOSTILE,
@@ -112,7 +98,7 @@ def test_the_page_is_well_formed_and_loads_nothing(page: str) -> None:
         "parameters", "reading", "parameters",
     ))]  # fmt: skip
     assert {link[1:] for link in parsed.links if link.startswith("#")} <= set(parsed.ids)
-    assert not re.search(r"""url\(|@import|https?://""", page)
+    assert not re.search(r"""url\(|@import|https?://""", page.replace("https://github.com/verispec/verispec", ""))
 
 
 def test_what_an_engine_writes_is_text(page: str) -> None:

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from run_headers import header
 
 from verispec.cases.glosses import GLOSSES, meaning
 from verispec.engines.protocol.places import CALLER, KERNEL
+from verispec.reference.contracts import Clause
+from verispec.report.brief import effect
 from verispec.report.case import case_lines
 from verispec.report.causes import fold
 from verispec.report.html import as_html
@@ -20,19 +23,10 @@ from verispec.report.matrix import matrix
 from verispec.report.powers import power
 from verispec.report.text import facts, kinds, print_verdict
 from verispec.report.verdict import RunSummary, summarise
-from verispec.run.record import Record
+from verispec.run.record import FAULT, Record
 from verispec.run.runfile import Run
 
-HEADER: dict[str, Any] = {
-    "engine": {"asked": "e", "name": "e", "version": "1", "platform": "cpu", "device": "cpu", "details": {}},
-    "platform": {"python": "3.11", "system": "Linux", "machine": "x86_64", "cpus": 2, "packages": {}},
-    "verispec": "0.1.0",
-    "seed": 7,
-    "command": ["verispec", "run"],
-    "started": "2026-01-02T03:04:05+00:00",
-    "selection": {"only": [], "suites": [], "smoke": False},
-    "cases": 3,
-}
+HEADER = header()
 STRIDES = (
     "sampler/compute_slot_mapping:CSM-10:layout=gapped",
     "sampler/rejection_random_sample:RRS-14:layout=gapped;draft=absent",
@@ -249,3 +243,72 @@ def test_the_page_explains_the_parameters_of_its_failing_cases() -> None:
 
 def test_a_parameter_of_a_suite_of_ones_own_has_no_meaning_here() -> None:
     assert meaning("flavour", "sweet") == ""
+
+
+EXPANDED = failing("sampler/expand_batch_to_tokens:EXP-2:dtype=int32", reach="every batch", places={KERNEL: "k.py:3"})
+RARE = failing("sampler/rejection_random_sample:RRS-11:above=2^-30")
+
+
+def test_what_a_user_can_meet_comes_first_in_one_line_each() -> None:
+    line = (
+        "Trigger: every batch. Effect: drafts are verified under what lay in memory, not their request's temperature, "
+        "top_k and top_p. Clause: EXP-2 of expand_batch_to_tokens, at k.py:3."
+    )
+    rare = "Rare trigger: a float64 draw within a float32 rounding of p/q comes once in 2^25 at most. Effect: a draft "
+    for report in reports(RARE, failing(STRIDES[0]), EXPANDED, *PASSING):
+        first = report.index(line)
+        assert first < report.index("verispec repro sampler/expand_batch_to_tokens:EXP-2") < report.index(rare)
+        assert report.index(rare) < report.lower().index("compute_slot_mapping"), "the table and the causes follow"
+        assert report.count("rigger: ") == 2, "no caller reaches strides"
+        assert re.search(r"(?i)what a user can meet", report[:first])
+
+
+def test_a_single_cause_is_not_said_twice() -> None:
+    for report in reports(EXPANDED, *PASSING):
+        assert "Trigger" not in report
+
+
+def test_a_report_says_once_how_to_install_verispec() -> None:
+    for report in reports(EXPANDED, RARE, *PASSING):
+        assert report.count("pip install './verispec[judge,generate]'") == 1
+    for report in reports(*PASSING):
+        assert "pip install" not in report
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "said"),
+    [
+        ("raised", "ValueError: bad.", "the step raises ValueError: bad"),
+        ("crash", "the process died; its last call had 3 requests", "the process died"),
+        ("imprecise", "off by 1e-3", "off by 1e-3"),
+        ("binding", 'm.f: no x; best explained by "y"', "m.f: no x"),
+        ("value", "x[0] is 1", "a token outside of the vocabulary is read or emitted"),
+        ("law", "G = 9", "a token outside of the vocabulary is read or emitted"),
+    ],
+)
+def test_an_effect_is_what_a_user_sees(kind: str, message: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A raised text and a crash speak for themselves; elements of tensors do not."""
+    monkeypatch.setattr("verispec.report.brief.clause_of", lambda name: Clause(name, "A rule.", "s", effect=EFFECT))
+    failure = {"kind": kind, "message": message}
+    (cause,) = fold([Record("sampler/compute_slot_mapping:CSM-1:lengths=1", "fail", failure=failure)])
+    assert effect(cause) == said
+
+
+EFFECT = "a token outside of the vocabulary is read or emitted"
+
+
+def test_an_effect_is_the_clause_s_own_else_that_of_its_op_else_the_message() -> None:
+    own, of_op, neither = (
+        effect(fold([failing(case)])[0])
+        for case in (RARE.id, "sampler/rejection_random_sample:RRS-1:k=1", "mine/my_op:MINE-1:k=1")
+    )
+    assert own == "a draft is accepted or rejected wrongly"
+    assert of_op.startswith("drafts are accepted too often or too rarely")
+    assert neither == "wrong in mine/my_op:MINE-1:k=1"
+
+
+def test_a_fault_that_a_case_names_stands_in_the_line() -> None:
+    failure = {"kind": "value", "message": "x[0] is 1", "details": {FAULT: "ties are kept"}}
+    cause = Record("sampler/apply_top_k_top_p:TKP-2:k=1", "fail", failure=failure, reach="every request")
+    for report in reports(cause, failing(STRIDES[0]), *PASSING):
+        assert "can be sampled. Fault: ties are kept. Clause: TKP-2 of apply_top_k_top_p." in report

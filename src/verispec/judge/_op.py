@@ -14,22 +14,11 @@ import torch
 from verispec.engines import OpFunction, UnsupportedCall
 from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
-from verispec.judge._failure import (
-    EXPLANATION,
-    NOT_WRITTEN,
-    UNTOUCHED,
-    Failure,
-    Kind,
-    Mismatch,
-    call_engine,
-    described,
-)
-from verispec.judge._memory import GuardedTensor, is_mark, read_only, to_numpy, wide
+from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
+from verispec.judge._memory import GuardedTensor, read_only, to_numpy, wide
+from verispec.judge._output import compare_output, may_hold_poison, require_independence
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
-
-EXAMPLES = 5
-"""Number of wrong elements that a failure lists; it counts the others."""
 
 TILE = 1024
 """Value of required tuning parameters that a case does not set; a power of two."""
@@ -127,11 +116,11 @@ class OpUnderTest:
         for pattern, (inputs, outputs) in enumerate(calls):
             self.last = (inputs, outputs)
             self.under_guards_alone = pattern > 0
-            if pattern == 0 or self._may_hold_poison(calls[0][0], self.expected):
+            if pattern == 0 or may_hold_poison(self.contract, calls[0][0], self.expected):
                 self.expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
             for name, got in outputs.items():
-                self._compare(name, self.expected[name], got, inputs, call.compare.get(name, exact))
-        self._independent_of_stale_memory(*calls)
+                compare_output(name, self.expected[name], got, inputs, call.compare.get(name, exact))
+        require_independence(self.contract, *calls)
         return calls[0][1]
 
     def call(
@@ -205,7 +194,7 @@ class OpUnderTest:
         expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
         got = to_numpy(guarded[output].view)
         self.last = (inputs, {output: got})
-        self._compare(output, expected[output], got, inputs, compare)
+        compare_output(output, expected[output], got, inputs, compare)
 
     def check_read_only(self, values: Mapping[str, Any], *, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
         """Call the op with its inputs in memory that cannot be written.
@@ -267,7 +256,7 @@ class OpUnderTest:
         got = {t.name: to_numpy(views[t.name]) for t in self.contract.outputs if t.name in views}
         self.last = (inputs, got)
         for output, value in got.items():
-            self._compare(output, expected[output], value, inputs, (compare or {}).get(output, exact))
+            compare_output(output, expected[output], value, inputs, (compare or {}).get(output, exact))
 
     def check_return_value(self, values: Mapping[str, Any]) -> None:
         """Call an op that returns numbers and compare them exactly with the oracle.
@@ -387,73 +376,6 @@ class OpUnderTest:
             if isinstance(param, Tensor) and not param.written and g.changed_inside():
                 raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the call changed its input {name}", name))
 
-    def _compare(self, name: str, expected: Array, got: Array, inputs: Mapping[str, Any], compare: Compare) -> None:
-        wrong = compare(expected, got, inputs)
-        if not np.any(wrong):
-            return
-        before = inputs[name]
-        same_as_before = exact(before, got, inputs) == 0
-        untouched = exact(before, expected, inputs) == 0
-        if np.all(same_as_before[wrong]):
-            kind = Kind.UNWRITTEN
-        elif np.all(untouched[wrong]):
-            kind = Kind.OVERWRITTEN
-        else:
-            kind = Kind.VALUE
-        places = list(zip(*np.nonzero(wrong), strict=True))
-        # An engine may compute NaN, but not all wrong elements at once as they were.
-        mark = is_mark(before) & ((before.dtype.kind != "f") | (kind != Kind.VALUE))
-        examples: tuple[dict[str, Any], ...] = tuple(
-            {
-                "index": [int(i) for i in place],
-                "expected": UNTOUCHED if mark[place] and untouched[place] else _plain(expected[place]),
-                "got": NOT_WRITTEN if mark[place] and same_as_before[place] else _plain(got[place]),
-            }
-            for place in places[:EXAMPLES]
-        )
-        raise Mismatch(
-            Failure(
-                kind,
-                f"{name}{described(examples[0])}: {EXPLANATION[kind]}",
-                name,
-                wrong=len(places),
-                total=int(expected.size),
-                examples=examples,
-            )
-        )
-
-    def _may_hold_poison(self, inputs: Mapping[str, Any], expected: Mapping[str, Array]) -> bool:
-        """Return False if no element of the expected outputs equals its poison: the oracle wrote all of them.
-
-        The oracle then expects the same under any poison.
-        """
-        outputs = [t.name for t in self.contract.outputs if t.role == "out" and t.name in expected]
-        return any(not np.all(exact(inputs[name], expected[name], inputs)) for name in outputs)
-
-    def _independent_of_stale_memory(
-        self, first: tuple[dict[str, Any], dict[str, Array]], second: tuple[dict[str, Any], dict[str, Array]]
-    ) -> None:
-        """Raise `Mismatch` where both calls wrote an element but wrote different values."""
-        for name, got in first[1].items():
-            other = second[1][name]
-            param = self.contract.param(name)
-            if isinstance(param, Tensor) and param.role == "inout":
-                continue
-            wrote = (exact(first[0][name], got, {}) != 0) & (exact(second[0][name], other, {}) != 0)
-            differs = wrote & (exact(got, other, {}) != 0)
-            if np.any(differs):
-                place = next(zip(*np.nonzero(differs), strict=True))
-                index, one, two = [int(i) for i in place], _plain(got[place]), _plain(other[place])
-                message = f"{name}{index} is {one} in one call and {two} in the next: {EXPLANATION[Kind.STALE]}"
-                count = int(np.count_nonzero(differs))
-                raise Mismatch(Failure(Kind.STALE, message, name, wrong=count, total=int(got.size)))
-
 
 def _copy(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def _plain(value: Any) -> Any:
-    """Return a JSON value; NaN and infinities become text."""
-    item = value.item() if hasattr(value, "item") else value
-    return item if not isinstance(item, float) or np.isfinite(item) else str(item)

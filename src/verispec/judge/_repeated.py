@@ -11,6 +11,7 @@ from verispec.judge._compare import Compare, exact
 from verispec.judge._copies import copies_of, repeated, row_sizes
 from verispec.judge._failure import Mismatch
 from verispec.judge._op import OpCall, OpUnderTest
+from verispec.judge._output import compare_output
 from verispec.reference import oracle
 
 
@@ -75,7 +76,7 @@ def _compare_copies(
         seen.add(key)
         try:
             for name, value in got.items():
-                op._compare(name, expected[name], value, small, compare.get(name, exact))
+                compare_output(name, expected[name], value, small, compare.get(name, exact))
         except Mismatch as mismatch:
             mismatch.failure.details["copy of the batch"] = copy
             raise

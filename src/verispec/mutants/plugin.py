@@ -123,7 +123,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 def _name(item: pytest.Item) -> str:
     """Return the case id of a suite's case, or the node id of a plain test."""
-    from verispec.pytest_plugin import CASE
+    from verispec.run.items import CASE
 
     return str(item.stash.get(CASE, None) or item.nodeid)
 

@@ -4,11 +4,12 @@ The kind of a failure decides its group:
 
 - A lost write leaves the poison, under every clause of the op.
 - An exception carries its own text, under every op.
-- A wrong value breaks one clause and is one fault per clause. It is one fault of the op if most
+- A wrong value whose case names its fault is one fault per op.
+- Another wrong value breaks one clause and is one fault per clause. It is one fault of the op if most
   of its cases fail. It is one too if all failing clauses fail for the same values of one parameter.
 
-Groups that fail under the same single clause of an op merge. `separation` compares the parameters of failing and
-passing cases and names the difference (``dtype=float32``).
+Groups that fail under the same single clause of an op merge, as do its crashes that share a clause. `separation`
+compares the parameters of failing and passing cases and names the difference (``dtype=float32``).
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
 from typing import Any
 
 from verispec.engines.protocol.places import CALLER, KERNEL
 from verispec.reference import contracts
 from verispec.reference.contracts import Clause
-from verispec.run.record import SAVED, Record
+from verispec.report.separation import common, separation
+from verispec.run.logs import LAST_CALL
+from verispec.run.record import FAULT, SAVED, Record
 
 BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout")
 """Kinds that are one fault per op, whatever the clause."""
@@ -39,11 +41,6 @@ BY_OUTPUT = ("overwritten", "outside", "input changed")
 """Kinds that are one fault per tensor."""
 BY_TEXT = ("raised", "binding")
 """Kinds that carry their own text; the same text under several ops is one fault."""
-
-SHOWN = 8
-"""Maximum number of parameter values to list."""
-
-Params = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +71,8 @@ class Cause:
     """Text of `clause`."""
     fault: str = ""
     """The fault in a few words, if clauses of several ops forbid the same one."""
+    named: str = ""
+    """The fault that `case` names, in words; empty where a case cannot tell."""
     unreachable: str = ""
     """Reason why no caller of a real engine breaks `clause`, where its contract gives one."""
     rare: str = ""
@@ -136,9 +135,10 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     failing = [r for r in records if r.failed and not r.explained_by]
     whole = _wrong_throughout(records) | _wrong_alike(records)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
+    unnamed = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE and not _fault(r)}
     groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for record in failing:
-        groups[_key(record, whole, wrong)].append(record)
+        groups[_key(record, whole, wrong, unnamed)].append(record)
     causes = [_cause(group, records) for group in _joined(groups)]
     ordered = sorted(causes, key=lambda c: (c.level != "error", _harm(c.kind), -len(c.cases), c.case))
     consequences: dict[str, list[str]] = defaultdict(list)
@@ -211,7 +211,7 @@ def _wrong_alike(records: Sequence[Record]) -> set[str]:
     alike = set()
     for subject, wrong in clauses.items():
         group = [r for of_clause in wrong.values() for r in of_clause]
-        for name in _common([dict(r.case.params) for r in group]):
+        for name in common([dict(r.case.params) for r in group]):
             values = {frozenset(dict(r.case.params)[name] for r in of_clause) for of_clause in wrong.values()}
             seen = {dict(r.case.params).get(name) for r in records if r.case.subject == subject} - {None}
             if len(wrong) > 1 and len(values) == 1 and seen - next(iter(values)):
@@ -225,16 +225,37 @@ def _joined(groups: Mapping[tuple[str, ...], list[Record]]) -> list[list[Record]
     for key, group in groups.items():
         clauses = {(r.case.subject, r.case.clause) for r in group}
         joined[key if len(clauses) > 1 or key[0] in BY_TEXT else clauses.pop()] += group
-    return list(joined.values())
+    return _crashes_joined(list(joined.values()))
 
 
-def _key(record: Record, whole: set[str], wrong: set[tuple[str, str]]) -> tuple[str, ...]:
+def _crashes_joined(groups: Sequence[list[Record]]) -> list[list[Record]]:
+    """Return the groups, with an op's crashes under one clause as one: broken memory ends a process in many ways."""
+    joined: list[list[Record]] = []
+    for group in groups:
+        clauses = {(r.case.subject, r.case.clause) for r in group}
+        same = [g for g in joined if clauses & {(r.case.subject, r.case.clause) for r in g}]
+        if group[0].kind == "crash" and (crash := next((g for g in same if g[0].kind == "crash"), None)):
+            crash += group
+        else:
+            joined.append(group)
+    return joined
+
+
+def _fault(record: Record) -> str:
+    """Return the fault that a case names; empty if it names none."""
+    return str(record.failure.get("details", {}).get(FAULT, ""))
+
+
+def _key(
+    record: Record, whole: set[str], wrong: set[tuple[str, str]], unnamed: set[tuple[str, str]]
+) -> tuple[str, ...]:
     """Return the group key of a record.
 
     Args:
         record: a failing record.
         whole: ops whose wrong values are one fault.
         wrong: (op, clause) pairs with wrong values.
+        unnamed: those of them with a case that does not name its fault, which then is one with the others.
     """
     kind, case = record.kind, record.case
     if kind == "binding":  # the text before the colon names the owner
@@ -242,9 +263,11 @@ def _key(record: Record, whole: set[str], wrong: set[tuple[str, str]]) -> tuple[
     if kind in BY_TEXT:
         return (kind, normalised(record.message))
     if kind == "crash" and (case.subject, case.clause) not in wrong:
-        return (kind, case.subject, record.message)
+        return (kind, case.subject, record.message.partition(LAST_CALL)[0])
     if case.subject in whole and kind in (*BY_CLAUSE, "unwritten", "overwritten", "depends on stale memory"):
         return ("value", case.subject)  # a wrong value may equal the old one by chance
+    if (fault := _fault(record)) and (case.subject, case.clause) not in unnamed:
+        return ("fault", case.subject, fault)
     if kind in BY_OP and kind != "crash":
         return (kind, case.subject)
     if kind in BY_OUTPUT:
@@ -261,6 +284,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
     reached = [r for r in group if r.reach]
     wanted = [r for r in group if r.case.clause == clause and r.kind == kind] or group
     wanted = [r for r in wanted if r.reach] or wanted
+    wanted = [r for r in wanted if _fault(r)] or wanted
     headline = min(_apart([r for r in records if r.case.subject in subjects], group, wanted) or wanted, key=_size)
     norm = clause_of(clause)
     # A crash ends the process before its record has places; other cases of the op have the same.
@@ -280,6 +304,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         saved=str(headline.failure.get("details", {}).get(SAVED, "")),
         rule=rule_of(next(r for r in group if r.case.clause == clause)),
         fault=norm.fault if norm else "",
+        named=_fault(headline),
         unreachable=norm.unreachable if norm else "",
         rare=norm.rare if norm else "",
         harmless=norm.harmless if norm else "",
@@ -346,83 +371,3 @@ def _clause_order(clause: str) -> tuple[str, int]:
 def _size(record: Record) -> tuple[int, int]:
     numbers = [int(v) for _, v in record.case.params if re.fullmatch(r"\d{1,9}", v)]
     return sum(numbers), len(record.id)
-
-
-def separation(failing: Sequence[Params], passing: Sequence[Params]) -> str:
-    """Return the parameters whose values separate failing from passing cases, as text; empty if none do.
-
-    A single failing case needs no separation. Prefer one parameter to a pair. If no value always fails, report those
-    that sometimes fail while others never do.
-    """
-    names = _common(failing) if len(failing) > 1 else []
-    for size in (1, 2):
-        for chosen in combinations(names, size):
-            bad = _rows(chosen, failing)
-            good = _rows(chosen, passing)
-            if good and not set(bad) & set(good):
-                also = _shared(failing, passing) if all(_is_number(row[0]) for row in bad) else ""
-                return f"fails for {also}{_values(chosen, bad)}; passes for {_values(chosen, good)}"
-    partial = []
-    for name in names:
-        wrong, right = _rows((name,), failing), _rows((name,), passing)
-        if never := [row for row in right if row not in wrong]:
-            partial.append((len(wrong) / (len(wrong) + len(never)), name, wrong))
-    if partial:
-        _, name, wrong = min(partial)
-        return f"fails only for {_values((name,), wrong)}"
-    return next(filter(None, (_mostly(name, failing, passing) for name in names)), "")
-
-
-def _mostly(name: str, failing: Sequence[Params], passing: Sequence[Params]) -> str:
-    """Return the values of a parameter that cover nine in ten failing cases, if the other values rarely fail."""
-    bad = Counter(p[name] for p in failing)
-    good = Counter(p[name] for p in passing if name in p)
-    seldom = {value for value in {**bad, **good} if 10 * bad[value] <= bad[value] + good[value]}
-    main = [value for value in bad if value not in seldom]
-    held = sum(bad[value] for value in main)
-    if not seldom or 10 * held < 9 * len(failing):
-        return ""
-    return f"{held:,} of them for {_values((name,), [(value,) for value in main])}"
-
-
-def _shared(failing: Sequence[Params], passing: Sequence[Params]) -> str:
-    """Return the values that all failing cases share and some passing ones do not: they decide more than a size."""
-    first, *others = failing
-    shared = [
-        (name, value)
-        for name, value in first.items()
-        if all(p.get(name) == value for p in others)
-        and any(p.get(name) != value for p in passing)
-        and not _is_number(value)
-    ]
-    return "".join(f"{name}={_quoted(value)} and " for name, value in shared)
-
-
-def _common(params: Sequence[Params]) -> list[str]:
-    """Return the names that all of `params` have."""
-    return [name for name in (params[0] if params else {}) if all(name in p for p in params)]
-
-
-def _rows(names: Sequence[str], params: Sequence[Params]) -> list[tuple[str, ...]]:
-    """Return the distinct combinations of the values of `names`: numbers sorted, words in the order of the cases."""
-    rows = list(dict.fromkeys(tuple(p[n] for n in names) for p in params if all(n in p for n in names)))
-    return sorted(rows, key=lambda row: float(row[0])) if all(_is_number(row[0]) for row in rows) else rows
-
-
-def _is_number(value: str) -> bool:
-    return re.fullmatch(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?", value) is not None
-
-
-def _quoted(value: str) -> str:
-    """Return a value in quotes if it has spaces, so that it reads as one."""
-    return f"'{value}'" if " " in value else value
-
-
-def _values(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if len(rows) > SHOWN:
-        return f"{len(rows)} other values of {' and '.join(names)}"
-    if len(names) == 1:
-        *others, last = (_quoted(row[0]) for row in rows)
-        either = f"{', '.join(others)} or {last}" if others else last
-        return f"{names[0]}={either}"
-    return ", ".join(" ".join(f"{n}={v}" for n, v in zip(names, row, strict=True)) for row in rows)

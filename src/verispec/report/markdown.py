@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from verispec.report.brief import INSTALL, TITLE, brief_line, met
 from verispec.report.causes import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.text import (
@@ -37,6 +38,19 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     yield printable(f"# Verdict on {engine['name']} {engine['version']} ({engine['device']})")
     yield ""
     yield f"{_capital(summary(verdict))}."
+    if users := met(verdict.causes):
+        yield ""
+        yield f"## {TITLE}"
+        yield ""
+        for number, cause in enumerate(users, 1):
+            yield f"{number}. {escaped(brief_line(cause))}"
+            yield ""
+            yield "   ```console"
+            yield f"   $ {repro(cause.case, header)}"
+            yield "   ```"
+    if verdict.causes:
+        yield ""
+        yield escaped(INSTALL)
     if statistics := statistics_line(verdict.run.records, sources(verdict)):
         yield ""
         yield _capital(escaped(statistics))

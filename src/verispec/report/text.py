@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from verispec.report.brief import INSTALL, TITLE, brief_line, met
 from verispec.report.causes import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.verdict import Cell, RunSummary, sources
@@ -19,31 +20,34 @@ from verispec.terminal import COLUMNS, printable, wrapped
 
 LEGEND = (
     "An error is a fault that the engine's own callers reach. A note only breaks the contract, the written rules of an "
-    "op: no known caller reaches it, or only rarely, or without harm. Expected values come from the oracle, which "
-    "executes these rules. 'verispec explain CASE' says what the parameters of a case id mean."
+    "op: no known caller reaches it, or only rarely, or without harm. Clauses ANY-1 and so on hold for every op. "
+    "Expected values come from the oracle, which executes these rules. 'verispec explain CASE' says what the "
+    "parameters of a case id mean."
 )
 _STYLE = {"error": "bold red", "note": "yellow", "known": "cyan"}
 
 
 def print_verdict(verdict: RunSummary, console: Console, *, errors_only: bool = False) -> None:
-    """Print the report; if the output is not a terminal, as plain lines of `COLUMNS` columns."""
+    """Print the report; if the output is not a terminal, as plain lines of `COLUMNS` columns that can be sent on."""
     width = console.width if console.is_terminal else COLUMNS
-    for line in _lines(verdict, width, errors_only):
+    for line in _lines(verdict, width, errors_only, sent_on=not console.is_terminal):
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]:
+def _lines(verdict: RunSummary, width: int, errors_only: bool, sent_on: bool) -> Iterator[Text]:
     header = verdict.run.header
     yield from _wrapped(title(header), width, style="bold")
     yield from _wrapped(circumstances(header), width, style="dim")
     yield Text()
+    yield from _brief(verdict, width, sent_on)
     yield from _table(verdict, width)
     yield Text()
     for line in complaints(verdict):
         yield from _wrapped(line, width, style="red")
     if statistics := statistics_line(verdict.run.records, sources(verdict)):
         yield from _wrapped(statistics, width)
-    yield from _wrapped(summary(verdict), width, style="bold")
+    if not met(verdict.causes):  # else it is on top
+        yield from _wrapped(summary(verdict), width, style="bold")
     if len(verdict.causes) > 1:
         yield from _wrapped(LEGEND, width, style="dim")
     for line in kinds(verdict.causes):
@@ -67,6 +71,21 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool) -> Iterator[Text]
     if len(verdict.causes) > 1:  # the reader of a log begins at its end
         yield from _wrapped(summary(verdict), width, style="bold")
     yield Text(f"exit {verdict.exit_code(errors_only=errors_only)}")
+
+
+def _brief(verdict: RunSummary, width: int, sent_on: bool) -> Iterator[Text]:
+    """Yield a line and a command for each cause that a user can meet, and for other readers how to run the commands."""
+    if found := met(verdict.causes):
+        yield from _wrapped(summary(verdict), width, style="bold")
+        yield Text()
+        yield Text(TITLE.lower(), style="bold")
+        for number, cause in enumerate(found, 1):
+            yield from _wrapped(f"{number}. {brief_line(cause)}", width, first=2, rest=4)
+            yield Text(printable(f"    {repro(cause.case, verdict.run.header)}"), style="dim")
+        yield Text()
+    if verdict.causes and sent_on:
+        yield from _wrapped(INSTALL, width, style="dim")
+        yield Text()
 
 
 def complaints(verdict: RunSummary) -> Iterator[str]:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from verispec.run.case_queue import CaseQueue
 from verispec.run.events import CasesTaken, EventWriter, SuiteFailed, WorkerEnded, WorkerStarted
-from verispec.run.process_tree import adopt_orphans, die_with_parent, kill_descendants, outlive_parent
+from verispec.run.process_tree import adopt_orphans, die_with_parent, kill_descendants, resume_when_parent_ends
 
 LOOK_EVERY = 0.02
 """Seconds between two looks for workers that ended."""
@@ -42,6 +42,8 @@ class ForkServer:
         self._workers: set[int] = set()
         self.events = EventWriter(event_log(scratch))
         die_with_parent()  # while suites are collected, stdin is not read
+        if _is_closed(0):  # the supervisor ended before this process could ask to end with it
+            os._exit(1)
 
     def serve(
         self,
@@ -56,7 +58,7 @@ class ForkServer:
             import_engine: imports the modules that starting the engine needs.
             import_timeout: seconds that `import_engine` may take.
         """
-        outlive_parent()
+        resume_when_parent_ends()  # a supervisor that ends us stops us first, and may be killed before it goes on
         adopt_orphans()
         template = self._fork_template(work, import_engine, import_timeout)
         if template is None:
@@ -160,6 +162,13 @@ def _has_one_thread() -> bool:
     """Return True if this process has one thread and can be forked; threads of libraries count too."""
     tasks = Path("/proc/self/task")
     return (len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()) == 1
+
+
+def _is_closed(pipe: int) -> bool:
+    """Return True if nothing can write to a pipe any more; nothing is read from it."""
+    poll = select.poll()
+    poll.register(pipe, 0)
+    return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
 def event_log(scratch: Path) -> Path:

@@ -32,9 +32,9 @@ def die_with_parent() -> None:
     _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def outlive_parent() -> None:
-    """Undo `die_with_parent`."""
-    _prctl(_SET_DEATH_SIGNAL, 0)
+def resume_when_parent_ends() -> None:
+    """Have the system continue this process, if it is stopped, when its parent ends: the end of `die_with_parent`."""
+    _prctl(_SET_DEATH_SIGNAL, signal.SIGCONT)
 
 
 def _prctl(option: int, value: int) -> None:

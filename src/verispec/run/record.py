@@ -12,6 +12,8 @@ FAILING = ("fail", "crash", "timeout")
 """The engine did something wrong."""
 SAVED = "saved case"
 """Detail of a failure that names the file of its inputs."""
+FAULT = "fault"
+"""Detail of a failure that names its fault, where the case can tell; one fault may break several clauses."""
 UNDECIDED = ("unsupported", "inconclusive", "error")
 """Nothing is known of the engine: it rejected the case, there is not enough evidence, or the test broke."""
 KNOWN = ("pass", "xfail", "xpass", *FAILING, *UNDECIDED)

@@ -45,7 +45,7 @@ from verispec.run.events import (
     WorkerStarted,
 )
 from verispec.run.fork_server import case_queue, event_log, worker_log
-from verispec.run.logs import bound_log, last_lines
+from verispec.run.logs import bound_log, crash_of, last_lines
 from verispec.run.plan import SHRINK_TIMEOUT, Plan, environment
 from verispec.run.process_tree import kill_descendants, send_signal, waited_for_processor
 from verispec.run.record import SAVED, UNDECIDED
@@ -330,12 +330,12 @@ class Supervisor:
             self._fork()
 
     def _crash(self, worker: _Worker, pid: int, how: str) -> CaseEnded | Rechecked:
-        outcome = "timeout" if worker.asked else "crash"
-        log = portable(last_lines(worker_log(self._scratch, pid), worker.log_from))
-        details = {"log": log}
+        path, begin = worker_log(self._scratch, pid), worker.log_from
+        outcome, message = crash_of(how, path, begin, hung=bool(worker.asked))
+        details = {"log": portable(last_lines(path, begin))}
         if self._plan.record and (saved := keep_launch(self._plan.record, pid, worker.record["id"])):
             details[SAVED] = str(saved)
-        failure = {"kind": outcome, "message": how, "details": details}
+        failure = {"kind": outcome, "message": message, "details": details}
         seconds = round(time.monotonic() - worker.since, 6)
         return self._result({**worker.record, "outcome": outcome, "seconds": seconds, "failure": failure})
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from verispec import exits
 from verispec.cases.glosses import GLOSSES
+from verispec.report.brief import INSTALL, TITLE, brief_line, met
 from verispec.report.case import detail_lines
 from verispec.report.causes import Cause
 from verispec.report.certificate import EVIDENCE, message_of
@@ -57,6 +58,8 @@ def page_of(
             run["title"] = f"{run['title']}, {run['environment']['started'][:16].replace('T', ' ')}"
     return {
         "legend": LEGEND,
+        "met": TITLE,
+        "install": INSTALL,
         "evidence": EVIDENCE,
         "title": runs[0]["title"] if len(runs) == 1 else f"{len(runs)} runs",
         "runs": runs,
@@ -119,6 +122,9 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "causes": [_cause(cause, cause.level, run) for cause in run.causes],
         "known": [_cause(cause, "known", run) for cause in run.known],
         "kinds": list(kinds(run.causes)),
+        "met": [
+            (run.causes.index(cause) + 1, brief_line(cause), repro(cause.case, header)) for cause in met(run.causes)
+        ],
         "gaps": {name: [gap_line(gap) for gap in run.gaps if gap.applies == applies] for name, applies in GAPS.items()},
         "environment": environment,
         "seconds": footer.get("seconds"),

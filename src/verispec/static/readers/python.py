@@ -16,7 +16,6 @@ from verispec.static.facts import (
     Function,
     Import,
     Overflow,
-    Override,
     PythonFacts,
     PythonOp,
     TritonUse,
@@ -28,13 +27,13 @@ from verispec.static.readers import (
     forwards,
     functions,
     kernels,
-    prefilter,
     registrations,
     registries,
     triton_uses,
 )
 from verispec.static.readers.expressions import dotted, imported
 from verispec.static.readers.guards import read_guards
+from verispec.static.readers.overrides import Overrides
 from verispec.static.readers.scope import FunctionNode, Nodes, Scope, bind_all, function_scope, nodes_of
 
 _CHANGE: Final = re.compile(rb"\s*(?:\[[^\]\n]*\]\s*[|+]?=(?!=)|[|+]=|\.(?!get|keys|values|items|copy)\w+\()")
@@ -78,7 +77,6 @@ class _Reader:
         self.has_triton = b"triton" in data
         self.renames_triton = self.has_triton and triton_uses.may_rename(data)
         self.has_ops = b"torch.ops" in data
-        self.has_tables = prefilter.has_table(data)
         self.module = Scope("")
         self.tree = tree
         self.data = data
@@ -86,13 +84,13 @@ class _Reader:
         self.classes: list[Class] = []
         self.bindings: list[Binding] = []
         self.calls: list[Call] = []
-        self.overrides: list[Override] = []
         self.conversions: list[Conversion] = []
         self.overflows: list[Overflow] = []
         self.promotes: list[str] = []
         self.triton_uses: list[TritonUse] = []
         self.placeholders: list[tuple[str, tuple[str, ...]]] = []
         self.imports: dict[str, str] = {}
+        self.overrides = Overrides(data, self.imports, self.module, self.bindings)
         self.from_imports: set[str] = set()
         self.all_imports: list[Import] = []
         self.instances: set[str] = set()
@@ -118,7 +116,7 @@ class _Reader:
             tuple(self.classes),
             tuple(self.bindings),
             tuple(self.calls),
-            tuple(self.overrides),
+            tuple(self.overrides.found),
             tuple(self.conversions),
             tuple(self.overflows),
             tuple(self.promotes),
@@ -223,7 +221,7 @@ class _Reader:
             self._device_calls(nodes, scope)
         self._calls(nodes, scope)
         for assignment in nodes.of(ast.Assign):
-            self._assign(assignment, scope)
+            self.overrides.assigned(assignment, scope)
         if self.has_triton and not kernel:
             self.triton_uses += triton_uses.uses(nodes, scope, self.imports, self.renames_triton)
         for function in nodes.functions:
@@ -337,8 +335,7 @@ class _Reader:
 
     def _calls(self, nodes: Nodes, scope: Scope) -> None:
         for call in nodes.of(ast.Call):
-            if nodes.of(ast.Dict) or self.has_tables:
-                self._registry(call, scope, nodes)
+            self.overrides.registered(call, scope, nodes)
             self._call(call, scope)
 
     def _device_calls(self, nodes: Nodes, scope: Scope) -> None:
@@ -361,7 +358,7 @@ class _Reader:
         if op is not None:
             self.ops.append(op)
         if text == "setattr" and len(node.args) == 3:
-            self._setattr(node, scope)
+            self.overrides.set_by_name(node, scope)
             return
         if self.every_call:
             # An unknown receiver still has a method of a known name.
@@ -402,51 +399,3 @@ class _Reader:
             chosen=launched.chosen,
             meta=callees.keys_of(launched.grid, scope),
         )
-
-    def _setattr(self, node: ast.Call, scope: Scope) -> None:
-        key = node.args[1]
-        name = key.value if isinstance(key, ast.Constant) else scope.ready().strings.get(dotted(key))
-        owner = self._owner(dotted(node.args[0]), scope)
-        if owner and isinstance(name, str):
-            value = self._reference(node.args[2], scope)
-            self.overrides.append(Override(f"{owner}.{name}", value, "", scope.name, node.lineno))
-
-    def _reference(self, value: ast.expr, scope: Scope) -> str:
-        """Return the name that `value` refers to. The result of a call gets a name that no source can use."""
-        if not isinstance(value, ast.Call) or not dotted(value.func):
-            return scope.one(dotted(value))
-        name = f"<{value.lineno}:{value.col_offset}>"
-        arguments = tuple(scope.one(dotted(argument)) for argument in value.args)
-        self._bind(name, "call", scope.one(dotted(value.func)), value, arguments)
-        return f"${name}"
-
-    def _owner(self, text: str, scope: Scope) -> str:
-        """Return the import that `text` leads to; "" if its first name is anything else."""
-        reference = scope.one(text)
-        if not reference or reference.startswith("@"):
-            return ""
-        if reference.startswith("$"):
-            head, dot, rest = reference[1:].partition(".")
-            return f"{self.imports[head]}{dot}{rest}" if head in self.imports else ""
-        return reference
-
-    def _assign(self, node: ast.Assign, scope: Scope) -> None:
-        for target in node.targets:
-            if not isinstance(target, ast.Attribute):
-                continue
-            owner = self._owner(dotted(target.value), scope)
-            if owner:
-                value = self._reference(node.value, scope)
-                self.overrides.append(Override(f"{owner}.{target.attr}", value, "", scope.name, node.lineno))
-
-    def _registry(self, node: ast.Call, scope: Scope, nodes: Nodes) -> None:
-        text = dotted(node.func)
-        arguments = [*node.args, *(keyword.value for keyword in node.keywords)] if text else []
-        for argument in arguments:
-            for key, value in registries.entries(argument, nodes, self.module.nodes or nodes, self.data):
-                name = key.value if isinstance(key, ast.Constant) else None
-                reference = self._reference(value, scope)
-                if isinstance(name, str) and reference and re.fullmatch(r"[A-Za-z_]\w*(\.\w+){2,}", name):
-                    self.overrides.append(
-                        Override(name, reference, scope.one(text), scope.name, key.lineno if key else node.lineno)
-                    )

@@ -148,7 +148,7 @@ def _may_be_made(links: Links, replacement: Replacement, home: Module) -> bool:
     caught = any(guard.kind == "caught" and guard.first <= line <= guard.last for guard in guards)
     if caught or is_guarded(guards, line, links.index.host) or b"globals" in home.outline.words.split():
         return True
-    # Whoever else imports it knows of a module that a build makes, or of a name that something sets.
+    # Another import of it shows that a build makes the module, or that something sets the name.
     wanted = (
         replacement.slot.rpartition(".")[0] if home.name != replacement.slot.rpartition(".")[0] else replacement.slot
     )

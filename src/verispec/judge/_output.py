@@ -1,0 +1,108 @@
+"""Outputs of an op: against the oracle's, and against those of the same call on other stale memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from verispec.judge._compare import Array, Compare, exact
+from verispec.judge._failure import EXPLANATION, NOT_WRITTEN, UNTOUCHED, Failure, Kind, Mismatch, described
+from verispec.judge._memory import is_mark
+from verispec.reference.contracts import Contract, Tensor
+
+EXAMPLES = 5
+"""Number of wrong elements that a failure lists; it counts the others."""
+
+
+def compare_output(name: str, expected: Array, got: Array, inputs: Mapping[str, Any], compare: Compare) -> None:
+    """Compare an output, whole, with the oracle's.
+
+    Args:
+        name: parameter of the output.
+        expected: output of the oracle.
+        got: output of the engine.
+        inputs: arguments by parameter name; an output is as its memory was before the call.
+        compare: comparison, which marks wrong elements.
+
+    Raises:
+        Mismatch: an element is wrong.
+    """
+    wrong = compare(expected, got, inputs)
+    if not np.any(wrong):
+        return
+    before = inputs[name]
+    same_as_before = exact(before, got, inputs) == 0
+    untouched = exact(before, expected, inputs) == 0
+    if np.all(same_as_before[wrong]):
+        kind = Kind.UNWRITTEN
+    elif np.all(untouched[wrong]):
+        kind = Kind.OVERWRITTEN
+    else:
+        kind = Kind.VALUE
+    places = list(zip(*np.nonzero(wrong), strict=True))
+    # An engine may compute NaN, but not all wrong elements at once as they were.
+    mark = is_mark(before) & ((before.dtype.kind != "f") | (kind != Kind.VALUE))
+    examples: tuple[dict[str, Any], ...] = tuple(
+        {
+            "index": [int(i) for i in place],
+            "expected": UNTOUCHED if mark[place] and untouched[place] else _plain(expected[place]),
+            "got": NOT_WRITTEN if mark[place] and same_as_before[place] else _plain(got[place]),
+        }
+        for place in places[:EXAMPLES]
+    )
+    message = f"{name}{described(examples[0])}: {EXPLANATION[kind]}"
+    raise Mismatch(
+        Failure(kind, message, name, wrong=len(places), total=int(expected.size), examples=examples),
+    )
+
+
+def may_hold_poison(contract: Contract, inputs: Mapping[str, Any], expected: Mapping[str, Array]) -> bool:
+    """Return False if no element of the expected outputs equals its poison: the oracle wrote all of them.
+
+    The oracle then expects the same under any poison.
+
+    Args:
+        contract: contract of the op.
+        inputs: arguments by parameter name, outputs with their poison.
+        expected: outputs of the oracle by parameter name.
+    """
+    outputs = [t.name for t in contract.outputs if t.role == "out" and t.name in expected]
+    return any(not np.all(exact(inputs[name], expected[name], inputs)) for name in outputs)
+
+
+def require_independence(
+    contract: Contract,
+    first: tuple[Mapping[str, Any], Mapping[str, Array]],
+    second: tuple[Mapping[str, Any], Mapping[str, Array]],
+) -> None:
+    """Compare the outputs of two calls that differ in the stale memory of their outputs.
+
+    Args:
+        contract: contract of the op.
+        first: arguments and outputs of a call, by parameter name.
+        second: those of the other call.
+
+    Raises:
+        Mismatch: both calls wrote an element, and wrote different values.
+    """
+    for name, got in first[1].items():
+        other = second[1][name]
+        param = contract.param(name)
+        if isinstance(param, Tensor) and param.role == "inout":
+            continue
+        wrote = (exact(first[0][name], got, {}) != 0) & (exact(second[0][name], other, {}) != 0)
+        differs = wrote & (exact(got, other, {}) != 0)
+        if np.any(differs):
+            place = next(zip(*np.nonzero(differs), strict=True))
+            index, one, two = [int(i) for i in place], _plain(got[place]), _plain(other[place])
+            message = f"{name}{index} is {one} in one call and {two} in the next: {EXPLANATION[Kind.STALE]}"
+            count = int(np.count_nonzero(differs))
+            raise Mismatch(Failure(Kind.STALE, message, name, wrong=count, total=int(got.size)))
+
+
+def _plain(value: Any) -> Any:
+    """Return a JSON value; NaN and infinities become text."""
+    item = value.item() if hasattr(value, "item") else value
+    return item if not isinstance(item, float) or np.isfinite(item) else str(item)

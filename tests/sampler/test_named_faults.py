@@ -1,0 +1,79 @@
+"""Faults that cases of the suites name in words: only where nothing else explains what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verispec.judge import Mismatch
+from verispec.reference.oracle.apply_top_k_top_p import apply_top_k_top_p
+from verispec.run.record import FAULT
+from verispec.suites.sampler._parameters import FAULTS, fault_of, greedy_by_rule, random_step
+from verispec.suites.sampler.test_apply_top_k_top_p import TIED, within
+
+TIES = np.array([[3.0, 2.0, 2.0, 2.0, 1.0, 0.0], [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]], dtype=np.float32)
+
+
+def masked(keep: list[list[int]]) -> Any:
+    got = np.full_like(TIES, -np.inf)
+    for row, ids in enumerate(keep):
+        got[row, ids] = TIES[row, ids]
+    return got
+
+
+def inputs(k: list[int] | None, p: list[float] | None) -> dict[str, Any]:
+    limits = (None if limit is None else np.array(limit) for limit in (k, p))
+    return dict(zip(("k", "p"), limits, strict=True)) | {"logits": TIES}
+
+
+def answer(given: dict[str, Any]) -> Any:
+    return apply_top_k_top_p(output=np.empty_like(TIES), **given)["output"]
+
+
+@pytest.mark.parametrize(
+    ("k", "p", "keep", "message"),
+    [
+        ([2, 2], None, [[0, 1, 2, 3], [0, 1]], "row 0 keeps 4 tokens, expected 2: too many of those with"),
+        ([3, 2], None, [[0, 3], [0, 1]], "row 0 keeps 2 tokens, expected 3: too few of those with"),
+        ([2, 2], None, [[0, 3], [0, 1]], "row 0 keeps 2 tokens, but not the first of those with"),
+        (None, [0.7, 0.5], [[0, 2, 3], [0]], "row 0 keeps 3 tokens, but not the first of those with"),
+    ],
+)
+def test_ties_at_a_limit_are_named(k: Any, p: Any, keep: list[list[int]], message: str) -> None:
+    given = inputs(k, p)
+    with pytest.raises(Mismatch, match=f"{message} the last kept logit, 2") as caught:
+        within(answer(given), masked(keep), given)
+    assert caught.value.failure.details == {FAULT: TIED}
+    assert caught.value.failure.wrong == len(caught.value.failure.examples) > 0
+
+
+@pytest.mark.parametrize(
+    ("k", "p", "keep"),
+    [
+        ([2, 2], None, [[0, 1, 2, 3], [0, 1, 2]]),  # the second row has no ties
+        ([2, 2], None, [[0], [0]]),
+        ([2, 2], None, [[1, 2], [0, 1]]),  # the first token is lost
+        (None, [0.7, 0.5], [[0, 1, 2, 3], [0]]),  # a wrong number of first tokens: top-p's boundary
+    ],
+)
+def test_other_wrong_masks_are_not_named(k: Any, p: Any, keep: list[list[int]]) -> None:
+    given = inputs(k, p)
+    assert within(answer(given), masked(keep), given).any()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_sampler_with_a_fault_has_its_name(fault: str) -> None:
+    rng = np.random.default_rng(5)
+    named = []
+    for _ in range(12):
+        step = random_step(rng, "min tokens", "absent", 0.0)
+        faulty = replace(step, **FAULTS[fault])  # type: ignore[arg-type]
+        tokens = [(greedy_by_rule(faulty, b) or ([],))[0] for b in range(len(step.contexts))]
+        right = [(greedy_by_rule(step, b) or ([],))[0] for b in range(len(step.contexts))]
+        if tokens != right:
+            named.append(fault_of(step, tokens))
+            assert fault_of(step, [*tokens[:-1], [31, 31, 31, 31]]) == "", "one request that it does not explain"
+    assert fault in named
