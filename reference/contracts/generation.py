@@ -226,6 +226,12 @@ CONTRACT = Contract(
             "rejected at its edge included.",
             "Mistral's sliding window attention: a query sees as many tokens as the window has, itself included",
         ),
+        Clause(
+            "GEN-42",
+            "With a K for each batch size every step has the K of its batch, and a pause at K = 0 leaves texts and "
+            "later drafts as they are.",
+            "vllm 0.32.0 num_speculative_tokens_per_batch_size",
+        ),
     ),
     returns="the tokens of each request",
 )

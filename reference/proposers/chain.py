@@ -31,7 +31,7 @@ class ChainProposer(ABC):
 
     Args:
         cache: the drafter's own KV cache, under the target's block tables.
-        num_drafts: K, draft tokens per step.
+        num_drafts: maximum K, draft tokens per step.
         block_size: tokens per block.
         max_model_len: maximum number of tokens per sequence.
         vocab_size: vocabulary size of the target.
@@ -53,12 +53,13 @@ class ChainProposer(ABC):
     ) -> None:
         self.cache = cache
         self.lookahead = num_drafts
-        self._num_drafts = num_drafts
         self._block_size = block_size
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
         self._shift = shift
-        self._graphs, self._no_graphs = DecodeGraphs(record), DecodeGraphs(None)
+        self._graphs = [DecodeGraphs(record) for _ in range(num_drafts)]
+        """Recorded chains, by their number of passes."""
+        self._no_graphs = DecodeGraphs(None)
 
     @abstractmethod
     def _run(
@@ -104,32 +105,33 @@ class ChainProposer(ABC):
         slots.masked_fill_(is_rejected, PAD_SLOT)
         paged = self._batch(step, slots, positions, step.query_lens + extra, query_start_loc, seq_lens, 0)
         logits, hidden = self._run(token_ids, positions, self._first_hidden(step), paged, sample_rows)
-        if not any(step.wants_drafts):
+        if not step.num_drafts or not any(step.wants_drafts):
             return Drafts([[] for _ in range(batch_size)])
         ids, probs = self._draw(step.draw, logits, followed)
         drafts, draft_probs = [ids[:, None]], [] if probs is None else [probs[:, None]]
-        if self._num_drafts > 1:
+        if step.num_drafts > 1:
             ones = np.ones(batch_size, dtype=np.int64)
             no_slots = torch.full_like(last, PAD_SLOT)
-            ahead = self._batch(step, no_slots, last, ones, ones_start_loc, seq_lens, self._num_drafts - 1)
+            ahead = self._batch(step, no_slots, last, ones, ones_start_loc, seq_lens, step.num_drafts - 1)
             tensors = {"ids": ids, "followed": followed} | ({} if hidden is None else {"hidden": hidden})
-            graphs = self._graphs
+            graphs = self._graphs[step.num_drafts - 1]
             if isinstance(step.draw, SeededDraw):
                 tensors["idx_mapping"] = step.draw.idx_mapping
             elif step.draw is not None:
                 graphs = self._no_graphs  # generators of the host draw the noise
-            more, *more_probs = graphs(partial(self._continue, step.draw), tensors, ahead)
+            more, *more_probs = graphs(partial(self._continue, step.draw, step.num_drafts), tensors, ahead)
             drafts.append(more)
             draft_probs += more_probs
         return Drafts(torch.cat(drafts, dim=1).tolist(), torch.cat(draft_probs, dim=1) if draft_probs else None)
 
     def _continue(
-        self, draw: DrawDrafts | None, tensors: Mapping[str, torch.Tensor], paged: PagedBatch
+        self, draw: DrawDrafts | None, num_drafts: int, tensors: Mapping[str, torch.Tensor], paged: PagedBatch
     ) -> tuple[torch.Tensor, ...]:
         """Draft the tokens after the first one.
 
         Args:
             draw: function that draws the tokens of the step.
+            num_drafts: K, the first draft token included.
             tensors: ids and hidden states of the first draft tokens, their positions before drafting, and the slots of
                 their requests.
             paged: positions and sequence lengths after the first pass; its slots are not read.
@@ -141,7 +143,7 @@ class ChainProposer(ABC):
         if isinstance(draw, SeededDraw):
             draw = replace(draw, idx_mapping=tensors["idx_mapping"])
         drafts, draft_probs = [], []
-        for ahead in range(1, self._num_drafts):
+        for ahead in range(1, num_drafts):
             positions, slots = torch.empty_like(last), torch.empty_like(last)
             ops.run(
                 "eagle_step_slot_mapping_metadata",

@@ -37,8 +37,7 @@ class NgramProposer:
 
     lookahead = 0
 
-    def __init__(self, num_drafts: int, shortest: int, longest: int) -> None:
-        self._num_drafts = num_drafts
+    def __init__(self, shortest: int, longest: int) -> None:
         self._shortest = shortest
         self._longest = longest
 
@@ -46,7 +45,7 @@ class NgramProposer:
         """Return draft tokens for the requests that can use them."""
         return Drafts(
             [
-                lookup(sequence, self._shortest, self._longest, self._num_drafts) if wanted else []
+                lookup(sequence, self._shortest, self._longest, step.num_drafts) if wanted else []
                 for sequence, wanted in zip(step.sequences, step.wants_drafts, strict=True)
             ]
         )

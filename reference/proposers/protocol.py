@@ -35,6 +35,7 @@ class VerifiedStep:
         sequences: prompt and output of each request, the sampled tokens included.
         context_lens: known tokens of each sequence for the positions computed so far, the next one included.
         wants_drafts: requests that can use draft tokens in the next step.
+        num_drafts: K, draft tokens per request; with 0 a drafter with a KV cache only fills it.
         draw: samples the draft tokens of a model; None if every request wants the most likely token.
     """
 
@@ -51,6 +52,7 @@ class VerifiedStep:
     sequences: Sequence[np.ndarray]
     context_lens: np.ndarray
     wants_drafts: Sequence[bool]
+    num_drafts: int
     draw: DrawDrafts | None
 
 

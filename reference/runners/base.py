@@ -153,7 +153,7 @@ class BaseRunner(ABC):
     def _make_proposer(self, num_blocks: int) -> Proposer | None:
         options = self.options
         if options.method == "ngram":
-            return NgramProposer(options.num_speculative_tokens, options.ngram_min, options.ngram_max)
+            return NgramProposer(options.ngram_min, options.ngram_max)
         if options.draft is None:
             return None
         chain: dict[str, Any] = {
@@ -343,6 +343,7 @@ class BaseRunner(ABC):
                 sequences=[r.tokens[: r.num_tokens] for r in requests],
                 context_lens=np.array(context_lens),
                 wants_drafts=wanted,
+                num_drafts=self.options.num_drafts(len(scheduled)),
                 draw=self._sampling.drafting(requests, wanted) if drawn else None,
             )
         )

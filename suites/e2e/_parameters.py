@@ -45,7 +45,7 @@ def fields(parameter: str, text: Sequence[int]) -> dict[str, Any]:
         "presence penalty": {"presence_penalty": 2.0},
         "negative presence penalty": {"presence_penalty": -1.5},
         "frequency penalty": {"frequency_penalty": 0.75},
-        "repetition penalty": {"repetition_penalty": 1.75},
+        "repetition penalty": {"repetition_penalty": 2.0},
         "repetition reward": {"repetition_penalty": 0.6},
         "min-p": {"min_p": 0.3},
         "top-k": {"top_k": 3},

@@ -112,12 +112,24 @@ def reference_model(folder: Path, single: torch.dtype = torch.float32) -> Refere
 @cache
 def reference_head(folder: Path, target: Path) -> ReferenceModel:
     """Return the float64 reference model of an Eagle3 head's first draft, from the target's own hidden states."""
-    forwards = []
+    return ReferenceModel(*(partial(_head_rows, *models) for models in _head_and_target(folder, target)))
+
+
+@cache
+def reference_chain(folder: Path, target: Path, depth: int) -> ReferenceModel:
+    """Return the float64 reference model of an Eagle3 head's chains; row [i, j] drafts token i + j of the text.
+
+    Each chain starts from the target's hidden states, and reads the text's tokens as if it had drafted them.
+    """
+    return ReferenceModel(*(partial(_chain_rows, *models, depth) for models in _head_and_target(folder, target)))
+
+
+def _head_and_target(folder: Path, target: Path) -> Iterator[tuple[Any, PreTrainedModel]]:
+    """Yield head and target in float64, then in float32."""
     for dtype in (torch.float64, torch.float32):
         reads = model(target, dtype)
         head = load_eagle3(folder, reads)
-        forwards.append(partial(_head_rows, widen(head) if dtype == torch.float64 else head, reads))
-    return ReferenceModel(*forwards)
+        yield widen(head) if dtype == torch.float64 else head, reads
 
 
 @lru_cache(maxsize=256)
@@ -198,16 +210,38 @@ def continuations(folder: Path, prompt: tuple[int, ...], depth: int) -> Array:
 
 
 def _head_rows(head: Any, target: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
-    """Return the head's logits [emitted, V]; -inf in columns without a token of the head.
+    """Return the logits of first drafts, [emitted, V]."""
+    rows: Array = _chain_rows(head, target, 1, prompt, tokens)[:, 0]
+    return rows
 
-    The row of position i reads token i + 1 and drafts token i + 2.
+
+def _chain_rows(
+    head: Any, target: PreTrainedModel, depth: int, prompt: tuple[int, ...], tokens: tuple[int, ...]
+) -> Array:
+    """Return the head's logits [emitted, depth, V]; -inf in columns without a token of the head.
+
+    The row of position i reads token i + 1 and drafts token i + 2, first from the target's state of position i. Each
+    further row of a chain reads the head's own state of the row before. It attends to that row and to all that it sees.
     """
-    ids = torch.tensor([[*prompt, *tokens[:-1]]])
+    ids = torch.tensor([[*prompt, *tokens, *[0] * depth]])
+    first, known = len(prompt) - 2, len(prompt) + len(tokens) - 2
+    ends = torch.arange(first, known)
     layers = head.config.aux_layers(target.config.num_hidden_layers)
+    found = []
     with _quiet(), AuxiliaryStates(target, layers) as aux:
-        target(ids, logits_to_keep=1, use_cache=False)
+        target(ids[:, :known], logits_to_keep=1, use_cache=False)
         hidden = head.combine(aux.take())
-        positions = torch.arange(ids.shape[1] - 1)[None]
-        normed, _ = head(ids[:, 1:], hidden[:, :-1], positions)
-        rows: Array = head.target_logits(head.logits(normed[0, len(prompt) - 2 :])).double().numpy()
+        read, positions = ids[:, 1 : known + 1], torch.arange(known)
+        sees = torch.ones(known, known, dtype=torch.bool).tril()
+        last = ends
+        for step in range(1, depth + 1):
+            normed, following = head(read, hidden, positions[None], attention_mask=sees[None, None])
+            found.append(head.target_logits(head.logits(normed[0, last])))
+            read = torch.cat((read, ids[:, ends + step + 1]), dim=1)
+            hidden = torch.cat((hidden, following[:, last]), dim=1)
+            positions = torch.cat((positions, ends + step))
+            added = torch.cat((sees[last], torch.eye(len(ends), dtype=torch.bool)), dim=1)
+            sees = torch.cat((torch.nn.functional.pad(sees, (0, len(ends))), added))
+            last = torch.arange(len(sees) - len(ends), len(sees))
+        rows: Array = torch.stack(found, dim=1).double().numpy()
     return rows

@@ -8,8 +8,9 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
-from verispec.judge import Failure, Inconclusive, Kind, Mismatch
-from verispec.suites.e2e._reference_model import ReferenceModel, greedy_text, reference_head, reference_model
+from verispec.judge import Inconclusive
+from verispec.suites.e2e._drafts import judge_drafts, judge_of
+from verispec.suites.e2e._reference_model import greedy_text, reference_chain, reference_model
 from verispec.suites.e2e._setups import (
     DRAFTERS,
     DRAFTS,
@@ -117,55 +118,34 @@ def test_drafts_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> No
     drafter, fed with the emitted text, agrees to;
     where it does not, its two logits must be within its own rounding.
     """
-    name, _, k = draft.partition(" k=")
-    folder, chosen = fixtures.model(DRAFTERS[name]), [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
-    judge = reference_model(folder) if name == "draft_model" else reference_head(folder, TARGET)
-    depth = int(k) if name == "draft_model" else 1
+    judge, depth = judge_of(draft, TARGET)
+    chosen = [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
     results = stepped(load(draft), greedy(chosen, LENGTH))
-    judged = sum(_judge_steps(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
+    judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
     require(judged > 0, "no step had a draft")
 
 
 @case("GEN-14", draft=MODELS, memory=LAYOUTS, reach="chunked prefill, or more requests than the KV cache holds")
 def test_drafts_are_the_drafters_own_in_any_layout(load: Load, prompts: Any, draft: str, memory: str) -> None:
     """Faults in the drafter's keys and values at the end of a chunk or a block leave the text as it is."""
-    folder, chosen = fixtures.model(DRAFTERS[draft.partition(" k=")[0]]), prompts[:PROMPTS]
-    judge = reference_model(folder) if draft.startswith("draft_model") else reference_head(folder, TARGET)
-    depth = 3 if draft.startswith("draft_model") else 1
+    judge, depth = judge_of(draft, TARGET)
+    chosen = prompts[:PROMPTS]
     results = stepped(load(draft, memory), greedy(chosen, LENGTH))
-    judged = sum(_judge_steps(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
+    judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
     require(judged > 0, "no step had a draft")
 
 
-def _judge_steps(judge: ReferenceModel, prompt: Any, result: Any, depth: int) -> int:
-    """Judge the first `depth` drafts of every step; returns how many steps had drafts."""
-    tokens = result.token_ids
-    rows, place, judged = judge.logits(tuple(prompt), tokens), 0, 0
-    for step in result.steps:
-        window = range(place, min(place + min(step.drafted, depth), len(tokens)))
-        agreed = next((n for n, i in enumerate(window) if rows[i].argmax() != tokens[i]), len(window))
-        accepted = min(step.accepted, len(window))
-        if agreed != accepted:
-            row, token = rows[window[min(agreed, accepted)]], tokens[window[min(agreed, accepted)]]
-            first, second = _two_largest(row)
-            margin = first - (row[token] if agreed < accepted else second)
-            bound = judge.rounding(tuple(prompt), tokens)
-            if not margin <= bound:
-                message = (
-                    f"at token {place} {step.accepted} drafts were accepted; the drafter's own would be {agreed} "
-                    f"of {len(window)}, by a margin of {margin:.3g} where rounding explains {bound:.2g}"
-                )
-                details = {"position": place, "margin": float(margin), "bound": bound}
-                raise Mismatch(Failure(Kind.RELATION, message, details=details))
-        judged += step.drafted > 0
-        place += step.accepted + 1
-    return judged
-
-
-def _two_largest(row: Any) -> tuple[float, float]:
-    """Return the two largest entries of each row, the larger one first."""
-    second, first = sorted(row)[-2:]
-    return float(first), float(second)
+@case("GEN-14", draft="eagle3 k=5", check="chains", reach=REACH)
+def test_later_drafts_read_the_heads_own_states(load: Load, prompts: Any) -> None:
+    """Whole chains of a head: each draft after the first reads the head's state of the draft before it."""
+    chosen = [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
+    judge = reference_chain(fixtures.model(DRAFTERS["eagle3"]), TARGET, 5)
+    results = stepped(load("eagle3 k=5"), greedy(chosen, LENGTH))
+    long = sum(step.accepted > 2 for result in results for step in result.steps)
+    for prompt, result in zip(chosen, results, strict=True):
+        judge_drafts(judge, prompt, result, 5)
+    if not long:
+        raise Inconclusive("no step accepted three drafts, so that no later one was judged")
 
 
 @case("GEN-15", memory="preemption", draft=MODELS, reach="more requests than the KV cache holds")

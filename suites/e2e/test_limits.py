@@ -162,6 +162,16 @@ def test_generation_reaches_the_length_limit(load: Load, prompts: Any, draft: st
     reference_model(TARGET).judge_greedy(prompts[1], result.token_ids, "the sequence at the limit")
 
 
+@case("GEN-11", memory="one sequence", draft=["none", *MODELS], edge="length limit", reach="a KV cache of minimum size")
+def test_the_length_limit_is_reached_in_the_smallest_cache(load: Load, prompts: Any, draft: str) -> None:
+    """Two requests follow each other: drafts past the limit need no block, or no text would ever end."""
+    chosen = prompts[1:3]
+    for prompt, result in zip(chosen, load(draft, "one sequence").generate(greedy(chosen, 100)), strict=True):
+        room = 96 - len(prompt)
+        require(len(result.token_ids) == room, f"{len(result.token_ids)} tokens, the limit leaves room for {room}")
+        reference_model(TARGET).judge_greedy(prompt, result.token_ids, "the sequence at the limit")
+
+
 @case("GEN-16", draft=SPECULATIVE, reach="any step with drafts")
 def test_a_step_emits_its_accepted_drafts_and_one_token(load: Load, prompts: Any, draft: str) -> None:
     """The steps account for every token; only what the last one emitted may be cut by max_tokens."""

@@ -14,7 +14,7 @@ from verispec.cases.request_parameters import distribution, possible, processed,
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, TokenLogprobs
 from verispec.judge import Inconclusive
 from verispec.suites.e2e._reference_model import Array, greedy_text, reference_model
-from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, require
+from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require
 
 TARGET = fixtures.model("target")
 COUNTS = (None, 5, 0, None, 1, 3)
@@ -60,9 +60,11 @@ def test_raw_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str, m
 
 @case("GEN-29", draft=METHODS[:2], top=0, reach="logprobs=0, the tokens' own log-probabilities")
 def test_raw_logprobs_without_other_tokens(load: Load, prompts: Any, draft: str) -> None:
-    """No request of the batch wants the most likely tokens beside its own."""
+    """No request of a batch wants the most likely tokens beside its own; the second batch is greedy throughout."""
     asked = [replace(request, logprobs=0, max_tokens=12) for request in batch(prompts)[1:5]]
-    check_batch(load(draft).generate(asked), asked, "raw")
+    plain = [replace(request, logprobs=0) for request in greedy([asked[0].prompt_token_ids], 12)]
+    for requests in (asked, plain):
+        check_batch(load(draft).generate(requests), requests, "raw")
 
 
 @case("GEN-30", draft=METHODS, mode="processed", reach="a request with logprobs, logprobs_mode=processed_logprobs")
@@ -127,10 +129,14 @@ def check_row(row: Array, token: int, entry: TokenLogprobs, top: int, bound: flo
 
 @case("GEN-31", draft=METHODS, memory=[None, *LAYOUTS], reach="a request with prompt_logprobs")
 def test_prompt_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str, memory: str | None) -> None:
-    """Prompts of 1 to 64 tokens, whole and in chunks, among requests that do not ask."""
+    """Prompts of 1 to 64 tokens, whole and in chunks, among requests that do not ask.
+
+    Where memory is short, prompts are so long that a request is preempted and its prompt read again.
+    """
+    lengths = (60, 64, 62, 61, 50, 1) if memory == "preemption" else (9, 64, 30, 1, 50, 25)
     asked = [
-        GenerationRequest(prompt[:length], max_tokens=6, ignore_eos=True, prompt_logprobs=count)
-        for prompt, length, count in zip(prompts, (9, 64, 30, 1, 50, 25), (None, 2, 0, 1, None, 5), strict=False)
+        GenerationRequest(prompt[:length], max_tokens=12, ignore_eos=True, prompt_logprobs=count)
+        for prompt, length, count in zip(prompts, lengths, (None, 2, 0, 1, None, 5), strict=False)
     ]
     for n, (request, result) in enumerate(zip(asked, load(draft, memory or "").generate(asked), strict=True)):
         what, (first, *following) = f"prompt {n}", request.prompt_token_ids

@@ -42,6 +42,13 @@ def num_speculative_tokens(load: Load, tiny: dict[str, Path], prompts: Prompts) 
         require(most == depth == places, f"K = {depth}: at most {most} drafts a step, counters for {places}")
 
 
+def num_speculative_tokens_per_batch_size(load: Load, tiny: dict[str, Path], prompts: Prompts) -> None:
+    schedule = ((1, 2, 3), (3, 16, 0))
+    generator = load("draft_model k=3", num_speculative_tokens_per_batch_size=schedule)
+    alone, many = (counted(generator, repeated(prompts)[:size])[1].num_drafts for size in (1, 4))
+    require(alone > 0 and many < alone, f"{alone} verifications for one request with K = 3, {many} for four with K = 0")
+
+
 def ngram_min(load: Load, tiny: dict[str, Path], prompts: Prompts) -> None:
     drafts = []
     for shortest in (4, 1):
@@ -179,6 +186,7 @@ PROBES: dict[str, Probe] = {
     for probe in (
         method,
         num_speculative_tokens,
+        num_speculative_tokens_per_batch_size,
         ngram_min,
         ngram_max,
         draft_sample_method,

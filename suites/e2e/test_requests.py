@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,37 @@ def check_stop(request: GenerationRequest, result: GenerationResult, decoded: st
     expected = decoded.partition(stop)[0]
     require(result.text == expected, f"{what} has the text {result.text!r}, expected {expected!r} before {stop!r}")
     require(result.finish_reason is FinishReason.STOP, f"{what} finished by {result.finish_reason}, expected stop")
+
+
+@case("GEN-32", draft=["none", "draft_model k=3"], stop="two in one token", reach="a request with several stop strings")
+def test_text_ends_before_the_first_of_two_stop_strings(load: Load, prompts: Any, draft: str) -> None:
+    """One token completes two stop strings, one after the other, which the request lists in both orders."""
+    tokenizer = load_tokenizer(TARGET)
+    asked, wanted = [], []
+    for prompt in prompts[:4]:
+        for before, *stops in pairs_of_stops(tokenizer.decode, greedy_text(TARGET, prompt, LENGTH)):
+            asked += [GenerationRequest(prompt, LENGTH, stop=tuple(order)) for order in (stops, stops[::-1])]
+            wanted += [before] * 2
+    if not asked:
+        raise Inconclusive("no token completes two stop strings")
+    for n, (request, expected, result) in enumerate(zip(asked, wanted, load(draft).generate(asked), strict=True)):
+        what = f"request {n} with the stop strings {list(request.stop)}"
+        reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
+        own = greedy_text(TARGET, request.prompt_token_ids, LENGTH)
+        if result.token_ids == own[: len(result.token_ids)]:  # A tie within rounding leads to another text.
+            require(result.text == expected, f"{what} has the text {result.text!r}, expected {expected!r}")
+
+
+def pairs_of_stops(decode: Callable[[Sequence[int]], str], tokens: Sequence[int]) -> list[tuple[str, str, str]]:
+    """Return pairs of strings that one token completes, each in its order and after the text before it."""
+    found = []
+    for place in range(4, tokens.index(EOS) if EOS in tokens else len(tokens)):
+        known, text = decode(tokens[:place]), decode(tokens[: place + 1])
+        cut = len(known) + 1
+        first, second = text[cut - 4 : cut], text[cut:]
+        if len(second) > 1 and text.find(first) == cut - 4 and text.find(second) == cut:
+            found.append((text[: cut - 4], first, second))
+    return found
 
 
 @case("GEN-33", target="tiny", draft=METHODS[:3], reach="a request with n above 1", p_values=2)

@@ -207,14 +207,14 @@ def seeded(params: Mapping[str, Any]) -> str:
 
 
 @case("GEN-12", draft=[*METHODS, ARGMAX], reach=seeded, p_values=1)
-def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, draft: str) -> None:
+def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, draft: str, memory: str = "") -> None:
     """Four requests together and alone. Where any differs, `ROUNDS` batches of them tell a fault from rounding.
 
     The shape of a batch may change logits by rounding, and thereby a draw that lies as close to its limit. That is
     rare: logits that move by r change a distribution by at most r / T in total variation. A token takes `DECISIONS`
     draws.
     """
-    generator, places = load(draft), (3, 0, 5, 1)
+    generator, places = load(draft, memory), (3, 0, 5, 1)
     before = generator.metrics()
     trials, chance = 0, 0.0
     differing: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
@@ -244,6 +244,12 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
         f"{what}, the first after {_agreed(alone, together_ids)} tokens; rounding explains one in {1 / chance:,.0f}"
     )
     raise Mismatch(Failure(Kind.RELATION, message, wrong=len(differing), total=trials, details=details))
+
+
+@case("GEN-12", memory="blocks of 32, chunks of 24", draft=["none", "draft_model k=3"], reach=seeded, p_values=1)
+def test_a_seed_gives_the_same_tokens_while_prompts_are_read(load: Load, prompts: Any, draft: str) -> None:
+    """Requests draw and draft while the prompt of another one is read, which must not use its random numbers."""
+    test_a_seed_gives_the_same_tokens_in_any_batch(load, prompts, draft, "blocks of 32, chunks of 24")
 
 
 def _agreed(first: Sequence[int], second: Sequence[int]) -> int:

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from verispec.cases import case
+from verispec.cases.request_parameters import possible
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.fixtures.witness import WitnessTables, save_witness, witness_tables
+from verispec.judge import Inconclusive
 from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText, kinds_of
 from verispec.judge.statistics.trial import Trial
-from verispec.suites.e2e._setups import ARGMAX, Load
+from verispec.suites.e2e._setups import ARGMAX, Load, require
 
 Array = np.ndarray[Any, Any]
 
@@ -72,6 +74,51 @@ def test_every_decision_follows_the_tables(
             add_text(model, rows, request, result, beside, asked[n - 1] if n else None)
 
     trial.collect(model.evidence, trial.size(TOKENS), step)
+
+
+MILD: dict[str, dict[str, Any]] = {"top-p": {"top_p": 0.99}, "min-p": {"min_p": 0.001}}
+"""Limits near those that exclude nothing."""
+EXCLUDED = 10.0
+"""Expected number of tokens outside of a limit; none at all, which hides that it is ignored, has a chance of e^-10."""
+
+
+@case(
+    "GEN-23",
+    target="witness",
+    draft="none",
+    parameter=list(MILD),
+    sampler=["flat", "request_state"],
+    check="mild",
+    reach="a limit that excludes few tokens",
+)
+def test_mild_limits_exclude_tokens_too(
+    load: Load, witness: dict[str, Path], seed: int, parameter: str, sampler: str
+) -> None:
+    """No request of the batch has a narrower limit, which would make an engine look at all of them."""
+    rng = np.random.default_rng(seed)
+    asked = [
+        GenerationRequest(
+            tuple(rng.integers(1, VOCAB, 3).tolist()),
+            max_tokens=LENGTH,
+            ignore_eos=True,
+            temperature=1.0,
+            seed=seed % 2**31 + n,
+            **MILD[parameter],
+        )
+        for n in range(2 * REQUESTS)
+    ]
+    kept = np.stack([possible(row, asked[0], SLACK) for row in tables().target])
+    outside = (distributions(tables().target) * ~kept).sum(axis=1)
+    expected = 0.0
+    results = load("none", target=witness["target"], sampler=sampler, max_num_seqs=len(asked)).generate(asked)
+    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
+        states = tables().states([request.prompt_token_ids[-1], *result.token_ids[:-1]])
+        expected += float(outside[states].sum())
+        for place, (state, token) in enumerate(zip(states, result.token_ids, strict=True)):
+            message = f"request {n} emitted {token} at position {place}, which {MILD[parameter]} excludes"
+            require(bool(kept[state, token]), message)
+    if expected < EXCLUDED:
+        raise Inconclusive(f"{MILD[parameter]} would exclude {expected:.1f} tokens")
 
 
 def distributions(table: Array) -> Array:

@@ -412,14 +412,16 @@ def test_rare_tokens_are_not_lost(sampler: SamplerUnderTest, trial: Trial) -> No
         run_needles(sampler, trial, 2 * trial.size(REQUESTS))
 
 
-DRAFT_ROW, TARGET_ROW = (0.5, 0.45, 0.05), (0.0, 0.5, 0.5)
+DRAFT_ROW, TARGET_ROW, BONUS_ROW = (0.5, 0.45, 0.05), (0.0, 0.5, 0.5), (0.3, 0.3, 0.4)
 """Draft and target probabilities: draft token 0 is always rejected (its residual is 0, 0.1, 0.9), the others never."""
-JOINT = ((0.0, 0.05, 0.45), (0.0, 0.45, 0.0), (0.0, 0.0, 0.05))
-"""Exact probabilities of (draft token, emitted token). Noise that recovery shares with drafting shifts row 0."""
+JOINT = np.array(((0.0, 0.05, 0.45), np.multiply(0.45, BONUS_ROW), np.multiply(0.05, BONUS_ROW)))
+"""Exact probabilities of (draft token, recovered or bonus token).
+
+Noise that recovery shares with drafting shifts row 0, noise that the bonus token shares with it the others."""
 
 
 @case("WS-15", seeds=["given", "none"], mode="law", reach="every request whose drafts are sampled", p_values=1)
-def test_recovery_does_not_reuse_the_noise_of_drafting(engine: Engine, seed: int, seeds: str) -> None:
+def test_verification_does_not_reuse_the_noise_of_drafting(engine: Engine, seed: int, seeds: str) -> None:
     torch.manual_seed(seed)
     sampler = SamplerUnderTest(offered(engine.sampler()))
     batches, requests = 16, 500
@@ -428,12 +430,15 @@ def test_recovery_does_not_reuse_the_noise_of_drafting(engine: Engine, seed: int
         first = seed % 2**40 + number * requests
         step = SamplerBatch(
             draft_token_ids=[[0]] * requests,
-            logits=torch.tensor([TARGET_ROW, (1.0, 0.0, 0.0)], dtype=torch.float64).log().float().repeat(requests, 1),
+            logits=torch.tensor([TARGET_ROW, BONUS_ROW], dtype=torch.float64).log().float().repeat(requests, 1),
             draft_probs=None,
             temperature=torch.ones(requests),
             seeds=list(range(first, first + requests)) if seeds == "given" else None,
         )
         drafted = sampler.draft_and_verify(step, torch.tensor(DRAFT_ROW).log().repeat(requests, 1))
-        for draft, tokens in zip(drafted.draft_token_ids, drafted.tokens, strict=True):
-            seen[draft[0], tokens[0]] += 1
-    assert_distribution(seen.ravel().tolist(), np.ravel(JOINT), "draft and first emitted token")
+        for (draft,), tokens in zip(drafted.draft_token_ids, drafted.tokens, strict=True):
+            if (tokens[0] == draft) != (draft > 0):
+                message = f"draft {draft} was {'rejected' if draft else 'accepted'}: p is {TARGET_ROW}, q {DRAFT_ROW}"
+                raise Mismatch(Failure(Kind.LAW, message))
+            seen[draft, tokens[-1]] += 1
+    assert_distribution(seen.ravel().tolist(), JOINT.ravel(), "draft token and recovered or bonus token")

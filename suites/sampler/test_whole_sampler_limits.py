@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from verispec.cases import case
-from verispec.cases.sampling import greedy_tokens, random_sampler_batch, rows_of
+from verispec.cases.sampling import greedy_tokens, random_sampler_batch, rows_of, select
 from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, offered
@@ -57,6 +57,26 @@ def test_wide_limits_keep_thousands_of_tokens(sampler: SamplerUnderTest, seed: i
         refuse(f"{limit} keeps {KEPT[limit]} tokens of a flat row; none of {REQUESTS} has a rank past {max(ranks)}")
     if max(ranks) > KEPT[limit] + 64:
         refuse(f"{limit} keeps {KEPT[limit]} tokens of a flat row; one that was emitted has rank {max(ranks)}")
+
+
+@case("WS-6", family=FAMILIES, limit="top_k", check="ties")
+def test_a_top_k_of_ties_keeps_k_tokens(sampler: SamplerUnderTest, seed: int) -> None:
+    """Two tokens lead and eight tie behind them; a top-k of 4 keeps the same two of the eight in equal rows.
+
+    Half of the requests have a draft, which top-k excludes, so that their token is a recovered one. Several engines
+    keep all that reach a threshold, without harm: for them the case is a note.
+    """
+    rng = np.random.default_rng(seed)
+    step = random_sampler_batch(rng, [0, 1] * (REQUESTS // 2), draft=False, top_k=4)
+    *tokens, drafted = rng.choice(step.vocab_size, 11, replace=False).tolist()
+    step.logits[:] = -20.0
+    step.logits[:, tokens] = 0.0
+    step.logits[:, tokens[:2]] = 1.0
+    for ids in step.draft_token_ids:
+        ids[:] = [drafted] * len(ids)  # type: ignore[index]
+    seen = {emitted[0] for emitted in sampler(step)}
+    if len(seen) > 4:
+        refuse(f"{len(seen)} tokens were emitted of equal rows with a top-k of 4")
 
 
 @case("WS-21", family=FAMILIES, check="one", heat=["1", "mixed"], reach="a request with min_p=1")
@@ -242,6 +262,32 @@ def test_rare_tokens_are_accepted_and_recovered(sampler: SamplerUnderTest, seed:
             refuse(f"request {b} emitted {tokens}; tokens of probability {probability} make it {expected[b]}")
 
 
+MANY = 2000
+
+
+@case(
+    "WS-10",
+    family=FAMILIES,
+    check="rare decisions",
+    probability=[0.01, 0.99],
+    reach="every sampled request with drafts",
+)
+def test_random_numbers_reach_both_ends(sampler: SamplerUnderTest, seed: int, probability: float) -> None:
+    """Of 2,000 drafts, 20 are expected to be accepted or to be rejected: none, or more than 80, has a chance of e^-20.
+
+    Random numbers between 0.02 and 0.98, as a bound on them may leave, decide all drafts alike.
+    """
+    step = random_sampler_batch(np.random.default_rng(seed), [1] * MANY, 8, draft=False)
+    step.logits[:] = float(np.log((1 - probability) / 7))
+    step.logits[:, 3] = float(np.log(probability))
+    for ids in step.draft_token_ids:
+        ids[:] = [3]  # type: ignore[index]
+    accepted = sum(tokens[0] == 3 for tokens in sampler(step))
+    rare = min(accepted, MANY - accepted)
+    if not 0 < rare <= 80 or (accepted == rare) != (probability < 0.5):
+        refuse(f"{accepted} of {MANY} drafts with a probability of {probability} were accepted")
+
+
 @case("WS-25", check="tail", reach="every request whose drafts are sampled")
 def test_drafts_come_from_the_tail_too(engine: Engine, seed: int) -> None:
     """One token has half of the mass, 1,000 others a thousandth of it: a limit on drafts would exclude these."""
@@ -256,6 +302,32 @@ def test_drafts_come_from_the_tail_too(engine: Engine, seed: int) -> None:
     rare = sum(token > 0 for token in drafts)
     if not REQUESTS // 4 <= rare <= 3 * REQUESTS // 4:
         refuse(f"{rare} of {REQUESTS} drafts are other tokens than the most likely one, whose probability is 1/2")
+
+
+@case("WS-25", check="odds", reach="every request whose drafts are sampled", p_values=1)
+def test_drafts_have_the_odds_of_their_row(engine: Engine, seed: int) -> None:
+    """20,000 drafts of one row find a probability of 1/2 that is 0.53: exponents of 1.05 on noise or weights."""
+    torch.manual_seed(seed)
+    sampler = SamplerUnderTest(offered(engine.sampler()))
+    row = torch.tensor([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
+    seen = np.zeros(len(row), dtype=np.int64)
+    for call in range(20):
+        seeds = [seed % 2**31 + 1000 * call + b for b in range(1000)]
+        step = SamplerBatch(torch.zeros(2000, len(row)), [[0]] * 1000, torch.ones(1000), seeds=seeds)
+        drafted = sampler.draft_and_verify(step, row.log().repeat(1000, 1))
+        seen += np.bincount([token for [token] in drafted.draft_token_ids], minlength=len(row))
+    assert_distribution(seen.tolist(), row.double().numpy(), "drafts of one row")
+
+
+@case("WS-2", family=FAMILIES, change="alone", check="many requests", reach="more than 64 requests in a batch")
+def test_requests_past_64_do_not_see_the_others(sampler: SamplerUnderTest, seed: int) -> None:
+    counts = [0, 2, 1, 3] * 40
+    step = random_sampler_batch(np.random.default_rng(seed), counts, draft=False, spread=0.5, seeds=list(range(160)))
+    together = sampler(step)
+    for b in (0, 63, 64, 67, 128, 159):
+        alone = sampler(select(step, [b]))[0]
+        if alone != together[b]:
+            refuse(f"request {b} of {len(counts)} emitted {together[b]}, and {alone} alone")
 
 
 LARGE = 151_936

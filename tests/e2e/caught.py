@@ -277,6 +277,23 @@ CAUGHT: dict[str, list[str]] = {
         "windows:GEN-41:draft=ngram k=3;target=windowed",
         "windows:GEN-41:draft=draft_model k=3;target=windowed",
     ],
+    "schedule_mutants:schedule_ignored": [
+        "draft_schedules:GEN-42:batch=6;draft=ngram k=3",
+        "draft_schedules:GEN-42:batch=3;draft=eagle3 k=3",
+        "options:GEN-37:option=num_speculative_tokens_per_batch_size",
+    ],
+    "schedule_mutants:ends_exclusive": [
+        "draft_schedules:GEN-42:batch=2;draft=draft_model k=3",
+        "draft_schedules:GEN-42:batch=5;draft=eagle3 k=3",
+    ],
+    "schedule_mutants:k_of_the_largest_batch": [
+        "draft_schedules:GEN-42:batch=3;draft=draft_model k=3",
+        "draft_schedules:GEN-42:draft=draft_model k=3;batch=shrinks",
+    ],
+    "schedule_mutants:pause_forgets": [
+        "draft_schedules:GEN-42:draft=draft_model k=3;batch=shrinks",
+        "draft_schedules:GEN-42:draft=eagle3 k=3;batch=shrinks",
+    ],
     "rank_engines:last_of_a_tie": [
         "ranks:GEN-40:draft=none;sampling=greedy;ties=all",
     ],

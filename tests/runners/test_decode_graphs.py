@@ -31,6 +31,8 @@ STYLES = [
     for sampler, temperature in (("flat", 0.0), ("flat", 0.8), ("request_state", 0.8))
 ]
 OPTIONS: dict[str, Any] = {"dtype": "float64", "max_num_seqs": 4, "block_size": 4}
+DEPTHS = ((1, 1, 3), (2, 2, 0), (3, 3, 2), (4, 4, 3))
+"""K by batch size: batches of three and four fill the same recorded shape with chains of two depths."""
 
 
 class Replays:
@@ -121,6 +123,29 @@ def test_replayed_passes_give_the_same_tokens(
     assert replaying.replays.replayed > 2 * replaying.replays.recorded > 0
 
 
+@pytest.mark.parametrize(("method", "sampler", "temperature"), STYLES[3:])
+def test_replayed_chains_of_each_depth_give_the_same_tokens(
+    method: str, sampler: str, temperature: float, models: Models, prompts: list[tuple[int, ...]]
+) -> None:
+    compare_with_eager(EagerRunner, ReplayRunner, method, sampler, temperature, models, prompts)
+
+
+def compare_with_eager(
+    eager_kind: Any,
+    graphed_kind: Any,
+    method: str,
+    sampler: str,
+    temperature: float,
+    models: Models,
+    prompts: list[tuple[int, ...]],
+) -> None:
+    options = {**OPTIONS, "num_speculative_tokens_per_batch_size": DEPTHS}
+    requests = shrinking(prompts, temperature)
+    eager, graphed = (models.runner(method, kind, sampler=sampler, **options) for kind in (eager_kind, graphed_kind))
+    assert tokens(graphed, requests) == tokens(eager, requests)
+    assert graphed.metrics() == eager.metrics()
+
+
 def test_padding_writes_to_the_null_block_alone() -> None:
     """The slots of an earlier, larger batch belong to others by now."""
     config = LlamaConfig(hidden_size=8, num_attention_heads=1, num_key_value_heads=1)
@@ -154,3 +179,11 @@ def test_cuda_graphs_give_the_same_tokens(
     eager, graphed = (models.runner(method, kind, sampler=sampler, **OPTIONS) for kind in (EagerGPURunner, GPURunner))
     assert tokens(graphed, requests) == tokens(eager, requests)
     assert graphed.metrics() == eager.metrics()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("method", "sampler", "temperature"), STYLES[3:])
+def test_cuda_graphs_of_each_depth_give_the_same_tokens(
+    method: str, sampler: str, temperature: float, models: Models, prompts: list[tuple[int, ...]]
+) -> None:
+    compare_with_eager(EagerGPURunner, GPURunner, method, sampler, temperature, models, prompts)

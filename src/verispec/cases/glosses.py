@@ -124,6 +124,7 @@ GLOSSES: dict[str, Gloss] = {
         {
             "blocks of 32, chunks of 24": "blocks of 32 positions, prompts in chunks of 24",
             "budget of 10": "ten tokens per step",
+            "one sequence": "as many blocks as one sequence of the maximum length needs",
             "preemption": "so few blocks that requests are preempted",
         },
     ),

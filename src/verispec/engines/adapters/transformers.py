@@ -59,6 +59,8 @@ class Transformers:
             return Unsupported(f"transformers has no {wanted.rejection_sample_method} verification")
         if wanted.tensor_parallel_size > 1:
             return Unsupported("this adapter runs transformers in one process")
+        if wanted.num_speculative_tokens_per_batch_size:
+            return Unsupported("this adapter runs requests of transformers one by one")
         if wanted.async_scheduling:
             return Unsupported("transformers has no scheduler")
         if wanted.method == "ngram" and wanted.ngram_min > LoadOptions().ngram_min:

@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Protocol, TypedDict, runtime_checkable
 
 from verispec.engines.protocol.grammar import TokenGrammar
-from verispec.errors import VerispecError
+from verispec.engines.protocol.values import require, whole, within
 
 METHODS = ("none", "ngram", "draft_model", "eagle3")
 """Methods that propose draft tokens."""
@@ -72,6 +72,8 @@ class LoadOptions:
         method: one of `METHODS`.
         draft: folder of the draft model or of the Eagle3 head; for those two methods only.
         num_speculative_tokens: K, drafts per step, at least 1.
+        num_speculative_tokens_per_batch_size: K by the number of requests in the step that drafts: (first, last, K)
+            for each range from 1 on, the last one for larger batches too; K = 0 pauses. None keeps K the same.
         ngram_min: minimum length in tokens of the suffix that prompt lookup matches.
         ngram_max: maximum length in tokens of that suffix.
         draft_sample_method: one of `DRAFT_SAMPLE_METHODS`.
@@ -98,6 +100,7 @@ class LoadOptions:
     method: str = "none"
     draft: Path | None = None
     num_speculative_tokens: int = 3
+    num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = None
     ngram_min: int = 2
     ngram_max: int = 4
     draft_sample_method: str = "probabilistic"
@@ -125,7 +128,7 @@ class LoadOptions:
             ("logprobs_mode", LOGPROBS_MODES),
             ("dtype", DTYPES),
         ):
-            _require(getattr(self, name) in allowed, name, f"one of {', '.join(allowed)}", getattr(self, name))
+            require(getattr(self, name) in allowed, name, f"one of {', '.join(allowed)}", getattr(self, name))
         for name in (
             "num_speculative_tokens",
             "ngram_min",
@@ -134,21 +137,42 @@ class LoadOptions:
             "block_size",
             "tensor_parallel_size",
         ):
-            _require(_whole(getattr(self, name), 1), name, "an integer of at least 1", getattr(self, name))
+            require(whole(getattr(self, name), 1), name, "an integer of at least 1", getattr(self, name))
         for name in ("max_model_len", "num_blocks"):
-            _require(_whole(getattr(self, name), 0), name, "an integer of at least 0", getattr(self, name))
+            require(whole(getattr(self, name), 0), name, "an integer of at least 0", getattr(self, name))
         wanted = f"an integer of at least ngram_min = {self.ngram_min}"
-        _require(_whole(self.ngram_max, self.ngram_min), "ngram_max", wanted, self.ngram_max)
-        _require(isinstance(self.seed, Integral), "seed", "an integer", self.seed)
-        _require(isinstance(self.async_scheduling, bool), "async_scheduling", "True or False", self.async_scheduling)
+        require(whole(self.ngram_max, self.ngram_min), "ngram_max", wanted, self.ngram_max)
+        require(isinstance(self.seed, Integral), "seed", "an integer", self.seed)
+        require(isinstance(self.async_scheduling, bool), "async_scheduling", "True or False", self.async_scheduling)
         needs_draft = self.method in ("draft_model", "eagle3")
         wanted = "a folder" if needs_draft else f"none with method {self.method}"
-        _require((self.draft is not None) == needs_draft, "draft", wanted, self.draft)
+        require((self.draft is not None) == needs_draft, "draft", wanted, self.draft)
         if self.method == "none":
             wanted = "standard with method none, which has nothing to verify"
             verification = self.rejection_sample_method
-            _require(verification == "standard", "rejection_sample_method", wanted, verification)
+            require(verification == "standard", "rejection_sample_method", wanted, verification)
+        self._check_schedule()
         self._check_rates()
+
+    def num_drafts(self, batch_size: int) -> int:
+        """Return the drafts per request that a step of `batch_size` requests makes."""
+        schedule = self.num_speculative_tokens_per_batch_size or ((1, 1, self.num_speculative_tokens),)
+        return next((k for _, last, k in schedule if batch_size <= last), schedule[-1][2])
+
+    def _check_schedule(self) -> None:
+        """Raise V-GEN-OPTION unless the ranges follow one another from 1, each with a K that drafting allows."""
+        schedule, most = self.num_speculative_tokens_per_batch_size, self.num_speculative_tokens
+        if schedule is not None:
+            known = [entry for entry in schedule if len(entry) == 3 and all(whole(number, 0) for number in entry)]
+            starts = [1, *(last + 1 for _, last, _ in known)]
+            fits = [
+                first == start <= last and k <= most for (first, last, k), start in zip(known, starts, strict=False)
+            ]
+            wanted = (
+                f"ranges (first, last, K) one after another from 1, each K from 0 to {most}, and None with method none"
+            )
+            good = self.method != "none" and len(schedule) == sum(fits) > 0
+            require(good, "num_speculative_tokens_per_batch_size", wanted, schedule)
 
     def _check_rates(self) -> None:
         """Raise V-GEN-OPTION unless synthetic verification has rates or a length, and other methods have neither."""
@@ -158,15 +182,15 @@ class LoadOptions:
         if self.rejection_sample_method != "synthetic":
             for name in both:
                 wanted = f"None with rejection_sample_method {self.rejection_sample_method}"
-                _require(getattr(self, name) is None, name, wanted, getattr(self, name))
+                require(getattr(self, name) is None, name, wanted, getattr(self, name))
             return
-        _require((rates is None) != (length is None), both[0], f"given without {both[1]}, or the other", rates)
+        require((rates is None) != (length is None), both[0], f"given without {both[1]}, or the other", rates)
         if rates is not None:
-            numbers = all(_within(rate, 0, 1) for rate in rates)
+            numbers = all(within(rate, 0, 1) for rate in rates)
             good = len(rates) == maximum and numbers and list(rates) == sorted(rates)[::-1]
-            _require(good, both[0], f"{maximum} numbers from 0 to 1, none above the one before it", rates)
+            require(good, both[0], f"{maximum} numbers from 0 to 1, none above the one before it", rates)
         if length is not None:
-            _require(_within(length, 1, maximum + 1), both[1], f"a number from 1 to {maximum + 1}", length)
+            require(within(length, 1, maximum + 1), both[1], f"a number from 1 to {maximum + 1}", length)
 
 
 class LoadKeywords(TypedDict, total=False):
@@ -175,6 +199,7 @@ class LoadKeywords(TypedDict, total=False):
     method: str
     draft: Path | None
     num_speculative_tokens: int
+    num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None
     ngram_min: int
     ngram_max: int
     draft_sample_method: str
@@ -252,34 +277,34 @@ class GenerationRequest:
     def __post_init__(self) -> None:
         for good, name, wanted in (
             (len(self.prompt_token_ids) > 0, "prompt_token_ids", "at least one token"),
-            (_whole(self.max_tokens, 1), "max_tokens", "an integer of at least 1"),
-            (_within(self.temperature, 0), "temperature", "a number of at least 0"),
-            (_whole(self.top_k, 0), "top_k", "an integer of at least 0"),
-            (_within(self.top_p, 0, 1) and self.top_p > 0, "top_p", "a number above 0 and at most 1"),
-            (_within(self.min_p, 0, 1), "min_p", "a number from 0 to 1"),
+            (whole(self.max_tokens, 1), "max_tokens", "an integer of at least 1"),
+            (within(self.temperature, 0), "temperature", "a number of at least 0"),
+            (whole(self.top_k, 0), "top_k", "an integer of at least 0"),
+            (within(self.top_p, 0, 1) and self.top_p > 0, "top_p", "a number above 0 and at most 1"),
+            (within(self.min_p, 0, 1), "min_p", "a number from 0 to 1"),
             (self.seed is None or isinstance(self.seed, Integral), "seed", "None or an integer"),
-            (_whole(self.min_tokens, 0), "min_tokens", "an integer of at least 0"),
-            (_within(self.repetition_penalty, 0) and self.repetition_penalty > 0, "repetition_penalty", "above 0"),
-            (_within(self.presence_penalty, -math.inf), "presence_penalty", "a number"),
-            (_within(self.frequency_penalty, -math.inf), "frequency_penalty", "a number"),
+            (whole(self.min_tokens, 0), "min_tokens", "an integer of at least 0"),
+            (within(self.repetition_penalty, 0) and self.repetition_penalty > 0, "repetition_penalty", "above 0"),
+            (within(self.presence_penalty, -math.inf), "presence_penalty", "a number"),
+            (within(self.frequency_penalty, -math.inf), "frequency_penalty", "a number"),
             (self.grammar is None or isinstance(self.grammar, TokenGrammar), "grammar", "None or a TokenGrammar"),
             (all(self.bad_words), "bad_words", "sequences of at least one token"),
-            (all(_within(b, -math.inf) for b in self.logit_bias.values()), "logit_bias", "numbers by token id"),
-            (self.logprobs is None or _whole(self.logprobs, 0), "logprobs", "None or an integer of at least 0"),
+            (all(within(b, -math.inf) for b in self.logit_bias.values()), "logit_bias", "numbers by token id"),
+            (self.logprobs is None or whole(self.logprobs, 0), "logprobs", "None or an integer of at least 0"),
             (
-                self.prompt_logprobs is None or _whole(self.prompt_logprobs, 0),
+                self.prompt_logprobs is None or whole(self.prompt_logprobs, 0),
                 "prompt_logprobs",
                 "None or an integer of at least 0",
             ),
             (all(self.stop), "stop", "strings of at least one character"),
-            (_whole(self.n, 1), "n", "an integer of at least 1"),
+            (whole(self.n, 1), "n", "an integer of at least 1"),
             (
-                self.abort_after is None or _whole(self.abort_after, 1),
+                self.abort_after is None or whole(self.abort_after, 1),
                 "abort_after",
                 "None or an integer of at least 1",
             ),
         ):
-            _require(good, name, wanted, getattr(self, name), code="V-GEN-REQUEST")
+            require(good, name, wanted, getattr(self, name), code="V-GEN-REQUEST")
 
     @property
     def greedy(self) -> bool:
@@ -409,25 +434,3 @@ class Generator(Protocol):
     def close(self) -> None:
         """Release the engine's memory and processes."""
         ...
-
-
-def _whole(value: object, least: int) -> bool:
-    """Return True for an integer of at least `least`, which a bool is not."""
-    if type(value) is int:  # of thousands of requests; an abstract class is slow to ask
-        return value >= least
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
-
-
-def _within(value: object, low: float, high: float = math.inf) -> bool:
-    """Return True for a finite number from `low` to `high`."""
-    if type(value) is float:
-        return math.isfinite(value) and low <= value <= high
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    return number and math.isfinite(float(value)) and low <= float(value) <= high  # type: ignore[arg-type]
-
-
-def _require(good: bool, name: str, wanted: str, got: object, code: str = "V-GEN-OPTION") -> None:
-    if not good:
-        raise VerispecError(
-            code, f"{name} must be {wanted}, got {got!r}", where=name, hint=f"pass {name} within these limits"
-        )

@@ -197,7 +197,12 @@ def _speculation(options: LoadOptions) -> dict[str, Any]:
     config: dict[str, Any] = {"method": options.method, "num_speculative_tokens": options.num_speculative_tokens}
     cls = importlib.import_module("vllm.config.speculative").SpeculativeConfig
     known = {field.name for field in dataclasses.fields(cls)}
-    for name in ("rejection_sample_method", "synthetic_acceptance_rates", "synthetic_acceptance_length"):
+    for name in (
+        "num_speculative_tokens_per_batch_size",
+        "rejection_sample_method",
+        "synthetic_acceptance_rates",
+        "synthetic_acceptance_length",
+    ):
         value = getattr(options, name)
         if value == getattr(LoadOptions(), name):
             continue

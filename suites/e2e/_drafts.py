@@ -1,0 +1,66 @@
+"""Drafts of greedy requests against the drafter's own: the accepted ones show what was drafted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from verispec import fixtures
+from verispec.engines.protocol.generation import GenerationResult
+from verispec.judge import Failure, Kind, Mismatch
+from verispec.suites.e2e._reference_model import ReferenceModel, reference_head, reference_model
+from verispec.suites.e2e._setups import DRAFTERS
+
+
+def judge_of(draft: str, target: Path) -> tuple[ReferenceModel, int]:
+    """Return the float64 drafter of a set-up, and how many drafts of a step it answers for.
+
+    Those of a draft model are all K; of an Eagle3 head it is the first, since the next ones read its own states.
+    """
+    name, _, k = draft.partition(" k=")
+    folder = fixtures.model(DRAFTERS[name])
+    if name.startswith("draft_model"):
+        return reference_model(folder), int(k)
+    return reference_head(folder, target), 1
+
+
+def judge_drafts(judge: ReferenceModel, prompt: Sequence[int], result: GenerationResult, depth: int) -> int:
+    """Check that the first `depth` drafts of every step are the drafter's own.
+
+    The rows of a drafter are those of the text's places, or one chain of rows per place.
+
+    Returns:
+        How many steps had drafts.
+
+    Raises:
+        Mismatch: a step accepted more or fewer drafts than the drafter agrees to, beyond its rounding.
+    """
+    tokens = result.token_ids
+    rows, place, judged = judge.logits(tuple(prompt), tokens), 0, 0
+    for step in result.steps:
+        window = tokens[place : place + min(step.drafted, depth)]
+        own = rows[place : place + len(window)] if rows.ndim == 2 else rows[min(place, len(rows) - 1)]
+        agreed = next((n for n, token in enumerate(window) if own[n].argmax() != token), len(window))
+        accepted = min(step.accepted, len(window))
+        if agreed != accepted:
+            row, token = own[min(agreed, accepted)], window[min(agreed, accepted)]
+            first, second = _two_largest(row)
+            margin = first - (row[token] if agreed < accepted else second)
+            bound = judge.rounding(tuple(prompt), tokens)
+            if not margin <= bound:
+                message = (
+                    f"at token {place} {step.accepted} drafts were accepted; the drafter's own would be {agreed} "
+                    f"of {len(window)}, by a margin of {margin:.3g} where rounding explains {bound:.2g}"
+                )
+                details = {"position": place, "margin": float(margin), "bound": bound}
+                raise Mismatch(Failure(Kind.RELATION, message, details=details))
+        judged += step.drafted > 0
+        place += step.accepted + 1
+    return judged
+
+
+def _two_largest(row: Any) -> tuple[float, float]:
+    """Return the two largest entries of each row, the larger one first."""
+    second, first = sorted(row)[-2:]
+    return float(first), float(second)

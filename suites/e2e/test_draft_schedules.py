@@ -1,0 +1,69 @@
+"""Drafting with a K for each batch size: pauses and changes leave texts and drafts as they are (contract GEN)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from verispec import fixtures
+from verispec.cases import case
+from verispec.suites.e2e._drafts import judge_drafts, judge_of
+from verispec.suites.e2e._reference_model import reference_model
+from verispec.suites.e2e._setups import MODELS, SPECULATIVE, Load, counted, greedy, require, with_steps
+
+TARGET = fixtures.model("target")
+SCHEDULE = ((1, 2, 3), (3, 5, 1), (6, 16, 0))
+LENGTH = 32
+ARRIVING = 3
+"""Steps of a request in which the others of its batch may not all have arrived yet."""
+REACH = "num_speculative_tokens_per_batch_size is an accepted option"
+
+
+def expected_drafts(batch_size: int) -> int:
+    """Return the K that the schedule has for a batch."""
+    return next(k for first, last, k in SCHEDULE if first <= batch_size <= last)
+
+
+@case("GEN-42", batch=[2, 3, 5, 6], draft=SPECULATIVE, reach=REACH)
+def test_each_batch_size_has_its_drafts(load: Load, prompts: Any, draft: str, batch: int) -> None:
+    """Requests of equal length, counted from when all have arrived until the first one ends.
+
+    Prompt lookup may find fewer drafts, and an engine may cut those that no longer fit into a request.
+    """
+    generator = load(draft, num_speculative_tokens_per_batch_size=SCHEDULE)
+    chosen = [(*prompt[:12], *prompt[:12]) for prompt in prompts[:batch]]
+    wanted = expected_drafts(batch)
+    results, metrics = counted(generator, greedy(chosen, LENGTH))
+    for n, result in enumerate(results):
+        reference_model(TARGET).judge_greedy(chosen[n], result.token_ids, f"prompt {n} of {batch}")
+    if not wanted:
+        most = batch * (ARRIVING - 1)
+        times = metrics.num_drafts
+        require(times <= most, f"a batch of {batch} verified drafts {times} times, expected none")
+        return
+    together = min(len(result.steps) for result in with_steps(results))
+    for n, result in enumerate(results):
+        for place, step in enumerate(result.steps[ARRIVING:together], ARRIVING):
+            room = LENGTH - 1 - sum(before.accepted + 1 for before in result.steps[:place])
+            least = 0 if draft.startswith("ngram") else min(wanted, room)
+            seen = f"step {place} of prompt {n} had {step.drafted} drafts"
+            require(least <= step.drafted <= wanted, f"{seen}, in a batch of {batch}, which has {wanted}")
+
+
+@case("GEN-42", batch="shrinks", draft=MODELS, reach=f"{REACH}, and requests end")
+def test_drafting_goes_on_after_a_pause(load: Load, prompts: Any, draft: str) -> None:
+    """Six requests have no drafts, the last one of them has three: the drafter has read the tokens meanwhile."""
+    generator = load(draft, num_speculative_tokens_per_batch_size=SCHEDULE)
+    asked = [replace(request, max_tokens=6) for request in greedy([p[:20] for p in prompts[:5]], LENGTH)]
+    prompt = prompts[5][:20]
+    results, metrics = counted(generator, [*asked, *greedy([prompt], LENGTH)])
+    last = results[-1]
+    for request, result in zip(asked, results, strict=False):
+        reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, "a request that ends early")
+    reference_model(TARGET).judge_greedy(prompt, last.token_ids, "the request that goes on alone")
+    require(metrics.num_drafts > 0, "no step had drafts after the other requests had ended")
+    judge, depth = judge_of(draft, TARGET)
+    [last] = with_steps([last])
+    require(judge_drafts(judge, prompt, last, depth) > 0, "no step had drafts after the other requests had ended")
+    deepest = max(step.drafted for step in last.steps)
+    require(deepest == 3, f"a step alone had at most {deepest} drafts, expected 3")
