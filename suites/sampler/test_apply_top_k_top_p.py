@@ -69,7 +69,7 @@ def boundary(expected: Array, got: Array, inputs: Mapping[str, Any], b: int) -> 
     return kept - right, float(np.abs(before[fewer:more] - inputs["p"][b]).max(initial=0.0))
 
 
-TIED = "equal logits at a limit: not the first of them are kept, and no others"
+TIED = "of equal logits at a limit, too many are kept, or others than the first"
 
 
 def tied(expected: Array, got: Array, inputs: Mapping[str, Any], wrong: Array) -> Failure | None:

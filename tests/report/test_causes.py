@@ -120,8 +120,10 @@ def test_crashes_are_told_apart_by_their_signal() -> None:
 def test_crashes_under_one_clause_are_one_cause_whatever_the_signal() -> None:
     """Broken memory ends a process in several ways."""
     records = [failing(f"{OP}:RRS-1:k={k}", "crash", how) for k, how in enumerate(("SIGSEGV", "SIGABRT", "SIGABRT"))]
-    (cause,) = fold([*records, failing(f"{OP}:ANY-6", "crash", "SIGABRT")])
-    assert (cause.clauses, len(cause.cases)) == (("ANY-6", "RRS-1"), 4)
+    hung = failing(f"{OP}:RRS-1:k=9", "timeout", "no answer")
+    (cause,) = fold([*records, failing(f"{OP}:ANY-6", "crash", "SIGABRT"), hung])
+    assert (cause.kind, cause.clauses, len(cause.cases)) == ("crash", ("ANY-6", "RRS-1"), 5)
+    assert len(fold([hung, failing(f"{OP}:RRS-2", "crash", "SIGABRT")])) == 2
 
 
 def test_crashes_of_several_calls_are_one_cause() -> None:

@@ -8,8 +8,8 @@ The kind of a failure decides its group:
 - Another wrong value breaks one clause and is one fault per clause. It is one fault of the op if most
   of its cases fail. It is one too if all failing clauses fail for the same values of one parameter.
 
-Groups that fail under the same single clause of an op merge, as do its crashes that share a clause. `separation`
-compares the parameters of failing and passing cases and names the difference (``dtype=float32``).
+Groups that fail under the same single clause of an op merge, as do its crashes and hangs that share a clause.
+`separation` compares the parameters of failing and passing cases and names the difference (``dtype=float32``).
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ HARM = (
     (*BY_CLAUSE, "law", "unwritten", "overwritten", "depends on stale memory"),
 )
 """Kinds by decreasing harm: a call crashes, hangs or raises; foreign memory is written; tokens are wrong; all else."""
+ENDED = ("crash", "timeout")
+"""Kinds that end a process."""
 BY_OUTPUT = ("overwritten", "outside", "input changed")
 """Kinds that are one fault per tensor."""
 BY_TEXT = ("raised", "binding")
@@ -225,17 +227,17 @@ def _joined(groups: Mapping[tuple[str, ...], list[Record]]) -> list[list[Record]
     for key, group in groups.items():
         clauses = {(r.case.subject, r.case.clause) for r in group}
         joined[key if len(clauses) > 1 or key[0] in BY_TEXT else clauses.pop()] += group
-    return _crashes_joined(list(joined.values()))
+    return _ends_joined(list(joined.values()))
 
 
-def _crashes_joined(groups: Sequence[list[Record]]) -> list[list[Record]]:
-    """Return the groups, with an op's crashes under one clause as one: broken memory ends a process in many ways."""
+def _ends_joined(groups: Sequence[list[Record]]) -> list[list[Record]]:
+    """Return the groups, with an op's crashes and hangs under one clause as one: broken memory does either."""
     joined: list[list[Record]] = []
     for group in groups:
         clauses = {(r.case.subject, r.case.clause) for r in group}
         same = [g for g in joined if clauses & {(r.case.subject, r.case.clause) for r in g}]
-        if group[0].kind == "crash" and (crash := next((g for g in same if g[0].kind == "crash"), None)):
-            crash += group
+        if group[0].kind in ENDED and (other := next((g for g in same if g[0].kind in ENDED), None)):
+            other += group
         else:
             joined.append(group)
     return joined
