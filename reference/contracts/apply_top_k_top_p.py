@@ -50,7 +50,7 @@ CONTRACT = Contract(
             "TKP-2",
             "Exactly the first k tokens of the order are kept, whatever the ties, alone and in any batch.",
             "vllm#50979",
-            effect="more tokens than top_k, or others than the likeliest, can be sampled",
+            effect="a token that top_k excludes can be sampled",
         ),
         Clause(
             "TKP-3",

@@ -78,13 +78,22 @@ def check_greedy(sampler: SamplerUnderTest, rng: np.random.Generator, parameter:
                 what = f"greedy request {b} with {parameter if b in step.special else 'no parameter'}"
                 drafts = list(step.batch.draft_token_ids[b])
                 details: dict[str, Any] = {"expected": expected, "got": tokens[b], "drafts": drafts}
-                message = f"{what} emitted {tokens[b]}, expected {expected} (drafts {drafts})"
+                given = f"drafts {drafts}{limit_of(step.contexts[b])}"
+                message = f"{what} emitted {tokens[b]}, expected {expected} ({given})"
                 if fault := fault_of(step, tokens):
                     message, details = f"{fault}: {message}", {**details, FAULT: fault}
                 raise Mismatch(Failure(Kind.VALUE, message, details=details))
             behind += any(j > 0 for j in changed) if b in step.special else 0
     if not behind:
         raise Inconclusive(f"{parameter} changed no token behind an accepted draft")
+
+
+def limit_of(context: RequestContext) -> str:
+    """Return min_tokens of a request and the tokens that it forbids, to follow its drafts; empty without them."""
+    least, before = context.params.min_tokens, len(context.output_token_ids)
+    if not least:
+        return ""
+    return f"; min_tokens {least} after {before} tokens forbids {', '.join(map(str, context.stop_token_ids))}"
 
 
 CALLS, COPIES = 50, 60

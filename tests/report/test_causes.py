@@ -208,7 +208,7 @@ def test_causes_of_a_level_are_ordered_by_harm_then_by_count() -> None:
     assert [(c.level, c.kind, len(c.cases)) for c in causes] == [
         (level, kind, count)
         for level in ("error", "note")
-        for kind, count in (("raised", 5), ("timeout", 1), ("outside", 3), ("value", 4), ("value", 2))
+        for kind, count in (("timeout", 1), ("outside", 3), ("raised", 5), ("value", 4), ("value", 2))
     ]
 
 

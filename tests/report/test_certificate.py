@@ -133,8 +133,10 @@ def test_consequences_of_a_cause_are_counted_and_are_no_evidence_of_another_faul
     passed = Record(ID, "pass", evidence=evidence(0.5))
     every = {law(n).id: "EXP-2" for n in (1, 2)}
     line = statistics_line([law(1), law(2), passed], every)
-    assert "2 of 3 tests of random outputs fail (all 2 as consequences of EXP-2), with evidence E = 0." in line
-    assert "against the engine without these" in line
+    assert "2 of 3 tests of random outputs fail (all 2 as consequences of EXP-2); the other test finds nothing" in line
+    others = [Record(f"{ID};n={n}", "pass", evidence=evidence(0.5)) for n in (8, 9)]
+    assert "; the other 2 find nothing against the engine (E = 0." in statistics_line([law(1), *others], every)
+    assert "statistics: 1 test of random outputs finds nothing against the engine" in statistics_line([passed], {})
     line = statistics_line([law(1), law(2), law(3), passed], {law(1).id: "EXP-2", law(2).id: "RRS-7"})
     assert "3 of 4" in line
     assert "(1 as a consequence of EXP-2, 1 as a consequence of RRS-7), with evidence E = infinite" in line

@@ -252,15 +252,37 @@ RARE = failing("sampler/rejection_random_sample:RRS-11:above=2^-30")
 def test_what_a_user_can_meet_comes_first_in_one_line_each() -> None:
     line = (
         "Trigger: every batch. Effect: drafts are verified under what lay in memory, not their request's temperature, "
-        "top_k and top_p. Clause: EXP-2 of expand_batch_to_tokens, at k.py:3."
+        "top_k and top_p. Clause: EXP-2 of expand_batch_to_tokens, in the function at k.py:3."
     )
-    rare = "Rare trigger: a float64 draw within a float32 rounding of p/q comes once in 2^25 at most. Effect: a draft "
     for report in reports(RARE, failing(STRIDES[0]), EXPANDED, *PASSING):
         first = report.index(line)
-        assert first < report.index("verispec repro sampler/expand_batch_to_tokens:EXP-2") < report.index(rare)
-        assert report.index(rare) < report.lower().index("compute_slot_mapping"), "the table and the causes follow"
-        assert report.count("rigger: ") == 2, "no caller reaches strides"
-        assert re.search(r"(?i)what a user can meet", report[:first])
+        command = report.index("verispec repro sampler/expand_batch_to_tokens:EXP-2")
+        assert first < command < report.lower().index("compute_slot_mapping"), "the table and the causes follow"
+        assert report.count("rigger: ") == 1, "no caller reaches strides, and a rare one is a note"
+        assert re.search(r"(?i)what users of speculative decoding can meet", report[:first])
+        assert "Start with" not in report, "it hides nothing"
+
+
+def test_the_cause_that_hides_others_is_the_one_to_start_with() -> None:
+    hidden = [
+        Record(f"sampler/whole_sampler:WS-9:draw={n}", "fail", explained_by="expand_batch_to_tokens") for n in "ab"
+    ]
+    for report in reports(failing(STRIDES[0]), EXPANDED, *hidden, *PASSING):
+        assert "Start with EXP-2: with its consequences it is 3 of the 4 failing cases." in report
+
+
+def test_a_cause_tells_its_worst_outcomes() -> None:
+    died, hung = ({"kind": kind, "message": f"{kind}ed"} for kind in ("crash", "timeout"))
+    records = [
+        *(failing(f"sampler/compute_slot_mapping:CSM-8:position={n}") for n in range(4)),
+        Record("sampler/compute_slot_mapping:CSM-8:position=7", "crash", failure=died),
+    ]
+    for report in reports(*records, *PASSING):
+        assert "1 of them ended the process" in report
+    crashes = [Record(f"sampler/compute_slot_mapping:CSM-8:position={n}", "crash", failure=died) for n in (7, 8)]
+    late = Record("sampler/compute_slot_mapping:CSM-8:position=9", "timeout", failure=hung)
+    for report in reports(*crashes, late, *PASSING):
+        assert "ended the process" not in report, "the kind of the cause"
 
 
 def test_a_single_cause_is_not_said_twice() -> None:
@@ -311,4 +333,4 @@ def test_a_fault_that_a_case_names_stands_in_the_line() -> None:
     failure = {"kind": "value", "message": "x[0] is 1", "details": {FAULT: "ties are kept"}}
     cause = Record("sampler/apply_top_k_top_p:TKP-2:k=1", "fail", failure=failure, reach="every request")
     for report in reports(cause, failing(STRIDES[0]), *PASSING):
-        assert "can be sampled. Fault: ties are kept. Clause: TKP-2 of apply_top_k_top_p." in report
+        assert "Fault: ties are kept. Clause: TKP-2 of apply_top_k_top_p." in report

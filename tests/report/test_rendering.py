@@ -25,8 +25,8 @@ from verispec.report.github import as_github
 from verispec.report.junit import as_junit
 from verispec.report.markdown import as_markdown
 from verispec.report.svg import as_svg
-from verispec.report.text import cell_text, print_verdict
-from verispec.report.verdict import Cell, RunSummary, summarise
+from verispec.report.text import print_verdict
+from verispec.report.verdict import RunSummary, summarise
 from verispec.run.record import Record
 from verispec.run.runfile import Run
 from verispec.terminal import printable
@@ -194,12 +194,11 @@ def test_every_fact_of_the_content_is_stated(layout: str) -> None:
     for subject, row in content["table"].items():
         counts = ("failed", "known", "undecided", "passed")
         sums = [str(sum(cell[count] for cell in row.values()) or "-") for count in counts]
-        cells = [cell_text(Cell(**cell)) for cell in row.values()] if layout == "markdown" else sums
         separator = r"[\s|-]+"
         if not any(cell["failed"] + cell["known"] + cell["passed"] for cell in row.values()):
             facts.append(f"othing tested: {subject} ({sum(cell['undecided'] for cell in row.values())} cases)")
             continue
-        assert re.search(separator.join(map(re.escape, [subject, *cells])), report), subject
+        assert re.search(separator.join(map(re.escape, [subject, *sums])), report), subject
     facts += [f"{summary.failures} failing cases of {len(summary.run.records)}", "interrupted, 2 cases left"]
     missing = [fact for fact in facts if in_words(printable(fact)) not in report]
     assert not missing

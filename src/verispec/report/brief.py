@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from verispec.reference import contracts
 from verispec.report.causes import BY_CLAUSE, Cause, clause_of
 from verispec.report.certificate import BEST
+from verispec.report.verdict import RunSummary
 from verispec.run.logs import LAST_CALL
 
-TITLE = "What a user can meet"
+TITLE = "What users of speculative decoding can meet"
 INSTALL = (
     "The commands of this report need verispec beside the engine, and it needs Python 3.11 and a C++17 compiler. To "
     "install it: git clone https://github.com/verispec/verispec, then pip install './verispec[judge,generate]'."
@@ -19,22 +20,30 @@ _WRONG = (*BY_CLAUSE, "law", "unwritten", "overwritten", "depends on stale memor
 
 
 def met(causes: Sequence[Cause]) -> tuple[Cause, ...]:
-    """Return the causes that a user can meet: all errors, then the notes that callers reach rarely.
+    """Return the errors, which a user can meet. A single cause needs no list."""
+    return tuple(cause for cause in causes if len(causes) > 1 and cause.level == "error")
 
-    A single cause needs no list.
-    """
-    found = [cause for cause in causes if len(causes) > 1 and (cause.level == "error" or cause.rare)]
-    return tuple(sorted(found, key=lambda cause: cause.level != "error"))
+
+def start_with(verdict: RunSummary) -> str:
+    """Return which cause to repair first, and why; empty if none of them hides others."""
+    first = next(iter(met(verdict.causes)), None)
+    if first is None or not first.consequences:
+        return ""
+    count = len(first.cases) + len(first.consequences)
+    failing = sum(len(cause.cases) + len(cause.consequences) for cause in verdict.causes)
+    return (
+        f"Start with {first.clause}: with its consequences it is {count} of the {failing} failing cases. Run again "
+        "after its repair, since it may hide others."
+    )
 
 
 def brief_line(cause: Cause) -> str:
-    """Return the trigger of a cause, its effect on a user, its clause and its place, as one line."""
-    trigger = f"Trigger: {cause.reach}" if cause.reach else f"Rare trigger: {cause.rare}"
+    """Return the trigger of an error, its effect on a user, its clause and its place, as one line."""
     place = cause.kernel or cause.caller
     named = f" Fault: {cause.named}." if cause.named else ""
     ops = cause.subjects[0] if len(cause.subjects) == 1 else f"{len(cause.subjects)} ops"
-    at = f", at {place}" if place else ""
-    return f"{trigger}. Effect: {effect(cause)}.{named} Clause: {cause.clause} of {ops}{at}."
+    at = f", in the function at {place}" if place else ""
+    return f"Trigger: {cause.reach}. Effect: {effect(cause)}.{named} Clause: {cause.clause} of {ops}{at}."
 
 
 def effect(cause: Cause) -> str:

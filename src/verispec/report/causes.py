@@ -32,11 +32,12 @@ BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout"
 BY_CLAUSE = ("value", "relation broken")
 """Kinds of wrong values; one fault may break several clauses."""
 HARM = (
-    ("crash", "timeout", "raised", "binding"),
+    ("crash", "timeout"),
     ("outside", "input changed"),
-    (*BY_CLAUSE, "law", "unwritten", "overwritten", "depends on stale memory"),
+    (*BY_CLAUSE, "law", "unwritten", "overwritten", "depends on stale memory", "raised", "binding"),
 )
-"""Kinds by decreasing harm: a call crashes, hangs or raises; foreign memory is written; tokens are wrong; all else."""
+"""Kinds by decreasing harm: a process crashes or hangs; foreign memory is written; tokens are wrong or a call raises;
+all else."""
 ENDED = ("crash", "timeout")
 """Kinds that end a process."""
 BY_OUTPUT = ("overwritten", "outside", "input changed")
@@ -75,6 +76,10 @@ class Cause:
     """The fault in a few words, if clauses of several ops forbid the same one."""
     named: str = ""
     """The fault that `case` names, in words; empty where a case cannot tell."""
+    crashes: int = 0
+    """Cases in which the process ended, where `kind` is another."""
+    hangs: int = 0
+    """Cases without an answer in time, where `kind` is another."""
     unreachable: str = ""
     """Reason why no caller of a real engine breaks `clause`, where its contract gives one."""
     rare: str = ""
@@ -142,12 +147,17 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     for record in failing:
         groups[_key(record, whole, wrong, unnamed)].append(record)
     causes = [_cause(group, records) for group in _joined(groups)]
-    ordered = sorted(causes, key=lambda c: (c.level != "error", _harm(c.kind), -len(c.cases), c.case))
+    ordered = sorted(causes, key=_rank)
     consequences: dict[str, list[str]] = defaultdict(list)
     for record in records:
         if record.failed and record.explained_by and (cause := _explanation(record, ordered)):
             consequences[cause.case].append(record.id)
-    return tuple(replace(c, consequences=tuple(consequences[c.case])) for c in ordered)
+    return tuple(sorted((replace(c, consequences=tuple(consequences[c.case])) for c in ordered), key=_rank))
+
+
+def _rank(cause: Cause) -> tuple[bool, int, int, str]:
+    """Return the place of a cause: errors first, then by harm, then by the failures that it accounts for."""
+    return cause.level != "error", _harm(cause.kind), -len(cause.cases) - len(cause.consequences), cause.case
 
 
 def _harm(kind: str) -> int:
@@ -307,6 +317,8 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         rule=rule_of(next(r for r in group if r.case.clause == clause)),
         fault=norm.fault if norm else "",
         named=_fault(headline),
+        crashes=sum(r.outcome == "crash" for r in group) if kind != "crash" else 0,
+        hangs=sum(r.outcome == "timeout" for r in group) if kind != "timeout" else 0,
         unreachable=norm.unreachable if norm else "",
         rare=norm.rare if norm else "",
         harmless=norm.harmless if norm else "",

@@ -266,6 +266,13 @@ def statistics_line(records: Sequence[Record], sources: Mapping[str, str]) -> st
     if not any("weight" in record.evidence for record in others.tests):
         return f"statistics: {found}."
     left = " without these" if len(others.tests) < count else ""
+    if not any(record.failed for record in others.tests):
+        number = len(others.tests)
+        which = "" if not left else "; the other test" if number == 1 else f"; the other {number}"
+        return (
+            f"statistics: {found}{which} {'finds' if number == 1 else 'find'} nothing against the engine "
+            f"(E = {power(others.log10_e)}; a run fails from E = 1e6 on)."
+        )
     return (
         f"statistics: {found}, with evidence E = {power(others.log10_e)} against the engine{left}. A run fails from "
         "E = 1e6 on, which a correct engine reaches in one run of a million at most."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from verispec.report.brief import INSTALL, TITLE, brief_line, met
+from verispec.report.brief import INSTALL, TITLE, brief_line, met, start_with
 from verispec.report.causes import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.text import (
@@ -13,17 +13,17 @@ from verispec.report.text import (
     LEGEND,
     cell_text,
     complaints,
+    counts_by_op,
     facts,
     gap_line,
     kinds,
+    meanings,
     on,
     plural,
     repro,
     summary,
-    tested,
 )
 from verispec.report.verdict import Cell, RunSummary, sources
-from verispec.run.record import CATEGORIES
 from verispec.terminal import printable
 
 
@@ -42,6 +42,9 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
         yield ""
         yield f"## {TITLE}"
         yield ""
+        if first := start_with(verdict):
+            yield escaped(first)
+            yield ""
         for number, cause in enumerate(users, 1):
             yield f"{number}. {escaped(brief_line(cause))}"
             yield ""
@@ -62,15 +65,12 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
     yield ""
     yield "## By op"
     yield ""
-    rows, others = tested(verdict)
-    found = [c for c in CATEGORIES if any(c in row for row in rows.values())]
+    rows, others = counts_by_op(verdict)
     if rows:
-        yield from _table("op", rows, found)
+        yield from _counts(rows)
+    for line in [*others, *filter(None, [meanings(rows)])]:
         yield ""
-    for line in others:
         yield f"{_capital(escaped(line))}."
-        yield ""
-    yield f"Columns are methods: {'; '.join(f'*{name}*, {CATEGORIES[name]}' for name in found)}."
     if modes := verdict.modes():
         yield ""
         yield "## Generation by proposer"
@@ -133,6 +133,14 @@ def _table(corner: str, rows: Mapping[str, Mapping[str, Cell]], columns: Sequenc
         yield f"| {name} | {' | '.join(cell_text(row[c]) if c in row else '' for c in columns)} |"
 
 
+def _counts(rows: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    columns = list(next(iter(rows.values())))
+    yield f"| op | {' | '.join(columns)} |"
+    yield f"| --- |{' ---: |' * len(columns)}"
+    for name, row in rows.items():
+        yield f"| {name} | {' | '.join(f'{row[column]:,}' if row[column] else '-' for column in columns)} |"
+
+
 def _cause(cause: Cause, level: str, verdict: RunSummary) -> Iterator[str]:
     yield ""
     yield f"### {level}: {cause.headline}"
@@ -140,7 +148,7 @@ def _cause(cause: Cause, level: str, verdict: RunSummary) -> Iterator[str]:
     if cause.rule:
         yield f"> {escaped(cause.rule)}"
         yield ""
-    yield f"{escaped(cause.message)}."
+    yield f"{escaped(cause.message.rstrip('.'))}."
     yield ""
     for fact in facts(cause):
         yield f"- {escaped(fact)}"

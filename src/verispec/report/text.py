@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from verispec.report.brief import INSTALL, TITLE, brief_line, met
+from verispec.report.brief import INSTALL, TITLE, brief_line, met, start_with
 from verispec.report.causes import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.verdict import Cell, RunSummary, sources
@@ -79,6 +79,8 @@ def _brief(verdict: RunSummary, width: int, sent_on: bool) -> Iterator[Text]:
         yield from _wrapped(summary(verdict), width, style="bold")
         yield Text()
         yield Text(TITLE.lower(), style="bold")
+        if first := start_with(verdict):
+            yield from _wrapped(first, width, first=2, rest=2)
         for number, cause in enumerate(found, 1):
             yield from _wrapped(f"{number}. {brief_line(cause)}", width, first=2, rest=4)
             yield Text(printable(f"    {repro(cause.case, verdict.run.header)}"), style="dim")
@@ -233,8 +235,8 @@ def tested(verdict: RunSummary) -> tuple[dict[str, dict[str, Cell]], list[str]]:
     return {op: row for op, row in rows.items() if any(cell.decided for cell in row.values())}, lines
 
 
-def _table(verdict: RunSummary, width: int) -> Iterator[Text]:
-    """Yield a line per op with a tested case, with the counts of all its categories together, and their total."""
+def counts_by_op(verdict: RunSummary) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
+    """Return the counts of each op with a tested case, by column, and their total; then lines about the other ops."""
     found, others = tested(verdict)
     rows = {
         subject: {name: sum(getattr(cell, count) for cell in row.values()) for name, (count, _) in _COLUMNS.items()}
@@ -243,6 +245,19 @@ def _table(verdict: RunSummary, width: int) -> Iterator[Text]:
     if len(rows) > 1:
         rows["total"] = {name: sum(row[name] for row in rows.values()) for name in _COLUMNS}
     columns = [name for name in _COLUMNS if name != "n/a" or any(row[name] for row in rows.values())]
+    return {subject: {name: row[name] for name in columns} for subject, row in rows.items()}, others
+
+
+def meanings(rows: Mapping[str, Mapping[str, int]]) -> str:
+    """Return the meanings of the columns that do not explain themselves and count anything."""
+    used = (name for name in _MEANINGS if any(row.get(name) for row in rows.values()))
+    return "; ".join(f"{name}: {_MEANINGS[name]}" for name in used)
+
+
+def _table(verdict: RunSummary, width: int) -> Iterator[Text]:
+    """Yield the counts of each op as a table."""
+    rows, others = counts_by_op(verdict)
+    columns = list(next(iter(rows.values()), _COLUMNS))
     first = max(len(subject) for subject in [*rows, "op"])
     widths = {name: max([len(name), *(len(f"{row[name]:,}") for row in rows.values())]) for name in columns}
     gap = "  " if 2 + first + sum(widths.values()) + 2 * len(columns) <= width else " "
@@ -257,11 +272,8 @@ def _table(verdict: RunSummary, width: int) -> Iterator[Text]:
         yield line
     for text in others:
         yield from _wrapped(text, width, first=2, rest=4)
-    used = [name for name in _MEANINGS if any(row[name] for row in rows.values())]
-    if used:
-        yield from _wrapped(
-            "; ".join(f"{name}: {_MEANINGS[name]}" for name in used), width, first=2, rest=4, style="dim"
-        )
+    if found := meanings(rows):
+        yield from _wrapped(found, width, first=2, rest=4, style="dim")
 
 
 def cell_text(cell: Cell) -> str:
@@ -301,6 +313,9 @@ def places_line(kernel: str, caller: str) -> str:
 def facts(cause: Cause) -> Iterator[str]:
     """Yield details of a cause: extent, production reach, known issues."""
     yield f"{extent(cause)}{'; ' + cause.where if cause.where else ''}"
+    worse = ((cause.crashes, "ended the process"), (cause.hangs, "gave no answer in time"))
+    if found := [f"{count} of them {what}" for count, what in worse if count]:
+        yield ", ".join(found)
     if cause.reach:
         yield f"reached in production: {cause.reach}"
     elif cause.unreachable:
