@@ -65,7 +65,8 @@ CONTRACT = Contract(
             "The op writes the output buffer itself, whatever its dtype, never a converted copy.",
             "vllm#55005",
             forbids="unwritten",
-            effect="drafts are verified under what lay in memory, not their request's temperature, top_k and top_p",
+            effect="drafts of sampled requests are verified with uninitialised temperature, top_k and top_p: their "
+            "text is wrong, and nothing says so",
         ),
         Clause(
             "EXP-3",

@@ -69,7 +69,7 @@ def boundary(expected: Array, got: Array, inputs: Mapping[str, Any], b: int) -> 
     return kept - right, float(np.abs(before[fewer:more] - inputs["p"][b]).max(initial=0.0))
 
 
-TIED = "of equal logits at a limit, too many are kept, or others than the first"
+TIED = "of the tokens that tie with the last kept one, too many are kept, or others than the first"
 
 
 def tied(expected: Array, got: Array, inputs: Mapping[str, Any], wrong: Array) -> Failure | None:
@@ -352,7 +352,7 @@ def test_positive_infinity(op: OpUnderTest, seed: int, infinite: int, rule: str)
     check(op, values)
 
 
-@case("TKP-14", rule=RULES, reach="a rejection sampler's step in which nothing was drafted")
+@case("TKP-14", rule=RULES, reach="a step in which nothing was drafted, and a sampled request has a top-k")
 def test_no_rows(op: OpUnderTest, seed: int, rule: str) -> None:
     check(op, arguments(seed, rule, rows=0))
 

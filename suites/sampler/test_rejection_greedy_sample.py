@@ -22,7 +22,7 @@ from verispec.suites.sampler._rejection import (
 )
 
 CONTRACT = contracts.load("rejection_greedy_sample")
-PLACEHOLDER_REACH = "the scheduler pads drafts with -1, for instance after a prefix-cache hit"
+PLACEHOLDER_REACH = "the scheduler pads drafts with -1, for instance after a prefix-cache hit (vllm#46533)"
 SYNTHETIC_REACH = "rejection_sample_method=synthetic is an accepted configuration"
 MIXED_REACH = "greedy and sampled requests share batches"
 

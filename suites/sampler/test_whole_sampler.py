@@ -229,7 +229,7 @@ def test_without_drafts_limits_hold(sampler: SamplerUnderTest, seed: int, limits
     family=FAMILIES,
     draft=DRAFT,
     batch=["all greedy", "all sampled", "mixed"],
-    reach="the scheduler pads drafts with -1, for instance after a prefix-cache hit",
+    reach="the scheduler pads drafts with -1, for instance after a prefix-cache hit (vllm#46533)",
 )
 def test_placeholders_are_rejected(sampler: SamplerUnderTest, seed: int, draft: str, batch: str) -> None:
     """The target is certain of one token at every draft, and of another after the last.

@@ -251,8 +251,9 @@ RARE = failing("sampler/rejection_random_sample:RRS-11:above=2^-30")
 
 def test_what_a_user_can_meet_comes_first_in_one_line_each() -> None:
     line = (
-        "Trigger: every batch. Effect: drafts are verified under what lay in memory, not their request's temperature, "
-        "top_k and top_p. Clause: EXP-2 of expand_batch_to_tokens, in the function at k.py:3."
+        "Trigger: every batch. Effect: drafts of sampled requests are verified with uninitialised temperature, top_k "
+        "and top_p: their text is wrong, and nothing says so. Clause: EXP-2 of expand_batch_to_tokens, in the function "
+        "at k.py:3."
     )
     for report in reports(RARE, failing(STRIDES[0]), EXPANDED, *PASSING):
         first = report.index(line)
@@ -261,6 +262,7 @@ def test_what_a_user_can_meet_comes_first_in_one_line_each() -> None:
         assert report.count("rigger: ") == 1, "no caller reaches strides, and a rare one is a note"
         assert re.search(r"(?i)what users of speculative decoding can meet", report[:first])
         assert "Start with" not in report, "it hides nothing"
+        assert "Real callers reach these errors." in report
 
 
 def test_the_cause_that_hides_others_is_the_one_to_start_with() -> None:
@@ -333,4 +335,5 @@ def test_a_fault_that_a_case_names_stands_in_the_line() -> None:
     failure = {"kind": "value", "message": "x[0] is 1", "details": {FAULT: "ties are kept"}}
     cause = Record("sampler/apply_top_k_top_p:TKP-2:k=1", "fail", failure=failure, reach="every request")
     for report in reports(cause, failing(STRIDES[0]), *PASSING):
-        assert "Fault: ties are kept. Clause: TKP-2 of apply_top_k_top_p." in report
+        assert "Fault: ties are kept. Seen: x[0] is 1. Clause: TKP-2 of apply_top_k_top_p." in report
+        assert "Effect" not in report, "that of the clause may be another"

@@ -87,22 +87,23 @@ PAST = 2**31
 """Elements that an offset of 32 bits cannot count."""
 
 
-def wide(tensor: torch.Tensor, axis: int) -> torch.Tensor:
-    """Return a copy whose last element along `axis` lies more than 2^31 elements after the first.
+def wide(tensor: torch.Tensor, axis: int, span: int) -> torch.Tensor:
+    """Return a copy whose last element along `axis` lies more than `span` elements after the first.
 
     Args:
         tensor: two elements along `axis` at least.
         axis: axis that gets the wide stride; the other axes are dense.
+        span: elements.
     """
     others = [n for i, n in enumerate(tensor.shape) if i != axis]
     strides = _strides(others, "dense")
-    stride = max(PAST // (tensor.shape[axis] - 1) + 1, math.prod(others))
+    stride = max(span // (tensor.shape[axis] - 1) + 1, math.prod(others))
     strides.insert(axis, stride)
-    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, strides, strict=True))
+    size = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, strides, strict=True))
     if tensor.device.type == "cpu":
-        memory = sparse_zeros(1, span, tensor.dtype)
+        memory = sparse_zeros(1, size, tensor.dtype)
     else:
-        memory = torch.empty((1, span), dtype=tensor.dtype, device=tensor.device)
+        memory = torch.empty((1, size), dtype=tensor.dtype, device=tensor.device)
     return torch.as_strided(memory, tensor.shape, strides).copy_(tensor)
 
 

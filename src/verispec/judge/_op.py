@@ -15,7 +15,7 @@ from verispec.engines import OpFunction, UnsupportedCall
 from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
-from verispec.judge._memory import GuardedTensor, read_only, to_numpy, wide
+from verispec.judge._memory import PAST, GuardedTensor, read_only, to_numpy, wide
 from verispec.judge._output import compare_output, may_hold_poison, require_independence
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
@@ -225,15 +225,17 @@ class OpUnderTest:
         name: str,
         axis: int,
         *,
+        span: int = PAST,
         shapes: Mapping[str, Sequence[int]] | None = None,
         compare: Mapping[str, Compare] | None = None,
     ) -> None:
-        """Call the op with a tensor spread over more than 2^31 elements, and compare all outputs.
+        """Call the op with a tensor spread over more than `span` elements, and compare all outputs.
 
         Args:
             values: arguments by parameter name.
             name: name of the tensor.
             axis: axis of the tensor, along which it is spread.
+            span: elements; 2^31 when left out.
             shapes: shapes of outputs that the contract's axes do not determine.
             compare: comparison of each output, by name; exact for others.
 
@@ -245,9 +247,9 @@ class OpUnderTest:
         inputs = {**scalars, **{key: to_numpy(g.view) for key, g in guarded.items()}}
         views = {key: g.view for key, g in guarded.items()}
         try:
-            views[name] = wide(views[name], axis)
+            views[name] = wide(views[name], axis, span)
         except torch.OutOfMemoryError as error:
-            raise UnsupportedCall("no memory for a tensor of 2^31 elements") from error
+            raise UnsupportedCall(f"no memory for a tensor of {span:,} elements") from error
         for param in self.contract.params:
             if isinstance(param, Scalar) and param.stride_of == name:
                 scalars[param.name] = views[name].stride(0)

@@ -24,10 +24,16 @@ def met(causes: Sequence[Cause]) -> tuple[Cause, ...]:
     return tuple(cause for cause in causes if len(causes) > 1 and cause.level == "error")
 
 
-def start_with(verdict: RunSummary) -> str:
-    """Return which cause to repair first, and why; empty if none of them hides others."""
-    first = next(iter(met(verdict.causes)), None)
-    if first is None or not first.consequences:
+def introduction(verdict: RunSummary) -> str:
+    """Return the difference of errors and notes, if there are both, and the error to repair first."""
+    notes = sum(cause.level == "note" for cause in verdict.causes)
+    apart = "Real callers reach these errors. The notes below have no known caller, a rare one, or do no harm."
+    return " ".join(filter(None, [apart if notes else "", _start_with(verdict)]))
+
+
+def _start_with(verdict: RunSummary) -> str:
+    first = met(verdict.causes)[0]
+    if not first.consequences:
         return ""
     count = len(first.cases) + len(first.consequences)
     failing = sum(len(cause.cases) + len(cause.consequences) for cause in verdict.causes)
@@ -38,12 +44,14 @@ def start_with(verdict: RunSummary) -> str:
 
 
 def brief_line(cause: Cause) -> str:
-    """Return the trigger of an error, its effect on a user, its clause and its place, as one line."""
+    """Return the trigger of an error, its effect on a user or its fault, its clause and its place, as one line."""
     place = cause.kernel or cause.caller
-    named = f" Fault: {cause.named}." if cause.named else ""
+    seen = f"Effect: {effect(cause)}."
+    if cause.named:
+        seen = f"Fault: {cause.named}. Seen: {cause.message.removeprefix(f'{cause.named}: ')}."
     ops = cause.subjects[0] if len(cause.subjects) == 1 else f"{len(cause.subjects)} ops"
     at = f", in the function at {place}" if place else ""
-    return f"Trigger: {cause.reach}. Effect: {effect(cause)}.{named} Clause: {cause.clause} of {ops}{at}."
+    return f"Trigger: {cause.reach}. {seen} Clause: {cause.clause} of {ops}{at}."
 
 
 def effect(cause: Cause) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from verispec.report.brief import INSTALL, TITLE, brief_line, met, start_with
+from verispec.report.brief import INSTALL, TITLE, brief_line, introduction, met
 from verispec.report.causes import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.text import (
@@ -42,7 +42,7 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
         yield ""
         yield f"## {TITLE}"
         yield ""
-        if first := start_with(verdict):
+        if first := introduction(verdict):
             yield escaped(first)
             yield ""
         for number, cause in enumerate(users, 1):

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from verispec.report.brief import INSTALL, TITLE, brief_line, met, start_with
+from verispec.report.brief import INSTALL, TITLE, brief_line, introduction, met
 from verispec.report.causes import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.verdict import Cell, RunSummary, sources
@@ -79,7 +79,7 @@ def _brief(verdict: RunSummary, width: int, sent_on: bool) -> Iterator[Text]:
         yield from _wrapped(summary(verdict), width, style="bold")
         yield Text()
         yield Text(TITLE.lower(), style="bold")
-        if first := start_with(verdict):
+        if first := introduction(verdict):
             yield from _wrapped(first, width, first=2, rest=2)
         for number, cause in enumerate(found, 1):
             yield from _wrapped(f"{number}. {brief_line(cause)}", width, first=2, rest=4)

@@ -8,7 +8,7 @@ from typing import Any
 
 from verispec import exits
 from verispec.cases.glosses import GLOSSES
-from verispec.report.brief import INSTALL, TITLE, brief_line, met, start_with
+from verispec.report.brief import INSTALL, TITLE, brief_line, introduction, met
 from verispec.report.case import detail_lines
 from verispec.report.causes import Cause
 from verispec.report.certificate import EVIDENCE, message_of
@@ -122,7 +122,7 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "causes": [_cause(cause, cause.level, run) for cause in run.causes],
         "known": [_cause(cause, "known", run) for cause in run.known],
         "kinds": list(kinds(run.causes)),
-        "start_with": start_with(run),
+        "introduction": introduction(run) if met(run.causes) else "",
         "met": [
             (run.causes.index(cause) + 1, brief_line(cause), repro(cause.case, header)) for cause in met(run.causes)
         ],
