@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verispec.judge import Mismatch
+from verispec.judge import Mismatch, OpUnderTest
+from verispec.reference import contracts, cpu
 from verispec.reference.oracle.apply_top_k_top_p import apply_top_k_top_p
 from verispec.run.record import FAULT
+from verispec.suites.sampler import test_every_op as every_op
 from verispec.suites.sampler._parameters import FAULTS, fault_of, greedy_by_rule, random_step
 from verispec.suites.sampler.test_apply_top_k_top_p import TIED, within
 
@@ -90,3 +92,31 @@ def test_a_sampler_with_a_fault_has_its_name(fault: tuple[str, str], name: str) 
 
 def test_every_named_fault_of_a_sampler_is_tested() -> None:
     assert list(FAULTS) == list(SAMPLERS.values())
+
+
+PADDED = "eagle_prepare_next_token_padded"
+
+
+def without_strides(**arguments: Any) -> None:
+    """Call the reference with what a kernel without strides reads: rows behind each other in memory."""
+    tokens = arguments["sampled_token_ids_ptr"]
+    read = tokens.as_strided(tokens.shape, (tokens.shape[1], 1)).clone()
+    told = {"sampled_token_ids_ptr": read, "stride_sampled_token_ids": read.stride(0)}
+    cpu.op(PADDED)(**{**arguments, **told})
+
+
+def one_off(**arguments: Any) -> None:
+    cpu.op(PADDED)(**arguments)
+    arguments["next_token_ids_ptr"] += 1
+
+
+@pytest.mark.parametrize(("kernel", "fault"), [(without_strides, "strides ignored"), (one_off, "")])
+def test_pairs_of_axes_name_strides_where_dense_tensors_pass(kernel: Any, fault: str) -> None:
+    with pytest.raises(Mismatch) as caught:
+        for part in range(1, every_op.PAIR_PARTS + 1):
+            every_op.test_all_pairs_of_axes(OpUnderTest(contracts.load(PADDED), kernel), 1, PADDED, part)
+    assert caught.value.failure.details.get(FAULT, "") == fault
+
+
+def test_the_name_is_that_of_the_clauses_on_layouts() -> None:
+    assert every_op.STRIDES in {clause.fault for name in contracts.names() for clause in contracts.load(name).clauses}

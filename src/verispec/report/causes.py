@@ -75,7 +75,7 @@ class Cause:
     fault: str = ""
     """The fault in a few words, if clauses of several ops forbid the same one."""
     named: str = ""
-    """The fault that `case` names, in words; empty where a case cannot tell."""
+    """The fault that `case` or its clause names, in words; empty where neither can tell."""
     crashes: int = 0
     """Cases in which the process ended, where `kind` is another."""
     hangs: int = 0
@@ -254,8 +254,9 @@ def _ends_joined(groups: Sequence[list[Record]]) -> list[list[Record]]:
 
 
 def _fault(record: Record) -> str:
-    """Return the fault that a case names; empty if it names none."""
-    return str(record.failure.get("details", {}).get(FAULT, ""))
+    """Return the fault that a case or its clause names; empty if neither names one."""
+    clause = clause_of(record.case.clause)
+    return str(record.failure.get("details", {}).get(FAULT, "")) or (clause.fault if clause else "")
 
 
 def _key(
