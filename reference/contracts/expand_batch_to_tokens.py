@@ -66,7 +66,7 @@ CONTRACT = Contract(
             "vllm#55005",
             forbids="unwritten",
             effect="drafts of sampled requests are verified with uninitialised temperature, top_k and top_p: their "
-            "text is wrong, and nothing says so",
+            "text is wrong, or a value out of range raises",
         ),
         Clause(
             "EXP-3",

@@ -252,8 +252,8 @@ RARE = failing("sampler/rejection_random_sample:RRS-11:above=2^-30")
 def test_what_a_user_can_meet_comes_first_in_one_line_each() -> None:
     line = (
         "Trigger: every batch. Effect: drafts of sampled requests are verified with uninitialised temperature, top_k "
-        "and top_p: their text is wrong, and nothing says so. Clause: EXP-2 of expand_batch_to_tokens, in the function "
-        "at k.py:3."
+        "and top_p: their text is wrong, or a value out of range raises. Clause: EXP-2 of expand_batch_to_tokens, in "
+        "the function at k.py:3."
     )
     for report in reports(RARE, failing(STRIDES[0]), EXPANDED, *PASSING):
         first = report.index(line)
