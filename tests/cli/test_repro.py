@@ -76,7 +76,7 @@ def test_a_distribution_shows_observed_against_expected(repro: Repro) -> None:
     code, out, _ = repro(LAW, "--engine", "own_samplers:AlwaysRecoversZero")
     assert code == exits.BAD
     assert "  cell  observed  expected  deviation" in out
-    assert re.search(r"\n +15 +\d+ +\d+\.\d", out)
+    assert re.search(r"\n +15 +\d+ +\d+(\.\d+)? +-?\d", out)
 
 
 def test_a_missing_trace_says_what_to_write(repro: Repro) -> None:

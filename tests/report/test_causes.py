@@ -379,3 +379,19 @@ def params(*texts: str) -> list[dict[str, str]]:
 )
 def test_separation(failing_: list[str], passing_: list[str], said: str) -> None:
     assert separation(params(*failing_), params(*passing_)) == said
+
+
+def test_a_clause_on_layouts_joins_the_pairs_of_axes_that_name_its_fault() -> None:
+    def cause(fault: dict[str, str]) -> list[tuple[str, int]]:
+        pair = {"kind": "outside", "message": "wrong", "details": fault}
+        records = [
+            Record("sampler/compute_slot_mapping:ANY-6:part=1", "fail", failure=pair),
+            failing("sampler/compute_slot_mapping:CSM-10:layout=gapped", "unwritten", "wrong"),
+        ]
+        return [
+            (found.clause, len(found.cases))
+            for found in fold([*records, *passing("sampler/compute_slot_mapping:CSM-1:k=1")])
+        ]
+
+    assert cause({FAULT: "strides ignored"}) == [("CSM-10", 2)]
+    assert sorted(cause({})) == [("ANY-6", 1), ("CSM-10", 1)], "an op that loses writes fails both"

@@ -75,7 +75,7 @@ class Cause:
     fault: str = ""
     """The fault in a few words, if clauses of several ops forbid the same one."""
     named: str = ""
-    """The fault that `case` or its clause names, in words; empty where neither can tell."""
+    """The fault that `case` names, in words; empty where it cannot tell."""
     crashes: int = 0
     """Cases in which the process ended, where `kind` is another."""
     hangs: int = 0
@@ -142,10 +142,12 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     failing = [r for r in records if r.failed and not r.explained_by]
     whole = _wrong_throughout(records) | _wrong_alike(records)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
-    unnamed = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE and not _fault(r)}
+    named = {(r.case.subject, _fault(r)) for r in failing}
+    faults = {r.id: _fault(r) or _fault_of_clause(r, named) for r in failing}
+    unnamed = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE and not faults[r.id]}
     groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for record in failing:
-        groups[_key(record, whole, wrong, unnamed)].append(record)
+        groups[_key(record, whole, wrong, unnamed, faults[record.id])].append(record)
     causes = [_cause(group, records) for group in _joined(groups)]
     ordered = sorted(causes, key=_rank)
     consequences: dict[str, list[str]] = defaultdict(list)
@@ -254,13 +256,18 @@ def _ends_joined(groups: Sequence[list[Record]]) -> list[list[Record]]:
 
 
 def _fault(record: Record) -> str:
-    """Return the fault that a case or its clause names; empty if neither names one."""
+    """Return the fault that a case names; empty if it names none."""
+    return str(record.failure.get("details", {}).get(FAULT, ""))
+
+
+def _fault_of_clause(record: Record, named: set[tuple[str, str]]) -> str:
+    """Return the fault that the clause of a case forbids, if another case of the op names that fault."""
     clause = clause_of(record.case.clause)
-    return str(record.failure.get("details", {}).get(FAULT, "")) or (clause.fault if clause else "")
+    return clause.fault if clause and (record.case.subject, clause.fault) in named else ""
 
 
 def _key(
-    record: Record, whole: set[str], wrong: set[tuple[str, str]], unnamed: set[tuple[str, str]]
+    record: Record, whole: set[str], wrong: set[tuple[str, str]], unnamed: set[tuple[str, str]], fault: str
 ) -> tuple[str, ...]:
     """Return the group key of a record.
 
@@ -269,6 +276,7 @@ def _key(
         whole: ops whose wrong values are one fault.
         wrong: (op, clause) pairs with wrong values.
         unnamed: those of them with a case that does not name its fault, which then is one with the others.
+        fault: the fault that the record or its clause names; empty if neither does.
     """
     kind, case = record.kind, record.case
     if kind == "binding":  # the text before the colon names the owner
@@ -279,7 +287,7 @@ def _key(
         return (kind, case.subject, record.message.partition(LAST_CALL)[0])
     if case.subject in whole and kind in (*BY_CLAUSE, "unwritten", "overwritten", "depends on stale memory"):
         return ("value", case.subject)  # a wrong value may equal the old one by chance
-    if (fault := _fault(record)) and (case.subject, case.clause) not in unnamed:
+    if fault and (case.subject, case.clause) not in unnamed:
         return ("fault", case.subject, fault)
     if kind in BY_OP and kind != "crash":
         return (kind, case.subject)
