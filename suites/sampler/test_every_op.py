@@ -36,6 +36,7 @@ from verispec.run.record import FAULT
 from verispec.suites.sampler._callers import from_caller, updated_in_place
 from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make, structure
 from verispec.suites.sampler._combinations import axes_of, combination, held
+from verispec.suites.sampler._far_apart import check_far_apart
 from verispec.suites.sampler._few_tokens import LEFT
 from verispec.suites.sampler._rare import RARE, rare_calls
 from verispec.suites.sampler._threads import openmp_threads
@@ -374,21 +375,6 @@ def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axi
             for at in axes:
                 if value.shape[at] > 1:
                     check_far_apart(op, call, name, at)
-
-
-def check_far_apart(op: OpUnderTest, call: MadeCall, name: str, axis: int) -> None:
-    """Check a call with the elements of a tensor more than 2^31 apart.
-
-    Raises:
-        Inconclusive: the op is wrong with elements 1,000 apart too: it ignores strides, whatever its offsets are.
-    """
-    given: dict[str, Any] = {"shapes": call.shapes, "compare": call.compare}
-    try:
-        op.check_wide(call.values, name, axis, span=1000, **given)
-    except Mismatch as near:
-        reason = f"wrong already with {name} spread over 1,000 elements: this shows nothing about 2^31"
-        raise Inconclusive(reason) from near
-    op.check_wide(call.values, name, axis, **given)
 
 
 @case("ANY-13", subjects=RARE, number=["small", "large"])
