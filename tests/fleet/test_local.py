@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from fleets import CONTROL, FAULTY, ONLY, complete_under_kills, doubled, outcomes, verispec, write
 from judging import THE_ONE, importable, in_process, verdict_on
+from living import alive
 
 from verispec import exits
 from verispec.run import runfile
@@ -120,13 +121,6 @@ def test_cells_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     code, out, _ = in_process(capsys, "fleet", str(file), "--cells")
     assert code == exits.GOOD
     assert out.splitlines()[1] == f"cell1  {FAULTY}  this platform  this environment  all suites"
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def command_of(pid: int) -> str:

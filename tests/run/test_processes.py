@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from living import alive
 
 from verispec.run import supervisor
 from verispec.run.case_queue import CaseQueue
@@ -325,13 +326,6 @@ def test_no_server_is_left_by_a_supervisor_that_is_killed_while_the_server(when:
     assert killed.returncode == -signal.SIGKILL
     server = int((tmp_path / "pid").read_text())
     until = time.monotonic() + 60
-    while goes_on(server):
+    while alive(server):
         assert time.monotonic() < until, f"the server goes on: {Path(f'/proc/{server}/stat').read_text()}"
         time.sleep(0.05)
-
-
-def goes_on(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from living import alive
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from verispec.engines import GenerationRequest, LoadOptions
@@ -146,13 +147,6 @@ def test_faults_of_sampling_and_of_ties_need_both(fault: str, tiny: dict[str, Pa
     ranked = RankedRunner(tiny["target"], options(tiny), f"rank_mutants:{fault}")
     assert ranked.generate(requests()) == CPURunner(tiny["target"], options(tiny)).generate(requests())
     ranked.close()
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(

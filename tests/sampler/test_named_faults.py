@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wrong_offsets import OP, without_strides
 
 from verispec.judge import Mismatch, OpUnderTest
 from verispec.reference import contracts, cpu
@@ -94,19 +95,8 @@ def test_every_named_fault_of_a_sampler_is_tested() -> None:
     assert list(FAULTS) == list(SAMPLERS.values())
 
 
-PADDED = "eagle_prepare_next_token_padded"
-
-
-def without_strides(**arguments: Any) -> None:
-    """Call the reference with what a kernel without strides reads: rows behind each other in memory."""
-    tokens = arguments["sampled_token_ids_ptr"]
-    read = tokens.as_strided(tokens.shape, (tokens.shape[1], 1)).clone()
-    told = {"sampled_token_ids_ptr": read, "stride_sampled_token_ids": read.stride(0)}
-    cpu.op(PADDED)(**{**arguments, **told})
-
-
 def one_off(**arguments: Any) -> None:
-    cpu.op(PADDED)(**arguments)
+    cpu.op(OP)(**arguments)
     arguments["next_token_ids_ptr"] += 1
 
 
@@ -114,7 +104,7 @@ def one_off(**arguments: Any) -> None:
 def test_pairs_of_axes_name_strides_where_dense_tensors_pass(kernel: Any, fault: str) -> None:
     with pytest.raises(Mismatch) as caught:
         for part in range(1, every_op.PAIR_PARTS + 1):
-            every_op.test_all_pairs_of_axes(OpUnderTest(contracts.load(PADDED), kernel), 1, PADDED, part)
+            every_op.test_all_pairs_of_axes(OpUnderTest(contracts.load(OP), kernel), 1, OP, part)
     assert caught.value.failure.details.get(FAULT, "") == fault
 
 

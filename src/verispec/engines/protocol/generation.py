@@ -163,7 +163,11 @@ class LoadOptions:
         """Raise V-GEN-OPTION unless the ranges follow one another from 1, each with a K that drafting allows."""
         schedule, most = self.num_speculative_tokens_per_batch_size, self.num_speculative_tokens
         if schedule is not None:
-            known = [entry for entry in schedule if len(entry) == 3 and all(whole(number, 0) for number in entry)]
+            known = [
+                entry
+                for entry in (schedule if isinstance(schedule, (tuple, list)) else ())
+                if isinstance(entry, (tuple, list)) and len(entry) == 3 and all(whole(number, 0) for number in entry)
+            ]
             starts = [1, *(last + 1 for _, last, _ in known)]
             fits = [
                 first == start <= last and k <= most for (first, last, k), start in zip(known, starts, strict=False)
@@ -171,7 +175,7 @@ class LoadOptions:
             wanted = (
                 f"ranges (first, last, K) one after another from 1, each K from 0 to {most}, and None with method none"
             )
-            good = self.method != "none" and len(schedule) == sum(fits) > 0
+            good = self.method != "none" and bool(fits) and all(fits) and len(schedule) == len(fits)
             require(good, "num_speculative_tokens_per_batch_size", wanted, schedule)
 
     def _check_rates(self) -> None:
