@@ -7,6 +7,7 @@ import hashlib
 import os
 import pickle
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
@@ -21,6 +22,9 @@ _KEPT: Final = 8
 _SPARE: Final = 4
 """Summaries in a file, per summary that the last check used. More would cost each run more than it saves."""
 
+_PARALLEL_FROM: Final = 500
+"""Summaries that take longer to write than a process takes to start."""
+
 
 @contextmanager
 def uncollected() -> Iterator[None]:
@@ -34,6 +38,19 @@ def uncollected() -> Iterator[None]:
             # What is there now is not looked through again: it lives on, or goes when its last reference does.
             gc.freeze()
             gc.enable()
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+def can_fork() -> bool:
+    """Return True if a copy of this process can share its work: there is a processor for it, and no thread to lose."""
+    import multiprocessing
+
+    alone = threading.active_count() == 1
+    return alone and processors() > 1 and "fork" in multiprocessing.get_all_start_methods()
 
 
 class FactCache:
@@ -75,18 +92,54 @@ class FactCache:
 
     def save(self) -> None:
         """Write the file, if there is one and anything is new; a reader never sees half of it."""
-        if self.path is None or not self._changed or self._held:
+        if self._is_due():
+            self._forget_spare()
+            self._write()
+            self._changed = False
+
+    @contextmanager
+    def saved_meanwhile(self) -> Iterator[None]:
+        """Write the file as `save` does, by another process while the block runs if that saves time."""
+        if not self._is_due() or len(self._facts) < _PARALLEL_FROM or not can_fork():
+            self.save()
+            yield
             return
+        import multiprocessing
+
+        self._forget_spare()
+        writer = multiprocessing.get_context("fork").Process(target=self._try_to_write, daemon=True)
+        writer.start()
+        try:
+            yield
+        finally:
+            writer.join()
+        # Here the error that the other process met is raised again, if it lasts.
+        self._changed = writer.exitcode != 0
+        self.save()
+
+    def _is_due(self) -> bool:
+        return self.path is not None and self._changed and not self._held
+
+    def _forget_spare(self) -> None:
         if len(self._facts) > _SPARE * len(self._used):
             for blob in self._facts.keys() - self._used:
                 del self._facts[blob]
+
+    def _try_to_write(self) -> None:
+        try:
+            self._write()
+        except OSError:
+            sys.exit(1)
+
+    def _write(self) -> None:
+        if self.path is None:
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         with temporary.open("wb") as file:
             pickle.dump(readers_digest(), file)
             pickle.dump(self._facts, file, pickle.HIGHEST_PROTOCOL)
         temporary.replace(self.path)
-        self._changed = False
 
     @contextmanager
     def saved_once(self) -> Iterator[None]:

@@ -131,18 +131,10 @@ def _check(
     read = perf_counter()
     tell("linking", 0, 0)
     links = _link(sources, store)
-    store.save()
     linked = perf_counter()
     own = sources[0].facts
-    reported: list[Finding] = []
-    for number, rule in enumerate(chosen):
-        tell("checking", number, len(chosen))
-        reported += (
-            _settled(finding)
-            for finding in rule.check(links)
-            if finding.location.path in own or any(side.location.path in own for side in finding.sides)
-        )
-    tell("checking", len(chosen), len(chosen))
+    with store.saved_meanwhile():
+        reported = _apply(chosen, links, own, tell)
     # Rules of the type checker see two trees, and are applied elsewhere.
     applied = {rule.id for rule in chosen if rule.id not in TYPE_RULES}
     summaries = {path: facts for source in reversed(sources) for path, facts in source.facts.items()}
@@ -175,6 +167,20 @@ def _check(
         entries(links) if tables.RULE in applied else (),
         launched(links),
     )
+
+
+def _apply(chosen: Sequence[all_rules.Rule], links: Links, own: Collection[str], tell: Progress) -> list[Finding]:
+    """Return what the rules report of the files in `own`."""
+    reported: list[Finding] = []
+    for number, rule in enumerate(chosen):
+        tell("checking", number, len(chosen))
+        reported += (
+            _settled(finding)
+            for finding in rule.check(links)
+            if finding.location.path in own or any(side.location.path in own for side in finding.sides)
+        )
+    tell("checking", len(chosen), len(chosen))
+    return reported
 
 
 def _distinct(reported: Iterable[Finding]) -> list[Finding]:

@@ -1,6 +1,7 @@
 """Reading of files, caching of summaries, and broken or adversarial source."""
 
 import ast
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -259,3 +260,38 @@ def test_many_processes_give_what_one_gives():
     assert sum(map(len, sources.values())) > 1 << 20
     report = check_tree(MemoryTree(sources))
     assert sorted(f.location.path for f in report.findings) == sorted(sources)
+
+
+MANY = {f"m{n}.py": f"x = {n}\n" for n in range(cache_module._PARALLEL_FROM)}
+
+
+def written_by(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    """Note in `place` the process that writes a cache."""
+    write = FactCache._write
+
+    def noted(cache: FactCache) -> None:
+        place.write_text(str(os.getpid()))
+        write(cache)
+
+    monkeypatch.setattr(FactCache, "_write", noted)
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_a_large_cache_is_written_while_the_rules_are_applied(tmp_path: Path, monkeypatch, processors: int):
+    monkeypatch.setattr(cache_module, "processors", lambda: processors)
+    written_by(monkeypatch, tmp_path / "writer")
+    reads: list[str] = []
+    assert len(check_tree(blobs({"a.py": GOOD, **MANY}, reads), cache=tmp_path / "facts").findings) == 1
+    assert ((tmp_path / "writer").read_text() == str(os.getpid())) == (processors == 1)
+    reads.clear()
+    check_tree(blobs({"a.py": GOOD, **MANY, "b.py": "y = 1\n"}, reads), cache=tmp_path / "facts")
+    assert reads == ["b.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["facts", "facts.verdicts", "writer"]
+
+
+def test_a_large_cache_that_cannot_be_written_is_an_error_here(tmp_path: Path, monkeypatch, capfd):
+    monkeypatch.setattr(cache_module, "processors", lambda: 2)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError):
+        check_tree(blobs(MANY, []), cache=tmp_path / "file" / "facts")
+    assert capfd.readouterr().err == ""

@@ -10,6 +10,8 @@ from verispec.static.readers import callees
 from verispec.static.readers.expressions import dotted
 from verispec.static.readers.scope import Nodes, Scope, function_scope, nodes_of
 
+_WORD = re.compile(rb"\w")
+
 
 def table(name: str, value: ast.expr, scope: Scope, line: int) -> list[Binding]:
     """Return the values of a dict, list or tuple, bound to `name` with ``[]``; nothing unless each is a name."""
@@ -62,8 +64,8 @@ def launchers(node: ast.ClassDef, name: str, parent: Scope, data: bytes) -> dict
             target, value = assignment.targets[0], assignment.value
             if not isinstance(target, ast.Attribute) or not isinstance(value, (ast.Subscript, ast.Call)):
                 continue
-            called = f"{dotted(target)}(".encode() in data
-            if not called or len(assignment.targets) != 1 or not _is_alone(target.attr.encode(), data):
+            called = f"{dotted(target)}(".encode()
+            if len(assignment.targets) != 1 or called not in data or not _is_alone(target.attr.encode(), data):
                 continue
             scope, _ = function_scope(method, f"{name}.{method.name}", parent, name)
             callee = callees.launcher(value, scope) if dotted(target.value) == scope.instance else None
@@ -74,4 +76,11 @@ def launchers(node: ast.ClassDef, name: str, parent: Scope, data: bytes) -> dict
 
 def _is_alone(name: bytes, data: bytes) -> bool:
     """Return True if `name` stands once in `data`, calls of it left out."""
-    return len(re.findall(rb"\b%b\b(?!\()" % name, data)) == 1
+    found = 0
+    at = data.find(name)
+    while at >= 0 and found <= 1:
+        after = at + len(name)
+        inside = _WORD.match(data, after) or (at > 0 and _WORD.match(data, at - 1))
+        found += not inside and data[after : after + 1] != b"("
+        at = data.find(name, after)
+    return found == 1

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from verispec.errors import Diagnostic
-from verispec.static.cache import FactCache, uncollected
+from verispec.static.cache import FactCache, can_fork, processors, uncollected
 from verispec.static.facts import CPP, CRASHED, PYTHON, UNREADABLE, FileFacts
 from verispec.static.tree import SourceFile, is_test
 
@@ -77,15 +76,12 @@ def _run(work: list[_Work]) -> Iterable[tuple[str, FileFacts]]:
     if not work:
         return []
     import multiprocessing
-    import threading
 
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    total = sum(len(item[1]) for item in work)
-    can_fork = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
-    if total < _PARALLEL_FROM or processors < 2 or not can_fork:
+    if sum(len(item[1]) for item in work) < _PARALLEL_FROM or not can_fork():
         return _read_share(work)
     work = sorted(work, key=lambda item: len(item[1]))
-    shares = [work[start::processors] for start in range(processors)]
+    count = processors()
+    shares = [work[start::count] for start in range(count)]
     context = multiprocessing.get_context("fork")
     children: list[tuple[BaseProcess, Connection]] = []
     for share in shares[1:]:

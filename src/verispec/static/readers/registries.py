@@ -66,6 +66,8 @@ def entries(argument: ast.expr, nodes: Nodes, module: Nodes, data: bytes) -> lis
     if not isinstance(argument, ast.Name):
         return []
     name = argument.id
+    if name not in nodes.dicts and (name in nodes.stored or name not in module.dicts):
+        return []
     if name in nodes.stored:
         inner = (*nodes.functions, *nodes.of(ast.ClassDef), *nodes.of(ast.Lambda))
         return [] if any(name in names_inside(node) for node in inner) else _kept(name, nodes)

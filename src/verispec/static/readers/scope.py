@@ -41,13 +41,14 @@ class Nodes:
     others; attributes only where they are read off a name (``a.b``, in ``a.b.c`` too).
     """
 
-    __slots__ = ("_groups", "_stored", "attributes", "functions", "imports", "loads", "stores")
+    __slots__ = ("_dicts", "_groups", "_stored", "attributes", "functions", "imports", "loads", "stores")
 
     def __init__(self, statements: list[ast.stmt]) -> None:
         self.loads: set[str] = set()
         self.stores: list[ast.Name] = []
         self.attributes: list[tuple[str, ast.Attribute]] = []
         self._stored: set[str] | None = None
+        self._dicts: set[str] | None = None
         groups: dict[type, list[Any]] = defaultdict(list)
         loads, stores, attributes = self.loads, self.stores, self.attributes
         stack: list[Any] = statements[::-1]
@@ -107,6 +108,15 @@ class Nodes:
         if self._stored is None:
             self._stored = {node.id for node in self.stores}
         return self._stored
+
+    @property
+    def dicts(self) -> set[str]:
+        """The names that an assignment gives a dict."""
+        if self._dicts is None:
+            plain = {dotted(t) for a in self.of(ast.Assign) if isinstance(a.value, ast.Dict) for t in a.targets}
+            typed = {dotted(a.target) for a in self.of(ast.AnnAssign) if isinstance(a.value, ast.Dict)}
+            self._dicts = plain | typed
+        return self._dicts
 
 
 @dataclass(slots=True)
@@ -230,15 +240,24 @@ def names_inside(node: FunctionNode | ast.ClassDef | ast.Lambda) -> set[str]:
     """Return all names in a function or class and in the functions and classes inside it."""
     known: set[str] | None = vars(node).get("all_names")
     if known is None:
-        nodes = nodes_of(node)
-        known = nodes.loads | nodes.stored
-        for inner in (*nodes.functions, *nodes.of(ast.ClassDef), *nodes.of(ast.Lambda)):
-            known |= names_inside(inner)
+        known = set(names_in_body(node))
         outside = [node.args] if not isinstance(node, ast.ClassDef) else [*node.bases, *node.keywords]
         outside += getattr(node, "decorator_list", [])
         for part in outside:
             known.update(inner.id for inner in ast.walk(part) if isinstance(inner, ast.Name))
         vars(node)["all_names"] = known
+    return known
+
+
+def names_in_body(node: FunctionNode | ast.ClassDef | ast.Lambda) -> set[str]:
+    """Return the names in a function or class without those in its own header."""
+    known: set[str] | None = vars(node).get("body_names")
+    if known is None:
+        nodes = nodes_of(node)
+        known = nodes.loads | nodes.stored
+        for inner in (*nodes.functions, *nodes.of(ast.ClassDef), *nodes.of(ast.Lambda)):
+            known |= names_inside(inner)
+        vars(node)["body_names"] = known
     return known
 
 
@@ -324,6 +343,8 @@ def _forget_used(scope: Scope, nodes: Nodes, names: set[str]) -> None:
 
 def _forget_in_function(scope: Scope, inner: FunctionNode, names: set[str]) -> None:
     """Forget names that a function inside may change or hand on; its own variables hide those around it."""
+    if names.isdisjoint(names_in_body(inner)):
+        return
     nodes = nodes_of(inner)
     outer = {name for declaration in nodes.of(ast.Global) for name in declaration.names}
     outer.update(name for declaration in nodes.of(ast.Nonlocal) for name in declaration.names)
