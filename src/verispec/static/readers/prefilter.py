@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 # Patterns that begin with a rare character, since they are searched for in every file of a tree.
-_ALIAS: Final = re.compile(rb"\b(?:triton|gluon|jit)[ \t]+as[ \t]")
+_RARE_JIT: Final = re.compile(rb"\b(?:triton|gluon|jit)[ \t]+as[ \t]|self\.jit\b")
 _SETATTR: Final = re.compile(rb"setattr\((?<![\w.]setattr\()\s*(\w+)[\w.]*,\s*[\w\"']+,")
 _ALIASED: Final = (
     rb"[ \t]*(?::[^=\n]*)?=[ \t]*\(?\s*(?:sys\.modules|[\w.]*import_module"
@@ -26,7 +26,7 @@ _ASSIGNED: Final = re.compile(rb"\.(\w+)[\s\\]*=(?!=)")
 _GIVEN_NAME: Final = re.compile(rb"setattr\((?<![\w.]setattr\()(?:[^,]*,\s*[\"'](\w+)[\"']\s*,)?")
 _KEY: Final = re.compile(rb"\.(\w+)[\"']\s*:")
 _WORDS: Final = re.compile(rb"\w+")
-_JIT: Final = (b"triton.jit", b"gluon.jit", b"runtime.jit", b"@jit", b"import jit", b"self.jit")
+_JIT: Final = (b"triton.jit", b"gluon.jit", b"runtime.jit", b"@jit", b"import jit")
 
 
 def defines(data: bytes) -> bool:
@@ -35,7 +35,7 @@ def defines(data: bytes) -> bool:
     Files that only use what others define are found by the names in them (see `Outline`), and read when these are
     known.
     """
-    if b"jit" in data and (any(text in data for text in _JIT) or _ALIAS.search(data)):
+    if b"jit" in data and (any(text in data for text in _JIT) or _RARE_JIT.search(data)):
         return True
     return b"custom_op(" in data or b"register_fake" in data or (b"_is(" in data and bool(_HOST_TEST.search(data)))
 
