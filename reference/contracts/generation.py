@@ -232,6 +232,12 @@ CONTRACT = Contract(
             "later drafts as they are.",
             "vllm 0.32.0 num_speculative_tokens_per_batch_size",
         ),
+        Clause(
+            "GEN-43",
+            "Each token of a request is the target's with the request's own LoRA adapter, drafts and the prompt's keys "
+            "and values included, whatever adapters the requests beside and before it have.",
+            "Hu et al. 2021 (arXiv 2106.09685); vllm 0.32.0 LoRARequest",
+        ),
     ),
     returns="the tokens of each request",
 )

@@ -8,8 +8,15 @@ from verispec.engines.protocol.generation import GenerationRequest
 from verispec.errors import VerispecError
 
 
-def check_request(index: int, request: GenerationRequest, max_model_len: int, vocab_size: int) -> None:
-    """Raise VerispecError V-GEN-PROMPT for a prompt that leaves no room for a token, or for unknown token ids."""
+def check_request(
+    index: int, request: GenerationRequest, max_model_len: int, vocab_size: int, num_adapters: int
+) -> None:
+    """Check that a request fits the loaded model.
+
+    Raises:
+        VerispecError: V-GEN-PROMPT for a prompt that leaves no room for a token, or for unknown token ids;
+            V-GEN-REQUEST for a LoRA adapter that is not loaded.
+    """
     length = len(request.prompt_token_ids)
     where = f"request {index}"
     if length >= max_model_len:
@@ -32,6 +39,13 @@ def check_request(index: int, request: GenerationRequest, max_model_len: int, vo
             f"token ids {unknown[:4]} are outside of the vocabulary, 0 to {vocab_size - 1}",
             where=where,
             hint="encode the prompt and the request's token ids with the tokenizer of this model",
+        )
+    if request.lora_adapter is not None and request.lora_adapter >= num_adapters:
+        raise VerispecError(
+            "V-GEN-REQUEST",
+            f"lora_adapter must be below the number of loaded adapters, {num_adapters}, got {request.lora_adapter}",
+            where=where,
+            hint="name the adapter's folder in lora_adapters when loading",
         )
 
 

@@ -30,6 +30,7 @@ from verispec.reference.models import AuxiliaryStates, Eagle3Head, load_eagle3, 
 from verispec.reference.models.attention import ATTENTION
 from verispec.reference.models.decode_graphs import Recorder
 from verispec.reference.models.kv_cache import KVCache
+from verispec.reference.models.lora import LoraAdapters
 from verispec.reference.proposers.draft_model import DraftModelProposer
 from verispec.reference.proposers.eagle3 import Eagle3Proposer, Head
 from verispec.reference.proposers.ngram import NgramProposer
@@ -53,8 +54,8 @@ class BaseRunner(ABC):
         options: options of generation.
 
     Raises:
-        VerispecError: V-MODEL-... or V-EAGLE3-... for a checkpoint that cannot be used, V-GEN-VOCAB for a draft model
-            with another vocabulary, V-GEN-OPTION for options that do not fit the model.
+        VerispecError: V-MODEL-..., V-LORA-... or V-EAGLE3-... for a checkpoint that cannot be used, V-GEN-VOCAB for a
+            draft model with another vocabulary, V-GEN-OPTION for options that do not fit the model.
     """
 
     device: torch.device
@@ -67,7 +68,8 @@ class BaseRunner(ABC):
         self._tokenizer: Any = None
         self._dtype: torch.dtype = getattr(torch, options.dtype)
         self._model = self._load_model(target)
-        self._forward = self._callable(self._model)
+        self._lora = LoraAdapters(options.lora_adapters, self._model) if options.lora_adapters else None
+        self._forward = self._callable(self._model) if self._lora is None else self._model
         self.max_model_len = self._limit()
         num_blocks = self._num_blocks()
         self.pool = BlockPool(num_blocks, options.block_size)
@@ -236,7 +238,7 @@ class BaseRunner(ABC):
         return [self._admit(index, replace(request, seed=seed)) for seed in seeds]
 
     def _admit(self, index: int, request: GenerationRequest) -> RequestState:
-        check_request(index, request, self.max_model_len, self.vocab_size)
+        check_request(index, request, self.max_model_len, self.vocab_size, len(self.options.lora_adapters))
         seed = default_seed(self.options.seed, self._arrived) if request.seed is None else request.seed
         self._arrived += 1
         return RequestState.begin(
@@ -261,6 +263,9 @@ class BaseRunner(ABC):
         """Run one step: schedule, run the target, verify, emit, draft."""
         scheduled = self._scheduler.schedule()
         inputs = self._prepare(scheduled)
+        if self._lora is not None:
+            adapters = [part.request.params.lora_adapter for part in scheduled]
+            self._lora.select(adapters, inputs.query_lens, self._upload)
         output = self._forward(
             input_ids=inputs.token_ids[None],
             position_ids=inputs.positions[None],

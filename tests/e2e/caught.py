@@ -302,6 +302,28 @@ CAUGHT: dict[str, list[str]] = {
         "draft_schedules:GEN-42:draft=draft_model k=3;batch=shrinks",
         "draft_schedules:GEN-42:draft=eagle3 k=3;batch=shrinks",
     ],
+    "lora_mutants:adapter_of_the_first": [
+        "lora:GEN-43:draft=none;adapters=several",
+        "lora:GEN-43:draft=eagle3 k=3;adapters=several",
+    ],
+    "lora_mutants:adapter_of_the_place": [
+        "lora:GEN-43:memory=blocks of 32, chunks of 24;draft=ngram k=3;adapters=several",
+        "lora:GEN-43:memory=preemption;draft=draft_model k=3;adapters=several",
+    ],
+    "lora_mutants:drafts_without": [
+        "lora:GEN-43:draft=draft_model k=3;adapters=several",
+        "lora:GEN-43:draft=draft_model k=3;adapters=several;check=log-probabilities",
+    ],
+    "lora_mutants:prompt_without": [
+        "lora:GEN-43:draft=none;adapters=several",
+        "lora:GEN-43:draft=ngram k=3;adapters=several;check=log-probabilities",
+    ],
+    "lora_mutants:scale_left_out": [
+        "lora:GEN-43:draft=none;adapters=several",
+    ],
+    "lora_mutants:last_adapter_alone": [
+        "lora:GEN-43:draft=none;adapters=several",
+    ],
     "rank_engines:last_of_a_tie": [
         "ranks:GEN-40:draft=none;sampling=greedy;ties=all",
     ],

@@ -33,6 +33,7 @@ CHECKED: dict[str, dict[str, tuple[str, ...]]] = {
     "stop": {"GEN-32": ()},
     "n": {"GEN-33": ()},
     "abort_after": {"GEN-34": ()},
+    "lora_adapter": {"GEN-43": ()},
 }
 """By field of `GenerationRequest`: clauses, and the values of `parameter` that use the field; () is any value."""
 
@@ -52,6 +53,7 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     ("n", "*", "block", "samples are requests of their own once they are admitted"),
     ("n", "eagle3", "standard", "sequences over 2,048 tokens cannot be enumerated"),
     ("abort_after", "*", "block", "the scheduler aborts between steps"),
+    ("lora_adapter", "*", "block", "an adapter changes the target's rows, however they are verified"),
     (
         "*",
         "draft_model argmax",

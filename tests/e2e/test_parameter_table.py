@@ -21,6 +21,7 @@ ELSEWHERE = {
     "tensor_parallel_size": "no text may change (GEN-40)",
     "max_num_batched_tokens": "no text may change (GEN-4)",
     "block_size": "no text may change (GEN-4)",
+    "lora_adapters": "requests name them, and their texts show it (GEN-43)",
 }
 """Options without a probe of their own, and what checks them."""
 

@@ -170,7 +170,7 @@ def _check(
 
 
 def _apply(chosen: Sequence[all_rules.Rule], links: Links, own: Collection[str], tell: Progress) -> list[Finding]:
-    """Return what the rules report of the files in `own`."""
+    """Return the findings of the rules that concern a file in `own`."""
     reported: list[Finding] = []
     for number, rule in enumerate(chosen):
         tell("checking", number, len(chosen))

@@ -63,6 +63,7 @@ class Mlx(PartialEngine):
             (wanted.num_speculative_tokens_per_batch_size, "mlx-lm drafts with one K"),
             (wanted.async_scheduling, "mlx-lm has no scheduler"),
             (wanted.tensor_parallel_size > 1, "this adapter runs mlx-lm in one process"),
+            (wanted.lora_adapters, "mlx-lm adds one adapter to all requests, in a layout of its own"),
             (wanted.dtype == "float64", "MLX has no float64 on most devices"),
             (wanted.num_blocks or wanted.block_size != plain.block_size, "mlx-lm has no paged KV cache"),
             (wanted.draft_sample_method == "greedy", "mlx-lm samples drafts as it samples tokens"),

@@ -83,6 +83,8 @@ class Reference:
 
     def _load_ranks(self, target: Path, wanted: Any) -> Any | Unsupported:
         """Return a runner over several ranks of the checkpoint folder `target`."""
+        if wanted.lora_adapters:
+            return Unsupported("the reference adds LoRA adapters on one rank alone")
         if self._description.device == "cuda":
             import torch
 

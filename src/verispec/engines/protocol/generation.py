@@ -92,6 +92,7 @@ class LoadOptions:
         logprobs_mode: one of `LOGPROBS_MODES`.
         seed: seed of requests without a seed.
         tensor_parallel_size: ranks that share the target's weights, each a process or device.
+        lora_adapters: folders of LoRA adapters of the target, in PEFT's layout; each request may name one.
 
     Raises:
         VerispecError: V-GEN-OPTION, for a value outside of these.
@@ -118,6 +119,7 @@ class LoadOptions:
     logprobs_mode: str = "raw"
     seed: int = 0
     tensor_parallel_size: int = 1
+    lora_adapters: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -145,6 +147,8 @@ class LoadOptions:
         require(isinstance(self.seed, Integral), "seed", "an integer", self.seed)
         require(isinstance(self.async_scheduling, bool), "async_scheduling", "True or False", self.async_scheduling)
         needs_draft = self.method in ("draft_model", "eagle3")
+        folders = isinstance(self.lora_adapters, tuple) and all(isinstance(a, Path) for a in self.lora_adapters)
+        require(folders, "lora_adapters", "a tuple of folders", self.lora_adapters)
         wanted = "a folder" if needs_draft else f"none with method {self.method}"
         require((self.draft is not None) == needs_draft, "draft", wanted, self.draft)
         if self.method == "none":
@@ -221,6 +225,7 @@ class LoadKeywords(TypedDict, total=False):
     logprobs_mode: str
     seed: int
     tensor_parallel_size: int
+    lora_adapters: tuple[Path, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +255,7 @@ class GenerationRequest:
         stop: strings that end the output; the text ends before the first of them.
         n: number of samples of the prompt, each from random numbers of its own.
         abort_after: number of tokens after which the caller aborts the request; None never aborts.
+        lora_adapter: place of the request's adapter in `lora_adapters`; None is the target without one.
 
     Raises:
         VerispecError: V-GEN-REQUEST, for a value outside of these.
@@ -277,8 +283,10 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     n: int = 1
     abort_after: int | None = None
+    lora_adapter: int | None = None
 
     def __post_init__(self) -> None:
+        optional = "None or an integer of at least"
         for good, name, wanted in (
             (len(self.prompt_token_ids) > 0, "prompt_token_ids", "at least one token"),
             (whole(self.max_tokens, 1), "max_tokens", "an integer of at least 1"),
@@ -294,19 +302,12 @@ class GenerationRequest:
             (self.grammar is None or isinstance(self.grammar, TokenGrammar), "grammar", "None or a TokenGrammar"),
             (all(self.bad_words), "bad_words", "sequences of at least one token"),
             (all(within(b, -math.inf) for b in self.logit_bias.values()), "logit_bias", "numbers by token id"),
-            (self.logprobs is None or whole(self.logprobs, 0), "logprobs", "None or an integer of at least 0"),
-            (
-                self.prompt_logprobs is None or whole(self.prompt_logprobs, 0),
-                "prompt_logprobs",
-                "None or an integer of at least 0",
-            ),
+            (self.logprobs is None or whole(self.logprobs, 0), "logprobs", f"{optional} 0"),
+            (self.prompt_logprobs is None or whole(self.prompt_logprobs, 0), "prompt_logprobs", f"{optional} 0"),
             (all(self.stop), "stop", "strings of at least one character"),
             (whole(self.n, 1), "n", "an integer of at least 1"),
-            (
-                self.abort_after is None or whole(self.abort_after, 1),
-                "abort_after",
-                "None or an integer of at least 1",
-            ),
+            (self.abort_after is None or whole(self.abort_after, 1), "abort_after", f"{optional} 1"),
+            (self.lora_adapter is None or whole(self.lora_adapter, 0), "lora_adapter", f"{optional} 0"),
         ):
             require(good, name, wanted, getattr(self, name), code="V-GEN-REQUEST")
 

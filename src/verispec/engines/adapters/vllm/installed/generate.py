@@ -25,6 +25,7 @@ from verispec.engines.protocol.generation import (
 
 _REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 PRELOAD = "verispec.engines.adapters.vllm.installed.preload"
+_MAX_LORA_RANK = 16
 EXTENSION = "verispec.engines.adapters.vllm.installed.rank.Poisoned"
 """Imported by the process of each rank."""
 
@@ -74,6 +75,7 @@ class GeneratorServer:
             known = {field.name for field in dataclasses.fields(arguments)}
             given = _known(settings(target, options), known, options)
             self._params = vllm.SamplingParams
+            self._adapters = _lora_requests(options.lora_adapters)
             self._num_speculative_tokens = options.num_speculative_tokens if options.method != "none" else 0
             poison_fresh_memory()
             with refusals():
@@ -91,7 +93,8 @@ class GeneratorServer:
             if any(request.abort_after is not None for request in requests):
                 outputs = self._generate_and_abort(prompts, params, requests)
             else:
-                outputs = self._llm.generate(prompts, params, use_tqdm=False)
+                adapters = [self._adapters[request.lora_adapter] for request in requests] if self._adapters else None
+                outputs = self._llm.generate(prompts, params, lora_request=adapters, use_tqdm=False)
         return [_request_result(output, request) for output, request in zip(outputs, requests, strict=True)]
 
     def _sampling_params(self, request: GenerationRequest) -> Any:
@@ -111,7 +114,8 @@ class GeneratorServer:
         """Step the engine, and abort requests that have as many tokens as their caller waits for."""
         engine, last = self._llm.llm_engine, {}
         for n, (prompt, own) in enumerate(zip(prompts, params, strict=True)):
-            engine.add_request(str(n), prompt, own)
+            adapter = self._adapters.get(requests[n].lora_adapter)
+            engine.add_request(str(n), prompt, own, lora_request=adapter)
         while engine.has_unfinished_requests():
             for output in engine.step():
                 place = int(output.request_id.partition("-")[0])
@@ -135,6 +139,14 @@ class GeneratorServer:
         return SpeculationMetrics(
             count("drafts"), count("draft_tokens"), count("accepted_tokens"), tuple(int(n) for n in per_position)
         )
+
+
+def _lora_requests(folders: Sequence[Path]) -> dict[int | None, Any]:
+    """Return vLLM's requests of adapters by their place, with None for none; nothing without adapters."""
+    if not folders:
+        return {}
+    made = importlib.import_module("vllm.lora.request").LoRARequest
+    return {None: None, **{n: made(f"adapter {n}", n + 1, str(folder)) for n, folder in enumerate(folders)}}
 
 
 @contextmanager
@@ -186,6 +198,8 @@ def settings(target: Path, options: LoadOptions) -> dict[str, Any]:
         given["worker_extension_cls"] = EXTENSION
     if options.async_scheduling:
         given["async_scheduling"] = True
+    if options.lora_adapters:
+        given |= {"enable_lora": True, "max_loras": len(options.lora_adapters), "max_lora_rank": _MAX_LORA_RANK}
     if options.method != "none":
         given["speculative_config"] = _speculation(options)
         given["per_request_spec_decode_metrics"] = "detailed"
