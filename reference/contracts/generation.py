@@ -236,7 +236,7 @@ CONTRACT = Contract(
             "GEN-43",
             "Each token of a request is the target's with the request's own LoRA adapter, drafts and the prompt's keys "
             "and values included, whatever adapters the requests beside and before it have.",
-            "Hu et al. 2021 (arXiv 2106.09685); vllm 0.32.0 LoRARequest",
+            "Hu et al. 2021 (arXiv 2106.09685); vllm#48421: requests without an adapter had the last one",
         ),
     ),
     returns="the tokens of each request",

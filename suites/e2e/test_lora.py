@@ -17,9 +17,9 @@ from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require
 
 LENGTH = 24
-ORDER = (None, 0, 1, 0, None, 1)
-"""Adapters of the requests of a prompt: the same prompt with another adapter follows at once."""
-REACH = "a request with a LoRA adapter"
+ORDERS = {"several": (1, 0, 0), "several and none": (None, 0, 1)}
+"""Adapters of the requests of a prompt. Three of them, so that a place of four has another one the next time."""
+REACH = "requests with several LoRA adapters"
 
 
 @pytest.fixture(scope="session")
@@ -28,10 +28,11 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Adapted:
     return save_adapted(tmp_path_factory.mktemp("adapted"))
 
 
-def batch(prompts: Any, count: int) -> list[GenerationRequest]:
+def batch(prompts: Any, count: int, adapters: str) -> list[GenerationRequest]:
     """Return requests for each prompt with each adapter; prompts repeat, so that prompt lookup drafts."""
-    asked = greedy([(*prompt[:12], *prompt[:12]) for prompt in prompts[:count] for _ in ORDER], LENGTH)
-    return [replace(request, lora_adapter=ORDER[n % len(ORDER)]) for n, request in enumerate(asked)]
+    order = ORDERS[adapters]
+    asked = greedy([(*prompt[:12], *prompt[:12]) for prompt in prompts[:count] for _ in order], LENGTH)
+    return [replace(request, lora_adapter=order[n % len(order)]) for n, request in enumerate(asked)]
 
 
 def require_use(results: Sequence[GenerationResult]) -> None:
@@ -41,23 +42,33 @@ def require_use(results: Sequence[GenerationResult]) -> None:
         raise Inconclusive("no draft was accepted")
 
 
-@case("GEN-43", memory=[None, *LAYOUTS], draft=METHODS, adapters="several", reach=REACH)
+@case("GEN-43", draft=METHODS, adapters=list(ORDERS), reach=REACH)
 def test_every_request_has_its_adapter(
-    load: Load, adapted: Adapted, prompts: Any, draft: str, memory: str | None
+    load: Load, adapted: Adapted, prompts: Any, draft: str, adapters: str, memory: str = ""
 ) -> None:
-    """The greedy texts of one prompt differ by adapter; more requests than places follow each other in a layout."""
-    asked = batch(prompts, 3)
-    results = load(draft, memory or "", lora_adapters=adapted.adapters).generate(asked)
+    """The greedy texts of one prompt differ by adapter."""
+    asked = batch(prompts, 3, adapters)
+    results = load(draft, memory, lora_adapters=adapted.adapters).generate(asked)
     require_use(results)
     for n, (request, result) in enumerate(zip(asked, results, strict=True)):
         model = reference_model(adapted.merged[request.lora_adapter])
         model.judge_greedy(request.prompt_token_ids, result.token_ids, f"request {n} ({named(request)})")
 
 
-@case("GEN-43", draft=METHODS, adapters="several", check="log-probabilities", reach=f"{REACH} and logprobs")
-def test_logprobs_are_those_of_the_adapter(load: Load, adapted: Adapted, prompts: Any, draft: str) -> None:
+@case("GEN-43", memory=LAYOUTS, draft=METHODS, adapters="several", reach=f"{REACH}, and chunked prefill or preemption")
+def test_every_request_has_its_adapter_in_any_layout(
+    load: Load, adapted: Adapted, prompts: Any, memory: str, draft: str
+) -> None:
+    """Nine requests share four places, so that each place has several adapters, one after another."""
+    test_every_request_has_its_adapter(load, adapted, prompts, draft, "several", memory)
+
+
+@case("GEN-43", draft=METHODS, adapters=list(ORDERS), check="log-probabilities", reach=f"{REACH} and logprobs")
+def test_logprobs_are_those_of_the_adapter(
+    load: Load, adapted: Adapted, prompts: Any, draft: str, adapters: str
+) -> None:
     """An adapter that a row lacks may leave its argmax as it is: the log-probabilities show it."""
-    asked = [replace(request, logprobs=0) for request in batch(prompts, 1)]
+    asked = [replace(request, logprobs=0) for request in batch(prompts, 2, adapters)]
     results = load(draft, lora_adapters=adapted.adapters).generate(asked)
     require_use(results)
     for n, (request, result) in enumerate(zip(asked, results, strict=True)):

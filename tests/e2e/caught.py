@@ -304,11 +304,14 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "lora_mutants:adapter_of_the_first": [
         "lora:GEN-43:draft=none;adapters=several",
-        "lora:GEN-43:draft=eagle3 k=3;adapters=several",
+        "lora:GEN-43:draft=eagle3 k=3;adapters=several and none",
     ],
     "lora_mutants:adapter_of_the_place": [
         "lora:GEN-43:memory=blocks of 32, chunks of 24;draft=ngram k=3;adapters=several",
-        "lora:GEN-43:memory=preemption;draft=draft_model k=3;adapters=several",
+    ],
+    "lora_mutants:none_is_the_last": [
+        "lora:GEN-43:draft=none;adapters=several and none",
+        "lora:GEN-43:draft=ngram k=3;adapters=several and none;check=log-probabilities",
     ],
     "lora_mutants:drafts_without": [
         "lora:GEN-43:draft=draft_model k=3;adapters=several",

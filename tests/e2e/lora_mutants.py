@@ -47,6 +47,15 @@ class AdapterOfThePlace(_Changed):
         right(kept[: len(adapters)], lens, upload)
 
 
+class NoneIsTheLast(_Changed):
+    """A request without an adapter has index -1, which picks the last one (vllm#48421)."""
+
+    def _select(self, right: Callable[..., None], adapters: Selected, lens: np.ndarray, upload: Any) -> None:
+        last = len(self.options.lora_adapters) - 1
+        mixed = any(adapter is not None for adapter in adapters)
+        right([last if adapter is None and mixed else adapter for adapter in adapters], lens, upload)
+
+
 class DraftsWithout(_Changed):
     """The drafts of a request have no adapter: its map has one token a request."""
 
@@ -91,6 +100,7 @@ class LastAdapterAlone(CPURunner):
 
 adapter_of_the_first = engine_with(AdapterOfTheFirst)
 adapter_of_the_place = engine_with(AdapterOfThePlace)
+none_is_the_last = engine_with(NoneIsTheLast)
 drafts_without = engine_with(DraftsWithout)
 prompt_without = engine_with(PromptWithout)
 scale_left_out = engine_with(ScaleLeftOut)
