@@ -42,7 +42,7 @@ def require_use(results: Sequence[GenerationResult]) -> None:
         raise Inconclusive("no draft was accepted")
 
 
-@case("GEN-43", draft=METHODS, adapters=list(ORDERS), reach=REACH)
+@case("GEN-43", draft=METHODS, adapters=list(ORDERS), reach=REACH, quick=False)
 def test_every_request_has_its_adapter(
     load: Load, adapted: Adapted, prompts: Any, draft: str, adapters: str, memory: str = ""
 ) -> None:
@@ -55,7 +55,14 @@ def test_every_request_has_its_adapter(
         model.judge_greedy(request.prompt_token_ids, result.token_ids, f"request {n} ({named(request)})")
 
 
-@case("GEN-43", memory=LAYOUTS, draft=METHODS, adapters="several", reach=f"{REACH}, and chunked prefill or preemption")
+@case(
+    "GEN-43",
+    memory=LAYOUTS,
+    draft=METHODS,
+    adapters="several",
+    reach=f"{REACH}, and chunked prefill or preemption",
+    quick=False,
+)
 def test_every_request_has_its_adapter_in_any_layout(
     load: Load, adapted: Adapted, prompts: Any, memory: str, draft: str
 ) -> None:
@@ -63,7 +70,14 @@ def test_every_request_has_its_adapter_in_any_layout(
     test_every_request_has_its_adapter(load, adapted, prompts, draft, "several", memory)
 
 
-@case("GEN-43", draft=METHODS, adapters=list(ORDERS), check="log-probabilities", reach=f"{REACH} and logprobs")
+@case(
+    "GEN-43",
+    draft=METHODS,
+    adapters=list(ORDERS),
+    check="log-probabilities",
+    reach=f"{REACH} and logprobs",
+    quick=False,
+)
 def test_logprobs_are_those_of_the_adapter(
     load: Load, adapted: Adapted, prompts: Any, draft: str, adapters: str
 ) -> None:

@@ -112,6 +112,7 @@ def test_nothing_is_drafted_after_a_preemption(method: str, models: Models, prom
         ({"prompt_token_ids": tuple(range(2, 66))}, "V-GEN-PROMPT", "64 tokens"),
         ({"prompt_token_ids": (5, 97)}, "V-GEN-PROMPT", r"\[97\]"),
         ({"prompt_token_ids": (5,), "bad_words": ((3, -1),)}, "V-GEN-PROMPT", r"\[-1\]"),
+        ({"prompt_token_ids": (5,), "lora_adapter": 0}, "V-GEN-REQUEST", "number of loaded adapters, 0, got 0"),
         ({"prompt_token_ids": ()}, "V-GEN-REQUEST", "at least one token"),
         ({"prompt_token_ids": (5,), "top_p": 0.0}, "V-GEN-REQUEST", "top_p"),
         ({"prompt_token_ids": (5,), "max_tokens": 0}, "V-GEN-REQUEST", "max_tokens"),
