@@ -12,6 +12,7 @@ import itertools
 import multiprocessing
 import sys
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 PROMPTS = [list(prompt) for prompt in itertools.product((1, 3, 6), (2, 5, 7), (4, 7))]
@@ -49,9 +50,41 @@ def expand(x: Any, cumulative: Any, num_tokens: int, replace_from: int = 0, repl
     return torch.where(values == replace_from, torch.full_like(values, replace_to), values)
 
 
+def save_adapter(folder: str, model: str) -> str:
+    """Write a random LoRA adapter of the queries and values of `model`; return its folder."""
+    import json
+    from pathlib import Path
+
+    import torch
+    from safetensors.torch import save_file
+
+    config = json.loads(Path(model, "config.json").read_text())
+    sizes = {"q_proj": config["num_attention_heads"], "v_proj": config["num_key_value_heads"]}
+    tensors = {}
+    torch.manual_seed(5)
+    for layer in range(config["num_hidden_layers"]):
+        for name, heads in sizes.items():
+            start = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            tensors[f"{start}.lora_A.weight"] = torch.randn(8, config["hidden_size"]) / 4
+            tensors[f"{start}.lora_B.weight"] = torch.randn(heads * config["head_dim"], 8) / 4
+    path = Path(folder, "adapter")
+    path.mkdir()
+    save_file(tensors, path / "adapter_model.safetensors")
+    adapter = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "target_modules": list(sizes), "bias": "none"}
+    (path / "adapter_config.json").write_text(json.dumps(adapter))
+    return str(path)
+
+
 def _serve(
-    options: dict[str, Any], prompts: list[list[int]], params: list[dict[str, Any]], repair: bool, answers: Any
+    options: dict[str, Any],
+    prompts: list[list[int]],
+    params: list[dict[str, Any]],
+    repair: bool,
+    adapters: Sequence[str],
+    answers: Any,
 ) -> None:
+    from vllm.lora.request import LoRARequest
+
     import vllm
 
     if repair:
@@ -66,19 +99,26 @@ def _serve(
         return
     try:
         sampling = [vllm.SamplingParams(detokenize=False, max_tokens=24, **each) for each in params]
-        outputs = llm.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
+        wanted = [LoRARequest("adapter", 1, adapter) if adapter else None for adapter in adapters] or None
+        inputs = [{"prompt_token_ids": ids} for ids in prompts]
+        outputs = llm.generate(inputs, sampling, lora_request=wanted, use_tqdm=False)
         answers.put([tuple(output.outputs[0].token_ids) for output in outputs])
     except Exception as error:
         answers.put(f"raised: {type(error).__name__}: {error}")
 
 
 def generate(
-    options: dict[str, Any], prompts: list[list[int]], params: list[dict[str, Any]], *, repair: bool = False
+    options: dict[str, Any],
+    prompts: list[list[int]],
+    params: list[dict[str, Any]],
+    *,
+    repair: bool = False,
+    adapters: Sequence[str] = (),
 ) -> Texts | str:
     """Return the texts of an engine in a process of its own, or how it refused or raised."""
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    process = context.Process(target=_serve, args=(options, prompts, params, repair, answers))
+    process = context.Process(target=_serve, args=(options, prompts, params, repair, adapters, answers))
     process.start()
     answer: Texts | str = answers.get()
     process.join(30)  # An engine that raised may hang at its end.
@@ -162,7 +202,38 @@ def other_head(folder: str, head: str) -> bool:
     return isinstance(answer, str) and answer.startswith("raised")
 
 
-FINDINGS = {found.__name__: found for found in (min_tokens, top_k, chunks, block, synthetic, other_head)}
+def lora(folder: str, head: str) -> bool:
+    """Show that requests without a LoRA adapter get one when they share a batch with requests of it (GEN-43)."""
+    model = save(folder, 11)
+    adapter = save_adapter(folder, model)
+    options = {"model": model, "enable_lora": True, "max_lora_rank": 8}
+    params = [{"temperature": 0, "ignore_eos": True}] * 6
+    plain, own = (generate(options, PROMPTS[:6], params, adapters=[one] * 6) for one in ("", adapter))
+    mixed = generate(options, PROMPTS[:6] * 2, params * 2, adapters=[""] * 6 + [adapter] * 6)
+    texts = [sum(map(tuple.__eq__, mixed[:6], other)) for other in (plain, own)]
+    print(
+        f"without an adapter, beside others with one: {texts[0]} of 6 are the model's texts, {texts[1]} the adapter's"
+    )
+    return texts[0] < 6
+
+
+def lora_head(folder: str, head: str) -> bool:
+    """Show that an Eagle3 head fails at the first draft when LoRA is enabled (GEN-43).
+
+    The folder of the head's target is expected beside it, as `target`.
+    """
+    model = head.rpartition("/")[0] + "/target"
+    config = {"method": "eagle3", "model": head, "num_speculative_tokens": 3}
+    options = {"model": model, "speculative_config": config, "enable_lora": True, "max_lora_rank": 8}
+    adapters = [save_adapter(folder, model)] * 2
+    answer = generate(options, PROMPTS[:2], [{"temperature": 0}] * 2, adapters=adapters)
+    print(answer)
+    return isinstance(answer, str) and answer.startswith("raised")
+
+
+FINDINGS = {
+    found.__name__: found for found in (min_tokens, top_k, chunks, block, synthetic, other_head, lora, lora_head)
+}
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
