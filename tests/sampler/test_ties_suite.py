@@ -49,12 +49,23 @@ def test_a_threshold_that_keeps_all_ties_is_allowed(logits: str, k: str) -> None
         (top_k(lambda k: k + 1, ties="none"), "1", "bfloat16", 300, "at least k"),
         (top_k(ties="none"), "random", "all equal", 300, "at least k"),
         (top_k(lambda k: (k + 1) // 2), "random", "bfloat16", 9001, "above the k-th"),
-        (top_k(lambda k: k % 2**16), "random", "bfloat16", 70_000, "above the k-th"),
     ],
 )
 def test_other_masks_are_refused(op: Any, k: str, logits: str, vocab: int, message: str) -> None:
     with pytest.raises(Mismatch, match=message):
         run(op, logits, k, vocab)
+
+
+def test_a_count_of_16_bits_is_refused() -> None:
+    contract = contracts.load("apply_top_k_top_p")
+    suite.test_ties_past_16_bits_leave_k_tokens(OpUnderTest(contract, top_k()), 7)
+    with pytest.raises(Mismatch, match="at least k"):
+        suite.test_ties_past_16_bits_leave_k_tokens(OpUnderTest(contract, first_of_16_bits), 7)
+
+
+def first_of_16_bits(*, output: Any, logits: Any, k: Any, p: Any) -> None:
+    """Keep the first k tokens of equal logits, by a k of 16 bits."""
+    output.copy_(torch.where(torch.arange(logits.shape[1]) < k[:, None] % 2**16, logits, NONE))
 
 
 def test_cases_of_kept_ties_claim_no_reach() -> None:
