@@ -240,7 +240,7 @@ def _command(plan: CampaignPlan, job: Path) -> list[str]:
     if layer.op_files:  # end-to-end samplers and generation test other layers
         tests = [root / suite / f"test_{op}.py" for suite in layer.suites for op in contracts.names()]
         paths = [test for test in tests if test.exists() and test.stem != "test_whole_sampler"]
-        paths += [test for suite in layer.suites for test in (root / suite).glob("test_every_op.py")]
+        paths += [test for suite in layer.suites for test in (root / suite).glob("test_every_op*.py")]
     command += ["-c", str(root / "pytest.ini"), f"--rootdir={root}", "--capture=no"]
     own = root / "sampler" / f"test_{plan.op}.py"
     if plan.op and layer.op_files and own.exists() and plan.op in contracts.names():
