@@ -13,7 +13,8 @@ Rng = np.random.Generator
 def pass_all_but_last(batch: Batch) -> None:
     """Give every draft the probability 1 in both models, but the last one of each request.
 
-    That of requests 1, 3, 5, ... is impossible; the others pass with a probability of one half.
+    That of requests 1, 3, 5, ... is impossible; the others pass with a probability of one half, or one quarter without
+    draft probabilities.
     """
     batch.argmax = batch.draft_token_ids.copy()
     batch.target_probs = np.eye(batch.vocab)[batch.draft_token_ids]
@@ -26,7 +27,9 @@ def pass_all_but_last(batch: Batch) -> None:
             batch.argmax[last] = other
             batch.target_probs[last] = np.eye(batch.vocab)[other]
         else:
-            batch.target_probs[last, [batch.draft_token_ids[last], other]] = 0.5
+            batch.target_probs[last, [batch.draft_token_ids[last], other]] = 0.25, 0.75
+            if batch.draft_probs is not None:
+                batch.draft_probs[last, [batch.draft_token_ids[last], other]] = 0.5
 
 
 def spoil(rng: Rng, batch: Batch) -> None:

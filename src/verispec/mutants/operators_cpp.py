@@ -29,7 +29,7 @@ _SKIPPED: Final = frozenset({
     "enum_specifier", "lambda_capture_specifier", "static_assert_declaration", "using_declaration", "type_descriptor",
     "primitive_type", "sized_type_specifier", "namespace_identifier",
 })  # fmt: skip
-_BUILT: Final = re.compile(r"^(?:NB_MODULE|void bind_\w+)")
+_BUILT: Final = re.compile(r"^(?:NB_MODULE|void bind_\w+|const Registration )")
 
 
 def sites(source: bytes) -> list[Site]:
@@ -68,7 +68,7 @@ class _Finder:
 
     def _visit(self, node: Any, scope: CppScope) -> Iterator[Site]:
         kind = node.type
-        if kind in _SKIPPED or (kind == "function_definition" and _BUILT.match(self._text(node))):
+        if kind in _SKIPPED or (kind in ("function_definition", "declaration") and _BUILT.match(self._text(node))):
             return
         method = getattr(self, f"_{kind}", None)
         yield from method(node, scope) if method else self._children(node, scope)
