@@ -160,9 +160,9 @@ def _baseline(campaign: Campaign) -> Path:
     digest = hashlib.sha256(f"{name} {campaign.plan.run_seed} {campaign.plan.op} {campaign.plan.device}".encode())
     roots = [part.folder for part in together]
     roots += [suites_folder(), _package("cases"), _package("judge"), _package("mutants")]
-    roots += [layer.folder.parents[2] / tests for tests in layer.tests]
+    roots += [layer.root / tests for tests in layer.tests]
     for root in roots:
-        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp", ".h")):
+        for path in sorted(p for p in (root, *root.rglob("*")) if p.suffix in (".py", ".cpp", ".h")):
             digest.update(path.read_bytes())
     if campaign.extension is not None:
         digest.update(str(campaign.extension).encode())
@@ -227,7 +227,7 @@ def _command(plan: CampaignPlan, job: Path) -> list[str]:
     command = [sys.executable, "-P", "-m", "pytest", "-p", "verispec.mutants.plugin", f"--mutation-job={job}"]
     command += ["--assert=plain", "-p", "no:faulthandler", "-p", "no:cacheprovider", "-q"]
     if layer.tests:
-        root = layer.folder.parents[2]
+        root = layer.root
         return [
             *command,
             "-c",
