@@ -20,7 +20,7 @@ def pass_all_but_last(batch: Batch) -> None:
     batch.target_probs = np.eye(batch.vocab)[batch.draft_token_ids]
     if batch.draft_probs is not None:
         batch.draft_probs = batch.target_probs.copy()
-    for b in np.flatnonzero(batch.counts):
+    for b in map(int, np.flatnonzero(batch.counts)):
         last = batch.at(b).stop - 1
         other = (batch.draft_token_ids[last] + 1) % batch.vocab
         if b % 2:

@@ -171,6 +171,9 @@ void fill(const Tensor& out, int64_t rows, int64_t width) {
   }
   for (int64_t c = 0; c < 64; ++c) output.set(c, 0, 3 * c);
 }
+void entry(const Tensor& out, int64_t rows) { fill(out, 5 * rows, 1); }
+void helper(const Tensor& out, int64_t rows) { fill(out, 7 * rows, 1); }
+void add(nb::module_& m) { m.def("entry", &entry); }
 """
 
 
@@ -190,3 +193,5 @@ def test_faults_that_cannot_act_are_not_made() -> None:
     }, "the innermost loop has ten rounds"  # fmt: skip
     assert triggers("3 * c") == {"always", "step >= 2", "repeated"}, "one thread, and 64 rounds"
     assert triggers("out") == {"always", "repeated"}, "before the region"
+    assert "thread > 0" not in triggers("5 * rows"), "Python calls it in one thread"
+    assert "thread > 0" in triggers("7 * rows"), "a region may call it"

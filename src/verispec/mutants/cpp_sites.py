@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 COMPARISONS: Final = {
     "<": ("<=", ">=", "=="),
@@ -38,7 +39,7 @@ class CppScope:
         loops: variables of the enclosing loops, outermost first.
         bounds: number of rounds of each of these loops, None where it is no literal.
         parallel: True inside of a parallel region.
-        has_region: True if the function has a parallel region.
+        is_serial: True if thread 0 runs what the function has outside of parallel regions.
         in_function: True inside of a function.
     """
 
@@ -47,13 +48,13 @@ class CppScope:
     loops: tuple[str, ...] = ()
     bounds: tuple[int | None, ...] = ()
     parallel: bool = False
-    has_region: bool = False
+    is_serial: bool = False
     in_function: bool = False
 
     @property
     def never(self) -> tuple[str, ...]:
-        """Triggers that cannot hold here: thread 0 runs what is outside of a region, and a loop of 10 ends at 9."""
-        found = ["thread > 0"] if self.has_region and not self.parallel else []
+        """Triggers that cannot hold here: of threads outside of a region, of index 64 in a loop of ten rounds."""
+        found = ["thread > 0"] if self.is_serial and not self.parallel else []
         if self.bounds:
             for bound, ends in zip((self.bounds[0], self.bounds[-1]), ENDS, strict=True):
                 found += [trigger for trigger, end in ends.items() if bound is not None and bound <= end]
@@ -96,3 +97,14 @@ class Site:
     loops: tuple[str, ...]
     alternatives: list[Alternative] = field(default_factory=list)
     before: str = ""
+
+
+def descendants(node: Any, kind: str) -> Iterator[Any]:
+    """Yield the nodes of a kind below a node, none of them inside another."""
+    if node is None:
+        return
+    for child in node.named_children:
+        if child.type == kind:
+            yield child
+        else:
+            yield from descendants(child, kind)

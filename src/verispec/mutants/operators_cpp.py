@@ -21,6 +21,7 @@ from verispec.mutants.cpp_sites import (
     Alternative,
     CppScope,
     Site,
+    descendants,
 )
 
 _SKIPPED: Final = frozenset({
@@ -45,6 +46,8 @@ class _Finder:
         self._source = source
         parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
         self._root = parser.parse(source).root_node
+        # Python calls these, so that they start in thread 0.
+        self._entries = set(re.findall(r"m\.def\([^,]*, &(\w+)", source.decode()))
 
     def find(self) -> Iterator[Site]:
         yield from self._visit(self._root, CppScope())
@@ -77,7 +80,7 @@ class _Finder:
 
     def _function_definition(self, node: Any, scope: CppScope) -> Iterator[Site]:
         integers, tensors = list(scope.integers), []
-        for parameter in _descendants(node.child_by_field_name("declarator"), "parameter_declaration"):
+        for parameter in descendants(node.child_by_field_name("declarator"), "parameter_declaration"):
             name = re.findall(r"\w+", self._text(parameter))[-1]
             type_text = self._text(parameter)
             if re.match(r"(const )?(int64_t|int32_t|int|size_t|uint32_t) \w+$", type_text):
@@ -88,14 +91,19 @@ class _Finder:
         rows = tuple(name for name in integers if name in ROWS)
         inner = CppScope(
             tuple(integers), tuple(tensors), rows, (None,) * len(rows), scope.parallel,
-            "#pragma omp parallel" in self._text(node), True,
+            self._starts_serially(node), True,
         )  # fmt: skip
         for child in node.named_children:
             if child.type in ("compound_statement", "field_initializer_list"):
                 yield from self._visit(child, inner)
 
+    def _starts_serially(self, node: Any) -> bool:
+        """Return True if thread 0 runs a function's code outside of parallel regions."""
+        name = self._text(node.child_by_field_name("declarator")).partition("(")[0]
+        return name in self._entries or "#pragma omp parallel" in self._text(node)
+
     def _lambda_expression(self, node: Any, scope: CppScope) -> Iterator[Site]:
-        parameters = map(self._text, _descendants(node.child_by_field_name("declarator"), "parameter_declaration"))
+        parameters = map(self._text, descendants(node.child_by_field_name("declarator"), "parameter_declaration"))
         own = tuple(text.split()[-1] for text in parameters if re.match(r"(const )?int\w* \w+$", text))
         # A lambda is called for one row, or one step, of a loop: its own integers say which.
         inner = CppScope(scope.integers + own, scope.tensors, own, (None,) * len(own), scope.parallel, in_function=True)
@@ -390,7 +398,7 @@ class _Finder:
 
     def _views(self, declarator: Any, scope: CppScope) -> Iterator[Site]:
         """Yield the sites of ``Integers output(tensor)``, which parses like the declaration of a function."""
-        for parameter in _descendants(declarator, "parameter_declaration"):
+        for parameter in descendants(declarator, "parameter_declaration"):
             yield from self._view(parameter, scope)
 
     def _view(self, node: Any, scope: CppScope) -> Iterator[Site]:
@@ -434,13 +442,3 @@ class _Finder:
         alternatives = [Alternative(operator, function) for operator, _, function in kept]
         line, column = node.start_point[0] + 1, node.start_point[1] + 1
         yield Site(node.start_byte, node.end_byte, f"local {name}", line, column, scope.loops, alternatives, text)
-
-
-def _descendants(node: Any, kind: str) -> Iterator[Any]:
-    if node is None:
-        return
-    for child in node.named_children:
-        if child.type == kind:
-            yield child
-        else:
-            yield from _descendants(child, kind)
