@@ -4,6 +4,10 @@ from verispec.reference.contracts._model import INTS, PROBS, Clause, Contract, R
 
 _HOLTZMAN = "Holtzman et al. 2020 (arXiv 1904.09751), section 3.1"
 _VLLM = "vllm 0.33.0 vllm.v1.sample.ops.topk_topp_triton.apply_top_k_top_p_triton"
+TIES_ARE_KEPT = (
+    "a token that ties with the k-th is as likely as it, and vLLM and Hugging Face transformers keep all of them "
+    "(vllm#15478, vllm#12156)"
+)
 
 CONTRACT = Contract(
     name="apply_top_k_top_p",
@@ -50,6 +54,7 @@ CONTRACT = Contract(
             "TKP-2",
             "Exactly the first k tokens of the order are kept, whatever the ties, alone and in any batch.",
             "vllm#50979",
+            harmless=TIES_ARE_KEPT,
             effect="a token that top_k excludes can be sampled",
         ),
         Clause(

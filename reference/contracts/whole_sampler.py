@@ -1,6 +1,7 @@
 """whole_sampler: logits and draft tokens of a batch in, the tokens of every request out."""
 
 from verispec.reference.contracts._model import Clause, Contract, Symbol
+from verispec.reference.contracts.apply_top_k_top_p import TIES_ARE_KEPT
 
 _PAPER = "Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1 and appendix A.1"
 _VLLM = "vllm 0.33.0 vllm.v1.sample.rejection_sampler.RejectionSampler"
@@ -40,6 +41,7 @@ CONTRACT = Contract(
             "WS-6",
             "No token is emitted that the request's own top-k or top-p excludes, with draft probabilities and without.",
             f"{_VLLM}; vllm#9834",
+            harmless=TIES_ARE_KEPT,
             effect="a token outside of the request's top_k or top_p is emitted",
         ),
         Clause("WS-7", "A request without draft tokens emits exactly one token.", _VLLM),

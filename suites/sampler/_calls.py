@@ -37,6 +37,7 @@ from verispec.suites.sampler._sampling import (
     synthetic_arguments,
     with_cache,
 )
+from verispec.suites.sampler._special import certain_drafts, hostile_rows, impossible_drafts, pass_all_but_last, spoil
 
 Rng = np.random.Generator
 
@@ -54,9 +55,9 @@ class BatchShape:
         draft_vocab: vocabulary size of the draft logits, None for `vocab`.
         temperature: temperature of every request, None for a mix that includes greedy requests.
         left: possible tokens of a row, one of `LEFT` of `_few_tokens`, or empty for all.
-        sure: True for drafts that pass whatever the random numbers are, but for the last one of every second request.
-        special: True for padding tokens, ids outside the vocabulary, NaN and minus infinity in the batch. The draft
-            then has fewer steps, and ids, than the target.
+        sure: True for drafts that pass whatever the random numbers are, but for the last one of each request.
+        special: True for padding tokens, ids outside the vocabulary, NaN, minus infinity and positions outside of
+            limits in the batch. The draft then has fewer steps, and ids, than the target.
     """
 
     counts: tuple[int, ...] = (3, 1, 5, 2)
@@ -126,31 +127,10 @@ def _flat(rng: Rng, shape: BatchShape, greedy: float = 0.3) -> Any:
     if shape.left:
         leave_few(rng, batch, shape.left)
     if shape.sure:
-        _pass_all_but_last(batch)
+        pass_all_but_last(batch)
     if shape.special:
-        _spoil(rng, batch)
+        spoil(rng, batch)
     return batch
-
-
-def _pass_all_but_last(batch: Any) -> None:
-    """Give every draft the probability 1 in both models; the last one of requests 1, 3, 5, ... is impossible."""
-    batch.argmax = batch.draft_token_ids.copy()
-    batch.target_probs = np.eye(batch.vocab)[batch.draft_token_ids]
-    if batch.draft_probs is not None:
-        batch.draft_probs = batch.target_probs.copy()
-    for b in range(1, batch.requests, 2):
-        if batch.counts[b]:
-            last = batch.at(b).stop - 1
-            batch.argmax[last] = (batch.draft_token_ids[last] + 1) % batch.vocab
-            batch.target_probs[last] = np.eye(batch.vocab)[batch.argmax[last]]
-
-
-def _spoil(rng: Rng, batch: Any) -> None:
-    """Put padding tokens among the drafts, and rows of the target that are certain or equal the draft's."""
-    batch.draft_token_ids[rng.random(batch.tokens) < 0.15] = -1
-    for row in np.flatnonzero(rng.random(batch.tokens) < 0.3):
-        sure = np.eye(batch.vocab)[rng.integers(batch.vocab)]
-        batch.target_probs[row] = batch.draft_probs[row] if batch.draft_probs is not None and row % 2 else sure
 
 
 def _rates(shape: BatchShape) -> Any:
@@ -205,7 +185,11 @@ def eagle_prepare_next_token_padded(rng: Rng, shape: BatchShape) -> MadeCall:
 @maker
 def eagle_step_slot_mapping_metadata(rng: Rng, shape: BatchShape) -> MadeCall:
     ends = [0, 5, STEP_BLOCK - 1, STEP_BLOCK, STEP_LIMIT - 2, STEP_LIMIT - 1]
-    return MadeCall(step_arguments(rng, rng.choice(ends, size=shape.requests), rows=3 * shape.synthetic))
+    values = step_arguments(rng, rng.choice(ends, size=shape.requests), rows=3 * shape.synthetic)
+    if shape.special:
+        values["positions_ptr"][rng.random(shape.requests) < 0.1] = -2
+        values["seq_lens_ptr"][rng.random(shape.requests) < 0.1] = STEP_LIMIT
+    return MadeCall(values)
 
 
 @maker
@@ -220,7 +204,11 @@ def compute_slot_mapping(rng: Rng, shape: BatchShape) -> MadeCall:
     options: dict[str, Any] = {"columns": max([1, *shape.counts]) // 16 + 2}
     if shape.synthetic:
         options |= {"TOTAL_CP_WORLD_SIZE": 2, "TOTAL_CP_RANK": 1, "CP_KV_CACHE_INTERLEAVE_SIZE": 4}
-    return MadeCall(slot_arguments(rng, shape.counts, tail=5 * shape.synthetic, **options))
+    values = slot_arguments(rng, shape.counts, tail=5 * shape.synthetic, **options)
+    if shape.special:
+        wrong = rng.random(len(values["positions_ptr"])) < 0.1
+        values["positions_ptr"][wrong] = rng.choice([-1, -40, 10_000], int(wrong.sum()))
+    return MadeCall(values)
 
 
 def _random_requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatch:
@@ -229,43 +217,23 @@ def _random_requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatc
     draft_vocab = max(shape.vocab + int(rng.integers(-1, 3)), 1) if shape.special else shape.draft_vocab
     given = {"draft": shape.draft, "temperature": shape.temperature, "draft_vocab": draft_vocab} | options
     batch = random_requests(rng, shape.counts, shape.vocab, padding=padding, **given)
-    batch.target_logits[impossible(rng, batch.target_logits.shape, shape.left)] = -np.inf
+    out = impossible(rng, batch.target_logits.shape, shape.left)
+    batch.target_logits[out] = -np.inf
+    for row in np.flatnonzero(out.any(axis=1))[:-1]:
+        if rng.random() < 0.7:  # a grammar excludes drafts before they are verified
+            batch.draft_sampled[row + 1] = rng.choice(np.flatnonzero(~out[row]))
     return batch
 
 
 def _requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatch:
     batch = _random_requests(rng, shape, **options)
     if shape.exact:
-        _impossible_drafts(rng, batch)
+        impossible_drafts(rng, batch)
     if shape.sure:
-        _certain_drafts(batch)
+        certain_drafts(batch)
     if shape.special:
-        _hostile_rows(rng, batch)
+        hostile_rows(rng, batch)
     return batch
-
-
-def _certain_drafts(batch: RequestBatch) -> None:
-    """Let both models agree on every draft; the target excludes the last one of requests 1, 3, 5, ..."""
-    for b, state in enumerate(batch.idx_mapping):
-        for step in range(batch.drafts(b)):
-            row = batch.row(b, step)
-            token, scale = batch.draft_sampled[row + 1], float(batch.temperature[state]) or 1.0
-            batch.target_logits[row, token] = batch.target_logits[row].max() + 40
-            if batch.draft_logits is not None:
-                shared = min(batch.target_logits.shape[1], batch.draft_logits.shape[2])
-                batch.draft_logits[state, step, :shared] = batch.target_logits[row, :shared] * scale
-            if b % 2 and step == batch.drafts(b) - 1:
-                batch.target_logits[row, token] = -np.inf
-
-
-def _hostile_rows(rng: Rng, batch: RequestBatch) -> None:
-    """Put padding tokens and ids past the vocabulary among the drafts, NaN and minus infinity among the logits."""
-    wrong = rng.random(len(batch.draft_sampled)) < 0.15
-    batch.draft_sampled[wrong] = rng.choice([-1, batch.target_logits.shape[1]], int(wrong.sum()))
-    tables = [batch.target_logits] if batch.draft_logits is None else [batch.target_logits, batch.draft_logits]
-    for logits in tables:
-        for value, share in ((np.nan, 0.03), (-np.inf, 0.1)):
-            logits[rng.random(logits.shape) < share] = value
 
 
 def _fewer_steps(requests: RequestBatch, shape: BatchShape) -> RequestBatch:
@@ -273,17 +241,6 @@ def _fewer_steps(requests: RequestBatch, shape: BatchShape) -> RequestBatch:
     if shape.special and requests.draft_logits is not None and requests.draft_logits.shape[1] > 1:
         requests.draft_logits = requests.draft_logits[:, :-1].copy()
     return requests
-
-
-def _impossible_drafts(rng: Rng, batch: RequestBatch) -> None:
-    """Give some drafts the probability 0: of the target alone, or of the draft too, where 0 is compared with 0."""
-    for row in np.nonzero(rng.random(len(batch.draft_sampled) - 1) < 0.2)[0]:
-        state, token = batch.expanded_idx_mapping[row], batch.draft_sampled[row + 1]
-        if state < 0 or batch.expanded_local_pos[row + 1] == 0:
-            continue
-        batch.target_logits[row, token] = -np.inf
-        if batch.draft_logits is not None and rng.random() < 0.5:
-            batch.draft_logits[state, batch.expanded_local_pos[row], token] = -np.inf
 
 
 def _verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
@@ -398,6 +355,7 @@ def gumbel_sample(rng: Rng, shape: BatchShape) -> MadeCall:
         values["temperature"] *= rng.choice([1e-5, 1e-3, 1.0], len(values["temperature"])).astype(np.float32)
         values["logits"] *= np.float32(1e-3)
         values["logits"][rng.random(values["logits"].shape) < 0.1] = rng.choice([np.nan, -np.inf])
+        values["logits"][rng.random(shape.requests) < 0.1] = -np.inf
         values["expanded_idx_mapping"][rng.random(shape.requests) < 0.1] = -1
     values = with_cache(values, rng) if shape.draft else values
     return MadeCall(values, compare={"sampled": within}, same=(("logits", "logits_cache"),))

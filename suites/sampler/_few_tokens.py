@@ -38,9 +38,15 @@ def impossible(rng: Rng, shape: tuple[int, int], left: str) -> Array:
 
 
 def leave_few(rng: Rng, batch: Batch, left: str) -> None:
-    """Move the probability of impossible tokens to the others; no number is near its draft's p / q afterwards."""
+    """Move the probability of impossible tokens to the others; no number is near its draft's p / q afterwards.
+
+    Seven in ten drafts are possible, since a grammar excludes drafts before they are verified.
+    """
     rows = np.arange(batch.tokens)
-    batch.target_probs[impossible(rng, batch.target_probs.shape, left)] = 0.0
+    out = impossible(rng, batch.target_probs.shape, left)
+    batch.target_probs[out] = 0.0
+    for row in np.flatnonzero(out.any(axis=1) & (rng.random(batch.tokens) < 0.7)):
+        batch.draft_token_ids[row] = rng.choice(np.flatnonzero(~out[row]))
     batch.target_probs /= batch.target_probs.sum(axis=1, keepdims=True)
     p = batch.target_probs[rows, batch.draft_token_ids]
     q = 1.0 if batch.draft_probs is None else batch.draft_probs[rows, batch.draft_token_ids]

@@ -124,34 +124,6 @@ def some_requests(seed: int, requests: int, vocab: int, mode: str, **options: An
     return BatchShape(counts, vocab, draft=mode == "plain", synthetic=mode == "other", **options)
 
 
-SPECIAL = [op for op in OPS if is_repeatable(contracts.load(op)) and op not in ("expand_batch_to_tokens", "philox")]
-
-
-@case("ANY-2", subjects=SPECIAL, check="special values", requests=[23, 69, 66_010], mode=["plain", "other"])
-def test_special_values_in_large_batches(
-    op: OpUnderTest, engine: Engine, seed: int, subject: str, requests: int, mode: str
-) -> None:
-    """Copies of 23 requests with padding tokens, NaN and minus infinity, over few ids and over more.
-
-    A batch that is wrong when it is small shows nothing about its size: the case of 23 requests tests it.
-    """
-    copies = min(requests, PROGRAMS if is_slow(engine) else requests) // 23
-    right = 0
-    for vocab in (3, 20):
-        call = make(subject, seed + vocab, some_requests(seed, 23, vocab, mode, special=True))
-        try:
-            check(op, call)
-        except Mismatch:
-            if copies == 1:
-                raise
-            continue
-        if copies > 1:
-            check_repeated(op, call.values, copies, shapes=call.shapes, compare=call.compare)
-        right += 1
-    if not right:
-        raise Inconclusive("a batch of 23 requests is wrong already, so that larger ones show nothing about the size")
-
-
 CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
 """All ops but the one that recovers tokens: certain drafts leave nothing to recover."""
 

@@ -1,4 +1,4 @@
-"""An end-to-end sampler leaves its inputs unchanged, whatever the batch (contract ANY)."""
+"""An end-to-end sampler leaves its inputs unchanged, and keeps nothing from call to call (contract ANY)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.sampling import random_sampler_batch
 from verispec.engines import Engine
-from verispec.judge import SamplerUnderTest, offered
+from verispec.engines.protocol.sampling import SamplerBatch
+from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, offered
 
 COUNTS = (3, 0, 2, 5, 1, 0, 4)
 LIMITS: dict[str, dict[str, Any]] = {"none": {}, "top_k": {"top_k": 7}, "both": {"top_k": 7, "top_p": 0.8}}
@@ -35,3 +36,38 @@ def test_inputs_are_left_as_they_were(
         rng, COUNTS, temperature=heat, draft=draft == "present", seeds=list(range(len(COUNTS))), **LIMITS[limits]
     )
     SamplerUnderTest(whole)(step)
+
+
+@case(
+    "ANY-4",
+    subjects=["whole_sampler"],
+    family=[None, "request_state", "fused"],
+    batch=["greedy", "sampled", "mixed"],
+    reach="a server samples step after step, from batches of other sizes and limits",
+)
+def test_later_calls_do_not_see_earlier_ones(
+    engine: Engine, seed: int, subject: str, family: str | None, batch: str
+) -> None:
+    """Three batches (of `subject`) emit the same tokens again after thirty others of any size and limits.
+
+    The others of a greedy batch are greedy too.
+    """
+    sampler = SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+    rng = np.random.default_rng(seed)
+
+    def drawn(counts: tuple[int, ...], kind: str, **options: Any) -> SamplerBatch:
+        heat = {"greedy": np.zeros(len(counts)), "sampled": np.full(len(counts), 0.9)}.get(kind)
+        heat = np.where(np.arange(len(counts)) % 2, 0.0, 0.9) if heat is None else heat
+        return random_sampler_batch(rng, counts, temperature=heat, seeds=list(range(len(counts))), **options)
+
+    first = [drawn(COUNTS, batch, draft=i == 0, **LIMITS[limits]) for i, limits in enumerate(LIMITS)]
+    emitted = [sampler(step) for step in first]
+    for i in range(30):
+        counts = tuple(rng.integers(0, 6, int(rng.integers(1, 12))).tolist())
+        kind = batch if batch == "greedy" else ("greedy", "sampled", "mixed")[i % 3]
+        sampler(drawn(counts, kind, draft=bool(rng.integers(2)), **LIMITS[list(LIMITS)[int(rng.integers(3))]]))
+    for number, (step, before) in enumerate(zip(first, emitted, strict=True)):
+        if (now := sampler(step)) != before:
+            b = next(b for b, (old, new) in enumerate(zip(before, now, strict=True)) if old != new)
+            message = f"request {b} of batch {number} emitted {before[b]} at first, and {now[b]} after 30 other calls"
+            raise Mismatch(Failure(Kind.VALUE, message))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from verispec.cases import case
 from verispec.judge import OpUnderTest
 
@@ -21,3 +23,12 @@ def test_whole_positions_come_first(op: OpUnderTest, length: float) -> None:
 @case("ALR-3", length=[1.5, 2.125, 3.875], reach=REACH)
 def test_the_fraction_follows(op: OpUnderTest, length: float) -> None:
     op.check_return_value({"length": length, "n": 6})
+
+
+@case("ALR-1", mode="generated", reach=REACH)
+def test_generated(op: OpUnderTest, seed: int) -> None:
+    """Lengths in eighths, which sums of rates represent exactly."""
+    rng = np.random.default_rng(seed)
+    for _ in range(100):
+        n = int(rng.integers(1, 10))
+        op.check_return_value({"length": int(rng.integers(8, 8 * n + 9)) / 8, "n": n})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from verispec.cases import case
 from verispec.judge import OpUnderTest
 
@@ -48,3 +50,16 @@ def test_a_rising_rate(op: OpUnderTest, rates: tuple[float, ...]) -> None:
 @case("RSA-7", length=[0.99, 4.01, -1.0, NAN], reach=REACH)
 def test_a_length_out_of_range(op: OpUnderTest, length: float) -> None:
     op.check_rejects(arguments(length=length))
+
+
+@case("RSA-2", mode="generated", reach=REACH)
+def test_generated(op: OpUnderTest, seed: int) -> None:
+    """Rates and lengths in eighths, in turn, and what is refused among them."""
+    rng = np.random.default_rng(seed)
+    for i in range(100):
+        n = int(rng.integers(1, 10))
+        rates = np.sort(rng.integers(0, 9, n) / 8)[::-1].tolist()
+        if i % 5 == 0:
+            op.check_rejects(arguments([*rates, 0.0], n=n))
+        op.check_return_value(arguments(rates, n=n))
+        op.check_return_value(arguments(length=int(rng.integers(8, 8 * n + 9)) / 8, n=n))

@@ -14,6 +14,7 @@ from verispec.judge import Inconclusive, Mismatch, OpUnderTest
 from verispec.judge._copies import is_repeatable, repeated
 from verispec.reference import contracts, cpu
 from verispec.suites.sampler import test_every_op as every_op
+from verispec.suites.sampler import test_every_op_large as large
 from verispec.suites.sampler._calls import MAKERS, BatchShape, make
 
 Op = Callable[..., None]
@@ -60,7 +61,7 @@ def nan_past_64(**arguments: Any) -> None:
 
 
 def test_special_values_of_later_requests_are_seen() -> None:
-    special = every_op.test_special_values_in_large_batches
+    special = large.test_special_values_in_large_batches
     assert passes(special, SLOTS, cpu.op(SLOTS), FAST, 1, SLOTS, 460, "plain")
     assert not passes(special, SLOTS, nan_past_64, FAST, 1, SLOTS, 460, "plain")
 
@@ -68,10 +69,10 @@ def test_special_values_of_later_requests_are_seen() -> None:
 def test_a_fault_of_small_batches_is_left_to_other_clauses() -> None:
     always = wrong(SLOTS, "num_accepted", lambda arguments: 0)
     with pytest.raises(Inconclusive):
-        passes(every_op.test_special_values_in_large_batches, SLOTS, always, FAST, 1, SLOTS, 460, "plain")
+        passes(large.test_special_values_in_large_batches, SLOTS, always, FAST, 1, SLOTS, 460, "plain")
 
     with pytest.raises(Mismatch):
-        every_op.test_special_values_in_large_batches(
+        large.test_special_values_in_large_batches(
             OpUnderTest(contracts.load(SLOTS), always), FAST, 1, SLOTS, 23, "plain"
         )
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from verispec.mutants import operators_cpp, operators_python
-from verispec.mutants.model import ALWAYS
+from verispec.mutants import operators_cpp, operators_python, schemata
+from verispec.mutants.model import ALWAYS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -160,3 +160,38 @@ def test_there_are_thousands() -> None:
     assert count > 4000
     assert sum(len(operators_python.faults(source)) for source in triton) > 4000
     assert ALWAYS == "always"
+
+
+REGION = """
+void fill(const Tensor& out, int64_t rows, int64_t width) {
+  const Integers output(out);
+#pragma omp parallel for if (rows >= kParallelWork)
+  for (int64_t b = 0; b < rows; ++b) {
+    for (int64_t x = 0; x < 10; ++x) output.set(b, x, 2 * b);
+  }
+  for (int64_t c = 0; c < 64; ++c) output.set(c, 0, 3 * c);
+}
+void entry(const Tensor& out, int64_t rows) { fill(out, 5 * rows, 1); }
+void helper(const Tensor& out, int64_t rows) { fill(out, 7 * rows, 1); }
+void add(nb::module_& m) { m.def("entry", &entry); }
+"""
+
+
+def triggers(text: str) -> set[str]:
+    """Return the triggers of the faults at the first site of `REGION` with this text."""
+    site = next(s for s in operators_cpp.sites(REGION.encode()) if s.before == text)
+    first = site.alternatives[0]
+    mutant = Mutant(
+        "cpp", "a.cpp", 1, 1, "arithmetic", text, "", "", 0, loops=first.loops, never=first.never
+    )  # fmt: skip
+    return set(schemata.triggers_of(mutant))
+
+
+def test_faults_that_cannot_act_are_not_made() -> None:
+    assert triggers("2 * b") == {
+        "always", "request >= 64", "request >= 65536", "step >= 2", "thread > 0", "repeated",
+    }, "the innermost loop has ten rounds"  # fmt: skip
+    assert triggers("3 * c") == {"always", "step >= 2", "repeated"}, "one thread, and 64 rounds"
+    assert triggers("out") == {"always", "repeated"}, "before the region"
+    assert "thread > 0" not in triggers("5 * rows"), "Python calls it in one thread"
+    assert "thread > 0" in triggers("7 * rows"), "a region may call it"

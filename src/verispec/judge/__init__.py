@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from verispec.judge._compare import Compare, exact
-from verispec.judge._copies import is_repeatable
+from verispec.judge._copies import is_repeatable, joined, row_sizes
 from verispec.judge._failure import (
     EXPLANATION,
     DeviceLost,
@@ -49,8 +49,10 @@ __all__ = [
     "check_repeated",
     "exact",
     "is_repeatable",
+    "joined",
     "lost_device",
     "offered",
+    "row_sizes",
     "sparse_zeros",
 ]
 

@@ -63,6 +63,33 @@ def repeated(
     return large, wide
 
 
+def joined(contract: Contract, batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the arguments of one batch that holds the requests of all `batches`, in their order.
+
+    Args:
+        contract: contract of a repeatable op.
+        batches: arguments of batches with equal shapes, counts and scalars; their rows of padding are left out.
+    """
+    sizes = row_sizes(contract, batches[0])
+    large = dict(batches[0])
+    for tensor in contract.tensors:
+        if large.get(tensor.name) is None or not any(str(axis) in sizes or axis == "B+1" for axis in tensor.shape):
+            continue
+        arrays = [np.asarray(batch[tensor.name]) for batch in batches]
+        if tensor.cumulative:
+            starts = [0] if tensor.shape == ("B+1",) else []
+            counts = [np.diff(array, prepend=[] if starts else [0]) for array in arrays]
+            large[tensor.name] = np.cumsum(np.concatenate([np.asarray(starts, dtype=np.int64), *counts]))
+            continue
+        parts = [_cut(array, tensor, sizes, 0) for array in arrays]
+        if tensor.indexes:
+            size = sizes.get(tensor.indexes, 0)
+            parts = [np.where(part < 0, part, part + i * size) for i, part in enumerate(parts)]
+        axis = next(i for i, name in enumerate(tensor.shape) if str(name) in sizes)
+        large[tensor.name] = np.concatenate(parts, axis=axis)
+    return large
+
+
 def row_sizes(contract: Contract, values: Mapping[str, Any]) -> dict[str, int]:
     """Return the sizes of the axes `ROWS` of a batch; rows of tokens end where the cumulative counts end."""
     sizes: dict[str, int] = {}

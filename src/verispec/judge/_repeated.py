@@ -22,6 +22,8 @@ def check_repeated(
     *,
     shapes: Mapping[str, Sequence[int]],
     compare: Mapping[str, Compare],
+    dtypes: Mapping[str, str] | None = None,
+    layouts: Mapping[str, str] | None = None,
 ) -> None:
     """Call an op with `copies` times the requests of a batch, and compare every output of each copy with the oracle.
 
@@ -33,17 +35,19 @@ def check_repeated(
         copies: number of copies.
         shapes: shapes of outputs of the small batch that the contract's axes do not determine.
         compare: comparison by output name, instead of `exact`.
+        dtypes: dtype by parameter name, instead of the production dtype.
+        layouts: layout by parameter name, one of `verispec.judge.LAYOUTS`.
 
     Raises:
         Mismatch: an output of a copy is wrong, a guard or an input changed, or the engine raised.
     """
     large, wide = repeated(op.contract, values, shapes, copies)
-    call = OpCall(large, {}, {}, wide, compare)
+    call = OpCall(large, dtypes or {}, layouts or {}, wide, compare)
     if op.instead is not None:
-        op.check_outputs(large, shapes=wide, compare=compare)
+        op.check_outputs(large, dtypes=dtypes, layouts=layouts, shapes=wide, compare=compare)
     try:
         for pattern in (0, 1):
-            inputs, outputs = op.call(large, shapes=wide, pattern=pattern)
+            inputs, outputs = op.call(large, dtypes=dtypes, layouts=layouts, shapes=wide, pattern=pattern)
             op.last = (inputs, outputs)
             _compare_copies(op, values, copies, inputs, outputs, compare)
     except Mismatch:

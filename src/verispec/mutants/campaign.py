@@ -160,9 +160,9 @@ def _baseline(campaign: Campaign) -> Path:
     digest = hashlib.sha256(f"{name} {campaign.plan.run_seed} {campaign.plan.op} {campaign.plan.device}".encode())
     roots = [part.folder for part in together]
     roots += [suites_folder(), _package("cases"), _package("judge"), _package("mutants")]
-    roots += [layer.folder.parents[2] / tests for tests in layer.tests]
+    roots += [layer.root / tests for tests in layer.tests]
     for root in roots:
-        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp", ".h")):
+        for path in sorted(p for p in (root, *root.rglob("*")) if p.suffix in (".py", ".cpp", ".h")):
             digest.update(path.read_bytes())
     if campaign.extension is not None:
         digest.update(str(campaign.extension).encode())
@@ -227,7 +227,7 @@ def _command(plan: CampaignPlan, job: Path) -> list[str]:
     command = [sys.executable, "-P", "-m", "pytest", "-p", "verispec.mutants.plugin", f"--mutation-job={job}"]
     command += ["--assert=plain", "-p", "no:faulthandler", "-p", "no:cacheprovider", "-q"]
     if layer.tests:
-        root = layer.folder.parents[2]
+        root = layer.root
         return [
             *command,
             "-c",
@@ -240,7 +240,7 @@ def _command(plan: CampaignPlan, job: Path) -> list[str]:
     if layer.op_files:  # end-to-end samplers and generation test other layers
         tests = [root / suite / f"test_{op}.py" for suite in layer.suites for op in contracts.names()]
         paths = [test for test in tests if test.exists() and test.stem != "test_whole_sampler"]
-        paths += [test for suite in layer.suites for test in (root / suite).glob("test_every_op.py")]
+        paths += [test for suite in layer.suites for test in (root / suite).glob("test_every_op*.py")]
     command += ["-c", str(root / "pytest.ini"), f"--rootdir={root}", "--capture=no"]
     own = root / "sampler" / f"test_{plan.op}.py"
     if plan.op and layer.op_files and own.exists() and plan.op in contracts.names():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 COMPARISONS: Final = {
     "<": ("<=", ">=", "=="),
@@ -24,6 +25,42 @@ ROWS: Final = {"b", "i", "row", "request", "token", "state", "step", "block"}
 INTEGER_TYPES: Final = {"int64_t", "int32_t", "int", "size_t", "uint32_t"}
 
 
+ENDS: Final = {"request >= 64": 64, "request >= 65536": 65_536}, {"step >= 2": 2, "element >= 1024": 1024}
+"""Triggers on the index of the outermost loop and of the innermost, with the index from which they hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class CppScope:
+    """Names that are visible at a node, and its surroundings.
+
+    Attributes:
+        integers: visible integers.
+        tensors: visible tensors.
+        loops: variables of the enclosing loops, outermost first.
+        bounds: number of rounds of each of these loops, None where it is no literal.
+        parallel: True inside of a parallel region.
+        is_serial: True if thread 0 runs what the function has outside of parallel regions.
+        in_function: True inside of a function.
+    """
+
+    integers: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    loops: tuple[str, ...] = ()
+    bounds: tuple[int | None, ...] = ()
+    parallel: bool = False
+    is_serial: bool = False
+    in_function: bool = False
+
+    @property
+    def never(self) -> tuple[str, ...]:
+        """Triggers that cannot hold here: of threads outside of a region, of index 64 in a loop of ten rounds."""
+        found = ["thread > 0"] if self.is_serial and not self.parallel else []
+        if self.bounds:
+            for bound, ends in zip((self.bounds[0], self.bounds[-1]), ENDS, strict=True):
+                found += [trigger for trigger, end in ends.items() if bound is not None and bound <= end]
+        return tuple(found)
+
+
 @dataclass(slots=True)
 class Alternative:
     """One replacement of a site's text."""
@@ -33,6 +70,8 @@ class Alternative:
     number: int = -1
     loops: int = 0
     """Number of loops around it: without one, a condition on an index never holds."""
+    never: tuple[str, ...] = ()
+    """Triggers that cannot hold at its place."""
 
 
 @dataclass(slots=True)
@@ -58,3 +97,14 @@ class Site:
     loops: tuple[str, ...]
     alternatives: list[Alternative] = field(default_factory=list)
     before: str = ""
+
+
+def descendants(node: Any, kind: str) -> Iterator[Any]:
+    """Yield the nodes of a kind below a node, none of them inside another."""
+    if node is None:
+        return
+    for child in node.named_children:
+        if child.type == kind:
+            yield child
+        else:
+            yield from descendants(child, kind)

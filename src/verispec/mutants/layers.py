@@ -25,7 +25,7 @@ class Layer:
         files: patterns of the file names.
         op_files: True if a file implements the op that is its stem.
         environment: variables of the testing process.
-        tests: folders of self-tests, instead of suites, for files that no engine runs.
+        tests: folders and files of self-tests, instead of suites, for files that no engine runs.
     """
 
     name: str
@@ -41,6 +41,11 @@ class Layer:
     def folder(self) -> Path:
         """The folder of the package's sources."""
         return Path(str(import_module(self.package).__path__[-1])).resolve()
+
+    @property
+    def root(self) -> Path:
+        """The project's folder, which holds the self-tests."""
+        return next((p for p in self.folder.parents if (p / "pyproject.toml").is_file()), self.folder)
 
     def paths(self) -> list[Path]:
         """Return the files that are mutated."""
@@ -60,6 +65,8 @@ SAMPLING = (
     "synthetic",
     "e2e",
 )
+OPTIONS = ("tests/engines/test_option_bounds.py", "tests/engines/test_protocol.py", "tests/docs/test_refused_values.py")
+"""Self-tests that give options and requests bad values, which hardly any case of a suite does."""
 
 LAYERS: Final = {
     layer.name: layer
@@ -72,7 +79,7 @@ LAYERS: Final = {
         Layer("samplers", "reference", f"{REFERENCE}.sampler", SAMPLING, environment=ONE_THREAD),
         Layer("runners", "reference", f"{REFERENCE}.runners", ("e2e",), environment=ONE_THREAD),
         Layer("proposers", "reference", f"{REFERENCE}.proposers", ("e2e",), environment=ONE_THREAD),
-        Layer("config", "reference", "verispec.engines.protocol", ("e2e", "synthetic"), files=("generation.py",),
+        Layer("config", "", "verispec.engines.protocol", (), files=("generation.py",), tests=OPTIONS,
               environment=ONE_THREAD),
         Layer("static", "", "verispec.static", (), files=("rules/*.py", "linking/*.py", "readers/*.py"),
               tests=("tests/static",), environment=ONE_THREAD),

@@ -45,6 +45,7 @@ class Mutant:
         ops: ops whose own clauses should catch it; empty means any clause of the layer's suites.
         trigger: condition under which the fault acts.
         loops: number of loops around the site, as far as its language's operators know them.
+        never: triggers that cannot hold at the site.
     """
 
     layer: str
@@ -59,6 +60,7 @@ class Mutant:
     ops: tuple[str, ...] = ()
     trigger: str = ALWAYS
     loops: int = 0
+    never: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -75,7 +77,7 @@ class Mutant:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Mutant:
         """Return the mutant of a JSON object."""
-        return cls(**{**data, "ops": tuple(data["ops"])})
+        return cls(**{**data, "ops": tuple(data["ops"]), "never": tuple(data.get("never", ()))})
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Final
 
 from verispec.mutants.cpp_sites import (
@@ -19,7 +19,9 @@ from verispec.mutants.cpp_sites import (
     LOGICAL,
     ROWS,
     Alternative,
+    CppScope,
     Site,
+    descendants,
 )
 
 _SKIPPED: Final = frozenset({
@@ -28,23 +30,12 @@ _SKIPPED: Final = frozenset({
     "enum_specifier", "lambda_capture_specifier", "static_assert_declaration", "using_declaration", "type_descriptor",
     "primitive_type", "sized_type_specifier", "namespace_identifier",
 })  # fmt: skip
-_BUILT: Final = re.compile(r"^(?:NB_MODULE|void bind_\w+)")
+_BUILT: Final = re.compile(r"^(?:NB_MODULE|void bind_\w+|const Registration )")
 
 
 def sites(source: bytes) -> list[Site]:
     """Return all sites of a C++ file, outer ones first."""
     return list(_Finder(source).find())
-
-
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """The names that are visible at a node."""
-
-    integers: tuple[str, ...] = ()
-    tensors: tuple[str, ...] = ()
-    loops: tuple[str, ...] = ()
-    parallel: bool = False
-    in_function: bool = False
 
 
 class _Finder:
@@ -55,39 +46,41 @@ class _Finder:
         self._source = source
         parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
         self._root = parser.parse(source).root_node
+        # Python calls these, so that they start in thread 0.
+        self._entries = set(re.findall(r"m\.def\([^,]*, &(\w+)", source.decode()))
 
     def find(self) -> Iterator[Site]:
-        yield from self._visit(self._root, _Scope())
+        yield from self._visit(self._root, CppScope())
 
     def _text(self, node: Any) -> str:
         return self._source[node.start_byte : node.end_byte].decode()
 
-    def _site(self, node: Any, kind: str, scope: _Scope, alternatives: list[tuple[str, str]]) -> Iterator[Site]:
+    def _site(self, node: Any, kind: str, scope: CppScope, alternatives: list[tuple[str, str]]) -> Iterator[Site]:
         text = self._text(node)
         loops = len(scope.loops)
         pairs = [(operator, new) for operator, new in alternatives if "//" not in new and new != text]
-        made = [Alternative(operator, " ".join(new.split()), loops=loops) for operator, new in pairs]
+        made = [Alternative(operator, " ".join(new.split()), loops=loops, never=scope.never) for operator, new in pairs]
         if made:
             line, column = node.start_point[0] + 1, node.start_point[1] + 1
             before = " ".join(text.split())
             yield Site(node.start_byte, node.end_byte, kind, line, column, scope.loops, made, before)
 
-    def _children(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _children(self, node: Any, scope: CppScope) -> Iterator[Site]:
         for child in node.named_children:
             yield from self._visit(child, scope)
 
-    def _visit(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _visit(self, node: Any, scope: CppScope) -> Iterator[Site]:
         kind = node.type
-        if kind in _SKIPPED or (kind == "function_definition" and _BUILT.match(self._text(node))):
+        if kind in _SKIPPED or (kind in ("function_definition", "declaration") and _BUILT.match(self._text(node))):
             return
         method = getattr(self, f"_{kind}", None)
         yield from method(node, scope) if method else self._children(node, scope)
 
     # Structure: scopes, loops, statements.
 
-    def _function_definition(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _function_definition(self, node: Any, scope: CppScope) -> Iterator[Site]:
         integers, tensors = list(scope.integers), []
-        for parameter in _descendants(node.child_by_field_name("declarator"), "parameter_declaration"):
+        for parameter in descendants(node.child_by_field_name("declarator"), "parameter_declaration"):
             name = re.findall(r"\w+", self._text(parameter))[-1]
             type_text = self._text(parameter)
             if re.match(r"(const )?(int64_t|int32_t|int|size_t|uint32_t) \w+$", type_text):
@@ -96,19 +89,27 @@ class _Finder:
                 tensors.append(name)
         # The argument selects the row of the batch that a helper works on.
         rows = tuple(name for name in integers if name in ROWS)
-        inner = _Scope(tuple(integers), tuple(tensors), rows, scope.parallel, True)
+        inner = CppScope(
+            tuple(integers), tuple(tensors), rows, (None,) * len(rows), scope.parallel,
+            self._starts_serially(node), True,
+        )  # fmt: skip
         for child in node.named_children:
             if child.type in ("compound_statement", "field_initializer_list"):
                 yield from self._visit(child, inner)
 
-    def _lambda_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
-        parameters = map(self._text, _descendants(node.child_by_field_name("declarator"), "parameter_declaration"))
+    def _starts_serially(self, node: Any) -> bool:
+        """Return True if thread 0 runs a function's code outside of parallel regions."""
+        name = self._text(node.child_by_field_name("declarator")).partition("(")[0]
+        return name in self._entries or "#pragma omp parallel" in self._text(node)
+
+    def _lambda_expression(self, node: Any, scope: CppScope) -> Iterator[Site]:
+        parameters = map(self._text, descendants(node.child_by_field_name("declarator"), "parameter_declaration"))
         own = tuple(text.split()[-1] for text in parameters if re.match(r"(const )?int\w* \w+$", text))
         # A lambda is called for one row, or one step, of a loop: its own integers say which.
-        inner = _Scope(scope.integers + own, scope.tensors, own, scope.parallel, True)
+        inner = CppScope(scope.integers + own, scope.tensors, own, (None,) * len(own), scope.parallel, in_function=True)
         yield from self._visit(node.child_by_field_name("body"), inner)
 
-    def _compound_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _compound_statement(self, node: Any, scope: CppScope) -> Iterator[Site]:
         pragma = ""
         for child in node.named_children:
             if child.type == "preproc_call":
@@ -117,7 +118,7 @@ class _Finder:
                 continue
             inner = scope
             if "omp parallel" in pragma:
-                inner = _Scope(scope.integers, scope.tensors, scope.loops, True, scope.in_function)
+                inner = replace(scope, parallel=True)
             if child.type == "for_statement":
                 yield from self._loop(child, inner, canonical=2 if "collapse(2)" in pragma else int("omp" in pragma))
             else:
@@ -126,7 +127,7 @@ class _Finder:
                 pragma = ""
             scope = self._declare(child, scope)
 
-    def _declare(self, node: Any, scope: _Scope) -> _Scope:
+    def _declare(self, node: Any, scope: CppScope) -> CppScope:
         """Return the scope after a declaration of integers."""
         if node.type != "declaration":
             return scope
@@ -139,9 +140,9 @@ class _Finder:
             if child.type == "init_declarator"
         ]
         plain = tuple(name for name in names if name.isidentifier())
-        return _Scope(scope.integers + plain, scope.tensors, scope.loops, scope.parallel, scope.in_function)
+        return replace(scope, integers=scope.integers + plain)
 
-    def _pragma(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _pragma(self, node: Any, scope: CppScope) -> Iterator[Site]:
         """Yield a parallel region that is always or never entered, and loops with another schedule."""
         text = self._text(node).rstrip("\n")
         found = re.search(r"\bif \((.*)\)$", text)
@@ -152,26 +153,26 @@ class _Finder:
             alternatives = [Alternative("parallel", "true"), Alternative("parallel", "false")]
             yield Site(start, end, "pragma", line, found.start(1) + 1, (), alternatives, found[1])
 
-    def _for_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _for_statement(self, node: Any, scope: CppScope) -> Iterator[Site]:
         yield from self._loop(node, scope, canonical=0)
 
-    def _loop(self, node: Any, scope: _Scope, *, canonical: int) -> Iterator[Site]:
+    def _loop(self, node: Any, scope: CppScope, *, canonical: int) -> Iterator[Site]:
         """Yield the sites of a loop.
 
         The `canonical` outer loops belong to OpenMP, which requires ``var < bound``: only their bound may change.
         """
         initial, condition = node.child_by_field_name("initializer"), node.child_by_field_name("condition")
         update, body = node.child_by_field_name("update"), node.child_by_field_name("body")
-        outside = _Scope(scope.integers, scope.tensors, scope.loops, scope.parallel, scope.in_function)
         if initial is not None and not canonical:
-            yield from self._children(initial, outside)
+            yield from self._children(initial, scope)
         variable = re.search(r"\w+", self._text(update).replace("++", "")) if update is not None else None
         name = variable[0] if variable else ""
         integers = scope.integers + ((name,) if name not in scope.integers else ())
-        inner = _Scope(integers, scope.tensors, (*scope.loops, name), scope.parallel, scope.in_function)
+        bounds = (*scope.bounds, self._rounds(condition))
+        inner = replace(scope, integers=integers, loops=(*scope.loops, name), bounds=bounds)
         if condition is not None and canonical:
             bound = condition.child_by_field_name("right")
-            none = _Scope(scope.integers, scope.tensors, (), scope.parallel, scope.in_function)
+            none = replace(scope, loops=(), bounds=())
             text = self._text(bound)
             yield from self._site(bound, "expression", none, [
                 ("loop bound", f"{text} - 1"), ("loop bound", f"{text} + 1"),
@@ -193,27 +194,32 @@ class _Finder:
         elif body is not None:
             yield from self._visit(body, inner)
 
-    def _for_range_loop(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _rounds(self, condition: Any) -> int | None:
+        """Return the literal that ends a loop, None if it ends otherwise."""
+        found = re.fullmatch(r"\w+ < (\d+)", self._text(condition)) if condition is not None else None
+        return int(found[1]) if found else None
+
+    def _for_range_loop(self, node: Any, scope: CppScope) -> Iterator[Site]:
         yield from self._visit(node.child_by_field_name("body"), scope)
 
-    def _case_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _case_statement(self, node: Any, scope: CppScope) -> Iterator[Site]:
         value = node.child_by_field_name("value")
         for child in node.named_children:
             if value is None or child.id != value.id:
                 yield from self._visit(child, scope)
 
-    def _if_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _if_statement(self, node: Any, scope: CppScope) -> Iterator[Site]:
         for child in node.named_children:
             if child.type == "condition_clause":
                 yield from self._condition(child.child_by_field_name("value"), scope, ("true", "false"))
             yield from self._visit(child, scope)
 
-    def _while_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _while_statement(self, node: Any, scope: CppScope) -> Iterator[Site]:
         condition = node.child_by_field_name("condition")
         yield from self._condition(condition.child_by_field_name("value"), scope, ("false",))
         yield from self._children(node, scope)
 
-    def _condition(self, node: Any, scope: _Scope, constants: tuple[str, ...]) -> Iterator[Site]:
+    def _condition(self, node: Any, scope: CppScope, constants: tuple[str, ...]) -> Iterator[Site]:
         if node is None or node.type in ("declaration", "init_declarator"):
             return
         text = self._text(node)
@@ -222,7 +228,7 @@ class _Finder:
             changed.append(("condition", f"!({text})"))
         yield from self._site(node, "expression", scope, changed)
 
-    def _expression_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _expression_statement(self, node: Any, scope: CppScope) -> Iterator[Site]:
         text = self._text(node)
         inner = node.named_children[0] if node.named_children else None
         if inner is None or inner.type == "comma_expression":
@@ -242,12 +248,12 @@ class _Finder:
         yield from self._site(node, "statement", scope, changed)
         yield from self._children(node, scope)
 
-    def _assignment_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _assignment_expression(self, node: Any, scope: CppScope) -> Iterator[Site]:
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         yield from self._assigned(left, scope)
         yield from self._visit(right, scope)
 
-    def _assigned(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _assigned(self, node: Any, scope: CppScope) -> Iterator[Site]:
         """Yield indices inside the left side of an assignment, which must stay an lvalue."""
         for child in node.named_children:
             if child.type in ("argument_list", "subscript_argument_list"):
@@ -255,25 +261,25 @@ class _Finder:
             else:
                 yield from self._assigned(child, scope)
 
-    def _update_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _update_expression(self, node: Any, scope: CppScope) -> Iterator[Site]:
         yield from self._assigned(node, scope)
 
-    def _pointer_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _pointer_expression(self, node: Any, scope: CppScope) -> Iterator[Site]:
         yield from self._assigned(node, scope) if self._text(node).startswith("&") else self._children(node, scope)
 
-    def _continue_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _continue_statement(self, node: Any, scope: CppScope) -> Iterator[Site]:
         yield from self._site(node, "statement", scope, [("statement dropped", ""), ("jump", "break;")])
 
-    def _break_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _break_statement(self, node: Any, scope: CppScope) -> Iterator[Site]:
         if node.parent is not None and node.parent.type != "case_statement":
             yield from self._site(node, "statement", scope, [("statement dropped", ""), ("jump", "continue;")])
 
-    def _return_statement(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _return_statement(self, node: Any, scope: CppScope) -> Iterator[Site]:
         if node.parent is not None and node.parent.type not in ("compound_statement", "case_statement"):
             yield from self._site(node, "statement", scope, [("statement dropped", "")])
         yield from self._children(node, scope)
 
-    def _declaration(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _declaration(self, node: Any, scope: CppScope) -> Iterator[Site]:
         if "constexpr" in self._text(node).split("=")[0]:
             return
         yield from self._kept_locals(node, scope)
@@ -293,7 +299,7 @@ class _Finder:
 
     # Expressions.
 
-    def _binary_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _binary_expression(self, node: Any, scope: CppScope) -> Iterator[Site]:
         left, right = self._text(node.children[0]), self._text(node.children[2])
         operator = self._text(node.children[1])
         changed: list[tuple[str, str]] = []
@@ -309,7 +315,7 @@ class _Finder:
         yield from self._site(node, "expression", scope, changed)
         yield from self._children(node, scope)
 
-    def _unary_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _unary_expression(self, node: Any, scope: CppScope) -> Iterator[Site]:
         text = self._text(node)
         if text[0] in "!-~":
             operator = "condition" if text[0] == "!" else "arithmetic"
@@ -319,7 +325,7 @@ class _Finder:
             )
         yield from self._children(node, scope)
 
-    def _number_literal(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _number_literal(self, node: Any, scope: CppScope) -> Iterator[Site]:
         text = self._text(node)
         changed: list[str] = []
         if found := re.fullmatch(r"(0x[0-9A-Fa-f]+|\d+)([uUlL]*)", text):
@@ -334,20 +340,20 @@ class _Finder:
             changed = [f"2.0{text[-1] if text.endswith('f') else ''} * {text}"]
         yield from self._site(node, "expression", scope, [("constant", new) for new in changed])
 
-    def _true(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _true(self, node: Any, scope: CppScope) -> Iterator[Site]:
         yield from self._site(node, "expression", scope, [("constant", "false")])
 
-    def _false(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _false(self, node: Any, scope: CppScope) -> Iterator[Site]:
         yield from self._site(node, "expression", scope, [("constant", "true")])
 
-    def _conditional_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _conditional_expression(self, node: Any, scope: CppScope) -> Iterator[Site]:
         condition, then, other = (self._text(child) for child in node.named_children[:3])
         yield from self._site(node, "expression", scope, [
             ("branch", then), ("branch", other), ("branch", f"({condition}) ? ({other}) : ({then})"),
         ])  # fmt: skip
         yield from self._children(node, scope)
 
-    def _call_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _call_expression(self, node: Any, scope: CppScope) -> Iterator[Site]:
         function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
         name, given = self._text(function), [a for a in arguments.named_children if a.type != "comment"]
         texts = [self._text(argument) for argument in given]
@@ -367,13 +373,13 @@ class _Finder:
             yield from self._visit(function.child_by_field_name("argument"), scope)
         yield from self._arguments(given, scope, index=function.type == "field_expression")
 
-    def _subscript_expression(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _subscript_expression(self, node: Any, scope: CppScope) -> Iterator[Site]:
         yield from self._visit(node.child_by_field_name("argument"), scope)
         indices = node.child_by_field_name("indices")
         if indices is not None:
             yield from self._arguments(indices.named_children, scope, index=True)
 
-    def _arguments(self, arguments: list[Any], scope: _Scope, *, index: bool) -> Iterator[Site]:
+    def _arguments(self, arguments: list[Any], scope: CppScope, *, index: bool) -> Iterator[Site]:
         for argument in arguments:
             text = self._text(argument)
             if argument.type == "identifier" and text in scope.integers:
@@ -390,12 +396,12 @@ class _Finder:
 
     # What batched kernels get wrong.
 
-    def _views(self, declarator: Any, scope: _Scope) -> Iterator[Site]:
+    def _views(self, declarator: Any, scope: CppScope) -> Iterator[Site]:
         """Yield the sites of ``Integers output(tensor)``, which parses like the declaration of a function."""
-        for parameter in _descendants(declarator, "parameter_declaration"):
+        for parameter in descendants(declarator, "parameter_declaration"):
             yield from self._view(parameter, scope)
 
-    def _view(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _view(self, node: Any, scope: CppScope) -> Iterator[Site]:
         """Yield a tensor that is taken for a dense one, or for one of narrower elements."""
         text = self._text(node)
         if text not in scope.tensors:
@@ -405,7 +411,7 @@ class _Finder:
             ("width", f"verispec_mutants::narrow({text})"),
         ])  # fmt: skip
 
-    def _initial(self, value: Any, type_text: str, scope: _Scope) -> Iterator[Site]:
+    def _initial(self, value: Any, type_text: str, scope: CppScope) -> Iterator[Site]:
         """Yield a local that is too narrow, or holds the value of an earlier step, request or call."""
         text = self._text(value)
         changed = []
@@ -423,7 +429,7 @@ class _Finder:
             changed.append(("stale", f"verispec_mutants::first<@>(static_cast<{type_text}>({text}))"))
         yield from self._site(value, "expression", scope, changed)
 
-    def _kept_locals(self, node: Any, scope: _Scope) -> Iterator[Site]:
+    def _kept_locals(self, node: Any, scope: CppScope) -> Iterator[Site]:
         """Yield a local that is not made anew: kept from before, or shared by all threads."""
         text = self._text(node)
         found = re.fullmatch(r"(int64_t|double|float|bool|Row|std::vector<[\w:]+>) (\w+)( = [^,;]+|\([^;]*\))?;", text)
@@ -436,13 +442,3 @@ class _Finder:
         alternatives = [Alternative(operator, function) for operator, _, function in kept]
         line, column = node.start_point[0] + 1, node.start_point[1] + 1
         yield Site(node.start_byte, node.end_byte, f"local {name}", line, column, scope.loops, alternatives, text)
-
-
-def _descendants(node: Any, kind: str) -> Iterator[Any]:
-    if node is None:
-        return
-    for child in node.named_children:
-        if child.type == kind:
-            yield child
-        else:
-            yield from _descendants(child, kind)

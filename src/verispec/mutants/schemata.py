@@ -61,13 +61,19 @@ inline bool holds(int when, int64_t outer, int64_t inner, int number) {
     case 3: return inner >= 2;
     case 4: return inner >= 1024;
     case 5: return omp_get_thread_num() > 0;
-    case 6: return calls[number]++ >= 100;
+    case 6: return calls[number] >= 100 || calls[number]++ >= 100;
     default: return true;
   }
 }
 __attribute__((noinline, cold)) inline bool look(int number, int64_t outer, int64_t inner) {
   if (active != kCover) return holds(trigger, outer, inner, number);
-  for (int when = 0; when < 7; ++when) reached[number] |= holds(when, outer, inner, number) << when;
+  // Write only what is new: threads that record the same byte would wait for each other.
+  const unsigned char known = reached[number];
+  unsigned char now = known;
+  for (int when = 0; when < 7; ++when) {
+    if (!(known >> when & 1)) now |= holds(when, outer, inner, number) << when;
+  }
+  if (now != known) reached[number] = now;
   return false;
 }
 inline bool on(int number, int64_t outer, int64_t inner) {
@@ -142,11 +148,13 @@ UNCONDITIONAL: Final = (ALWAYS, "thread > 0", "repeated")
 def triggers_of(mutant: Mutant) -> tuple[str, ...]:
     """Return the conditions under which a fault can act.
 
-    A kept value has no condition; a fault outside of loops has none on an index.
+    A kept value has no condition, a fault outside of loops has none on an index, and no place has those that cannot
+    hold there.
     """
     if mutant.operator in ("stale", "shared", "parallel"):
         return (ALWAYS,)
-    return TRIGGERS if mutant.loops else UNCONDITIONAL
+    possible = TRIGGERS if mutant.loops else UNCONDITIONAL
+    return tuple(trigger for trigger in possible if trigger not in mutant.never)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +254,7 @@ def _mutants(path: Path, sites: Sequence[Site], ops: tuple[str, ...], dropped: s
                 text = lines[site.line - 1].strip()
                 yield Mutant(
                     "cpp", path.name, site.line, site.column, alternative.operator, site.before, after, text,
-                    alternative.number, ops, loops=alternative.loops,
+                    alternative.number, ops, loops=alternative.loops, never=alternative.never,
                 )  # fmt: skip
 
 

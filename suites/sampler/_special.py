@@ -1,0 +1,86 @@
+"""Batches whose drafts pass for certain, and batches with padding, ids past the vocabulary, NaN and minus infinity."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verispec.cases.batches import Batch
+from verispec.cases.request_state import RequestBatch
+
+Rng = np.random.Generator
+
+
+def pass_all_but_last(batch: Batch) -> None:
+    """Give every draft the probability 1 in both models, but the last one of each request.
+
+    That of requests 1, 3, 5, ... is impossible; the others pass with a probability of one half, or one quarter without
+    draft probabilities.
+    """
+    batch.argmax = batch.draft_token_ids.copy()
+    batch.target_probs = np.eye(batch.vocab)[batch.draft_token_ids]
+    if batch.draft_probs is not None:
+        batch.draft_probs = batch.target_probs.copy()
+    for b in map(int, np.flatnonzero(batch.counts)):
+        last = batch.at(b).stop - 1
+        other = (batch.draft_token_ids[last] + 1) % batch.vocab
+        if b % 2:
+            batch.argmax[last] = other
+            batch.target_probs[last] = np.eye(batch.vocab)[other]
+        else:
+            batch.target_probs[last, [batch.draft_token_ids[last], other]] = 0.25, 0.75
+            if batch.draft_probs is not None:
+                batch.draft_probs[last, [batch.draft_token_ids[last], other]] = 0.5
+
+
+def spoil(rng: Rng, batch: Batch) -> None:
+    """Put padding tokens among the drafts, and rows of the target that are certain or equal the draft's.
+
+    Where the vocabulary is not small, ids past it are among the drafts too.
+    """
+    wrong = rng.random(batch.tokens) < 0.15
+    batch.draft_token_ids[wrong] = rng.choice([-1] if batch.vocab < 10 else [-1, batch.vocab], int(wrong.sum()))
+    for row in np.flatnonzero(rng.random(batch.tokens) < 0.3):
+        sure = np.eye(batch.vocab)[rng.integers(batch.vocab)]
+        batch.target_probs[row] = batch.draft_probs[row] if batch.draft_probs is not None and row % 2 else sure
+
+
+def certain_drafts(batch: RequestBatch) -> None:
+    """Let the target agree with every draft but the last one of each request, and the draft with every second one.
+
+    The last draft of requests 1, 3, 5, ... is impossible; the others pass with a probability of one half.
+    """
+    for b, state in enumerate(batch.idx_mapping):
+        for step in range(batch.drafts(b)):
+            row = batch.row(b, step)
+            token, scale = batch.draft_sampled[row + 1], float(batch.temperature[state]) or 1.0
+            batch.target_logits[row, token] = batch.target_logits[row].max() + 40
+            if batch.draft_logits is not None:
+                shared = min(batch.target_logits.shape[1], batch.draft_logits.shape[2])
+                batch.draft_logits[state, step, :shared] = batch.target_logits[row, :shared] * scale
+                batch.draft_logits[state, step, token] -= 40 * scale * (step % 2)
+            if step < batch.drafts(b) - 1:
+                continue
+            batch.target_logits[row, token] = -np.inf
+            if b % 2 == 0:
+                batch.target_logits[row, token] = np.logaddexp.reduce(batch.target_logits[row])
+
+
+def hostile_rows(rng: Rng, batch: RequestBatch) -> None:
+    """Put padding tokens and ids past the vocabulary among the drafts, NaN and minus infinity among the logits."""
+    wrong = rng.random(len(batch.draft_sampled)) < 0.15
+    batch.draft_sampled[wrong] = rng.choice([-1, batch.target_logits.shape[1]], int(wrong.sum()))
+    tables = [batch.target_logits] if batch.draft_logits is None else [batch.target_logits, batch.draft_logits]
+    for logits in tables:
+        for value, share in ((np.nan, 0.03), (-np.inf, 0.1)):
+            logits[rng.random(logits.shape) < share] = value
+
+
+def impossible_drafts(rng: Rng, batch: RequestBatch) -> None:
+    """Give some drafts the probability 0: of the target alone, or of the draft too, where 0 is compared with 0."""
+    for row in np.nonzero(rng.random(len(batch.draft_sampled) - 1) < 0.2)[0]:
+        state, token = batch.expanded_idx_mapping[row], batch.draft_sampled[row + 1]
+        if state < 0 or batch.expanded_local_pos[row + 1] == 0:
+            continue
+        batch.target_logits[row, token] = -np.inf
+        if batch.draft_logits is not None and rng.random() < 0.5:
+            batch.draft_logits[state, batch.expanded_local_pos[row], token] = -np.inf

@@ -1,0 +1,189 @@
+"""Every op in large calls: unusual dtypes and layouts, and operands at a comparison, past sizes where kernels change.
+
+A kernel may take another path for many requests, for wide rows, or in a second thread. So dtypes, strides, equalities
+and special values, which small calls test, are tested there again. A small call that fails already shows nothing about
+the size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from verispec.cases import case
+from verispec.cases.boundaries import boundaries
+from verispec.engines import Engine
+from verispec.judge import Inconclusive, Mismatch, OpUnderTest, check_repeated, is_repeatable, joined, row_sizes
+from verispec.reference import contracts, oracle
+from verispec.run.logs import announce
+from verispec.suites.sampler._calls import BatchShape, MadeCall, make, structure
+from verispec.suites.sampler._combinations import axes_of, combination, held
+from verispec.suites.sampler.test_every_op import (
+    OPS,
+    PROGRAMS,
+    WORK,
+    check,
+    complete,
+    fits,
+    is_slow,
+    made_by_the_harness,
+    shapes_of,
+    some_requests,
+    uses_rows,
+)
+
+REPEATABLE = [op for op in OPS if is_repeatable(contracts.load(op))]
+COMPARING = [op for op in REPEATABLE if op not in ("flatten_sampled", "philox")]
+"""Ops whose oracles compare inputs."""
+ALREADY = "the small batch is wrong already, so that the large one shows nothing about the size"
+
+
+SPECIAL = [
+    *(op for op in OPS if is_repeatable(contracts.load(op)) and op not in ("expand_batch_to_tokens", "philox")),
+    "compute_slot_mapping",
+    "eagle_step_slot_mapping_metadata",
+]
+
+
+@case("ANY-2", subjects=SPECIAL, check="special values", requests=[23, 69, 66_010], mode=["plain", "other"])
+def test_special_values_in_large_batches(
+    op: OpUnderTest, engine: Engine, seed: int, subject: str, requests: int, mode: str
+) -> None:
+    """Copies of 23 or 115 requests with padding tokens, NaN and minus infinity, over few ids and over more.
+
+    A batch that is wrong when it is small shows nothing about its size: the case of 23 requests tests it.
+    """
+    most = min(requests, PROGRAMS if is_slow(engine) else requests)
+    own = 115 if most > 1000 else 23
+    if not is_repeatable(op.contract):
+        check(op, make(subject, seed, some_requests(seed, most, 2, mode, special=True)))
+        return
+    right = 0
+    for vocab in (3, 20):
+        small, large = (
+            make(subject, seed + vocab, some_requests(seed, n, vocab, mode, special=True)) for n in (23, own)
+        )
+        try:
+            check(op, small)
+        except Mismatch:
+            if requests == 23:
+                raise
+            continue
+        if requests > 23:
+            check_repeated(op, large.values, most // own, shapes=large.shapes, compare=large.compare)
+        right += 1
+    if not right:
+        raise Inconclusive(ALREADY)
+
+
+def covering(axes: dict[str, list[Any]], rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Return combinations that hold every value of every axis once or more, in random order."""
+    orders = {name: rng.permutation(len(values)).tolist() for name, values in axes.items()}
+    return [
+        {name: values[orders[name][i % len(values)]] for name, values in axes.items()}
+        for i in range(max(map(len, axes.values())))
+    ]
+
+
+@case("ANY-6", subjects=REPEATABLE, size=["requests", "vocabulary"])
+def test_dtypes_and_layouts_in_large_calls(op: OpUnderTest, engine: Engine, seed: int, subject: str, size: str) -> None:
+    """Rows of 1,300 tokens in 72 requests with every layout and dtype, or past 65,536 requests with two of each."""
+    if size == "vocabulary" and not uses_rows(subject):
+        size = "requests"
+    vocab, requests = (1300, 4) if size == "vocabulary" else (3, 305)
+    total = 72 if size == "vocabulary" else WORK
+    copies = min(total, PROGRAMS if is_slow(engine) else total) // requests + 1
+    small, large = (make(subject, seed, some_requests(seed, n, vocab, "plain")) for n in (4, requests))
+    axes = {k: v for k, v in axes_of(op.contract, large).items() if k.startswith(("dtype ", "layout "))}
+    rows = covering(axes, np.random.default_rng(seed))
+    right = 0
+    for row in rows if size == "vocabulary" else rows[:2]:
+        dtypes = {name.removeprefix("dtype "): v for name, v in row.items() if name.startswith("dtype ")}
+        dtypes |= {name: dtypes[group[0]] for group in large.same for name in group if group[0] in dtypes}
+        layouts = {name.removeprefix("layout "): v for name, v in row.items() if name.startswith("layout ")}
+        shape = BatchShape((0,) * requests * copies, vocab)
+        announce(combination(op.contract, shape, dtypes, layouts))
+        try:
+            check(op, held(small, dtypes), dtypes=dtypes, layouts=layouts)
+        except Mismatch:
+            continue
+        given = held(large, dtypes)
+        check_repeated(
+            op, given.values, copies, shapes=given.shapes, compare=given.compare, dtypes=dtypes, layouts=layouts
+        )
+        right += 1
+    if not right:
+        raise Inconclusive(ALREADY)
+
+
+@case("ANY-5", subjects=COMPARING, check="large batches")
+def test_boundaries_in_large_batches(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
+    """Batches of hundreds of requests, each at a comparison of the oracle, and one of them past 65,536 requests."""
+    right = 0
+    for group in groups_at_boundaries(op, seed):
+        call = together(op, group)
+        try:
+            check(op, call)
+            if not right:
+                requests = max(len(v) for v in call.values.values() if isinstance(v, np.ndarray))
+                copies = (PROGRAMS if is_slow(engine) else WORK) // requests + 1
+                check_repeated(op, call.values, copies, shapes=call.shapes, compare=call.compare)
+        except Mismatch:
+            if not all(is_right(op, together(op, [one])) for one in group):
+                continue
+            raise
+        right += 1
+    if not right:
+        raise Inconclusive(ALREADY)
+
+
+def is_right(op: OpUnderTest, call: MadeCall) -> bool:
+    """Return True if the op passes with a call of its own."""
+    try:
+        check(OpUnderTest(op.contract, op.function, op.device), call)
+    except Mismatch:
+        return False
+    return True
+
+
+def groups_at_boundaries(op: OpUnderTest, seed: int) -> list[list[MadeCall]]:
+    """Return calls at the comparisons of an oracle, in groups of equal scalars and tables; the largest group first."""
+    modes = [(5, True, False), (5, False, False), (4, True, True)]
+    base = [
+        complete(op, make(op.contract.name, seed + i, BatchShape((3, 1, 0, 2), vocab, draft, synthetic, exact=True)))
+        for i, (vocab, draft, synthetic) in enumerate(modes)
+    ]
+    compares = {frozenset(values): call.compare for values, call in base}
+    groups: dict[Any, list[MadeCall]] = {}
+    for found in boundaries(
+        oracle.load(op.contract.name), [values for values, _ in base], structure(op.contract.name), most=400, places=6,
+        rng=np.random.default_rng(seed), fits=lambda values: fits(op.contract, values),
+    ):  # fmt: skip
+        call = MadeCall(found.values, {}, compares[frozenset(found.values)])
+        groups.setdefault(shared_part(op, found.values), []).append(call)
+    return sorted(groups.values(), key=len, reverse=True)
+
+
+def shared_part(op: OpUnderTest, values: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the values that joined calls share: scalars, shapes, counts, and tables without rows of requests."""
+    rows = row_sizes(op.contract, values)
+    tensors = {t.name: t for t in op.contract.tensors}
+    parts: list[Any] = []
+    for name, value in sorted(values.items()):
+        tensor = tensors.get(name)
+        if tensor is None or value is None:
+            parts.append((name, value))
+        elif tensor.cumulative or not any(axis in rows for axis in tensor.shape):
+            parts.append((name, np.asarray(value).tobytes()))
+        else:
+            parts.append((name, np.shape(value)))
+    return tuple(parts)
+
+
+def together(op: OpUnderTest, group: list[MadeCall]) -> MadeCall:
+    """Return one call with the requests of a group."""
+    large = joined(op.contract, [call.values for call in group])
+    made_here = made_by_the_harness(op.contract)
+    given = {name: value for name, value in large.items() if value is None or name not in made_here}
+    return MadeCall(given, shapes_of(op.contract, large), group[0].compare)
