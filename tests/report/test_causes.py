@@ -309,12 +309,13 @@ def test_facts_of_a_cause_are_sentences() -> None:
     two = replace(cause, clauses=("RRS-7", "ANY-6"), consequences=("e2e/a:GEN-5", "e2e/b:GEN-5"), where="")
     assert list(facts(two)) == [
         "2 failing cases, of this clause and of ANY-6",
+        "severity: high",
         "reached in production: prefix caching",
         "consequences: 2 more failing cases, of a, b; they pass with the reference's kernel in its place",
     ]
     one = list(facts(replace(two, clauses=("RRS-7",), consequences=("e2e/a:GEN-5",), cases=("x",))))
     assert one[0] == "1 failing case"
-    assert one[2] == "consequences: 1 more failing case, of a; it passes with the reference's kernel in its place"
+    assert one[3] == "consequences: 1 more failing case, of a; it passes with the reference's kernel in its place"
 
 
 def test_a_value_of_several_words_is_quoted() -> None:

@@ -112,6 +112,17 @@ def top_k(folder: str, head: str) -> bool:
     return isinstance(plain, list) and "max()" in drafted
 
 
+def limits(folder: str, head: str) -> bool:
+    """Show that sampled requests with top_k and top_p go wrong, as kernels get their limits unexpanded (EXP-2)."""
+    model = save(folder, 11)
+    params = [{"temperature": 1.0, "seed": n, "top_k": 3, "top_p": 0.9} for n in range(4)]
+    shipped, repaired = (
+        generate(drafting(model, model), PROMPTS[:4], params, repair=repair) for repair in (False, True)
+    )
+    print(f"as shipped: {shipped}; with the expansion repaired: {type(repaired).__name__}")
+    return isinstance(repaired, list) and shipped != repaired
+
+
 def chunks(folder: str, head: str) -> bool:
     """Show that a seeded request raises when its prompt is prefilled in chunks, even without speculation (GEN-29)."""
     options = {"model": save(folder, 11), "max_num_batched_tokens": 24, "max_model_len": 112}
@@ -162,7 +173,7 @@ def other_head(folder: str, head: str) -> bool:
     return isinstance(answer, str) and answer.startswith("raised")
 
 
-FINDINGS = {found.__name__: found for found in (min_tokens, top_k, chunks, block, synthetic, other_head)}
+FINDINGS = {found.__name__: found for found in (min_tokens, top_k, limits, chunks, block, synthetic, other_head)}
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
