@@ -86,9 +86,8 @@ def end_to_end(cause: Cause, header: Mapping[str, Any]) -> str:
     engine, clause = header["engine"], clause_of(cause.clause)
     for sighting in clause.sightings if clause else ():
         if (sighting.engine, sighting.version) == (engine["name"], engine["version"]):
-            return (
-                f"seen with {sighting.engine} {sighting.version} alone: {sighting.text} (docs/verdicts/{sighting.page})"
-            )
+            alone, page = f"{sighting.engine} {sighting.version} alone", f"docs/verdicts/{sighting.page}"
+            return f"seen with {alone}: {sighting.text} (see verispec's {page})"
     return "not confirmed"
 
 

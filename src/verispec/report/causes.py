@@ -25,7 +25,7 @@ from verispec.reference.contracts import clause_of
 from verispec.report.cause import EVERY_OP, Cause, Gap
 from verispec.report.separation import common, separation
 from verispec.report.severity import SEVERITIES, severity_of
-from verispec.report.shared import shared
+from verispec.report.shared import STRIDES, shared
 from verispec.run.logs import LAST_CALL
 from verispec.run.record import FAULT, SAVED, Record
 
@@ -91,11 +91,15 @@ def _harm(kind: str) -> int:
 
 
 def _beside(cause: Cause, causes: Sequence[Cause]) -> tuple[str, ...]:
-    """Return the clauses of its own that the op of a note fails too, if the note has none of them."""
+    """Return the clauses of its own that the op of a note fails too, if the note has none of them.
+
+    Those on strides are no reason: what they break names its fault.
+    """
     if cause.level == "error" or any(not clause.startswith(EVERY_OP) for clause in cause.clauses):
         return ()
     others = [other for other in causes if other is not cause and set(other.subjects) == set(cause.subjects)]
-    return tuple(sorted({c.clause for c in others if not c.clause.startswith(EVERY_OP)}, key=_clause_order))
+    own = {other.clause for other in others if other.fault != STRIDES and not other.clause.startswith(EVERY_OP)}
+    return tuple(sorted(own, key=_clause_order))
 
 
 def _explanation(record: Record, causes: Sequence[Cause]) -> Cause | None:

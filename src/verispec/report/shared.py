@@ -11,6 +11,8 @@ from verispec.run.logs import LAST_CALL
 
 MANY = 3
 """Ops from which on a report shows one kind of fault as one."""
+STRIDES = "strides ignored"
+"""The kind of fault that needs a layout."""
 _LAYOUT = re.compile(r"\b(gapped|padded|transposed)\b")
 """Layouts in the description of a call that has strides."""
 
@@ -22,7 +24,7 @@ def shared(causes: Sequence[Cause]) -> Iterator[Cause]:
         alike = [cause for cause in left if cause.fault == fault and _joins(cause)]
         ops = {op for cause in alike for op in cause.subjects}
         if len(ops) >= MANY:
-            alike += [cause for cause in left if fault.startswith("strides") and _ended_with_strides(cause, ops)]
+            alike += [cause for cause in left if fault == STRIDES and _ended_with_strides(cause, ops)]
             left = [cause for cause in left if cause not in alike]
             yield _joined(alike)
     yield from left
