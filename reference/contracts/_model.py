@@ -190,13 +190,13 @@ class Sighting:
         engine: name of the engine.
         version: version of the engine.
         text: observation in the engine's output.
-        page: page under docs/verdicts that tells how.
+        script: script under docs/verdicts/proofs that shows it, with its arguments.
     """
 
     engine: str
     version: str
     text: str
-    page: str
+    script: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +216,7 @@ class Clause:
         effect: consequence for a user if the clause is broken; empty for the op's own `Contract.effect`.
         origin: line of an engine that makes the calls in which a broken clause reaches a user, where somebody read it.
         sightings: engines in whose own output the broken clause was seen.
+        upstream: state of the fault in an engine's own tracker, by engine, where it is known there.
     """
 
     id: str
@@ -229,6 +230,7 @@ class Clause:
     effect: str = ""
     origin: Origin | None = None
     sightings: tuple[Sighting, ...] = ()
+    upstream: dict[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not _CLAUSE_ID.fullmatch(self.id):

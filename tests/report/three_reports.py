@@ -47,6 +47,10 @@ def visible(html: str) -> str:
 
 def reports(*records: Record) -> list[str]:
     """Return the text, the Markdown and the HTML of a run, without line breaks."""
-    summary = summary_of(*records)
+    return three_of(summary_of(*records))
+
+
+def three_of(summary: RunSummary) -> list[str]:
+    """Return the text, the Markdown and the HTML of a summary, without line breaks."""
     markdown = as_markdown(summary).replace("\\", "")
     return [" ".join(text.split()) for text in (text_of(summary), markdown, visible(as_html([summary])))]

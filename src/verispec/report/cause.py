@@ -63,6 +63,8 @@ class Cause:
     """Severity of an error; empty for a note."""
     parts: tuple[str, ...] = ()
     """One line per op, where notes of several ops are one cause."""
+    twin: str = ""
+    """Parameters of `case`, if another cause has the same clause and ops."""
     beside: tuple[str, ...] = ()
     """Clauses of its own that the op fails too, for a note of clauses of every op: it may be one of their faults."""
 
@@ -74,9 +76,9 @@ class Cause:
     @property
     def headline(self) -> str:
         """The clause and the ops that fail it; the kind of fault, if it is that of several ops."""
-        return (
-            f"{self.fault} in {len(self.subjects)} ops" if self.parts else f"{self.clause}, {', '.join(self.subjects)}"
-        )
+        if self.parts:
+            return f"{self.fault} in {len(self.subjects)} ops"
+        return f"{self.clause}, {', '.join(self.subjects)}" + (f", {self.twin}" if self.twin else "")
 
     @property
     def norm(self) -> str:

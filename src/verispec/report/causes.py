@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from verispec.engines.protocol.places import CALLER, CODE, KERNEL, ORIGIN
@@ -75,7 +75,14 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
         replace(cause, consequences=tuple(consequences[cause.case]), beside=_beside(cause, ordered))
         for cause in ordered
     ]
-    return tuple(sorted(shared(complete), key=_rank))
+    return tuple(_told_apart(sorted(shared(complete), key=_rank)))
+
+
+def _told_apart(causes: Sequence[Cause]) -> Iterator[Cause]:
+    """Yield the causes; of those with one headline, each with the parameters of its case."""
+    headlines = Counter(cause.headline for cause in causes)
+    for cause in causes:
+        yield replace(cause, twin=cause.case.split(":", 2)[-1]) if headlines[cause.headline] > 1 else cause
 
 
 def _rank(cause: Cause) -> tuple[bool, int, int, int, str]:

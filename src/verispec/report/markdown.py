@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from verispec.report.brief import CONTRACTS, INSTALL, TITLE, brief_line, ids_line, introduction, met
+from verispec.report.brief import CONTRACTS, INSTALL, TITLE, brief_line, ids_line, introduction, met, packaging
 from verispec.report.cause import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.text import (
@@ -36,7 +36,8 @@ def as_markdown(verdict: RunSummary) -> str:
 def _lines(verdict: RunSummary) -> Iterator[str]:
     header = verdict.run.header
     engine = header["engine"]
-    yield printable(f"# Verdict on {engine['name']} {engine['version']} ({engine['device']})")
+    package = f", packaged as {packaging(engine)}" if packaging(engine) else ""
+    yield printable(f"# Verdict on {engine['name']} {engine['version']} ({engine['device']}){package}")
     yield ""
     yield f"{_capital(summary(verdict))}."
     if users := met(verdict.causes):

@@ -44,7 +44,7 @@ def _ended_with_strides(cause: Cause, ops: set[str]) -> bool:
 def _joined(alike: Sequence[Cause]) -> Cause:
     """Return several causes as one: its case and its message are those of the first that names the fault."""
     first = next(cause for cause in alike if cause.fault)
-    reasons = "; ".join(dict.fromkeys(cause.unreachable for cause in alike if cause.unreachable))
+    all_unreachable = all(cause.unreachable for cause in alike if cause.fault)
     return replace(
         first,
         clauses=tuple(dict.fromkeys(clause for cause in alike for clause in cause.clauses)),
@@ -54,7 +54,7 @@ def _joined(alike: Sequence[Cause]) -> Cause:
         consequences=tuple(case for cause in alike for case in cause.consequences),
         crashes=sum(cause.crashes + len(cause.cases) * (cause.kind == "crash") for cause in alike),
         hangs=sum(cause.hangs + len(cause.cases) * (cause.kind == "timeout") for cause in alike),
-        unreachable=reasons,
+        unreachable="each op has its reason" if all_unreachable else "",
         kernel="",
         caller="",
         code="",
@@ -68,4 +68,5 @@ def _parts(alike: Sequence[Cause]) -> Iterator[str]:
         mine = sorted((cause for cause in alike if cause.subjects[0] == op), key=lambda cause: not cause.fault)
         count = sum(len(cause.cases) for cause in mine)
         place = f", kernel defined at {mine[0].kernel}" if mine[0].kernel else ""
-        yield f"{op}: {count} failing case{'s' * (count > 1)}, such as {mine[0].case}{place}"
+        reason = f"; {mine[0].unreachable}" if mine[0].unreachable else ""
+        yield f"{op}: {count} failing case{'s' * (count > 1)}, such as {mine[0].case}{place}{reason}"

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from verispec.report.brief import CONTRACTS, INSTALL, TITLE, brief_line, ids_line, introduction, met
+from verispec.report.brief import CONTRACTS, INSTALL, TITLE, brief_line, ids_line, introduction, met, packaging
 from verispec.report.cause import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.severity import MEANING as SEVERITY
@@ -116,8 +116,9 @@ def title(header: Mapping[str, Any]) -> str:
     """Return the engine, its version, device and plugins, as one line."""
     engine = header["engine"]
     named = "" if engine["asked"] == engine["name"] else f", asked for as {engine['asked']}"
+    package = f", packaged as {packaging(engine)}" if packaging(engine) else ""
     plugins = f" with {engine['details']['plugins']}" if "plugins" in engine["details"] else ""
-    return f"{engine['name']} {engine['version']} ({engine['device']}){plugins} against the reference{named}"
+    return f"{engine['name']} {engine['version']} ({engine['device']}){package}{plugins} against the reference{named}"
 
 
 def circumstances(header: Mapping[str, Any]) -> str:
@@ -171,7 +172,7 @@ def kinds(found: Sequence[Cause]) -> Iterator[str]:
             yield f"one kind of fault, {fault}, is {_levels(alike)} in {len(ops)} ops: {', '.join(ops)}"
 
 
-GAPS = {"not tested": True, "not applicable: the engine has no such part": False}
+GAPS = {"not tested": True, "not applicable: the engine has no such part, or not on this platform": False}
 """Headings of gaps, and whether their cases apply to the engine."""
 
 
@@ -229,7 +230,7 @@ def extent(cause: Cause) -> str:
 
 _MEANINGS = {
     "known": "failing as the list of known failures expects",
-    "n/a": "not applicable, the engine has no such part",
+    "n/a": "not applicable, the engine has no such part, or not on this platform",
     "not tested": "rejected by the engine, or not decided",
 }
 """Meanings of the table's columns that do not explain themselves."""
@@ -247,7 +248,7 @@ def tested(verdict: RunSummary) -> tuple[dict[str, dict[str, Cell]], list[str]]:
     """Return the rows of `RunSummary.table` with a tested case, and a line about each kind of the others."""
     rows = verdict.table()
     lines = []
-    for name, applies in (("not in this engine", False), ("nothing tested", True)):
+    for name, applies in (("not in this engine, or not on this platform", False), ("nothing tested", True)):
         cells = {op: list(row.values()) for op, row in rows.items() if all(not cell.decided for cell in row.values())}
         ops = [op for op, row in cells.items() if any(cell.undecided for cell in row) == applies]
         if ops:

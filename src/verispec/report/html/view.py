@@ -8,7 +8,7 @@ from typing import Any
 
 from verispec import exits
 from verispec.cases.glosses import GLOSSES
-from verispec.report.brief import CONTRACTS, INSTALL, TITLE, brief_line, ids_line, introduction, met
+from verispec.report.brief import CONTRACTS, INSTALL, TITLE, brief_line, ids_line, introduction, met, packaging
 from verispec.report.case import detail_lines
 from verispec.report.cause import Cause
 from verispec.report.certificate import EVIDENCE, message_of
@@ -63,7 +63,7 @@ def page_of(
         "met": TITLE,
         "install": f"{CONTRACTS} {INSTALL}",
         "evidence": EVIDENCE,
-        "title": runs[0]["title"] if len(runs) == 1 else f"{len(runs)} runs",
+        "title": runs[0]["whole_title"] if len(runs) == 1 else f"{len(runs)} runs",
         "runs": runs,
         "matrix": [row for row in rows if not row["absent"]],
         "absent": [row["op"] for row in rows if row["absent"]],
@@ -98,6 +98,7 @@ def _diff(diff: RunDiff) -> dict[str, Any]:
 def _run(run: RunSummary) -> dict[str, Any]:
     header, footer = run.run.header, run.run.footer
     engine, here = header["engine"], header["platform"]
+    name = f"{engine['name']} {engine['version']} ({engine['device']})"
     environment = {
         **{str(name): str(value) for name, value in engine["details"].items()},
         "verispec": header["verispec"],
@@ -108,7 +109,8 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "command": " ".join(header["command"]),
     }
     return {
-        "title": f"{engine['name']} {engine['version']} ({engine['device']})",
+        "title": name,
+        "whole_title": f"{name}, packaged as {packaging(engine)}" if packaging(engine) else name,
         "long_title": title(header),
         "circumstances": circumstances(header),
         "result": RESULT[run.exit_code()],

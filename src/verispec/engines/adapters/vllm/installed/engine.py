@@ -17,7 +17,7 @@ import torch
 
 from verispec.engines import CallShape, Description, OpFunction, StandaloneBody, StandaloneCall, Unsupported
 from verispec.engines.adapters.vllm.installed import call_sites, fallbacks, plugins, sampling_ops
-from verispec.engines.adapters.vllm.installed.wheel import installed_wheel
+from verispec.engines.adapters.vllm.installed.wheel import installed_wheel, packager
 from verispec.engines.adapters.vllm.launch import forwarded, kernels_part, positional
 from verispec.engines.adapters.vllm.refusals import guarded
 from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
@@ -80,6 +80,7 @@ class Vllm:
         vllm = importlib.import_module("vllm")
         details = {
             "distribution": _distribution(),
+            "packaged by": packager(*PACKAGES),
             "wheel": installed_wheel(*PACKAGES),
             "vLLM's platform": type(self._platform).__name__,
             "commit": str(getattr(vllm, "__commit_id__", None) or ""),

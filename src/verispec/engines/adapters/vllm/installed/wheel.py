@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+
+_PEOPLE = ("Maintainer", "Maintainer-email", "Author", "Author-email")
+"""Fields of a package's metadata that name people."""
 
 
 def installed_wheel(*names: str) -> str:
@@ -25,10 +29,28 @@ def installed_wheel(*names: str) -> str:
     return ""
 
 
+def packager(*names: str) -> str:
+    """Return the maintainer of the first installed package of `names`, else its author; empty if neither is named.
+
+    Addresses are left out.
+    """
+    for name in names:
+        try:
+            found = distribution(name).metadata
+        except PackageNotFoundError:
+            continue
+        fields = (found[field] for field in _PEOPLE if field in found)
+        return next(filter(None, (field.partition("<")[0].strip(' "') for field in fields)), "")
+    return ""
+
+
 def _tag(found: Distribution) -> str:
     """Return the first tag of the wheel, such as ``cp312-cp312-linux_x86_64``."""
     lines = (found.read_text("WHEEL") or "").splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")), "")
+    tag = next((line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")), "")
+    here = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    other = tag.startswith("cp") and "abi3" not in tag and not tag.startswith(f"{here}-")
+    return f"{tag} (a tag of another Python than {here})" if other else tag
 
 
 def _identity(found: Distribution) -> str:
