@@ -67,7 +67,10 @@ CONTRACT = Contract(
             "The op writes the output buffer itself, whatever its dtype, never a converted copy.",
             "vllm#55005",
             forbids="unwritten",
-            upstream={"vllm": "vllm#55005 reports it"},
+            upstream={
+                "vllm": "vllm#55005 reports it; to copy the result back is not enough, as the CPU code truncates the "
+                "input too (EXP-4)"
+            },
             effect="drafts of sampled requests are verified with uninitialised temperature, top_k and top_p: their "
             "text is wrong, or a value out of range raises",
             origin=Origin(

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from verispec import pytest_plugin
 from verispec.engines import Unsupported
 from verispec.engines.protocol.places import KERNEL, ORIGIN, place_of, place_of_line, places
-from verispec.reference.contracts import Origin
+from verispec.reference import contracts
+from verispec.reference.contracts import Clause, Origin
 
 SOURCE = """
 def kernel(x):
@@ -105,3 +107,16 @@ def test_the_line_of_a_trigger_stands_beside_the_places_of_its_op(module: Module
     assert places(knowing, "philox", origin) == expected  # type: ignore[arg-type]
     unknown = Origin("pkg_of_places.kernels.caller", "return nothing")
     assert places(knowing, "philox", unknown) == {KERNEL: "k.py:1"}  # type: ignore[arg-type]
+
+
+def test_a_failing_case_records_the_line_of_its_clause(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    origin = Origin("pkg_of_places.kernels.caller", "return kernel(")
+    clause = Clause("EXP-2", "A rule.", "a source", origin=origin)
+    monkeypatch.setattr(contracts, "clause_of", {"EXP-2": clause}.get)
+    monkeypatch.setattr(pytest_plugin, "contract_of", lambda item: "expand_batch_to_tokens")
+    engine = SimpleNamespace(places=lambda name: {KERNEL: f"{name}.py:1"})
+    expected = {KERNEL: "expand_batch_to_tokens.py:1"}
+    for name, found in (("EXP-2", expected | {ORIGIN: "pkg_of_places/kernels.py:7"}), ("MINE-1", expected)):
+        stash = {pytest_plugin.SPEC: SimpleNamespace(clause=name)}
+        item: Any = SimpleNamespace(stash=stash, config=SimpleNamespace(stash={pytest_plugin.ENGINE: engine}))
+        assert pytest_plugin._places(item) == found
