@@ -31,7 +31,7 @@ def test_what_a_user_can_meet_comes_first_in_one_line_each() -> None:
         "Severity: high. Trigger: every batch. Such calls are made at s.py:9. Effect: drafts of sampled requests are "
         "verified with uninitialised temperature, top_k and top_p: their text is wrong, or a value out of range "
         "raises. Clause: EXP-2 of expand_batch_to_tokens, in the function at k.py:3 (CPU code). End to end: "
-        "not confirmed. Upstream: no report is known."
+        "not confirmed. Upstream: verispec knows no report."
     )
     for report in reports(RARE, failing(STRIDES[0]), EXPANDED, *PASSING):
         first = report.index(line)
@@ -156,7 +156,7 @@ def test_a_report_says_what_is_known_end_to_end() -> None:
     assert end_to_end(raised, {**released, "engine": {**released["engine"], "version": "0.33.0"}}) == "not confirmed"
     text = Record("e2e/sampled:GEN-5:limits=top_k", "fail", explained_by="apply_top_k_top_p", failure=RAISED.failure)
     (cause,) = fold([RAISED, text])
-    assert end_to_end(cause, released) == f"seen in the text of this run, such as {text.id}"
+    assert end_to_end(cause, released) == f"seen in a generation of this run, such as {text.id}"
 
 
 def test_the_script_of_a_sighting_has_its_finding() -> None:
@@ -173,7 +173,7 @@ def test_a_report_says_what_the_engine_s_own_tracker_knows() -> None:
     vllm = {**HEADER, "engine": {**HEADER["engine"], "name": "vllm", "version": "9"}}
     (cause,) = fold([EXPANDED])
     assert upstream(cause, vllm).startswith("vllm#55005 reports it")
-    assert upstream(cause, HEADER) == "no report is known", "another engine has another tracker"
+    assert upstream(cause, HEADER) == "verispec knows no report", "another engine has another tracker"
     assert upstream(replace(cause, issues=("https://example.org/1",)), vllm) == "https://example.org/1"
 
 

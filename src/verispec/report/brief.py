@@ -96,7 +96,7 @@ def end_to_end(cause: Cause, header: Mapping[str, Any]) -> str:
     """
     generated = [case for case in (*cause.cases, *cause.consequences) if CaseId.parse(case).suite == "e2e"]
     if generated:
-        return f"seen in the text of this run, such as {generated[0]}"
+        return f"seen in a generation of this run, such as {generated[0]}"
     engine, clause = header["engine"], clause_of(cause.clause)
     for sighting in clause.sightings if clause else ():
         if (sighting.engine, sighting.version) == (engine["name"], engine["version"]):
@@ -114,7 +114,7 @@ def upstream(cause: Cause, header: Mapping[str, Any]) -> str:
     """
     clause = clause_of(cause.clause)
     known = clause.upstream.get(header["engine"]["name"], "") if clause else ""
-    return ", ".join(cause.issues) or known or "no report is known"
+    return ", ".join(cause.issues) or known or "verispec knows no report"
 
 
 def ids_line(causes: Sequence[Cause]) -> str:
