@@ -21,9 +21,11 @@ from verispec.reference.contracts._model import (
     Contract,
     Cumulative,
     HostSize,
+    Origin,
     Param,
     Role,
     Scalar,
+    Sighting,
     Symbol,
     Tensor,
 )
@@ -34,15 +36,18 @@ __all__ = [
     "Contract",
     "Cumulative",
     "HostSize",
+    "Origin",
     "Param",
     "Role",
     "Scalar",
+    "Sighting",
     "Symbol",
     "Tensor",
     "axis_sizes",
     "bind",
     "by_clause",
     "check",
+    "clause_of",
     "grid",
     "host_sizes",
     "load",
@@ -121,6 +126,14 @@ def by_clause(clause_id: str) -> Contract:
         if any(c.id == clause_id for c in load(name).clauses):
             return load(name)
     raise KeyError(f"no clause {clause_id!r}")
+
+
+def clause_of(clause_id: str) -> Clause | None:
+    """Return the clause `clause_id`; None for one of a suite of its own, which belongs to no contract."""
+    try:
+        return by_clause(clause_id).clause(clause_id)
+    except KeyError:
+        return None
 
 
 @cache

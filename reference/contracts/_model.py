@@ -170,6 +170,36 @@ class HostSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Line of an engine that makes the calls in which a broken clause reaches a user, as read in its source.
+
+    Attributes:
+        function: dotted name of the engine's function.
+        line: part of the line, which no earlier line of the function has.
+    """
+
+    function: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A broken clause that was seen in an engine's own output, without verispec.
+
+    Attributes:
+        engine: name of the engine.
+        version: version of the engine.
+        text: observation in the engine's output.
+        script: script under docs/verdicts/proofs that shows it, with its arguments.
+    """
+
+    engine: str
+    version: str
+    text: str
+    script: str
+
+
+@dataclass(frozen=True, slots=True)
 class Clause:
     """One requirement of an op.
 
@@ -184,6 +214,9 @@ class Clause:
             failure in any case.
         fault: the fault in a few words, if clauses of several ops forbid the same one. Reports count it over the ops.
         effect: consequence for a user if the clause is broken; empty for the op's own `Contract.effect`.
+        origin: line of an engine that makes the calls in which a broken clause reaches a user, where somebody read it.
+        sightings: engines in whose own output the broken clause was seen.
+        upstream: state of the fault in an engine's own tracker, by engine, where it is known there.
     """
 
     id: str
@@ -195,6 +228,9 @@ class Clause:
     forbids: str = ""
     fault: str = ""
     effect: str = ""
+    origin: Origin | None = None
+    sightings: tuple[Sighting, ...] = ()
+    upstream: dict[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not _CLAUSE_ID.fullmatch(self.id):
@@ -243,6 +279,7 @@ class Contract:
             several kernels, in engines.
         caller: dotted name of the engine's function that calls the op, as read in its source. Empty if none was read.
         effect: consequence for a user if the op gives wrong values. Empty if its cases say so themselves.
+        keeps_text: True for an op of drafters, whose wrong values make drafts worse and leave the text as it is.
     """
 
     name: str
@@ -258,6 +295,7 @@ class Contract:
     grid: tuple[str, ...] = ()
     caller: str = ""
     effect: str = ""
+    keeps_text: bool = False
 
     def __post_init__(self) -> None:
         names = [p.name for p in self.params]

@@ -1,6 +1,6 @@
 """apply_top_k_top_p: keep the most likely tokens of each row, set all other logits to minus infinity."""
 
-from verispec.reference.contracts._model import INTS, PROBS, Clause, Contract, Role, Tensor
+from verispec.reference.contracts._model import INTS, PROBS, Clause, Contract, Origin, Role, Sighting, Tensor
 
 _HOLTZMAN = "Holtzman et al. 2020 (arXiv 1904.09751), section 3.1"
 _VLLM = "vllm 0.33.0 vllm.v1.sample.ops.topk_topp_triton.apply_top_k_top_p_triton"
@@ -95,7 +95,22 @@ CONTRACT = Contract(
         Clause("TKP-11", "Strides are honoured, and rows past 2^31 elements are read correctly.", "vllm#42779"),
         Clause("TKP-12", "The tolerance is the same for rows of low and of high entropy.", "vllm#48927"),
         Clause("TKP-13", "Tokens with positive infinity share the whole probability.", "limit of the softmax"),
-        Clause("TKP-14", "A batch without rows is valid, with limits or without.", "contract: nothing to mask"),
+        Clause(
+            "TKP-14",
+            "A batch without rows is valid, with limits or without.",
+            "contract: nothing to mask",
+            origin=Origin(
+                "vllm.v1.worker.gpu_model_runner.GPUModelRunner._sample", "sampler_output = self.rejection_sampler("
+            ),
+            sightings=(
+                Sighting(
+                    "vllm",
+                    "0.32.0",
+                    "the prefill of sampled requests with a top-k raises; without speculation it runs",
+                    "vllm_cpu_0_32_0.py top_k",
+                ),
+            ),
+        ),
     ),
     caller="vllm.v1.sample.rejection_sampler.apply_sampling_constraints",
 )

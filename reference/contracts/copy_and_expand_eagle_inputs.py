@@ -86,6 +86,7 @@ CONTRACT = Contract(
         Scalar("BLOCK_SIZE_TOKENS", int, "tile of the tokens of a request", flag=True, tuning=True, minimum=1),
     ),
     effect="the drafter reads wrong tokens or positions, and its drafts are worse",
+    keeps_text=True,
     clauses=(
         Clause(
             "CEE-1",

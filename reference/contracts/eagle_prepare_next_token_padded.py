@@ -48,6 +48,7 @@ CONTRACT = Contract(
         Scalar("BLOCK_SIZE_TOKENS", int, "power of two, at least the row length", flag=True, tuning=True, minimum=1),
     ),
     effect="the drafter continues from a wrong token, and its drafts are worse",
+    keeps_text=True,
     clauses=(
         Clause(
             "ENT-1",

@@ -48,6 +48,7 @@ CONTRACT = Contract(
         Scalar("batch_size", int, "requests", axis="B", minimum=0),
     ),
     effect="the drafter writes to wrong slots of its KV cache, and its drafts are worse",
+    keeps_text=True,
     clauses=(
         Clause("ESM-1", "The next position is the position plus 1.", _VLLM),
         Clause(

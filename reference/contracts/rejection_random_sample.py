@@ -8,6 +8,7 @@ from verispec.reference.contracts._model import (
     Contract,
     Cumulative,
     HostSize,
+    Origin,
     Role,
     Scalar,
     Symbol,
@@ -101,6 +102,10 @@ CONTRACT = Contract(
             "RRS-7",
             "A negative draft token is rejected in every mode and is never used as an index.",
             "vllm#46533; the scheduler pads drafts with -1",
+            origin=Origin(
+                "vllm.v1.core.sched.scheduler.Scheduler.schedule", "scheduled_spec_decode_tokens[request_id] = ["
+            ),
+            upstream={"vllm": "vllm#46533 guards the Triton kernel; the CPU kernel has no such guard"},
             effect="padding is taken for a token: a request loses its next token, or emits a wrong one",
         ),
         Clause(

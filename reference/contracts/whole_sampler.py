@@ -1,6 +1,6 @@
 """whole_sampler: logits and draft tokens of a batch in, the tokens of every request out."""
 
-from verispec.reference.contracts._model import Clause, Contract, Symbol
+from verispec.reference.contracts._model import Clause, Contract, Origin, Sighting, Symbol
 from verispec.reference.contracts.apply_top_k_top_p import TIES_ARE_KEPT
 
 _PAPER = "Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1 and appendix A.1"
@@ -111,6 +111,18 @@ CONTRACT = Contract(
             "Stop tokens are forbidden in the rows before min_tokens, and in no later row, the bonus row included.",
             f"{_SAMPLER}; the limit may lie inside of a block of drafts",
             effect="a stop token is emitted before min_tokens, or cannot be emitted after it",
+            origin=Origin(
+                "vllm.v1.sample.rejection_sampler.RejectionSampler.forward", "bonus_sampler_output = self.sampler("
+            ),
+            sightings=(
+                Sighting(
+                    "vllm",
+                    "0.32.0",
+                    "4 of 18 greedy texts with a draft model differ from those without speculation, each by one "
+                    "repeated token",
+                    "vllm_cpu_0_32_0.py min_tokens",
+                ),
+            ),
         ),
         Clause(
             "WS-19",

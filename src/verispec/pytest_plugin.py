@@ -381,6 +381,12 @@ def _interrupts_are_failures(config: pytest.Config) -> Iterator[None]:
         raise Mismatch(process_ended(error)) from error
 
 
+def _places(item: pytest.Item) -> dict[str, str]:
+    """Return the places of the tested part, and the line that triggers the fault, where the clause knows it."""
+    clause = contracts.clause_of(item.stash[SPEC].clause)
+    return places(item.config.stash[ENGINE], contract_of(item), clause.origin if clause else None)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Complete the record of the case; a failing set-up counts like a failing call."""
@@ -396,7 +402,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     elif call.when == "call" or error is not None:
         record.update(result_of(error), seconds=round(call.duration, 6))
         record["cpu"] = round(time.process_time() - item.stash[CPU], 3)
-        if record["outcome"] in FAILING and (where := places(item.config.stash[ENGINE], contract_of(item))):
+        if record["outcome"] in FAILING and (where := _places(item)):
             record["places"] = where
         if isinstance(error, Mismatch):
             if events and item.config.option.shrink:

@@ -23,7 +23,10 @@ from verispec.suites.sampler._rejection import (
 
 CONTRACT = contracts.load("rejection_random_sample")
 DRAFT = ["present", "absent"]
-PLACEHOLDER_REACH = "the scheduler pads drafts with -1, for instance after a prefix-cache hit"
+PLACEHOLDER_REACH = (
+    "the scheduler pads drafts of a sampled request with -1, after a prefix-cache hit or where a grammar refuses them "
+    "(vllm#46533)"
+)
 SYNTHETIC_REACH = "rejection_sample_method=synthetic is an accepted configuration"
 
 

@@ -43,6 +43,8 @@ def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
 
 def reach(params: Mapping[str, Any]) -> str:
     """Return the request that production sends, with its parameter."""
+    if params["parameter"] == "min tokens":
+        return "a request with min_tokens and stop tokens, in the step in which accepted drafts reach min_tokens"
     return f"a request with {params['parameter']}"
 
 
@@ -93,7 +95,9 @@ def limit_of(context: RequestContext) -> str:
     least, before = context.params.min_tokens, len(context.output_token_ids)
     if not least:
         return ""
-    return f"; min_tokens {least} after {before} tokens forbids {', '.join(map(str, context.stop_token_ids))}"
+    rows = "row" if least - before == 1 else f"{least - before} rows"
+    forbidden = ", ".join(map(str, context.stop_token_ids))
+    return f"; min_tokens {least} after {before} tokens forbids {forbidden} in the first {rows}"
 
 
 CALLS, COPIES = 50, 60

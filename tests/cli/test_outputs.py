@@ -11,10 +11,14 @@ import pytest
 from jsonschema import Draft202012Validator
 from judging import OP, SUITE, THE_ONE, importable, verdict_on
 from referencing import Registry, Resource
+from run_headers import header
 
 from verispec import exits
 from verispec.cli import main
 from verispec.reference import contracts
+from verispec.report.verdict import summarise
+from verispec.run.record import Record
+from verispec.run.runfile import Run
 
 SCHEMAS = {
     path.name.removesuffix(".schema.json"): json.loads(path.read_text(encoding="utf-8"))
@@ -167,3 +171,17 @@ def test_what_cannot_be_explained_has_near_names(capsys: pytest.CaptureFixture[s
         main(["explain", "EXP-22"])
     assert stop.value.code == exits.USAGE
     assert "did you mean EXP-2" in capsys.readouterr().err
+
+
+def test_known_causes_and_causes_of_several_ops_have_the_schema_of_all() -> None:
+    def failing(case: str, **fields: Any) -> Record:
+        return Record(f"sampler/{case}", fields.pop("outcome", "fail"), failure={"kind": "value"}, **fields)
+
+    known = failing("philox:PHX-1:k=1", outcome="xfail", observed="fail", issue="https://example.org/1")
+    ops = ("compute_slot_mapping:CSM-10", "eagle_prepare_inputs_padded:EPI-7", "expand_batch_to_tokens:EXP-6")
+    summary = summarise(Run(header(), [known, *map(failing, ops)], {"complete": True}))
+    assert [len(cause.subjects) for cause in (*summary.known, *summary.causes)] == [1, 3]
+    document = json.loads(json.dumps(summary.to_json()))
+    for part in ("known", "causes"):
+        schema = {"$ref": f"{SCHEMAS['verdict']['$id']}#/properties/{part}"}
+        Draft202012Validator(schema, registry=REGISTRY).validate(document[part])

@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from verispec import pytest_plugin
 from verispec.engines import Unsupported
-from verispec.engines.protocol.places import KERNEL, place_of, places
+from verispec.engines.protocol.places import KERNEL, ORIGIN, place_of, place_of_line, places
+from verispec.reference import contracts
+from verispec.reference.contracts import Clause, Origin
 
 SOURCE = """
 def kernel(x):
@@ -22,6 +25,15 @@ def kernel(x):
 
 def caller(x):
     return kernel(x)
+
+
+class Runner:
+    def step(self, x):
+        y = [-1] * x
+        return caller(y)
+
+    def other(self, x):
+        return [-1]
 """
 
 
@@ -66,3 +78,45 @@ def test_an_engine_without_the_op_or_that_raises_has_none() -> None:
 
     assert places(SimpleNamespace(op=lambda name: Unsupported("no")), "philox") == {}  # type: ignore[arg-type]
     assert places(SimpleNamespace(op=raising), "philox") == {}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "place"),
+    [
+        ("caller", "return kernel(", "pkg_of_places/kernels.py:7"),
+        ("caller", "return x", ""),
+        ("Runner.step", "[-1]", "pkg_of_places/kernels.py:12"),
+        ("Runner.other", "[-1]", "pkg_of_places/kernels.py:16"),
+        ("Runner.missing", "[-1]", ""),
+        ("Missing.step", "[-1]", ""),
+    ],
+)
+def test_a_line_is_found_in_its_own_function_alone(module: ModuleType, function: str, line: str, place: str) -> None:
+    assert place_of_line(Origin(f"pkg_of_places.kernels.{function}", line)) == place
+
+
+@pytest.mark.parametrize("function", ["pkg_not_loaded.kernels.caller", "pkg_of_places.others.caller", "pkg_of_places"])
+def test_a_line_of_a_module_that_is_not_there_has_no_place(module: ModuleType, function: str) -> None:
+    assert place_of_line(Origin(function, "return")) == ""
+
+
+def test_the_line_of_a_trigger_stands_beside_the_places_of_its_op(module: ModuleType) -> None:
+    knowing = SimpleNamespace(places=lambda name: {KERNEL: "k.py:1"})
+    origin = Origin("pkg_of_places.kernels.caller", "return kernel(")
+    expected = {KERNEL: "k.py:1", ORIGIN: "pkg_of_places/kernels.py:7"}
+    assert places(knowing, "philox", origin) == expected  # type: ignore[arg-type]
+    unknown = Origin("pkg_of_places.kernels.caller", "return nothing")
+    assert places(knowing, "philox", unknown) == {KERNEL: "k.py:1"}  # type: ignore[arg-type]
+
+
+def test_a_failing_case_records_the_line_of_its_clause(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    origin = Origin("pkg_of_places.kernels.caller", "return kernel(")
+    clause = Clause("EXP-2", "A rule.", "a source", origin=origin)
+    monkeypatch.setattr(contracts, "clause_of", {"EXP-2": clause}.get)
+    monkeypatch.setattr(pytest_plugin, "contract_of", lambda item: "expand_batch_to_tokens")
+    engine = SimpleNamespace(places=lambda name: {KERNEL: f"{name}.py:1"})
+    expected = {KERNEL: "expand_batch_to_tokens.py:1"}
+    for name, found in (("EXP-2", expected | {ORIGIN: "pkg_of_places/kernels.py:7"}), ("MINE-1", expected)):
+        stash = {pytest_plugin.SPEC: SimpleNamespace(clause=name)}
+        item: Any = SimpleNamespace(stash=stash, config=SimpleNamespace(stash={pytest_plugin.ENGINE: engine}))
+        assert pytest_plugin._places(item) == found

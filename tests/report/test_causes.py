@@ -309,12 +309,13 @@ def test_facts_of_a_cause_are_sentences() -> None:
     two = replace(cause, clauses=("RRS-7", "ANY-6"), consequences=("e2e/a:GEN-5", "e2e/b:GEN-5"), where="")
     assert list(facts(two)) == [
         "2 failing cases, of this clause and of ANY-6",
+        "severity: high",
         "reached in production: prefix caching",
         "consequences: 2 more failing cases, of a, b; they pass with the reference's kernel in its place",
     ]
     one = list(facts(replace(two, clauses=("RRS-7",), consequences=("e2e/a:GEN-5",), cases=("x",))))
     assert one[0] == "1 failing case"
-    assert one[2] == "consequences: 1 more failing case, of a; it passes with the reference's kernel in its place"
+    assert one[3] == "consequences: 1 more failing case, of a; it passes with the reference's kernel in its place"
 
 
 def test_a_value_of_several_words_is_quoted() -> None:
@@ -395,3 +396,14 @@ def test_a_clause_on_layouts_joins_the_pairs_of_axes_that_name_its_fault() -> No
 
     assert cause({FAULT: "strides ignored"}) == [("CSM-10", 2)]
     assert sorted(cause({})) == [("ANY-6", 1), ("CSM-10", 1)], "an op that loses writes fails both"
+
+
+def test_causes_with_one_headline_are_told_apart_by_their_cases() -> None:
+    raised = [
+        failing(f"{OP}:RRS-1:k={k}", "raised", f"{error}: bad") for k, error in ((1, "KeyError"), (2, "IndexError"))
+    ]
+    assert [cause.headline for cause in fold(raised)] == [
+        "RRS-1, rejection_random_sample, k=1",
+        "RRS-1, rejection_random_sample, k=2",
+    ]
+    assert [cause.headline for cause in fold(raised[:1])] == ["RRS-1, rejection_random_sample"]

@@ -135,7 +135,9 @@ def test_consequences_of_a_cause_are_counted_and_are_no_evidence_of_another_faul
     line = statistics_line([law(1), law(2), passed], every)
     assert "2 of 3 tests of random outputs fail (all 2 as consequences of EXP-2); the other test finds nothing" in line
     others = [Record(f"{ID};n={n}", "pass", evidence=evidence(0.5)) for n in (8, 9)]
-    assert "; the other 2 find nothing against the engine (E = 0." in statistics_line([law(1), *others], every)
+    assert "; the other 2 find nothing against the engine (E of the run = 0." in statistics_line(
+        [law(1), *others], every
+    )
     assert "statistics: 1 test of random outputs finds nothing against the engine" in statistics_line([passed], {})
     line = statistics_line([law(1), law(2), law(3), passed], {law(1).id: "EXP-2", law(2).id: "RRS-7"})
     assert "3 of 4" in line
@@ -145,6 +147,15 @@ def test_consequences_of_a_cause_are_counted_and_are_no_evidence_of_another_faul
     assert certificate(law(1), law(2)).statement(every) == (
         "2 of 2 statistical tests fail (all 2 as consequences of EXP-2)."
     )
+
+
+def test_a_test_that_ends_before_it_has_evidence_is_counted() -> None:
+    """A token of probability 0 ends a test; a case that the engine rejects is no test."""
+    ended = [Record(f"{ID};n={n}", "fail", failure={"kind": "law"}) for n in (7, 8)]
+    rejected = Record(f"{ID};n=9", "unsupported", reason="no")
+    passed = Record(ID, "pass", evidence=evidence(0.5))
+    line = statistics_line([law(1), *ended, rejected, passed], {law(1).id: "EXP-2"})
+    assert "3 of 4 tests of random outputs fail (1 as a consequence of EXP-2); the other test with an E finds" in line
 
 
 def test_a_consequence_names_its_cause_instead_of_the_best_explanation() -> None:

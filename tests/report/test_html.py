@@ -106,14 +106,15 @@ def test_what_an_engine_writes_is_text(page: str) -> None:
     assert Page(page).scripts == ["application/json", "None"]
     assert "<script>alert" not in page
     data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
-    assert [case[2] for case in data["cases"]] == ["pass", "fail", "unsupported"]
+    assert [case[2] for case in data["cases"]] == ["pass", "fail", "rejected"]
     assert data["cases"][1][4] == HOSTILE
 
 
 def test_what_decides_is_readable_without_scripts(page: str) -> None:
     text = Page(page.partition("<script type")[0] + "</body></html>").text
-    for wanted in ("1 cause for 1 failing case of 3", "EXP-2, expand_batch_to_tokens", "1 of 2 fail", "1 not tested",
-                   "verispec repro sampler/expand_batch_to_tokens:EXP-2:b=1 --engine m:E", "bad"):  # fmt: skip
+    for wanted in ("1 cause for 1 failing case of 2 decided", "EXP-2, expand_batch_to_tokens", "1 of 2 fail",
+                   "1 not tested", "verispec repro sampler/expand_batch_to_tokens:EXP-2:b=1 --engine m:E",
+                   "bad"):  # fmt: skip
         assert wanted in text
 
 

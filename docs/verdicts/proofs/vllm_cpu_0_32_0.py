@@ -152,6 +152,17 @@ def top_k(folder: str, head: str) -> bool:
     return isinstance(plain, list) and "max()" in drafted
 
 
+def limits(folder: str, head: str) -> bool:
+    """Show that sampled requests with top_k and top_p go wrong, as kernels get their limits unexpanded (EXP-2)."""
+    model = save(folder, 11)
+    params = [{"temperature": 1.0, "seed": n, "top_k": 3, "top_p": 0.9} for n in range(4)]
+    shipped, repaired = (
+        generate(drafting(model, model), PROMPTS[:4], params, repair=repair) for repair in (False, True)
+    )
+    print(f"as shipped: {shipped}; with the expansion repaired: {type(repaired).__name__}")
+    return isinstance(repaired, list) and shipped != repaired
+
+
 def chunks(folder: str, head: str) -> bool:
     """Show that a seeded request raises when its prompt is prefilled in chunks, even without speculation (GEN-29)."""
     options = {"model": save(folder, 11), "max_num_batched_tokens": 24, "max_model_len": 112}
@@ -211,9 +222,7 @@ def lora(folder: str, head: str) -> bool:
     plain, own = (generate(options, PROMPTS[:6], params, adapters=[one] * 6) for one in ("", adapter))
     mixed = generate(options, PROMPTS[:6] * 2, params * 2, adapters=[""] * 6 + [adapter] * 6)
     texts = [sum(map(tuple.__eq__, mixed[:6], other)) for other in (plain, own)]
-    print(
-        f"without an adapter, beside others with one: {texts[0]} of 6 are the model's texts, {texts[1]} the adapter's"
-    )
+    print(f"beside an adapter's requests {texts[0]} of 6 texts are the model's own, {texts[1]} the adapter's")
     return texts[0] < 6
 
 
@@ -232,7 +241,8 @@ def lora_head(folder: str, head: str) -> bool:
 
 
 FINDINGS = {
-    found.__name__: found for found in (min_tokens, top_k, chunks, block, synthetic, other_head, lora, lora_head)
+    found.__name__: found
+    for found in (min_tokens, top_k, limits, chunks, block, synthetic, other_head, lora, lora_head)
 }
 
 if __name__ == "__main__":

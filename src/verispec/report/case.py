@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from verispec.engines.protocol.places import CALLER, KERNEL
+from verispec.engines.protocol.places import CALLER, CODE, KERNEL, ORIGIN
 from verispec.report.causes import rule_of
 from verispec.report.certificate import message_of
 from verispec.report.text import circumstances, places_line, title
@@ -86,8 +86,11 @@ def _failure(record: Record, width: int) -> Iterator[str]:
             else "no caller is known that passes such arguments; only the contract is broken"
         )
         yield from wrapped(f"{record.level}  {reached}", width)
-        if record.places:
-            yield from wrapped(places_line(record.places.get(KERNEL, ""), record.places.get(CALLER, "")), width)
+        if origin := record.places.get(ORIGIN, ""):
+            yield from wrapped(f"such calls are made at {origin}", width)
+        kernel, caller, code = (record.places.get(name, "") for name in (KERNEL, CALLER, CODE))
+        if kernel or caller:
+            yield from wrapped(places_line(kernel, caller, code), width)
     else:
         yield from wrapped(f"{record.outcome}: {record.reason}", width)
         if record.at:

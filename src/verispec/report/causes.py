@@ -8,7 +8,8 @@ The kind of a failure decides its group:
 - Another wrong value breaks one clause and is one fault per clause. It is one fault of the op if most
   of its cases fail. It is one too if all failing clauses fail for the same values of one parameter.
 
-Groups that fail under the same single clause of an op merge, as do its crashes and hangs that share a clause.
+Groups that fail under the same single clause of an op merge, as do its crashes and hangs that share a clause. Notes of
+several ops merge if their clauses forbid the same kind of fault.
 `separation` compares the parameters of failing and passing cases and names the difference (``dtype=float32``).
 """
 
@@ -16,14 +17,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from verispec.engines.protocol.places import CALLER, KERNEL
-from verispec.reference import contracts
-from verispec.reference.contracts import Clause
+from verispec.engines.protocol.places import CALLER, CODE, KERNEL, ORIGIN
+from verispec.reference.contracts import clause_of
+from verispec.report.cause import EVERY_OP, Cause, Gap
 from verispec.report.separation import common, separation
+from verispec.report.severity import SEVERITIES, severity_of
+from verispec.report.shared import STRIDES, shared
 from verispec.run.logs import LAST_CALL
 from verispec.run.record import FAULT, SAVED, Record
 
@@ -46,91 +48,6 @@ BY_TEXT = ("raised", "binding")
 """Kinds that carry their own text; the same text under several ops is one fault."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """A group of failing cases with one presumed fault.
-
-    Attributes:
-        case: smallest failing case of `clause`, the clause that the fault breaks most clearly.
-        where: parameters that separate failing from passing cases, or empty.
-    """
-
-    level: str
-    clause: str
-    clauses: tuple[str, ...]
-    kind: str
-    subjects: tuple[str, ...]
-    message: str
-    where: str
-    reach: str
-    case: str
-    cases: tuple[str, ...]
-    issues: tuple[str, ...] = ()
-    consequences: tuple[str, ...] = ()
-    """Cases of end-to-end samplers and generations that pass with the reference's kernel in the op's place."""
-    saved: str = ""
-    """File with the inputs of `case`, if the run recorded them."""
-    rule: str = ""
-    """Text of `clause`."""
-    fault: str = ""
-    """The fault in a few words, if clauses of several ops forbid the same one."""
-    named: str = ""
-    """The fault that `case` names, in words; empty where it cannot tell."""
-    crashes: int = 0
-    """Cases in which the process ended, where `kind` is another."""
-    hangs: int = 0
-    """Cases without an answer in time, where `kind` is another."""
-    unreachable: str = ""
-    """Reason why no caller of a real engine breaks `clause`, where its contract gives one."""
-    rare: str = ""
-    """Estimate of how rarely a caller breaks `clause`, where its contract gives one."""
-    harmless: str = ""
-    """Reason why breaking `clause` does no harm to the callers that do, where its contract gives one."""
-    kernel: str = ""
-    """File and line of the kernel, where the engine knows it."""
-    caller: str = ""
-    """File and line of the function that calls it."""
-
-    @property
-    def name(self) -> str:
-        """The clause, with its ops if it is a clause of every op."""
-        return f"{self.clause} of {', '.join(self.subjects)}" if self.clause.startswith("ANY-") else self.clause
-
-    @property
-    def headline(self) -> str:
-        """The clause and the ops that fail it."""
-        return f"{self.clause}, {', '.join(self.subjects)}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the cause as a JSON-serialisable dictionary."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Cases without a result for the same reason: the engine does not support them, or the evidence is too weak."""
-
-    reason: str
-    outcome: str
-    subjects: tuple[str, ...]
-    cases: tuple[str, ...]
-    issue: str = ""
-    applies: bool = True
-    """False if the engine does not have the tested part at all."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the gap as a JSON-serialisable dictionary."""
-        return asdict(self)
-
-
-def clause_of(name: str) -> Clause | None:
-    """Return the clause `name`; None for one of a suite of its own, which belongs to no contract."""
-    try:
-        return contracts.by_clause(name).clause(name)
-    except KeyError:
-        return None
-
-
 def rule_of(record: Record) -> str:
     """Return the text of the record's clause; empty if neither the record nor an op has it."""
     clause = clause_of(record.case.clause)
@@ -138,7 +55,7 @@ def rule_of(record: Record) -> str:
 
 
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
-    """Group all failing records by cause: errors first, then by harm, then by decreasing number of cases."""
+    """Group all failing records by cause, in the order of a report."""
     failing = [r for r in records if r.failed and not r.explained_by]
     whole = _wrong_throughout(records) | _wrong_alike(records)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
@@ -154,17 +71,42 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     for record in records:
         if record.failed and record.explained_by and (cause := _explanation(record, ordered)):
             consequences[cause.case].append(record.id)
-    return tuple(sorted((replace(c, consequences=tuple(consequences[c.case])) for c in ordered), key=_rank))
+    complete = [
+        replace(cause, consequences=tuple(consequences[cause.case]), beside=_beside(cause, ordered))
+        for cause in ordered
+    ]
+    return tuple(_told_apart(sorted(shared(complete), key=_rank)))
 
 
-def _rank(cause: Cause) -> tuple[bool, int, int, str]:
-    """Return the place of a cause: errors first, then by harm, then by the failures that it accounts for."""
-    return cause.level != "error", _harm(cause.kind), -len(cause.cases) - len(cause.consequences), cause.case
+def _told_apart(causes: Sequence[Cause]) -> Iterator[Cause]:
+    """Yield the causes; of those with one headline, each with the parameters of its case."""
+    headlines = Counter(cause.headline for cause in causes)
+    for cause in causes:
+        yield replace(cause, twin=cause.case.split(":", 2)[-1]) if headlines[cause.headline] > 1 else cause
+
+
+def _rank(cause: Cause) -> tuple[bool, int, int, int, str]:
+    """Return the place of a cause: errors first, by severity; then by harm and by the failures that it accounts for."""
+    severity = SEVERITIES.index(cause.severity) if cause.severity else 0
+    explained = len(cause.cases) + len(cause.consequences)
+    return cause.level != "error", severity, _harm(cause.kind), -explained, cause.case
 
 
 def _harm(kind: str) -> int:
     """Return the rank of a kind of failure in `HARM`."""
     return next((rank for rank, kinds in enumerate(HARM) if kind in kinds), len(HARM))
+
+
+def _beside(cause: Cause, causes: Sequence[Cause]) -> tuple[str, ...]:
+    """Return the clauses of its own that the op of a note fails too, if the note has none of them.
+
+    Those on strides are no reason: what they break names its fault.
+    """
+    if cause.level == "error" or any(not clause.startswith(EVERY_OP) for clause in cause.clauses):
+        return ()
+    others = [other for other in causes if other is not cause and set(other.subjects) == set(cause.subjects)]
+    own = {other.clause for other in others if other.fault != STRIDES and not other.clause.startswith(EVERY_OP)}
+    return tuple(sorted(own, key=_clause_order))
 
 
 def _explanation(record: Record, causes: Sequence[Cause]) -> Cause | None:
@@ -324,6 +266,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         issues=tuple(sorted({r.issue for r in group if r.issue})),
         saved=str(headline.failure.get("details", {}).get(SAVED, "")),
         rule=rule_of(next(r for r in group if r.case.clause == clause)),
+        source=norm.source if norm else "",
         fault=norm.fault if norm else "",
         named=_fault(headline),
         crashes=sum(r.outcome == "crash" for r in group) if kind != "crash" else 0,
@@ -333,6 +276,9 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         harmless=norm.harmless if norm else "",
         kernel=places.get(KERNEL, ""),
         caller=places.get(CALLER, ""),
+        code=places.get(CODE, ""),
+        origin=headline.places.get(ORIGIN, ""),
+        severity=severity_of(kind, subjects, group, records) if reached else "",
     )
 
 
@@ -373,7 +319,7 @@ def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> 
     """
     cases = Counter(r.case.clause for r in judged)
     is_one_op = len({r.case.subject for r in group}) == 1
-    own = [r for r in group if is_one_op and not r.case.clause.startswith("ANY-")]
+    own = [r for r in group if is_one_op and not r.case.clause.startswith(EVERY_OP)]
     failing = Counter(r.case.clause for r in own or group)
     speaking = [c for c in failing if _forbids(c) == kind]
     if speaking or 2 * len(group) > len(judged):

@@ -247,6 +247,11 @@ def fails_together(records: Sequence[Record]) -> bool:
     return Certificate(Run({}, passing, {})).log10_e >= LIMIT
 
 
+def is_test(record: Record) -> bool:
+    """Return True for a test of random outputs that came to a result; a wrong one may end before it has an E."""
+    return bool(record.evidence) or (record.category == "law" and record.decided)
+
+
 def statistics_line(records: Sequence[Record], sources: Mapping[str, str]) -> str:
     """Return one line about the statistical tests of any run; empty when it has none.
 
@@ -254,24 +259,25 @@ def statistics_line(records: Sequence[Record], sources: Mapping[str, str]) -> st
         records: results of the run.
         sources: name of the cause behind each case that is a consequence, by case id.
     """
-    certificate = Certificate(Run({}, tuple(records), {}))
-    if not any("weight" in record.evidence for record in certificate.tests):
+    drawn = [record for record in records if is_test(record)]
+    if not any("weight" in record.evidence for record in drawn):
         return ""
-    count = len(certificate.tests)
+    count = len(drawn)
     tests = "1 test" if count == 1 else f"{count} tests"
-    failing = sum(record.failed for record in certificate.tests)
+    failing = sum(record.failed for record in drawn)
     found = f"{failing} of {tests} of random outputs fail" if failing else f"{tests} of random outputs"
-    found += consequences_of(certificate.tests, sources)
-    others = Certificate(Run({}, tuple(r for r in certificate.tests if r.id not in sources), {}))
+    found += consequences_of(drawn, sources)
+    others = Certificate(Run({}, tuple(r for r in drawn if r.id not in sources and r.evidence), {}))
     if not any("weight" in record.evidence for record in others.tests):
         return f"statistics: {found}."
     left = " without these" if len(others.tests) < count else ""
     if not any(record.failed for record in others.tests):
         number = len(others.tests)
         which = "" if not left else "; the other test" if number == 1 else f"; the other {number}"
+        which += " with an E" * (sum(r.id not in sources for r in drawn) > number)
         return (
             f"statistics: {found}{which} {'finds' if number == 1 else 'find'} nothing against the engine "
-            f"(E = {power(others.log10_e)}; a run fails from E = 1e6 on)."
+            f"(E of the run = {power(others.log10_e)}; a run fails from E = 1e6 on)."
         )
     return (
         f"statistics: {found}, with evidence E = {power(others.log10_e)} against the engine{left}. A run fails from "

@@ -9,7 +9,8 @@ from typing import Any
 
 from verispec import exits
 from verispec.cases import selects
-from verispec.report.causes import Cause, fold, normalised
+from verispec.report.cause import Cause
+from verispec.report.causes import fold, normalised
 from verispec.report.markdown import escaped
 from verispec.report.text import explained, plural, repro, title
 from verispec.run.record import Record

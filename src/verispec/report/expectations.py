@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from verispec.cases import selects
 from verispec.expectations import Expectation
-from verispec.report.causes import Cause
+from verispec.report.cause import Cause
 from verispec.report.text import extent, plural
 from verispec.report.verdict import summarise
 from verispec.run.record import FAILING, Record

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from verispec.report.brief import INSTALL, TITLE, brief_line, introduction, met
-from verispec.report.causes import Cause, Gap
+from verispec.report.brief import CONTRACTS, INSTALL, TITLE, brief_line, ids_line, introduction, met, packaging
+from verispec.report.cause import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.text import (
     GAPS,
@@ -19,6 +19,7 @@ from verispec.report.text import (
     kinds,
     meanings,
     on,
+    outcomes,
     plural,
     repro,
     summary,
@@ -35,7 +36,8 @@ def as_markdown(verdict: RunSummary) -> str:
 def _lines(verdict: RunSummary) -> Iterator[str]:
     header = verdict.run.header
     engine = header["engine"]
-    yield printable(f"# Verdict on {engine['name']} {engine['version']} ({engine['device']})")
+    package = f", packaged as {packaging(engine)}" if packaging(engine) else ""
+    yield printable(f"# Verdict on {engine['name']} {engine['version']} ({engine['device']}){package}")
     yield ""
     yield f"{_capital(summary(verdict))}."
     if users := met(verdict.causes):
@@ -46,12 +48,17 @@ def _lines(verdict: RunSummary) -> Iterator[str]:
             yield escaped(first)
             yield ""
         for number, cause in enumerate(users, 1):
-            yield f"{number}. {escaped(brief_line(cause))}"
+            yield f"{number}. {escaped(brief_line(cause, header))}"
             yield ""
             yield "   ```console"
             yield f"   $ {repro(cause.case, header)}"
             yield "   ```"
+        if said := ids_line(users):
+            yield ""
+            yield escaped(said)
     if verdict.causes:
+        yield ""
+        yield escaped(CONTRACTS)
         yield ""
         yield escaped(INSTALL)
     if statistics := statistics_line(verdict.run.records, sources(verdict)):
@@ -120,10 +127,10 @@ def _circumstances(verdict: RunSummary) -> Iterator[str]:
         yield f"| {name} | {escaped(str(value))} |"
     yield f"| verispec | {header['verispec']} |"
     yield f"| packages | {', '.join(f'{name} {version}' for name, version in here['packages'].items())} |"
-    yield f"| platform | Python {here['python']}, {here['system']} {here['machine']}, {plural(here['cpus'], 'core')} |"
+    yield f"| machine | Python {here['python']}, {here['system']} {here['machine']}, {plural(here['cpus'], 'core')} |"
     yield f"| seed | {header['seed']} |"
     yield f"| date | {header['started'][:10]} |"
-    yield f"| cases | {', '.join(f'{count:,} {outcome}' for outcome, count in sorted(verdict.counts.items()))} |"
+    yield f"| cases | {outcomes(verdict)} |"
 
 
 def _table(corner: str, rows: Mapping[str, Mapping[str, Cell]], columns: Sequence[str]) -> Iterator[str]:
@@ -145,8 +152,8 @@ def _cause(cause: Cause, level: str, verdict: RunSummary) -> Iterator[str]:
     yield ""
     yield f"### {level}: {cause.headline}"
     yield ""
-    if cause.rule:
-        yield f"> {escaped(cause.rule)}"
+    if cause.norm:
+        yield f"> {escaped(cause.norm)}"
         yield ""
     yield f"{escaped(cause.message.rstrip('.'))}."
     yield ""

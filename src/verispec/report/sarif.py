@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from verispec import __version__, exits
-from verispec.report.causes import Cause
+from verispec.report.cause import Cause
 from verispec.report.signatures_sarif import SCHEMA_URL
 from verispec.report.text import complaints, facts, repro
 from verispec.report.verdict import RunSummary

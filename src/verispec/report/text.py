@@ -11,18 +11,22 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from verispec.report.brief import INSTALL, TITLE, brief_line, introduction, met
-from verispec.report.causes import Cause, Gap
+from verispec.report.brief import CONTRACTS, INSTALL, TITLE, brief_line, ids_line, introduction, met, packaging
+from verispec.report.cause import Cause, Gap
 from verispec.report.certificate import statistics_line
+from verispec.report.severity import MEANING as SEVERITY
+from verispec.report.shared import MANY
 from verispec.report.verdict import Cell, RunSummary, sources
 from verispec.run.plan import BUDGET, SEED
+from verispec.run.record import Record
 from verispec.terminal import COLUMNS, printable, wrapped
 
 LEGEND = (
     "An error is a fault that the engine's own callers reach. A note only breaks the contract, the written rules of an "
     "op: no known caller reaches it, or only rarely, or without harm. Clauses ANY-1 and so on hold for every op. "
     "Expected values come from the oracle, which executes these rules. 'verispec explain CASE' says what the "
-    "parameters of a case id mean."
+    f"parameters of a case id mean. {SEVERITY} Shared code belongs to every platform, which may take another branch of "
+    "it."
 )
 _STYLE = {"error": "bold red", "note": "yellow", "known": "cyan"}
 
@@ -82,10 +86,13 @@ def _brief(verdict: RunSummary, width: int, sent_on: bool) -> Iterator[Text]:
         if first := introduction(verdict):
             yield from _wrapped(first, width, first=2, rest=2)
         for number, cause in enumerate(found, 1):
-            yield from _wrapped(f"{number}. {brief_line(cause)}", width, first=2, rest=4)
+            yield from _wrapped(f"{number}. {brief_line(cause, verdict.run.header)}", width, first=2, rest=4)
             yield Text(printable(f"    {repro(cause.case, verdict.run.header)}"), style="dim")
+        if said := ids_line(found):
+            yield from _wrapped(said, width, first=2, rest=2)
         yield Text()
     if verdict.causes and sent_on:
+        yield from _wrapped(CONTRACTS, width, style="dim")
         yield from _wrapped(INSTALL, width, style="dim")
         yield Text()
 
@@ -109,8 +116,9 @@ def title(header: Mapping[str, Any]) -> str:
     """Return the engine, its version, device and plugins, as one line."""
     engine = header["engine"]
     named = "" if engine["asked"] == engine["name"] else f", asked for as {engine['asked']}"
+    package = f", packaged as {packaging(engine)}" if packaging(engine) else ""
     plugins = f" with {engine['details']['plugins']}" if "plugins" in engine["details"] else ""
-    return f"{engine['name']} {engine['version']} ({engine['device']}){plugins} against the reference{named}"
+    return f"{engine['name']} {engine['version']} ({engine['device']}){package}{plugins} against the reference{named}"
 
 
 def circumstances(header: Mapping[str, Any]) -> str:
@@ -128,7 +136,8 @@ def summary(verdict: RunSummary) -> str:
     total = len(verdict.run.records)
     decided = total - verdict.undecided - verdict.absent
     if verdict.failures:
-        text = f"{causes(verdict.causes)} for {plural(verdict.failures, 'failing case')} of {total:,}"
+        among = f"{decided:,} decided" if decided < total else f"{total:,}"
+        text = f"{causes(verdict.causes)} for {plural(verdict.failures, 'failing case')} of {among}"
     else:
         text = f"no unexpected failure in {plural(decided, 'case')}"
     open_cases = ((verdict.absent, "not applicable"), (verdict.undecided, "not tested"))
@@ -154,20 +163,16 @@ def _levels(found: Sequence[Cause]) -> str:
     return ", ".join(plural(levels[level], level) for level in ("error", "note") if levels[level])
 
 
-MANY = 3
-"""Ops from which on a report says that they share one kind of fault."""
-
-
 def kinds(found: Sequence[Cause]) -> Iterator[str]:
     """Yield one line for each kind of fault that several ops share: its causes, counted, and the ops."""
     for fault in dict.fromkeys(cause.fault for cause in found if cause.fault):
         alike = [cause for cause in found if cause.fault == fault]
         ops = sorted({op for cause in alike for op in cause.subjects})
-        if len(ops) >= MANY:
+        if len(alike) > 1 and len(ops) >= MANY:
             yield f"one kind of fault, {fault}, is {_levels(alike)} in {len(ops)} ops: {', '.join(ops)}"
 
 
-GAPS = {"not tested": True, "not applicable: the engine has no such part": False}
+GAPS = {"not tested": True, "not applicable: the engine has no such part, or not on this platform": False}
 """Headings of gaps, and whether their cases apply to the engine."""
 
 
@@ -190,8 +195,23 @@ def on(header: Mapping[str, Any]) -> str:
 def gap_line(gap: Gap) -> str:
     """Return a gap and its number of cases, as one line."""
     issue = f" ({gap.issue})" if gap.issue else ""
-    outcome = f"{gap.outcome}: " if gap.applies else ""
+    outcome = f"{_shown(gap.outcome)}: " if gap.applies else ""
     return f"{outcome}{gap.reason}{issue}; {plural(len(gap.cases), 'case')} of {', '.join(gap.subjects)}"
+
+
+def outcomes(verdict: RunSummary) -> str:
+    """Return the number of cases of each outcome, as one line; `shown` names them."""
+    found = Counter(shown(record) for record in verdict.run.records)
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def shown(record: Record) -> str:
+    """Return the outcome of a case in the words of reports, which tell rejected cases from those that do not apply."""
+    return _shown(record.outcome) if record.applies else "not applicable"
+
+
+def _shown(outcome: str) -> str:
+    return "rejected" if outcome == "unsupported" else outcome
 
 
 def plural(count: int, noun: str) -> str:
@@ -202,13 +222,15 @@ def plural(count: int, noun: str) -> str:
 def extent(cause: Cause) -> str:
     """Return the extent of a cause: its cases, and further clauses beyond the headline's."""
     own = plural(len(cause.cases), "failing case")
+    if cause.parts:
+        return f"{own} of {', '.join(cause.clauses)}"
     others = [clause for clause in cause.clauses if clause != cause.clause]
     return f"{own}, of this clause and of {', '.join(others)}" if others else own
 
 
 _MEANINGS = {
     "known": "failing as the list of known failures expects",
-    "n/a": "not applicable, the engine has no such part",
+    "n/a": "not applicable, the engine has no such part, or not on this platform",
     "not tested": "rejected by the engine, or not decided",
 }
 """Meanings of the table's columns that do not explain themselves."""
@@ -226,7 +248,7 @@ def tested(verdict: RunSummary) -> tuple[dict[str, dict[str, Cell]], list[str]]:
     """Return the rows of `RunSummary.table` with a tested case, and a line about each kind of the others."""
     rows = verdict.table()
     lines = []
-    for name, applies in (("not in this engine", False), ("nothing tested", True)):
+    for name, applies in (("not in this engine, or not on this platform", False), ("nothing tested", True)):
         cells = {op: list(row.values()) for op, row in rows.items() if all(not cell.decided for cell in row.values())}
         ops = [op for op, row in cells.items() if any(cell.undecided for cell in row) == applies]
         if ops:
@@ -300,13 +322,20 @@ def _cause(cause: Cause, verdict: RunSummary, level: str, width: int) -> Iterato
 
 def explained(cause: Cause) -> Iterator[str]:
     """Yield the rule that a cause breaks, then its details, for reports that have no other place for the rule."""
-    if cause.rule:
-        yield f"rule: {cause.rule}"
+    if cause.norm:
+        yield f"rule: {cause.norm}"
     yield from facts(cause)
 
 
-def places_line(kernel: str, caller: str) -> str:
-    """Return the places of the kernel and of its caller, either of which may be empty, as one line."""
+def places_line(kernel: str, caller: str, code: str = "") -> str:
+    """Return the places of the kernel and of its caller, either of which may be empty, as one line.
+
+    Args:
+        kernel: place of the kernel.
+        caller: place of its caller.
+        code: owner of the kernel's code; empty if unknown.
+    """
+    kernel = f"{kernel} ({code})" if kernel and code else kernel
     return ", ".join(f"{name} defined at {place}" for name, place in (("kernel", kernel), ("caller", caller)) if place)
 
 
@@ -316,6 +345,8 @@ def facts(cause: Cause) -> Iterator[str]:
     worse = ((cause.crashes, "ended the process"), (cause.hangs, "gave no answer in time"))
     if found := [f"{count} of them {what}" for count, what in worse if count]:
         yield ", ".join(found)
+    if cause.severity:
+        yield f"severity: {cause.severity}"
     if cause.reach:
         yield f"reached in production: {cause.reach}"
     elif cause.unreachable:
@@ -326,8 +357,15 @@ def facts(cause: Cause) -> Iterator[str]:
         yield f"reached without harm: {cause.harmless}"
     else:
         yield "no caller is known that passes such arguments"
+    if cause.beside:
+        *first, last = cause.beside
+        clauses = f"{', '.join(first)} or {last}" if first else last
+        yield f"may be the fault of {clauses}, which this op fails too"
+    if cause.origin:
+        yield f"such calls are made at {cause.origin}"
     if cause.kernel or cause.caller:
-        yield places_line(cause.kernel, cause.caller)
+        yield places_line(cause.kernel, cause.caller, cause.code)
+    yield from cause.parts
     if cause.consequences:
         subjects = sorted({case.partition(":")[0].partition("/")[2] for case in cause.consequences})
         count, they = len(cause.consequences), "it passes" if len(cause.consequences) == 1 else "they pass"

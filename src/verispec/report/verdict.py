@@ -9,7 +9,8 @@ from typing import Any
 
 from verispec import exits
 from verispec.expectations import Expectation
-from verispec.report.causes import Cause, Gap, fold, gaps
+from verispec.report.cause import Cause, Gap
+from verispec.report.causes import fold, gaps
 from verispec.report.certificate import fails_together
 from verispec.run.record import CATEGORIES, FAILING, KNOWN, Record
 from verispec.run.runfile import Run

