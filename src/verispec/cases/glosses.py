@@ -31,6 +31,10 @@ _DTYPES = {
 
 GLOSSES: dict[str, Gloss] = {
     "above": Gloss("distance of u above p/q"),
+    "adapters": Gloss(
+        "LoRA adapters of the requests in a batch",
+        {"several": "each has one of two", "several and none": "some have one of two, others none"},
+    ),
     "at": Gloss("place of the tested value, such as a position of the draft or a tensor"),
     "axis": Gloss(
         "axis along which elements lie past 2^31",
