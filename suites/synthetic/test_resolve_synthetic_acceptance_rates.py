@@ -54,7 +54,7 @@ def test_a_length_out_of_range(op: OpUnderTest, length: float) -> None:
 
 @case("RSA-2", mode="generated", reach=REACH)
 def test_generated(op: OpUnderTest, seed: int) -> None:
-    """Rates and lengths in eighths, in turn, and what is refused among them."""
+    """Rates and lengths in eighths, in turn, with refused rates among them."""
     rng = np.random.default_rng(seed)
     for i in range(100):
         n = int(rng.integers(1, 10))
