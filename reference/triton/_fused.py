@@ -10,9 +10,9 @@ Programs run position by position, so those of later positions see it and read n
 costs no bandwidth once a position's rows fill the device. Results do not depend on what was seen. The second launch
 draws: its registers would keep programs that read off the device.
 
-With top-k or top-p the thresholds of all rows are found before (``_fused_limits``). They are applied to every logit
-that is loaded, so a dropped token weighs nothing and no masked row is stored. Rows that keep few tokens are summed as
-their threshold is found, and are not read again.
+With top-k or top-p the scan decides on a draft by bounds (``_fused_limits``). Then exact thresholds are found, in
+general for one row per request, and the weights of the tokens that stay replace those of its tiles. Thresholds are
+applied to every logit that the draw loads, so no masked row is stored.
 
 The program that takes the last ticket sets the counter back to zero, so a call needs no memset; only a failed launch
 is followed by one. Calls share their scratch: on one device they must not overlap on several streams.
@@ -29,8 +29,9 @@ import triton
 import triton.language as tl
 
 from ._fused_draw import OutputTensors, finish
-from ._fused_limits import target_rows
-from ._fused_rows import Chunks, RequestTensors, decide, scan_chunk
+from ._fused_limits import limited_rows, scan_limited, verdict_of, with_thresholds
+from ._fused_rows import DRAFT, Chunks, FusedTarget, RequestTensors, decide, scale_of, scan_draft, scan_target
+from ._logit_keys import REJECTED, limits
 from ._request_state import DraftLogits
 from ._threshold_search import CHUNK
 from ._thresholds import TILE
@@ -38,6 +39,8 @@ from ._thresholds import TILE
 UNREJECTED: tl.constexpr = tl.constexpr(2**30)
 REGISTERS = (80, 64, 128)
 """Maximum registers per thread, by kind, of the kernel that both reads and draws."""
+SCAN_REGISTERS = 80
+"""Maximum registers per thread of the scan with limits, so that six programs share a multiprocessor."""
 SKIP_BYTES = (32 << 20, 32 << 20, 8 << 20)
 """Bytes of target rows, by kind, from which two launches pay: fewer are in flight before the first row is decided.
 
@@ -46,11 +49,12 @@ With draft rows they pay sooner, since the kernel that reads and draws needs twi
 
 
 class Tickets(NamedTuple):
-    """Programs that are done, by request and by row, and the first rejected step of each request."""
+    """Programs that are done, by request and by row, the first rejected step of each request, and verdicts of rows."""
 
     request: Any
     row: Any
     rejected: Any
+    verdict: Any
 
 
 @triton.jit
@@ -66,6 +70,41 @@ def place_of(program, chunks, requests):
     """Step, request and chunk of a program: later steps come last."""
     request = ((program // chunks.splits) % requests.count).to(tl.int64)
     return (program // chunks.splits) // requests.count, request, program % chunks.splits
+
+
+@triton.jit
+def scan_chunk(
+    chunks,
+    target,
+    draft,
+    requests,
+    search,
+    rows,
+    slot,
+    first,
+    state,
+    step,
+    drafts,
+    split,
+    vocabulary,
+    KIND: tl.constexpr,
+    LIMITED: tl.constexpr,
+):
+    """Read one chunk of a row, and of its draft's, and store their statistics."""
+    scale, is_greedy = scale_of(requests, state, KIND)
+    row = first + step
+    if LIMITED:
+        k, p = limits(rows, slot)
+        if (k < vocabulary) | (p < 1.0):
+            token = tl.load(requests.draft_sampled + row + 1, mask=step < drafts, other=-1).to(tl.int64)
+            scan_limited(search, rows, slot, row, split, token, scale)
+        else:
+            scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary)
+    else:
+        scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary)
+    if KIND == DRAFT and requests.normaliser is None:  # noqa: SIM102 -- decided when the kernel is compiled
+        if (step < drafts) & (step < draft.steps) & (not is_greedy):
+            scan_draft(chunks, draft, slot, state, step, split, scale, vocabulary)
 
 
 @triton.jit
@@ -87,7 +126,9 @@ def _verify_kernel(
     if (state < 0) | (step > drafts):
         return
     slot = request * requests.columns + step
-    scan_chunk(chunks, target, draft, requests, slot, first + step, state, step, drafts, split, vocabulary, KIND)
+    scan_chunk(
+        chunks, target, draft, requests, None, None, slot, first, state, step, drafts, split, vocabulary, KIND, False
+    )
     # Every thread's stores come before the ticket, and the last program's loads after it.
     tl.debug_barrier()
     if tl.atomic_add(tickets.request + request, 1, sem="acq_rel") == (drafts + 1) * chunks.splits - 1:
@@ -95,6 +136,8 @@ def _verify_kernel(
         finish(
             out,
             chunks,
+            tickets.verdict,
+            UNREJECTED,
             target,
             draft,
             requests,
@@ -113,7 +156,19 @@ def _verify_kernel(
 
 
 @triton.jit
-def _scan_kernel(chunks, tickets, target, draft, requests, vocabulary, KIND: tl.constexpr, SPLITS: tl.constexpr):
+def _scan_kernel(
+    chunks,
+    tickets,
+    target,
+    draft,
+    requests,
+    search,
+    rows,
+    vocabulary,
+    KIND: tl.constexpr,
+    LIMITED: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
     step, request, split = place_of(tl.program_id(0), chunks, requests)
     # Nothing here waits for another load.
     rejected = tl.load(tickets.rejected + request, volatile=True)
@@ -121,15 +176,39 @@ def _scan_kernel(chunks, tickets, target, draft, requests, vocabulary, KIND: tl.
     if (state < 0) | (step > drafts) | (rejected < step):
         return
     slot = request * requests.columns + step
-    scan_chunk(chunks, target, draft, requests, slot, first + step, state, step, drafts, split, vocabulary, KIND)
+    scan_chunk(
+        chunks,
+        target,
+        draft,
+        requests,
+        search,
+        rows,
+        slot,
+        first,
+        state,
+        step,
+        drafts,
+        split,
+        vocabulary,
+        KIND,
+        LIMITED,
+    )
     if step < drafts:
         tl.debug_barrier()
         if tl.atomic_add(tickets.row + slot, 1, sem="acq_rel") == chunks.splits - 1:
             tl.debug_barrier()
-            accepted, _a, _b, _c, _d, _e, _f = decide(
+            margins, tokens, _a, _b, _c, _d, _e = decide(
                 chunks, target, draft, requests, request, state, first, drafts, step, vocabulary, KIND, 1, SPLITS
             )
-            if tl.max(accepted.to(tl.int32), axis=0) == 0:
+            margin = tl.max(margins, axis=0)
+            is_rejected = margin <= 0.0
+            if LIMITED:
+                scale, _is_greedy = scale_of(requests, state, KIND)
+                token = tl.max(tokens, axis=0)
+                verdict = verdict_of(search, rows, slot, first + step, token, margin, scale, SPLITS)
+                tl.store(tickets.verdict + slot, verdict)
+                is_rejected = verdict == REJECTED
+            if is_rejected:
                 tl.atomic_min(tickets.rejected + request, step, sem="relaxed")
 
 
@@ -149,6 +228,8 @@ def _finish_kernel(
 ):
     request = tl.program_id(0).to(tl.int64)
     state, first, drafts = request_of(requests, request)
+    rejected = tl.load(tickets.rejected + request)
+    tl.debug_barrier()
     tl.store(tickets.rejected + request, UNREJECTED)
     steps = tl.arange(0, COLUMNS)
     tl.store(tickets.row + request * requests.columns + steps, 0, mask=steps < requests.columns)
@@ -157,6 +238,8 @@ def _finish_kernel(
     finish(
         out,
         chunks,
+        tickets.verdict,
+        rejected,
         target,
         draft,
         requests,
@@ -184,7 +267,7 @@ def _make_scratch(device: Any, rows: int, splits: int) -> Scratch:
     top, total, draft_top, draft_total = torch.empty((4, rows, splits), dtype=torch.float32, device=device).unbind()
     tiles = torch.empty((rows, splits * (CHUNK.value // TILE.value)), dtype=torch.float32, device=device)
     best = torch.empty((rows, splits), dtype=torch.int32, device=device)
-    tickets = Tickets(*torch.empty((3, rows), dtype=torch.int32, device=device).unbind())
+    tickets = Tickets(*torch.empty((4, rows), dtype=torch.int32, device=device).unbind())
     _clear(tickets)
     return Scratch(Chunks(top, total, best, tiles, draft_top, draft_total, splits), tickets)
 
@@ -272,11 +355,24 @@ def launch(
         "SPLITS": triton.next_power_of_2(splits),
         "TILES": triton.next_power_of_2(splits * (CHUNK.value // TILE.value)),
     }
+    target = FusedTarget(logits, *logits.stride())
     with lent_scratch(logits.device, rows, splits) as (chunks, tickets):
-        target = target_rows(logits, vocabulary, requests, chunks, top_k, top_p)
-        read = (chunks, tickets, target, draft, requests, vocabulary, kind.value)
-        if requests.columns == 1 or rows * vocabulary * logits.element_size() < SKIP_BYTES[kind.value]:
-            _verify_kernel[(rows * splits,)](out, *read, **padded, num_warps=4, maxnreg=REGISTERS[kind.value])
+        read = (chunks, tickets, target, draft, requests)
+        search, limited = limited_rows(
+            logits, vocabulary, requests, chunks, tickets.rejected, tickets.verdict, top_k, top_p
+        )
+        is_small = requests.columns == 1 or rows * vocabulary * logits.element_size() < SKIP_BYTES[kind.value]
+        if limited is None and is_small:
+            registers = REGISTERS[kind.value]
+            _verify_kernel[(rows * splits,)](
+                out, *read, vocabulary, kind.value, **padded, num_warps=4, maxnreg=registers
+            )
             return
-        _scan_kernel[(rows * splits,)](*read, SPLITS=padded["SPLITS"], num_warps=4)
-        _finish_kernel[(requests.count,)](out, *read, **padded, num_warps=8)
+        is_limited = search is not None
+        options = {"SPLITS": padded["SPLITS"], "num_warps": 4, **({"maxnreg": SCAN_REGISTERS} if is_limited else {})}
+        _scan_kernel[(rows * splits,)](*read, search, limited, vocabulary, kind.value, is_limited, **options)
+        if search is not None and limited is not None:
+            target = with_thresholds(target, search, limited, requests)
+        _finish_kernel[(requests.count,)](
+            out, chunks, tickets, target, draft, requests, vocabulary, kind.value, **padded, num_warps=8
+        )

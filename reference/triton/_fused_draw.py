@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from ._fused_rows import DRAFT, GREEDY, ONE_HOT, decide, load_kept, scale_of, weights_of
+from ._logit_keys import ACCEPTED, REJECTED
 from ._logits import load_logits
 from ._threshold_search import CHUNK
 from ._thresholds import TILE
@@ -166,6 +167,8 @@ def draw_residual(
 def finish(
     out,
     chunks,
+    verdict,
+    rejection,
     target,
     draft,
     requests,
@@ -180,12 +183,19 @@ def finish(
     TILES: tl.constexpr,
     CANDIDATES: tl.constexpr,
 ):
-    """Verify a request from the chunks of its rows and write its results."""
+    """Verify a request from the chunks of its rows and write its results.
+
+    With limits only the rows without a certain verdict, and the row of the step `rejection`, have exact ones.
+    """
     scale, is_greedy = scale_of(requests, state, KIND)
     step = tl.arange(0, COLUMNS)
-    accepted, drafted, argmax, tops, totals, draft_tops, draft_totals = decide(
+    margin, drafted, argmax, tops, totals, draft_tops, draft_totals = decide(
         chunks, target, draft, requests, request, state, first, drafts, 0, vocabulary, KIND, COLUMNS, SPLITS
     )
+    accepted = margin > 0.0
+    if target.nth_logit is not None:
+        verdicts = tl.load(verdict + request * requests.columns + step, mask=step < drafts, other=REJECTED)
+        accepted = (accepted | (verdicts == ACCEPTED)) & (step < rejection)
     n = tl.min(tl.where(accepted, COLUMNS, tl.minimum(step, drafts)), axis=0).to(tl.int64)
     row = first + n
     token = tl.max(tl.where(step == n, argmax, 0), axis=0)

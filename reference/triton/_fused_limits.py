@@ -1,34 +1,159 @@
-"""Top-k and top-p of the fused kernels: thresholds of the rows of all sampled requests."""
+"""Top-k and top-p of the fused kernels.
+
+The scan adds up the tokens before each draft in the order of top-k and top-p, so that it knows if the limits keep the
+draft. What they keep in all it knows between bounds. A draft on which the bounds do not agree is left open. Exact
+limits are found for the rows with open drafts, and for the row that the token is drawn from.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ._fused_rows import Chunks, FusedTarget, RequestTensors
-from ._logit_keys import KeyRows
-from ._thresholds import Sums, find_thresholds
+import triton
+import triton.language as tl
+
+from ._fused_rows import Chunks, FusedTarget, RequestTensors, weights_of
+from ._logit_keys import ACCEPTED, OPEN, REJECTED, KeyRows, limits
+from ._logits import load_logits
+from ._threshold_search import GROUP, GROUPS, Search, chunk_ids, make_search
+from ._thresholds import TILE, TILES, find_thresholds
+
+SLACK: tl.constexpr = tl.constexpr(2.0**-12)
+"""Relative distance from a bound at which rounding decides nothing."""
 
 
-def target_rows(
-    logits: Any, vocabulary: int, requests: RequestTensors, chunks: Chunks, top_k: Any, top_p: Any
-) -> FusedTarget:
-    """Return target rows with the thresholds of their requests' limits; top-p is at the request's temperature.
+@triton.jit
+def scan_limited(search, rows, slot, row, split, token, scale):
+    """Read one chunk of a row with limits and store its statistics, and those of the tokens before its draft."""
+    ids = chunk_ids(split)
+    at = slot * rows.chunks + split
+    start = rows.logits + row * rows.row_stride
+    has_draft = (token >= 0) & (token < rows.vocabulary)
+    drafted = load_logits(start, rows.id_stride, token, has_draft)
+    x = load_logits(start, rows.id_stride, ids, ids < rows.vocabulary)
+    maxima = tl.max(x, axis=1)
+    tl.store(search.maxima + at * GROUPS + tl.arange(0, GROUPS), maxima)
+    top = tl.max(maxima, axis=0)
+    tl.store(search.tops + at, top)
+    mass = weights_of(x, top, scale)
+    tiles = tl.sum(tl.reshape(tl.sum(mass, axis=1), (TILES, TILE // GROUP)), axis=1)
+    tl.store(search.tiles + at * TILES + tl.arange(0, TILES), tiles)
+    tl.store(search.totals + at, tl.sum(tiles, axis=0))
+    if has_draft:
+        is_before = (x > drafted) | ((x == drafted) & (ids < token))
+        tl.store(search.above + at, tl.sum(tl.sum(tl.where(is_before, mass, 0.0), axis=1), axis=0))
+        if rows.k is not None:
+            tl.store(search.within + at, tl.sum(tl.sum(is_before.to(tl.int32), axis=1), axis=0).to(tl.float32))
+
+
+@triton.jit
+def bounds_of_kept(rows, k, p, total, before, count, drafted, largest):
+    """Return bounds of the weight that limits keep if they keep a draft, and whether they may and must keep it.
+
+    Args:
+        rows: rows with limits.
+        k: tokens to keep, the vocabulary size for no limit.
+        p: probability to keep.
+        total: weight of all tokens.
+        before: weight of the tokens before the draft.
+        count: number of the tokens before the draft.
+        drafted: weight of the draft.
+        largest: weight of some tokens, at most k.
+    """
+    low = total
+    high = total
+    may = tl.full((), True, tl.int1)
+    must = may
+    upto = before + drafted
+    if rows.k is not None:  # noqa: SIM102 -- decided when the kernel is compiled
+        if k < rows.vocabulary:
+            may = count < k
+            must = may
+            low = tl.minimum(total, tl.maximum(upto, largest))
+            high = tl.minimum(total, before + (k - count) * drafted)
+    if rows.p is not None:  # noqa: SIM102
+        if p < 1.0:
+            is_first = before == 0.0
+            may = may & (is_first | (before < p * high * (1.0 + SLACK)))
+            must = must & (is_first | (before < p * low * (1.0 - SLACK)))
+            is_last = upto >= p * high * (1.0 + SLACK)
+            low = tl.maximum(p * low, upto)
+            high = tl.where(is_last, upto, tl.minimum(high, p * high + drafted))
+    return low * (1.0 - SLACK), high * (1.0 + SLACK), may, must
+
+
+@triton.jit
+def verdict_of(search, rows, slot, row, token, margin, scale, SPLITS: tl.constexpr):
+    """Return what a row's statistics say about its draft.
+
+    Args:
+        search: statistics of the chunks.
+        rows: rows with limits.
+        slot: row of the statistics.
+        row: row of the logits.
+        token: the draft.
+        margin: log2 of the quotient of the draft's probability, without limits, and what it must exceed.
+        scale: log2(e) / temperature.
+        SPLITS: power of two, at least the chunks of a row.
+    """
+    verdict = tl.where(margin > 0.0, ACCEPTED, REJECTED)
+    k, p = limits(rows, slot)
+    if ((k < rows.vocabulary) | (p < 1.0)) & (margin > float("-inf")):
+        lane = tl.arange(0, SPLITS)
+        mask = lane < rows.chunks
+        at = slot * rows.chunks + lane
+        tops = tl.load(search.tops + at, mask=mask, other=float("-inf"), cache_modifier=".cg")
+        top = tl.max(tops, axis=0)
+        largest = weights_of(tops, top, scale)
+        total = tl.sum(tl.load(search.totals + at, mask=mask, other=0.0, cache_modifier=".cg") * largest, axis=0)
+        before = tl.sum(tl.load(search.above + at, mask=mask, other=0.0, cache_modifier=".cg") * largest, axis=0)
+        count = tl.zeros((), tl.float32)
+        if rows.k is not None:
+            count = tl.sum(tl.load(search.within + at, mask=mask, other=0.0, cache_modifier=".cg"), axis=0)
+        drafted = load_logits(rows.logits + row * rows.row_stride, rows.id_stride, token, True)
+        drafted = weights_of(drafted, top, scale)
+        # The maxima of the chunks are among the first tokens if these are as many.
+        some = tl.where(k >= rows.chunks, tl.sum(largest, axis=0), 0.0)
+        low, high, may, must = bounds_of_kept(rows, k, p, total, before, count, drafted, some)
+        is_accepted = must & (margin > tl.log2(high / total))
+        is_rejected = (may == 0) | (margin < tl.log2(low / total))
+        verdict = tl.where(is_rejected, REJECTED, tl.where(is_accepted, ACCEPTED, OPEN))
+    return verdict
+
+
+def limited_rows(
+    logits: Any,
+    vocabulary: int,
+    requests: RequestTensors,
+    chunks: Chunks,
+    rejected: Any,
+    verdict: Any,
+    top_k: Any,
+    top_p: Any,
+) -> tuple[Search | None, KeyRows | None]:
+    """Return the rows of all sampled requests with their limits, and memory for their search; None without limits.
 
     Args:
         logits: [L, at least vocabulary], before temperature.
         vocabulary: tokens of a row that count.
         requests: the batch.
-        chunks: memory for the sums of rows with few tokens to keep.
+        chunks: memory for the statistics of the rows' chunks.
+        rejected: memory for the first rejected step of each request.
+        verdict: memory for what the scan says about each draft.
         top_k: [R] tokens to keep by state, or None.
         top_p: [R] probability to keep by state, or None.
     """
-    plain = FusedTarget(logits, *logits.stride())
     if top_k is None and top_p is None:
-        return plain
+        return None, None
     k, p = (None if values is None else values.contiguous() for values in (top_k, top_p))
-    owners = (requests.cu_num_logits, requests.idx_mapping, requests.temperature, requests.columns)
+    owners = (requests.cu_num_logits, requests.idx_mapping, requests.temperature, requests.columns, rejected, verdict)
     row_stride, id_stride = logits.stride()
     rows = KeyRows(logits, row_stride, id_stride, k, p, vocabulary, chunks.splits, *owners)
-    sums = Sums(chunks.top, chunks.total, chunks.tiles)
-    thresholds, _search = find_thresholds(rows, requests.count * requests.columns, sums)
-    return plain._replace(**thresholds._asdict())
+    shared = {"tops": chunks.top, "totals": chunks.total, "tiles": chunks.tiles}
+    return make_search(requests.count * requests.columns, chunks.splits, logits.device, **shared), rows
+
+
+def with_thresholds(target: FusedTarget, search: Search, rows: KeyRows, requests: RequestTensors) -> FusedTarget:
+    """Return target rows with exact thresholds of those that need them; top-p is at the request's temperature."""
+    thresholds = find_thresholds(search, rows, requests.count * requests.columns, requests.count)
+    return target._replace(**thresholds._asdict())

@@ -20,17 +20,13 @@ DRAFT: tl.constexpr = tl.constexpr(2)
 
 
 class FusedTarget(NamedTuple):
-    """Target logits [rows, V], and with top-k or top-p the thresholds of rows.
-
-    The chunks of a row whose flag `is_summed` is set are known before it is read.
-    """
+    """Target logits [rows, V], and with top-k or top-p the thresholds of the rows that need them."""
 
     logits: Any
     row_stride: Any
     id_stride: Any
     nth_logit: Any = None
     last_id: Any = None
-    is_summed: Any = None
 
 
 class RequestTensors(NamedTuple):
@@ -100,7 +96,7 @@ def scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary):
     ids = split * CHUNK + lane
     mask = ids < vocabulary
     at = slot * chunks.splits + split
-    x = load_kept(target, row, ids, mask)
+    x = load_logits(target.logits + row * target.row_stride, target.id_stride, ids, mask)
     top = tl.max(tl.max(x, axis=1), axis=0)
     tl.store(chunks.top + at, top)
     if is_greedy:
@@ -112,20 +108,15 @@ def scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary):
 
 
 @triton.jit
-def scan_chunk(chunks, target, draft, requests, slot, row, state, step, drafts, split, vocabulary, KIND: tl.constexpr):
-    """Read one chunk of a row, and of its draft's, and store their statistics."""
-    scale, is_greedy = scale_of(requests, state, KIND)
-    if target.nth_logit is None or tl.load(target.is_summed + row) == 0:
-        scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary)
-    if KIND == DRAFT and requests.normaliser is None:  # noqa: SIM102 -- decided when the kernel is compiled
-        if (step < drafts) & (step < draft.steps) & (not is_greedy):
-            at = slot * chunks.splits + split
-            ids = split * CHUNK + tl.arange(0, CHUNK)
-            start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
-            y = load_logits(start, draft.id_stride, ids, ids < vocabulary)
-            top = tl.max(y, axis=0)
-            tl.store(chunks.draft_top + at, top)
-            tl.store(chunks.draft_total + at, tl.sum(weights_of(y, top, scale), axis=0))
+def scan_draft(chunks, draft, slot, state, step, split, scale, vocabulary):
+    """Read one chunk of a draft's row and store its statistics."""
+    at = slot * chunks.splits + split
+    ids = split * CHUNK + tl.arange(0, CHUNK)
+    start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
+    y = load_logits(start, draft.id_stride, ids, ids < vocabulary)
+    top = tl.max(y, axis=0)
+    tl.store(chunks.draft_top + at, top)
+    tl.store(chunks.draft_total + at, tl.sum(weights_of(y, top, scale), axis=0))
 
 
 @triton.jit
@@ -159,7 +150,11 @@ def decide(
     STEPS: tl.constexpr,
     SPLITS: tl.constexpr,
 ):
-    """Decide on the drafts of the steps from `start`: accepted, draft, argmax, top and total of both rows, [STEPS]."""
+    """Decide on the drafts of the steps from `start`: margin, draft, argmax, top and total of both rows, [STEPS].
+
+    The margin of an accepted draft is above 0. Of a sampled request it is log2 of the draft's probability over what
+    that must exceed.
+    """
     scale, is_greedy = scale_of(requests, state, KIND)
     step = start + tl.arange(0, STEPS)
     split = tl.arange(0, SPLITS)
@@ -176,12 +171,13 @@ def decide(
         best = tl.load(chunks.best + at, mask=mask, other=0, cache_modifier=".cg")
         ids = tl.where(tops == top[:, None], split[None, :] * CHUNK + best, 2**31 - 1)
         argmax = tl.min(ids, axis=1).to(tl.int64)
-        accepted = (step < drafts) & (token == argmax)
+        margin = tl.where((step < drafts) & (token == argmax), 1.0, float("-inf"))
     else:
         argmax = tl.zeros((STEPS,), tl.int64)
         totals = tl.load(chunks.total + at, mask=mask, other=0.0, cache_modifier=".cg")
         top, total = combine(tops, totals, scale)
         accepted = (step < drafts) & (token >= 0) & (token < vocabulary)
+        margin = tl.where(accepted, 1.0, float("-inf"))
         if KIND == DRAFT:
             accepted = accepted & (step < draft.steps)
         if KIND != GREEDY:
@@ -208,5 +204,10 @@ def decide(
                 log_q = log2_prob(load_logits(row, draft.id_stride, token, accepted), draft_top, draft_total, scale)
             pos = tl.load(requests.pos + first + step, mask=exists, other=0)
             log2_u = log_acceptance_number(tl.load(requests.seed + state), pos, step) * LOG2E
-            accepted = accepted & (log2_prob(logit, top, total, scale) > log2_u + log_q)
-    return accepted, token, argmax, top, total, draft_top, draft_total
+            log_p = log2_prob(logit, top, total, scale)
+            # Rounding the difference must not decide, and minus infinity less itself is no number.
+            need = log2_u + log_q
+            margin = tl.maximum((log_p - need).to(tl.float32), 1e-30)
+            margin = tl.where(log_p > need, margin, tl.minimum((log_p - need).to(tl.float32), 0.0))
+            margin = tl.where(accepted & (log_p > float("-inf")), margin, float("-inf"))
+    return margin, token, argmax, top, total, draft_top, draft_total

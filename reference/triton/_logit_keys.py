@@ -29,6 +29,40 @@ class KeyRows(NamedTuple):
     idx_mapping: Any = None
     temperature: Any = None
     columns: Any = None
+    rejected: Any = None
+    """First step of each request that is certainly rejected."""
+    verdict: Any = None
+    """What the scan says about the draft of each row."""
+
+
+ACCEPTED: tl.constexpr = tl.constexpr(0)
+REJECTED: tl.constexpr = tl.constexpr(1)
+OPEN: tl.constexpr = tl.constexpr(2)
+"""The exact limits of the row decide on its draft."""
+
+
+@triton.jit
+def columns_of(rows):
+    """Return the number of rows per program."""
+    columns = 1
+    if rows.columns is not None:
+        columns = rows.columns
+    return columns
+
+
+@triton.jit
+def needs_threshold(rows, row):
+    """Return True for a row whose token is drawn or whose draft is open; without columns for every row."""
+    is_needed = tl.full((), True, tl.int1)
+    if rows.columns is not None:
+        request = row // rows.columns
+        step = row % rows.columns
+        first = tl.load(rows.cu_num_logits + request).to(tl.int64)
+        drafts = tl.load(rows.cu_num_logits + request + 1).to(tl.int64) - first - 1
+        last = tl.minimum(drafts, tl.load(rows.rejected + request))
+        is_open = (step < last) & (tl.load(rows.verdict + row, mask=step < last, other=0) == OPEN)
+        is_needed = (tl.load(rows.idx_mapping + request) >= 0) & (is_open | (step == last))
+    return is_needed
 
 
 @triton.jit
@@ -40,6 +74,15 @@ def owner_of(rows, row):
     end = tl.load(rows.cu_num_logits + request + 1).to(tl.int64)
     state = tl.load(rows.idx_mapping + request).to(tl.int64)
     return first + step, tl.where(first + step < end, state, -1)
+
+
+@triton.jit
+def target_of(rows, row):
+    """Return the row of logits of a row."""
+    at = row
+    if rows.columns is not None:
+        at, _state = owner_of(rows, row)
+    return at
 
 
 @triton.jit
@@ -79,9 +122,7 @@ def scale_of_row(rows, row):
 @triton.jit
 def load_ordered(rows, row, ids, mask):
     """Load logits as float32 for comparison: NaN and masked lanes as minus infinity, minus zero as zero."""
-    at = row
-    if rows.columns is not None:
-        at, _state = owner_of(rows, row)
+    at = target_of(rows, row)
     # Adding zero turns minus zero into zero and changes no other number.
     return load_logits(rows.logits + at * rows.row_stride, rows.id_stride, ids, mask) + 0.0
 

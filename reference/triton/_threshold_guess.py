@@ -1,6 +1,6 @@
-"""Guess of a threshold: three logits around it, from 2048 logits of its row.
+"""Guess of a threshold: an interval (low, high] of logits that contains it, from a histogram of part of its row.
 
-A guess affects speed alone: the search measures every logit that is guessed.
+A guess affects speed alone: the weights that are measured with it show if it is wrong.
 """
 
 from __future__ import annotations
@@ -11,83 +11,85 @@ import triton.language as tl
 from ._logit_keys import load_ordered, weight
 from ._logits import nan_as_lowest
 
-SAMPLE: tl.constexpr = tl.constexpr(2048)
+SAMPLE: tl.constexpr = tl.constexpr(8192)
+RUN: tl.constexpr = tl.constexpr(32)
+BINS: tl.constexpr = tl.constexpr(256)
+FIRST_BIN: tl.constexpr = tl.constexpr((127 - 9) << 4)
+"""Distances of 2^-9 to 2^7 below the row's maximum have 16 bins of counts per power of two."""
 REACH: tl.constexpr = tl.constexpr(32.0)
-"""Maximum distance of a guess below the row's maximum, at temperature 1; lower logits weigh less than e^-32."""
-WIDEST: tl.constexpr = tl.constexpr(4.0)
-"""Maximum distance of the outer guesses from the middle one, at temperature 1."""
+"""Distance below the row's maximum that the bins of weights cover at most, at temperature 1."""
+DEVIATIONS: tl.constexpr = tl.constexpr(5.0)
+"""Standard deviations between a guess and its estimate."""
+UNSEEN: tl.constexpr = tl.constexpr(4.0)
+"""Tokens that the sample may lack beside a guess, in the variance of its estimate."""
 
 
 @triton.jit
 def load_sample(rows, row):
-    """Load runs of 32 adjacent logits, evenly spread over the row, and which of them exist."""
+    """Load runs of adjacent logits, evenly spread over the row, and which of them exist."""
     lane = tl.arange(0, SAMPLE)
-    ids = lane // 32 * (tl.maximum(rows.vocabulary // SAMPLE, 1) * 32) + lane % 32
+    run = lane // RUN
+    start = run * RUN
+    if rows.vocabulary > SAMPLE:
+        start = (run.to(tl.int64) * rows.vocabulary // (SAMPLE // RUN)).to(tl.int32)
+    ids = start + lane % RUN
     mask = ids < rows.vocabulary
     return load_ordered(rows, row, ids, mask), mask
 
 
 @triton.jit
-def guess_by_count(x, mask, k, vocabulary):
-    """Return logits that the k-th largest lies between, but for one row in hundreds."""
-    top = tl.max(x, axis=0)
-    w = (x > float("-inf")).to(tl.float32)
-    whole = tl.sum(mask.to(tl.float32), axis=0)
-    share = k.to(tl.float32) / vocabulary
-    # Three standard deviations; two more tokens cover the smallest shares.
-    spread = 3.0 * tl.sqrt(share * (1.0 - share) * tl.sum(w, axis=0)) + 2.0
-    least = tl.maximum(share * whole - spread, 1e-30)
-    most = tl.minimum(share * whole + spread, (1.0 - (1.0 - share) * 0.125) * whole)
-    # Sort key: bits of the distance to the row maximum (shift-invariant). A larger key is a larger logit.
-    key = 0x7F800000 - tl.where(x == top, 0.0, top - x).to(tl.int32, bitcast=True)
-    # Radix search for both ends of the guess, four columns each. Every pass fixes two bits of the key, the exponent and
-    # six more bits in total.
-    column = tl.arange(0, 8)
-    is_high = column < 4
-    digit = column % 4
-    need = tl.where(is_high, least, most)
-    found = tl.zeros((8,), tl.int32)
-    for i in range(7):
-        trial = found | (digit << (29 - 2 * i))
-        measure = tl.sum(tl.where(key[:, None] >= trial[None, :], w[:, None], 0.0), axis=0)
-        held = tl.where((measure >= need) | (digit == 0), trial, 0)
-        found = tl.where(is_high, tl.max(tl.where(is_high, held, 0)), tl.max(tl.where(is_high, 0, held)))
-    # Infinity minus infinity is NaN here and means a logit of minus infinity.
-    guess = nan_as_lowest(top - (0x7F800000 - found).to(tl.float32, bitcast=True))
-    high = tl.max(tl.where(is_high, guess, float("-inf")), axis=0)
-    return tl.max(tl.where(is_high, float("-inf"), guess), axis=0), high
+def distance(x, top):
+    """Return the distance of logits to the row's maximum; equal logits have none, also infinite ones."""
+    return tl.where(x == top, 0.0, top - x)
 
 
 @triton.jit
-def mass_below(x, w, trial):
-    """Return the weight of the sample's tokens at or below each trial."""
-    return tl.sum(tl.where(x[:, None] <= trial[None, :], w[:, None], 0.0), axis=0)
+def count_edges(top, bins):
+    """Return the upper bound of each bin of counts, as a logit."""
+    edge = ((bins + FIRST_BIN) << 19).to(tl.float32, bitcast=True)
+    return tl.where(bins > 0, top - edge, top)
 
 
 @triton.jit
-def guess_by_mass(x, mask, top, total, scale, p, vocabulary):
-    """Return a logit with the probability 1 - p at or below it, and one on each side of it beyond the guess's error.
+def guess_by_count(x, mask, top, k, factor):
+    """Return logits that the k-th largest lies between; `factor` tokens of the row stand behind each of `x`."""
+    key = (distance(x, top).to(tl.int32, bitcast=True) >> 19) - FIRST_BIN
+    key = tl.where(mask, tl.minimum(tl.maximum(key, 0), BINS - 1), BINS - 1)
+    found = tl.histogram(key, BINS).to(tl.float32)
+    bins = tl.arange(0, BINS)
+    # Tokens above the bin.
+    seen = tl.cumsum(found, axis=0) - found
+    spread = tl.where(factor > 1.0, DEVIATIONS, 0.0) * factor * tl.sqrt(seen + UNSEEN)
+    above = factor * seen
+    high = tl.max(tl.where(above <= k - 1 - spread, bins, 0), axis=0)
+    low = tl.min(tl.where(above >= k + spread, bins, BINS), axis=0)
+    # Some ulps below the bound, since the distances were rounded. Infinity minus infinity gives minus infinity.
+    bound = count_edges(top, low)
+    bound = nan_as_lowest(tl.where(low < BINS, bound - tl.abs(bound) * 1e-6 - 1e-30, float("-inf")))
+    return bound, count_edges(top, high)
+
+
+@triton.jit
+def guess_by_mass(x, mask, top, total, scale, p, vocabulary, factor):
+    """Return logits with the probability 1 - p at or below one between them.
 
     The tokens below the threshold are many and light, so that a sample knows their weight better than that of the few
     heavy ones above it.
     """
-    factor = vocabulary / tl.sum(mask.to(tl.float32), axis=0)
-    w = tl.where(x > float("-inf"), factor * weight(x, top, scale), 0.0)
     drop = (1.0 - p) * total
-    column = tl.arange(0, 8)
-    width = REACH / scale
-    middle = top - width
-    for _ in range(5):
-        trial = middle + width * (column.to(tl.float32) / 8.0)
-        holds = (mass_below(x, w, trial) <= drop) & (column > 0)
-        middle = tl.maximum(middle, tl.max(tl.where(holds, trial, float("-inf")), axis=0))
-        width = width / 8.0
-    # Three standard deviations, and two tokens.
-    variance = tl.sum(tl.where(x <= middle, w * w, 0.0), axis=0)
-    spread = 3.0 * tl.sqrt(variance) + 2.0 * weight(middle, top, scale)
-    away = WIDEST / scale * tl.exp2(-column.to(tl.float32))
-    is_far = mass_below(x, w, middle + away) >= drop + spread
-    high = tl.min(tl.where(is_far, middle + away, top), axis=0)
-    is_far = mass_below(x, w, middle - away) <= drop - spread
-    low = tl.max(tl.where(is_far, middle - away, float("-inf")), axis=0)
-    return low, middle, high
+    # The tokens beyond this distance weigh less together than those that are dropped.
+    reach = tl.log(tl.maximum(vocabulary / tl.maximum(drop, 1e-6), 2.0)) + 1.0
+    width = tl.minimum(reach, REACH) / BINS / scale
+    key = tl.minimum(distance(x, top) / width, BINS - 1).to(tl.int32)
+    found = tl.histogram(tl.where(mask, key, BINS - 1), BINS).to(tl.float32)
+    bins = tl.arange(0, BINS)
+    heavy = weight(-(bins.to(tl.float32) * width), 0.0, scale)
+    # The weight of the middle of the bin. The last bin holds all that weigh nothing.
+    light = tl.where(bins < BINS - 1, heavy * weight(-0.5 * width, 0.0, scale), 0.0)
+    below = factor * tl.cumsum(found * light, axis=0, reverse=True)
+    variance = tl.cumsum(found * light * light, axis=0, reverse=True) + UNSEEN * heavy * heavy
+    spread = DEVIATIONS * factor * tl.sqrt(variance)
+    high = tl.max(tl.where(below >= drop + spread, bins, 0), axis=0)
+    low = tl.min(tl.where(below <= drop - spread, bins, BINS), axis=0)
+    bound = tl.where(low < BINS, top - low.to(tl.float32) * width, float("-inf"))
+    return bound, tl.where(high > 0, top - high.to(tl.float32) * width, top)

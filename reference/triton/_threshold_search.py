@@ -1,21 +1,15 @@
-"""Threshold search: for each row, a small interval (low, high] of logits that contains the top-k or top-p threshold.
+"""Threshold search: for each row an interval (low, high] of logits that contains the top-k or top-p threshold.
 
 The threshold is the largest logit t such that the tokens with logits >= t number at least k, or have at least the
 probability p. Both are a weight: 1 per token under top-k, exp(logit - max) under top-p. Rows are split into chunks, one
 program each, so that few rows still fill the device.
 
 1. survey: read each chunk once for its weight, and for the maximum of each group of 64 tokens; later passes skip groups
-below the interval.
-2. guess: three pivots around the threshold (``_threshold_guess``).
-3. measure: add up the weight above each pivot, chunk by chunk.
-4. decide: keep the two pivots around the threshold, and place the next pivots between them.
+below the interval. The fused kernels do this as they verify.
+2. guess: an interval from a part of the row, or of a row with fewer tokens to keep than groups from the maxima alone:
+at least k tokens are as large as the k-th largest maximum of a group.
 
-Measure and decide run twice under top-p and once without; the programs of a finished row return at once. Pivots only
-affect speed: for any pivots the interval contains the threshold, because it starts as (-inf, max] and only measured
-weights shrink it.
-
-A row with at most as many tokens to keep as it has groups needs no pivots: at least k tokens are as large as the k-th
-largest maximum of a group.
+An interval is a guess: ``_thresholds`` weighs what is in it and above it, and takes the whole row if it is wrong.
 """
 
 from __future__ import annotations
@@ -26,49 +20,57 @@ import torch
 import triton
 import triton.language as tl
 
-from ._logit_keys import KeyRows, key_of, limits, load_ordered, scale_of_row, value_of, weight
-from ._logits import nan_as_lowest
-from ._threshold_guess import REACH, guess_by_count, guess_by_mass, load_sample
+from ._logit_keys import KeyRows, columns_of, limits, load_ordered, needs_threshold, scale_of_row, target_of, weight
+from ._threshold_guess import SAMPLE, guess_by_count, guess_by_mass, load_sample
 
 CHUNK: tl.constexpr = tl.constexpr(4096)
 GROUP: tl.constexpr = tl.constexpr(64)
 GROUPS: tl.constexpr = tl.constexpr(CHUNK.value // GROUP.value)
-ROUNDS = 2
-PROGRAMS = 2048
-"""Programs that fill a device; more of them cost more to launch than rows that are done."""
-LANES: tl.constexpr = tl.constexpr(4)
-PIVOTS: tl.constexpr = tl.constexpr(3)
-"""Pivots per round, in ascending order; the last lane of a row's pivots is not used."""
-FEW: tl.constexpr = tl.constexpr(4096)
-"""An interval with at most this many tokens needs no further round."""
-FIELDS: tl.constexpr = tl.constexpr(8)
-"""State of a row: maximum, total weight, interval, weights above its two bounds, and a flag that ends its search."""
+FIELDS: tl.constexpr = tl.constexpr(4)
+"""State of a row: maximum, total weight and interval."""
 TOP: tl.constexpr = tl.constexpr(0)
 TOTAL: tl.constexpr = tl.constexpr(1)
 LOW: tl.constexpr = tl.constexpr(2)
 HIGH: tl.constexpr = tl.constexpr(3)
-ABOVE: tl.constexpr = tl.constexpr(4)
-DONE: tl.constexpr = tl.constexpr(5)
-HELD: tl.constexpr = tl.constexpr(6)
 
 
 class Search(NamedTuple):
-    """Scratch for the state of every row between rounds, on the device of the logits."""
+    """Scratch for the rows between launches, on the device of the logits. Weights are relative to a chunk's maximum."""
 
     state: Any
-    pivots: Any
     tops: Any
     """Maximum of each chunk."""
+    totals: Any
+    """Weight of each chunk."""
     maxima: Any
     """Maximum of each group."""
-    measures: Any
-    """Weight above each pivot, per chunk."""
+    above: Any
+    """Weight of the tokens of each chunk above the interval; of those before the draft, until the interval is known."""
+    within: Any
+    """Weight of the tokens of each chunk in the interval; number of those before the draft, until it is known."""
+    needed: Any
+    """Rows to search, those of a request first in its places, then -1."""
+    tiles: Any = None
+    """Weights of tiles of tokens, of which a token is drawn: of all, and in the end of those that are kept."""
 
 
-@triton.jit
-def is_direct(rows, k):
-    """Return True if the maxima of the groups bound the threshold of top-k."""
-    return k <= rows.vocabulary // GROUP
+def make_search(count: int, chunks: int, device: Any, **shared: Any) -> Search:
+    """Allocate scratch for `count` rows, but for the `shared` tensors."""
+
+    def scratch(*shape: int) -> Any:
+        return torch.empty((count, *shape), dtype=torch.float32, device=device)
+
+    above, within = torch.empty((2, count, chunks), dtype=torch.float32, device=device).unbind()
+    return Search(
+        state=scratch(FIELDS.value),
+        tops=shared["tops"] if shared else scratch(chunks),
+        totals=shared["totals"] if shared else scratch(chunks),
+        maxima=scratch(chunks, GROUPS.value),
+        above=above,
+        within=within,
+        needed=torch.empty(count, dtype=torch.int32, device=device),
+        tiles=shared.get("tiles"),
+    )
 
 
 @triton.jit
@@ -101,175 +103,81 @@ def _survey_kernel(search, rows):
     if rows.p is not None:  # noqa: SIM102 -- decided when the kernel is compiled
         if not has_k:
             weights = tl.where(x > float("-inf"), weight(x, top, scale_of_row(rows, row)), 0.0)
-            tl.store(search.measures + at * LANES, tl.sum(weights))
+            tl.store(search.totals + at, tl.sum(weights))
 
 
 @triton.jit
-def bound_of_maxima(search, rows, row, k, PADDED: tl.constexpr):
-    """Return a number just below the k-th largest maximum of a group."""
-    lane = tl.arange(0, PADDED * GROUPS)
-    maxima = search.maxima + row * rows.chunks * GROUPS
-    maximum = tl.load(maxima + lane, mask=lane < rows.chunks * GROUPS, other=float("-inf"))
-    key = tl.where(lane < rows.chunks * GROUPS, key_of(maximum), 0)
-    digit = tl.arange(0, 4).to(tl.uint32)
-    found = tl.zeros((), tl.uint32)
-    # The upper half of a key is close enough.
-    for i in tl.static_range(8):
-        trial = found | (digit << (30 - 2 * i))
-        count = tl.sum((key[:, None] >= trial[None, :]).to(tl.int32), axis=0)
-        found = tl.max(tl.where(count >= k, trial, found), axis=0)
-    # Far enough below also beside zero; infinity minus infinity gives minus infinity.
-    bound = value_of(found)
-    return nan_as_lowest(bound - tl.abs(bound) * 1e-6 - 1e-30)
-
-
-@triton.jit
-def _guess_kernel(search, rows, PADDED: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    k, p = limits(rows, row)
+def guess(search, rows, row, k, p, PADDED: tl.constexpr):
+    """Store the maximum of a row with limits, its weight, and an interval."""
     has_k = k < rows.vocabulary
     fields = search.state + row * FIELDS
-    tl.store(fields + DONE, tl.where(has_k | (p < 1.0), 0.0, 1.0))
-    if (not has_k) & (p >= 1.0):
-        return
     lane = tl.arange(0, PADDED)
     tops = tl.load(search.tops + row * rows.chunks + lane, mask=lane < rows.chunks, other=float("-inf"))
     top = tl.max(tops, axis=0)
     tl.store(fields + TOP, top)
-    tl.store(fields + LOW, float("-inf"))
-    tl.store(fields + HIGH, top)
-    tl.store(fields + ABOVE, 0.0)
+    factor = tl.maximum(rows.vocabulary / SAMPLE, 1.0)
     if rows.k is not None:  # noqa: SIM102 -- decided when the kernel is compiled
         if has_k:
-            if is_direct(rows, k):
-                tl.store(fields + LOW, bound_of_maxima(search, rows, row, k, PADDED))
-                tl.store(fields + DONE, 1.0)
+            if k <= rows.vocabulary // GROUP:
+                group = tl.arange(0, PADDED * GROUPS)
+                exists = group < rows.chunks * GROUPS
+                maxima = tl.load(search.maxima + row * rows.chunks * GROUPS + group, mask=exists, other=float("-inf"))
+                low, _high = guess_by_count(maxima, exists, top, k, 1.0)
+                tl.store(fields + LOW, low)
+                tl.store(fields + HIGH, top)
             else:
                 x, mask = load_sample(rows, row)
-                low, high = guess_by_count(x, mask, k, rows.vocabulary)
-                tl.store(fields + HELD, rows.vocabulary + tl.zeros((), tl.float32))
-                store_pivots(search.pivots + row * LANES, low, low + (high - low) * 0.5, high)
+                low, high = guess_by_count(x, mask, top, k, factor)
+                tl.store(fields + LOW, low)
+                # With both limits top-p applies to the first k tokens.
+                tl.store(fields + HIGH, tl.where(p < 1.0, top, high))
     if rows.p is not None:  # noqa: SIM102
         if not has_k:
             scale = scale_of_row(rows, row)
-            at = (row * rows.chunks + lane) * LANES
-            totals = tl.load(search.measures + at, mask=lane < rows.chunks, other=0.0)
+            totals = tl.load(search.totals + row * rows.chunks + lane, mask=lane < rows.chunks, other=0.0)
             total = tl.sum(totals * weight(tops, top, scale), axis=0)
             tl.store(fields + TOTAL, total)
-            tl.store(fields + HELD, total)
             x, mask = load_sample(rows, row)
-            low, middle, high = guess_by_mass(x, mask, top, total, scale, p, rows.vocabulary)
-            store_pivots(search.pivots + row * LANES, low, middle, high)
+            low, high = guess_by_mass(x, mask, top, total, scale, p, rows.vocabulary, factor)
+            tl.store(fields + LOW, low)
+            tl.store(fields + HIGH, high)
 
 
 @triton.jit
-def store_pivots(pivots, low, middle, high):
-    """Store three pivots. A pivot that is no number becomes minus infinity, which shrinks no interval."""
-    i = tl.arange(0, LANES)
-    pivot = tl.where(i == 0, low, tl.where(i == 1, middle, tl.where(i == 2, high, float("inf"))))
-    tl.store(pivots + i, nan_as_lowest(pivot))
+def _guess_kernel(thresholds, search, rows, PADDED: tl.constexpr):
+    columns = columns_of(rows)
+    first = tl.program_id(0).to(tl.int64) * columns
+    found = first
+    for row in range(first, first + columns):
+        if needs_threshold(rows, row):
+            k, p = limits(rows, row)
+            if (k < rows.vocabulary) | (p < 1.0):
+                guess(search, rows, row, k, p, PADDED)
+                tl.store(search.needed + found, row)
+                found += 1
+            else:
+                at = target_of(rows, row)
+                tl.store(thresholds.nth_logit + at, float("-inf"))
+                tl.store(thresholds.last_id + at, -1)
+    if found < first + columns:
+        tl.store(search.needed + found, -1)
 
 
 @triton.jit
-def measure(search, rows, row, chunk, k):
-    """Store the weight of one chunk above each pivot."""
-    at = row * rows.chunks + chunk
-    ids = chunk_ids(chunk)
-    near = load_groups(search.maxima, at) > tl.load(search.state + row * FIELDS + LOW)
-    x = load_ordered(rows, row, ids, (ids < rows.vocabulary) & near)
-    w = tl.full(x.shape, 1.0, tl.float32)
-    if rows.p is not None:
-        w = tl.where(k < rows.vocabulary, w, weight(x, tl.load(search.tops + at), scale_of_row(rows, row)))
-    for i in tl.static_range(PIVOTS):
-        is_above = x > tl.load(search.pivots + row * LANES + i)
-        tl.store(search.measures + at * LANES + i, tl.sum(tl.where(is_above, w, 0.0)))
+def needed_row(search, rows, n):
+    """Return the n-th row that a program searches, or -1 after the last."""
+    columns = columns_of(rows)
+    return tl.load(search.needed + tl.program_id(0) * columns + n, mask=n < columns, other=-1).to(tl.int64)
 
 
-@triton.jit
-def _measure_kernel(search, rows):
-    row = tl.program_id(0).to(tl.int64)
-    if tl.load(search.state + row * FIELDS + DONE) != 0.0:
-        return
-    k, _p = limits(rows, row)
-    for chunk in range(tl.program_id(1), rows.chunks, tl.num_programs(1)):
-        measure(search, rows, row, chunk, k)
-
-
-@triton.jit
-def _decide_kernel(search, rows, PADDED: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    fields = search.state + row * FIELDS
-    if tl.load(fields + DONE) != 0.0:
-        return
-    k, p = limits(rows, row)
-    has_k = k < rows.vocabulary
-    scale = scale_of_row(rows, row)
-    lane = tl.arange(0, PADDED)
-    is_chunk = lane < rows.chunks
-    i = tl.arange(0, LANES)
-    at = (row * rows.chunks + lane[:, None]) * LANES + i[None, :]
-    measure = tl.load(search.measures + at, mask=is_chunk[:, None] & (i < PIVOTS)[None, :], other=0.0)
-    tops = tl.load(search.tops + row * rows.chunks + lane, mask=is_chunk, other=float("-inf"))
-    top = tl.load(fields + TOP)
-    # Rescale each chunk's weight from its own maximum to the row's.
-    measure = tl.sum(measure * tl.where(has_k, 1.0, weight(tops, top, scale))[:, None], axis=0)
-    # A minimum above zero keeps the first token for every p.
-    need = tl.where(has_k, k.to(tl.float32), tl.maximum(p * tl.load(fields + TOTAL), 1e-30))
-    pivot = tl.load(search.pivots + row * LANES + i)
-    low = tl.load(fields + LOW)
-    high = tl.load(fields + HIGH)
-    # Only pivots inside the interval count; rounding must not move a bound back.
-    holds = (measure >= need) & (pivot > low) & (i < PIVOTS)
-    fails = (measure < need) & (pivot > low) & (pivot < high) & (i < PIVOTS)
-    held = tl.load(fields + HELD)
-    above = tl.load(fields + ABOVE)
-    best = tl.max(tl.where(holds, i, -1), axis=0)
-    if best >= 0:
-        low = tl.max(tl.where(i == best, pivot, float("-inf")), axis=0)
-        held = tl.sum(tl.where(i == best, measure, 0.0), axis=0)
-    after = tl.min(tl.where(fails & (i > best), i, LANES), axis=0)
-    if after < LANES:
-        high = tl.max(tl.where(i == after, pivot, float("-inf")), axis=0)
-        above = tl.sum(tl.where(i == after, measure, 0.0), axis=0)
-    tl.store(fields + LOW, low)
-    tl.store(fields + HIGH, high)
-    tl.store(fields + HELD, held)
-    tl.store(fields + ABOVE, above)
-    # No token in the interval weighs less than one at its lower bound, so that this bounds their number.
-    least = tl.where(has_k, 1.0, weight(low, top, scale))
-    tl.store(fields + DONE, ((held - above <= least * FEW) | (low >= high)).to(tl.float32))
-    # Interpolate without the difference, which may overflow.
-    high = tl.minimum(high, 3.0e38)
-    start = tl.maximum(low, high - REACH / scale)
-    middle = start * 0.5 + high * 0.5
-    store_pivots(search.pivots + row * LANES, start * 0.75 + high * 0.25, middle, start * 0.25 + high * 0.75)
-
-
-def programs_per_row(rows: KeyRows, count: int) -> int:
-    """Return the programs among which the chunks of a row are shared where most of them have little to do."""
-    chunks: int = rows.chunks
-    return max(1, min(chunks, PROGRAMS // count))
-
-
-def find_intervals(rows: KeyRows, count: int) -> Search:
-    """Search `count` rows. The state of a row without limits is undefined."""
-
-    def scratch(*shape: int) -> Any:
-        return torch.empty((count, *shape), dtype=torch.float32, device=rows.logits.device)
-
-    search = Search(
-        state=scratch(FIELDS.value),
-        pivots=scratch(LANES.value),
-        tops=scratch(rows.chunks),
-        maxima=scratch(rows.chunks, GROUPS.value),
-        measures=scratch(rows.chunks, LANES.value),
-    )
-    padded = triton.next_power_of_2(rows.chunks)
+def survey(rows: KeyRows, count: int) -> Search:
+    """Read `count` rows for a search. What is stored of a row without limits is undefined."""
+    search = make_search(count, rows.chunks, rows.logits.device)
     _survey_kernel[(count, rows.chunks)](search, rows, num_warps=4)
-    _guess_kernel[(count,)](search, rows, PADDED=padded, num_warps=4 if rows.p is None else 8)
-    # An interval of top-k is small after one round: pivots count tokens, of which a sample knows the share.
-    for i in range(1 if rows.p is None else ROUNDS):
-        parts = rows.chunks if i == 0 and rows.p is not None else programs_per_row(rows, count)
-        _measure_kernel[(count, parts)](search, rows, num_warps=4)
-        _decide_kernel[(count,)](search, rows, PADDED=padded, num_warps=1)
     return search
+
+
+def guess_intervals(thresholds: Any, search: Search, rows: KeyRows, programs: int) -> None:
+    """Guess an interval for every row that needs a threshold, and set the threshold of those without limits."""
+    padded = triton.next_power_of_2(rows.chunks)
+    _guess_kernel[(programs,)](thresholds, search, rows, PADDED=padded, num_warps=8, maxnreg=128)

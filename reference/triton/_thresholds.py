@@ -2,9 +2,10 @@
 
 A logit's bits, reordered, are an unsigned key with the same order.
 
-1. interval: find an interval of logits that contains the threshold and few tokens (``_threshold_search``).
-2. gather: store the places of its tokens, chunk by chunk.
-3. select: find the threshold among them by radix search, two bits per pass.
+1. interval: guess an interval of logits that contains the threshold and few tokens (``_threshold_search``).
+2. gather: store the places of its tokens, chunk by chunk, and add up what is above it.
+3. select: find the threshold among them by radix search, two or three bits per pass. If the weights show that the
+interval does not contain it, search the whole row.
 
 Nothing is sorted, and a row's result does not depend on the batch. Ties may keep an interval large, which makes it
 slower to search but changes no result.
@@ -18,9 +19,17 @@ import torch
 import triton
 import triton.language as tl
 
-from ._logit_keys import KeyRows, key_of, limits, load_ordered, owner_of, scale_of_row, value_of, weight
+from ._logit_keys import (
+    KeyRows,
+    key_of,
+    limits,
+    load_ordered,
+    scale_of_row,
+    target_of,
+    value_of,
+    weight,
+)
 from ._threshold_search import (
-    ABOVE,
     CHUNK,
     FIELDS,
     GROUP,
@@ -30,8 +39,8 @@ from ._threshold_search import (
     TOP,
     TOTAL,
     Search,
-    find_intervals,
-    programs_per_row,
+    guess_intervals,
+    needed_row,
 )
 
 ALL: tl.constexpr = tl.constexpr(2**30)
@@ -43,68 +52,42 @@ RUN: tl.constexpr = tl.constexpr(16)
 """Tokens of a chunk that are counted together."""
 SPAN = 8
 """Chunks that a program gathers where rows alone fill the device."""
+PROGRAMS = 2048
+"""Programs that fill a device."""
+MULTIPROCESSORS = 128
+"""Programs up to which each has a multiprocessor of its own."""
 TILE: tl.constexpr = tl.constexpr(256)
 """Tokens whose weights are summed for a draw."""
-WINDOW = 4096
-"""Gathered tokens that a program holds at once, over all chunks."""
+TILES: tl.constexpr = tl.constexpr(CHUNK.value // TILE.value)
+WINDOW = 512
+"""Gathered tokens that a warp holds at once, over all chunks."""
 
 
 class Thresholds(NamedTuple):
-    """Thresholds of rows: the lowest logit to keep, the last of equal ids to keep, and whether sums are known."""
+    """Thresholds of rows: the lowest logit to keep, and the last of equal ids to keep."""
 
     nth_logit: Any
     last_id: Any
-    is_summed: Any
 
 
-class Sums(NamedTuple):
-    """Tokens that stay: maximum and weight of each chunk [rows, chunks] and weight of each tile, relative to it."""
+class Gathered(NamedTuple):
+    """Places of the tokens of each row's interval, chunk by chunk, and their numbers."""
 
-    top: Any
-    total: Any
-    tiles: Any
-
-
-@triton.jit
-def store_sums(sums, rows, row, x, ids, nth_logit, last_id, scale, PADDED: tl.constexpr):
-    """Store the sums of a row whose tokens that stay are all among the gathered logits `x`."""
-    stays = (x > nth_logit) | ((x == nth_logit) & (ids <= last_id))
-    top = tl.max(tl.where(stays, x, float("-inf")), axis=1)
-    weights = tl.where(stays, weight(x, top[:, None], scale), 0.0)
-    lane = tl.arange(0, PADDED)
-    mask = lane < rows.chunks
-    at = row * rows.chunks + lane
-    tl.store(sums.top + at, top, mask=mask)
-    tl.store(sums.total + at, tl.sum(weights, axis=1), mask=mask)
-    tile = ids % CHUNK // TILE
-    for i in tl.static_range(CHUNK // TILE):
-        in_tile = tl.sum(tl.where(tile == i, weights, 0.0), axis=1)
-        tl.store(sums.tiles + at * (CHUNK // TILE) + i, in_tile, mask=mask)
+    places: Any
+    lengths: Any
 
 
 @triton.jit
-def bounds(search, row, has_both):
-    """Return the interval of a row. With both limits top-p applies to the first k tokens, all above the lower bound."""
-    fields = search.state + row * FIELDS
-    top = tl.load(fields + TOP)
-    return tl.load(fields + LOW), tl.where(has_both, top, tl.minimum(tl.load(fields + HIGH), top))
+def masses_of(search, rows, x, tops, scale):
+    """Return the weights of logits where they are needed, else 1."""
+    mass = tl.full(x.shape, 1.0, tl.float32)
+    if rows.p is not None or search.tiles is not None:
+        mass = tl.where(x > float("-inf"), weight(x, tops, scale), 0.0)
+    return mass
 
 
 @triton.jit
-def gather(places, lengths, rows, row, chunk, ids, mask, low, high):
-    """Store the places of the tokens of `ids`, [chunks, groups, tokens], that the interval holds, and their numbers."""
-    at = row * rows.chunks + chunk
-    x = load_ordered(rows, row, ids, mask)
-    is_in = ((x > low) & (x <= high)).to(tl.int32)
-    in_group = tl.sum(is_in, axis=2)
-    before = tl.cumsum(in_group, axis=1) - in_group
-    place = before[:, :, None] + tl.cumsum(is_in, axis=2) - 1
-    tl.store(places + at[:, None, None] * CHUNK + place, ids % CHUNK, mask=is_in > 0)
-    tl.store(lengths + at, tl.sum(in_group, axis=1), mask=chunk < rows.chunks)
-
-
-@triton.jit
-def gather_few(places, lengths, rows, row, chunk, is_near, count, low, high):
+def gather_few(gathered, search, rows, row, chunk, is_near, count, low, high, has_k, scale):
     """Gather the tokens of the few groups of each chunk that are near, without a look at the others."""
     turn = tl.arange(0, NEAR)
     turns = tl.where(is_near, tl.cumsum(is_near.to(tl.int32), axis=1) - 1, NEAR)
@@ -113,33 +96,63 @@ def gather_few(places, lengths, rows, row, chunk, is_near, count, low, high):
     start = chunk[:, None] * CHUNK + near * GROUP
     ids = start[:, :, None] + tl.arange(0, GROUP)[None, None, :]
     mask = (turn[None, :] < count[:, None])[:, :, None] & (ids < rows.vocabulary)
-    gather(places, lengths, rows, row, chunk, ids, mask, low, high)
+    x = load_ordered(rows, row, ids, mask)
+    is_in = ((x > low) & (x <= high)).to(tl.int32)
+    in_group = tl.sum(is_in, axis=2)
+    before = tl.cumsum(in_group, axis=1) - in_group
+    place = before[:, :, None] + tl.cumsum(is_in, axis=2) - 1
+    is_chunk = chunk < rows.chunks
+    at = row * rows.chunks + chunk
+    tl.store(gathered.places + at[:, None, None] * CHUNK + place, ids % CHUNK, mask=is_in > 0)
+    tl.store(gathered.lengths + at, tl.sum(in_group, axis=1), mask=is_chunk)
+    tops = tl.load(search.tops + at, mask=is_chunk, other=float("-inf"))
+    mass = masses_of(search, rows, x, tops[:, None, None], scale)
+    measure = tl.where(has_k, 1.0, mass)
+    tl.store(search.within + at, tl.sum(tl.sum(tl.where(is_in > 0, measure, 0.0), axis=2), axis=1), mask=is_chunk)
+    is_above = x > high
+    tl.store(search.above + at, tl.sum(tl.sum(tl.where(is_above, measure, 0.0), axis=2), axis=1), mask=is_chunk)
+    if search.tiles is not None:
+        groups = tl.sum(tl.where(is_above, mass, 0.0), axis=2)
+        tile = tl.arange(0, TILES)[None, None, :]
+        in_tile = (near // (TILE // GROUP))[:, :, None] == tile
+        tiles = tl.sum(tl.where(in_tile, groups[:, :, None], 0.0), axis=1)
+        lane = at[:, None] * TILES + tl.arange(0, TILES)[None, :]
+        tl.store(search.tiles + lane, tiles, mask=is_chunk[:, None])
 
 
 @triton.jit
-def gather_all(places, lengths, rows, row, chunk, low, high):
+def gather_all(gathered, search, rows, row, chunk, low, high, has_k, scale):
     """Gather the tokens of all groups of a chunk."""
     at = row * rows.chunks + chunk
     lane = tl.arange(0, CHUNK)
     ids = chunk * CHUNK + lane
     x = load_ordered(rows, row, ids, ids < rows.vocabulary)
+    is_above = x > high
     is_in = ((x > low) & (x <= high)).to(tl.int32)
     # Short sums inside each run, then one over the runs: less than half the time of one over the chunk.
     runs = tl.reshape(is_in, (CHUNK // RUN, RUN))
     in_run = tl.sum(runs, axis=1)
     before = tl.cumsum(in_run, axis=0) - in_run
     place = tl.reshape(before[:, None] + tl.cumsum(runs, axis=1) - 1, (CHUNK,))
-    tl.store(places + at * CHUNK + place, lane, mask=is_in > 0)
-    tl.store(lengths + at, tl.sum(in_run, axis=0))
+    tl.store(gathered.places + at * CHUNK + place, lane, mask=is_in > 0)
+    tl.store(gathered.lengths + at, tl.sum(in_run, axis=0))
+    mass = masses_of(search, rows, x, tl.load(search.tops + at), scale)
+    measure = tl.where(has_k, 1.0, mass)
+    tl.store(search.within + at, tl.sum(tl.where(is_in > 0, measure, 0.0), axis=0))
+    tl.store(search.above + at, tl.sum(tl.where(is_above, measure, 0.0), axis=0))
+    if search.tiles is not None:
+        tiles = tl.sum(tl.reshape(tl.where(is_above, mass, 0.0), (TILES, TILE)), axis=1)
+        tl.store(search.tiles + at * TILES + tl.arange(0, TILES), tiles)
 
 
 @triton.jit
-def _gather_kernel(places, lengths, search, rows, SPAN: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    k, p = limits(rows, row)
-    if (k >= rows.vocabulary) & (p >= 1.0):
-        return
-    low, high = bounds(search, row, (k < rows.vocabulary) & (p < 1.0))
+def gather(gathered, search, rows, row, k, SPAN: tl.constexpr):
+    """Gather the tokens of a row's interval in the chunks of this program."""
+    fields = search.state + row * FIELDS
+    low = tl.load(fields + LOW)
+    high = tl.load(fields + HIGH)
+    has_k = k < rows.vocabulary
+    scale = scale_of_row(rows, row)
     start = tl.program_id(1) * SPAN
     chunk = start + tl.arange(0, SPAN)
     at = (row * rows.chunks + chunk)[:, None] * GROUPS + tl.arange(0, GROUPS)[None, :]
@@ -147,21 +160,37 @@ def _gather_kernel(places, lengths, search, rows, SPAN: tl.constexpr):
     is_near = maxima > low
     count = tl.sum(is_near.to(tl.int32), axis=1)
     if tl.max(count, axis=0) <= NEAR:
-        gather_few(places, lengths, rows, row, chunk, is_near, count, low, high)
+        gather_few(gathered, search, rows, row, chunk, is_near, count, low, high, has_k, scale)
     else:
         for one in range(start, tl.minimum(start + SPAN, rows.chunks)):
-            gather_all(places, lengths, rows, row, one, low, high)
+            gather_all(gathered, search, rows, row, one, low, high, has_k, scale)
+
+
+@triton.jit
+def _gather_kernel(gathered, search, rows, SPAN: tl.constexpr):
+    n = 0
+    row = needed_row(search, rows, n)
+    while row >= 0:
+        k, _p = limits(rows, row)
+        gather(gathered, search, rows, row, k, SPAN)
+        n += 1
+        row = needed_row(search, rows, n)
 
 
 @triton.jit
 def load_gathered(gathered, start, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """Load `COLUMNS` gathered logits of every chunk and their ids; minus infinity past a chunk's end."""
-    rows, row, places, length, _longest, _origin = gathered
+    """Load `COLUMNS` gathered logits of every chunk and their ids; minus infinity past a chunk's end.
+
+    In a row that is taken whole no token is listed, and a token's place is its column.
+    """
+    rows, row, places, length, _longest, _origin, listed = gathered
     chunk = tl.arange(0, PADDED)[:, None]
     column = start + tl.arange(0, COLUMNS)[None, :]
     mask = column < length[:, None]
     at = (row * rows.chunks + chunk) * CHUNK + column
-    ids = chunk * CHUNK + tl.load(places + at, mask=mask, other=0).to(tl.int32)
+    is_listed = column < listed[:, None]
+    place = tl.where(is_listed, tl.load(places + at, mask=is_listed, other=0).to(tl.int32), column)
+    ids = chunk * CHUNK + place
     return load_ordered(rows, row, ids, mask), ids
 
 
@@ -212,10 +241,12 @@ def largest_rank(
 
     Return rank 0 if all tokens weigh less. No token has a rank above `most`.
     """
-    digit = tl.arange(0, 4).to(tl.uint32)
+    # Bits per pass; of those past the highest a trial loses all, and is another's double.
+    BITS: tl.constexpr = 3 if COLUMNS == NARROW else 2
+    digit = tl.arange(0, 2**BITS).to(tl.uint32)
     shift = tl.full((), 30, tl.int32)
     while (shift > 0) & ((most >> shift.to(tl.uint32)) == 0):
-        shift -= 2
+        shift -= BITS
     found = tl.zeros((), tl.uint32)
     above = tl.zeros((), tl.float32)
     while shift >= 0:
@@ -225,7 +256,7 @@ def largest_rank(
         found = tl.max(tl.where(holds, trial, found), axis=0)
         # The smallest of the ranks that weigh too little becomes the next one above.
         above = tl.maximum(above, tl.max(tl.where(holds, 0.0, total), axis=0))
-        shift -= 2
+        shift -= BITS
     return found, above
 
 
@@ -254,13 +285,40 @@ def last_tie(x, gathered, rank, kept, COLUMNS: tl.constexpr, PADDED: tl.constexp
 
 
 @triton.jit
-def select(thresholds, sums, at, gathered, search, k, p, most, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+def store_sums(search, x, ids, gathered, above, nth_logit, last_id, scale, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+    """Add the gathered tokens that stay, of which `x` is the first columns, to the weights of their tiles."""
+    rows = gathered[0]
+    mask = tl.arange(0, PADDED) < rows.chunks
+    at = gathered[1] * rows.chunks + tl.arange(0, PADDED)
+    tops = tl.load(search.tops + at, mask=mask, other=float("-inf"))[:, None]
+    tile = tl.arange(0, TILES)[None, :]
+    high = tl.load(search.tiles + at[:, None] * TILES + tile, mask=mask[:, None], other=0.0)
+    # Nothing is above a row that is taken whole.
+    high = tl.where(above > 0.0, high, 0.0)
+    tl.debug_barrier()  # no thread loads what another has stored
+    stays = ((x > nth_logit) | ((x == nth_logit) & (ids <= last_id))) & (x > float("-inf"))
+    mass = tl.where(stays, weight(x, tops, scale), 0.0)
+    total = tl.zeros((PADDED,), tl.float32)
+    for i in range(TILES):
+        in_tile = tl.sum(tl.where(ids % CHUNK // TILE == i, mass, 0.0), axis=1)
+        for start in range(COLUMNS, gathered[4], COLUMNS):
+            more, more_ids = load_gathered(gathered, start, COLUMNS, PADDED)
+            is_here = (more > nth_logit) | ((more == nth_logit) & (more_ids <= last_id))
+            is_here = is_here & (more > float("-inf")) & (more_ids % CHUNK // TILE == i)
+            in_tile += tl.sum(tl.where(is_here, weight(more, tops, scale), 0.0), axis=1)
+        in_tile += tl.sum(tl.where(tile == i, high, 0.0), axis=1)
+        tl.store(search.tiles + at * TILES + i, in_tile, mask=mask)
+        total += in_tile
+    tl.store(search.totals + at, total, mask=mask)
+
+
+@triton.jit
+def select(thresholds, search, at, gathered, above, k, p, most, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
     """Find the threshold of a row with limits among its gathered tokens, and store it as that of row `at`."""
     rows = gathered[0]
     row = gathered[1]
     origin = gathered[5]
     has_k = k < rows.vocabulary
-    has_both = has_k & (p < 1.0)
     fields = search.state + row * FIELDS
     top = tl.load(fields + TOP)
     scale = scale_of_row(rows, row)
@@ -269,7 +327,6 @@ def select(thresholds, sums, at, gathered, search, k, p, most, COLUMNS: tl.const
     # Rank 0 is below every token's rank. It keeps all tokens, even if rounding leaves their weight below the target.
     nth = tl.zeros((), tl.uint32)
     kept = tl.full((), ALL, tl.int32)
-    above = tl.where(has_both, 0.0, tl.load(fields + ABOVE))
     if rows.k is not None:  # noqa: SIM102 -- decided when the kernel is compiled
         if has_k:
             first = measured(x, origin, top, scale, True)
@@ -301,65 +358,80 @@ def select(thresholds, sums, at, gathered, search, k, p, most, COLUMNS: tl.const
     nth_logit = value_of(origin + nth)
     tl.store(thresholds.nth_logit + at, nth_logit)
     tl.store(thresholds.last_id + at, last_id)
-    if sums is not None:
-        # The program that holds few tokens sums them, if none of the row lies above the interval.
-        is_summed = False
-        if COLUMNS == NARROW:
-            is_summed = value_of(origin + most) >= top
-            if is_summed:
-                store_sums(sums, rows, row, x, ids, nth_logit, last_id, scale, PADDED)
-        tl.store(thresholds.is_summed + at, is_summed)
+    if search.tiles is not None:
+        store_sums(search, x, ids, gathered, above, nth_logit, last_id, scale, COLUMNS, PADDED)
 
 
 @triton.jit
-def _select_kernel(thresholds, sums, places, lengths, search, rows, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    at = row
-    if rows.columns is not None:
-        at, state = owner_of(rows, row)
-        if state < 0:
-            return
-    k, p = limits(rows, row)
+def select_row(thresholds, search, gathered, rows, row, k, p, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+    """Find the threshold of a row with limits: in its interval if that contains it, else in the whole row."""
     has_k = k < rows.vocabulary
-    if (not has_k) & (p >= 1.0):
-        tl.store(thresholds.nth_logit + at, float("-inf"))
-        tl.store(thresholds.last_id + at, -1)
-        if sums is not None:
-            tl.store(thresholds.is_summed + at, False)
-        return
-    low, high = bounds(search, row, has_k & (p < 1.0))
-    origin = key_of(low)
-    most = key_of(high) - origin
+    fields = search.state + row * FIELDS
+    top = tl.load(fields + TOP)
+    low = tl.load(fields + LOW)
+    scale = scale_of_row(rows, row)
     lane = tl.arange(0, PADDED)
-    length = tl.load(lengths + row * rows.chunks + lane, mask=lane < rows.chunks, other=0)
+    is_chunk = lane < rows.chunks
+    chunk = row * rows.chunks + lane
+    length = tl.load(gathered.lengths + chunk, mask=is_chunk, other=0)
+    tops = tl.load(search.tops + chunk, mask=is_chunk, other=float("-inf"))
+    share = tl.where(has_k, 1.0, weight(tops, top, scale))
+    above = tl.sum(tl.load(search.above + chunk, mask=is_chunk, other=0.0) * share, axis=0)
+    within = tl.sum(tl.load(search.within + chunk, mask=is_chunk, other=0.0) * share, axis=0)
+    need = k.to(tl.float32)
+    if rows.p is not None:
+        need = tl.where(has_k, need, tl.maximum(p * tl.load(fields + TOTAL), 1e-30))
+    is_wrong = (above >= need) | ((above + within < need) & (low > float("-inf")))
+    whole = tl.minimum(tl.maximum(rows.vocabulary - lane * CHUNK, 0), CHUNK)
+    listed = tl.where(is_wrong, 0, length)
+    length = tl.where(is_wrong, whole, length)
+    above = tl.where(is_wrong, 0.0, above)
+    low = tl.where(is_wrong, float("-inf"), low)
+    origin = key_of(low)
+    most = key_of(tl.where(is_wrong, top, tl.load(fields + HIGH))) - origin
     longest = tl.max(length, axis=0)
-    gathered = (rows, row, places, length, longest, origin)
+    tokens = (rows, row, gathered.places, length, longest, origin, listed)
+    at = target_of(rows, row)
     if longest <= NARROW:
-        select(thresholds, sums, at, gathered, search, k, p, most, NARROW, PADDED)
+        select(thresholds, search, at, tokens, above, k, p, most, NARROW, PADDED)
     else:
-        select(thresholds, sums, at, gathered, search, k, p, most, COLUMNS, PADDED)
+        select(thresholds, search, at, tokens, above, k, p, most, COLUMNS, PADDED)
 
 
-def find_thresholds(rows: KeyRows, count: int, sums: Sums | None = None) -> tuple[Thresholds, Search]:
-    """Return the thresholds of `count` rows, by row of logits, and their search with the maxima of groups.
+@triton.jit
+def _select_kernel(thresholds, search, gathered, rows, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+    n = 0
+    row = needed_row(search, rows, n)
+    while row >= 0:
+        k, p = limits(rows, row)
+        select_row(thresholds, search, gathered, rows, row, k, p, COLUMNS, PADDED)
+        n += 1
+        row = needed_row(search, rows, n)
+
+
+def find_thresholds(search: Search, rows: KeyRows, count: int, programs: int) -> Thresholds:
+    """Return the thresholds of rows, by row of logits.
 
     Args:
+        search: what a survey of the rows left. With tiles the weights of the tokens that stay take their place.
         rows: the rows and their limits.
         count: number of rows, those without a request included.
-        sums: memory for the sums of rows with few tokens; None to store none.
+        programs: number of programs of a kernel that has one for each request, or for each row where there are none.
     """
     device = rows.logits.device
-    search = find_intervals(rows, count)
+    numbers = torch.empty((2, rows.logits.shape[0]), dtype=torch.int32, device=device)
+    thresholds = Thresholds(numbers[0].view(torch.float32), numbers[1])
+    guess_intervals(thresholds, search, rows, programs)
     places = torch.empty((count, rows.chunks, CHUNK.value), dtype=torch.int16, device=device)
-    lengths = torch.empty((count, rows.chunks), dtype=torch.int32, device=device)
-    numbers = torch.empty((3, rows.logits.shape[0]), dtype=torch.int32, device=device)
-    thresholds = Thresholds(numbers[0].view(torch.float32), numbers[1], numbers[2])
-    span = 1 if programs_per_row(rows, count) == rows.chunks else SPAN
-    warps = 4 if rows.p is None else 8  # the interval of top-p takes whole chunks
-    _gather_kernel[(count, triton.cdiv(rows.chunks, span))](places, lengths, search, rows, SPAN=span, num_warps=warps)
+    gathered = Gathered(places, torch.empty((count, rows.chunks), dtype=torch.int32, device=device))
+    span = SPAN if programs * rows.chunks > PROGRAMS else 1
+    # The interval of top-p takes whole chunks. Registers are limited so that the programs of all rows run at once.
+    warps, registers = (4, 128) if rows.p is None else (8, 80)
+    select_registers = 128 if rows.p is not None and programs > MULTIPROCESSORS else 255
+    grid = (programs, triton.cdiv(rows.chunks, span))
+    _gather_kernel[grid](gathered, search, rows, SPAN=span, num_warps=warps, maxnreg=registers)
     padded = triton.next_power_of_2(rows.chunks)
-    columns = min(max(WINDOW // padded, 1), CHUNK.value)
-    _select_kernel[(count,)](
-        thresholds, sums, places, lengths, search, rows, COLUMNS=columns, PADDED=padded, num_warps=8
-    )
-    return thresholds, search
+    columns = min(max(warps * WINDOW // padded, 1), CHUNK.value)
+    sizes = {"COLUMNS": columns, "PADDED": padded}
+    _select_kernel[(programs,)](thresholds, search, gathered, rows, **sizes, num_warps=warps, maxnreg=select_registers)
+    return thresholds

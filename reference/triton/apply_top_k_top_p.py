@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from ._logit_keys import KeyRows
-from ._threshold_search import CHUNK, chunk_ids, load_groups
+from ._threshold_search import CHUNK, chunk_ids, load_groups, survey
 from ._thresholds import find_thresholds
 
 
@@ -43,5 +43,6 @@ def apply_top_k_top_p(*, output: Any, logits: Any, k: Any, p: Any) -> None:
     chunks = triton.cdiv(vocabulary, CHUNK.value)
     row_stride, id_stride = logits.stride()
     rows = KeyRows(logits, row_stride, id_stride, k, p, vocabulary, chunks)
-    thresholds, search = find_thresholds(rows, count)
+    search = survey(rows, count)
+    thresholds = find_thresholds(search, rows, count, count)
     _mask_kernel[(count, chunks)](output, *output.stride(), thresholds, search.maxima, rows, num_warps=4)

@@ -79,10 +79,12 @@ def zero_p(rng: Rng, values: Values) -> None:
 
 @alters("apply_top_k_top_p")
 def unsampled(rng: Rng, values: Values) -> None:
-    """Put the threshold into the runs of 32 tokens that a kernel skips if it samples every other run."""
+    """Put the threshold into tokens that a guess from 256 runs of 32 tokens does not see."""
     ends(rng, values)
-    ids = np.arange(values["logits"].shape[1])
-    values["logits"][:, ids // 32 % 2 == 1] += np.float32(9.0)
+    vocabulary = values["logits"].shape[1]
+    starts = np.arange(256) * vocabulary // 256
+    is_seen = np.isin(np.arange(vocabulary), starts[:, None] + np.arange(32))
+    values["logits"][:, ~is_seen] += np.float32(9.0)
 
 
 @alters("apply_top_k_top_p", name="nan")
@@ -105,3 +107,16 @@ def extreme(rng: Rng, values: Values) -> None:
     values["k"][: rows // 2] = 1
     values["p"][rows // 2 :] = 0.0
     values["k"][0], values["logits"][1, 0] = 0, np.inf
+
+
+@alters("verify_one_hot", "verify_draft_logits")
+def ranked(rng: Rng, values: Values) -> None:
+    """Draft the first or second token of rows with both limits: bounds alone decide on few of them."""
+    logits, drafts = values["target_logits"], values["draft_sampled"]
+    order = np.argsort(-logits, axis=1, kind="stable")
+    drafts[1:] = order[np.arange(len(drafts) - 1), rng.integers(0, 2, len(drafts) - 1)]
+    states = len(values["temperature"])
+    values["temperature"][:] = 1.0
+    logits[np.arange(len(logits)), order[:, 0]] = logits[np.arange(len(logits)), order[:, 1]] + np.float32(0.5)
+    values["top_k"] = np.full(states, 4, np.int32)
+    values["top_p"] = np.resize([0.6, 0.75, 0.9], states).astype(np.float32)
