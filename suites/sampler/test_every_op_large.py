@@ -91,9 +91,9 @@ def test_dtypes_and_layouts_in_large_calls(op: OpUnderTest, engine: Engine, seed
     """Rows of 1,300 tokens in 72 requests with every layout and dtype, or past 65,536 requests with two of each."""
     if size == "vocabulary" and not uses_rows(subject):
         size = "requests"
-    vocab, requests = (1300, 4) if size == "vocabulary" else (3, 305)
+    vocab, requests = (1300, 4) if size == "vocabulary" else (3, 61 if is_slow(engine) else 305)
     total = 72 if size == "vocabulary" else WORK
-    copies = min(total, PROGRAMS if is_slow(engine) else total) // requests + 1
+    copies = 2 if is_slow(engine) else total // requests + 1
     small, large = (make(subject, seed, some_requests(seed, n, vocab, "plain")) for n in (4, requests))
     axes = {k: v for k, v in axes_of(op.contract, large).items() if k.startswith(("dtype ", "layout "))}
     rows = covering(axes, np.random.default_rng(seed))
@@ -121,13 +121,14 @@ def test_dtypes_and_layouts_in_large_calls(op: OpUnderTest, engine: Engine, seed
 def test_boundaries_in_large_batches(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
     """Batches of hundreds of requests, each at a comparison of the oracle, and one of them past 65,536 requests."""
     right = 0
-    for group in groups_at_boundaries(op, seed):
+    groups = groups_at_boundaries(op, seed)
+    for group in groups[:1] if is_slow(engine) else groups:
         call = together(op, group)
         try:
             check(op, call)
-            if not right:
+            if not right and not is_slow(engine):
                 requests = max(len(v) for v in call.values.values() if isinstance(v, np.ndarray))
-                copies = (PROGRAMS if is_slow(engine) else WORK) // requests + 1
+                copies = WORK // requests + 1
                 check_repeated(op, call.values, copies, shapes=call.shapes, compare=call.compare)
         except Mismatch:
             if not all(is_right(op, together(op, [one])) for one in group):
