@@ -47,7 +47,8 @@ def spoil(rng: Rng, batch: Batch) -> None:
 def certain_drafts(batch: RequestBatch) -> None:
     """Let the target agree with every draft but the last one of each request, and the draft with every second one.
 
-    The last draft of requests 1, 3, 5, ... is impossible; the others pass with a probability of one half.
+    The last draft of requests 1, 3, 5, ... is impossible; the others pass with a probability of 0.55 at a temperature
+    of 1. One half would leave a top-p of 0.5 to the rounding.
     """
     for b, state in enumerate(batch.idx_mapping):
         for step in range(batch.drafts(b)):
@@ -62,7 +63,7 @@ def certain_drafts(batch: RequestBatch) -> None:
                 continue
             batch.target_logits[row, token] = -np.inf
             if b % 2 == 0:
-                batch.target_logits[row, token] = np.logaddexp.reduce(batch.target_logits[row])
+                batch.target_logits[row, token] = np.logaddexp.reduce(batch.target_logits[row]) + 0.2
 
 
 def hostile_rows(rng: Rng, batch: RequestBatch) -> None:
