@@ -29,7 +29,7 @@ import triton
 import triton.language as tl
 
 from ._fused_draw import OutputTensors, finish
-from ._fused_limits import limited_rows, scan_limited, verdict_of, with_thresholds
+from ._fused_limits import decision_of, limited_rows, scan_limited, with_thresholds
 from ._fused_rows import DRAFT, Chunks, FusedTarget, RequestTensors, decide, scale_of, scan_draft, scan_target
 from ._logit_keys import REJECTED, limits
 from ._request_state import DraftLogits
@@ -49,12 +49,12 @@ With draft rows they pay sooner, since the kernel that reads and draws needs twi
 
 
 class Tickets(NamedTuple):
-    """Programs that are done, by request and by row, the first rejected step of each request, and verdicts of rows."""
+    """Programs that are done, by request and by row, the first rejected step of each request, and decisions of rows."""
 
     request: Any
     row: Any
     rejected: Any
-    verdict: Any
+    decision: Any
 
 
 @triton.jit
@@ -136,7 +136,7 @@ def _verify_kernel(
         finish(
             out,
             chunks,
-            tickets.verdict,
+            tickets.decision,
             UNREJECTED,
             target,
             draft,
@@ -205,9 +205,9 @@ def _scan_kernel(
             if LIMITED:
                 scale, _is_greedy = scale_of(requests, state, KIND)
                 token = tl.max(tokens, axis=0)
-                verdict = verdict_of(search, rows, slot, first + step, token, margin, scale, SPLITS)
-                tl.store(tickets.verdict + slot, verdict)
-                is_rejected = verdict == REJECTED
+                decision = decision_of(search, rows, slot, first + step, token, margin, scale, SPLITS)
+                tl.store(tickets.decision + slot, decision)
+                is_rejected = decision == REJECTED
             if is_rejected:
                 tl.atomic_min(tickets.rejected + request, step, sem="relaxed")
 
@@ -238,7 +238,7 @@ def _finish_kernel(
     finish(
         out,
         chunks,
-        tickets.verdict,
+        tickets.decision,
         rejected,
         target,
         draft,
@@ -359,7 +359,7 @@ def launch(
     with lent_scratch(logits.device, rows, splits) as (chunks, tickets):
         read = (chunks, tickets, target, draft, requests)
         search, limited = limited_rows(
-            logits, vocabulary, requests, chunks, tickets.rejected, tickets.verdict, top_k, top_p
+            logits, vocabulary, requests, chunks, tickets.rejected, tickets.decision, top_k, top_p
         )
         is_small = requests.columns == 1 or rows * vocabulary * logits.element_size() < SKIP_BYTES[kind.value]
         if limited is None and is_small:

@@ -167,7 +167,7 @@ def draw_residual(
 def finish(
     out,
     chunks,
-    verdict,
+    decision,
     rejection,
     target,
     draft,
@@ -185,7 +185,7 @@ def finish(
 ):
     """Verify a request from the chunks of its rows and write its results.
 
-    With limits only the rows without a certain verdict, and the row of the step `rejection`, have exact ones.
+    With limits only the rows without a certain decision, and the row of the step `rejection`, have exact ones.
     """
     scale, is_greedy = scale_of(requests, state, KIND)
     step = tl.arange(0, COLUMNS)
@@ -194,8 +194,8 @@ def finish(
     )
     accepted = margin > 0.0
     if target.nth_logit is not None:
-        verdicts = tl.load(verdict + request * requests.columns + step, mask=step < drafts, other=REJECTED)
-        accepted = (accepted | (verdicts == ACCEPTED)) & (step < rejection)
+        decisions = tl.load(decision + request * requests.columns + step, mask=step < drafts, other=REJECTED)
+        accepted = (accepted | (decisions == ACCEPTED)) & (step < rejection)
     n = tl.min(tl.where(accepted, COLUMNS, tl.minimum(step, drafts)), axis=0).to(tl.int64)
     row = first + n
     token = tl.max(tl.where(step == n, argmax, 0), axis=0)

@@ -1,7 +1,7 @@
 """Top-k and top-p of the fused kernels.
 
-The scan adds up the tokens before each draft in the order of top-k and top-p, so that it knows if the limits keep the
-draft. What they keep in all it knows between bounds. A draft on which the bounds do not agree is left open. Exact
+The scan adds up the tokens before each draft in the order of top-k and top-p. So it knows if the limits keep the draft,
+and it has bounds for the weight of all tokens that they keep. A draft is left open if the bounds do not agree on it. Exact
 limits are found for the rows with open drafts, and for the row that the token is drawn from.
 """
 
@@ -83,8 +83,8 @@ def bounds_of_kept(rows, k, p, total, before, count, drafted, largest):
 
 
 @triton.jit
-def verdict_of(search, rows, slot, row, token, margin, scale, SPLITS: tl.constexpr):
-    """Return what a row's statistics say about its draft.
+def decision_of(search, rows, slot, row, token, margin, scale, SPLITS: tl.constexpr):
+    """Return the decision on a row's draft, as far as statistics of the row make it.
 
     Args:
         search: statistics of the chunks.
@@ -92,11 +92,11 @@ def verdict_of(search, rows, slot, row, token, margin, scale, SPLITS: tl.constex
         slot: row of the statistics.
         row: row of the logits.
         token: the draft.
-        margin: log2 of the quotient of the draft's probability, without limits, and what it must exceed.
+        margin: log2 of the quotient of the draft's probability, without limits, and the number that it must exceed.
         scale: log2(e) / temperature.
         SPLITS: power of two, at least the chunks of a row.
     """
-    verdict = tl.where(margin > 0.0, ACCEPTED, REJECTED)
+    decision = tl.where(margin > 0.0, ACCEPTED, REJECTED)
     k, p = limits(rows, slot)
     if ((k < rows.vocabulary) | (p < 1.0)) & (margin > float("-inf")):
         lane = tl.arange(0, SPLITS)
@@ -117,8 +117,8 @@ def verdict_of(search, rows, slot, row, token, margin, scale, SPLITS: tl.constex
         low, high, may, must = bounds_of_kept(rows, k, p, total, before, count, drafted, some)
         is_accepted = must & (margin > tl.log2(high / total))
         is_rejected = (may == 0) | (margin < tl.log2(low / total))
-        verdict = tl.where(is_rejected, REJECTED, tl.where(is_accepted, ACCEPTED, OPEN))
-    return verdict
+        decision = tl.where(is_rejected, REJECTED, tl.where(is_accepted, ACCEPTED, OPEN))
+    return decision
 
 
 def limited_rows(
@@ -127,7 +127,7 @@ def limited_rows(
     requests: RequestTensors,
     chunks: Chunks,
     rejected: Any,
-    verdict: Any,
+    decision: Any,
     top_k: Any,
     top_p: Any,
 ) -> tuple[Search | None, KeyRows | None]:
@@ -139,14 +139,14 @@ def limited_rows(
         requests: the batch.
         chunks: memory for the statistics of the rows' chunks.
         rejected: memory for the first rejected step of each request.
-        verdict: memory for what the scan says about each draft.
+        decision: memory for the scan's decision on each draft.
         top_k: [R] tokens to keep by state, or None.
         top_p: [R] probability to keep by state, or None.
     """
     if top_k is None and top_p is None:
         return None, None
     k, p = (None if values is None else values.contiguous() for values in (top_k, top_p))
-    owners = (requests.cu_num_logits, requests.idx_mapping, requests.temperature, requests.columns, rejected, verdict)
+    owners = (requests.cu_num_logits, requests.idx_mapping, requests.temperature, requests.columns, rejected, decision)
     row_stride, id_stride = logits.stride()
     rows = KeyRows(logits, row_stride, id_stride, k, p, vocabulary, chunks.splits, *owners)
     shared = {"tops": chunks.top, "totals": chunks.total, "tiles": chunks.tiles}

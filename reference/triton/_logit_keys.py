@@ -31,8 +31,8 @@ class KeyRows(NamedTuple):
     columns: Any = None
     rejected: Any = None
     """First step of each request that is certainly rejected."""
-    verdict: Any = None
-    """What the scan says about the draft of each row."""
+    decision: Any = None
+    """Decision of the scan on the draft of each row."""
 
 
 ACCEPTED: tl.constexpr = tl.constexpr(0)
@@ -60,7 +60,7 @@ def needs_threshold(rows, row):
         first = tl.load(rows.cu_num_logits + request).to(tl.int64)
         drafts = tl.load(rows.cu_num_logits + request + 1).to(tl.int64) - first - 1
         last = tl.minimum(drafts, tl.load(rows.rejected + request))
-        is_open = (step < last) & (tl.load(rows.verdict + row, mask=step < last, other=0) == OPEN)
+        is_open = (step < last) & (tl.load(rows.decision + row, mask=step < last, other=0) == OPEN)
         is_needed = (tl.load(rows.idx_mapping + request) >= 0) & (is_open | (step == last))
     return is_needed
 

@@ -109,7 +109,7 @@ def rows_of(expanded_idx_mapping: Any, expanded_local_pos: Any) -> TargetRows:
     return TargetRows(expanded_idx_mapping.contiguous(), expanded_local_pos.contiguous(), expanded_idx_mapping.shape[0])
 
 
-def verdict_of(sampled: Any, num_accepted: Any, target_logsumexp: Any, draft_logsumexp: Any) -> Verification:
+def decision_of(sampled: Any, num_accepted: Any, target_logsumexp: Any, draft_logsumexp: Any) -> Verification:
     """Return the outputs of a verification with their strides."""
     per_request = (num_accepted, target_logsumexp, draft_logsumexp)
     return Verification(sampled, *sampled.stride(), *(part for t in per_request for part in (t, t.stride(0))))
@@ -226,23 +226,23 @@ def row_argmax(stats, row, PADDED: tl.constexpr):
 
 
 @triton.jit
-def accept_while_argmax(verdict, stats, batch, request, first, drafts, PADDED: tl.constexpr):
+def accept_while_argmax(decision, stats, batch, request, first, drafts, PADDED: tl.constexpr):
     """Store draft tokens while they equal the argmax, else the argmax once, and the number accepted."""
-    sampled = verdict.sampled + request * verdict.sampled_stride_0
+    sampled = decision.sampled + request * decision.sampled_stride_0
     step = tl.zeros((), tl.int64)
     verifying = drafts > 0
     while verifying:
         draft = tl.load(batch.draft_sampled + first + step + 1).to(tl.int64)
         argmax = row_argmax(stats, first + step, PADDED)
-        tl.store(sampled + step * verdict.sampled_stride_1, argmax)
+        tl.store(sampled + step * decision.sampled_stride_1, argmax)
         accepted = draft == argmax
         step += accepted.to(tl.int64)
         verifying = accepted & (step < drafts)
-    tl.store(verdict.num_accepted + request * verdict.num_accepted_stride, step)
+    tl.store(decision.num_accepted + request * decision.num_accepted_stride, step)
 
 
 @triton.jit
-def store_normalisers(verdict, request, target_lse, draft_lse):
+def store_normalisers(decision, request, target_lse, draft_lse):
     """Store the normalisers that resampling needs after a rejection."""
-    tl.store(verdict.target_logsumexp + request * verdict.target_logsumexp_stride, target_lse)
-    tl.store(verdict.draft_logsumexp + request * verdict.draft_logsumexp_stride, draft_lse)
+    tl.store(decision.target_logsumexp + request * decision.target_logsumexp_stride, target_lse)
+    tl.store(decision.draft_logsumexp + request * decision.draft_logsumexp_stride, draft_lse)

@@ -413,7 +413,7 @@ def find_thresholds(search: Search, rows: KeyRows, count: int, programs: int) ->
     """Return the thresholds of rows, by row of logits.
 
     Args:
-        search: what a survey of the rows left. With tiles the weights of the tokens that stay take their place.
+        search: results of a survey of the rows. With tiles the weights of the tokens that stay take their place.
         rows: the rows and their limits.
         count: number of rows, those without a request included.
         programs: number of programs of a kernel that has one for each request, or for each row where there are none.

@@ -27,6 +27,7 @@ from ._request_state import (
     STATS_BLOCK,
     accept_while_argmax,
     batch_of,
+    decision_of,
     draft_log_probs,
     draft_of,
     is_draft_row,
@@ -38,7 +39,6 @@ from ._request_state import (
     shared_vocabulary,
     store_normalisers,
     target_of,
-    verdict_of,
 )
 from .philox import acceptance_number
 
@@ -114,7 +114,7 @@ def _mass_kernel(mass, ratios, target, draft, rows, temperature, vocabulary, BLO
 
 @triton.jit
 def _accept_kernel(
-    verdict,
+    decision,
     log_prefix_ratio,
     log_prefix_ratio_stride,
     ratios,
@@ -131,7 +131,7 @@ def _accept_kernel(
     first = tl.load(batch.cu_num_logits + request).to(tl.int64)
     drafts = tl.load(batch.cu_num_logits + request + 1).to(tl.int64) - first - 1
     if tl.load(batch.temperature + state) == 0.0:
-        accept_while_argmax(verdict, stats, batch, request, first, drafts, PADDED)
+        accept_while_argmax(decision, stats, batch, request, first, drafts, PADDED)
         return
     request_seed = tl.load(batch.seed + state)
     accepted = tl.zeros((), tl.int64)
@@ -157,18 +157,18 @@ def _accept_kernel(
             u = acceptance_number(request_seed, tl.load(batch.pos + row), step)
             accepted = tl.where(u <= threshold, step + 1, accepted)
         step += 1
-    sampled = verdict.sampled + request * verdict.sampled_stride_0
+    sampled = decision.sampled + request * decision.sampled_stride_0
     step = tl.zeros((), tl.int64)
     while step < accepted:
         token = tl.load(batch.draft_sampled + first + step + 1).to(tl.int64)
-        tl.store(sampled + step * verdict.sampled_stride_1, token)
+        tl.store(sampled + step * decision.sampled_stride_1, token)
         step += 1
-    tl.store(verdict.num_accepted + request * verdict.num_accepted_stride, accepted)
+    tl.store(decision.num_accepted + request * decision.num_accepted_stride, accepted)
     if accepted < length:
         row = first + accepted
         log_r = tl.load(ratios.log_ratio + row - 1, mask=accepted > 0, other=0.0)
         tl.store(log_prefix_ratio + request * log_prefix_ratio_stride, log_r)
-        store_normalisers(verdict, request, tl.load(ratios.target_lse + row), tl.load(ratios.draft_lse + row))
+        store_normalisers(decision, request, tl.load(ratios.target_lse + row), tl.load(ratios.draft_lse + row))
 
 
 def block_verification(
@@ -206,7 +206,7 @@ def block_verification(
             mass, ratios, target, draft, rows, batch.temperature, vocabulary, BLOCK=STATS_BLOCK, num_warps=4
         )
     _accept_kernel[(requests,)](
-        verdict_of(sampled, num_accepted, target_logsumexp, draft_logsumexp),
+        decision_of(sampled, num_accepted, target_logsumexp, draft_logsumexp),
         log_prefix_ratio,
         log_prefix_ratio.stride(0),
         ratios,

@@ -18,6 +18,7 @@ import triton.language as tl
 from ._request_state import (
     accept_while_argmax,
     batch_of,
+    decision_of,
     draft_log_probs,
     draft_of,
     row_stats,
@@ -25,13 +26,12 @@ from ._request_state import (
     shared_vocabulary,
     store_normalisers,
     target_of,
-    verdict_of,
 )
 from .philox import log_acceptance_number
 
 
 @triton.jit
-def _accept_kernel(verdict, stats, target, draft, batch, vocabulary, PADDED: tl.constexpr):
+def _accept_kernel(decision, stats, target, draft, batch, vocabulary, PADDED: tl.constexpr):
     request = tl.program_id(0).to(tl.int64)
     state = tl.load(batch.idx_mapping + request).to(tl.int64)
     if state < 0:
@@ -40,9 +40,9 @@ def _accept_kernel(verdict, stats, target, draft, batch, vocabulary, PADDED: tl.
     drafts = tl.load(batch.cu_num_logits + request + 1).to(tl.int64) - first - 1
     temp = tl.load(batch.temperature + state)
     if temp == 0.0:
-        accept_while_argmax(verdict, stats, batch, request, first, drafts, PADDED)
+        accept_while_argmax(decision, stats, batch, request, first, drafts, PADDED)
         return
-    sampled = verdict.sampled + request * verdict.sampled_stride_0
+    sampled = decision.sampled + request * decision.sampled_stride_0
     request_seed = tl.load(batch.seed + state)
     step = tl.zeros((), tl.int64)
     verifying = drafts > 0
@@ -57,12 +57,12 @@ def _accept_kernel(verdict, stats, target, draft, batch, vocabulary, PADDED: tl.
             log_u = log_acceptance_number(request_seed, tl.load(batch.pos + row), step)
             accepted = log_p > log_u + log_q
             if accepted:
-                tl.store(sampled + step * verdict.sampled_stride_1, token)
+                tl.store(sampled + step * decision.sampled_stride_1, token)
             else:
-                store_normalisers(verdict, request, target_lse, draft_lse)
+                store_normalisers(decision, request, target_lse, draft_lse)
         step += accepted.to(tl.int64)
         verifying = accepted & (step < drafts)
-    tl.store(verdict.num_accepted + request * verdict.num_accepted_stride, step)
+    tl.store(decision.num_accepted + request * decision.num_accepted_stride, step)
 
 
 def probabilistic_rejection(
@@ -91,7 +91,7 @@ def probabilistic_rejection(
     rows = rows_of(expanded_idx_mapping, expanded_local_pos)
     stats = row_stats(target, draft, rows, batch.temperature, vocabulary)
     _accept_kernel[(requests,)](
-        verdict_of(sampled, num_accepted, target_logsumexp, draft_logsumexp),
+        decision_of(sampled, num_accepted, target_logsumexp, draft_logsumexp),
         stats,
         target,
         draft,

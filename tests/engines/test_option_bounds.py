@@ -44,6 +44,7 @@ OPTIONS: list[tuple[str, dict[str, Any], tuple[Any, ...], tuple[Any, ...], str]]
     ("ngram_max", {"ngram_min": 3}, (3, 4, 90), (2, 0, 3.5, None), "an integer of at least ngram_min = 3"),
     ("seed", {}, (0, -5, 2**63), (0.5, "1", None), "an integer"),
     ("async_scheduling", {}, *FLAGS, "True or False"),
+    ("lora_adapters", {}, ((), (Path("a"),)), ("a", ("a",), [Path("a")], None), "a tuple of folders"),
     *(("draft", {"method": m}, (Path("x"),), (None,), "a folder") for m in ("draft_model", "eagle3")),
     *(("draft", {"method": m}, (None,), (Path("x"),), f"none with method {m}") for m in ("none", "ngram")),
     (
@@ -89,6 +90,7 @@ REQUESTS: list[tuple[str, dict[str, Any], tuple[Any, ...], tuple[Any, ...], str]
     *((name, {}, (None, 0, 5), (-1, 0.5, True), f"None or {FROM_0}") for name in ("logprobs", "prompt_logprobs")),
     ("stop", {}, ((), ("a",), ("ab", "c")), (("",), ("a", "")), "strings of at least one character"),
     ("abort_after", {}, (None, 1, 9), (0, -1, 1.5), f"None or {FROM_1}"),
+    ("lora_adapter", {}, (None, 0, 3), (-1, 0.5, "a"), f"None or {FROM_0}"),
 ]
 
 TABLES: dict[type, tuple[list[Any], str]] = {

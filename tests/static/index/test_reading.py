@@ -278,7 +278,7 @@ def written_by(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
 
 @pytest.mark.parametrize("processors", [1, 2])
 def test_a_large_cache_is_written_while_the_rules_are_applied(tmp_path: Path, monkeypatch, processors: int):
-    monkeypatch.setattr(cache_module, "processors", lambda: processors)
+    monkeypatch.setattr(cache_module, "can_fork", lambda: processors > 1)
     written_by(monkeypatch, tmp_path / "writer")
     reads: list[str] = []
     assert len(check_tree(blobs({"a.py": GOOD, **MANY}, reads), cache=tmp_path / "facts").findings) == 1
@@ -290,7 +290,7 @@ def test_a_large_cache_is_written_while_the_rules_are_applied(tmp_path: Path, mo
 
 
 def test_a_large_cache_that_cannot_be_written_is_an_error_here(tmp_path: Path, monkeypatch, capfd):
-    monkeypatch.setattr(cache_module, "processors", lambda: 2)
+    monkeypatch.setattr(cache_module, "can_fork", lambda: True)
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError):
         check_tree(blobs(MANY, []), cache=tmp_path / "file" / "facts")
