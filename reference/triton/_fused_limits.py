@@ -1,8 +1,8 @@
 """Top-k and top-p of the fused kernels.
 
 The scan adds up the tokens before each draft in the order of top-k and top-p. So it knows if the limits keep the draft,
-and it has bounds for the weight of all tokens that they keep. A draft is left open if the bounds do not agree on it. Exact
-limits are found for the rows with open drafts, and for the row that the token is drawn from.
+and it has bounds for the weight of all tokens that they keep. A draft is left open if the bounds do not agree on it.
+Exact limits are found for the rows with open drafts, and for the row that the token is drawn from.
 """
 
 from __future__ import annotations
