@@ -189,9 +189,7 @@ def _page_links(name: str, page: str, config: IndexConfig, context: ssl.SSLConte
         if response.headers.get_content_type() == JSON_API:
             listed = list(_json_files(json.loads(text), base))
         else:
-            parser = _Anchors(base)
-            parser.feed(text.decode("utf-8", "replace"))
-            listed = parser.files
+            listed = _html_files(text.decode("utf-8", "replace"), base)
     local = urlsplit(base).scheme == "file"
     return _links(name, [file for file in listed if local or urlsplit(file[0]).scheme != "file"])
 
@@ -203,6 +201,20 @@ def _json_files(page: Any, base: str) -> Iterator[tuple[str, dict[str, str], str
         if url is not None:
             hashes = file.get("hashes")
             yield url, hashes if isinstance(hashes, dict) else {}, str(file.get("upload-time") or "")
+
+
+def _html_files(page: str, base: str) -> list[tuple[str, dict[str, str], str]]:
+    """Return the files that an HTML page links to.
+
+    Raises:
+        ValueError: the page has a declaration that Python's parser cannot read.
+    """
+    parser = _Anchors(base)
+    try:
+        parser.feed(page)
+    except AssertionError as error:  # Python 3.11.2 asserts that "<![" is followed by a name
+        raise ValueError(f"the page is not valid HTML: {error}") from error
+    return parser.files
 
 
 class _Anchors(HTMLParser):
