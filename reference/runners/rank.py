@@ -10,6 +10,7 @@ import importlib
 import pickle
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -130,6 +131,9 @@ def run(rank: int, options: LoadOptions, target: Path, runner: str, store: str, 
         generator = ranked(target, options)
     except Exception as error:
         connection.send(("error", _sendable(error)))
+        # Another rank may still be connecting to this one: its own error would hide the cause.
+        with suppress(EOFError):
+            connection.recv()
         return
     connection.send(("result", None))
     while True:

@@ -65,7 +65,11 @@ class RankedRunner:
             process.start()
             theirs.close()
             self._ranks.append(_Rank(process, mine))
-        self._answers(None)
+        try:
+            self._answers(None)
+        except Exception:
+            self._end()
+            raise
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
         """Run all requests to their end on every rank; see `Generator.generate`.
