@@ -147,3 +147,10 @@ def require_accepted(metrics: SpeculationMetrics) -> None:
     """Raise Inconclusive if every draft was rejected: the seeds of the drafts then decided nothing."""
     if metrics.num_drafts and not metrics.num_accepted_tokens:
         raise Inconclusive(f"none of {metrics.num_draft_tokens} drafts was accepted, so that no seed of theirs counted")
+
+
+def require_accepted_drafts(results: Sequence[GenerationResult]) -> None:
+    """Raise Inconclusive if drafts were verified and none was accepted; an engine may not report its steps."""
+    steps = [step for result in results for step in result.steps]
+    if any(step.drafted for step in steps) and not any(step.accepted > 0 for step in steps):
+        raise Inconclusive("no draft was accepted")

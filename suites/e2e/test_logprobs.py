@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from verispec import fixtures
 from verispec.cases import case
-from verispec.cases.request_parameters import distribution, possible, processed, slack_after
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, TokenLogprobs
-from verispec.judge import Inconclusive
-from verispec.suites.e2e._reference_model import Array, greedy_text, reference_model
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.suites.e2e._logprobs import check_batch, check_entries
+from verispec.suites.e2e._reference_model import ReferenceModel, greedy_text, reference_model
 from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require
 
 TARGET = fixtures.model("target")
@@ -27,8 +23,6 @@ SHAPING: list[dict[str, Any]] = [
     {"temperature": 0.8, "presence_penalty": 0.7},
     {"allowed_token_ids": tuple(range(0, 2048, 3))},
 ]
-ARITHMETIC = 1e-5
-"""Error of a float32 log-softmax over 2,048 tokens."""
 
 
 def batch(prompts: Any) -> list[GenerationRequest]:
@@ -53,9 +47,13 @@ def batch(prompts: Any) -> list[GenerationRequest]:
     return asked
 
 
+def of_target(request: GenerationRequest) -> ReferenceModel:
+    return reference_model(TARGET)
+
+
 @case("GEN-29", draft=METHODS, memory=[None, *LAYOUTS], reach="a request with logprobs")
 def test_raw_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str, memory: str | None) -> None:
-    check_batch(load(draft, memory or "").generate(asked := batch(prompts)), asked, "raw")
+    check_batch(load(draft, memory or "").generate(asked := batch(prompts)), asked, "raw", of_target)
 
 
 @case("GEN-29", draft=METHODS[:2], top=0, reach="logprobs=0, the tokens' own log-probabilities")
@@ -64,67 +62,12 @@ def test_raw_logprobs_without_other_tokens(load: Load, prompts: Any, draft: str)
     asked = [replace(request, logprobs=0, max_tokens=12) for request in batch(prompts)[1:5]]
     plain = [replace(request, logprobs=0) for request in greedy([asked[0].prompt_token_ids], 12)]
     for requests in (asked, plain):
-        check_batch(load(draft).generate(requests), requests, "raw")
+        check_batch(load(draft).generate(requests), requests, "raw", of_target)
 
 
 @case("GEN-30", draft=METHODS, mode="processed", reach="a request with logprobs, logprobs_mode=processed_logprobs")
 def test_processed_logprobs_are_what_was_sampled_from(load: Load, prompts: Any, draft: str) -> None:
-    check_batch(load(draft, logprobs_mode="processed").generate(asked := batch(prompts)), asked, "processed")
-
-
-def check_batch(results: Sequence[GenerationResult], asked: Sequence[GenerationRequest], mode: str) -> None:
-    steps = [step for result in results for step in result.steps]
-    if any(step.drafted for step in steps) and not any(step.accepted > 0 for step in steps):
-        raise Inconclusive("no draft was accepted")
-    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
-        what, entries, wanted = (
-            f"request {n}",
-            result.logprobs,
-            0 if request.logprobs is None else len(result.token_ids),
-        )
-        require(len(entries) == wanted, f"{what} has {len(entries)} log-probabilities, expected {wanted}")
-        if wanted:
-            check_entries(request, result.token_ids, entries, mode, what)
-
-
-def check_entries(
-    request: GenerationRequest, tokens: Sequence[int], entries: Sequence[TokenLogprobs], mode: str, what: str
-) -> None:
-    """Check the value of each token and the most likely tokens of its row."""
-    model = reference_model(TARGET)
-    rows = model.logits(request.prompt_token_ids, tuple(tokens))
-    slack = model.rounding(request.prompt_token_ids, tuple(tokens))
-    for i, (logits, token, entry) in enumerate(zip(rows, tokens, entries, strict=True)):
-        row, off = logits, slack
-        if mode == "processed":
-            row, off = processed(logits, request, tokens[:i]), slack_after(slack, request)
-        if mode == "processed" and not request.greedy:
-            exact = distribution(row, request)
-            if (possible(row, request, off) != (exact > 0)).any():
-                continue  # A token at the edge of a limit may be in or out.
-            with np.errstate(divide="ignore"):
-                row = np.log(exact)
-            off /= request.temperature
-        check_row(row, token, entry, request.logprobs or 0, 2 * off + ARITHMETIC, f"{what}, token {i}")
-
-
-def check_row(row: Array, token: int, entry: TokenLogprobs, top: int, bound: float, what: str) -> None:
-    """Check one entry against the log-softmax of `row`; every value may be off by `bound`."""
-    best = row.max()
-    exact = row - best - np.log(np.exp(row - best).sum())
-    off = abs(entry.sampled - exact[token])
-    require(bool(off <= bound), f"{what}: log-probability {entry.sampled:.5f} of {token}, expected {exact[token]:.5f}")
-    ids, values = [id_ for id_, _ in entry.top], [value for _, value in entry.top]
-    require(len(set(ids)) == len(ids) == top, f"{what}: {len(ids)} most likely tokens {ids}, expected {top}")
-    require(values == sorted(values, reverse=True), f"{what}: most likely tokens do not fall: {values}")
-    if not top:
-        return
-    least = float(np.sort(exact)[-top])
-    for id_, value in entry.top:
-        same = (np.isneginf(exact[id_]) and value < -1e4) or abs(value - exact[id_]) <= bound
-        require(bool(same), f"{what}: log-probability {value:.5f} of {id_}, expected {exact[id_]:.5f}")
-        among = exact[id_] >= least - 2 * bound or np.isneginf(least)
-        require(bool(among), f"{what}: {id_} at {exact[id_]:.5f} is not among the {top} most likely")
+    check_batch(load(draft, logprobs_mode="processed").generate(asked := batch(prompts)), asked, "processed", of_target)
 
 
 @case("GEN-31", draft=METHODS, memory=[None, *LAYOUTS], reach="a request with prompt_logprobs")
@@ -151,4 +94,4 @@ def test_prompt_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str
             own = [entry for entry in entries[1:] if entry is not None]
             require(len(own) == len(following), f"{what}: {len(following) - len(own)} tokens have no log-probability")
             read = GenerationRequest((first,), logprobs=top)
-            check_entries(read, following, own, "raw", what)
+            check_entries(reference_model(TARGET), read, following, own, "raw", what)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from verispec.cases import case
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
-from verispec.judge import Inconclusive
+from verispec.engines.protocol.generation import GenerationRequest
 from verispec.suites.e2e._adapted import Adapted, save_adapted
+from verispec.suites.e2e._logprobs import check_batch
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require
+from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require_accepted_drafts
 
 LENGTH = 24
 ORDERS = {"several": (1, 0, 0), "several and none": (None, 0, 1)}
@@ -35,13 +33,6 @@ def batch(prompts: Any, count: int, adapters: str) -> list[GenerationRequest]:
     return [replace(request, lora_adapter=order[n % len(order)]) for n, request in enumerate(asked)]
 
 
-def require_use(results: Sequence[GenerationResult]) -> None:
-    """Raise Inconclusive if drafts were verified and none was accepted."""
-    steps = [step for result in results for step in result.steps]
-    if any(step.drafted for step in steps) and not any(step.accepted > 0 for step in steps):
-        raise Inconclusive("no draft was accepted")
-
-
 @case("GEN-43", draft=METHODS, adapters=list(ORDERS), reach=REACH, quick=False)
 def test_every_request_has_its_adapter(
     load: Load, adapted: Adapted, prompts: Any, draft: str, adapters: str, memory: str = ""
@@ -49,7 +40,7 @@ def test_every_request_has_its_adapter(
     """The greedy texts of one prompt differ by adapter."""
     asked = batch(prompts, 3, adapters)
     results = load(draft, memory, lora_adapters=adapted.adapters).generate(asked)
-    require_use(results)
+    require_accepted_drafts(results)
     for n, (request, result) in enumerate(zip(asked, results, strict=True)):
         model = reference_model(adapted.merged[request.lora_adapter])
         model.judge_greedy(request.prompt_token_ids, result.token_ids, f"request {n} ({named(request)})")
@@ -84,17 +75,7 @@ def test_logprobs_are_those_of_the_adapter(
     """An adapter that a row lacks may leave its argmax as it is: the log-probabilities show it."""
     asked = [replace(request, logprobs=0) for request in batch(prompts, 2, adapters)]
     results = load(draft, lora_adapters=adapted.adapters).generate(asked)
-    require_use(results)
-    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
-        model, prompt = reference_model(adapted.merged[request.lora_adapter]), request.prompt_token_ids
-        rows = model.logits(prompt, result.token_ids)
-        largest = rows.max(axis=1)
-        expected = rows[np.arange(len(rows)), list(result.token_ids)] - largest
-        expected -= np.log(np.exp(rows - largest[:, None]).sum(axis=1))
-        bound = 2 * model.rounding(prompt, result.token_ids)
-        for place, (told, own) in enumerate(zip(result.logprobs, expected, strict=True)):
-            seen = f"request {n} ({named(request)}): token {place} has log-probability {told.sampled:.6g}"
-            require(abs(told.sampled - own) <= bound, f"{seen}, the model with its adapter {own:.6g}")
+    check_batch(results, asked, "raw", lambda request: reference_model(adapted.merged[request.lora_adapter]))
 
 
 def named(request: GenerationRequest) -> str:

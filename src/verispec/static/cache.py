@@ -7,7 +7,6 @@ import hashlib
 import os
 import pickle
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from verispec.static.facts import FileFacts
+from verispec.static.forking import can_fork
 from verispec.static.tree import SourceFile
 
 _KEPT: Final = 8
@@ -38,19 +38,6 @@ def uncollected() -> Iterator[None]:
             # What is there now is not looked through again: it lives on, or goes when its last reference does.
             gc.freeze()
             gc.enable()
-
-
-def processors() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-
-
-def can_fork() -> bool:
-    """Return True if a copy of this process can share its work: there is a processor for it, and no thread to lose."""
-    import multiprocessing
-
-    alone = threading.active_count() == 1
-    return alone and processors() > 1 and "fork" in multiprocessing.get_all_start_methods()
 
 
 class FactCache:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from verispec.errors import Diagnostic
-from verispec.static.cache import FactCache, can_fork, processors, uncollected
+from verispec.static.cache import FactCache, uncollected
 from verispec.static.facts import CPP, CRASHED, PYTHON, UNREADABLE, FileFacts
+from verispec.static.forking import can_fork, processors
 from verispec.static.tree import SourceFile, is_test
 
 if TYPE_CHECKING:
