@@ -40,7 +40,7 @@ ALREADY = "the small batch is wrong already, so that the large one shows nothing
 
 
 SPECIAL = [
-    *(op for op in OPS if is_repeatable(contracts.load(op)) and op not in ("expand_batch_to_tokens", "philox")),
+    *(op for op in REPEATABLE if op not in ("expand_batch_to_tokens", "philox")),
     "compute_slot_mapping",
     "eagle_step_slot_mapping_metadata",
 ]

@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from living import alive
 
 from verispec.errors import VerispecError
 from verispec.fleet.environment import COMPLETE, folder_of, interpreter
 from verispec.fleet.plan import Environment
+from verispec.run.process_tree import descendants
 
 FAKE_UV = """#!{python}
 # Stands for uv where there is no package index: it makes a real environment, and notes what it should install.
@@ -120,11 +122,17 @@ def test_two_processes_make_it_once(notes: Path) -> None:
 
 def test_a_kill_in_the_middle_is_made_good(notes: Path, tmp_path: Path) -> None:
     killed = maker(SLOWLY="1000")
-    while not list((tmp_path / "cache").glob("environments/toy-*/requirements.txt")):
+    installers: list[int] = []
+    while not list((tmp_path / "cache").glob("environments/toy-*/requirements.txt")) or not installers:
         assert killed.poll() is None
         time.sleep(0.05)
+        installers = descendants(killed.pid)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
+    deadline = time.monotonic() + 30
+    while any(map(alive, installers)):
+        assert time.monotonic() < deadline, "it would write into the folder of the next one"
+        time.sleep(0.05)
     recipe = Environment("toy", installer="uv", requirements=("regex",))
     assert not (folder_of(recipe) / COMPLETE).exists()
     python = interpreter(recipe, said)

@@ -26,6 +26,7 @@ import verispec
 from verispec import exits
 from verispec.errors import VerispecError
 from verispec.fleet.plan import Environment
+from verispec.run.process_tree import die_with_parent
 from verispec.static.sources import cache_dir
 
 COMPLETE = "verispec-environment.json"
@@ -104,9 +105,11 @@ def _make(environment: Environment, folder: Path, python: Path) -> None:
 
 
 def _run(environment: Environment, command: list[str]) -> None:
+    # An installer that outlived this process would write into the folder that the next one makes anew.
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        preexec_fn=die_with_parent,
+    )  # fmt: skip
     if done.returncode:
         program = command[command.index("-m") + 1] if "-m" in command else Path(command[0]).name
         said = _without_noise(done.stdout.decode(errors="replace"))
