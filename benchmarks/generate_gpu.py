@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from verispec import fixtures
 from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
 from verispec.reference.models import Eagle3Head, load_target
-from verispec.reference.proposers.eagle3 import Head
+from verispec.reference.proposers.head import Head
 from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.gpu import GPURunner
 

@@ -238,6 +238,24 @@ CONTRACT = Contract(
             "and values included, whatever adapters the requests beside and before it have.",
             "Hu et al. 2021 (arXiv 2106.09685); vllm#48421: requests without an adapter had the last one",
         ),
+        Clause(
+            "GEN-46",
+            "Suffix decoding drafts the tokens that most often followed the text's suffix, in the text itself or in "
+            "outputs so far: of all suffixes the draft with the most expected accepted tokens, within its limits.",
+            "Oliaro et al. 2024 (arXiv 2411.04975); vllm 0.32.0 SuffixDecodingProposer",
+        ),
+        Clause(
+            "GEN-47",
+            "Parallel drafting proposes in one pass the most likely tokens at the sampled token and at the mask tokens "
+            "behind it, and no later draft reads the keys of mask tokens.",
+            "An et al. 2025 (arXiv 2504.18583); vllm 0.32.0 parallel_drafting",
+        ),
+        Clause(
+            "GEN-48",
+            "An MTP layer drafts from the target's state after the last layer and the embedding of the next token; "
+            "each further draft reads the layer's own output for the draft before it.",
+            "DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2; vllm 0.32.0 MiMoMTP",
+        ),
     ),
     returns="the tokens of each request",
 )

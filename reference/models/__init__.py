@@ -6,6 +6,7 @@ that they reproduce (`fused_cpu`).
 """
 
 from .auxiliary import AuxiliaryStates, default_layers
+from .checkpoint import mask_token
 from .eagle3 import Eagle3Config, Eagle3Head, load_eagle3
 from .mtp import MTPConfig, MTPHead, load_mtp
 from .target import load_target, load_tokenizer
@@ -21,4 +22,5 @@ __all__ = [
     "load_mtp",
     "load_target",
     "load_tokenizer",
+    "mask_token",
 ]

@@ -61,6 +61,23 @@ def is_mtp(config: dict[str, Any]) -> bool:
     return "MiMoForCausalLM" in (config.get("architectures") or ())
 
 
+def mask_token(folder: Path) -> int:
+    """Return the mask token of a model of parallel drafting: ``pard_token`` of its ``config.json`` (vLLM 0.32.0).
+
+    Raises:
+        VerispecError: V-MODEL-MASK if the checkpoint names none.
+    """
+    token = read_config(folder).get("pard_token")
+    if not isinstance(token, int):
+        raise VerispecError(
+            "V-MODEL-MASK",
+            f"parallel_drafting needs a model with a mask token, expected pard_token in config.json, got {token!r}",
+            where=str(folder / "config.json"),
+            hint="give a model trained for parallel drafting, or omit parallel_drafting",
+        )
+    return token
+
+
 def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     """Return every tensor of a folder by name: all ``*.safetensors``, else ``pytorch_model.bin``.
 

@@ -21,6 +21,7 @@ from .attention import PagedBatch
 from .auxiliary import AuxiliaryStates
 from .eagle3 import Eagle3Head
 from .kv_cache import NULL_BLOCK, PAD_SLOT
+from .mtp import MTPHead
 
 Run = Callable[[Mapping[str, torch.Tensor], PagedBatch], tuple[torch.Tensor, ...]]
 Recorder = Callable[[Callable[[], tuple[torch.Tensor, ...]]], tuple[tuple[torch.Tensor, ...], Callable[[], None]]]
@@ -240,14 +241,14 @@ class GraphedModel(nn.Module):
 
 
 class GraphedHead:
-    """An Eagle3 head whose decode passes are replayed; the other methods are the head's own.
+    """A head whose decode passes are replayed; the other methods are the head's own.
 
     Args:
         head: head with ``verispec_paged`` attention.
         record: argument of `DecodeGraphs`.
     """
 
-    def __init__(self, head: Eagle3Head, record: Recorder = record_cuda_graph) -> None:
+    def __init__(self, head: Eagle3Head | MTPHead, record: Recorder = record_cuda_graph) -> None:
         self._head = head
         self.combine = head.combine
         self.logits = head.logits

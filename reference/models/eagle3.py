@@ -151,8 +151,9 @@ class Eagle3Head(nn.Module):
         super().__init__()
         self.config = config
         draft_vocab_size = config.draft_vocab_size or config.vocab_size
-        aux_width = config.num_aux_states * (config.target_hidden_size or config.hidden_size)
-        self.fc = nn.Linear(aux_width, config.hidden_size, bias=False)
+        self.layer_idx = layer_idx
+        self.aux_width = config.num_aux_states * (config.target_hidden_size or config.hidden_size)
+        self.fc = nn.Linear(self.aux_width, config.hidden_size, bias=False)
         self.midlayer = Eagle3Layer(config, layer_idx)
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, draft_vocab_size, bias=False)

@@ -21,6 +21,7 @@ from verispec.reference.cpu import kernel
 from .attention import PagedBatch
 from .eagle3 import Eagle3Head
 from .kv_cache import KVCache
+from .mtp import MTPHead
 
 _PANEL: int = kernel("PANEL")
 _PROBE_TOKENS = 12
@@ -205,6 +206,35 @@ class CompactHead:
         return self._norm(hidden), hidden
 
 
+class CompactMTPHead:
+    """Replacement of an `MTPHead` for proposers, with the same methods."""
+
+    def __init__(self, head: MTPHead) -> None:
+        block = head.mtp_block
+        rotation = _Rotation(head.rotary_emb, head.config.max_position_embeddings)
+        self.combine = head.combine
+        self.to_target = head.to_target
+        self.target_logits = head.target_logits
+        self._embedding: torch.Tensor = head.embed_tokens.weight
+        self._hidden_norm = _Norm(head.hidden_layernorm)
+        self._token_norm = _Norm(head.token_layernorm)
+        self._input = _Linear(head.input_proj)
+        self._layer = CompactLayer(block, block.input_layernorm, rotation)
+        self._norm = _Norm(head.final_layernorm)
+        self.logits = _Linear(head.lm_head)
+
+    def __call__(
+        self, input_ids: torch.Tensor, hidden: torch.Tensor, position_ids: torch.Tensor, *, paged: PagedBatch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run the layer; see `MTPHead.forward`."""
+        embeds = embedding(input_ids, self._embedding).masked_fill(position_ids[..., None] == 0, 0)
+        x = embeds.new_empty((*embeds.shape[:-1], 2 * embeds.shape[-1]))
+        self._hidden_norm(hidden, x[..., : embeds.shape[-1]])
+        self._token_norm(embeds, x[..., embeds.shape[-1] :])
+        following = self._norm(self._layer(self._input(x), paged))
+        return following, following
+
+
 def compact(model: PreTrainedModel) -> nn.Module:
     """Return the fused form of `model`, which must use paged attention, or `model` itself if there is none.
 
@@ -220,12 +250,12 @@ def compact(model: PreTrainedModel) -> nn.Module:
     return candidate if _same(_probe(candidate, model.config), _probe(model, model.config)) else model
 
 
-def compact_head(head: Eagle3Head) -> CompactHead | Eagle3Head:
+def compact_head(head: Eagle3Head | MTPHead) -> CompactHead | CompactMTPHead | Eagle3Head | MTPHead:
     """Return the fused form of `head`, which must use paged attention, or `head` itself if there is none."""
-    if head.fc.weight.dtype != torch.float32:
+    if head.embed_tokens.weight.dtype != torch.float32:
         return head
     try:
-        candidate = CompactHead(head)
+        candidate = CompactMTPHead(head) if isinstance(head, MTPHead) else CompactHead(head)
     except AttributeError:
         return head
     return candidate if _same(_probe_head(candidate, head), _probe_head(head, head)) else head
@@ -267,10 +297,10 @@ def _probe(forward: nn.Module, config: PretrainedConfig) -> tuple[torch.Tensor]:
     return (logits,)
 
 
-def _probe_head(forward: CompactHead | Eagle3Head, head: Eagle3Head) -> tuple[torch.Tensor, ...]:
+def _probe_head(forward: Any, head: Eagle3Head | MTPHead) -> tuple[torch.Tensor, ...]:
     """Return combined states, logits and the next rows' hidden states, of a few rows."""
-    positions, paged = _probe_batch(head.config, 1 + head.midlayer.self_attn.layer_idx)
-    aux = torch.linspace(-3, 3, _PROBE_TOKENS * head.fc.in_features).sin().view(1, _PROBE_TOKENS, -1)
+    positions, paged = _probe_batch(head.config, 1 + head.layer_idx)
+    aux = torch.linspace(-3, 3, _PROBE_TOKENS * head.aux_width).sin().view(1, _PROBE_TOKENS, -1)
     with torch.inference_mode():
         states = forward.combine(aux)
         normed, following = forward(_probe_tokens(head.config), states, positions[None], paged=paged)

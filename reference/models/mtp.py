@@ -54,18 +54,30 @@ class MTPHead(nn.Module):
     def __init__(self, config: MTPConfig, target: PreTrainedModel) -> None:
         super().__init__()
         self.config = config
+        self.layer_idx = 0
+        self.aux_width = config.hidden_size
         width, eps = config.hidden_size, config.rms_norm_eps
         self.token_layernorm = nn.RMSNorm(width, eps=eps)
         self.hidden_layernorm = nn.RMSNorm(width, eps=eps)
         self.input_proj = nn.Linear(2 * width, width, bias=False)
-        self.mtp_block = Qwen2DecoderLayer(config, layer_idx=0)
+        self.mtp_block = Qwen2DecoderLayer(config, self.layer_idx)
         self.final_layernorm = nn.RMSNorm(width, eps=eps)
         embed_tokens, lm_head = target.get_input_embeddings(), target.get_output_embeddings()
         assert isinstance(embed_tokens, nn.Embedding) and isinstance(lm_head, nn.Linear)
         self.to(device=embed_tokens.weight.device, dtype=embed_tokens.weight.dtype)
-        self._shared = (embed_tokens, lm_head)  # a tuple, so that they are no part of the head's own state
+        self._shared = (embed_tokens, lm_head)  # a tuple, so that they are no parameters of the head
         self.rotary_emb = Qwen2RotaryEmbedding(config).to(embed_tokens.weight.device)
         self.set_attn_implementation("sdpa")
+
+    @property
+    def embed_tokens(self) -> nn.Embedding:
+        """The target's embedding."""
+        return self._shared[0]
+
+    @property
+    def lm_head(self) -> nn.Linear:
+        """The target's output embedding."""
+        return self._shared[1]
 
     def set_attn_implementation(self, name: str) -> None:
         """Select the attention function by its name in transformers' `ALL_ATTENTION_FUNCTIONS`."""
@@ -89,7 +101,7 @@ class MTPHead(nn.Module):
         Returns:
             Hidden states for `logits` and for the next row, which are the same; each [B, S, H].
         """
-        embeds = self._shared[0](input_ids).masked_fill(position_ids[..., None] == 0, 0)
+        embeds = self.embed_tokens(input_ids).masked_fill(position_ids[..., None] == 0, 0)
         x = self.input_proj(torch.cat((self.hidden_layernorm(hidden), self.token_layernorm(embeds)), dim=-1))
         x = self.mtp_block(x, position_embeddings=self.rotary_emb(x, position_ids), **kwargs)
         following = self.final_layernorm(x)
@@ -97,7 +109,7 @@ class MTPHead(nn.Module):
 
     def logits(self, normed: torch.Tensor) -> torch.Tensor:
         """Map hidden states [..., H] to logits over the target's vocabulary, [..., V]."""
-        logits: torch.Tensor = self._shared[1](normed)
+        logits: torch.Tensor = self.lm_head(normed)
         return logits
 
     def to_target(self, draft_ids: torch.Tensor) -> torch.Tensor:
@@ -115,8 +127,8 @@ def load_mtp(folder: str | Path, target: PreTrainedModel) -> MTPHead:
     The folder may be a whole checkpoint with its target, or have the head's tensors alone.
 
     Raises:
-        VerispecError: V-MODEL-FOLDER, V-MODEL-CONFIG or V-MODEL-KIND if `folder` is no MiMo checkpoint; V-MTP-OPTION for
-            more than one MTP layer; V-MTP-TARGET if it belongs to another target; V-MODEL-WEIGHTS if tensors are
+        VerispecError: V-MODEL-FOLDER, V-MODEL-CONFIG or V-MODEL-KIND if `folder` is no MiMo checkpoint; V-MTP-OPTION
+            for more than one MTP layer; V-MTP-TARGET if it belongs to another target; V-MODEL-WEIGHTS if tensors are
             missing, unknown or of another shape.
     """
     folder = Path(folder)

@@ -40,6 +40,8 @@ class ChainProposer(ABC):
             token i, as a separate model does, which gets one more row.
     """
 
+    reads_last_tokens = False
+
     def __init__(
         self,
         cache: KVCache,
@@ -92,25 +94,17 @@ class ChainProposer(ABC):
 
     def propose(self, step: VerifiedStep) -> Drafts:
         """Return K draft tokens per request."""
-        token_ids, positions, is_rejected, sample_rows = self._expand(step)
         batch_size = len(step.query_lens)
-        device = token_ids.device
-        extra = 0 if self._shift else 1
-        ones_start_loc = torch.arange(batch_size + 1, dtype=torch.int32, device=device)
-        query_start_loc = step.query_start_loc + ones_start_loc * extra
-        last = positions[sample_rows]
-        seq_lens = (last + 1).to(torch.int32)
-        followed = last + 1 if self._shift else last
-        slots = slot_mapping(query_start_loc, positions, step.block_table, self._block_size)
-        slots.masked_fill_(is_rejected, PAD_SLOT)
-        paged = self._batch(step, slots, positions, step.query_lens + extra, query_start_loc, seq_lens, 0)
-        logits, hidden = self._run(token_ids, positions, self._first_hidden(step), paged, sample_rows)
+        logits, hidden, last = self._read(step)
         if not step.num_drafts or not any(step.wants_drafts):
             return Drafts([[] for _ in range(batch_size)])
+        followed = last + 1 if self._shift else last
         ids, probs = self._draw(step.draw, logits, followed)
         drafts, draft_probs = [ids[:, None]], [] if probs is None else [probs[:, None]]
         if step.num_drafts > 1:
             ones = np.ones(batch_size, dtype=np.int64)
+            ones_start_loc = torch.arange(batch_size + 1, dtype=torch.int32, device=last.device)
+            seq_lens = (last + 1).to(torch.int32)
             no_slots = torch.full_like(last, PAD_SLOT)
             ahead = self._batch(step, no_slots, last, ones, ones_start_loc, seq_lens, step.num_drafts - 1)
             tensors = {"ids": ids, "followed": followed} | ({} if hidden is None else {"hidden": hidden})
@@ -180,7 +174,40 @@ class ChainProposer(ABC):
         stacked = torch.stack(drafts, dim=1)
         return (stacked, torch.stack(draft_probs, dim=1)) if draft_probs else (stacked,)
 
-    def _expand(self, step: VerifiedStep) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _read(
+        self, step: VerifiedStep, new_tokens: int = 1, mask_id: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """Run the first pass of a step: all tokens that the target just computed, and the new ones behind them.
+
+        Args:
+            step: the verified step.
+            new_tokens: P, tokens per request to sample from: the one that the target sampled, and mask tokens.
+            mask_id: the mask token.
+
+        Returns:
+            Logits [B * P, Vd] and hidden states of the new tokens, and the position of the first of each request, [B].
+        """
+        token_ids, positions, unused, sample_rows = self._expand(step, new_tokens, mask_id)
+        batch_size = len(step.query_lens)
+        extra = new_tokens - 1 if self._shift else new_tokens
+        requests = torch.arange(batch_size + 1, dtype=torch.int32, device=token_ids.device)
+        query_start_loc = step.query_start_loc + requests * extra
+        first = positions[sample_rows.view(batch_size, new_tokens)[:, 0]]
+        if new_tokens > 1:
+            # Mask tokens may reach past the longest sequence: nothing reads what they draft, and they have no slot.
+            unused = unused | (positions >= self._max_model_len)
+            positions = positions.clamp(max=self._max_model_len - 1)
+        seq_lens = (first + new_tokens).clamp(max=self._max_model_len).to(torch.int32)
+        slots = slot_mapping(query_start_loc, positions, step.block_table, self._block_size)
+        slots.masked_fill_(unused, PAD_SLOT)
+        query_lens = step.query_lens + extra
+        paged = self._batch(step, slots, positions, query_lens, query_start_loc, seq_lens, new_tokens - 1)
+        logits, hidden = self._run(token_ids, positions, self._first_hidden(step), paged, sample_rows)
+        return logits, hidden, first
+
+    def _expand(
+        self, step: VerifiedStep, new_tokens: int, mask_id: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the drafter's token ids, positions, rejected mask and rows to sample from, given the target's rows."""
         device = step.token_ids.device
         batch_size, width = step.sampled_token_ids.shape
@@ -213,13 +240,13 @@ class ChainProposer(ABC):
             num_rejected_tokens_gpu_ptr=num_rejected,
             num_reqs=batch_size,
         )
-        out_tokens = num_tokens if self._shift else num_tokens + batch_size
+        out_tokens = num_tokens + batch_size * (new_tokens - 1 if self._shift else new_tokens)
         token_ids = torch.empty(out_tokens, dtype=torch.int32, device=device)
         positions = torch.empty(out_tokens, dtype=torch.int64, device=device)
         is_rejected = torch.empty(out_tokens, dtype=torch.bool, device=device)
         is_masked = torch.empty_like(is_rejected)
-        sample_rows = torch.empty(batch_size, dtype=torch.int32, device=device)
-        longest = int(step.query_lens.max()) + 1
+        sample_rows = torch.empty(batch_size * new_tokens, dtype=torch.int32, device=device)
+        longest = int(step.query_lens.max()) + new_tokens
         ops.run(
             "copy_and_expand_eagle_inputs",
             device,
@@ -235,9 +262,9 @@ class ChainProposer(ABC):
             query_start_loc_ptr=step.query_start_loc,
             query_end_loc_ptr=query_end_loc,
             padding_token_id=0,
-            parallel_drafting_token_id=0,
+            parallel_drafting_token_id=mask_id,
             total_input_tokens=num_tokens,
-            num_padding_slots_per_request=1,
+            num_padding_slots_per_request=new_tokens,
             shift_input_ids=self._shift,
             BLOCK_SIZE_TOKENS=min(256, 1 << (longest - 1).bit_length()),
         )

@@ -36,6 +36,7 @@ class NgramProposer:
     """Drafts by prompt lookup; needs no model and no KV cache."""
 
     lookahead = 0
+    reads_last_tokens = False
 
     def __init__(self, shortest: int, longest: int) -> None:
         self._shortest = shortest

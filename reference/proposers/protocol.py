@@ -32,6 +32,8 @@ class VerifiedStep:
         sampled_token_ids: [B, maximum draft tokens + 1] int32 output of the sampler, -1 after the last token.
         discarded: [B] bool, requests whose prompt continues in the next step, so that nothing was sampled for them.
         backup_token_ids: [B] int32 next prompt token of these requests.
+        numbers: number of each request among all that the runner has had.
+        prompt_lens: prompt tokens of each request.
         sequences: prompt and output of each request, the sampled tokens included.
         context_lens: known tokens of each sequence for the positions computed so far, the next one included.
         wants_drafts: requests that can use draft tokens in the next step.
@@ -49,6 +51,8 @@ class VerifiedStep:
     sampled_token_ids: torch.Tensor
     discarded: torch.Tensor
     backup_token_ids: torch.Tensor
+    numbers: Sequence[int]
+    prompt_lens: Sequence[int]
     sequences: Sequence[np.ndarray]
     context_lens: np.ndarray
     wants_drafts: Sequence[bool]
@@ -73,9 +77,11 @@ class Proposer(Protocol):
 
     Attributes:
         lookahead: KV slots that it writes after the last token of a step.
+        reads_last_tokens: True if it learns from the last tokens of a request too, when nothing is left to draft.
     """
 
     lookahead: int
+    reads_last_tokens: bool
 
     def propose(self, step: VerifiedStep) -> Drafts:
         """Return draft tokens for the next step."""

@@ -26,15 +26,26 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
 )
 from verispec.errors import VerispecError
-from verispec.reference.models import AuxiliaryStates, Eagle3Head, load_eagle3, load_target, load_tokenizer
+from verispec.reference.models import (
+    AuxiliaryStates,
+    Eagle3Head,
+    MTPHead,
+    load_eagle3,
+    load_mtp,
+    load_target,
+    load_tokenizer,
+    mask_token,
+)
 from verispec.reference.models.attention import ATTENTION
 from verispec.reference.models.decode_graphs import Recorder
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.models.lora import LoraAdapters
 from verispec.reference.proposers.draft_model import DraftModelProposer
-from verispec.reference.proposers.eagle3 import Eagle3Proposer, Head
+from verispec.reference.proposers.head import Head, HeadProposer
 from verispec.reference.proposers.ngram import NgramProposer
+from verispec.reference.proposers.parallel import ParallelProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
+from verispec.reference.proposers.suffix import SuffixLimits, SuffixProposer
 from verispec.reference.sampler.ops import PLACEHOLDER
 
 from .admission import check_request, default_seed, eos_token_ids
@@ -105,8 +116,8 @@ class BaseRunner(ABC):
         """Return the callable of a loaded model: the model, or a faster equivalent of the platform."""
 
     @abstractmethod
-    def _callable_head(self, head: Eagle3Head) -> Head:
-        """Return the callable of a loaded Eagle3 head."""
+    def _callable_head(self, head: Eagle3Head | MTPHead) -> Head:
+        """Return the callable of a loaded head."""
 
     @property
     def vocab_size(self) -> int:
@@ -156,6 +167,13 @@ class BaseRunner(ABC):
         options = self.options
         if options.method == "ngram":
             return NgramProposer(options.ngram_min, options.ngram_max)
+        if options.method == "suffix":
+            limits = SuffixLimits(
+                options.suffix_decoding_max_tree_depth,
+                options.suffix_decoding_max_spec_factor,
+                options.suffix_decoding_min_token_prob,
+            )
+            return SuffixProposer(limits, options.suffix_decoding_max_cached_requests)
         if options.draft is None:
             return None
         chain: dict[str, Any] = {
@@ -165,13 +183,21 @@ class BaseRunner(ABC):
             "vocab_size": self.vocab_size,
             "record": self.recorder,
         }
-        if options.method == "eagle3":
-            head = load_eagle3(options.draft, self._model)
+        if options.method in ("eagle3", "mtp"):
+            if options.parallel_drafting:
+                raise VerispecError(
+                    "V-GEN-OPTION",
+                    f"parallel_drafting must be False with method {options.method}, got True",
+                    where="parallel_drafting",
+                    hint="use method draft_model, whose models alone draft in parallel here",
+                )
+            load = load_eagle3 if options.method == "eagle3" else load_mtp
+            head: Eagle3Head | MTPHead = load(options.draft, self._model)
             head.set_attn_implementation(ATTENTION)
             self._set_up_auxiliary_states(head)
             slots = num_blocks * options.block_size
             cache = KVCache(head.config, 1, slots, self._dtype, self.device)
-            return Eagle3Proposer(self._callable_head(head), cache, **chain)
+            return HeadProposer(self._callable_head(head), cache, **chain)
         model = self._load_model(options.draft)
         if model.config.vocab_size != self.vocab_size:
             raise VerispecError(
@@ -181,9 +207,12 @@ class BaseRunner(ABC):
                 cause="a draft token must mean the same to both",
                 hint="use a draft model trained with the target's tokenizer",
             )
-        return DraftModelProposer(self._callable(model), self._make_cache(model, num_blocks), **chain)
+        parts = self._callable(model), self._make_cache(model, num_blocks)
+        if options.parallel_drafting:
+            return ParallelProposer(*parts, mask_token(options.draft), **chain)
+        return DraftModelProposer(*parts, **chain)
 
-    def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
+    def _set_up_auxiliary_states(self, head: Eagle3Head | MTPHead) -> None:
         """Make the target hand out the hidden states that the head reads; nothing else does this."""
         self._aux = AuxiliaryStates(self._forward, head.config.aux_layers(self._model.config.num_hidden_layers))
 
@@ -244,6 +273,7 @@ class BaseRunner(ABC):
         return RequestState.begin(
             index,
             request,
+            number=self._arrived,
             max_model_len=self.max_model_len,
             max_drafts=self.options.num_speculative_tokens if self.proposer else 0,
             eos_token_ids=self._eos_token_ids,
@@ -280,7 +310,8 @@ class BaseRunner(ABC):
         if sampling:
             verified = verify(self._sampling, logits[: inputs.num_sample_rows], sampling, self.options.logprobs_mode)
         self._advance(scheduled, sampling, verified, on_emit)
-        if self.proposer is not None and any(part.request.finish_reason is None for part in scheduled):
+        unfinished = any(part.request.finish_reason is None for part in scheduled)
+        if self.proposer is not None and (unfinished or self.proposer.reads_last_tokens):
             self._draft(scheduled, inputs, verified)
         for part in sampling:
             if part.request.finish_reason is not None:
@@ -345,6 +376,8 @@ class BaseRunner(ABC):
                 sampled_token_ids=sampled,
                 discarded=discarded,
                 backup_token_ids=self._upload(np.array([r.tokens[r.num_computed] for r in requests], dtype=np.int32)),
+                numbers=[r.number for r in requests],
+                prompt_lens=[r.num_prompt_tokens for r in requests],
                 sequences=[r.tokens[: r.num_tokens] for r in requests],
                 context_lens=np.array(context_lens),
                 wants_drafts=wanted,

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from verispec.reference.models import Eagle3Head
+from verispec.reference.models import Eagle3Head, MTPHead
 from verispec.reference.models.fused_cpu import compact, compact_head
-from verispec.reference.proposers.eagle3 import Head
+from verispec.reference.proposers.head import Head
 
 from .base import BaseRunner
 
@@ -22,7 +22,7 @@ class CPURunner(BaseRunner):
     def _callable(self, model: PreTrainedModel) -> nn.Module:
         return compact(model)
 
-    def _callable_head(self, head: Eagle3Head) -> Head:
+    def _callable_head(self, head: Eagle3Head | MTPHead) -> Head:
         return compact_head(head)
 
     def _upload(self, array: np.ndarray) -> torch.Tensor:

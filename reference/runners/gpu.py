@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from verispec.reference.models import Eagle3Head
+from verispec.reference.models import Eagle3Head, MTPHead
 from verispec.reference.models.decode_graphs import GraphedHead, GraphedModel, Recorder, record_cuda_graph
-from verispec.reference.proposers.eagle3 import Head
+from verispec.reference.proposers.head import Head
 
 from .base import BaseRunner
 
@@ -23,10 +23,10 @@ class GPURunner(BaseRunner):
     def _callable(self, model: PreTrainedModel) -> nn.Module:
         return GraphedModel(model)
 
-    def _callable_head(self, head: Eagle3Head) -> Head:
+    def _callable_head(self, head: Eagle3Head | MTPHead) -> Head:
         return GraphedHead(head)
 
-    def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
+    def _set_up_auxiliary_states(self, head: Eagle3Head | MTPHead) -> None:
         super()._set_up_auxiliary_states(head)
         # The target of a rank waits for other ranks and runs outside graphs; its hooks alone fill the states.
         if isinstance(self._forward, GraphedModel) and self._aux is not None:

@@ -25,6 +25,7 @@ class RequestState:
 
     Attributes:
         index: index of the request among those given to `generate`.
+        number: number of the request among all that the runner has had.
         max_tokens: tokens of the sequence at which it ends, prompt included.
         stop_token_ids: tokens that end it.
         seed: seed of its random numbers, and `generator` seeded with it, from which the flat sampler draws.
@@ -40,6 +41,7 @@ class RequestState:
     """
 
     index: int
+    number: int
     params: GenerationRequest
     max_tokens: int
     stop_token_ids: frozenset[int]
@@ -67,6 +69,7 @@ class RequestState:
         index: int,
         params: GenerationRequest,
         *,
+        number: int,
         max_model_len: int,
         max_drafts: int,
         eos_token_ids: frozenset[int],
@@ -81,7 +84,7 @@ class RequestState:
         tokens[: len(prompt)] = prompt
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos_token_ids)
         generator = torch.Generator(device).manual_seed(seed)
-        state = cls(index, params, max_tokens, stop, seed, generator, tokens, len(prompt), decode=decode)
+        state = cls(index, number, params, max_tokens, stop, seed, generator, tokens, len(prompt), decode=decode)
         if params.grammar is not None:
             state.grammar_state = params.grammar.start()
         return state

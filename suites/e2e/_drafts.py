@@ -9,17 +9,28 @@ from typing import Any
 from verispec import fixtures
 from verispec.engines.protocol.generation import GenerationResult
 from verispec.judge import Failure, Kind, Mismatch
-from verispec.suites.e2e._reference_model import ReferenceModel, reference_head, reference_model
+from verispec.suites.e2e._reference_model import (
+    ReferenceModel,
+    reference_chain,
+    reference_head,
+    reference_masked,
+    reference_model,
+)
 from verispec.suites.e2e._setups import DRAFTERS
 
 
 def judge_of(draft: str, target: Path) -> tuple[ReferenceModel, int]:
     """Return the float64 drafter of a set-up, and how many drafts of a step it answers for.
 
-    Those of a draft model are all K; of an Eagle3 head it is the first, since the next ones read its own states.
+    Those of a draft model or an MTP layer are all K; of an Eagle3 head it is the first, since the next ones read its
+    own states.
     """
     name, _, k = draft.partition(" k=")
     folder = fixtures.model(DRAFTERS[name])
+    if name == "draft_model parallel":
+        return reference_masked(folder, int(k)), int(k)
+    if name == "mtp":
+        return reference_chain(folder, target, int(k)), int(k)
     if name.startswith("draft_model"):
         return reference_model(folder), int(k)
     return reference_head(folder, target), 1

@@ -20,7 +20,8 @@ from transformers import PreTrainedModel
 from verispec.cases.request_parameters import distribution
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Failure, Kind, Mismatch
-from verispec.reference.models import AuxiliaryStates, load_eagle3, load_target
+from verispec.reference.models import AuxiliaryStates, load_eagle3, load_mtp, load_target, mask_token
+from verispec.reference.models.checkpoint import is_eagle3, read_config
 
 Array = np.ndarray[Any, Any]
 Tokens = Sequence[int]
@@ -111,24 +112,36 @@ def reference_model(folder: Path, single: torch.dtype = torch.float32) -> Refere
 
 @cache
 def reference_head(folder: Path, target: Path) -> ReferenceModel:
-    """Return the float64 reference model of an Eagle3 head's first draft, from the target's own hidden states."""
+    """Return the float64 reference model of a head's first draft, from the target's own hidden states."""
     return ReferenceModel(*(partial(_head_rows, *models) for models in _head_and_target(folder, target)))
 
 
 @cache
 def reference_chain(folder: Path, target: Path, depth: int) -> ReferenceModel:
-    """Return the float64 reference model of an Eagle3 head's chains; row [i, j] drafts token i + j of the text.
+    """Return the float64 reference model of a head's chains; row [i, j] drafts token i + j of the text.
 
     Each chain starts from the target's hidden states, and reads the text's tokens as if it had drafted them.
     """
     return ReferenceModel(*(partial(_chain_rows, *models, depth) for models in _head_and_target(folder, target)))
 
 
+@cache
+def reference_masked(folder: Path, depth: int) -> ReferenceModel:
+    """Return the float64 reference model of parallel drafting; row [i, j] drafts token i + j of the text.
+
+    Row j of a chain is that of mask token j behind the text up to token i - 1, and of its last token for j = 0.
+    """
+    mask_id = mask_token(folder)
+    return ReferenceModel(
+        *(partial(_masked_rows, model(folder, dtype), mask_id, depth) for dtype in (torch.float64, torch.float32))
+    )
+
+
 def _head_and_target(folder: Path, target: Path) -> Iterator[tuple[Any, PreTrainedModel]]:
     """Yield head and target in float64, then in float32."""
     for dtype in (torch.float64, torch.float32):
         reads = model(target, dtype)
-        head = load_eagle3(folder, reads)
+        head = (load_eagle3 if is_eagle3(read_config(folder)) else load_mtp)(folder, reads)
         yield widen(head) if dtype == torch.float64 else head, reads
 
 
@@ -245,3 +258,16 @@ def _chain_rows(
             last = torch.arange(len(sees) - len(ends), len(sees))
         rows: Array = torch.stack(found, dim=1).double().numpy()
     return rows
+
+
+def _masked_rows(
+    loaded: PreTrainedModel, mask_id: int, depth: int, prompt: tuple[int, ...], tokens: tuple[int, ...]
+) -> Array:
+    """Return the logits [emitted, depth, V] behind each text that was known, followed by `depth` - 1 mask tokens."""
+    rows = []
+    with _quiet():
+        for known in range(len(tokens)):
+            ids = torch.tensor([[*prompt, *tokens[:known], *[mask_id] * (depth - 1)]])
+            rows.append(loaded(ids, logits_to_keep=depth, use_cache=False).logits[0].double())
+    stacked: Array = torch.stack(rows).numpy()
+    return stacked

@@ -18,20 +18,27 @@ ARGMAX = "draft_model argmax k=3"
 DRAFTERS = {
     "draft_model": "draft",
     "draft_model argmax": "draft",
+    "draft_model parallel": "draft_parallel",
     "eagle3": "eagle3",
     "eagle3 speculators": "eagle3_speculators",
+    "mtp": "mtp",
 }
 """Fixtures by drafting method, with how it draws or the checkpoint format where that is not the usual one."""
 
 METHODS = ["none", "ngram k=3", "draft_model k=3", "eagle3 k=3"]
 SPECULATIVE = METHODS[1:]
 MODELS = METHODS[2:]
+SUFFIX, PARALLEL, MTP = "suffix k=8", "draft_model parallel k=3", "mtp k=3"
+FURTHER = [SUFFIX, PARALLEL, MTP]
+"""Drafters that few engines have: they are tested where the drafter itself counts."""
+
 DRAFTS = [
     "none",
     "ngram k=3",
     *(f"draft_model k={k}" for k in (1, 3, 8)),
     *(f"eagle3 k={k}" for k in (1, 3, 5)),
     "eagle3 speculators k=3",
+    *FURTHER,
 ]
 
 LIMIT = 112
@@ -90,6 +97,8 @@ def options_of(draft: str, memory: str = "", drafter: Path | None = None) -> dic
         options["num_speculative_tokens"] = int(k)
     if draft == ARGMAX:
         options["draft_sample_method"] = "greedy"
+    if name == "draft_model parallel":
+        options["parallel_drafting"] = True
     if name in DRAFTERS:
         options["draft"] = drafter or fixtures.model(DRAFTERS[name])
     return options

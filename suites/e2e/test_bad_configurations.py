@@ -60,6 +60,13 @@ CONFIGURATIONS = {
         ("empty",),
         lambda tiny: {"drafter": tiny["target"].parent / "empty"},
     ),
+    "parallel drafting without a mask token": Bad(
+        "draft_model k=3",
+        {"parallel_drafting": True},
+        ("mask", "parallel"),
+        ("pard_token",),
+        cure={"parallel_drafting": True, "drafter": fixtures.model("draft_parallel")},
+    ),
     "length beyond the model": Bad(
         "draft_model k=3", {"max_model_len": 4096}, ("max_model_len",), ("4096",), length=1021
     ),

@@ -18,8 +18,8 @@ from verispec.suites.e2e._setups import DRAFTERS, Load, options_of, with_steps
 TARGET = fixtures.model("target")
 LENGTH = 20
 TEXTS = 4
-METHODS = ["none", "ngram k=3", "draft_model k=3", "eagle3 k=1"]
-"""The reference model of an Eagle3 head knows first drafts only, since later ones read the head's own states."""
+METHODS = ["none", "ngram k=3", "draft_model k=3", "draft_model parallel k=1", "eagle3 k=1", "mtp k=1"]
+"""The reference model of a head knows first drafts only, since later ones read the head's own states; so with masks."""
 
 
 @case("GEN-17", draft=METHODS, sampler="request_state", memory=[None, "preemption"], reach="a request with a seed")
@@ -49,7 +49,7 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
     most = options.get("num_speculative_tokens", 0)
     judged = 0
     for n, (request, result) in enumerate(zip(asked, with_steps(results[1:-1]), strict=True)):
-        proposer: dict[str, Any] = {"drafter": drafter(options["method"]), "most": most}
+        proposer: dict[str, Any] = {"drafter": drafter(draft), "most": most}
         if options["method"] == "ngram":
             proposer["known"] = lambda sequence: looked_up(sequence, 2, 4, most)
         definition = Definition(request, result.token_ids, reference_model(TARGET), **proposer)
@@ -58,10 +58,12 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
         raise Inconclusive("no draft was verified")
 
 
-def drafter(method: str) -> ReferenceModel | None:
-    if method == "draft_model":
-        return reference_model(fixtures.model(DRAFTERS[method]))
-    return reference_head(fixtures.model(DRAFTERS[method]), TARGET) if method == "eagle3" else None
+def drafter(draft: str) -> ReferenceModel | None:
+    name = draft.partition(" k=")[0]
+    if name not in DRAFTERS:
+        return None
+    folder = fixtures.model(DRAFTERS[name])
+    return reference_model(folder) if name.startswith("draft_model") else reference_head(folder, TARGET)
 
 
 FILTERS: list[dict[str, Any]] = [{}, {"top_p": 0.15}, {"top_k": 1}, {"min_p": 0.9}, {}, {"top_k": 2}, {"top_p": 0.1}]

@@ -14,9 +14,12 @@ from verispec.suites.e2e._reference_model import greedy_text, reference_chain, r
 from verispec.suites.e2e._setups import (
     DRAFTERS,
     DRAFTS,
+    FURTHER,
     LAYOUTS,
     METHODS,
     MODELS,
+    MTP,
+    PARALLEL,
     SPECULATIVE,
     Load,
     counted,
@@ -78,7 +81,7 @@ def test_sampled_neighbours_do_not_matter(load: Load, prompts: Any, draft: str) 
         reference_model(TARGET).judge_equal(prompts[n], own_text(prompts[n]), result.token_ids, what)
 
 
-@case("GEN-4", memory=LAYOUTS, draft=METHODS, reach="the engine's own settings")
+@case("GEN-4", memory=LAYOUTS, draft=[*METHODS, *FURTHER], reach="the engine's own settings")
 def test_memory_layout_does_not_matter(load: Load, prompts: Any, memory: str, draft: str) -> None:
     chosen = prompts[:4]
     for n, result in enumerate(load(draft, memory).generate(greedy(chosen, LENGTH))):
@@ -95,7 +98,7 @@ def test_a_token_budget_may_cut_drafts(load: Load, prompts: Any, draft: str) -> 
         reference_model(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, what)
 
 
-@case("GEN-13", draft=SPECULATIVE, reach="temperature=0, drafts that are rejected")
+@case("GEN-13", draft=[*SPECULATIVE, *FURTHER], reach="temperature=0, drafts that are rejected")
 def test_a_rejection_leaves_nothing_behind(load: Load, prompts: Any, draft: str) -> None:
     """Prompts of a repeated phrase: drafts come, are rejected, are accepted, and with n-grams come not at all."""
     chosen = [(*p[:9], *p[:9], *p[:4]) for p in prompts[20:28]]
@@ -148,7 +151,7 @@ def test_later_drafts_read_the_heads_own_states(load: Load, prompts: Any) -> Non
         raise Inconclusive("no step accepted three drafts, so that no later one was judged")
 
 
-@case("GEN-15", memory="preemption", draft=MODELS, reach="more requests than the KV cache holds")
+@case("GEN-15", memory="preemption", draft=[*MODELS, PARALLEL, MTP], reach="more requests than the KV cache holds")
 def test_a_resumed_request_drafts_anew(load: Load, prompts: Any, draft: str) -> None:
     """A model drafts in every step but the first one after a prefill; a resumed request has one such step more."""
     results = load(draft, "preemption").generate(greedy(prompts[:6], LENGTH))

@@ -16,9 +16,12 @@ from verispec.judge import Inconclusive, Kind
 from verispec.judge.statistics.budget import p_value_level
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import (
+    FURTHER,
     LIMIT,
     METHODS,
     MODELS,
+    MTP,
+    PARALLEL,
     SPECULATIVE,
     Load,
     counted,
@@ -32,7 +35,7 @@ REACH = "any request"
 TARGET = fixtures.model("target")
 
 
-@case("GEN-8", draft=SPECULATIVE, reach="speculation is configured")
+@case("GEN-8", draft=[*SPECULATIVE, *FURTHER], reach="speculation is configured")
 def test_drafts_are_made_and_counted(load: Load, prompts: Any, draft: str) -> None:
     results, metrics = counted(load(draft), greedy(prompts[:16], 24))
     drafted, accepted, falling = metrics.num_draft_tokens, metrics.num_accepted_tokens, metrics.accepted_per_position
@@ -46,14 +49,15 @@ def test_drafts_are_made_and_counted(load: Load, prompts: Any, draft: str) -> No
         require(told == (metrics.num_drafts, drafted, accepted), f"steps tell {told}, the metrics {metrics}")
 
 
-@case("GEN-9", draft=MODELS, reach="trained drafters", p_values=1)
+@case("GEN-9", draft=[*MODELS, PARALLEL, MTP], reach="trained drafters", p_values=1)
 def test_the_fixtures_drafters_are_accepted_as_trained(load: Load, prompts: Any, draft: str) -> None:
     """The measured prompts, lengths and K again: the same text, except after a tie within rounding.
 
     Steps after a changed tie are new draws at worst, so the difference of two rates is within Hoeffding's bound.
     """
     facts = fixtures.provenance()
-    trained = facts["acceptance"][draft.partition(" ")[0]]
+    measured = {**facts["acceptance"], **facts["later"]["acceptance"]}
+    trained = measured["parallel" if draft == PARALLEL else draft.partition(" ")[0]]
     _, metrics = counted(load(draft), greedy(prompts, facts["recipe"]["measured_length"]))
     require(metrics.num_drafts > 0, "no draft was verified")
     rates = metrics.acceptance_per_position
@@ -76,7 +80,7 @@ def test_max_tokens_is_exact(load: Load, prompts: Any, draft: str, budget: int) 
         require(result.finish_reason is FinishReason.LENGTH, f"finished by {result.finish_reason}, expected length")
 
 
-@case("GEN-10", draft=METHODS, stop="any token", reach="stop tokens")
+@case("GEN-10", draft=[*METHODS, *FURTHER], stop="any token", reach="stop tokens")
 def test_output_ends_at_the_first_stop_token(load: Load, prompts: Any, draft: str) -> None:
     """Every token of a greedy output in turn is made the stop token, wherever it lies among accepted drafts.
 
@@ -152,7 +156,11 @@ def test_prompts_of_any_length(load: Load, prompts: Any, draft: str, length: int
 
 
 @case(
-    "GEN-11", memory="blocks of 32, chunks of 24", draft=METHODS, edge="length limit", reach="a text as long as allowed"
+    "GEN-11",
+    memory="blocks of 32, chunks of 24",
+    draft=[*METHODS, *FURTHER],
+    edge="length limit",
+    reach="a text as long as allowed",
 )
 def test_generation_reaches_the_length_limit(load: Load, prompts: Any, draft: str) -> None:
     """A prompt of 64 tokens leaves room for 48 under the limit, whatever K would still draft."""
@@ -162,7 +170,13 @@ def test_generation_reaches_the_length_limit(load: Load, prompts: Any, draft: st
     reference_model(TARGET).judge_greedy(prompts[1], result.token_ids, "the sequence at the limit")
 
 
-@case("GEN-11", memory="one sequence", draft=["none", *MODELS], edge="length limit", reach="a KV cache of minimum size")
+@case(
+    "GEN-11",
+    memory="one sequence",
+    draft=["none", *MODELS, PARALLEL, MTP],
+    edge="length limit",
+    reach="a KV cache of minimum size",
+)
 def test_the_length_limit_is_reached_in_the_smallest_cache(load: Load, prompts: Any, draft: str) -> None:
     """Two requests follow each other: drafts past the limit need no block, or no text would ever end."""
     chosen = prompts[1:3]
@@ -172,7 +186,7 @@ def test_the_length_limit_is_reached_in_the_smallest_cache(load: Load, prompts: 
         reference_model(TARGET).judge_greedy(prompt, result.token_ids, "the sequence at the limit")
 
 
-@case("GEN-16", draft=SPECULATIVE, reach="any step with drafts")
+@case("GEN-16", draft=[*SPECULATIVE, *FURTHER], reach="any step with drafts")
 def test_a_step_emits_its_accepted_drafts_and_one_token(load: Load, prompts: Any, draft: str) -> None:
     """The steps account for every token; only what the last one emitted may be cut by max_tokens."""
     results = stepped(load(draft), greedy(prompts[:12], 40))

@@ -14,7 +14,7 @@ from scipy.stats import binom
 from verispec import fixtures
 from verispec.cases import case
 from verispec.cases.request_parameters import distribution
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import assert_distribution
 from verispec.judge.statistics.budget import p_value_level
@@ -26,9 +26,12 @@ from verispec.suites.e2e._reference_model import Array, ReferenceModel, referenc
 from verispec.suites.e2e._setups import (
     ARGMAX,
     DRAFTERS,
+    FURTHER,
     MANY,
     METHODS,
     MODELS,
+    MTP,
+    PARALLEL,
     Load,
     require,
     require_accepted,
@@ -65,8 +68,21 @@ def test_every_token_follows_the_targets_distribution(
     1,536 tokens find recovery from the target and most likely tokens of the residual; 12,000, in nightly runs, find
     acceptance x1.3, a temperature x0.95 and 5 % of drafts kept.
     """
-    generator = load(draft)
     drafter = reference_model(fixtures.model("draft")) if draft.startswith("draft_model") else None
+    check_texts(load(draft), prompts, trial, draft, limits, drafter)
+
+
+@case("GEN-5", draft=FURTHER, limits="none", reach=REACH)
+def test_every_token_follows_the_targets_distribution_whoever_drafts(
+    load: Load, prompts: Any, trial: Trial, draft: str
+) -> None:
+    check_texts(load(draft), prompts, trial, draft, "none", None)
+
+
+def check_texts(
+    generator: Generator, prompts: Any, trial: Trial, draft: str, limits: str, drafter: ReferenceModel | None
+) -> None:
+    """Collect evidence from rounds of texts; `drafter` is the model whose distributions the drafts have, if known."""
     model = GivenText(trial.weight, trial.seed, drafted=drafter is not None)
     cap = trial.size(TEXTS * LENGTH)
     rounds = 0
@@ -152,7 +168,7 @@ def sequence_law(target: Path, request: GenerationRequest) -> Array:
 
 @case(
     "GEN-7",
-    draft=["draft_model k=1", "draft_model k=3", ARGMAX, "eagle3 k=3"],
+    draft=["draft_model k=1", "draft_model k=3", ARGMAX, "eagle3 k=3", PARALLEL, MTP],
     limits=["none", "temperature"],
     reach=REACH,
 )
@@ -162,7 +178,7 @@ def test_first_drafts_are_accepted_at_the_overlap(
     """Steps know their place in the output, so the overlap there is exact. A nightly run has eight rounds of texts."""
     name = draft.partition(" k=")[0]
     folder = fixtures.model(DRAFTERS[name])
-    drafter = reference_head(folder, TARGET) if name == "eagle3" else reference_model(folder)
+    drafter = reference_head(folder, TARGET) if name in ("eagle3", "mtp") else reference_model(folder)
     rates = Rates(trial.weight, trial.seed, "first drafts")
     for number in range(trial.size(1)):
         asked = sampled(prompts[:TEXTS], trial.seed + 1000 * number, limits)
@@ -203,10 +219,12 @@ DECISIONS = 8
 
 def seeded(params: Mapping[str, Any]) -> str:
     """Return the reach of cases in which a seed must decide everything: vLLM samples drafts only on request."""
-    return "a request with a seed" + (", draft_sample_method=probabilistic" if params["draft"] in MODELS else "")
+    return "a request with a seed" + (
+        ", draft_sample_method=probabilistic" if params["draft"] in (*MODELS, PARALLEL, MTP) else ""
+    )
 
 
-@case("GEN-12", draft=[*METHODS, ARGMAX], reach=seeded, p_values=1)
+@case("GEN-12", draft=[*METHODS, ARGMAX, PARALLEL, MTP], reach=seeded, p_values=1)
 def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, draft: str, memory: str = "") -> None:
     """Four requests together and alone. Where any differs, `ROUNDS` batches of them tell a fault from rounding.
 

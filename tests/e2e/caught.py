@@ -327,6 +327,23 @@ CAUGHT: dict[str, list[str]] = {
     "lora_mutants:last_adapter_alone": [
         "lora:GEN-43:draft=none;adapters=several",
     ],
+    "drafter_mutants:outputs_forgotten": ["drafters:GEN-46:limits=defaults"],
+    "drafter_mutants:never_evicted": ["drafters:GEN-46:limits=one output"],
+    "drafter_mutants:depth_ignored": ["drafters:GEN-46:limits=depth of 6"],
+    "drafter_mutants:factor_ignored": ["drafters:GEN-46:limits=factor of 2.5", "drafters:GEN-46:limits=factor of 0.5"],
+    "drafter_mutants:probability_ignored": ["drafters:GEN-46:limits=probability of 0.6"],
+    "drafter_mutants:longest_match": ["drafters:GEN-46:limits=defaults"],
+    "drafter_mutants:probability_of_one": ["drafters:GEN-46:limits=probability of 0.6"],
+    "drafter_mutants:another_mask": ["drafters:GEN-47:draft=draft_model parallel k=3"],
+    "drafter_mutants:masks_stay": [
+        "drafters:GEN-47:draft=draft_model parallel k=3",
+        "drafters:GEN-47:memory=preemption;draft=draft_model parallel k=3",
+    ],
+    "drafter_mutants:masks_in_one_place": ["drafters:GEN-47:draft=draft_model parallel k=8"],
+    "drafter_mutants:state_before_the_last_layer": ["drafters:GEN-48:memory=preemption;draft=mtp k=3"],
+    "drafter_mutants:state_after_the_norm": ["drafters:GEN-48:draft=mtp k=3"],
+    "drafter_mutants:state_of_the_target": ["drafters:GEN-48:draft=mtp k=3"],
+    "drafter_mutants:token_not_shifted": ["drafters:GEN-48:draft=mtp k=3"],
     "rank_engines:last_of_a_tie": [
         "ranks:GEN-40:draft=none;sampling=greedy;ties=all",
     ],

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from verispec.cases import CaseId
 
-DRAFTERS = ("none", "ngram", "draft_model", "draft_model argmax", "eagle3")
+DRAFTERS = ("none", "ngram", "suffix", "draft_model", "draft_model argmax", "draft_model parallel", "eagle3", "mtp")
 METHODS = ("standard", "block", "synthetic")
 
 ALL = "ids, bias and penalties", "everything"
@@ -46,6 +46,9 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     ("seed", "*", "block", "GEN-25 gives every request a seed; block verification has no case of one text twice"),
     ("*", "eagle3", "block", "the head's fixture has 2,048 tokens, so that no sequence of texts can be enumerated"),
     ("*", "*", "synthetic", "synthetic acceptance does not read the rows that parameters change"),
+    ("*", "suffix", "*", "drafts without probabilities, verified as those of n-grams are"),
+    ("*", "draft_model parallel", "*", "drafts with probabilities, verified as those of chains are"),
+    ("*", "mtp", "*", "drafts with probabilities, verified as those of an Eagle3 head are"),
     ("max_tokens", "*", "*", "the length of a text does not depend on how its drafts are verified or drawn"),
     ("stop*", "*", "block", "the text decides where it ends, however its drafts are verified"),
     ("*logprobs", "*", "block", "log-probabilities are gathered from the target's rows after verification"),

@@ -20,6 +20,11 @@ ELSEWHERE = {
     "async_scheduling": "no text may change (GEN-36)",
     "tensor_parallel_size": "no text may change (GEN-40)",
     "max_num_batched_tokens": "no text may change (GEN-4)",
+    "parallel_drafting": "drafts are those of mask tokens (GEN-47)",
+    "suffix_decoding_max_tree_depth": "limits of suffix drafts (GEN-46)",
+    "suffix_decoding_max_cached_requests": "limits of suffix drafts (GEN-46)",
+    "suffix_decoding_max_spec_factor": "limits of suffix drafts (GEN-46)",
+    "suffix_decoding_min_token_prob": "limits of suffix drafts (GEN-46)",
     "block_size": "no text may change (GEN-4)",
     "lora_adapters": "requests name them, and their texts show it (GEN-43)",
 }

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from train_fixtures.measure import measure
+from train_fixtures.later import NEVER_IN_TEXT
+from train_fixtures.measure import measure, measure_later
 from train_fixtures.recipe import Recipe
 
 from verispec import fixtures
 from verispec.errors import VerispecError
-from verispec.reference.models import load_eagle3, load_target, load_tokenizer
+from verispec.reference.models import load_eagle3, load_mtp, load_target, load_tokenizer, mask_token
 from verispec.reference.models.checkpoint import read_tensors
 
 HEADS = ("eagle3", "eagle3_speculators")
@@ -92,6 +93,33 @@ def test_acceptance_is_real() -> None:
         assert row["acceptance_by_position"] == sorted(row["acceptance_by_position"], reverse=True)
 
 
+def test_acceptance_of_the_later_drafters_is_real() -> None:
+    target, draft = (load_target(fixtures.model(name)) for name in ("target", "draft_parallel"))
+    head = load_mtp(fixtures.model("mtp"), target)
+    tokenizer = load_tokenizer(fixtures.model("target"))
+    ids = torch.tensor([tokenizer(text).input_ids for text in fixtures.prompts()[::8]])
+    mask = mask_token(fixtures.model("draft_parallel"))
+    measured = measure_later(target, draft, mask, head, ids, replace(Recipe(), measured_length=64))
+    assert measured["parallel"]["tokens_a_step"] > 2.0
+    assert measured["mtp"]["tokens_a_step"] > 2.2
+
+
+def test_provenance_says_how_the_later_drafters_were_made() -> None:
+    later = fixtures.provenance()["later"]
+    steps = [str(later["training"][name]["steps"]) for name in ("parallel", "mtp")]
+    assert later["script"] == f"python -m tools.train_fixtures.later --fixtures fixtures --steps {' '.join(steps)}"
+    assert set(later["versions"]) == {"python", "torch", "transformers", "tokenizers"}
+
+
+def test_no_text_has_the_mask_token() -> None:
+    tokenizer = load_tokenizer(fixtures.model("target"))
+    mask = mask_token(fixtures.model("draft_parallel"))
+    assert tokenizer.convert_ids_to_tokens(mask) == NEVER_IN_TEXT
+    assert not any(mask in tokenizer(text).input_ids for text in fixtures.prompts())
+
+
 def test_an_unknown_fixture_is_named_with_those_that_exist() -> None:
-    with pytest.raises(VerispecError, match=r"V-FIXTURE-NAME.*'eagle'\n.*draft, eagle3, eagle3_speculators, target"):
+    with pytest.raises(
+        VerispecError, match=r"V-FIXTURE-NAME.*'eagle'\n.*draft, draft_parallel, eagle3, eagle3_speculators, .*target"
+    ):
         fixtures.model("eagle")

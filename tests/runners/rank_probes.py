@@ -10,7 +10,7 @@ import torch
 
 from verispec.reference.models import Eagle3Head
 from verispec.reference.models.fused_cpu import compact_head
-from verispec.reference.proposers.eagle3 import Head
+from verispec.reference.proposers.head import Head
 from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.gpu import GPURunner
 from verispec.reference.runners.rank import RankMixin

@@ -16,7 +16,7 @@ from verispec.reference.models import Eagle3Head
 from verispec.reference.models.attention import PagedBatch
 from verispec.reference.models.decode_graphs import DecodeGraphs, GraphedHead, GraphedModel
 from verispec.reference.models.kv_cache import KVCache
-from verispec.reference.proposers.eagle3 import Head
+from verispec.reference.proposers.head import Head
 from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.gpu import GPURunner

@@ -1,7 +1,7 @@
-"""Train the drafters that came later: a model of parallel drafting and an MTP head, for the finished target and draft.
+"""Train the drafters that came later, for the finished target and draft: of parallel drafting, and an MTP head.
 
-``python -m tools.train_fixtures.later --fixtures fixtures`` reads both checkpoints, writes ``models/draft_parallel`` and
-``models/mtp`` beside them, and adds to ``provenance.json`` how they were made.
+``python -m tools.train_fixtures.later --fixtures fixtures`` reads both checkpoints, writes ``models/draft_parallel``
+and ``models/mtp`` beside them, and adds to ``provenance.json`` how they were made.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ NEVER_IN_TEXT = "\u00ff"
 def main() -> None:
     """Parse the command line and train."""
     parser = argparse.ArgumentParser(prog="python -m tools.train_fixtures.later", description="Train further drafters")
-    parser.add_argument(
-        "--fixtures", type=Path, required=True, help="folder with models/, prompts.json, provenance.json"
-    )
+    parser.add_argument("--fixtures", type=Path, required=True, help="folder of the fixtures")
     parser.add_argument("--tiny", action="store_true", help="few steps, for a CPU: proves the script, not the models")
     parser.add_argument("--steps", type=int, nargs=2, metavar=("PARALLEL", "MTP"), help="training steps of each")
     arguments = parser.parse_args()

@@ -75,7 +75,7 @@ def unroll(head: Eagle3Head | MTPHead, ids: torch.Tensor, aux: torch.Tensor, ste
 
 
 def unroll_masked(draft: PreTrainedModel, ids: torch.Tensor, mask_id: int, steps: int) -> Iterator[torch.Tensor]:
-    """Yield for each step j the logits [B, T - steps, V] of a model of parallel drafting; row i predicts token i + 1 + j.
+    """Yield the logits of each draft j of parallel drafting, [B, T - steps, V]; row i predicts token i + 1 + j.
 
     Args:
         draft: the model; its attention function is set to `attend`.

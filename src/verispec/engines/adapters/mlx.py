@@ -60,6 +60,7 @@ class Mlx(PartialEngine):
             (wanted.method not in ("none", "draft_model"), f"mlx-lm does not draft with {wanted.method}"),
             (wanted.sampler != "flat", "mlx-lm has no random numbers counted by position"),
             (wanted.rejection_sample_method != "standard", "mlx-lm has one verification method"),
+            (wanted.parallel_drafting, "mlx-lm drafts one token after another"),
             (wanted.num_speculative_tokens_per_batch_size, "mlx-lm drafts with one K"),
             (wanted.async_scheduling, "mlx-lm has no scheduler"),
             (wanted.tensor_parallel_size > 1, "this adapter runs mlx-lm in one process"),

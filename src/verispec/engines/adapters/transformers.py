@@ -51,8 +51,10 @@ class Transformers:
     def load(self, target: Path, **options: Any) -> Any | Unsupported:
         """Return a generator over the checkpoint folder `target`; see `Engine.load`."""
         wanted = LoadOptions(**options)
-        if wanted.method == "eagle3":
-            return Unsupported("transformers does not generate with an Eagle3 head")
+        if wanted.method not in ("none", "ngram", "draft_model"):
+            return Unsupported(f"transformers does not draft with {wanted.method}")
+        if wanted.parallel_drafting:
+            return Unsupported("transformers drafts one token after another")
         if wanted.sampler != "flat":
             return Unsupported("transformers draws from one generator; it has no random numbers counted by position")
         if wanted.rejection_sample_method != "standard":

@@ -18,8 +18,11 @@ from typing import Protocol, TypedDict, runtime_checkable
 from verispec.engines.protocol.grammar import TokenGrammar
 from verispec.engines.protocol.values import require, whole, within
 
-METHODS = ("none", "ngram", "draft_model", "eagle3")
+METHODS = ("none", "ngram", "suffix", "draft_model", "eagle3", "mtp")
 """Methods that propose draft tokens."""
+
+WITH_DRAFT = ("draft_model", "eagle3", "mtp")
+"""Methods whose drafter is a checkpoint of its own."""
 
 DRAFT_SAMPLE_METHODS = ("probabilistic", "greedy")
 """Draws of a draft model for a sampled request: from its own distribution, which the sampler then gets as draft
@@ -70,12 +73,19 @@ class LoadOptions:
 
     Args:
         method: one of `METHODS`.
-        draft: folder of the draft model or of the Eagle3 head; for those two methods only.
+        draft: folder of the draft model, of the Eagle3 head or of the checkpoint with the MTP layer; for those methods
+            only.
         num_speculative_tokens: K, drafts per step, at least 1.
         num_speculative_tokens_per_batch_size: K by the number of requests in the step that drafts: (first, last, K)
             for each range from 1 on, the last one for larger batches too; K = 0 pauses. None keeps K the same.
         ngram_min: minimum length in tokens of the suffix that prompt lookup matches.
         ngram_max: maximum length in tokens of that suffix.
+        suffix_decoding_max_tree_depth: maximum number of tokens of a matched suffix and its draft together.
+        suffix_decoding_max_cached_requests: number of outputs that suffix decoding keeps; with 0 a request's own text
+            alone is searched.
+        suffix_decoding_max_spec_factor: maximum number of drafts per matched token.
+        suffix_decoding_min_token_prob: least estimated probability of a draft and all before it.
+        parallel_drafting: True if a model trained for it drafts all K tokens in one pass, with mask tokens.
         draft_sample_method: one of `DRAFT_SAMPLE_METHODS`.
         rejection_sample_method: one of `REJECTION_SAMPLE_METHODS`.
         synthetic_acceptance_rates: K unconditional rates of the synthetic method: the probability that a draft and
@@ -104,6 +114,11 @@ class LoadOptions:
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = None
     ngram_min: int = 2
     ngram_max: int = 4
+    suffix_decoding_max_tree_depth: int = 24
+    suffix_decoding_max_cached_requests: int = 10000
+    suffix_decoding_max_spec_factor: float = 1.0
+    suffix_decoding_min_token_prob: float = 0.1
+    parallel_drafting: bool = False
     draft_sample_method: str = "probabilistic"
     rejection_sample_method: str = "standard"
     synthetic_acceptance_rates: tuple[float, ...] | None = None
@@ -134,19 +149,26 @@ class LoadOptions:
         for name in (
             "num_speculative_tokens",
             "ngram_min",
+            "suffix_decoding_max_tree_depth",
             "max_num_seqs",
             "max_num_batched_tokens",
             "block_size",
             "tensor_parallel_size",
         ):
             require(whole(getattr(self, name), 1), name, "an integer of at least 1", getattr(self, name))
-        for name in ("max_model_len", "num_blocks"):
+        for name in ("max_model_len", "num_blocks", "suffix_decoding_max_cached_requests"):
             require(whole(getattr(self, name), 0), name, "an integer of at least 0", getattr(self, name))
         wanted = f"an integer of at least ngram_min = {self.ngram_min}"
         require(whole(self.ngram_max, self.ngram_min), "ngram_max", wanted, self.ngram_max)
         require(isinstance(self.seed, Integral), "seed", "an integer", self.seed)
-        require(isinstance(self.async_scheduling, bool), "async_scheduling", "True or False", self.async_scheduling)
-        needs_draft = self.method in ("draft_model", "eagle3")
+        factor, least = self.suffix_decoding_max_spec_factor, self.suffix_decoding_min_token_prob
+        require(within(factor, 0), "suffix_decoding_max_spec_factor", "a number of at least 0", factor)
+        require(within(least, 0, 1), "suffix_decoding_min_token_prob", "a number from 0 to 1", least)
+        for name in ("async_scheduling", "parallel_drafting"):
+            require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
+        needs_draft = self.method in WITH_DRAFT
+        alone = "False with a method without a draft model"
+        require(needs_draft or not self.parallel_drafting, "parallel_drafting", alone, self.parallel_drafting)
         folders = isinstance(self.lora_adapters, tuple) and all(isinstance(a, Path) for a in self.lora_adapters)
         require(folders, "lora_adapters", "a tuple of folders", self.lora_adapters)
         wanted = "a folder" if needs_draft else f"none with method {self.method}"
@@ -210,6 +232,11 @@ class LoadKeywords(TypedDict, total=False):
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None
     ngram_min: int
     ngram_max: int
+    suffix_decoding_max_tree_depth: int
+    suffix_decoding_max_cached_requests: int
+    suffix_decoding_max_spec_factor: float
+    suffix_decoding_min_token_prob: float
+    parallel_drafting: bool
     draft_sample_method: str
     rejection_sample_method: str
     synthetic_acceptance_rates: tuple[float, ...] | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from verispec.engines import UnsupportedCall
 from verispec.engines.adapters.vllm.installed.fallbacks import poison_fresh_memory, quiet
+from verispec.engines.adapters.vllm.installed.mtp_checkpoint import with_mtp_layer
 from verispec.engines.process.proxy import Remote
 from verispec.engines.protocol.generation import (
     FinishReason,
@@ -73,6 +75,9 @@ class GeneratorServer:
             vllm = importlib.import_module("vllm")
             arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
             known = {field.name for field in dataclasses.fields(arguments)}
+            if options.method == "mtp" and options.draft is not None:
+                self._folder = tempfile.TemporaryDirectory(prefix="verispec-mtp-")
+                target = with_mtp_layer(target, options.draft, Path(self._folder.name))
             given = _known(settings(target, options), known, options)
             self._params = vllm.SamplingParams
             self._adapters = _lora_requests(options.lora_adapters)
@@ -216,6 +221,11 @@ def _speculation(options: LoadOptions) -> dict[str, Any]:
         "rejection_sample_method",
         "synthetic_acceptance_rates",
         "synthetic_acceptance_length",
+        "parallel_drafting",
+        "suffix_decoding_max_tree_depth",
+        "suffix_decoding_max_cached_requests",
+        "suffix_decoding_max_spec_factor",
+        "suffix_decoding_min_token_prob",
     ):
         value = getattr(options, name)
         if value == getattr(LoadOptions(), name):
@@ -225,7 +235,10 @@ def _speculation(options: LoadOptions) -> dict[str, Any]:
         config[name] = list(value) if isinstance(value, tuple) else value
     if options.method == "ngram":
         return {**config, "prompt_lookup_min": options.ngram_min, "prompt_lookup_max": options.ngram_max}
-    config["model"] = str(options.draft)
+    if options.method == "suffix":
+        return config
+    if options.method != "mtp":
+        config["model"] = str(options.draft)
     if "draft_sample_method" in known:
         config["draft_sample_method"] = options.draft_sample_method
     return config

@@ -1,4 +1,4 @@
-"""Autoregressive drafting by an Eagle3 head from the target's hidden states (Li et al. 2025)."""
+"""Autoregressive drafting by a head from the target's hidden states: Eagle3 (Li et al. 2025), or an MTP layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .protocol import VerifiedStep
 
 
 class Head(Protocol):
-    """The methods of a head that a proposer calls; see `Eagle3Head`."""
+    """The methods of a head that a proposer calls; see `Eagle3Head` and `MTPHead`."""
 
     def combine(self, aux: torch.Tensor, /) -> torch.Tensor:
         """Map auxiliary states to hidden states."""
@@ -34,7 +34,7 @@ class Head(Protocol):
         """Map draft logits to the target's vocabulary."""
 
 
-class Eagle3Proposer(ChainProposer):
+class HeadProposer(ChainProposer):
     """Drafts by a head set to ``verispec_paged`` attention; see `ChainProposer` for `options`."""
 
     def __init__(self, head: Head, cache: KVCache, **options: Any) -> None:

@@ -1,0 +1,97 @@
+"""Suffix decoding in plain loops: every draft that its rules allow, where equal counts leave a choice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from verispec.engines.protocol.generation import LoadOptions
+
+Tokens = tuple[int, ...]
+Counts = tuple[int, int, int]
+"""Verifications, drafts and accepted drafts."""
+
+SAME_SCORE = 1e-5
+"""Scores that are sums of float32 probabilities may differ by so much and be equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What an engine may search: the prompt, the outputs before, and the output so far."""
+
+    prompt: Tokens
+    earlier: tuple[Tokens, ...]
+
+
+def possible_counts(
+    texts: Texts, text: Tokens, length: int, options: LoadOptions, capped: bool
+) -> set[tuple[Counts, int]]:
+    """Return the counts that the rules allow for a greedy output, each with the place where its last step ends.
+
+    Written apart from the reference's proposer, so that a fault there is not expected here too.
+
+    Args:
+        texts: texts known before the request.
+        text: the request's tokens, and K more that would follow.
+        length: maximum number of tokens of the output.
+        options: options of suffix decoding, and K.
+        capped: True if the engine drafts no further than `length`.
+    """
+    reached: dict[int, set[Counts]] = {1: {(0, 0, 0)}}  # The first token comes from the prompt alone.
+    for place in range(1, length):
+        if place not in reached:
+            continue
+        most = min(options.num_speculative_tokens, length - place - 1 if capped else len(text))
+        for draft in set(allowed_drafts(texts, text[:place], most, options)):
+            accepted = _agreed(draft, text[place:])
+            after = reached.setdefault(place + accepted + 1, set())
+            for verified, drafted, right in reached[place]:
+                after.add((verified + bool(draft), drafted + len(draft), right + accepted))
+    return {(counts, place) for place, found in reached.items() if place >= length for counts in found}
+
+
+def allowed_drafts(texts: Texts, known: Tokens, most: int, options: LoadOptions) -> Iterator[Tokens]:
+    """Yield the drafts with the highest score, from the text itself or from outputs, for suffixes of any length."""
+    kept = options.suffix_decoding_max_cached_requests
+    outputs = [*texts.earlier, known][-kept:] if kept else []
+    own = *texts.prompt, *known
+    context = own[-options.suffix_decoding_max_tree_depth :]
+    found: dict[Tokens, float] = {(): 0.0}
+    for searched in ([own], outputs):
+        for length in range(1, len(context)):
+            ends = [
+                (text, end)
+                for text in searched
+                for end in range(length, len(text) + 1)
+                if text[end - length : end] == context[-length:]
+            ]
+            factor = int(length * options.suffix_decoding_max_spec_factor + 1e-6)
+            limit = min(most, factor, options.suffix_decoding_max_tree_depth - length)
+            for draft, score in _continuations(ends, limit, 1.0, options.suffix_decoding_min_token_prob):
+                found[draft] = max(score, found.get(draft, 0.0))
+    best = max(found.values())
+    yield from (draft for draft, score in found.items() if score >= best - SAME_SCORE)
+
+
+def _continuations(
+    ends: Sequence[tuple[Tokens, int]], limit: int, probability: float, least: float
+) -> Iterator[tuple[Tokens, float]]:
+    """Yield each whole draft and its score: one, unless several tokens follow equally often."""
+    following = Counter(text[end] for text, end in ends if end < len(text))
+    if limit <= 0 or not following:
+        yield (), 0.0
+        return
+    highest = max(following.values())
+    chance = probability * highest / len(ends)
+    if chance < least:
+        yield (), 0.0
+        return
+    for token in (token for token, count in following.items() if count == highest):
+        after = [(text, end + 1) for text, end in ends if end < len(text) and text[end] == token]
+        for rest, score in _continuations(after, limit - 1, chance, least):
+            yield (token, *rest), chance + score
+
+
+def _agreed(draft: Tokens, text: Tokens) -> int:
+    return next((n for n, (a, b) in enumerate(zip(draft, text, strict=False)) if a != b), min(len(draft), len(text)))

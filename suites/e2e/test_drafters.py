@@ -1,0 +1,115 @@
+"""Drafters beyond prompt lookup and chains of a draft model: suffix decoding, parallel drafting, MTP layers (GEN)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verispec import fixtures
+from verispec.cases import case
+from verispec.engines.protocol.generation import Generator, LoadOptions
+from verispec.judge import Inconclusive, Kind
+from verispec.suites.e2e._drafts import judge_drafts, judge_of
+from verispec.suites.e2e._reference_model import greedy_text
+from verispec.suites.e2e._setups import (
+    LAYOUTS,
+    MTP,
+    PARALLEL,
+    SUFFIX,
+    Load,
+    NotTold,
+    greedy,
+    options_of,
+    require,
+    stepped,
+)
+from verispec.suites.e2e._suffix import Counts, Texts, Tokens, possible_counts
+
+TARGET = fixtures.model("target")
+PROMPTS, LENGTH = 6, 40
+SUFFIX_LIMITS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "depth of 6": {"suffix_decoding_max_tree_depth": 6},
+    "factor of 2.5": {"suffix_decoding_max_spec_factor": 2.5},
+    "factor of 0.5": {"suffix_decoding_max_spec_factor": 0.5},
+    "probability of 0.6": {"suffix_decoding_min_token_prob": 0.6},
+    "one output": {"suffix_decoding_max_cached_requests": 1},
+    "no outputs": {"suffix_decoding_max_cached_requests": 0},
+}
+REACH = "the method is an accepted option"
+
+
+@case("GEN-46", limits=list(SUFFIX_LIMITS), reach=REACH)
+def test_suffix_drafts_follow_their_rules(load: Load, prompts: Any, limits: str) -> None:
+    """One request after another, each of which may draft from the outputs before it.
+
+    Prompts repeat a phrase, and two of them come again. An engine may draft past the end of an output; it then keeps
+    what the last step emitted there too.
+    """
+    phrases = [(*prompt[:7], *prompt[:7], *prompt[:3]) for prompt in prompts[20:23]]
+    asked = [phrases[0], phrases[1], phrases[0], phrases[2], phrases[1]]
+    # A seed of its own gives this case a generator that has no outputs yet.
+    options = {"seed": 46 + list(SUFFIX_LIMITS).index(limits), **SUFFIX_LIMITS[limits]}
+    generator, wanted = load(SUFFIX, **options), LoadOptions(**{**options_of(SUFFIX), **options})
+    # Outputs as the drafter may know them, of an engine that drafts no further than they go, and of one that does.
+    known: set[tuple[bool, tuple[Tokens, ...]]] = {(True, ()), (False, ())}
+    verified = 0
+    for n, prompt in enumerate(asked):
+        counts, output = one_request(generator, prompt)
+        text = greedy_text(TARGET, prompt, LENGTH + wanted.num_speculative_tokens)
+        if output != text[:LENGTH]:
+            raise Inconclusive(f"the output of prompt {n} is not the float64 target's, as after a tie within rounding")
+        possible = {
+            (told, capped, (*outputs, text[: LENGTH if capped else end]))
+            for capped, outputs in known
+            for told, end in possible_counts(Texts(prompt, outputs), text, LENGTH, wanted, capped)
+        }
+        known = {(capped, outputs) for told, capped, outputs in possible if told == counts}
+        expected = " or ".join(sorted({str(told) for told, *_ in possible}))
+        require(
+            bool(known),
+            f"prompt {n}: verifications, drafts and accepted drafts are {counts}; the texts before it give {expected}",
+            Kind.RELATION,
+        )
+        verified += counts[0]
+    require(verified > 0, "no step had a draft")
+
+
+def one_request(generator: Generator, prompt: Tokens) -> tuple[Counts, Tokens]:
+    """Return the counts and the tokens of one greedy request.
+
+    Raises:
+        NotTold: the engine has no counters.
+    """
+    before = generator.metrics()
+    [result] = generator.generate(greedy([prompt], LENGTH))
+    if not generator.metrics().accepted_per_position:
+        raise NotTold("the engine does not count drafts")
+    metrics = generator.metrics().since(before)
+    return (metrics.num_drafts, metrics.num_draft_tokens, metrics.num_accepted_tokens), result.token_ids
+
+
+@case("GEN-47", draft=PARALLEL, memory=LAYOUTS, reach=REACH)
+def test_parallel_drafts_are_those_of_mask_tokens_in_any_layout(load: Load, prompts: Any, memory: str) -> None:
+    check_drafts(load, prompts, PARALLEL, memory)
+
+
+@case("GEN-47", draft=[PARALLEL, "draft_model parallel k=8"], reach=REACH)
+def test_parallel_drafts_are_those_of_mask_tokens(load: Load, prompts: Any, draft: str) -> None:
+    check_drafts(load, prompts, draft, None)
+
+
+@case("GEN-48", draft=MTP, memory=[None, *LAYOUTS], reach=REACH)
+def test_mtp_drafts_are_the_layers_own(load: Load, prompts: Any, memory: str | None) -> None:
+    check_drafts(load, prompts, MTP, memory)
+
+
+def check_drafts(load: Load, prompts: Any, draft: str, memory: str | None) -> None:
+    """Check that every step accepts the drafts that the float64 drafter agrees to, whole chains of them."""
+    judge, depth = judge_of(draft, TARGET)
+    # Without a layout that counts blocks, prompts of 8 to 48 tokens mix lengths in a batch.
+    chosen = prompts[:PROMPTS] if memory else [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
+    results = stepped(load(draft, memory or ""), greedy(chosen, LENGTH))
+    for prompt, result in zip(chosen, results, strict=True):
+        judge_drafts(judge, prompt, result, depth)
+    if not any(step.accepted > 1 for result in results for step in result.steps):
+        raise Inconclusive("no step accepted two drafts, so that no later one was judged")

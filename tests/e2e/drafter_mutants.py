@@ -1,0 +1,197 @@
+"""Runners with one fault in a drafter beyond chains: ``--engine drafter_mutants:<name>``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from runner_mutants import engine_with
+
+from verispec.reference.models import AuxiliaryStates
+from verispec.reference.proposers import suffix
+from verispec.reference.runners.cpu import CPURunner
+
+
+class OutputsForgotten(CPURunner):
+    """Suffix decoding keeps no output."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        proposer._most = 0
+        return proposer
+
+
+class NeverEvicted(CPURunner):
+    """Suffix decoding keeps every output, whatever the limit."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        proposer._most = proposer._most and 10**6
+        return proposer
+
+
+def limits(**changed: Any) -> type[CPURunner]:
+    """Return a runner whose suffix decoding has other limits than those asked for."""
+
+    class OtherLimits(CPURunner):
+        def _make_proposer(self, num_blocks: int) -> Any:
+            proposer: Any = super()._make_proposer(num_blocks)
+            proposer._limits = replace(proposer._limits, **changed)
+            return proposer
+
+    return OtherLimits
+
+
+def drafts_by(change: Callable[..., tuple[list[int], float]]) -> type[CPURunner]:
+    """Return a runner whose suffix decoding finds its continuations by another function."""
+
+    class OtherContinuations(CPURunner):
+        def _make_proposer(self, num_blocks: int) -> Any:
+            suffix.most_frequent_continuation = change
+            return super()._make_proposer(num_blocks)
+
+    return OtherContinuations
+
+
+def _longest_match(texts: Any, context: Any, num_drafts: int, given: Any) -> tuple[list[int], float]:
+    """Take the draft of the longest suffix instead of that with the highest score."""
+    for length in range(len(context) - 1, 0, -1):
+        ends = [
+            n for n in range(length - 1, len(texts) - 1) if (texts[n - length + 1 : n + 1] == context[-length:]).all()
+        ]
+        room = min(num_drafts, int(length * given.max_factor), given.max_depth - length)
+        if ends and room > 0:
+            found: tuple[list[int], float] = suffix._follow(texts, suffix.np.array(ends), room, given.min_probability)
+            return found
+    return [], 0.0
+
+
+def _probability_of_one(texts: Any, ends: Any, room: int, least: float) -> tuple[list[int], float]:
+    """Compare each token's own probability with the limit, not that of all before it too."""
+    tokens: list[int] = []
+    while len(tokens) < room:
+        following = texts[ends + 1]
+        ids, counts = suffix.np.unique(following[following != -1], return_counts=True)
+        if not len(ids) or counts.max() / len(ends) < least:
+            break
+        tokens.append(int(ids[counts.argmax()]))
+        ends = ends[following == tokens[-1]] + 1
+    return tokens, float(len(tokens))
+
+
+class ProbabilityOfOne(CPURunner):
+    """Suffix decoding limits the probability of one token."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        suffix._follow = _probability_of_one
+        return super()._make_proposer(num_blocks)
+
+
+class AnotherMask(CPURunner):
+    """Parallel drafting reads token 0 as its mask."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        proposer._mask_id = 0
+        return proposer
+
+
+class MasksStay(CPURunner):
+    """Keys of accepted drafts are not written: those of the mask tokens at their places stay."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        expand = proposer._expand
+
+        def expanded(step: Any, *more: Any) -> Any:
+            token_ids, positions, unused, rows = expand(step, *more)
+            if (step.query_lens <= 4).all():
+                first = torch.zeros_like(unused)
+                first[step.query_start_loc[:-1] + torch.arange(len(step.query_lens)) * more[0]] = True
+                unused = unused | ((token_ids != proposer._mask_id) & ~first)
+                unused[rows.view(len(step.query_lens), -1)[:, 0]] = False
+            return token_ids, positions, unused, rows
+
+        proposer._expand = expanded
+        return proposer
+
+
+class MasksInOnePlace(CPURunner):
+    """All mask tokens stand at the position of the first."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        expand = proposer._expand
+
+        def expanded(step: Any, *more: Any) -> Any:
+            token_ids, positions, unused, rows = expand(step, *more)
+            places = rows.view(len(step.query_lens), -1)
+            positions[places[:, 1:]] = positions[places[:, :1]] + 1
+            return token_ids, positions, unused, rows
+
+        proposer._expand = expanded
+        return proposer
+
+
+class StateBeforeTheLastLayer(CPURunner):
+    """The MTP layer reads the state before the target's last layer."""
+
+    def _set_up_auxiliary_states(self, head: Any) -> None:
+        self._aux = AuxiliaryStates(self._forward, [self._model.config.num_hidden_layers - 1])
+
+
+class StateAfterTheNorm(CPURunner):
+    """The MTP layer reads the target's state after its final norm."""
+
+    def _callable_head(self, head: Any) -> Any:
+        made: Any = super()._callable_head(head)
+        made.combine = self._model.model.norm
+        return made
+
+
+class StateOfTheTarget(CPURunner):
+    """Later drafts of an MTP layer read the state that the first one read."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        run = proposer._run
+
+        def same_state(token_ids: Any, positions: Any, hidden: Any, paged: Any, rows: Any) -> Any:
+            logits, _ = run(token_ids, positions, hidden, paged, rows)
+            return logits, hidden if rows is None else hidden.index_select(0, rows)
+
+        proposer._run = same_state
+        return proposer
+
+
+class TokenNotShifted(CPURunner):
+    """The MTP layer reads the token of its own position, not the next one."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        expand = proposer._expand
+
+        def expanded(step: Any, *more: Any) -> Any:
+            token_ids, positions, unused, rows = expand(step, *more)
+            return torch.cat((token_ids[:1], token_ids[:-1])), positions, unused, rows
+
+        proposer._expand = expanded
+        return proposer
+
+
+outputs_forgotten = engine_with(OutputsForgotten)
+never_evicted = engine_with(NeverEvicted)
+depth_ignored = engine_with(limits(max_depth=24))
+factor_ignored = engine_with(limits(max_factor=1.0))
+probability_ignored = engine_with(limits(min_probability=0.1))
+longest_match = engine_with(drafts_by(_longest_match))
+probability_of_one = engine_with(ProbabilityOfOne)
+another_mask = engine_with(AnotherMask)
+masks_stay = engine_with(MasksStay)
+masks_in_one_place = engine_with(MasksInOnePlace)
+state_before_the_last_layer = engine_with(StateBeforeTheLastLayer)
+state_after_the_norm = engine_with(StateAfterTheNorm)
+state_of_the_target = engine_with(StateOfTheTarget)
+token_not_shifted = engine_with(TokenNotShifted)
