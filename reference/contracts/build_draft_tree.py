@@ -28,7 +28,7 @@ CONTRACT = Contract(
             "selected_index",
             ("B", "D-1"),
             INTS,
-            "candidate of each node after the root, ascending; candidate c is drafted from beam entry c // topk",
+            "candidate of each node after the root; candidate c is drafted from beam entry c // topk",
             production="int64",
         ),
         Tensor(

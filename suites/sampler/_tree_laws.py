@@ -53,6 +53,30 @@ def _drawn(rng: Rng, q: Array, count: int, without_replacement: bool) -> Array:
     return np.asarray((rng.random((len(q), count, 1)) >= np.cumsum(q, axis=1)[:, None, :-1]).sum(axis=2))
 
 
+def chain_batch(rng: Rng, requests: int) -> tuple[Trees, dict[str, Any]]:
+    """Return requests with two drafts, one below the other, drawn from the draft's rows, and their rows."""
+    trees = linked([(-1, 0, 1)] * requests)
+    trees.tokens[:, 1:2] = _drawn(rng, np.tile(DRAFT_ROOT, (requests, 1)), 1, False)
+    trees.tokens[:, 2:] = _drawn(rng, DRAFT_AFTER[trees.tokens[:, 1]], 1, False)
+    return trees, _law_values(rng, trees) | {"draft_probs": _rows_of(trees, DRAFT_ROOT, DRAFT_AFTER)}
+
+
+def _rows_of(trees: Trees, root: Any, after: Array) -> Array:
+    """Return the row of each node: `root`, and the row in `after` of each other node's token."""
+    rows = after[trees.tokens]
+    rows[:, 0] = root
+    return rows
+
+
+def _law_values(rng: Rng, trees: Trees) -> dict[str, Any]:
+    return {
+        **trees.links(),
+        "uniform_samples": rng.random(trees.tokens.shape, np.float32),
+        "uniform_samples_for_final_sampling": rng.random(trees.requests, np.float32),
+        "target_probs": _rows_of(trees, ROOT, AFTER),
+    }
+
+
 def law_batch(rng: Rng, requests: int, drawn: str) -> tuple[Trees, dict[str, Any]]:
     """Return requests whose drafts are "given", or drawn from the draft's rows "alike" or "different", and their rows.
 
@@ -71,16 +95,9 @@ def law_batch(rng: Rng, requests: int, drawn: str) -> tuple[Trees, dict[str, Any
         tokens[:, 1:4] = _drawn(rng, np.tile(DRAFT_ROOT, (requests, 1)), 3, different)
         for node in (1, 2, 3):
             tokens[:, 2 * node + 2 : 2 * node + 4] = _drawn(rng, DRAFT_AFTER[tokens[:, node]], 2, different)
-    target, draft = AFTER[tokens], DRAFT_AFTER[tokens]
-    target[:, 0], draft[:, 0] = ROOT, DRAFT_ROOT
-    values = {
-        **trees.links(),
-        "uniform_samples": rng.random(tokens.shape, np.float32),
-        "uniform_samples_for_final_sampling": rng.random(requests, np.float32),
-        "target_probs": target,
-    }
+    values = _law_values(rng, trees)
     if drawn != "given":
-        values["draft_probs"] = draft
+        values["draft_probs"] = _rows_of(trees, DRAFT_ROOT, DRAFT_AFTER)
     return trees, values
 
 

@@ -103,7 +103,9 @@ def linked(parents: Sequence[Sequence[int]], tokens: Any = None, order: Rng | No
 
 
 def random_parents(rng: Rng, count: int, nodes: int, kind: str = "any") -> list[int]:
-    """Return the parents of a tree with `count` nodes after its root, among `nodes`, whose numbers have no order.
+    """Return the parents of a tree with `count` nodes after its root, among `nodes`.
+
+    The numbers of the nodes have no order, but for a chain's, which ascend.
 
     Args:
         rng: source of the tree.
@@ -115,6 +117,8 @@ def random_parents(rng: Rng, count: int, nodes: int, kind: str = "any") -> list[
     if earlier is None:
         earlier = (rng.random(count) * np.arange(1, count + 1)).astype(np.int64)
     numbers = np.concatenate(([0], 1 + rng.permutation(nodes - 1)[:count]))
+    if kind == "chain":
+        numbers = np.arange(count + 1)
     parents = np.full(nodes, -1)
     parents[numbers[1:]] = numbers[earlier]
     return [int(parent) for parent in parents]

@@ -53,6 +53,14 @@ def test_siblings_follow_each_other(op: OpUnderTest, seed: int, topk: int) -> No
     check(op, selected(seed, 2 * topk + 1, topk), LENGTHS["ragged"])
 
 
+@case("BDT-3", check="any order", topk=[2, 3, 10])
+def test_candidates_in_any_order(op: OpUnderTest, seed: int, topk: int) -> None:
+    """Siblings have consecutive numbers only where candidates ascend."""
+    selection = selected(seed, 20, topk)
+    selection.selected = np.random.default_rng(seed).permuted(selection.selected, axis=1)
+    check(op, selection, LENGTHS["ragged"])
+
+
 @case("BDT-4", requests=[1, 2, 5, 67], reach=REACH)
 def test_places_count_the_nodes_of_all_requests(op: OpUnderTest, seed: int, requests: int) -> None:
     check(op, selected(seed, 6, 3, requests), np.arange(requests) % 7)

@@ -14,7 +14,7 @@ from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts, oracle
 from verispec.suites.sampler._rejection import integers
-from verispec.suites.sampler._tree_laws import check_law, law_batch, many_requests
+from verispec.suites.sampler._tree_laws import chain_batch, check_law, law_batch, many_requests
 from verispec.suites.sampler._trees import (
     REACH,
     Trees,
@@ -227,7 +227,7 @@ def test_u_is_compared_in_its_own_precision(op: OpUnderTest, seed: int, above: s
 @case("VTS-16", layout=["gapped", "padded", "transposed"], drawn=list(DRAWN))
 def test_strides(op: OpUnderTest, seed: int, layout: str, drawn: str) -> None:
     layouts = dict.fromkeys((t.name for t in CONTRACT.tensors), layout)
-    check(op, *batch(seed, "gaps", drawn), layouts=layouts)
+    check(op, *batch(seed, (0, 3, 5, 4, 2) * 8, drawn), layouts=layouts)
 
 
 def width_reach(params: Mapping[str, Any]) -> str | None:
@@ -253,6 +253,12 @@ def test_emitted_tokens_follow_the_target(op: OpUnderTest, engine: Engine, seed:
     trees, values = law_batch(rng_of(seed), many_requests(engine), drawn)
     values |= {"draft_probs": values.get("draft_probs"), "WITHOUT_REPLACEMENT": drawn == "different"}
     check_law(op, trees, values)
+
+
+@case("VTS-19", mode="law", tree="chain", p_values=2, reach=REACH)
+def test_chains_follow_the_target(op: OpUnderTest, engine: Engine, seed: int) -> None:
+    trees, values = chain_batch(rng_of(seed), many_requests(engine))
+    check_law(op, trees, values | {"WITHOUT_REPLACEMENT": False})
 
 
 @case("VTS-1", mode="generated", drawn=list(DRAWN))
