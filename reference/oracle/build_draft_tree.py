@@ -41,8 +41,9 @@ def build_draft_tree(
                 parent.append(selected.index(wanted) + 1 if wanted in selected else None)
         children: dict[int, list[int]] = {}
         for j in range(1, nodes):
-            if parent[j] is not None:
-                children.setdefault(parent[j], []).append(j)
+            of = parent[j]
+            if of is not None:
+                children.setdefault(of, []).append(j)
         for i in range(nodes):
             index[b, i] = b * nodes + i
             ancestors: list[int] = []
