@@ -56,6 +56,11 @@ def is_eagle3(config: dict[str, Any]) -> bool:
     return config.get("speculators_model_type") == "eagle3" or bool(architectures & EAGLE3_ARCHITECTURES)
 
 
+def is_mtp(config: dict[str, Any]) -> bool:
+    """Return True if a ``config.json`` describes a target with MTP layers, in MiMo's format."""
+    return "MiMoForCausalLM" in (config.get("architectures") or ())
+
+
 def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     """Return every tensor of a folder by name: all ``*.safetensors``, else ``pytorch_model.bin``.
 

@@ -1,16 +1,33 @@
-"""The three models before training, and the losses that train them."""
+"""The models before training, and the losses that train them."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 from torch.nn import functional
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from verispec.reference.models import AuxiliaryStates, Eagle3Config, Eagle3Head
+from verispec.reference.models import AuxiliaryStates, Eagle3Config, Eagle3Head, MTPConfig, MTPHead
 
 from .recipe import Recipe, Shape
 from .training import Loss, mixed
-from .unroll import unroll
+from .unroll import unroll, unroll_masked
+
+MTP_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "hidden_act",
+    "rope_parameters",
+    "eos_token_id",
+    "tie_word_embeddings",
+)
+"""Fields of the target's configuration that its MTP head has too."""
 
 
 def llama(shape: Shape, recipe: Recipe) -> LlamaForCausalLM:
@@ -81,21 +98,57 @@ def eagle3_loss(target: LlamaForCausalLM, head: Eagle3Head, recipe: Recipe) -> L
     Tokens outside the draft vocabulary count for nothing and their probability is not redistributed, so that the head
     ignores positions where it cannot be right.
     """
-    aux_states = AuxiliaryStates(target, recipe.aux_layers)
+    return _head_loss(target, head, head.t2d, recipe)
+
+
+def mtp_head(target: PreTrainedModel) -> MTPHead:
+    """Return an untrained MTP head for a target of one Llama or Qwen2 shape per layer."""
+    fields = {name: getattr(target.config, name) for name in MTP_FIELDS}
+    return MTPHead(MTPConfig(num_hidden_layers=1, **fields), target)
+
+
+def mtp_loss(target: PreTrainedModel, head: MTPHead, recipe: Recipe) -> Loss:
+    """Return the cross entropy of the head against the target's probabilities, over the unrolled steps."""
+    every_token = torch.ones(target.config.vocab_size, dtype=torch.bool, device=target.device)
+    return _head_loss(target, head, every_token, recipe)
+
+
+def _head_loss(target: PreTrainedModel, head: Eagle3Head | MTPHead, drafted: torch.Tensor, recipe: Recipe) -> Loss:
+    """Return the loss of a head whose vocabulary are the target's tokens that the mask `drafted` marks."""
+    aux_states = AuxiliaryStates(target, head.config.aux_layers(target.config.num_hidden_layers))
 
     def loss(ids: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            p = target(ids, use_cache=False).logits.float().softmax(-1)[..., head.t2d]
+            p = target(ids, use_cache=False).logits.float().softmax(-1)[..., drafted]
             aux = aux_states.take()
-        total, weights = p.new_zeros(()), 0.0
-        for step, normed in enumerate(unroll(head, ids, aux, recipe.unrolled)):
-            q = head.logits(normed).float().log_softmax(-1)
-            weight = recipe.unroll_decay**step
-            total = total - weight * (p[:, step + 1 : step + 1 + q.shape[1]] * q).sum(-1).mean()
-            weights += weight
-        return total / weights
+        rows = (head.logits(normed) for normed in unroll(head, ids, aux, recipe.unrolled))
+        return _decaying((cross_entropy(p[:, step + 1 :], row) for step, row in enumerate(rows)), recipe)
 
     return loss
+
+
+def parallel_loss(target: PreTrainedModel, draft: PreTrainedModel, mask_id: int, recipe: Recipe) -> Loss:
+    """Return the cross entropy of a model of parallel drafting against the target's probabilities, for every draft."""
+
+    def loss(ids: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            p = target(ids, use_cache=False).logits.float().softmax(-1)
+        rows = unroll_masked(draft, ids, mask_id, recipe.unrolled)
+        return _decaying((cross_entropy(p[:, step:], row) for step, row in enumerate(rows)), recipe)
+
+    return loss
+
+
+def cross_entropy(p: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross entropy of rows of `logits` [B, R, V] against the first R rows of `p` [B, T, V]."""
+    return -(p[:, : logits.shape[1]] * logits.float().log_softmax(-1)).sum(-1).mean()
+
+
+def _decaying(losses: Iterable[torch.Tensor], recipe: Recipe) -> torch.Tensor:
+    """Return the mean loss of the unrolled steps, each weighted by `unroll_decay` against the one before."""
+    weighted = [(recipe.unroll_decay**step, loss) for step, loss in enumerate(losses)]
+    total = torch.stack([weight * loss for weight, loss in weighted]).sum()
+    return total / sum(weight for weight, _ in weighted)
 
 
 def frequent(stream: torch.Tensor, vocab_size: int, count: int) -> torch.Tensor:

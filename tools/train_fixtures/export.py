@@ -13,8 +13,10 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from transformers import GenerationConfig, LlamaForCausalLM
 
-from verispec.reference.models import Eagle3Head
+from verispec.reference.models import Eagle3Head, MTPHead
+from verispec.reference.models.mtp import PREFIX
 
+from .build import MTP_FIELDS
 from .corpus import END
 from .recipe import Recipe
 
@@ -77,6 +79,35 @@ def save_eagle3(folder: Path, head: Eagle3Head, recipe: Recipe) -> None:
     save_file(renamed, other / "model.safetensors", {"format": "pt"})
 
 
+def save_parallel(folder: Path, draft: LlamaForCausalLM, tokenizer: Tokenizer, mask_id: int, recipe: Recipe) -> None:
+    """Write a model of parallel drafting; ``pard_token`` of its config is the mask token (vLLM 0.32.0)."""
+    save_model(folder, draft, tokenizer, recipe)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    write_json(folder / "config.json", {**config, "pard_token": mask_id})
+
+
+def save_mtp(folder: Path, head: MTPHead, target: LlamaForCausalLM) -> None:
+    """Write the head's tensors alone, named as in MiMo's checkpoints, where they stand beside the target's."""
+    config = {name: getattr(head.config, name) for name in MTP_FIELDS}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(
+        folder / "config.json",
+        {
+            "architectures": ["MiMoForCausalLM"],
+            "model_type": "qwen2",
+            "dtype": "bfloat16",
+            "num_hidden_layers": target.config.num_hidden_layers,
+            "num_nextn_predict_layers": 1,
+            **config,
+        },
+    )
+    tensors = {
+        PREFIX + name.removeprefix("mtp_block."): tensor.bfloat16().contiguous().cpu()
+        for name, tensor in head.state_dict().items()
+    }
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
 def _layer_config(head: Eagle3Head) -> dict[str, Any]:
     """Return the description of the head's one Llama layer, in keys that old and new transformers read."""
     names = (
@@ -89,8 +120,8 @@ def _layer_config(head: Eagle3Head) -> dict[str, Any]:
 
 
 def save_provenance(folder: Path, facts: dict[str, Any]) -> None:
-    """Write ``provenance.json`` with the facts and the SHA-256 of every other file under `folder`."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "provenance.json")
+    """Write ``provenance.json`` with the facts and the SHA-256 of ``prompts.json`` and of every file of the models."""
+    files = sorted((folder / "prompts.json", *(path for path in folder.glob("models/*/*") if path.is_file())))
     hashes = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     write_json(folder / "provenance.json", {**facts, "sha256": hashes})
 

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM
 
-from verispec.reference.models import AuxiliaryStates, Eagle3Head
+from verispec.reference.models import AuxiliaryStates, Eagle3Head, MTPHead
 
 from .build import continue_text
 from .recipe import Recipe
-from .unroll import unroll
+from .unroll import unroll, unroll_masked
 
 
 @torch.no_grad()
@@ -29,15 +29,43 @@ def measure(
         target(texts, use_cache=False)
         aux = aux_states.take()
 
-    # hits[j][:, t]: the draft at distance j from the last known token t is the target's.
     proposed = draft(texts, use_cache=False).logits.argmax(-1)
     right = proposed[:, :-1] == texts[:, 1:]
-    chains = {"draft_model": [right[:, j:] for j in range(k)], "eagle3": []}
+    chains = {"draft_model": [right[:, j:] for j in range(k)], "eagle3": _head_hits(head, texts, aux, k)}
+    return {name: _walk(hits, prompt_length, k) for name, hits in chains.items()}
+
+
+@torch.no_grad()
+def measure_later(
+    target: LlamaForCausalLM,
+    draft: LlamaForCausalLM,
+    mask_id: int,
+    head: MTPHead,
+    prompts: torch.Tensor,
+    recipe: Recipe,
+) -> dict[str, Any]:
+    """Return the same for a model of parallel drafting and an MTP head."""
+    k, prompt_length = recipe.num_drafts, prompts.shape[1]
+    texts = continue_text(target, prompts, recipe.measured_length, sampled=False)
+    with AuxiliaryStates(target, head.config.aux_layers(target.config.num_hidden_layers)) as aux_states:
+        target(texts, use_cache=False)
+        aux = aux_states.take()
+    masked = [
+        logits.argmax(-1) == texts[:, j + 1 : j + 1 + logits.shape[1]]
+        for j, logits in enumerate(unroll_masked(draft, texts, mask_id, k))
+    ]
+    chains = {"parallel": masked, "mtp": _head_hits(head, texts, aux, k)}
+    return {name: _walk(hits, prompt_length, k) for name, hits in chains.items()}
+
+
+def _head_hits(head: Eagle3Head | MTPHead, texts: torch.Tensor, aux: torch.Tensor, k: int) -> list[torch.Tensor]:
+    """Return for each draft j whether it is the target's; [:, t] has the draft at distance j from known token t."""
+    chain = []
     for j, normed in enumerate(unroll(head, texts, aux, k)):
         ids = head.to_target(head.logits(normed).argmax(-1))
         hits = ids[:, : texts.shape[1] - 2 - j] == texts[:, j + 2 : j + 2 + ids.shape[1]]
-        chains["eagle3"].append(torch.cat((hits.new_zeros(len(hits), 1), hits), dim=1))
-    return {name: _walk(hits, prompt_length, k) for name, hits in chains.items()}
+        chain.append(torch.cat((hits.new_zeros(len(hits), 1), hits), dim=1))
+    return chain
 
 
 def _walk(hits: list[torch.Tensor], first: int, k: int) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Recipe:
     draft: Shape = Shape(hidden=128, mlp=512, layers=2, heads=2, kv_heads=1, head_dim=64)
     aux_layers: tuple[int, int, int] = (2, 5, 7)
     unrolled: int = 5
-    """Training-time test: number of steps that the Eagle3 head runs on its own outputs."""
+    """Training-time test: number of steps that a drafter runs on its own drafts."""
 
     unroll_decay: float = 0.8
     """Weight of each such step's loss against the step before."""
@@ -53,6 +53,8 @@ class Recipe:
     train_draft: Stage = Stage(4000, 1.6, batch=64, length=512, learning_rate=3e-3, weight_decay=0.01)
     train_eagle3: Stage = Stage(3000, 1.8, batch=64, length=256, learning_rate=2e-3, weight_decay=0.01)
 
+    train_parallel: Stage = Stage(3000, 2.2, batch=64, length=192, learning_rate=1.5e-3, weight_decay=0.01)
+    train_mtp: Stage = Stage(3000, 2.0, batch=64, length=256, learning_rate=2e-3, weight_decay=0.01)
     written: int = 24576
     """Texts that the target writes for its drafters to learn from, half greedy and half sampled.
 
@@ -80,6 +82,8 @@ TINY = Recipe(
     train_target=Stage(60, 1.0, batch=8, length=64, learning_rate=5e-3, weight_decay=0.1),
     train_draft=Stage(60, 1.0, batch=8, length=64, learning_rate=5e-3, weight_decay=0.01),
     train_eagle3=Stage(60, 1.0, batch=8, length=64, learning_rate=5e-3, weight_decay=0.01),
+    train_parallel=Stage(60, 1.0, batch=8, length=64, learning_rate=5e-3, weight_decay=0.01),
+    train_mtp=Stage(60, 1.0, batch=8, length=64, learning_rate=5e-3, weight_decay=0.01),
     written=16,
     written_prompt=16,
     written_length=64,
