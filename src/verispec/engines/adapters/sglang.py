@@ -93,10 +93,13 @@ class Sglang(PartialEngine):
         """Return its kernel of an op on trees; that of the exact rule verifies chains alone."""
         if name == "verify_tree_sampled":
             return partial(verify_chains, self._chain)
-        symbol, wrapper = TREE_OPS.get(name, ("", None))
-        function = getattr(self._parts.get(_GREEDY), symbol, None)
-        if wrapper is None:
+        if name not in TREE_OPS:
             return super().op(name)
+        launcher, kernel, wrapper, launch = TREE_OPS[name]
+        module = self._parts.get(_GREEDY)
+        function = getattr(module, launcher, None)
+        if function is None and hasattr(module, kernel):
+            function = partial(launch, getattr(module, kernel))
         if function is None:
             return Unsupported("this SGLang has its kernels of trees in a module that asks its accelerator")
         return partial(wrapper, function)
@@ -286,13 +289,61 @@ def verify_chains(chain: Callable[..., None], **arguments: Any) -> None:
     chain(**arguments, **links, threshold_single=1.0, threshold_acc=1.0, deterministic=True)
 
 
-TREE_OPS: Mapping[str, tuple[str, Callable[..., None]]] = MappingProxyType(
+def launch_build(kernel: Any, *, topk: int, depth: int, draft_token_num: int, tree_mask_mode: int, **t: Any) -> None:
+    """Launch its kernel as its launcher does, which asks an accelerator before release 0.5.23.
+
+    Args:
+        kernel: kernel that builds trees.
+        topk: argument of build_draft_tree, as all others.
+        depth: argument of build_draft_tree.
+        draft_token_num: argument of build_draft_tree.
+        tree_mask_mode: argument of build_draft_tree.
+        **t: tensors of build_draft_tree.
+    """
+    lengths = t.pop("verified_seq_len")
+    candidates, selected = t.pop("parent_list"), t.pop("selected_index")
+    kernel[(len(lengths),)](
+        *(candidates, selected, lengths, lengths.cumsum(0) - lengths, *t.values()),
+        topk=topk,
+        depth=depth,
+        draft_token_num=draft_token_num,
+        tree_mask_mode=tree_mask_mode,
+        batch_size=len(lengths),
+        parent_list_stride=candidates.stride(0),
+        selected_index_stride=selected.stride(0),
+    )
+
+
+def launch_greedy(kernel: Any, **tensors: Any) -> None:
+    """Launch its kernel as its launcher does, which asks an accelerator before release 0.5.23.
+
+    Args:
+        kernel: kernel that verifies trees.
+        **tensors: arguments of verify_tree_greedy.
+    """
+    requests, nodes = tensors["candidates"].shape
+    columns = tensors["accept_index"].shape[1]
+    sizes = {"batch_size": requests, "num_speculative_tokens": columns, "num_draft_tokens": nodes}
+    kernel[(requests,)](*tensors.values(), **sizes)
+
+
+TREE_OPS: Mapping[str, tuple[str, str, Callable[..., None], Callable[..., None]]] = MappingProxyType(
     {
-        "build_draft_tree": ("sgl_build_tree_kernel_triton", build_tree),
-        "verify_tree_greedy": ("verify_tree_greedy_triton", verify_greedy),
+        "build_draft_tree": (
+            "sgl_build_tree_kernel_triton",
+            "sgl_build_tree_kernel_efficient_triton",
+            build_tree,
+            launch_build,
+        ),
+        "verify_tree_greedy": (
+            "verify_tree_greedy_triton",
+            "verify_tree_greedy_kernel_triton",
+            verify_greedy,
+            launch_greedy,
+        ),
     }
 )
-"""Launcher of each op on trees in `spec_tree`, and the function here that calls it."""
+"""Launcher and kernel of each op on trees in `spec_tree`, and the functions here that call them."""
 
 
 class OnDevice(torch.Tensor):  # type: ignore[misc]
