@@ -16,7 +16,7 @@ from verispec.cases.batches import random_batch
 from verispec.cases.request_state import RequestBatch, random_requests
 from verispec.judge import Compare
 from verispec.reference import oracle
-from verispec.suites.sampler import _fused, _rejection, _request_state
+from verispec.suites.sampler import _fused, _rejection, _request_state, _trees
 from verispec.suites.sampler._drafting import (
     STEP_BLOCK,
     STEP_LIMIT,
@@ -90,6 +90,8 @@ class MadeCall:
 STRUCTURE = frozenset({
     "expanded_idx_mapping", "expanded_local_pos", "idx_mapping", "num_accepted", "num_sampled", "num_reqs",
     "batch_size", "num_tokens", "max_num_tokens", "total_input_tokens", "max_spec_len", "vocab_size",
+    "parent_list", "selected_index", "verified_seq_len", "topk", "depth", "draft_token_num", "tree_mask_mode",
+    "retrieve_index", "retrieve_next_token", "retrieve_next_sibling",
 })  # fmt: skip
 """Parameters that describe the layout of a batch: one value alone cannot change without the others."""
 
@@ -386,3 +388,58 @@ def apply_top_k_top_p(rng: Rng, shape: BatchShape) -> MadeCall:
 @maker
 def philox(rng: Rng, shape: BatchShape) -> MadeCall:
     return MadeCall(counter_arguments(rng, max(sum(shape.counts), 1)))
+
+
+@maker
+def build_draft_tree(rng: Rng, shape: BatchShape) -> MadeCall:
+    # Drafters select as many nodes for every request; a batch of the other mode has padding.
+    counts = shape.counts if shape.synthetic else (max([0, *shape.counts]),) * shape.requests
+    selection = _trees.random_selection(rng, counts, 1 if shape.sure else int(rng.integers(1, 6)))
+    lengths = rng.integers(0, 40, shape.requests)
+    return MadeCall(*_trees.build_arguments(selection, lengths, int(not shape.draft), 5 * shape.synthetic))
+
+
+def _tree_batch(rng: Rng, shape: BatchShape) -> tuple[_trees.Trees, Any]:
+    """Return trees of the shape, chains for sure drafts, and the mask of impossible tokens or None."""
+    trees = _trees.random_trees(rng, shape.counts, shape.vocab, "chain" if shape.sure else "any")
+    if shape.special:
+        _trees.shuffle_places(rng, trees)
+    out = impossible(rng, (trees.parents.size, shape.vocab), shape.left) if shape.left else None
+    return trees, None if out is None else out.reshape(*trees.parents.shape, shape.vocab)
+
+
+@maker
+def verify_tree_greedy(rng: Rng, shape: BatchShape) -> MadeCall:
+    trees, _ = _tree_batch(rng, shape)
+    depth = max(trees.depth - shape.synthetic, 0)
+    values, shapes = _trees.greedy_arguments(rng, trees, shape.vocab, 1.0 if shape.sure else 0.8, depth)
+    if shape.special:
+        _trees.spoil(rng, trees, values, shape.vocab)
+    return MadeCall(values, shapes)
+
+
+def _with_rows(rng: Rng, shape: BatchShape, trees: _trees.Trees, values: dict[str, Any]) -> MadeCall:
+    if shape.exact:
+        values["uniform_samples"] = rng.integers(0, 16, trees.parents.shape) / 16
+        values["uniform_samples_for_final_sampling"] = rng.integers(0, 16, trees.requests) / 16
+    if shape.sure:
+        _trees.make_sure(trees, values)
+    if shape.special:
+        _trees.spoil(rng, trees, values, shape.vocab)
+    depth = max(trees.depth - shape.synthetic, 0)
+    return MadeCall(values, trees.shapes(depth), same=(("target_probs", "draft_probs"),))
+
+
+@maker
+def verify_tree_sampled(rng: Rng, shape: BatchShape) -> MadeCall:
+    trees, out = _tree_batch(rng, shape)
+    options = {"draft": shape.draft or shape.synthetic, "without_replacement": shape.synthetic}
+    return _with_rows(rng, shape, trees, _trees.sampled_arguments(rng, trees, shape.vocab, out=out, **options))
+
+
+@maker
+def verify_tree_typical(rng: Rng, shape: BatchShape) -> MadeCall:
+    trees, out = _tree_batch(rng, shape)
+    thresholds = (0.5, 0.5) if shape.synthetic else (1.0, 1.0) if shape.draft else (0.25, 1.0)
+    call = _with_rows(rng, shape, trees, _trees.typical_arguments(rng, trees, shape.vocab, thresholds, out))
+    return MadeCall(call.values, call.shapes)

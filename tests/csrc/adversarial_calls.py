@@ -160,3 +160,46 @@ def _slots(rng: Rng, call: Call, shape: BatchShape) -> None:
     call["slot_mapping_ptr"] = np.full(n + tail + spare, -9)
     call |= {"KV_CACHE_BLOCK_SIZE": size, "CP_KV_CACHE_INTERLEAVE_SIZE": run, "BLOCK_SIZE": 64}
     call |= {"TOTAL_CP_WORLD_SIZE": ranks, "TOTAL_CP_RANK": int(rng.integers(0, ranks))}
+
+
+@disturbs("build_draft_tree")
+def _build_tree(rng: Rng, call: Call, shape: BatchShape) -> None:
+    requests, nodes = call["retrieve_next_token"].shape
+    candidates = call["topk"] * (call["topk"] * call["depth"] + 2)
+    for name in ("parent_list", "selected_index"):
+        wild = rng.integers(-3, candidates + 1, size=call[name].shape)
+        call[name] = np.where(rng.random(wild.shape) < 0.15, wild, call[name])
+    call["depth"] = int(rng.integers(1, call["depth"] + 3))
+    spare = int(rng.integers(0, 3))
+    call["tree_mask"] = rng.random(len(call["tree_mask"]) + spare) < 0.5
+    call |= {"positions": np.full(requests * nodes, -9), "retrieve_index": np.full((requests, nodes), -9)}
+    for name in ("retrieve_next_token", "retrieve_next_sibling"):
+        call[name] = rng.integers(-3, 9, size=(requests, nodes))
+
+
+@disturbs("verify_tree_greedy", "verify_tree_sampled", "verify_tree_typical")
+def _verify_tree(rng: Rng, call: Call, shape: BatchShape) -> None:
+    requests, nodes = call["candidates"].shape
+    call |= {"predicts": np.full(requests * nodes, -9), "accept_token_num": np.full(requests, -9)}
+    call["accept_index"] = np.full((requests, int(rng.integers(1, nodes + 3))), -9)
+    call["candidates"] = wild_ids(rng, call["candidates"], shape.vocab)
+    for name, most in (
+        ("retrieve_next_token", nodes),
+        ("retrieve_next_sibling", nodes),
+        ("retrieve_index", requests * nodes),
+    ):
+        wild = rng.integers(-3, most + 3, size=(requests, nodes))
+        call[name] = np.where(rng.random(wild.shape) < 0.1, wild, call[name])
+    if "target_predict" in call:
+        call["target_predict"] = wild_ids(rng, call["target_predict"], shape.vocab)
+        return
+    for name in ("target_probs", "draft_probs"):
+        if call.get(name) is not None:
+            call[name] = wild_rows(rng, (requests * nodes, shape.vocab)).reshape(requests, nodes, shape.vocab)
+    call["uniform_samples"] = wild_uniforms(rng, requests * nodes).reshape(requests, nodes)
+    call["uniform_samples_for_final_sampling"] = wild_uniforms(rng, requests)
+    if "threshold_acc" in call:
+        call |= {
+            "threshold_single": float(rng.choice([0.0, 0.5, 1 / 3])),
+            "threshold_acc": float(rng.choice([0.0, 0.7])),
+        }

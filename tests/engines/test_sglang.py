@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from verispec.reference import contracts
+
 pytest.importorskip("triton")
 
 CHAIN = """
@@ -55,12 +57,42 @@ def verify_tree_greedy_triton(
     for b in range(len(candidates)):
         at, row, accepted = 0, int(retrieve_index[b, 0]), 0
         accept_index[b, 0] = row
-        while (child := int(retrieve_next_token[b, at])) != -1 and candidates[b, child] == target_predict[b, at]:
-            predicts[row] = target_predict[b, at]
+        while accepted + 1 < accept_index.shape[1]:
+            predicts[row] = wanted = target_predict.view(-1)[row]
+            child = int(retrieve_next_token[b, at])
+            while child != -1 and candidates[b, child] != wanted:
+                child = int(retrieve_next_sibling[b, child])
+            if child == -1:
+                break
             at, row, accepted = child, int(retrieve_index[b, child]), accepted + 1
             accept_index[b, accepted] = row
-        predicts[row] = target_predict[b, at]
+        predicts[row] = target_predict.view(-1)[row]
         accept_token_num[b] = accepted
+
+def sgl_build_tree_kernel_triton(
+    parent_list, selected_index, verified_seq_len, tree_mask, positions, retrieve_index, retrieve_next_token,
+    retrieve_next_sibling, topk, depth, draft_token_num, tree_mask_mode,
+):
+    start = 0
+    for b, length in enumerate(verified_seq_len.tolist()):
+        before = 0 if tree_mask_mode else length
+        chosen = selected_index[b].tolist()
+        parents = [None] + [chosen.index(parent_list[b, c // topk]) + 1 if c >= topk else 0 for c in chosen]
+        for i in range(draft_token_num):
+            retrieve_index[b, i] = b * draft_token_num + i
+            path = [i]
+            while path[-1]:
+                path.append(parents[path[-1]])
+            positions[b * draft_token_num + i] = length + len(path) - 1
+            row = tree_mask[start + before :][:draft_token_num]
+            row[:] = False
+            row[path] = True
+            start += before + draft_token_num
+            children = [j for j, parent in enumerate(parents) if parent == i]
+            if children:
+                retrieve_next_token[b, i] = children[0]
+                for j, following in zip(children, children[1:]):
+                    retrieve_next_sibling[b, j] = following
 """
 RENORM = """
 import torch
@@ -118,10 +150,14 @@ def verdict(source: Path, out: Path, *only: str) -> dict[str, list[str]]:
 GREEDY_AND_LIMITS = ("sampler/whole_sampler:WS-1:*", "sampler/whole_sampler:WS-6:*", "sampler/whole_sampler:WS-8:*")
 
 
+TREES = ("BDT-1", "BDT-3", "BDT-6", "VTG-1", "VTG-6", "VTS-19")
+
+
 def test_right_kernels_pass(tmp_path: Path) -> None:
-    outcomes = verdict(tree(tmp_path), tmp_path / "run.jsonl", *GREEDY_AND_LIMITS)
+    trees = [f"sampler/{contracts.by_clause(clause).name}:{clause}:*" for clause in TREES]
+    outcomes = verdict(tree(tmp_path), tmp_path / "run.jsonl", *GREEDY_AND_LIMITS, *trees)
     assert set(outcomes) == {"pass", "unsupported"}
-    for clause in ("WS-1", "WS-6"):
+    for clause in ("WS-1", "WS-6", *TREES):
         assert any(f":{clause}:" in case for case in outcomes["pass"]), clause
 
 
@@ -129,8 +165,11 @@ def test_right_kernels_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "old", "new", "clause"),
     [
-        ("speculative/spec_tree.py", "predicts[row] = target_predict[b, at]\n        accept", "accept", "WS-1"),
+        ("speculative/spec_tree.py", "predicts[row] = wanted =", "wanted =", "WS-1"),
         ("sampling/renorm_triton.py", "before < top_p", "before < 2 * top_p", "WS-6"),
+        ("speculative/spec_tree.py", "retrieve_next_sibling[b, child])", "retrieve_next_sibling[b, at])", "VTG-6"),
+        ("speculative/spec_tree.py", "children, children[1:]", "children, children[2:]", "BDT-3"),
+        ("speculative/reject_sampling.py", "- draft_probs[b, accepted]", "- 0 * draft_probs[b, accepted]", "VTS-19"),
     ],
 )
 def test_wrong_kernels_fail(tmp_path: Path, module: str, old: str, new: str, clause: str) -> None:
@@ -138,7 +177,7 @@ def test_wrong_kernels_fail(tmp_path: Path, module: str, old: str, new: str, cla
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
-    outcomes = verdict(tmp_path, tmp_path / "run.jsonl", f"sampler/whole_sampler:{clause}:*")
+    outcomes = verdict(tmp_path, tmp_path / "run.jsonl", f"sampler/{contracts.by_clause(clause).name}:{clause}:*")
     assert any(f":{clause}:" in case for case in outcomes["fail"])
 
 

@@ -213,7 +213,106 @@ SLOTS: list[Entry] = [
     ("CSM-11", "position(positions)", f"position({narrow('positions')})"),
 ]
 
+_TREE_WALK = "trees.walk(b, [&]"
+_TREE_END = "retrieve_index, retrieve_next_token, retrieve_next_sibling);"
+_TREE_TENSORS = f"accept_token_num, candidates, {_TREE_END}"
+BUILD_TREE: list[Entry] = [
+    ("BDT-1", "beams.get(b, entry)", "beams.get(b, entry - 1)"),
+    ("BDT-2", "int64_t i = nodes - 1; i > 0; --i", "int64_t i = 1; i < nodes; ++i", 1),
+    ("BDT-3", "next_sibling.set(b, i, first[parent[i]]);", "next_sibling.set(b, i, i + 1);"),
+    ("BDT-4", "index.set(b, i, b * nodes + i)", "index.set(b, i, i)"),
+    ("BDT-5", "where.set(b * nodes + i, length + level)", "where.set(b * nodes + i, length + (i > 0))"),
+    ("BDT-6", "mark(node, true)", "mark(i, true)"),
+    (
+        "BDT-7",
+        "mark(column, column == 0);",
+        "mark(column, column == 0);\n      if (before > 0) mark(-1, i % 2);",
+    ),
+    ("BDT-8", "before = tree_mask_mode == 0 ? length : 0", "before = length"),
+    ("BDT-9", "for (int64_t i = 0; i < nodes; ++i) {", "for (int64_t i = 0; nodes > 1 && i < nodes; ++i) {"),
+    ("BDT-10", "entry > 0 ? -1 : 0", "entry > topk * depth ? -1 : 0"),
+    ("BDT-11", "candidate < 0 || entry > 0 ? -1 : 0", "entry > 0 ? -1 : 0"),
+    ("BDT-12", "node > 0 && level < depth;", "node > 0 && level < depth + 2;"),
+    ("BDT-13", "selected(selected_index)", f"selected({view('selected_index', 'stride[1] = 1')})"),
+    ("BDT-14", "lengths(verified_seq_len)", f"lengths({narrow('verified_seq_len')})"),
+]
+
+_PREDICT = "trees.predicts.set(place, wanted);"
+TREE_GREEDY: list[Entry] = [
+    ("VTG-1", "return token == wanted;", "return token == wanted && node == 0;"),
+    ("VTG-2", _PREDICT, f"if (trees.next_token.get(b, node) >= 0) {_PREDICT}"),
+    ("VTG-3", _PREDICT, f"if (node == 0 || trees.next_token.get(b, node) < 0) {_PREDICT}"),
+    ("VTG-4", _TREE_WALK, f"if (b == 1) trees.accept_token_num.set(b, 0); else {_TREE_WALK}"),
+    ("VTG-5", _PREDICT, f"{_PREDICT} trees.predicts.set((place + 1) % trees.predicts.size(), wanted);"),
+    (
+        "VTG-6",
+        "return token == wanted;",
+        "return token == wanted && trees.candidates.get(b, trees.next_token.get(b, 0)) == token;",
+    ),
+    ("VTG-7", "is_full ? -1 :", "false ? -1 :"),
+    ("VTG-8", _TREE_WALK, f"if (trees.nodes > 1) {_TREE_WALK}"),
+    ("VTG-9", _PREDICT, f"{_PREDICT} if (trees.candidates.get(b, trees.nodes - 1) == wanted) return int64_t{-1};"),
+    ("VTG-10", "return token == wanted;", "return token < 0 || token == wanted;"),
+    ("VTG-11", "argmax.get(place / trees.nodes, place % trees.nodes)", "argmax.get(b, node)"),
+    (
+        "VTG-12",
+        "trees.find_child(b, node, accepts)",
+        "trees.next_token.get(b, node) >= trees.nodes ? 1 : trees.find_child(b, node, accepts)",
+    ),
+    ("VTG-13", _TREE_WALK, f"if (trees.places.get(b, 0) < 0) trees.predicts.set(b, 0); {_TREE_WALK}"),
+    ("VTG-14", "argmax(target_predict)", f"argmax({view('target_predict', 'stride[1] = 1')})"),
+    ("VTG-15", "argmax(target_predict)", f"argmax({narrow('target_predict')})"),
+]
+
+_READ = "read_weights(target_probs, b, node, weights.p);"
+_STORE = "trees.predicts.set(place, child < 0"
+_IS_TOKEN = "if (is_over || token < 0 || token >= vocab) return false;"
+TREE_SAMPLED: list[Entry] = [
+    ("VTS-1", "< weights.q_sum * weights.p[token]", "<= weights.q_sum * weights.p[token]"),
+    ("VTS-2", "q_sum * p[x] - p_sum * q[x]", "q_sum * p[x] - q[x]"),
+    ("VTS-3", "if (!is_drawn) left[token] = 0;", ""),
+    ("VTS-4", "if (is_drawn && without_replacement)", "if (is_drawn)"),
+    ("VTS-5", "last.get(b)", "1 - last.get(b)"),
+    ("VTS-6", "bool is_over = is_full;", "bool is_over = false;"),
+    ("VTS-7", "trees.candidates.get(b, child)", "trees.candidates.get(b, node)"),
+    ("VTS-8", _STORE, f"trees.predicts.set((place + 1) % trees.predicts.size(), 0); {_STORE}"),
+    ("VTS-9", "if (!is_drawn) left[token] = 0;", "if (!is_drawn) left[token] *= 0.5;"),
+    ("VTS-10", _IS_TOKEN, f"is_over |= token < 0; {_IS_TOKEN}"),
+    ("VTS-11", "if (!(q > 0)) return false;", "if (!(q >= 0)) return false;", 1),
+    (
+        "VTS-12",
+        "uniform.get(b, child) * (weights.p_sum * q) < weights.q_sum * weights.p[token]",
+        "!(uniform.get(b, child) * (weights.p_sum * q) >= weights.q_sum * weights.p[token])",
+    ),
+    ("VTS-13", "if (!(left_sum > 0)) return false;", "", 0),
+    ("VTS-14", _READ, f"if (trees.next_token.get(b, node) >= trees.nodes) return int64_t{{1}}; {_READ}"),
+    ("VTS-15", "uniform.get(b, child) *", "float(uniform.get(b, child)) *"),
+    ("VTS-16", "uniform(uniform_samples)", f"uniform({view('uniform_samples', 'stride[1] = 1')})"),
+    ("VTS-17", _TREE_TENSORS, f"accept_token_num, {narrow('candidates')}, {_TREE_END}"),
+    ("VTS-18", _TREE_WALK, f"if (trees.nodes > 1) {_TREE_WALK}"),
+    ("VTS-19", "uniform.get(b, child)", "uniform.get(b, 0)"),
+]
+
+_IS_TYPICAL = "if (token < 0 || token >= vocab) return false;"
+TREE_TYPICAL: list[Entry] = [
+    ("VTT-1", "u < tried / divisor", "u <= tried / divisor"),
+    ("VTT-2", "p[token] >= threshold_single", "p[token] > threshold_single"),
+    ("VTT-3", "left[token] = 0;", ""),
+    ("VTT-4", "is_full ? -1", "false ? -1"),
+    ("VTT-5", "trees.candidates.get(b, child)", "trees.candidates.get(b, node)"),
+    ("VTT-6", "tried += p[token]", "tried += left[token]"),
+    ("VTT-7", "std::max(threshold_acc, 1e-9)", "std::max(threshold_acc, 1e-6)"),
+    ("VTT-8", _IS_TYPICAL, f"tried += token < 0 ? 0.25 : 0; {_IS_TYPICAL}"),
+    ("VTT-9", _IS_TYPICAL, f"tried += token >= vocab ? 0.75 : 0; {_IS_TYPICAL}"),
+    ("VTT-10", "u < tried / divisor", "!(u >= tried / divisor)"),
+    ("VTT-11", "uniform(uniform_samples)", f"uniform({view('uniform_samples', 'stride[1] = 1')})"),
+    ("VTT-12", _TREE_TENSORS, f"accept_token_num, {narrow('candidates')}, {_TREE_END}"),
+    ("VTT-13", _TREE_WALK, f"if (trees.nodes > 1) {_TREE_WALK}"),
+    ("VTT-14", "u = uniform.get(b, node)", "u = last.get(b)"),
+]
+
 MUTANTS: dict[str, list[Entry]] = {
+    "build_draft_tree": BUILD_TREE,
     "compute_slot_mapping": SLOTS,
     "copy_and_expand_eagle_inputs": COPY,
     "eagle_prepare_inputs_padded": PREPARE_INPUTS,
@@ -223,4 +322,7 @@ MUTANTS: dict[str, list[Entry]] = {
     "rejection_greedy_sample": GREEDY,
     "rejection_random_sample": RANDOM,
     "sample_recovered_tokens": RECOVERED,
+    "verify_tree_greedy": TREE_GREEDY,
+    "verify_tree_sampled": TREE_SAMPLED,
+    "verify_tree_typical": TREE_TYPICAL,
 }

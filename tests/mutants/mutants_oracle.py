@@ -5,6 +5,13 @@ from __future__ import annotations
 Entry = tuple[str, str, str] | tuple[str, str, str, int]
 
 MUTANTS: dict[str, list[Entry]] = {
+    "build_draft_tree": [
+        ("BDT-3", "pairwise(children[i])", "pairwise(children[i][:2])"),
+        ("BDT-5", "length + len(ancestors)", "len(ancestors)"),
+        ("BDT-6", "(0, *ancestors)", "ancestors"),
+        ("BDT-10", "if wanted in selected else None", "if wanted in selected else 0"),
+        ("BDT-12", "len(ancestors) < depth", "len(ancestors) < depth + 2"),
+    ],
     "compute_slot_mapping": [
         ("CSM-3", "rank == TOTAL_CP_RANK", "rank >= TOTAL_CP_RANK"),
         ("CSM-4", "slots[num_tokens:max_num_tokens]", "slots[num_tokens + 1 : max_num_tokens]"),
@@ -65,5 +72,30 @@ MUTANTS: dict[str, list[Entry]] = {
         ("SRT-15", "residual = target.copy()", "residual = np.where(target < 2.0**-14, 0.0, target)"),
         ("SRT-4", "largest(residual, inv_q_ptr[b])", "largest(residual, inv_q_ptr[0])", 0),
         ("SRT-7", "if 0 <= draft_token_ids_ptr[token] < vocab_size:", "if draft_token_ids_ptr[token] < vocab_size:"),
+    ],
+    "verify_tree_greedy": [
+        (
+            "VTG-6",
+            "candidates[b, child] == wanted",
+            "(candidates[b, child] == wanted and child == retrieve_next_token[b, node])",
+        ),
+        ("VTG-7", "() if is_full else", "() if is_full or node > 0 else"),
+        ("VTG-11", "argmax[place]", "target_predict[b, node]"),
+    ],
+    "verify_tree_sampled": [
+        ("VTS-1", "< q_sum * p[token]", "<= q_sum * p[token]"),
+        ("VTS-2", "q_sum * p - p_sum * q", "q_sum * p - q"),
+        ("VTS-3", "left[token] = 0.0", "left[token] *= 0.5", 0),
+        ("VTS-4", "q is not None and WITHOUT_REPLACEMENT", "q is not None"),
+        ("VTS-13", "if not left_sum > 0:\n                break\n", ""),
+        ("VTS-15", "np.float64(uniform_samples[b, child])", "np.float32(uniform_samples[b, child])"),
+    ],
+    "verify_tree_typical": [
+        ("VTT-1", "u < tried / divisor", "u <= tried / divisor"),
+        ("VTT-1", "uniform_samples[b, node]", "uniform_samples[b, 0]"),
+        ("VTT-2", "p[token] >= threshold_single", "p[token] > threshold_single"),
+        ("VTT-3", "left[token] = 0.0", "pass"),
+        ("VTT-6", "tried += float(p[token])", "tried += float(left[token])"),
+        ("VTT-7", "max(threshold_acc, 1e-9)", "max(threshold_acc, 1e-6)"),
     ],
 }

@@ -35,6 +35,7 @@ GLOSSES: dict[str, Gloss] = {
         "LoRA adapters of the requests in a batch",
         {"several": "each has one of two", "several and none": "some have one of two, others none"},
     ),
+    "agree": Gloss("share of the nodes whose argmax is the token of one of their children"),
     "at": Gloss("place of the tested value, such as a position of the draft or a tensor"),
     "axis": Gloss(
         "axis along which elements lie past 2^31",
@@ -70,6 +71,7 @@ GLOSSES: dict[str, Gloss] = {
         },
     ),
     "cu": Gloss("dtype of the cumulative counts"),
+    "depth": Gloss("maximum draft tokens of a path in a draft tree"),
     "draft": Gloss(
         "draft distribution, drafter, or size of the draft's vocabulary",
         {
@@ -80,6 +82,14 @@ GLOSSES: dict[str, Gloss] = {
     ),
     "drafts": Gloss("draft tokens per request"),
     "draw": Gloss("purpose of a random number", {"accept": "the acceptance test"}),
+    "drawn": Gloss(
+        "how the children of a node were drafted",
+        {
+            "given": "not drawn at random",
+            "alike": "drawn from one distribution each time",
+            "different": "drawn without replacement",
+        },
+    ),
     "dtype": Gloss("dtype of the op's main tensor"),
     "edge": Gloss("limit at which the text ends"),
     "end": Gloss("end of the range of random words"),
@@ -121,6 +131,8 @@ GLOSSES: dict[str, Gloss] = {
     "limit": Gloss("limits of the requests"),
     "limited": Gloss("whether requests have top-k and top-p"),
     "limits": Gloss("limits of the requests: top-k, top-p, min-p or a mask"),
+    "links": Gloss("wrong links of a draft tree"),
+    "lost": Gloss("ancestor that is not selected"),
     "logits": Gloss("dtype or values of the logits"),
     "max_tokens": Gloss("maximum number of tokens of the served answer"),
     "memory": Gloss(
@@ -148,6 +160,7 @@ GLOSSES: dict[str, Gloss] = {
     ),
     "n": Gloss("draft tokens per step"),
     "nan": Gloss("the argument that is NaN"),
+    "node": Gloss("node of a draft tree"),
     "noise": Gloss("dtype of the exponential noise"),
     "number": Gloss("random number at an end of its range"),
     "offset": Gloss("number added to all logits, which changes no probability"),
@@ -223,10 +236,13 @@ GLOSSES: dict[str, Gloss] = {
         },
     ),
     "temperature": Gloss("temperature of the requests"),
+    "thresholds": Gloss("threshold_single and threshold_acc"),
     "threads": Gloss("threads of the kernel"),
     "ties": Gloss("tokens with equal logits"),
     "token": Gloss("id of the tested draft token"),
     "top": Gloss("most likely tokens whose log-probabilities are wanted"),
+    "topk": Gloss("candidates drafted from each beam"),
+    "tree": Gloss("shape of the draft tree", {"any": "each node below any earlier one", "star": "all below the root"}),
     "u": Gloss("uniform random number of the acceptance test, its dtype, or its place beside the rate"),
     "valid": Gloss("valid tokens per request"),
     "value": Gloss("value to expand"),

@@ -23,6 +23,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     "flat": ("oracle", "cpu", "triton", "suite", "call", "mutants"),
     "request_state": ("oracle", "cpu", "triton", "suite", "call"),
     "fused": ("oracle", "cpu", "triton", "suite", "call"),
+    "tree": ("oracle", "cpu", "triton", "suite", "call", "mutants"),
     "shared": ("oracle", "suite"),
 }
 """Cells that an op of each family must have. Shared ops are plain functions or parts of other kernels. Contracts of
