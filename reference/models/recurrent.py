@@ -53,17 +53,18 @@ class RecurrentPart(NamedTuple):
 
 
 class _Pass(NamedTuple):
-    """One run of each recurrent layer: `count` tokens of each of some requests.
+    """One run of each recurrent layer over the same number of tokens of some requests.
 
     Attributes:
-        rows: [requests * count] rows of the flattened batch.
+        length: tokens of each request.
+        rows: [requests * length] rows of the flattened batch.
         slots: [requests] places of the states.
         read: [requests] checkpoints to start from.
         begins: [requests] bool, requests that start from the empty state.
         write: checkpoint of the state afterwards.
     """
 
-    count: int
+    length: int
     rows: torch.Tensor
     slots: torch.Tensor
     read: torch.Tensor
@@ -161,9 +162,9 @@ class RecurrentStates:
         starts = np.cumsum(lens) - lens
         certain = lens - drafts
         self._passes = []
-        for count in np.unique(certain).tolist():
-            members = np.flatnonzero(certain == count)
-            self._passes.append(self._pass(members, slots, starts, count, read, computed == 0, 0))
+        for length in np.unique(certain).tolist():
+            members = np.flatnonzero(certain == length)
+            self._passes.append(self._pass(members, slots, starts, length, read, computed == 0, 0))
         for draft in range(1, int(drafts.max()) + 1):
             members = np.flatnonzero(drafts >= draft)
             before = np.full_like(read, draft - 1)
@@ -182,14 +183,16 @@ class RecurrentStates:
         members: np.ndarray,
         slots: np.ndarray,
         starts: np.ndarray,
-        count: int,
+        length: int,
         read: np.ndarray,
         begins: np.ndarray,
         write: int,
     ) -> _Pass:
-        rows = (starts[members, None] + np.arange(count)).reshape(-1)
+        rows = (starts[members, None] + np.arange(length)).reshape(-1)
         upload = self._upload
-        return _Pass(count, upload(rows), upload(slots[members]), upload(read[members]), upload(begins[members]), write)
+        return _Pass(
+            length, upload(rows), upload(slots[members]), upload(read[members]), upload(begins[members]), write
+        )
 
     def _run(
         self,
@@ -204,7 +207,7 @@ class RecurrentStates:
         out = torch.empty_like(tokens)
         for part in self._passes:
             held = LayerStates(_read(states, part))
-            rows = tokens.index_select(0, part.rows).view(len(part.slots), part.count, -1)
+            rows = tokens.index_select(0, part.rows).view(len(part.slots), part.length, -1)
             out.index_copy_(0, part.rows, forward(rows, **{cache_name: held}).flatten(0, 1))
             for key, state in held.states.items():
                 if key not in states:

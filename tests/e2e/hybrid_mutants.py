@@ -101,7 +101,7 @@ class ChunkForgotten(Changed):
 
     def change(self, states: RecurrentStates, parts: Sequence[RecurrentPart], before: np.ndarray) -> None:
         for part in certain(states):
-            if part.count > 1:
+            if part.length > 1:
                 part.begins.fill_(True)
 
 
@@ -112,7 +112,7 @@ class Padded(Changed):
 
     def change(self, states: RecurrentStates, parts: Sequence[RecurrentPart], before: np.ndarray) -> None:
         for part in certain(states):
-            for slot, read, row in zip(part.slots, part.read, part.rows[:: part.count], strict=True):
+            for slot, read, row in zip(part.slots, part.read, part.rows[:: part.length], strict=True):
                 if int(slot) in self.short and not part.begins.any():
                     one = (row[None], slot[None], read[None], torch.tensor([False]))
                     states._passes.insert(0, recurrent._Pass(1, *one, write=int(read)))

@@ -91,12 +91,12 @@ def text_loss(model: PreTrainedModel) -> Loss:
     return loss
 
 
-def distillation_loss(teacher: PreTrainedModel, learner: PreTrainedModel) -> Loss:
-    """Return the Kullback-Leibler divergence of the learner from the teacher, per token."""
+def distillation_loss(model: PreTrainedModel, learner: PreTrainedModel) -> Loss:
+    """Return the Kullback-Leibler divergence of the learner from the model, per token."""
 
     def loss(ids: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            p = teacher(ids, use_cache=False).logits.float().log_softmax(-1)
+            p = model(ids, use_cache=False).logits.float().log_softmax(-1)
         q = learner(ids, use_cache=False).logits.float().log_softmax(-1)
         return functional.kl_div(q.flatten(0, 1), p.flatten(0, 1), reduction="batchmean", log_target=True)
 
