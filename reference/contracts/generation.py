@@ -239,6 +239,12 @@ CONTRACT = Contract(
             "Hu et al. 2021 (arXiv 2106.09685); vllm#48421: requests without an adapter had the last one",
         ),
         Clause(
+            "GEN-45",
+            "After a rejection the recurrent state of a hybrid target is that of the accepted tokens alone, whatever "
+            "the chunks, preemptions and other requests; a new request starts from the empty state.",
+            "vllm#39273, llama.cpp#20075: states that kept rejected drafts or were read at a wrong place",
+        ),
+        Clause(
             "GEN-46",
             "Suffix decoding drafts the tokens that most often followed the text's suffix, in the text itself or in "
             "outputs so far: of all suffixes the draft with the most expected accepted tokens, within its limits.",

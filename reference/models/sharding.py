@@ -19,6 +19,8 @@ from transformers import PreTrainedModel
 
 from verispec.errors import VerispecError
 
+from .recurrent import recurrent_layers
+
 JOINS = ("colwise", "rowwise", "colwise_rep", "colwise_gather_output")
 """Known styles of a plan: rows of the weight, columns of it, and rows whose outputs every rank gets."""
 
@@ -34,8 +36,8 @@ def shard(model: PreTrainedModel, rank: int, ranks: int) -> None:
         ranks: number of ranks, the whole process group.
 
     Raises:
-        VerispecError: V-RANK-PLAN, transformers has no plan for the model, or one that this function does not know;
-            V-RANK-HEADS, the heads do not divide among the ranks.
+        VerispecError: V-RANK-PLAN, transformers has no plan for the model, or one that this function does not know, or
+            the model has recurrent layers; V-RANK-HEADS, the heads do not divide among the ranks.
     """
     config = model.config
     for name in ("num_attention_heads", "num_key_value_heads"):
@@ -47,6 +49,13 @@ def shard(model: PreTrainedModel, rank: int, ranks: int) -> None:
                 where="tensor_parallel_size",
                 hint="give a number of ranks that divides both numbers of heads",
             )
+    if recurrent_layers(model):
+        raise VerispecError(
+            "V-RANK-PLAN",
+            f"{type(model).__name__} has recurrent layers, whose states are not divided among ranks",
+            where="tensor_parallel_size",
+            hint="run a hybrid target with tensor_parallel_size = 1",
+        )
     plan = {name: style for name, style in (model.tp_plan or {}).items() if not style.startswith("embedding")}
     unknown = sorted(set(plan.values()) - set(JOINS))
     if unknown or not plan:

@@ -2,7 +2,8 @@
 
 A step flattens its requests' tokens: chunks of prompts, single tokens, and tokens with drafts behind them. It runs the
 target once over the paged cache, verifies, emits, and lets the proposer draft for the next step. A rejected draft needs
-no cleaning up: `num_computed` stops before it, so its slot is written again before anything reads it.
+no cleaning up: `num_computed` stops before it, so its slot is written again before anything reads it. Recurrent layers
+start from the checkpoint of `num_computed` tokens.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from verispec.reference.models.attention import ATTENTION
 from verispec.reference.models.decode_graphs import Recorder
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.models.lora import LoraAdapters
+from verispec.reference.models.recurrent import RecurrentPart, RecurrentStates, recurrent_layers
 from verispec.reference.proposers.draft_model import DraftModelProposer
 from verispec.reference.proposers.head import Head, HeadProposer
 from verispec.reference.proposers.ngram import NgramProposer
@@ -80,7 +82,9 @@ class BaseRunner(ABC):
         self._dtype: torch.dtype = getattr(torch, options.dtype)
         self._model = self._load_model(target)
         self._lora = LoraAdapters(options.lora_adapters, self._model) if options.lora_adapters else None
-        self._forward = self._callable(self._model) if self._lora is None else self._model
+        self._recurrent = self._make_recurrent_states()
+        hooked = self._lora is not None or self._recurrent is not None
+        self._forward = self._model if hooked else self._callable(self._model)
         self.max_model_len = self._limit()
         num_blocks = self._num_blocks()
         self.pool = BlockPool(num_blocks, options.block_size)
@@ -163,6 +167,21 @@ class BaseRunner(ABC):
         slots = num_blocks * self.options.block_size
         return KVCache(config, config.num_hidden_layers, slots, self._dtype, self.device)
 
+    def _make_recurrent_states(self) -> RecurrentStates | None:
+        """Return the states of the target's recurrent layers; None if it has none."""
+        if not recurrent_layers(self._model):
+            return None
+        if self._lora is not None:
+            raise VerispecError(
+                "V-GEN-OPTION",
+                "lora_adapters must be empty for a target with recurrent layers",
+                where="lora_adapters",
+                cause="these layers run by requests, where adapters are added to flattened tokens",
+                hint="merge the adapter into the target",
+            )
+        drafts = self.options.num_speculative_tokens if self.options.method != "none" else 0
+        return RecurrentStates(self._model, self.options.max_num_seqs, drafts, self._upload)
+
     def _make_proposer(self, num_blocks: int) -> Proposer | None:
         options = self.options
         if options.method == "ngram":
@@ -199,6 +218,13 @@ class BaseRunner(ABC):
             cache = KVCache(head.config, 1, slots, self._dtype, self.device)
             return HeadProposer(self._callable_head(head), cache, **chain)
         model = self._load_model(options.draft)
+        if recurrent_layers(model):
+            raise VerispecError(
+                "V-GEN-OPTION",
+                "the draft model has recurrent layers, whose state the drafter does not roll back",
+                where=str(options.draft),
+                hint="use a draft model with attention layers alone",
+            )
         if model.config.vocab_size != self.vocab_size:
             raise VerispecError(
                 "V-GEN-VOCAB",
@@ -296,6 +322,10 @@ class BaseRunner(ABC):
         if self._lora is not None:
             adapters = [part.request.params.lora_adapter for part in scheduled]
             self._lora.select(adapters, inputs.query_lens, self._upload)
+        if self._recurrent is not None:
+            self._recurrent.select(
+                [RecurrentPart(p.request.slot, p.request.num_computed, p.num_tokens, p.num_drafts) for p in scheduled]
+            )
         output = self._forward(
             input_ids=inputs.token_ids[None],
             position_ids=inputs.positions[None],

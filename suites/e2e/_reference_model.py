@@ -22,6 +22,7 @@ from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.reference.models import AuxiliaryStates, load_eagle3, load_mtp, load_target, mask_token
 from verispec.reference.models.checkpoint import is_eagle3, read_config
+from verispec.suites.e2e._recurrence import is_mamba2, mamba2
 
 Array = np.ndarray[Any, Any]
 Tokens = Sequence[int]
@@ -165,9 +166,11 @@ def model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def widen(loaded: Any) -> Any:
-    """Make the norms and the rotary tables of a model compute in its own dtype."""
+    """Make the norms, the rotary tables and the recurrent layers of a model compute in its own dtype."""
     for module in loaded.modules():
-        if hasattr(module, "variance_epsilon"):
+        if is_mamba2(module):
+            module.forward = partial(mamba2, module)
+        elif hasattr(module, "variance_epsilon"):
             module.forward = partial(_norm, module)
         elif hasattr(module, "inv_freq"):
             module.forward = partial(_rotary, module)

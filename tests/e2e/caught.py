@@ -60,6 +60,44 @@ CAUGHT: dict[str, list[str]] = {
     "general_mutants:short_bad_words_ignored": [
         "parameters:GEN-19:parameter=bad words of one token;draft=ngram k=3;sampling=greedy",
     ],
+    "hybrid_mutants:no_rollback": [
+        "hybrid:GEN-45:draft=ngram k=3;target=hybrid",
+        "hybrid:GEN-45:accepted=none;target=hybrid;draft=draft_model k=3",
+    ],
+    "hybrid_mutants:one_too_many": [
+        "hybrid:GEN-45:draft=ngram k=3;target=hybrid",
+        "hybrid:GEN-45:accepted=all;target=hybrid;draft=draft_model k=3",
+    ],
+    "hybrid_mutants:conv_not_rolled_back": [
+        "hybrid:GEN-45:draft=draft_model k=3;target=hybrid",
+        "hybrid:GEN-45:accepted=first;target=hybrid;draft=draft_model k=3",
+    ],
+    "hybrid_mutants:matrix_not_rolled_back": [
+        "hybrid:GEN-45:draft=ngram k=3;target=hybrid;check=log-probabilities",
+        "hybrid:GEN-45:accepted=none;target=hybrid;draft=draft_model k=3",
+    ],
+    "hybrid_mutants:neighbour": [
+        "hybrid:GEN-45:draft=none;target=hybrid",
+    ],
+    "hybrid_mutants:accepted_of_neighbour": [
+        "hybrid:GEN-45:draft=ngram k=3;target=hybrid;check=pauses",
+    ],
+    "hybrid_mutants:first_checkpoint": [
+        "hybrid:GEN-45:draft=ngram k=3;target=hybrid",
+    ],
+    "hybrid_mutants:finished": [
+        "hybrid:GEN-45:draft=none;target=hybrid",
+        "hybrid:GEN-45:memory=blocks of 32, chunks of 24;draft=none;target=hybrid",
+    ],
+    "hybrid_mutants:preempted": [
+        "hybrid:GEN-45:memory=preemption;draft=none;target=hybrid",
+    ],
+    "hybrid_mutants:chunk_forgotten": [
+        "hybrid:GEN-45:memory=blocks of 32, chunks of 24;draft=none;target=hybrid",
+    ],
+    "hybrid_mutants:padded": [
+        "hybrid:GEN-45:draft=none;target=hybrid;check=log-probabilities",
+    ],
     "independence_mutants:neighbours_top_k": [
         "independence:GEN-23:parameter=top-k;draft=none;others=limited",
     ],

@@ -58,9 +58,8 @@ def drafts_by(change: Callable[..., tuple[list[int], float]]) -> type[CPURunner]
 def _longest_match(texts: Any, context: Any, num_drafts: int, given: Any) -> tuple[list[int], float]:
     """Take the draft of the longest suffix instead of that with the highest score."""
     for length in range(len(context) - 1, 0, -1):
-        ends = [
-            n for n in range(length - 1, len(texts) - 1) if (texts[n - length + 1 : n + 1] == context[-length:]).all()
-        ]
+        places = range(length - 1, len(texts) - 1)
+        ends = [n for n in places if (texts[n - length + 1 : n + 1] == context[-length:]).all()]
         room = min(num_drafts, int(length * given.max_factor), given.max_depth - length)
         if ends and room > 0:
             found: tuple[list[int], float] = suffix._follow(texts, suffix.np.array(ends), room, given.min_probability)

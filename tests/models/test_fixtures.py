@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 from train_fixtures.later import NEVER_IN_TEXT
-from train_fixtures.measure import measure, measure_later
+from train_fixtures.measure import measure, measure_draft, measure_later
 from train_fixtures.recipe import Recipe
 
 from verispec import fixtures
 from verispec.errors import VerispecError
 from verispec.reference.models import load_eagle3, load_mtp, load_target, load_tokenizer, mask_token
 from verispec.reference.models.checkpoint import read_tensors
+from verispec.reference.models.recurrent import recurrent_layers
 
 HEADS = ("eagle3", "eagle3_speculators")
 MEGABYTE = 1_000_000
@@ -42,12 +44,28 @@ def test_provenance_says_how_to_make_them_again() -> None:
     assert facts["recipe"]["seed"] == Recipe().seed
 
 
-def test_target_and_draft_share_a_vocabulary() -> None:
-    target, draft = (load_target(fixtures.model(name)) for name in ("target", "draft"))
-    assert target.config.vocab_size == draft.config.vocab_size == len(load_tokenizer(fixtures.model("target")))
-    texts = [(fixtures.model(name) / "tokenizer.json").read_text() for name in ("target", "draft")]
+def test_provenance_says_how_to_make_the_hybrid_again() -> None:
+    facts = fixtures.provenance()["hybrid"]
+    assert facts["script"] == f"python -m tools.train_fixtures.hybrid --steps {facts['training']['steps']}"
+    assert set(facts["versions"]) == set(fixtures.provenance()["versions"])
+    assert facts["recipe"]["recurrence"] == json.loads(json.dumps(asdict(Recipe().recurrence)))
+
+
+@pytest.mark.parametrize("name", ["target", "hybrid"])
+def test_a_target_and_the_draft_model_share_a_vocabulary(name: str) -> None:
+    target, draft = (load_target(fixtures.model(other)) for other in (name, "draft"))
+    assert target.config.vocab_size == draft.config.vocab_size == len(load_tokenizer(fixtures.model(name)))
+    texts = [(fixtures.model(other) / "tokenizer.json").read_text() for other in (name, "draft")]
     assert texts[0] == texts[1]
     assert target.generation_config.eos_token_id == target.config.eos_token_id == 0
+
+
+def test_the_hybrid_has_attention_and_recurrent_layers() -> None:
+    hybrid = load_target(fixtures.model("hybrid"))
+    assert len(recurrent_layers(hybrid)) == 3
+    assert sorted(hybrid.config.layer_types) == ["full_attention", *["linear_attention"] * 3]
+    folder = fixtures.model("hybrid")
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 1.6 * MEGABYTE
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -118,8 +136,18 @@ def test_no_text_has_the_mask_token() -> None:
     assert not any(mask in tokenizer(text).input_ids for text in fixtures.prompts())
 
 
+def test_the_draft_model_is_accepted_and_rejected_by_the_hybrid() -> None:
+    hybrid, draft = (load_target(fixtures.model(name)) for name in ("hybrid", "draft"))
+    tokenizer = load_tokenizer(fixtures.model("hybrid"))
+    ids = torch.tensor([tokenizer(text).input_ids for text in fixtures.prompts()[::8]])
+    rates = measure_draft(hybrid, draft, ids, replace(Recipe(), measured_length=48))["acceptance_by_position"]
+    assert 0.4 < rates[0] < 0.95
+    assert rates == sorted(rates, reverse=True)
+
+
 def test_an_unknown_fixture_is_named_with_those_that_exist() -> None:
     with pytest.raises(
-        VerispecError, match=r"V-FIXTURE-NAME.*'eagle'\n.*draft, draft_parallel, eagle3, eagle3_speculators, .*target"
+        VerispecError,
+        match=r"V-FIXTURE-NAME.*'eagle'\n.*draft, draft_parallel, eagle3, eagle3_speculators, hybrid, mtp, target",
     ):
         fixtures.model("eagle")

@@ -11,16 +11,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.nn import functional
-from train_fixtures import corpus
+from train_fixtures import corpus, hybrid
 from train_fixtures.__main__ import run
 from train_fixtures.build import continue_text, frequent, write
 from train_fixtures.measure import measure
-from train_fixtures.recipe import TINY, Recipe, Shape
+from train_fixtures.recipe import TINY, Recipe, Recurrence, Shape
 from train_fixtures.training import batches
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from verispec import fixtures
 from verispec.reference.models import AuxiliaryStates, Eagle3Head, load_eagle3, load_target, load_tokenizer
+from verispec.reference.models.recurrent import recurrent_layers
 
 
 @pytest.fixture(scope="module")
@@ -169,15 +170,23 @@ def test_the_whole_script_makes_the_same_checkpoints_twice(tmp_path: Path) -> No
         train_eagle3=replace(TINY.train_eagle3, steps=2),
         written=8, written_prompt=8, written_length=80, prompts=4, measured_prompt=8, measured_length=8,
     )  # fmt: skip
+    recipe = replace(
+        recipe, hybrid=Shape(hidden=32, mlp=32, layers=2, heads=1, kv_heads=1, head_dim=32),
+        recurrence=Recurrence(("linear_attention", "full_attention"), heads=2, state=4, chunk=8),
+        train_hybrid=replace(TINY.train_draft, steps=2),
+    )  # fmt: skip
     folders = (tmp_path / "first", tmp_path / "second")
     for folder in folders:
         run(recipe, folder)
+        hybrid.run(recipe, folder)
     facts, again = (json.loads((folder / "provenance.json").read_text()) for folder in folders)
     assert facts["sha256"] == again["sha256"]
-    assert len(facts["sha256"]) == 15
+    assert len(facts["sha256"]) == 20
     assert facts["script"].endswith("--steps 2 2 2")
     target = load_target(folders[0] / "models/target")
     load_target(folders[0] / "models/draft")
     load_tokenizer(folders[0] / "models/draft")
+    assert len(recurrent_layers(load_target(folders[0] / "models/hybrid"))) == 1
+    assert facts["hybrid"]["script"].endswith("--steps 2")
     for name in ("eagle3", "eagle3_speculators"):
         assert len(load_eagle3(folders[0] / "models" / name, target).d2t) == 200

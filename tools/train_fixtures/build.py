@@ -6,11 +6,18 @@ from collections.abc import Iterable
 
 import torch
 from torch.nn import functional
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import (
+    DynamicCache,
+    GraniteMoeHybridConfig,
+    GraniteMoeHybridForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+)
 
 from verispec.reference.models import AuxiliaryStates, Eagle3Config, Eagle3Head, MTPConfig, MTPHead
 
-from .recipe import Recipe, Shape
+from .recipe import Recipe, Recurrence, Shape
 from .training import Loss, mixed
 from .unroll import unroll, unroll_masked
 
@@ -34,6 +41,27 @@ def llama(shape: Shape, recipe: Recipe) -> LlamaForCausalLM:
     """Return an untrained Llama with tied embeddings."""
     config = LlamaConfig(num_hidden_layers=shape.layers, tie_word_embeddings=True, **_fields(shape, recipe))
     return LlamaForCausalLM(config)
+
+
+def hybrid(shape: Shape, recurrence: Recurrence, recipe: Recipe) -> GraniteMoeHybridForCausalLM:
+    """Return an untrained model of Mamba-2 and attention layers, without experts, with tied embeddings."""
+    config = GraniteMoeHybridConfig(
+        num_hidden_layers=len(recurrence.layers),
+        layer_types=list(recurrence.layers),
+        shared_intermediate_size=shape.mlp,
+        num_local_experts=0,
+        num_experts_per_tok=0,
+        position_embedding_type="rope",
+        attention_multiplier=shape.head_dim**-0.5,
+        initializer_range=shape.hidden**-0.5,
+        mamba_expand=1,
+        mamba_n_heads=recurrence.heads,
+        mamba_d_state=recurrence.state,
+        mamba_chunk_size=recurrence.chunk,
+        tie_word_embeddings=True,
+        **_fields(shape, recipe),
+    )
+    return GraniteMoeHybridForCausalLM(config)
 
 
 def eagle3_head(target: LlamaForCausalLM, kept: torch.Tensor, recipe: Recipe) -> Eagle3Head:
@@ -70,7 +98,7 @@ def _fields(shape: Shape, recipe: Recipe) -> dict[str, int | None]:
     }
 
 
-def text_loss(model: LlamaForCausalLM) -> Loss:
+def text_loss(model: PreTrainedModel) -> Loss:
     """Return the cross entropy of the next token of the text."""
 
     def loss(ids: torch.Tensor) -> torch.Tensor:
@@ -80,13 +108,13 @@ def text_loss(model: LlamaForCausalLM) -> Loss:
     return loss
 
 
-def distillation_loss(target: LlamaForCausalLM, draft: LlamaForCausalLM) -> Loss:
-    """Return the Kullback-Leibler divergence of the draft model from the target, per token."""
+def distillation_loss(model: PreTrainedModel, learner: PreTrainedModel) -> Loss:
+    """Return the Kullback-Leibler divergence of the learner from the model, per token."""
 
     def loss(ids: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            p = target(ids, use_cache=False).logits.float().log_softmax(-1)
-        q = draft(ids, use_cache=False).logits.float().log_softmax(-1)
+            p = model(ids, use_cache=False).logits.float().log_softmax(-1)
+        q = learner(ids, use_cache=False).logits.float().log_softmax(-1)
         return functional.kl_div(q.flatten(0, 1), p.flatten(0, 1), reduction="batchmean", log_target=True)
 
     return loss

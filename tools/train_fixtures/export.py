@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
-from transformers import GenerationConfig, LlamaForCausalLM
+from transformers import GenerationConfig, PreTrainedModel
 
 from verispec.reference.models import Eagle3Head, MTPHead
 from verispec.reference.models.mtp import PREFIX
@@ -21,7 +21,7 @@ from .corpus import END
 from .recipe import Recipe
 
 
-def save_model(folder: Path, model: LlamaForCausalLM, tokenizer: Tokenizer, recipe: Recipe) -> None:
+def save_model(folder: Path, model: PreTrainedModel, tokenizer: Tokenizer, recipe: Recipe) -> None:
     """Write a Hugging Face folder: weights in bfloat16, config, generation config, tokenizer."""
     stored = copy.deepcopy(model).to(torch.bfloat16)
     stored.generation_config = GenerationConfig(eos_token_id=0, pad_token_id=0)
@@ -37,6 +37,16 @@ def save_model(folder: Path, model: LlamaForCausalLM, tokenizer: Tokenizer, reci
             "clean_up_tokenization_spaces": False,
         },
     )
+
+
+def save_hybrid(folder: Path, model: PreTrainedModel, tokenizer: Tokenizer, recipe: Recipe) -> None:
+    """Write the hybrid with the names and numbers of its configuration that every engine reads."""
+    save_model(folder, model, tokenizer, recipe)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    published = {"linear_attention": "mamba", "full_attention": "attention"}
+    config["layer_types"] = [published[kind] for kind in config["layer_types"]]
+    config["time_step_limit"] = [0.0, 1e6]  # JSON has no infinity
+    write_json(folder / "config.json", config)
 
 
 def save_eagle3(folder: Path, head: Eagle3Head, recipe: Recipe) -> None:

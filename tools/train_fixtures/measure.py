@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, PreTrainedModel
 
 from verispec.reference.models import AuxiliaryStates, Eagle3Head, MTPHead
 
@@ -29,9 +29,7 @@ def measure(
         target(texts, use_cache=False)
         aux = aux_states.take()
 
-    proposed = draft(texts, use_cache=False).logits.argmax(-1)
-    right = proposed[:, :-1] == texts[:, 1:]
-    chains = {"draft_model": [right[:, j:] for j in range(k)], "eagle3": _head_hits(head, texts, aux, k)}
+    chains = {"draft_model": _draft_hits(draft, texts, k), "eagle3": _head_hits(head, texts, aux, k)}
     return {name: _walk(hits, prompt_length, k) for name, hits in chains.items()}
 
 
@@ -66,6 +64,21 @@ def _head_hits(head: Eagle3Head | MTPHead, texts: torch.Tensor, aux: torch.Tenso
         hits = ids[:, : texts.shape[1] - 2 - j] == texts[:, j + 2 : j + 2 + ids.shape[1]]
         chain.append(torch.cat((hits.new_zeros(len(hits), 1), hits), dim=1))
     return chain
+
+
+@torch.no_grad()
+def measure_draft(
+    target: PreTrainedModel, draft: PreTrainedModel, prompts: torch.Tensor, recipe: Recipe
+) -> dict[str, Any]:
+    """Return the same of a draft model alone."""
+    texts = continue_text(target, prompts, recipe.measured_length, sampled=False)
+    return _walk(_draft_hits(draft, texts, recipe.num_drafts), prompts.shape[1], recipe.num_drafts)
+
+
+def _draft_hits(draft: PreTrainedModel, texts: torch.Tensor, k: int) -> list[torch.Tensor]:
+    """Return entry [j][:, t]: the draft at distance j from the last known token t is the target's."""
+    right = draft(texts, use_cache=False).logits.argmax(-1)[:, :-1] == texts[:, 1:]
+    return [right[:, j:] for j in range(k)]
 
 
 def _walk(hits: list[torch.Tensor], first: int, k: int) -> dict[str, Any]:

@@ -18,6 +18,16 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class Recurrence:
+    """Layers of a hybrid model in order; heads, state size and tokens per scan of its Mamba-2 layers."""
+
+    layers: tuple[str, ...]
+    heads: int
+    state: int
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """Training of one model: `steps` optimizer steps, fewer if they would not fit in `minutes`."""
 
@@ -48,6 +58,12 @@ class Recipe:
 
     unroll_decay: float = 0.8
     """Weight of each such step's loss against the step before."""
+
+    hybrid: Shape = Shape(hidden=128, mlp=128, layers=4, heads=2, kv_heads=1, head_dim=64)
+    recurrence: Recurrence = Recurrence(
+        ("linear_attention", "linear_attention", "full_attention", "linear_attention"), heads=4, state=32, chunk=32
+    )
+    train_hybrid: Stage = Stage(900, 11.0, batch=8, length=128, learning_rate=4e-3, weight_decay=0.01)
 
     train_target: Stage = Stage(650, 1.5, batch=48, length=1024, learning_rate=2e-3, weight_decay=0.1)
     train_draft: Stage = Stage(4000, 1.6, batch=64, length=512, learning_rate=3e-3, weight_decay=0.01)

@@ -31,6 +31,10 @@ _DTYPES = {
 
 GLOSSES: dict[str, Gloss] = {
     "above": Gloss("distance of u above p/q"),
+    "accepted": Gloss(
+        "drafts of three that every verification accepts",
+        {"first": "the first one", "two": "the first two"},
+    ),
     "adapters": Gloss(
         "LoRA adapters of the requests in a batch",
         {"several": "each has one of two", "several and none": "some have one of two, others none"},
@@ -231,6 +235,7 @@ GLOSSES: dict[str, Gloss] = {
         "target model, or size of the target's vocabulary",
         {
             "tiny": "the small trained model",
+            "hybrid": "a trained model of attention and recurrent layers",
             "windowed": "a target with sliding windows",
             "witness": "a target whose every row is known",
         },

@@ -76,7 +76,10 @@ class Mlx(PartialEngine):
 
 
 class MlxGenerator:
-    """`generate_step` and `speculative_generate_step` behind the `Generator` protocol."""
+    """`generate_step` and `speculative_generate_step` behind the `Generator` protocol.
+
+    Raises UnsupportedCall for drafts to a model with a cache that mlx-lm cannot trim.
+    """
 
     def __init__(self, mx: Any, utils: Any, target: Path, options: LoadOptions) -> None:
         self._mx, self._options = mx, options
@@ -85,6 +88,9 @@ class MlxGenerator:
         self._sampling: Any = importlib.import_module("mlx_lm.sample_utils")
         self._model, self._config = _load(utils, Path(target))
         self._draft = _load(utils, Path(options.draft))[0] if options.draft else None
+        caches: Any = importlib.import_module("mlx_lm.models.cache")
+        if self._draft is not None and not caches.can_trim_prompt_cache(caches.make_prompt_cache(self._model)):
+            raise UnsupportedCall("mlx-lm does not draft for recurrent models: their cache cannot be trimmed")
         for model in (self._model, self._draft):
             if model is not None:
                 model.set_dtype(getattr(mx, options.dtype))

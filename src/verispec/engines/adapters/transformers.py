@@ -84,13 +84,20 @@ class Transformers:
 
 
 class TransformersGenerator:
-    """`model.generate` behind the `Generator` protocol; batch size one, no paged cache, no preemption."""
+    """`model.generate` behind the `Generator` protocol; batch size one, no paged cache, no preemption.
+
+    Raises UnsupportedCall for drafts to a model whose recurrent states transformers cannot roll back.
+    """
 
     def __init__(self, target: Path, options: LoadOptions, device: str) -> None:
         dtype: torch.dtype = getattr(torch, options.dtype)
         self._options = options
         self._seeds = itertools.count(options.seed)  # of requests without one: no two draw alike
         self._model = load_target(target, dtype, device)
+        if options.method != "none" and self._model._is_stateful:
+            raise UnsupportedCall(
+                f"transformers does not draft for recurrent models, such as {type(self._model).__name__}"
+            )
         self._assistant = load_target(options.draft, dtype, device) if options.draft else None
         if self._assistant is not None:
             self._assistant.generation_config.num_assistant_tokens = options.num_speculative_tokens
