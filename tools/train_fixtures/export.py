@@ -89,14 +89,14 @@ def save_eagle3(folder: Path, head: Eagle3Head, recipe: Recipe) -> None:
     save_file(renamed, other / "model.safetensors", {"format": "pt"})
 
 
-def save_parallel(folder: Path, draft: LlamaForCausalLM, tokenizer: Tokenizer, mask_id: int, recipe: Recipe) -> None:
+def save_parallel(folder: Path, draft: PreTrainedModel, tokenizer: Tokenizer, mask_id: int, recipe: Recipe) -> None:
     """Write a model of parallel drafting; ``pard_token`` of its config is the mask token (vLLM 0.32.0)."""
     save_model(folder, draft, tokenizer, recipe)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     write_json(folder / "config.json", {**config, "pard_token": mask_id})
 
 
-def save_mtp(folder: Path, head: MTPHead, target: LlamaForCausalLM) -> None:
+def save_mtp(folder: Path, head: MTPHead, target: PreTrainedModel) -> None:
     """Write the head's tensors alone, named as in MiMo's checkpoints, where they stand beside the target's."""
     config = {name: getattr(head.config, name) for name in MTP_FIELDS}
     folder.mkdir(parents=True, exist_ok=True)
