@@ -128,6 +128,16 @@ def test_other_dtypes_run(dtype: str, tmp_path: Path) -> None:
     assert runner.metrics().num_drafts > 0
 
 
+def test_a_small_hybrid_runs_in_one_thread(tmp_path: Path) -> None:
+    """The fixture `one_thread` puts the number of threads back."""
+    saved(mamba2, tmp_path / "target")
+    runner, seen = CPURunner(tmp_path / "target", LoadOptions()), []
+    runner._model.model.norm.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
+    torch.set_num_threads(2)
+    runner.generate([GenerationRequest((1, 2, 3), max_tokens=3)])
+    assert (seen, torch.get_num_threads()) == ([1, 1, 1], 2)
+
+
 def states_of(slots: int = 2, drafts: int = 2) -> tuple[PreTrainedModel, RecurrentStates]:
     torch.manual_seed(1)
     model = mamba2().eval().requires_grad_(False)
