@@ -260,7 +260,7 @@ CONTRACT = Contract(
             "GEN-48",
             "An MTP layer drafts from the target's state after the last layer and the embedding of the next token; "
             "each further draft reads the layer's own output for the draft before it.",
-            "DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2; vllm 0.32.0 MiMoMTP",
+            "DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2; sglang#26800: the wrong token at the end of a chunk",
         ),
     ),
     returns="the tokens of each request",

@@ -7,11 +7,15 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from verispec.engines.protocol.generation import OnEmit
 from verispec.reference.models import Eagle3Head, MTPHead
 from verispec.reference.models.fused_cpu import compact, compact_head
 from verispec.reference.proposers.head import Head
 
 from .base import BaseRunner
+
+_SMALL = 512
+"""Hidden size below which a hybrid, which torch runs, gains less from a second thread than it waits for it."""
 
 
 class CPURunner(BaseRunner):
@@ -24,6 +28,18 @@ class CPURunner(BaseRunner):
 
     def _callable_head(self, head: Eagle3Head | MTPHead) -> Head:
         return compact_head(head)
+
+    def step(self, on_emit: OnEmit | None = None) -> None:
+        """Run one step, that of a small hybrid in one thread."""
+        threads = torch.get_num_threads()
+        if self._recurrent is None or self._model.config.hidden_size >= _SMALL:
+            super().step(on_emit)
+            return
+        torch.set_num_threads(1)
+        try:
+            super().step(on_emit)
+        finally:
+            torch.set_num_threads(threads)
 
     def _upload(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import save_file
+from train_fixtures.build import eagle3_head
+from train_fixtures.export import save_eagle3
+from train_fixtures.recipe import Recipe
 from transformers import (
     FalconH1Config,
     FalconH1ForCausalLM,
@@ -124,6 +128,16 @@ def test_other_dtypes_run(dtype: str, tmp_path: Path) -> None:
     assert runner.metrics().num_drafts > 0
 
 
+def test_a_small_hybrid_runs_in_one_thread(tmp_path: Path) -> None:
+    """The fixture `one_thread` puts the number of threads back."""
+    saved(mamba2, tmp_path / "target")
+    runner, seen = CPURunner(tmp_path / "target", LoadOptions()), []
+    runner._model.model.norm.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
+    torch.set_num_threads(2)
+    runner.generate([GenerationRequest((1, 2, 3), max_tokens=3)])
+    assert (seen, torch.get_num_threads()) == ([1, 1, 1], 2)
+
+
 def states_of(slots: int = 2, drafts: int = 2) -> tuple[PreTrainedModel, RecurrentStates]:
     torch.manual_seed(1)
     model = mamba2().eval().requires_grad_(False)
@@ -206,3 +220,16 @@ def test_adapters_are_refused(tmp_path: Path) -> None:
 def test_attention_alone_has_no_states() -> None:
     assert recurrent_layers(load_target(fixtures.model("draft"))) == []
     assert len(recurrent_layers(load_target(fixtures.model("hybrid")))) == 3
+
+
+def test_an_eagle3_head_drafts_for_a_hybrid(tmp_path: Path) -> None:
+    """The head reads hidden states, as of any target; its drafts are rejected, and the text is the plain one."""
+    sizes = replace(Recipe(), target=Recipe().hybrid, aux_layers=(1, 2, 3))
+    hybrid = fixtures.model("hybrid")
+    torch.manual_seed(4)
+    save_eagle3(tmp_path / "eagle3", eagle3_head(load_target(hybrid), torch.arange(0, 2048, 2), sizes), sizes)
+    asked = [GenerationRequest(tuple(range(start, start + 20)), max_tokens=16) for start in (5, 200)]
+    drafting = CPURunner(hybrid, LoadOptions(method="eagle3", draft=tmp_path / "eagle3"))
+    texts = [[result.token_ids for result in r.generate(asked)] for r in (CPURunner(hybrid, LoadOptions()), drafting)]
+    assert texts[0] == texts[1]
+    assert drafting.metrics().num_draft_tokens > drafting.metrics().num_accepted_tokens

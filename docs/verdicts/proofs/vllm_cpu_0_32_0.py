@@ -60,6 +60,36 @@ def save_hybrid(folder: str, key: int) -> str:
     return path
 
 
+def save_mtp(folder: str, key: int) -> str:
+    """Write a random Qwen2 of the same tokens with an MTP layer in MiMo's layout; return its folder."""
+    import json
+    from pathlib import Path
+
+    import torch
+    from safetensors.torch import load_file, save_file
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=8, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=False, initializer_range=0.35,
+        bos_token_id=None, eos_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(key)
+    path = Path(folder) / f"mtp{key}"
+    Qwen2ForCausalLM(config).save_pretrained(path)
+    tensors = load_file(path / "model.safetensors")
+    block = {name.partition("layers.0.")[2]: tensor for name, tensor in tensors.items() if "layers.0." in name}
+    block = {name: torch.randn_like(tensor) * 0.35 for name, tensor in block.items()}
+    block |= {name: torch.ones(64) for name in ("token_layernorm.weight", "hidden_layernorm.weight")}
+    block |= {"final_layernorm.weight": torch.ones(64), "input_proj.weight": torch.randn(64, 128) * 0.35}
+    layer = {f"model.mtp_layers.0.{name}": tensor.contiguous() for name, tensor in block.items()}
+    save_file({**tensors, **layer}, path / "model.safetensors", {"format": "pt"})
+    described = json.loads((path / "config.json").read_text())
+    described |= {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
+    (path / "config.json").write_text(json.dumps(described))
+    return str(path)
+
+
 def expand(x: Any, cumulative: Any, num_tokens: int, replace_from: int = 0, replace_to: int = 0) -> Any:
     """Return each request's value once per draft, as vLLM's function of this place says."""
     import torch
@@ -282,6 +312,74 @@ def hybrid_cached(folder: str, head: str) -> bool:
     return isinstance(answer, str) and answer.startswith("raised")
 
 
+CHUNK = 8
+"""Tokens of a step of `chunked_drafts`."""
+
+
+def _accepted(options: dict[str, Any], prompts: list[list[int]], repair: bool, answers: Any) -> None:
+    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
+
+    import vllm
+
+    prepare = SpecDecodeBaseProposer.prepare_next_token_ids_padded
+
+    def prepared(self: Any, sampled: Any, requests: Any, batch: Any, discarded: Any) -> Any:
+        class Next:  # The prompt's token behind the chunk, in place of the prompt's last one.
+            def __init__(self, request: Any) -> None:
+                self.request = request
+
+            def get_token_id(self, place: int) -> int:
+                behind = self.request.num_computed_tokens + CHUNK
+                token: int = self.request.get_token_id(behind if behind <= place else place)
+                return token
+
+        return prepare(self, sampled, {key: Next(request) for key, request in requests.items()}, batch, discarded)
+
+    if repair:
+        SpecDecodeBaseProposer.prepare_next_token_ids_padded = prepared
+    llm = vllm.LLM(
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        dtype="float32",
+        max_num_seqs=1,
+        disable_log_stats=False,
+        **options,
+    )
+    sampling = vllm.SamplingParams(detokenize=False, max_tokens=24, temperature=0, ignore_eos=True)
+    outputs = llm.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
+    counts = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
+    texts = [tuple(output.outputs[0].token_ids) for output in outputs]
+    answers.put((texts, counts["vllm:spec_decode_num_accepted_tokens"]))
+
+
+def chunked_drafts(folder: str, head: str) -> bool:
+    """Show that an MTP layer drafts other tokens when the prompt comes in chunks (GEN-48).
+
+    The last row of a chunk should read the prompt's next token. It reads the prompt's last one:
+    `prepare_next_token_ids_padded` asks for token `num_tokens_no_spec - 1`.
+    """
+    model = save_mtp(folder, 11)
+    prompts = [(prompt * 20)[: 3 * CHUNK + 3 + n] for n, prompt in enumerate(PROMPTS)]
+    config = {"method": "mtp", "num_speculative_tokens": 3}
+    options = {"model": model, "speculative_config": config, "max_model_len": 128, "enable_prefix_caching": False}
+    counts, texts = [], []
+    context = multiprocessing.get_context("spawn")
+    for tokens, repair in ((2048, False), (CHUNK, False), (CHUNK, True)):
+        answers = context.Queue()
+        given = {**options, "max_num_batched_tokens": tokens}
+        process = context.Process(target=_accepted, args=(given, prompts, repair, answers))
+        process.start()
+        found, accepted = answers.get()
+        process.join(30)
+        texts.append(found)
+        counts.append(int(accepted))
+    print(
+        f"drafts accepted: {counts[0]} with whole prompts, {counts[1]} with prompts in chunks of {CHUNK}, "
+        f"{counts[2]} in chunks with the prompt's next token; texts equal: {texts[0] == texts[1] == texts[2]}"
+    )
+    return counts[1] != counts[0] == counts[2]
+
+
 FINDINGS = {
     found.__name__: found
     for found in (
@@ -296,6 +394,7 @@ FINDINGS = {
         lora_head,
         hybrid,
         hybrid_cached,
+        chunked_drafts,
     )
 }
 
