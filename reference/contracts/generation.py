@@ -238,6 +238,12 @@ CONTRACT = Contract(
             "and values included, whatever adapters the requests beside and before it have.",
             "Hu et al. 2021 (arXiv 2106.09685); vllm#48421: requests without an adapter had the last one",
         ),
+        Clause(
+            "GEN-44",
+            "With a draft tree the text is the target's own, and that of a sampled request follows its distribution: "
+            "no token depends on a branch that was not accepted.",
+            "Miao et al. 2023 (arXiv 2305.09781); vllm speculative_token_tree",
+        ),
     ),
     returns="the tokens of each request",
 )

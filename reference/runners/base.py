@@ -35,6 +35,7 @@ from verispec.reference.proposers.draft_model import DraftModelProposer
 from verispec.reference.proposers.eagle3 import Eagle3Proposer, Head
 from verispec.reference.proposers.ngram import NgramProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
+from verispec.reference.proposers.tree import DraftTree, TreeProposer
 from verispec.reference.sampler.ops import PLACEHOLDER
 
 from .admission import check_request, default_seed, eos_token_ids
@@ -43,6 +44,7 @@ from .request import RequestState
 from .sampling import FlatSampling, RequestStateSampling, Sampling
 from .scheduler import Scheduled, Scheduler
 from .step_inputs import StepInputs, flatten_step, record_prompt_logprobs
+from .tree import TreeVerification, check_tree_request, compact
 from .verification import Verified, verify
 
 
@@ -69,7 +71,10 @@ class BaseRunner(ABC):
         self._dtype: torch.dtype = getattr(torch, options.dtype)
         self._model = self._load_model(target)
         self._lora = LoraAdapters(options.lora_adapters, self._model) if options.lora_adapters else None
-        self._forward = self._callable(self._model) if self._lora is None else self._model
+        tree = options.speculative_token_tree
+        self._tree = DraftTree(tree) if tree is not None else None
+        plain = self._lora is None and self._tree is None
+        self._forward = self._callable(self._model) if plain else self._model
         self.max_model_len = self._limit()
         num_blocks = self._num_blocks()
         self.pool = BlockPool(num_blocks, options.block_size)
@@ -90,6 +95,7 @@ class BaseRunner(ABC):
             if options.sampler == "flat"
             else RequestStateSampling(options, self.vocab_size, self._draws, self.device)
         )
+        self._trees = TreeVerification(self._tree, self.device) if self._tree is not None else None
         self._eos_token_ids = eos_token_ids(self._model)
         self._arrived = 0
         self._accepted = np.zeros(options.num_speculative_tokens, dtype=np.int64)
@@ -181,6 +187,8 @@ class BaseRunner(ABC):
                 cause="a draft token must mean the same to both",
                 hint="use a draft model trained with the target's tokenizer",
             )
+        if self._tree is not None:
+            return TreeProposer(model, self._make_cache(model, num_blocks), self._tree, options.block_size)
         return DraftModelProposer(self._callable(model), self._make_cache(model, num_blocks), **chain)
 
     def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
@@ -239,6 +247,8 @@ class BaseRunner(ABC):
 
     def _admit(self, index: int, request: GenerationRequest) -> RequestState:
         check_request(index, request, self.max_model_len, self.vocab_size, len(self.options.lora_adapters))
+        if self._tree is not None:
+            check_tree_request(index, request)
         seed = default_seed(self.options.seed, self._arrived) if request.seed is None else request.seed
         self._arrived += 1
         return RequestState.begin(
@@ -268,7 +278,7 @@ class BaseRunner(ABC):
             self._lora.select(adapters, inputs.query_lens, self._upload)
         output = self._forward(
             input_ids=inputs.token_ids[None],
-            position_ids=inputs.positions[None],
+            position_ids=inputs.position_ids[None],
             logits_to_keep=inputs.logit_rows,
             use_cache=False,
             paged=inputs.paged,
@@ -277,7 +287,10 @@ class BaseRunner(ABC):
         logits = output.logits[0]
         record_prompt_logprobs(scheduled, logits[inputs.num_sample_rows :])
         verified = None
-        if sampling:
+        if sampling and self._trees is not None:
+            verified, paths = self._trees.verify(logits[: inputs.num_sample_rows], sampling)
+            compact(self.cache, sampling, paths, self.options.block_size)
+        elif sampling:
             verified = verify(self._sampling, logits[: inputs.num_sample_rows], sampling, self.options.logprobs_mode)
         self._advance(scheduled, sampling, verified, on_emit)
         if self.proposer is not None and any(part.request.finish_reason is None for part in scheduled):
@@ -287,7 +300,7 @@ class BaseRunner(ABC):
                 self._scheduler.finish(part.request)
 
     def _prepare(self, scheduled: Sequence[Scheduled]) -> StepInputs:
-        return flatten_step(scheduled, self.cache, self.options.block_size, self._upload)
+        return flatten_step(scheduled, self.cache, self.options.block_size, self._upload, self._tree)
 
     def _advance(
         self,
@@ -355,5 +368,7 @@ class BaseRunner(ABC):
         for row, (part, request) in enumerate(zip(scheduled, requests, strict=True)):
             if part.drafts and request.finish_reason is None:
                 request.propose(
-                    drafts.token_ids[row], None if drafts.probs is None or request.params.greedy else drafts.probs[row]
+                    drafts.token_ids[row],
+                    None if drafts.probs is None or request.params.greedy else drafts.probs[row],
+                    None if self._tree is None else self.max_model_len - request.num_tokens,
                 )

@@ -327,6 +327,19 @@ CAUGHT: dict[str, list[str]] = {
     "lora_mutants:last_adapter_alone": [
         "lora:GEN-43:draft=none;adapters=several",
     ],
+    "tree_mutants:branches_seen": [
+        "trees:GEN-44:tree=forks",
+    ],
+    "tree_mutants:path_not_moved": [
+        "trees:GEN-44:tree=wide",
+        "trees:GEN-44:memory=blocks of 32, chunks of 24;tree=forks",
+    ],
+    "tree_mutants:positions_of_places": [
+        "trees:GEN-44:tree=forks",
+    ],
+    "tree_mutants:one_number_for_all": [
+        "trees:GEN-44:tree=forks;limits=none;mode=law",
+    ],
     "rank_engines:last_of_a_tie": [
         "ranks:GEN-40:draft=none;sampling=greedy;ties=all",
     ],
