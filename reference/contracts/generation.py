@@ -239,6 +239,12 @@ CONTRACT = Contract(
             "Hu et al. 2021 (arXiv 2106.09685); vllm#48421: requests without an adapter had the last one",
         ),
         Clause(
+            "GEN-44",
+            "With a draft tree the text is the target's own, and that of a sampled request follows its distribution: "
+            "no token depends on a branch that was not accepted.",
+            "Miao et al. 2023 (arXiv 2305.09781); vllm speculative_token_tree",
+        ),
+        Clause(
             "GEN-45",
             "After a rejection the recurrent state of a hybrid target is that of the accepted tokens alone, whatever "
             "the chunks, preemptions and other requests; a new request starts from the empty state.",

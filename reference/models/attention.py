@@ -14,6 +14,7 @@ transformers' forward methods (`fused_cpu`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,17 +32,45 @@ ATTENTION = "verispec_paged"
 _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
 
+@dataclass(frozen=True, slots=True)
+class TreeQueries:
+    """Queries of draft trees, whose nodes have the places from their root's on.
+
+    Attributes:
+        roots: [B] int64 place of each request's root in its sequence, -1 without a tree.
+        sees: [D, D] bool, True where the node of a row attends to that of a column.
+    """
+
+    roots: torch.Tensor
+    sees: torch.Tensor
+
+    def hidden(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """Return the keys [B, Q, K] of other branches, for places of queries [B, Q, 1] and of keys [K].
+
+        Keys after their query are hidden anyway.
+        """
+        roots, last = self.roots[:, None, None], len(self.sees) - 1
+        query, key = (queries - roots).clamp(max=last), (keys - roots).clamp(max=last)
+        return (roots >= 0) & (query >= 0) & (key >= 0) & ~self.sees[query.clamp(min=0), key.clamp(min=0)]
+
+
 class _Group:
     """Requests with the same number of queries."""
 
     def __init__(
-        self, rows: torch.Tensor | None, query_positions: torch.Tensor, slots: torch.Tensor, num_keys: int
+        self,
+        rows: torch.Tensor | None,
+        query_positions: torch.Tensor,
+        slots: torch.Tensor,
+        num_keys: int,
+        tree: TreeQueries | None,
     ) -> None:
         self.rows = rows
         self.batch, self.num_queries = query_positions.shape
         self.slots = slots
         self.num_keys = num_keys
         self._query_positions = query_positions
+        self._tree = tree
         self._masks: dict[tuple[int, int | None], torch.Tensor] = {}
 
     def mask(self, heads_per_kv: int, window: int | None, dtype: torch.dtype) -> torch.Tensor:
@@ -53,6 +82,8 @@ class _Group:
             hidden = keys > queries
             if window is not None:
                 hidden |= keys <= queries - window
+            if self._tree is not None:
+                hidden |= self._tree.hidden(queries, keys)
             made = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
             made = made[:, None].repeat(1, 1, heads_per_kv, 1)
             self._masks[heads_per_kv, window] = made
@@ -72,6 +103,7 @@ class PagedBatch:
         seq_lens: [B] int32 tokens of each sequence after this pass; no later token is read.
         max_seq_lens: `seq_lens` or upper bounds that the host knows without asking the device.
         block_size: tokens per block.
+        tree: queries that are nodes of draft trees; None for tokens of sequences and chains.
     """
 
     def __init__(
@@ -85,7 +117,9 @@ class PagedBatch:
         seq_lens: torch.Tensor,
         max_seq_lens: np.ndarray,
         block_size: int,
+        tree: TreeQueries | None = None,
     ) -> None:
+        self.tree = tree
         self.cache = cache
         self.slot_mapping = slot_mapping
         self.positions = positions
@@ -109,15 +143,17 @@ class PagedBatch:
         for num_queries in np.unique(self.query_lens).tolist():
             members = np.flatnonzero(self.query_lens == num_queries)
             positions, block_table, seq_lens, rows = self.positions, self.block_table, self.seq_lens, None
+            tree = self.tree
             if len(members) < len(self.query_lens):
                 rows = torch.from_numpy((starts[members, None] + np.arange(num_queries)).reshape(-1)).to(
                     positions.device
                 )
                 member_ids = torch.from_numpy(members).to(positions.device)
                 positions, block_table, seq_lens = positions[rows], block_table[member_ids], seq_lens[member_ids]
+                tree = None if tree is None else replace(tree, roots=tree.roots[member_ids])
             num_keys = int(self.max_seq_lens[members].max())
             slots = _visible_slots(block_table, seq_lens, num_keys, self.block_size)
-            groups.append(_Group(rows, positions.view(len(members), num_queries), slots, num_keys))
+            groups.append(_Group(rows, positions.view(len(members), num_queries), slots, num_keys, tree))
         return groups
 
     @cached_property

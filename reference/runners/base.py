@@ -48,6 +48,7 @@ from verispec.reference.proposers.ngram import NgramProposer
 from verispec.reference.proposers.parallel import ParallelProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
 from verispec.reference.proposers.suffix import SuffixLimits, SuffixProposer
+from verispec.reference.proposers.tree import DraftTree, TreeProposer
 from verispec.reference.sampler.ops import PLACEHOLDER
 
 from .admission import check_request, default_seed, eos_token_ids
@@ -56,6 +57,7 @@ from .request import RequestState
 from .sampling import FlatSampling, RequestStateSampling, Sampling
 from .scheduler import Scheduled, Scheduler
 from .step_inputs import StepInputs, flatten_step, record_prompt_logprobs
+from .tree import TreeVerification, check_tree_request, compact
 from .verification import Verified, verify
 
 
@@ -83,7 +85,9 @@ class BaseRunner(ABC):
         self._model = self._load_model(target)
         self._lora = LoraAdapters(options.lora_adapters, self._model) if options.lora_adapters else None
         self._recurrent = self._make_recurrent_states()
-        hooked = self._lora is not None or self._recurrent is not None
+        tree = options.speculative_token_tree
+        self._tree = DraftTree(tree) if tree is not None else None
+        hooked = self._lora is not None or self._recurrent is not None or self._tree is not None
         self._forward = self._model if hooked else self._callable(self._model)
         self.max_model_len = self._limit()
         num_blocks = self._num_blocks()
@@ -105,6 +109,7 @@ class BaseRunner(ABC):
             if options.sampler == "flat"
             else RequestStateSampling(options, self.vocab_size, self._draws, self.device)
         )
+        self._trees = TreeVerification(self._tree, self.device) if self._tree is not None else None
         self._eos_token_ids = eos_token_ids(self._model)
         self._arrived = 0
         self._accepted = np.zeros(options.num_speculative_tokens, dtype=np.int64)
@@ -171,14 +176,19 @@ class BaseRunner(ABC):
         """Return the states of the target's recurrent layers; None if it has none."""
         if not recurrent_layers(self._model):
             return None
-        if self._lora is not None:
-            raise VerispecError(
-                "V-GEN-OPTION",
-                "lora_adapters must be empty for a target with recurrent layers",
-                where="lora_adapters",
-                cause="these layers run by requests, where adapters are added to flattened tokens",
-                hint="merge the adapter into the target",
-            )
+        for name, wanted, cause, hint in (
+            ("lora_adapters", (), "adapters are added to the flattened tokens of all", "merge the adapter"),
+            ("speculative_token_tree", None, "a node would need the state of its own branch", "draft a chain"),
+        ):
+            given = getattr(self.options, name)
+            if given != wanted:
+                raise VerispecError(
+                    "V-GEN-OPTION",
+                    f"{name} must be {wanted!r} for a target with recurrent layers, got {given!r}",
+                    where=name,
+                    cause=f"these layers run request by request; {cause}",
+                    hint=hint,
+                )
         drafts = self.options.num_speculative_tokens if self.options.method != "none" else 0
         return RecurrentStates(self._model, self.options.max_num_seqs, drafts, self._upload)
 
@@ -233,10 +243,12 @@ class BaseRunner(ABC):
                 cause="a draft token must mean the same to both",
                 hint="use a draft model trained with the target's tokenizer",
             )
-        parts = self._callable(model), self._make_cache(model, num_blocks)
+        kept = self._make_cache(model, num_blocks)
+        if self._tree is not None:
+            return TreeProposer(model, kept, self._tree, options.block_size)
         if options.parallel_drafting:
-            return ParallelProposer(*parts, mask_token(options.draft), **chain)
-        return DraftModelProposer(*parts, **chain)
+            return ParallelProposer(self._callable(model), kept, mask_token(options.draft), **chain)
+        return DraftModelProposer(self._callable(model), kept, **chain)
 
     def _set_up_auxiliary_states(self, head: Eagle3Head | MTPHead) -> None:
         """Make the target hand out the hidden states that the head reads; nothing else does this."""
@@ -294,6 +306,8 @@ class BaseRunner(ABC):
 
     def _admit(self, index: int, request: GenerationRequest) -> RequestState:
         check_request(index, request, self.max_model_len, self.vocab_size, len(self.options.lora_adapters))
+        if self._tree is not None:
+            check_tree_request(index, request)
         seed = default_seed(self.options.seed, self._arrived) if request.seed is None else request.seed
         self._arrived += 1
         return RequestState.begin(
@@ -328,7 +342,7 @@ class BaseRunner(ABC):
             )
         output = self._forward(
             input_ids=inputs.token_ids[None],
-            position_ids=inputs.positions[None],
+            position_ids=inputs.position_ids[None],
             logits_to_keep=inputs.logit_rows,
             use_cache=False,
             paged=inputs.paged,
@@ -337,7 +351,10 @@ class BaseRunner(ABC):
         logits = output.logits[0]
         record_prompt_logprobs(scheduled, logits[inputs.num_sample_rows :])
         verified = None
-        if sampling:
+        if sampling and self._trees is not None:
+            verified, paths = self._trees.verify(logits[: inputs.num_sample_rows], sampling)
+            compact(self.cache, sampling, paths, self.options.block_size)
+        elif sampling:
             verified = verify(self._sampling, logits[: inputs.num_sample_rows], sampling, self.options.logprobs_mode)
         self._advance(scheduled, sampling, verified, on_emit)
         unfinished = any(part.request.finish_reason is None for part in scheduled)
@@ -348,7 +365,7 @@ class BaseRunner(ABC):
                 self._scheduler.finish(part.request)
 
     def _prepare(self, scheduled: Sequence[Scheduled]) -> StepInputs:
-        return flatten_step(scheduled, self.cache, self.options.block_size, self._upload)
+        return flatten_step(scheduled, self.cache, self.options.block_size, self._upload, self._tree)
 
     def _advance(
         self,
@@ -418,5 +435,7 @@ class BaseRunner(ABC):
         for row, (part, request) in enumerate(zip(scheduled, requests, strict=True)):
             if part.drafts and request.finish_reason is None:
                 request.propose(
-                    drafts.token_ids[row], None if drafts.probs is None or request.params.greedy else drafts.probs[row]
+                    drafts.token_ids[row],
+                    None if drafts.probs is None or request.params.greedy else drafts.probs[row],
+                    None if self._tree is None else self.max_model_len - request.num_tokens,
                 )

@@ -128,9 +128,12 @@ class RequestState:
         """Drafts that can be of use: with the token that always follows them they must fit under `max_tokens`."""
         return max(self.max_tokens - self.num_tokens - 1, 0)
 
-    def propose(self, draft_token_ids: list[int], probs: torch.Tensor | None) -> None:
-        """Put drafts behind the sequence, at most `draft_room`; `probs` is [drafts, V] or None."""
-        self.drafts = min(len(draft_token_ids), self.draft_room)
+    def propose(self, draft_token_ids: list[int], probs: torch.Tensor | None, room: int | None = None) -> None:
+        """Put drafts behind the sequence, at most `room` or else `draft_room`; `probs` is [drafts, V] or None.
+
+        More nodes of a tree can be of use than tokens: `room` is then the number of places in the KV cache.
+        """
+        self.drafts = min(len(draft_token_ids), self.draft_room if room is None else room)
         self.tokens[self.num_tokens : self.num_tokens + self.drafts] = draft_token_ids[: self.drafts]
         self.draft_probs = None if probs is None else probs[: self.drafts]
 

@@ -79,9 +79,7 @@ class FlatSampling:
         """Verify with random numbers from each request's generator."""
         requests = [part.request for part in parts]
         generators = [request.generator for request in requests]
-        return self._sampler.sample(
-            logits, self._drafts(logits, parts), _sampling_tensors(requests, logits), generators
-        )
+        return self._sampler.sample(logits, self._drafts(logits, parts), sampling_tensors(requests, logits), generators)
 
     def drafting(self, requests: Sequence[RequestState], wanted: Sequence[bool]) -> DrawDrafts:
         """Return a function that draws from each request's generator."""
@@ -193,7 +191,8 @@ def _draft_probs(parts: Sequence[Scheduled], logits: torch.Tensor) -> torch.Tens
     return torch.cat(rows)
 
 
-def _sampling_tensors(requests: Sequence[RequestState], logits: torch.Tensor) -> SamplingTensors:
+def sampling_tensors(requests: Sequence[RequestState], logits: torch.Tensor) -> SamplingTensors:
+    """Return the sampling parameters of requests, on the device of their logits [., V]."""
     device, vocab_size = logits.device, logits.shape[1]
     params = [request.params for request in requests]
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from verispec.reference.models.attention import PagedBatch
+from verispec.reference.models.attention import PagedBatch, TreeQueries
 from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
+from verispec.reference.proposers.tree import DraftTree
 from verispec.reference.sampler.logprobs import row_logprobs, token_logprobs
 
 from .scheduler import Scheduled
@@ -20,12 +21,16 @@ from .slots import slot_mapping
 class StepInputs:
     """The flattened tokens of a step; see `VerifiedStep` for the fields of the same name.
 
+    `position_ids` are `positions`, but for nodes of a draft tree, which have places of their own after the sequence and
+    the position of their depth.
+
     `logit_rows` are the rows that the target's logits are wanted of: `num_sample_rows` to sample from, then those of
     prompts whose log-probabilities are wanted.
     """
 
     token_ids: torch.Tensor
     positions: torch.Tensor
+    position_ids: torch.Tensor
     query_lens: np.ndarray
     query_start_loc: torch.Tensor
     block_table: torch.Tensor
@@ -35,9 +40,21 @@ class StepInputs:
 
 
 def flatten_step(
-    scheduled: Sequence[Scheduled], cache: KVCache, block_size: int, upload: Callable[[np.ndarray], torch.Tensor]
+    scheduled: Sequence[Scheduled],
+    cache: KVCache,
+    block_size: int,
+    upload: Callable[[np.ndarray], torch.Tensor],
+    tree: DraftTree | None = None,
 ) -> StepInputs:
-    """Return the inputs of a step: chunks of prompts, single tokens, and tokens with drafts after them."""
+    """Return the inputs of a step: chunks of prompts, single tokens, and tokens with drafts after them.
+
+    Args:
+        scheduled: the step.
+        cache: KV cache of the target.
+        block_size: tokens per block.
+        upload: function that returns a tensor of an array on the runner's device.
+        tree: shape of the drafts; None for chains.
+    """
     requests = [part.request for part in scheduled]
     lens = np.array([part.num_tokens for part in scheduled])
     computed = np.array([request.num_computed for request in requests])
@@ -60,11 +77,21 @@ def flatten_step(
     ]
     query_start_loc = upload(np.concatenate(([0], ends)).astype(np.int32))
     block_table = upload(table)
-    device_positions = upload(positions)
+    device_positions = position_ids = upload(positions)
+    queries = None
+    if tree is not None:
+        depths = positions.copy()
+        roots = np.array([part.request.num_tokens - 1 if part.num_drafts else -1 for part in scheduled])
+        for part, end in zip(scheduled, ends.tolist(), strict=True):
+            nodes = np.arange(part.num_drafts + 1)
+            depths[end - len(nodes) : end] += tree.depths[nodes] - nodes
+        position_ids = upload(depths)
+        queries = TreeQueries(upload(roots), upload(tree.sees))
     seq_lens = computed + lens
     return StepInputs(
         token_ids=upload(token_ids.astype(np.int32)),
         positions=device_positions,
+        position_ids=position_ids,
         query_lens=lens,
         query_start_loc=query_start_loc,
         block_table=block_table,
@@ -78,6 +105,7 @@ def flatten_step(
             upload(seq_lens.astype(np.int32)),
             seq_lens,
             block_size,
+            queries,
         ),
         logit_rows=upload(np.concatenate([*samples, *prompts, np.zeros(0, dtype=np.int64)])),
         num_sample_rows=sum(map(len, samples)),

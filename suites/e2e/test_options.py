@@ -19,6 +19,7 @@ from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._lookup import ambiguous_prompts
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import ARGMAX, Load, NotTold, counted, greedy, require, with_steps
+from verispec.suites.e2e.test_trees import probe
 
 TARGET = fixtures.model("target")
 REACH = "the option is accepted"
@@ -176,6 +177,10 @@ def logprobs_mode(load: Load, tiny: dict[str, Path], prompts: Prompts) -> None:
     require(lower > 0, "raw and processed log-probabilities are equal at a temperature of 0.5")
 
 
+def speculative_token_tree(load: Load, tiny: dict[str, Path], prompts: Prompts) -> None:
+    probe(load, prompts)
+
+
 def repeated(prompts: Prompts) -> list[GenerationRequest]:
     """Return requests with prompts in which prompt lookup finds drafts."""
     return greedy([(*prompt[:12], *prompt[:12]) for prompt in prompts[:4]], 24)
@@ -187,6 +192,7 @@ PROBES: dict[str, Probe] = {
         method,
         num_speculative_tokens,
         num_speculative_tokens_per_batch_size,
+        speculative_token_tree,
         ngram_min,
         ngram_max,
         draft_sample_method,

@@ -382,6 +382,19 @@ CAUGHT: dict[str, list[str]] = {
     "drafter_mutants:state_after_the_norm": ["drafters:GEN-48:draft=mtp k=3"],
     "drafter_mutants:state_of_the_target": ["drafters:GEN-48:draft=mtp k=3"],
     "drafter_mutants:token_not_shifted": ["drafters:GEN-48:draft=mtp k=3"],
+    "tree_mutants:branches_seen": [
+        "trees:GEN-44:tree=forks",
+    ],
+    "tree_mutants:path_not_moved": [
+        "trees:GEN-44:tree=wide",
+        "trees:GEN-44:memory=blocks of 32, chunks of 24;tree=forks",
+    ],
+    "tree_mutants:positions_of_places": [
+        "trees:GEN-44:tree=forks",
+    ],
+    "tree_mutants:one_number_for_all": [
+        "trees:GEN-44:tree=forks;limits=none;mode=law",
+    ],
     "rank_engines:last_of_a_tie": [
         "ranks:GEN-40:draft=none;sampling=greedy;ties=all",
     ],

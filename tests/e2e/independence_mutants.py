@@ -21,7 +21,7 @@ class NeighboursTopK(CPURunner):
 
     def __init__(self, target: Path, options: LoadOptions) -> None:
         super().__init__(target, options)
-        tensors = sampling._sampling_tensors
+        tensors = sampling.sampling_tensors
 
         def shared(requests: Any, logits: torch.Tensor) -> Any:
             made = tensors(requests, logits)
@@ -30,7 +30,7 @@ class NeighboursTopK(CPURunner):
             free = made.top_k == logits.shape[1]
             return replace(made, top_k=torch.where(free, made.top_k.masked_fill(free, 0).max(), made.top_k))
 
-        sampling._sampling_tensors = shared
+        sampling.sampling_tensors = shared
 
 
 class CallsRepeat(CPURunner):

@@ -64,6 +64,23 @@ OPTIONS: list[tuple[str, dict[str, Any], tuple[Any, ...], tuple[Any, ...], str]]
         ),
         "ranges (first, last, K) one after another from 1, each K from 0 to 4, and None with method none",
     ),
+    (
+        "speculative_token_tree",
+        {"method": "draft_model", "draft": Path("x"), "draft_sample_method": "greedy"},
+        (None, ((0,), (1,), (2,)), ((0,), (0, 0), (0, 0, 0)), ((1,), (4,), (1, 3))),
+        (
+            (), 3, [(0,), (1,), (2,)], ((0,), (1,), [2]), ((0,), (1,), (1,)), ((1,), (0,), (2,)), ((0,), (1, 0), (2,)),
+            ((0,), (1, 0), (2, 0)), ((0,), (1,), (2, 0)), ((0,), (1,), ()), ((0,), (1,), (-1,)), ((0,), (1,), (1.0,)),
+        ),
+        "paths of ranks, shorter ones first, each below another path or of one rank",
+    ),
+    (
+        "speculative_token_tree",
+        {"method": "draft_model", "draft": Path("x"), "draft_sample_method": "greedy"},
+        (((0,), (1,), (0, 0)),),
+        (((0,), (1,)), ((0,), (1,), (2,), (3,))),
+        "as many paths as num_speculative_tokens = 3",
+    ),
     ("num_speculative_tokens_per_batch_size", {}, (None,), (((1, 1, 1),),), "ranges (first, last, K)"),
     (
         "synthetic_acceptance_rates",

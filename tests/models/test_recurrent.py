@@ -213,8 +213,16 @@ def test_ranks_are_refused() -> None:
 def test_adapters_are_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"lora_alpha": 8}')
     save_file({}, tmp_path / "adapter_model.safetensors")
-    with pytest.raises(VerispecError, match=r"V-GEN-OPTION.*lora_adapters must be empty"):
+    with pytest.raises(
+        VerispecError, match=r"V-GEN-OPTION.*lora_adapters must be \(\) for a target with recurrent layers"
+    ):
         CPURunner(fixtures.model("hybrid"), LoadOptions(lora_adapters=(tmp_path,)))
+    tree = LoadOptions(
+        method="draft_model", draft=fixtures.model("draft"), draft_sample_method="greedy", num_speculative_tokens=2,
+        speculative_token_tree=((0,), (1,)),
+    )  # fmt: skip
+    with pytest.raises(VerispecError, match=r"V-GEN-OPTION.*speculative_token_tree must be None"):
+        CPURunner(fixtures.model("hybrid"), tree)
 
 
 def test_attention_alone_has_no_states() -> None:

@@ -62,6 +62,7 @@ class Mlx(PartialEngine):
             (wanted.rejection_sample_method != "standard", "mlx-lm has one verification method"),
             (wanted.parallel_drafting, "mlx-lm drafts one token after another"),
             (wanted.num_speculative_tokens_per_batch_size, "mlx-lm drafts with one K"),
+            (wanted.speculative_token_tree, "mlx-lm drafts chains"),
             (wanted.async_scheduling, "mlx-lm has no scheduler"),
             (wanted.tensor_parallel_size > 1, "this adapter runs mlx-lm in one process"),
             (wanted.lora_adapters, "mlx-lm adds one adapter to all requests, in a layout of its own"),

@@ -63,6 +63,8 @@ class Transformers:
             return Unsupported("this adapter runs transformers in one process")
         if wanted.num_speculative_tokens_per_batch_size:
             return Unsupported("this adapter runs requests of transformers one by one")
+        if wanted.speculative_token_tree:
+            return Unsupported("transformers drafts chains")
         if wanted.lora_adapters:
             return Unsupported("transformers leaves LoRA adapters to another package")
         if wanted.async_scheduling:

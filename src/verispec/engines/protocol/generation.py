@@ -15,6 +15,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Protocol, TypedDict, runtime_checkable
 
+from verispec.engines.protocol.draft_tree import check_tree
 from verispec.engines.protocol.grammar import TokenGrammar
 from verispec.engines.protocol.values import require, whole, within
 
@@ -78,6 +79,8 @@ class LoadOptions:
         num_speculative_tokens: K, drafts per step, at least 1.
         num_speculative_tokens_per_batch_size: K by the number of requests in the step that drafts: (first, last, K)
             for each range from 1 on, the last one for larger batches too; K = 0 pauses. None keeps K the same.
+        speculative_token_tree: K paths of ranks, the nodes of a draft tree: (1, 0) is the most likely token after the
+            second most likely one. None drafts chains.
         ngram_min: minimum length in tokens of the suffix that prompt lookup matches.
         ngram_max: maximum length in tokens of that suffix.
         suffix_decoding_max_tree_depth: maximum number of tokens of a matched suffix and its draft together.
@@ -112,6 +115,7 @@ class LoadOptions:
     draft: Path | None = None
     num_speculative_tokens: int = 3
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = None
+    speculative_token_tree: tuple[tuple[int, ...], ...] | None = None
     ngram_min: int = 2
     ngram_max: int = 4
     suffix_decoding_max_tree_depth: int = 24
@@ -179,6 +183,7 @@ class LoadOptions:
             require(verification == "standard", "rejection_sample_method", wanted, verification)
         self._check_schedule()
         self._check_rates()
+        check_tree(self)
 
     def num_drafts(self, batch_size: int) -> int:
         """Return the drafts per request that a step of `batch_size` requests makes."""
@@ -230,6 +235,7 @@ class LoadKeywords(TypedDict, total=False):
     draft: Path | None
     num_speculative_tokens: int
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None
+    speculative_token_tree: tuple[tuple[int, ...], ...] | None
     ngram_min: int
     ngram_max: int
     suffix_decoding_max_tree_depth: int

@@ -213,6 +213,8 @@ def settings(target: Path, options: LoadOptions) -> dict[str, Any]:
 
 def _speculation(options: LoadOptions) -> dict[str, Any]:
     """Return the speculative configuration; raise UnsupportedCall for an option that this vLLM has no field for."""
+    if options.speculative_token_tree:
+        raise UnsupportedCall("this adapter passes vLLM no draft trees")
     config: dict[str, Any] = {"method": options.method, "num_speculative_tokens": options.num_speculative_tokens}
     cls = importlib.import_module("vllm.config.speculative").SpeculativeConfig
     known = {field.name for field in dataclasses.fields(cls)}

@@ -1,0 +1,114 @@
+"""Draft trees: the text is the target's, whatever branches were drafted beside it (contract GEN)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verispec import fixtures
+from verispec.cases import case
+from verispec.engines.protocol.generation import GenerationRequest
+from verispec.judge import Inconclusive
+from verispec.judge.statistics import assert_distribution
+from verispec.suites.e2e._reference_model import reference_model
+from verispec.suites.e2e._setups import LAYOUTS, LIMIT, MANY, Load, greedy, require, require_accepted_drafts, with_steps
+from verispec.suites.e2e._tiny import VOCAB
+from verispec.suites.e2e.test_sampled import HEAT, PROMPT, SEQUENCES, sequence_law
+
+TREES: dict[str, tuple[tuple[int, ...], ...]] = {
+    "wide": ((0,), (1,), (2,)),
+    "forks": ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0), (1, 0, 0)),
+    "skipped ranks": ((1,), (3,), (1, 0), (3, 1), (1, 0, 2)),
+    "chain": ((0,), (0, 0), (0, 0, 0)),
+}
+"""Shapes by name. Ranks may be skipped: a node's siblings need not be in the tree."""
+TARGET = fixtures.model("target")
+LENGTH = 24
+REACH = "speculative_token_tree is an accepted option"
+
+
+def of_tree(tree: str) -> tuple[str, dict[str, Any]]:
+    """Return the drafter and the options of a tree by its name."""
+    paths = TREES[tree]
+    return f"draft_model k={len(paths)}", {"speculative_token_tree": paths, "draft_sample_method": "greedy"}
+
+
+@case("GEN-44", tree=list(TREES), reach=REACH, quick=False)
+def test_every_token_is_the_targets(load: Load, prompts: Any, tree: str, memory: str = "") -> None:
+    """Requests of other lengths share a batch, so that trees of a step have other places."""
+    draft, options = of_tree(tree)
+    chosen = [prompt[: 64 - 9 * n] for n, prompt in enumerate(prompts[:4])]
+    results = load(draft, memory, **options).generate(greedy(chosen, LENGTH))
+    require_accepted_drafts(results)
+    for n, (prompt, result) in enumerate(zip(chosen, results, strict=True)):
+        require(len(result.token_ids) == LENGTH, f"prompt {n}: {len(result.token_ids)} tokens, expected {LENGTH}")
+        reference_model(TARGET).judge_greedy(prompt, result.token_ids, f"prompt {n}")
+
+
+@case("GEN-44", memory=[*LAYOUTS, "budget of 10"], tree="forks", reach=REACH, quick=False)
+def test_every_token_is_the_targets_in_any_layout(load: Load, prompts: Any, memory: str) -> None:
+    test_every_token_is_the_targets(load, prompts, "forks", memory)
+
+
+@case("GEN-44", tree=["forks"], check="end of the sequence", reach=REACH, quick=False)
+def test_trees_at_the_longest_sequence(load: Load, prompts: Any, tree: str) -> None:
+    """The last trees have more nodes than the sequence has places left."""
+    draft, options = of_tree(tree)
+    generator = load(draft, "blocks of 32, chunks of 24", **options)
+    chosen = [(*prompt, *prompt[: 24 + n]) for n, prompt in enumerate(prompts[:3])]
+    for prompt, result in zip(chosen, generator.generate(greedy(chosen, LIMIT)), strict=True):
+        room = LIMIT - len(prompt)
+        require(len(result.token_ids) == room, f"{len(result.token_ids)} tokens, max_model_len leaves room for {room}")
+        reference_model(TARGET).judge_greedy(prompt, result.token_ids, "a sequence of the maximum length")
+
+
+@case("GEN-44", mode="law", tree=["forks"], limits=["none", "top_k"], reach=REACH, p_values=1, quick=False)
+def test_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed: int, tree: str, limits: str) -> None:
+    """Equal prompts, three tokens each, over 8 tokens: 512 sequences, each with its exact probability."""
+    draft, options = of_tree(tree)
+    asked = [
+        GenerationRequest(
+            PROMPT, max_tokens=3, ignore_eos=True, temperature=HEAT, top_k=5 if limits == "top_k" else 0, seed=seed + n
+        )
+        for n in range(SEQUENCES)
+    ]
+    generator = load(draft, target=tiny["target"], drafter=tiny["draft"], max_num_seqs=MANY, **options)
+    results = generator.generate(asked)
+    require_accepted_drafts(results)
+    counts = np.zeros((VOCAB,) * 3, dtype=np.int64)
+    for result in results:
+        counts[tuple(result.token_ids)] += 1
+    exact = sequence_law(tiny["target"], asked[0])
+    assert_distribution(counts.ravel().tolist(), exact.ravel(), "sequences of three tokens")
+
+
+@case("GEN-44", tree=["forks"], batch="mixed", reach=REACH, quick=False)
+def test_greedy_requests_among_sampled_ones(load: Load, prompts: Any, tree: str) -> None:
+    draft, options = of_tree(tree)
+    asked = greedy(prompts[:4], LENGTH)
+    for n in (1, 2):
+        asked[n] = GenerationRequest(prompts[n], max_tokens=LENGTH, ignore_eos=True, temperature=0.8, seed=n)
+    results = load(draft, **options).generate(asked)
+    require_accepted_drafts(results)
+    for n in (0, 3):
+        reference_model(TARGET).judge_greedy(prompts[n], results[n].token_ids, f"prompt {n}")
+
+
+def probe(load: Load, prompts: Any) -> None:
+    """Check that three drafts below the root are one level: a step accepts one at most, more often than a chain does.
+
+    Raises:
+        Mismatch: two of them were accepted together, or the second and third rank never.
+    """
+    accepted = {}
+    for tree in ("chain", "wide"):
+        draft, options = of_tree(tree)
+        results = with_steps(load(draft, **options).generate(greedy(prompts[:4], LENGTH)))
+        accepted[tree] = [step.accepted for result in results for step in result.steps if step.drafted == 3]
+    if not accepted["wide"] or not accepted["chain"]:
+        raise Inconclusive("no step verified three drafts")
+    require(max(accepted["wide"]) <= 1, f"{max(accepted['wide'])} drafts of one level were accepted in a step")
+    wide, chain = (np.mean([count > 0 for count in accepted[tree]]) for tree in ("wide", "chain"))
+    require(wide > chain, f"a draft of three ranks is accepted in {wide:.2f} of the steps, of one rank in {chain:.2f}")
