@@ -62,6 +62,8 @@ class TreeProposer:
         block_size: tokens per block.
     """
 
+    reads_last_tokens = False
+
     def __init__(self, model: nn.Module, cache: KVCache, tree: DraftTree, block_size: int) -> None:
         self.lookahead = tree.nodes - 1
         self._model, self._cache, self._tree, self._block_size = model, cache, tree, block_size

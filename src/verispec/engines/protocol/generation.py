@@ -17,6 +17,7 @@ from typing import Protocol, TypedDict, runtime_checkable
 
 from verispec.engines.protocol.draft_tree import check_tree
 from verispec.engines.protocol.grammar import TokenGrammar
+from verispec.engines.protocol.speculation import check_rates, check_schedule
 from verispec.engines.protocol.values import require, whole, within
 
 METHODS = ("none", "ngram", "suffix", "draft_model", "eagle3", "mtp")
@@ -181,51 +182,14 @@ class LoadOptions:
             wanted = "standard with method none, which has nothing to verify"
             verification = self.rejection_sample_method
             require(verification == "standard", "rejection_sample_method", wanted, verification)
-        self._check_schedule()
-        self._check_rates()
+        check_schedule(self)
+        check_rates(self)
         check_tree(self)
 
     def num_drafts(self, batch_size: int) -> int:
         """Return the drafts per request that a step of `batch_size` requests makes."""
         schedule = self.num_speculative_tokens_per_batch_size or ((1, 1, self.num_speculative_tokens),)
         return next((k for _, last, k in schedule if batch_size <= last), schedule[-1][2])
-
-    def _check_schedule(self) -> None:
-        """Raise V-GEN-OPTION unless the ranges follow one another from 1, each with a K that drafting allows."""
-        schedule, most = self.num_speculative_tokens_per_batch_size, self.num_speculative_tokens
-        if schedule is not None:
-            known = [
-                entry
-                for entry in (schedule if isinstance(schedule, (tuple, list)) else ())
-                if isinstance(entry, (tuple, list)) and len(entry) == 3 and all(whole(number, 0) for number in entry)
-            ]
-            starts = [1, *(last + 1 for _, last, _ in known)]
-            fits = [
-                first == start <= last and k <= most for (first, last, k), start in zip(known, starts, strict=False)
-            ]
-            wanted = (
-                f"ranges (first, last, K) one after another from 1, each K from 0 to {most}, and None with method none"
-            )
-            good = self.method != "none" and bool(fits) and all(fits) and len(schedule) == len(fits)
-            require(good, "num_speculative_tokens_per_batch_size", wanted, schedule)
-
-    def _check_rates(self) -> None:
-        """Raise V-GEN-OPTION unless synthetic verification has rates or a length, and other methods have neither."""
-        rates, length = self.synthetic_acceptance_rates, self.synthetic_acceptance_length
-        maximum = self.num_speculative_tokens
-        both = "synthetic_acceptance_rates", "synthetic_acceptance_length"
-        if self.rejection_sample_method != "synthetic":
-            for name in both:
-                wanted = f"None with rejection_sample_method {self.rejection_sample_method}"
-                require(getattr(self, name) is None, name, wanted, getattr(self, name))
-            return
-        require((rates is None) != (length is None), both[0], f"given without {both[1]}, or the other", rates)
-        if rates is not None:
-            numbers = all(within(rate, 0, 1) for rate in rates)
-            good = len(rates) == maximum and numbers and list(rates) == sorted(rates)[::-1]
-            require(good, both[0], f"{maximum} numbers from 0 to 1, none above the one before it", rates)
-        if length is not None:
-            require(within(length, 1, maximum + 1), both[1], f"a number from 1 to {maximum + 1}", length)
 
 
 class LoadKeywords(TypedDict, total=False):
