@@ -15,7 +15,8 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from verispec.engines.protocol.generation import LoadOptions
-from verispec.reference.models import Eagle3Config, Eagle3Head, load_target
+from verispec.reference.models import Eagle3Config, Eagle3Head, MTPConfig, MTPHead, load_target
+from verispec.reference.models.mtp import PREFIX
 from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.cpu import CPURunner
 
@@ -26,20 +27,24 @@ AUX_LAYERS = [1, 4, 6]
 
 @dataclass(frozen=True)
 class Models:
-    """Folders of a target, of a draft model that agrees with it most of the time, and of an Eagle3 head.
+    """Folders of a target, of a draft model that agrees with it most of the time, of an Eagle3 head and an MTP layer.
 
-    `reference` is the target as transformers runs it, without anything of ours, and `drafter` the draft model.
+    The draft model has a mask token too, so that method "parallel" drafts with it. `reference` is the target as
+    transformers runs it, without anything of ours, and `drafter` the draft model.
     """
 
     target: Path
     draft: Path
     head: Path
+    mtp: Path
     reference: PreTrainedModel
     drafter: PreTrainedModel
 
     def runner(self, method: str = "none", kind: type[BaseRunner] = CPURunner, **settings: Any) -> BaseRunner:
-        draft = {"draft_model": self.draft, "eagle3": self.head}.get(method)
-        return kind(self.target, LoadOptions(method=method, draft=draft, **settings))
+        parallel = method == "parallel"
+        method = "draft_model" if parallel else method
+        draft = {"draft_model": self.draft, "eagle3": self.head, "mtp": self.mtp}.get(method)
+        return kind(self.target, LoadOptions(method=method, draft=draft, parallel_drafting=parallel, **settings))
 
     def continue_greedily(self, prompt: Sequence[int], count: int) -> tuple[int, ...]:
         """`count` tokens by transformers, whatever they are."""
@@ -79,9 +84,33 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
             if "layers" in name and weight.ndim == 2:
                 weight.add_(torch.randn_like(weight), alpha=0.02)
     target.save_pretrained(folder / "draft")
+    described = json.loads((folder / "draft" / "config.json").read_text())
+    (folder / "draft" / "config.json").write_text(json.dumps({**described, "pard_token": VOCAB - 1}))
     _save_head(folder / "head", target)
+    _save_mtp(folder / "mtp", target)
     paths = folder / "target", folder / "draft"
-    return Models(*paths, folder / "head", *(load_target(path) for path in paths))
+    return Models(*paths, folder / "head", folder / "mtp", *(load_target(path) for path in paths))
+
+
+def _save_mtp(folder: Path, target: PreTrainedModel) -> None:
+    fields = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": VOCAB,
+        "max_position_embeddings": 256,
+    }
+    layer = MTPHead(MTPConfig(num_hidden_layers=1, **fields), target)
+    with torch.no_grad():
+        for weight in layer.parameters():
+            if weight.ndim == 2:
+                weight.normal_(std=0.2)
+    tensors = {PREFIX + name.removeprefix("mtp_block."): tensor for name, tensor in layer.state_dict().items()}
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors")
+    config = {"architectures": ["MiMoForCausalLM"], "model_type": "qwen2", "num_nextn_predict_layers": 1} | fields
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def _save_head(folder: Path, target: PreTrainedModel) -> None:

@@ -104,7 +104,7 @@ class WatchedRunner(CPURunner):
 
 
 @pytest.mark.parametrize("settings", [{}, CROWDED], ids=["roomy", "crowded"])
-@pytest.mark.parametrize("method", ["none", "ngram", "draft_model", "eagle3"])
+@pytest.mark.parametrize("method", ["none", "ngram", "draft_model", "parallel", "eagle3", "mtp"])
 def test_stale_slots_are_never_read(
     method: str,
     settings: dict[str, Any],
@@ -119,12 +119,12 @@ def test_stale_slots_are_never_read(
     assert [result.token_ids for result in results] == expected
     assert results == models.runner(method, **settings).generate(asked)
     assert runner.steps > 0
-    assert (runner.drafter_passes > 0) == (method in ("draft_model", "eagle3"))
+    assert (runner.drafter_passes > 0) == (method not in ("none", "ngram"))
     if settings:
         assert any(result.preemptions for result in results)
 
 
-@pytest.mark.parametrize("method", ["none", "ngram", "draft_model", "eagle3"])
+@pytest.mark.parametrize("method", ["none", "ngram", "draft_model", "parallel", "eagle3", "mtp"])
 def test_stale_slots_are_never_read_by_sampled_requests(
     method: str, models: Models, prompts: list[tuple[int, ...]]
 ) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Tensors = tuple[torch.Tensor, ...]
 STYLES = [
     (method, sampler, temperature)
-    for method in ("none", "ngram", "draft_model", "eagle3")
+    for method in ("none", "ngram", "draft_model", "parallel", "eagle3", "mtp")
     for sampler, temperature in (("flat", 0.0), ("flat", 0.8), ("request_state", 0.8))
 ]
 OPTIONS: dict[str, Any] = {"dtype": "float64", "max_num_seqs": 4, "block_size": 4}

@@ -11,7 +11,7 @@ from verispec.engines.protocol.generation import GenerationRequest, TokenKind
 if TYPE_CHECKING:
     from conftest import Models
 
-METHODS = ("none", "ngram", "draft_model", "eagle3")
+METHODS = ("none", "ngram", "suffix", "draft_model", "parallel", "eagle3", "mtp")
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "k=1": {"num_speculative_tokens": 1},

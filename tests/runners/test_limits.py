@@ -12,7 +12,7 @@ from verispec.errors import VerispecError
 if TYPE_CHECKING:
     from conftest import Models
 
-METHODS = ("none", "ngram", "draft_model", "eagle3")
+METHODS = ("none", "ngram", "suffix", "draft_model", "parallel", "eagle3", "mtp")
 
 
 @pytest.mark.parametrize("method", METHODS)
