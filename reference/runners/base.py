@@ -57,7 +57,7 @@ from .request import RequestState
 from .sampling import FlatSampling, RequestStateSampling, Sampling
 from .scheduler import Scheduled, Scheduler
 from .step_inputs import StepInputs, flatten_step, record_prompt_logprobs
-from .tree import TreeVerification, check_tree_request, compact
+from .tree import TreeVerification, check_tree_model, check_tree_request, compact
 from .verification import Verified, verify
 
 
@@ -245,6 +245,8 @@ class BaseRunner(ABC):
             )
         kept = self._make_cache(model, num_blocks)
         if self._tree is not None:
+            check_tree_model(self._model)
+            check_tree_model(model)
             return TreeProposer(model, kept, self._tree, options.block_size)
         if options.parallel_drafting:
             return ParallelProposer(self._callable(model), kept, mask_token(options.draft), **chain)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.errors import VerispecError
@@ -34,6 +35,23 @@ def check_tree_request(index: int, request: GenerationRequest) -> None:
             "draft trees take temperature, top_k, top_p, min_p and limits alone",
             where=f"request {index}",
             hint="omit speculative_token_tree, so that drafts are a chain",
+        )
+
+
+def check_tree_model(model: PreTrainedModel) -> None:
+    """Check that a target or draft model can run trees.
+
+    Raises:
+        VerispecError: V-GEN-OPTION for sliding windows: a node's place is not its position, from which they count.
+    """
+    found = (getattr(part, "sliding_window", None) for part in (model.config, *model.modules()))
+    windows: list[int] = [window for window in found if window is not None]
+    if windows:
+        raise VerispecError(
+            "V-GEN-OPTION",
+            f"speculative_token_tree must be None for a model with sliding windows, of {max(windows)} tokens here",
+            where="speculative_token_tree",
+            hint="draft a chain",
         )
 
 
