@@ -18,7 +18,12 @@ SAME_SCORE = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What an engine may search: the prompt, the outputs before, and the output so far."""
+    """Texts that an engine knows when a request begins.
+
+    Attributes:
+        prompt: prompt of the request.
+        earlier: outputs of the requests before it, in their order.
+    """
 
     prompt: Tokens
     earlier: tuple[Tokens, ...]

@@ -28,10 +28,19 @@ def generate(*arguments: str) -> int:
     return int(stop.value.code or 0)
 
 
-@pytest.mark.parametrize(("method", "draft"), [("ngram", None), ("draft_model", "draft"), ("eagle3", "eagle3")])
+DRAFTERS = [
+    ("ngram", None),
+    ("draft_model", "draft"),
+    ("draft_model --parallel-drafting", "draft_parallel"),
+    ("eagle3", "eagle3"),
+    ("mtp", "mtp"),
+]
+
+
+@pytest.mark.parametrize(("method", "draft"), DRAFTERS)
 def test_json(method: str, draft: str | None, capsys: pytest.CaptureFixture[str]) -> None:
     folder = ["--draft", str(fixtures.model(draft))] if draft else []
-    assert generate("--method", method, *folder, "--ignore-eos", "--json") == exits.GOOD
+    assert generate("--method", *method.split(), *folder, "--ignore-eos", "--json") == exits.GOOD
     report = json.loads(capsys.readouterr().out)
     assert len(report["token_ids"]) == len(report["kinds"]) == 20
     assert report["same_tokens_as_plain"]

@@ -46,7 +46,10 @@ def generate(
     target: Annotated[Path, typer.Option(help="Checkpoint folder of the target, tokenizer included.")],
     prompt: Annotated[str, typer.Option(help="Text to continue.")],
     method: Annotated[str, typer.Option(help=f"Proposer of draft tokens: {', '.join(METHODS)}.")] = "none",
-    draft: Annotated[Path | None, typer.Option(help="Folder of the draft model or the Eagle3 head.")] = None,
+    draft: Annotated[Path | None, typer.Option(help="Folder of the draft model or of the head.")] = None,
+    parallel_drafting: Annotated[
+        bool, typer.Option("--parallel-drafting", help="Draft all tokens in one pass, by a model with a mask token.")
+    ] = False,
     num_drafts: Annotated[int, typer.Option("-k", "--num-drafts", help="Drafts a step.")] = 3,
     max_tokens: Annotated[int, typer.Option(help="Maximum number of tokens to generate.")] = 128,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
@@ -85,6 +88,7 @@ def generate(
 
     plainly: dict[str, Any] = {"dtype": dtype, "sampler": sampler}
     options: dict[str, Any] = {"method": method, "draft": draft, "num_speculative_tokens": num_drafts, **plainly}
+    options["parallel_drafting"] = parallel_drafting
     LoadOptions(**options)
     tokenizer = load_tokenizer(target)
     request = GenerationRequest(
