@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import nn
 
 from verispec.errors import VerispecError
 
@@ -59,6 +61,41 @@ def is_eagle3(config: dict[str, Any]) -> bool:
 def is_mtp(config: dict[str, Any]) -> bool:
     """Return True if a ``config.json`` describes a target with MTP layers, in MiMo's format."""
     return "MiMoForCausalLM" in (config.get("architectures") or ())
+
+
+def load_head_tensors(
+    head: nn.Module, tensors: dict[str, torch.Tensor], folder: Path, optional: Set[str], hint: str
+) -> None:
+    """Load all tensors of a head.
+
+    Args:
+        head: module to load them into.
+        tensors: tensors by their names in the module.
+        folder: their checkpoint folder, for messages.
+        optional: names that the checkpoint may leave out.
+        hint: advice where names are missing or unknown.
+
+    Raises:
+        VerispecError: V-MODEL-WEIGHTS if tensors are missing, unknown or of another shape.
+    """
+    try:
+        absent, unknown = head.load_state_dict(tensors, strict=False)
+    except RuntimeError as error:
+        raise VerispecError(
+            "V-MODEL-WEIGHTS",
+            "a tensor has another shape than config.json says",
+            where=str(folder),
+            cause=str(error),
+            hint="copy config.json and the weights again, from one checkpoint",
+        ) from error
+    absent = sorted(set(absent) - optional)
+    if absent or unknown:
+        raise VerispecError(
+            "V-MODEL-WEIGHTS",
+            f"tensors missing: {', '.join(absent) or 'none'}; unknown: {', '.join(sorted(unknown)) or 'none'}",
+            where=str(folder),
+            hint=hint,
+        )
 
 
 def mask_token(folder: Path) -> int:

@@ -34,7 +34,7 @@ from transformers.models.llama.modeling_llama import (
 from verispec.errors import VerispecError
 
 from .auxiliary import default_layers
-from .checkpoint import is_eagle3, read_config, read_tensors
+from .checkpoint import is_eagle3, load_head_tensors, read_config, read_tensors
 
 
 class Eagle3Config(LlamaConfig):
@@ -242,25 +242,9 @@ def load_eagle3(folder: str | Path, target: PreTrainedModel, layer_idx: int = 0)
     head = Eagle3Head(config, embed_tokens, layer_idx)
     if "d2t" in tensors:
         tensors.setdefault("t2d", _t2d_of(tensors["d2t"], config.vocab_size))
-    try:
-        absent, unknown = head.load_state_dict(tensors, strict=False)
-    except RuntimeError as error:
-        raise VerispecError(
-            "V-MODEL-WEIGHTS",
-            "a tensor has another shape than config.json says",
-            where=str(folder),
-            cause=str(error),
-            hint="copy config.json and the weights again, from one checkpoint",
-        ) from error
     shared = {"embed_tokens.weight"} | ({"d2t", "t2d"} if head.lm_head.out_features == config.vocab_size else set())
-    absent = sorted(set(absent) - shared)
-    if absent or unknown:
-        raise VerispecError(
-            "V-MODEL-WEIGHTS",
-            f"tensors missing: {', '.join(absent) or 'none'}; unknown: {', '.join(sorted(unknown)) or 'none'}",
-            where=str(folder),
-            hint="give an Eagle3 checkpoint of one decoder layer in the format of its config.json",
-        )
+    hint = "give an Eagle3 checkpoint of one decoder layer in the format of its config.json"
+    load_head_tensors(head, tensors, folder, shared, hint)
     _check_vocabulary(head, folder)
     head.eval().requires_grad_(False)
     return head

@@ -27,7 +27,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2Rot
 
 from verispec.errors import VerispecError
 
-from .checkpoint import is_mtp, read_config, read_tensors
+from .checkpoint import is_mtp, load_head_tensors, read_config, read_tensors
 
 PREFIX = "model.mtp_layers.0."
 """Prefix of the head's tensors in a checkpoint, which may have those of the target too."""
@@ -144,23 +144,8 @@ def load_mtp(folder: str | Path, target: PreTrainedModel) -> MTPHead:
         )
     head = MTPHead(config, target)
     tensors = {_own_name(name): value for name, value in read_tensors(folder).items() if name.startswith(PREFIX)}
-    try:
-        absent, unknown = head.load_state_dict(tensors, strict=False)
-    except RuntimeError as error:
-        raise VerispecError(
-            "V-MODEL-WEIGHTS",
-            "a tensor has another shape than config.json says",
-            where=str(folder),
-            cause=str(error),
-            hint="copy config.json and the weights again, from one checkpoint",
-        ) from error
-    if absent or unknown:
-        raise VerispecError(
-            "V-MODEL-WEIGHTS",
-            f"tensors missing: {', '.join(sorted(absent)) or 'none'}; unknown: {', '.join(sorted(unknown)) or 'none'}",
-            where=str(folder),
-            hint=f"give a checkpoint of MiMo's layout, with the head's tensors under {PREFIX}",
-        )
+    hint = f"give a checkpoint of MiMo's layout, with the head's tensors under {PREFIX}"
+    load_head_tensors(head, tensors, folder, frozenset(), hint)
     head.eval().requires_grad_(False)
     return head
 
