@@ -71,7 +71,7 @@ def test_missing_and_unknown_tensors_are_named(target: PreTrainedModel, folder: 
     edit_tensors(
         folder, lambda tensors: {k: v for k, v in tensors.items() if k != name} | {f"{PREFIX}x": torch.ones(1)}
     )
-    with pytest.raises(VerispecError, match="V-MODEL-WEIGHTS.*missing: input_proj.weight; unknown: x"):
+    with pytest.raises(VerispecError, match=r"V-MODEL-WEIGHTS.*missing: input_proj\.weight; unknown: x"):
         load_mtp(folder, target)
 
 
@@ -88,5 +88,5 @@ def test_a_draft_model_without_a_mask_token_is_named(tmp_path: Path, token: Any)
     folder = Path(shutil.copytree(fixtures.model("draft_parallel"), tmp_path / "draft"))
     assert mask_token(folder) == 188
     edit_config(folder, pard_token=token)
-    with pytest.raises(VerispecError, match="V-MODEL-MASK.*expected pard_token in config.json, got"):
+    with pytest.raises(VerispecError, match=r"V-MODEL-MASK.*expected pard_token in config\.json, got"):
         mask_token(folder)
