@@ -56,7 +56,7 @@ def test_the_fixtures_drafters_are_accepted_as_trained(load: Load, prompts: Any,
     Steps after a changed tie are new draws at worst, so the difference of two rates is within Hoeffding's bound.
     """
     facts = fixtures.provenance()
-    measured = {**facts["acceptance"], **facts["later"]["acceptance"]}
+    measured = {**facts["acceptance"], **facts["parallel_and_mtp"]["acceptance"]}
     trained = measured["parallel" if draft == PARALLEL else draft.partition(" ")[0]]
     _, metrics = counted(load(draft), greedy(prompts, facts["recipe"]["measured_length"]))
     require(metrics.num_drafts > 0, "no draft was verified")

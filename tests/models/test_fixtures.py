@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from train_fixtures.later import NEVER_IN_TEXT
-from train_fixtures.measure import measure, measure_draft, measure_later
+from train_fixtures.measure import measure, measure_draft, measure_parallel_and_mtp
+from train_fixtures.parallel_and_mtp import NEVER_IN_TEXT
 from train_fixtures.recipe import Recipe
 
 from verispec import fixtures
@@ -111,22 +111,25 @@ def test_acceptance_is_real() -> None:
         assert row["acceptance_by_position"] == sorted(row["acceptance_by_position"], reverse=True)
 
 
-def test_acceptance_of_the_later_drafters_is_real() -> None:
+def test_acceptance_of_parallel_drafting_and_mtp_is_real() -> None:
     target, draft = (load_target(fixtures.model(name)) for name in ("target", "draft_parallel"))
     head = load_mtp(fixtures.model("mtp"), target)
     tokenizer = load_tokenizer(fixtures.model("target"))
     ids = torch.tensor([tokenizer(text).input_ids for text in fixtures.prompts()[::8]])
     mask = mask_token(fixtures.model("draft_parallel"))
-    measured = measure_later(target, draft, mask, head, ids, replace(Recipe(), measured_length=64))
+    measured = measure_parallel_and_mtp(target, draft, mask, head, ids, replace(Recipe(), measured_length=64))
     assert measured["parallel"]["tokens_a_step"] > 2.0
     assert measured["mtp"]["tokens_a_step"] > 2.2
 
 
-def test_provenance_says_how_the_later_drafters_were_made() -> None:
-    later = fixtures.provenance()["later"]
-    steps = [str(later["training"][name]["steps"]) for name in ("parallel", "mtp")]
-    assert later["script"] == f"python -m tools.train_fixtures.later --fixtures fixtures --steps {' '.join(steps)}"
-    assert set(later["versions"]) == {"python", "torch", "transformers", "tokenizers"}
+def test_provenance_says_how_parallel_drafting_and_mtp_were_made() -> None:
+    facts = fixtures.provenance()["parallel_and_mtp"]
+    steps = [str(facts["training"][name]["steps"]) for name in ("parallel", "mtp")]
+    assert (
+        facts["script"]
+        == f"python -m tools.train_fixtures.parallel_and_mtp --fixtures fixtures --steps {' '.join(steps)}"
+    )
+    assert set(facts["versions"]) == {"python", "torch", "transformers", "tokenizers"}
 
 
 def test_no_text_has_the_mask_token() -> None:

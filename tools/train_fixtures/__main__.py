@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,9 +11,7 @@ from typing import Any
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it once, at its first call
 
-import tokenizers
 import torch
-import transformers
 from torch import Tensor
 from torch.nn import Module
 
@@ -106,22 +103,8 @@ def run(recipe: Recipe, out: Path) -> None:
         {
             "script": "python -m tools.train_fixtures --steps "
             + " ".join(str(result["steps"]) for result in results.values()),
-            "text": {
-                "source": f"standard library of Python {platform.python_version()}, sources and docstrings",
-                "license": "PSF-2.0",
-                "files": texts.files,
-                "sha256": texts.digest,
-                "tokens": len(stream),
-            },
-            "versions": {
-                "python": platform.python_version(),
-                "torch": torch.__version__,
-                "transformers": transformers.__version__,
-                "tokenizers": tokenizers.__version__,
-            },
+            **export.circumstances(texts, len(stream), device, start),
             "repeatable": "bit for bit on a CPU; on a GPU the backward pass of attention adds in no fixed order",
-            "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
-            "seconds": round(time.monotonic() - start, 1),
             "recipe": asdict(recipe),
             "training": results,
             "draft_vocabulary_coverage": round(covered, 4),

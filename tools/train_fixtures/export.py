@@ -5,10 +5,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import platform
+import time
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
+import transformers
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from transformers import GenerationConfig, PreTrainedModel
@@ -17,7 +21,7 @@ from verispec.reference.models import Eagle3Head, MTPHead
 from verispec.reference.models.mtp import PREFIX
 
 from .build import MTP_FIELDS
-from .corpus import END
+from .corpus import END, Corpus
 from .recipe import Recipe
 
 
@@ -127,6 +131,34 @@ def _layer_config(head: Eagle3Head) -> dict[str, Any]:
     config = {name: getattr(head.config, name) for name in names.split()}
     theta = head.config.rope_parameters["rope_theta"]
     return {"model_type": "llama", "dtype": "bfloat16", "rope_theta": theta, **config}
+
+
+def circumstances(texts: Corpus, tokens: int, device: torch.device, start: float) -> dict[str, Any]:
+    """Return the part of a provenance that every training has: text, versions, device and the time since `start`.
+
+    Args:
+        texts: text of the training.
+        tokens: number of its tokens.
+        device: device of the training.
+        start: `time.monotonic` at its beginning.
+    """
+    return {
+        "text": {
+            "source": f"standard library of Python {platform.python_version()}, sources and docstrings",
+            "license": "PSF-2.0",
+            "files": texts.files,
+            "sha256": texts.digest,
+            "tokens": tokens,
+        },
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "tokenizers": tokenizers.__version__,
+        },
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
+        "seconds": round(time.monotonic() - start, 1),
+    }
 
 
 def save_provenance(folder: Path, facts: dict[str, Any]) -> None:

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import tokenizers
 import torch
-import transformers
 from tokenizers import Tokenizer
 
 from verispec.reference.models import load_target
@@ -67,26 +64,12 @@ def run(recipe: Recipe, out: Path) -> None:
     facts = json.loads((out / "provenance.json").read_text(encoding="utf-8"))
     facts["hybrid"] = {
         "script": f"python -m tools.train_fixtures.hybrid --steps {training['steps']}",
-        "text": {
-            "source": f"standard library of Python {platform.python_version()}, sources and docstrings",
-            "license": "PSF-2.0",
-            "files": texts.files,
-            "sha256": texts.digest,
-            "tokens": len(stream),
-        },
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "tokenizers": tokenizers.__version__,
-        },
-        "device": "CPU",
-        "seconds": round(time.monotonic() - start, 1),
+        **export.circumstances(texts, len(stream), torch.device("cpu"), start),
         "recipe": {name: asdict(recipe)[name] for name in ("seed", "hybrid", "recurrence", "train_hybrid")},
         "training": training,
         "acceptance": {"text": "held-back files, greedy", "num_drafts": recipe.num_drafts, "draft_model": acceptance},
     }
-    export.save_provenance(out, {name: fact for name, fact in facts.items() if name != "sha256"})
+    export.save_provenance(out, facts)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def measure(
 
 
 @torch.no_grad()
-def measure_later(
+def measure_parallel_and_mtp(
     target: LlamaForCausalLM,
     draft: LlamaForCausalLM,
     mask_id: int,

@@ -1,6 +1,6 @@
-"""Train the drafters that came later, for the finished target and draft: of parallel drafting, and an MTP head.
+"""Train a model of parallel drafting and an MTP head, for the finished target and draft.
 
-``python -m tools.train_fixtures.later --fixtures fixtures`` reads both checkpoints, writes ``models/draft_parallel``
+``python -m tools.train_fixtures.parallel_and_mtp --fixtures fixtures`` reads both checkpoints, writes ``models/draft_parallel``
 and ``models/mtp`` beside them, and adds to ``provenance.json`` how they were made.
 """
 
@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import tokenizers
 import torch
-import transformers
 from tokenizers import Tokenizer
 
 from verispec.reference.models import load_target
 
 from . import build, corpus, export
-from .measure import measure_later
+from .measure import measure_parallel_and_mtp
 from .recipe import TINY, Recipe
 from .training import batches, round_to_bfloat16, train
 
@@ -32,7 +29,9 @@ NEVER_IN_TEXT = "\u00ff"
 
 def main() -> None:
     """Parse the command line and train."""
-    parser = argparse.ArgumentParser(prog="python -m tools.train_fixtures.later", description="Train further drafters")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.train_fixtures.parallel_and_mtp", description="Train further drafters"
+    )
     parser.add_argument("--fixtures", type=Path, required=True, help="folder of the fixtures")
     parser.add_argument("--tiny", action="store_true", help="few steps, for a CPU: proves the script, not the models")
     parser.add_argument("--steps", type=int, nargs=2, metavar=("PARALLEL", "MTP"), help="training steps of each")
@@ -73,24 +72,16 @@ def run(recipe: Recipe, folder: Path) -> None:
         round_to_bfloat16(model)
     prompts = json.loads((folder / "prompts.json").read_text(encoding="utf-8"))
     ids = torch.tensor([tokenizer.encode(prompt["text"]).ids[: recipe.measured_prompt] for prompt in prompts])
-    acceptance = measure_later(target, draft, mask_id, head, ids.to(device), recipe)
+    acceptance = measure_parallel_and_mtp(target, draft, mask_id, head, ids.to(device), recipe)
     for name, row in acceptance.items():
         print(f"  {name:12} {row['tokens_a_step']:.2f} tokens a step, by position {row['acceptance_by_position']}")
     export.save_parallel(folder / "models" / "draft_parallel", draft, tokenizer, mask_id, recipe)
     export.save_mtp(folder / "models" / "mtp", head, target)
     facts: dict[str, Any] = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
-    facts["later"] = {
-        "script": "python -m tools.train_fixtures.later --fixtures fixtures --steps "
+    facts["parallel_and_mtp"] = {
+        "script": "python -m tools.train_fixtures.parallel_and_mtp --fixtures fixtures --steps "
         + " ".join(str(result["steps"]) for result in results.values()),
-        "text": {"source": f"standard library of Python {platform.python_version()}", "sha256": texts.digest},
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "tokenizers": tokenizers.__version__,
-        },
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
-        "seconds": round(time.monotonic() - start, 1),
+        **export.circumstances(texts, len(stream), device, start),
         "recipe": {name: asdict(getattr(recipe, name)) for name in ("train_parallel", "train_mtp")},
         "training": results,
         "acceptance": {"text": "held-back files, greedy", "num_drafts": recipe.num_drafts, **acceptance},
