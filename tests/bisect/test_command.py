@@ -123,7 +123,7 @@ def test_several_new_errors_give_the_first_and_count_the_others(call: Call, toy:
     second = toy.commit({"pkg/other.py": OTHER_BAD_CALL.replace("launch", "other")})
     found = outcome(call, toy, "--good", good)
     assert found["first_bad"]["name"] == first
-    assert found["parallel_and_mtp"] == 1
+    assert found["later"] == 1
     assert outcome(call, toy, "--good", good, "--rule", "SIG102")["first_bad"]["name"] == second
 
 

@@ -125,10 +125,8 @@ def test_acceptance_of_parallel_drafting_and_mtp_is_real() -> None:
 def test_provenance_says_how_parallel_drafting_and_mtp_were_made() -> None:
     facts = fixtures.provenance()["parallel_and_mtp"]
     steps = [str(facts["training"][name]["steps"]) for name in ("parallel", "mtp")]
-    assert (
-        facts["script"]
-        == f"python -m tools.train_fixtures.parallel_and_mtp --fixtures fixtures --steps {' '.join(steps)}"
-    )
+    command = "python -m tools.train_fixtures.parallel_and_mtp --fixtures fixtures"
+    assert facts["script"] == f"{command} --steps {' '.join(steps)}"
     assert set(facts["versions"]) == {"python", "torch", "transformers", "tokenizers"}
 
 

@@ -1,7 +1,7 @@
 """Train a model of parallel drafting and an MTP head, for the finished target and draft.
 
-``python -m tools.train_fixtures.parallel_and_mtp --fixtures fixtures`` reads both checkpoints, writes ``models/draft_parallel``
-and ``models/mtp`` beside them, and adds to ``provenance.json`` how they were made.
+``python -m tools.train_fixtures.parallel_and_mtp --fixtures fixtures`` reads both checkpoints. It writes
+``models/draft_parallel`` and ``models/mtp`` beside them, and adds to ``provenance.json`` how they were made.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def test_a_refusal_has_the_servers_words() -> None:
 
 
 def test_a_busy_server_is_asked_again() -> None:
-    busy = reply(503, "parallel_and_mtp", "Retry-After: 0\r\n")
+    busy = reply(503, "later", "Retry-After: 0\r\n")
     with answering(busy, busy, reply(200, "fine")) as address:
         assert Client(Address.parse(address)).get("/x").text == "fine"
 

@@ -72,7 +72,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.mark.usefixtures("parallel_and_mtp")
+@pytest.mark.usefixtures("later")
 def test_an_unchanged_file_is_not_opened_again(root: Path, opened: list[str]) -> None:
     first = {file.path: file.blob for file in open_tree(str(root)).files()}
     assert sorted(opened) == ["a.py", "b.cu"]
@@ -80,7 +80,7 @@ def test_an_unchanged_file_is_not_opened_again(root: Path, opened: list[str]) ->
     assert sorted(opened) == ["a.py", "b.cu"]
 
 
-@pytest.mark.usefixtures("parallel_and_mtp")
+@pytest.mark.usefixtures("later")
 def test_a_change_under_an_old_time_stamp_is_seen(root: Path) -> None:
     open_tree(str(root))
     path = root / "pkg" / "a.py"
