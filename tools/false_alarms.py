@@ -2,8 +2,9 @@
 
     python tools/false_alarms.py --seeds 0-199 --only "sampler/*:ANY-*" -n 16
 
-Everything else is as in a run. A seed's cases run in one process; seeds are handed out among `-n` processes. Prints one
-JSON object per alarm, then the number of cases and alarms. Ends with 1 after an alarm.
+`--statistical` chooses the cases of ``verispec certify``; everything else is as in a run. A seed's cases run in one
+process; seeds are handed out among `-n` processes. Prints one JSON object per alarm, then the number of cases and
+alarms. Ends with 1 after an alarm.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from verispec import pytest_plugin
+from verispec.cli.certify import statistical_cases
 from verispec.run.plan import suites_folder
 
 GOOD = ("pass", "unsupported", "inconclusive")
@@ -93,6 +95,7 @@ def main() -> None:
     parser.add_argument("--device", default="", help="cpu or cuda; the engine's own choice if omitted")
     parser.add_argument("--suite", default="sampler", help="folder of suites, or a file in it")
     parser.add_argument("--only", action="append", default=[], help="case id, prefix or pattern")
+    parser.add_argument("--statistical", action="store_true", help="cases of verispec certify, of all suites")
     parser.add_argument("--seeds", default="0-199", help="FIRST-LAST")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no case after this time")
     parser.add_argument("-n", type=int, default=1, help="processes")
@@ -112,12 +115,14 @@ def main() -> None:
         "no:warnings",
         "--capture=no",
     ]
+    only = [*given.only, *statistical_cases(given.engine) * given.statistical]
+    suite = root if given.statistical else root / Path(given.suite)
     options += [
         f"--engine={given.engine}",
         *[f"--device={given.device}"] * bool(given.device),
-        *(f"--only={pattern}" for pattern in given.only),
+        *(f"--only={pattern}" for pattern in only),
     ]
-    code = pytest.main([*options, str(root / Path(given.suite))], plugins=[plugin])
+    code = pytest.main([*options, str(suite)], plugins=[plugin])
     print(json.dumps(dict(plugin.counts)))
     sys.exit(1 if plugin.counts["alarms"] or plugin.counts["lost processes"] or code else 0)
 
