@@ -254,7 +254,8 @@ class _Source:
         self.deep: set[tuple[str, bool]] = set()
 
     def read(self, files: Iterable[SourceFile], store: FactCache, *, deep: bool = False) -> None:
-        self.facts.update(read_all(list(files), store, self.diagnostics.append, deep=deep, calls=self.calls))
+        found = read_all(list(files), store, self.diagnostics.append, deep=deep, calls=self.calls, shallow=self.facts)
+        self.facts.update(found)
 
     def deepen(self, paths: Iterable[str], store: FactCache) -> bool:
         """Read the syntax trees of these files; False if there is nothing new to read."""

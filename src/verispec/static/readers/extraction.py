@@ -11,7 +11,9 @@ from verispec.static.readers import python as python_reader
 from verispec.static.tree import is_test
 
 
-def facts(path: str, data: bytes, *, deep: bool = False, calls: bool = False) -> FileFacts:
+def facts(
+    path: str, data: bytes, *, deep: bool = False, calls: bool = False, known: FileFacts | None = None
+) -> FileFacts:
     """Return the summary of one file, a pure function of its bytes, the ending of its name and whether it is a test.
 
     Never raises, neither for bad source nor for a fault of a reader: the problem is kept as (code, message, cause,
@@ -23,23 +25,24 @@ def facts(path: str, data: bytes, *, deep: bool = False, calls: bool = False) ->
         deep: True reads the syntax tree of a file that would not need one by itself.
         calls: True keeps the calls of plain functions and methods too, if there is a syntax tree; tests that replace
             something are parsed too.
+        known: summary of the same content that was read less deeply, whose parts are not read again.
     """
-    found = _read(path, data, deep=deep, calls=calls)
+    found = _read(path, data, deep=deep, calls=calls, known=known or FileFacts())
     ignores = read_ignores(data)
     return found._replace(ignores=ignores) if ignores else found
 
 
-def _read(path: str, data: bytes, *, deep: bool, calls: bool) -> FileFacts:
-    outline: Outline | None = None
+def _read(path: str, data: bytes, *, deep: bool, calls: bool, known: FileFacts) -> FileFacts:
+    outline = known.outline
     try:
         if path.endswith(CPP):
-            words = outline_reader.words(data)
+            words = known.words or outline_reader.words(data)
             if not deep and not cpp_reader.registers(data):
                 return FileFacts(words=words)
             if len(data) > LARGEST:
                 return _too_long(data, words=words)
             return FileFacts(cpp=cpp_reader.read(data), words=words)
-        outline = outline_reader.outline(data)
+        outline = outline or outline_reader.outline(data)
         if not deep and not prefilter.defines(data):
             if not prefilter.patches(data):
                 return FileFacts(outline)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from verispec.errors import Diagnostic
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 _PARALLEL_FROM: Final = 1 << 20
-_Work = tuple[str, bytes, bool, bool]
+_Work = tuple[str, bytes, bool, bool, FileFacts | None]
 
 
 def relevant(path: str) -> bool:
@@ -32,6 +32,7 @@ def read_all(
     *,
     deep: bool = False,
     calls: bool = False,
+    shallow: Mapping[str, FileFacts] | None = None,
 ) -> dict[str, FileFacts]:
     """Return the summaries of `files` by path. A file that cannot be read is reported and omitted.
 
@@ -41,6 +42,7 @@ def read_all(
         report: function that receives a diagnostic per file that cannot be read.
         deep: True reads syntax trees, as in `readers.extraction.facts`.
         calls: True keeps calls, as in `readers.extraction.facts`.
+        shallow: summaries of the same files that were read less deeply, by path.
     """
     found: dict[str, FileFacts] = {}
     work: list[_Work] = []
@@ -56,7 +58,7 @@ def read_all(
         except OSError as error:
             report(Diagnostic(UNREADABLE, "the file could not be read", file.path, str(error), "check the tree"))
             continue
-        work.append((file.path, data, deep, calls))
+        work.append((file.path, data, deep, calls, shallow.get(file.path) if shallow else None))
         blobs[file.path] = key
     for path, facts_ in _run(work):
         found[path] = facts_
@@ -114,7 +116,9 @@ def _read_share(share: list[_Work]) -> list[tuple[str, FileFacts]]:
     from verispec.static.readers.extraction import facts
 
     with uncollected():
-        return [(path, facts(path, data, deep=deep, calls=calls)) for path, data, deep, calls in share]
+        return [
+            (path, facts(path, data, deep=deep, calls=calls, known=known)) for path, data, deep, calls, known in share
+        ]
 
 
 def _child(share: list[_Work], sender: Connection) -> None:

@@ -27,12 +27,12 @@ def _missed(links: Links) -> Iterator[Finding]:
         if is_test(entry.module.path):
             continue
         ancestors = types.ancestors(entry)
-        for method in entry.outline.methods:
+        for method in entry.outline.methods if ancestors else ():
             if method.calls_super or method.name.startswith("__"):
                 continue
             base = next((a for a in ancestors if a.method(method.name)), None)
             original = base.method(method.name) if base else None
-            if base is None or original is None:
+            if base is None or original is None or not original.calls:
                 continue
             made = _reach(entry, method.name, ancestors)
             shared = set(original.calls) & made
@@ -97,9 +97,9 @@ def _misspelled(links: Links) -> Iterator[Finding]:
     types = links.shared(_hierarchy)
     suspects: list[tuple[Type, str, Type, str]] = []
     for entry in types:
-        if is_test(entry.module.path):
-            continue
         ancestors = types.ancestors(entry)
+        if not ancestors or is_test(entry.module.path):
+            continue
         inherited = {m.name: a for a in reversed(ancestors) for m in a.outline.methods}
         own = {method.name for method in entry.outline.methods}
         called = {call for method in entry.outline.methods for call in method.calls}
