@@ -30,7 +30,7 @@ class GuardedGenerator:
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
         """Generate with copies of `requests`, and check the copies and the tokens that callers hear of."""
         given = copy.deepcopy(list(requests))
-        self.requests = tuple(copy.deepcopy(given))
+        self.requests = tuple(requests)
         told: dict[int, list[int]] = {}
 
         def listen(index: int, tokens: Sequence[int], kinds: Sequence[TokenKind]) -> None:

@@ -130,6 +130,7 @@ def test_ngram(models: Models, prompts: list[tuple[int, ...]]) -> None:
         ([7, 8, 1, 9, 7, 8, 2, 7, 8], [2, 7, 8]),
         ([5, 7, 8, 1, 2, 7, 8, 3, 5, 7, 8], [1, 2, 7]),
         ([1, 2, 3, 4, 5], []),
+        ([256, 512, 256, 1, 2], []),  # the bytes of 1, 2 begin inside of 256
     ],
     ids=str,
 )
