@@ -72,6 +72,15 @@ def test_a_call_repeats_no_other(load: Load, prompts: Any, draft: str) -> None:
     require(same == 0, f"{same} of {len(asked)} requests without a seed have the same text in two calls", Kind.LAW)
 
 
+@case("GEN-5", requests=40, draft=METHODS[:2], reach="requests without a seed")
+def test_no_request_repeats_another(load: Load, prompts: Any, draft: str) -> None:
+    """Equal requests without a seed, at a temperature at which the random numbers choose the tokens."""
+    asked = [GenerationRequest(prompts[0][:8], max_tokens=8, ignore_eos=True, temperature=60.0) for _ in range(40)]
+    texts = [result.token_ids for result in load(draft).generate(asked)]
+    own = len(set(texts))
+    require(own == len(asked), f"{len(asked)} requests without a seed have {own} texts", Kind.LAW)
+
+
 @case("GEN-12", seeds="0 and 1", draft=[*METHODS[:2], TREE], reach="a request with a seed of 0")
 def test_a_seed_of_zero_is_a_seed(load: Load, prompts: Any, draft: str) -> None:
     """Three equal requests of a batch have one text per seed; rounding may move a draw of one of them, not of all."""

@@ -100,7 +100,7 @@ def test_drafts_that_were_not_drawn(op: OpUnderTest, seed: int, n: int) -> None:
 
 @case("VTS-4", drawn=["alike", "different"], n=[2, 3, 4])
 def test_with_and_without_replacement(op: OpUnderTest, seed: int, drawn: str, n: int) -> None:
-    for vocab in (4, 20):
+    for vocab in (4, 20, 1300):
         trees, values = batch(seed, (n,) * 40, drawn, "star", vocab)
         check(op, trees, values)
 
