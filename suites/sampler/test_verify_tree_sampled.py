@@ -101,8 +101,14 @@ def test_drafts_that_were_not_drawn(op: OpUnderTest, seed: int, n: int) -> None:
 @case("VTS-4", drawn=["alike", "different"], n=[2, 3, 4])
 def test_with_and_without_replacement(op: OpUnderTest, seed: int, drawn: str, n: int) -> None:
     for vocab in (4, 20, 1300):
-        trees, values = batch(seed, (n,) * 40, drawn, "star", vocab)
-        check(op, trees, values)
+        check(op, *batch(seed, (n,) * 40, drawn, "star", vocab))
+
+
+@case("VTS-4", drawn=["alike", "different"], tree="any")
+def test_a_rejection_changes_its_own_node_alone(op: OpUnderTest, seed: int, drawn: str) -> None:
+    """Paths go on after rejections at their first nodes."""
+    for vocab in (4, 20):
+        check(op, *batch(seed, (12,) * 150, drawn, "any", vocab))
 
 
 @case("VTS-5", drawn=list(DRAWN))
