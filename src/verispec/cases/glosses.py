@@ -32,7 +32,7 @@ _DTYPES = {
 GLOSSES: dict[str, Gloss] = {
     "above": Gloss("distance of u above p/q"),
     "accepted": Gloss(
-        "drafts of three that every verification accepts",
+        "drafts that every verification accepts",
         {"first": "the first one", "two": "the first two"},
     ),
     "adapters": Gloss(
