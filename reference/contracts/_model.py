@@ -310,7 +310,7 @@ class Contract:
                 for word in re.findall(r"[A-Za-z_]\w*", str(axis)):
                     if word not in self.axes and word not in scalars:
                         raise ValueError(f"{self.name}: {tensor.name} uses the unknown axis {word!r}")
-            if tensor.indexes and tensor.indexes not in self.axes:
+            if tensor.indexes and tensor.indexes not in {*self.axes, *(axis for t in self.tensors for axis in t.shape)}:
                 raise ValueError(f"{self.name}: {tensor.name} indexes the unknown axis {tensor.indexes!r}")
             if tensor.required_if and tensor.required_if.removeprefix("not ") not in scalars:
                 raise ValueError(f"{self.name}: {tensor.name} depends on the unknown flag {tensor.required_if!r}")

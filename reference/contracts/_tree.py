@@ -31,6 +31,7 @@ DECISION = (
         "places of the accepted nodes, the root first, filled with -1 by the caller",
         role=Role.OUT,
         production="int32",
+        indexes="B*D",
     ),
     Tensor(
         "accept_token_num",
@@ -52,7 +53,12 @@ TREE = (
         production="int64",
     ),
     Tensor(
-        "retrieve_index", ("B", "D"), INTS, "place of each node in the batch, from 0 to B*D - 1", production="int64"
+        "retrieve_index",
+        ("B", "D"),
+        INTS,
+        "place of each node in the batch, from 0 to B*D - 1",
+        production="int64",
+        indexes="B*D",
     ),
     Tensor("retrieve_next_token", ("B", "D"), INTS, "first child of each node, or -1", production="int64"),
     Tensor("retrieve_next_sibling", ("B", "D"), INTS, "next sibling of each node, or -1", production="int64"),

@@ -99,5 +99,12 @@ CONTRACT = Contract(
         Clause("VTT-12", "Ids and places of int32 and of int64 give the same tokens, in any mix.", _SGLANG),
         Clause("VTT-13", "A tree of the root alone emits a token drawn from the root's p.", _SGLANG),
         Clause("VTT-14", "With both thresholds 1, emitted tokens follow the target's distribution.", _SGLANG),
+        Clause(
+            "VTT-15",
+            "Uniform samples are compared in their own precision, never narrowed.",
+            "contract: no rounding beyond the input's",
+            rare="a float64 draw within a float32 rounding of a cumulative probability comes once in 2^25 at most",
+            fault="random numbers narrowed",
+        ),
     ),
 )

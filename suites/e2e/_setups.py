@@ -19,6 +19,7 @@ DRAFTERS = {
     "draft_model": "draft",
     "draft_model argmax": "draft",
     "draft_model parallel": "draft_parallel",
+    "draft_model tree": "draft",
     "eagle3": "eagle3",
     "eagle3 speculators": "eagle3_speculators",
     "mtp": "mtp",
@@ -31,6 +32,10 @@ MODELS = METHODS[2:]
 SUFFIX, PARALLEL, MTP = "suffix k=8", "draft_model parallel k=3", "mtp k=3"
 FURTHER = [SUFFIX, PARALLEL, MTP]
 """Drafters that few engines have: they are tested where the drafter itself counts."""
+
+TREE = "draft_model tree k=8"
+FORKS = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0), (1, 0, 0))
+"""Paths of the nodes of `TREE`."""
 
 DRAFTS = [
     "none",
@@ -92,13 +97,15 @@ class Load(Protocol):
 def options_of(draft: str, memory: str = "", drafter: Path | None = None) -> dict[str, Any]:
     """Return the `LoadOptions` of a drafter and a memory layout by their names."""
     name, _, k = draft.partition(" k=")
-    options = {"method": name.split()[0], **MEMORY[memory]}
+    options: dict[str, Any] = {"method": name.split()[0], **MEMORY[memory]}
     if k:
         options["num_speculative_tokens"] = int(k)
     if draft == ARGMAX:
         options["draft_sample_method"] = "greedy"
     if name == "draft_model parallel":
         options["parallel_drafting"] = True
+    if draft == TREE:
+        options |= {"speculative_token_tree": FORKS, "draft_sample_method": "greedy"}
     if name in DRAFTERS:
         options["draft"] = drafter or fixtures.model(DRAFTERS[name])
     return options

@@ -15,7 +15,7 @@ from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Inconclusive, Kind
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import METHODS, Load, counted, require
+from verispec.suites.e2e._setups import METHODS, TREE, Load, counted, require
 
 TARGET = fixtures.model("target")
 LENGTH = 48
@@ -25,7 +25,13 @@ SURE = 30.0
 """Expected number of tokens of which none at all has a chance of e^-30."""
 
 
-@case("GEN-23", parameter=list(NARROW), draft=METHODS[:2], others="limited", reach="a request beside ones with limits")
+@case(
+    "GEN-23",
+    parameter=list(NARROW),
+    draft=[*METHODS[:2], TREE],
+    others="limited",
+    reach="a request beside ones with limits",
+)
 def test_a_neighbours_limit_is_not_ones_own(load: Load, prompts: Any, seed: int, parameter: str, draft: str) -> None:
     """Every second request has a limit. The others emit tokens that it would exclude."""
     asked = [
@@ -56,7 +62,7 @@ def test_a_neighbours_limit_is_not_ones_own(load: Load, prompts: Any, seed: int,
     require(seen > 0, message, Kind.LAW)
 
 
-@case("GEN-5", calls=2, draft=METHODS[:3], reach="requests without a seed")
+@case("GEN-5", calls=2, draft=[*METHODS[:3], TREE], reach="requests without a seed")
 def test_a_call_repeats_no_other(load: Load, prompts: Any, draft: str) -> None:
     """Requests without a seed draw anew: two texts of 48 tokens that agree have no chance."""
     asked = [GenerationRequest(p[:8], max_tokens=LENGTH, ignore_eos=True, temperature=1.5) for p in prompts[:4]]
@@ -66,7 +72,16 @@ def test_a_call_repeats_no_other(load: Load, prompts: Any, draft: str) -> None:
     require(same == 0, f"{same} of {len(asked)} requests without a seed have the same text in two calls", Kind.LAW)
 
 
-@case("GEN-12", seeds="0 and 1", draft=METHODS[:2], reach="a request with a seed of 0")
+@case("GEN-5", requests=40, draft=METHODS[:2], reach="requests without a seed")
+def test_no_request_repeats_another(load: Load, prompts: Any, draft: str) -> None:
+    """Equal requests without a seed, at a temperature at which the random numbers choose the tokens."""
+    asked = [GenerationRequest(prompts[0][:8], max_tokens=8, ignore_eos=True, temperature=60.0) for _ in range(40)]
+    texts = [result.token_ids for result in load(draft).generate(asked)]
+    own = len(set(texts))
+    require(own == len(asked), f"{len(asked)} requests without a seed have {own} texts", Kind.LAW)
+
+
+@case("GEN-12", seeds="0 and 1", draft=[*METHODS[:2], TREE], reach="a request with a seed of 0")
 def test_a_seed_of_zero_is_a_seed(load: Load, prompts: Any, draft: str) -> None:
     """Three equal requests of a batch have one text per seed; rounding may move a draw of one of them, not of all."""
     asked = [
@@ -78,7 +93,13 @@ def test_a_seed_of_zero_is_a_seed(load: Load, prompts: Any, draft: str) -> None:
     require(len(set(texts)) > 1, f"seeds of 0 and 1 have the same text, {texts[0]}", Kind.LAW)
 
 
-@case("GEN-5", memory="preemption", check="numbers", draft=METHODS[:2], reach="more requests than the KV cache holds")
+@case(
+    "GEN-5",
+    memory="preemption",
+    check="numbers",
+    draft=[*METHODS[:2], TREE],
+    reach="more requests than the KV cache holds",
+)
 def test_a_resumed_request_draws_on(load: Load, prompts: Any, seed: int, draft: str) -> None:
     """At a temperature of 60 the random numbers choose the tokens: no run of five of them returns."""
     asked = [

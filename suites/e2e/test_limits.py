@@ -23,6 +23,7 @@ from verispec.suites.e2e._setups import (
     MTP,
     PARALLEL,
     SPECULATIVE,
+    TREE,
     Load,
     counted,
     greedy,
@@ -72,7 +73,7 @@ def test_the_fixtures_drafters_are_accepted_as_trained(load: Load, prompts: Any,
         )
 
 
-@case("GEN-10", draft=METHODS, budget=[1, 2, 7], reach=REACH)
+@case("GEN-10", draft=[*METHODS, TREE], budget=[1, 2, 7], reach=REACH)
 def test_max_tokens_is_exact(load: Load, prompts: Any, draft: str, budget: int) -> None:
     """K is larger than the number of remaining tokens, and accepted drafts must not spill over."""
     for result in load(draft).generate(greedy(prompts[:6], budget)):
@@ -80,7 +81,7 @@ def test_max_tokens_is_exact(load: Load, prompts: Any, draft: str, budget: int) 
         require(result.finish_reason is FinishReason.LENGTH, f"finished by {result.finish_reason}, expected length")
 
 
-@case("GEN-10", draft=[*METHODS, *FURTHER], stop="any token", reach="stop tokens")
+@case("GEN-10", draft=[*METHODS, *FURTHER, TREE], stop="any token", reach="stop tokens")
 def test_output_ends_at_the_first_stop_token(load: Load, prompts: Any, draft: str) -> None:
     """Every token of a greedy output in turn is made the stop token, wherever it lies among accepted drafts.
 
@@ -146,7 +147,7 @@ def test_output_ends_at_every_end_of_sequence(load: Load, tiny: dict[str, Path])
         raise Inconclusive(f"no text has the end of sequence {other} before {EOS}")
 
 
-@case("GEN-11", draft=METHODS, length=[1, 2, 3, 15, 16, 17], reach=REACH)
+@case("GEN-11", draft=[*METHODS, TREE], length=[1, 2, 3, 15, 16, 17], reach=REACH)
 def test_prompts_of_any_length(load: Load, prompts: Any, draft: str, length: int) -> None:
     """One token, fewer than an n-gram, and around the end of a block."""
     prompt = prompts[0][:length]
@@ -173,7 +174,7 @@ def test_generation_reaches_the_length_limit(load: Load, prompts: Any, draft: st
 @case(
     "GEN-11",
     memory="one sequence",
-    draft=["none", *MODELS, PARALLEL, MTP],
+    draft=["none", *MODELS, PARALLEL, MTP, TREE],
     edge="length limit",
     reach="a KV cache of minimum size",
 )

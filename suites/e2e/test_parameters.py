@@ -16,7 +16,7 @@ from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._lookup import looked_up
 from verispec.suites.e2e._parameters import Setting, check_distribution, check_greedy, check_tokens
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import ARGMAX, METHODS, Load, options_of, require, with_steps
+from verispec.suites.e2e._setups import ARGMAX, METHODS, TREE, Load, options_of, require, with_steps
 
 Test = Callable[..., None]
 TARGET = fixtures.model("target")
@@ -40,12 +40,12 @@ def greedy_cases(clause: str, parameters: list[str]) -> Test:
     return check
 
 
-def drawn_cases(clause: str, parameters: list[str]) -> Test:
+def drawn_cases(clause: str, parameters: list[str], *further: str) -> Test:
     """Declare cases that test sequences of sampled tokens against their exact probabilities.
 
-    Some have certain drafts, others drawn ones.
+    Some have certain drafts, others drawn ones; `further` are drafters that some parameters alone go with.
     """
-    drafts = [*METHODS[1:3], ARGMAX]
+    drafts = [*METHODS[1:3], ARGMAX, *further]
 
     @case(
         clause,
@@ -133,7 +133,7 @@ test_greedy_texts_are_penalised = greedy_cases("GEN-22", [*PENALTIES, "penalties
 test_sampled_texts_are_penalised = drawn_cases("GEN-22", ["repetition reward", "presence penalty"])
 test_seeds_are_penalised = seeded_cases("GEN-22", [*PENALTIES, "penalties"])
 
-test_sampled_texts_keep_to_limits = drawn_cases("GEN-23", LIMITS)
+test_sampled_texts_keep_to_limits = drawn_cases("GEN-23", LIMITS, TREE)
 
 test_greedy_texts_combine_parameters = greedy_cases("GEN-24", ["ids, bias and penalties", "everything"])
 test_sampled_texts_combine_parameters = drawn_cases("GEN-24", ORDER)
@@ -148,7 +148,7 @@ test_seeds_keep_to_a_grammar = seeded_cases("GEN-39", GRAMMARS[:1])
 @case(
     "GEN-23",
     parameter=LIMITS[1:],
-    draft=[*METHODS, ARGMAX],
+    draft=[*METHODS, ARGMAX, TREE],
     reach=lambda params: f"a sampled request with {params['parameter']}",
 )
 def test_no_token_lies_outside_of_its_limits(load: Load, prompts: Any, seed: int, parameter: str, draft: str) -> None:

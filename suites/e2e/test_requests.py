@@ -16,7 +16,7 @@ from verispec.judge.statistics import assert_distribution
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._parameters import check_tokens, fields, sequence_distribution
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
-from verispec.suites.e2e._setups import METHODS, Load, NotTold, greedy, require
+from verispec.suites.e2e._setups import METHODS, TREE, Load, NotTold, greedy, require
 from verispec.suites.e2e._tiny import EOS, VOCAB
 
 TARGET = fixtures.model("target")
@@ -25,7 +25,7 @@ ABSENT = "\0"
 """A stop string that no text contains."""
 
 
-@case("GEN-32", draft=METHODS, reach="a request with stop strings")
+@case("GEN-32", draft=[*METHODS, TREE], reach="a request with stop strings")
 def test_text_ends_before_its_first_stop_string(load: Load, prompts: Any, draft: str) -> None:
     """Stop strings reach over token boundaries at many offsets, before any end-of-sequence token, which has no text.
 
@@ -95,7 +95,7 @@ def pairs_of_stops(decode: Callable[[Sequence[int]], str], tokens: Sequence[int]
     return found
 
 
-@case("GEN-33", target="tiny", draft=METHODS[:3], reach="a request with n above 1", p_values=2)
+@case("GEN-33", target="tiny", draft=[*METHODS[:3], TREE], reach="a request with n above 1", p_values=2)
 def test_samples_are_independent(load: Load, tiny: dict[str, Path], seed: int, draft: str) -> None:
     """600 requests of five samples: sequences have their exact probabilities, first tokens of neighbours the product.
 
@@ -130,7 +130,7 @@ def test_samples_are_independent(load: Load, tiny: dict[str, Path], seed: int, d
     assert_distribution(pairs.ravel().tolist(), product, "first tokens of two samples")
 
 
-@case("GEN-34", draft=METHODS, memory="preemption", reach="a client that disconnects")
+@case("GEN-34", draft=[*METHODS, TREE], memory="preemption", reach="a client that disconnects")
 def test_aborts_change_nothing_else(load: Load, prompts: Any, draft: str) -> None:
     """Requests are aborted in the middle of others, twelve times as many as fit into memory; the others go on."""
     generator = load(draft, "preemption")

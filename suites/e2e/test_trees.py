@@ -13,13 +13,23 @@ from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Inconclusive
 from verispec.judge.statistics import assert_distribution
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import LAYOUTS, LIMIT, MANY, Load, greedy, require, require_accepted_drafts, with_steps
+from verispec.suites.e2e._setups import (
+    FORKS,
+    LAYOUTS,
+    LIMIT,
+    MANY,
+    Load,
+    greedy,
+    require,
+    require_accepted_drafts,
+    with_steps,
+)
 from verispec.suites.e2e._tiny import VOCAB
 from verispec.suites.e2e.test_sampled import HEAT, PROMPT, SEQUENCES, sequence_law
 
 TREES: dict[str, tuple[tuple[int, ...], ...]] = {
     "wide": ((0,), (1,), (2,)),
-    "forks": ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0), (1, 0, 0)),
+    "forks": FORKS,
     "skipped ranks": ((1,), (3,), (1, 0), (3, 1), (1, 0, 2)),
     "chain": ((0,), (0, 0), (0, 0, 0)),
 }

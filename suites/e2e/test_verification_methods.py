@@ -212,6 +212,31 @@ def test_certain_rates(load: Load, prompts: Any, rate: int, batch: str, sampler:
             check_plain_numbers(request, result, f"request {n}")
 
 
+@case(
+    "GEN-28",
+    accepted=[1, 4, 5],
+    sampler=SAMPLERS,
+    draft="draft_model k=6",
+    reach="rejection_sample_method=synthetic is an accepted option",
+)
+def test_certain_rates_that_end(load: Load, prompts: Any, accepted: int, sampler: str | None) -> None:
+    """Of six drafts the first ones are always accepted, and the others never."""
+    generator = load(
+        "draft_model k=6",
+        sampler=sampler or "flat",
+        rejection_sample_method="synthetic",
+        synthetic_acceptance_rates=(1.0,) * accepted + (0.0,) * (6 - accepted),
+    )
+    results, metrics = counted(generator, mixed_batch(prompts[:4], "mixed", 32, 4))
+    counts = metrics.accepted_per_position
+    require(counts[accepted - 1] > 0, f"draft {accepted} is never accepted; accepted per position: {counts}")
+    require(not any(counts[accepted:]), f"drafts after {accepted} are accepted; accepted per position: {counts}")
+    for n, result in enumerate(results):
+        for step in result.steps:
+            wanted = min(step.drafted, accepted)
+            require(step.accepted == wanted, f"request {n} accepted {step.accepted} of {step.drafted}, not {wanted}")
+
+
 def check_plain_numbers(request: GenerationRequest, result: GenerationResult, what: str) -> None:
     """Check that each token is drawn with the numbers of plain decoding if no draft is accepted."""
     plain = replace(result, steps=(SpeculativeStep(0, 0),) * len(result.token_ids))

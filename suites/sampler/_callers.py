@@ -17,7 +17,7 @@ def from_caller(situation: str) -> Callable[[Mapping[str, Any]], str | None]:
 
     def reach(params: Mapping[str, Any]) -> str | None:
         caller = contracts.load(params["subject"]).caller
-        return f"{situation}, in {caller}" if caller and params.get("mode") != "other" else None
+        return f"{situation}, in {caller}" if caller and params.get("mode", "plain") == "plain" else None
 
     return reach
 

@@ -149,10 +149,12 @@ def shuffle_places(rng: Rng, trees: Trees) -> None:
 
 
 def some_child(rng: Rng, trees: Trees) -> Array:
-    """Return a child of each node, the first or the second of its list, -1 for nodes without children [B, D]."""
-    first = trees.next_token
-    second = np.where(first >= 0, np.take_along_axis(trees.next_sibling, np.maximum(first, 0), axis=1), -1)
-    return np.where((second >= 0) & (rng.random(first.shape) < 0.5), second, first)
+    """Return a child of each node, one of the first four of its list, -1 for nodes without children [B, D]."""
+    child = trees.next_token
+    for _ in range(3):
+        following = np.where(child >= 0, np.take_along_axis(trees.next_sibling, np.maximum(child, 0), axis=1), -1)
+        child = np.where((following >= 0) & (rng.random(child.shape) < 0.6), following, child)
+    return child
 
 
 def greedy_arguments(
@@ -219,6 +221,7 @@ def sampled_arguments(
     if q is None or out is not None:
         likely = rng.random(shape) < (0.7 if out is not None else 0.5)
         trees.tokens = np.where(likely, drawn_tokens(rng, trees, target), trees.tokens)
+    prefer_some_child(rng, trees, target)
     return {
         **trees.links(),
         "uniform_samples": between(rng, shape),
@@ -227,6 +230,16 @@ def sampled_arguments(
         "draft_probs": q,
         "WITHOUT_REPLACEMENT": without_replacement,
     }
+
+
+def prefer_some_child(rng: Rng, trees: Trees, target: Array) -> None:
+    """Move half of the mass of most rows to a child's token, so that paths go on after rejections."""
+    child = some_child(rng, trees)
+    token = np.take_along_axis(trees.tokens, np.maximum(child, 0), axis=1)
+    chance = np.take_along_axis(target, token[..., None], axis=-1)[..., 0]
+    for b, node in np.argwhere((child >= 0) & (chance > 0) & (rng.random(child.shape) < 0.7)).tolist():
+        target[b, node] /= 2
+        target[b, node, token[b, node]] += 0.5
 
 
 def typical_arguments(

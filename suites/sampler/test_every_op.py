@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import re
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from verispec.cases.axes import BATCHES, SERIES, all_pairs, around, told_sizes
 from verispec.cases.boundaries import boundaries
 from verispec.engines import Engine, Unsupported, UnsupportedCall
 from verispec.judge import (
+    LAYOUTS,
     Failure,
     Inconclusive,
     Kind,
@@ -44,6 +46,13 @@ from verispec.suites.sampler._threads import openmp_threads
 OPS = sorted(MAKERS)
 WORK = 66_000
 """Tokens of a call: past 65,536, the largest threshold from which kernels are known to use threads."""
+MODES: dict[str, dict[str, Any]] = {
+    "plain": {"draft": True, "synthetic": False},
+    "other": {"draft": False, "synthetic": True},
+    "bare": {"draft": False, "synthetic": False},
+    "both": {"draft": True, "synthetic": True},
+}
+"""Options of a call's shape."""
 PROGRAMS = 300
 """Requests at most where each takes milliseconds, as in Triton's interpreter."""
 
@@ -108,7 +117,7 @@ def test_batches_without_any_draft(op: OpUnderTest, seed: int, subject: str, mod
         )
 
 
-@case("ANY-2", subjects=OPS, check="past 65,536", mode=["plain", "other"])
+@case("ANY-2", subjects=OPS, check="past 65,536", mode=list(MODES))
 def test_very_many_rows(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
     """Past every threshold and every 16-bit index; copies of a batch of 61 requests where the op has rows alone."""
     if is_repeatable(op.contract):
@@ -117,25 +126,25 @@ def test_very_many_rows(op: OpUnderTest, engine: Engine, seed: int, subject: str
         check_repeated(op, call.values, copies, shapes=call.shapes, compare=call.compare)
         return
     counts = (1,) * PROGRAMS if is_slow(engine) else (1, 0, 2, 1) * 16_500
-    check(op, make(subject, seed, BatchShape(counts, 2, draft=mode == "plain", synthetic=mode == "other")))
+    check(op, make(subject, seed, BatchShape(counts, 2, **MODES[mode])))
 
 
 def some_requests(seed: int, requests: int, vocab: int, mode: str, **options: Any) -> BatchShape:
-    """Return requests with 0 to 3 drafts each; `mode` other is the op's second mode."""
+    """Return requests with 0 to 3 drafts each, in one of `MODES`."""
     counts = tuple((7 * b + seed) % 4 for b in range(requests))
-    return BatchShape(counts, vocab, draft=mode == "plain", synthetic=mode == "other", **options)
+    return BatchShape(counts, vocab, **MODES[mode], **options)
 
 
 CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
 """All ops but the one that recovers tokens: certain drafts leave nothing to recover."""
 
 
-@case("ANY-1", subjects=CHAINS, check="chains", mode=["plain", "other"])
+@case("ANY-1", subjects=CHAINS, check="chains", mode=list(MODES))
 def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
     """Every draft passes, but for the last one of every second request: all steps of all lengths are reached."""
     for length in (9,) if is_slow(engine) else (3, 9, 17, 40, 130, 1100):
         for vocab in (5,) if is_slow(engine) else (2, 5):
-            shape = BatchShape((length, length, 0, 1, 2), vocab, mode == "plain", mode == "other", sure=True)
+            shape = BatchShape((length, length, 0, 1, 2), vocab, **MODES[mode], sure=True)
             check(op, make(subject, seed + vocab, shape))
             if "temperature" in {p.name for p in op.contract.params}:
                 check(op, make(subject, seed + vocab, replace(shape, temperature=0.0)))
@@ -194,23 +203,39 @@ def test_the_hundredth_call_of_each_dtype(op: OpUnderTest, seed: int, subject: s
     """Calls with integers of each width that are right at first are right after a hundred calls."""
 
     def check_width(i: int) -> None:
-        call = make(subject, seed + i, BatchShape((2, 1, 3), 9, draft=i == 0, synthetic=i == 1))
-        check(
-            op, call, dtypes={t.name: t.dtypes[i] for t in op.contract.tensors if set(t.dtypes) == {"int32", "int64"}}
-        )
+        call = make(subject, seed, BatchShape((2, 1, 3), 9, draft=i == 0, synthetic=i == 1))
+        widths = {t.name: t.dtypes[i] for t in op.contract.tensors if set(t.dtypes) == {"int32", "int64"}}
+        check(op, call, dtypes=widths)
 
+    check_after_hundred_calls(op, make(subject, seed, BatchShape((2, 1, 3), 9)), (0, 1), check_width)
+
+
+@case("ANY-4", subjects=OPS, check="hundred calls of each layout")
+def test_the_hundredth_call_of_each_layout(op: OpUnderTest, seed: int, subject: str) -> None:
+    """Calls with strides of each kind that are right at first are right after a hundred dense calls."""
+    call = make(subject, seed, BatchShape((2, 1, 3), 9))
+
+    def check_layout(layout: str) -> None:
+        check(op, call, layouts=dict.fromkeys((t.name for t in op.contract.tensors), layout))
+
+    check_after_hundred_calls(op, call, LAYOUTS[1:], check_layout)
+
+
+def check_after_hundred_calls(
+    op: OpUnderTest, call: MadeCall, kinds: Sequence[Any], check_kind: Callable[[Any], None]
+) -> None:
+    """Check each kind of call that is right at first again, after a hundred plain calls."""
     right = []
-    for i in (0, 1):
+    for kind in kinds:
         with suppress(Mismatch, UnsupportedCall):
-            check_width(i)
-            right.append(i)
+            check_kind(kind)
+            right.append(kind)
     if not right:
         raise Inconclusive("every first call fails already, so that the hundredth shows nothing about earlier calls")
-    plain = make(subject, seed, BatchShape((2, 1, 3), 9))
     for _ in range(100):
-        op.call(plain.values, shapes=plain.shapes)
-    for i in right:
-        check_width(i)
+        op.call(call.values, shapes=call.shapes)
+    for kind in right:
+        check_kind(kind)
 
 
 @case("ANY-5", subjects=OPS)

@@ -100,9 +100,15 @@ def test_drafts_that_were_not_drawn(op: OpUnderTest, seed: int, n: int) -> None:
 
 @case("VTS-4", drawn=["alike", "different"], n=[2, 3, 4])
 def test_with_and_without_replacement(op: OpUnderTest, seed: int, drawn: str, n: int) -> None:
+    for vocab in (4, 20, 1300):
+        check(op, *batch(seed, (n,) * 40, drawn, "star", vocab))
+
+
+@case("VTS-4", drawn=["alike", "different"], tree="any")
+def test_a_rejection_changes_its_own_node_alone(op: OpUnderTest, seed: int, drawn: str) -> None:
+    """Paths go on after rejections at their first nodes."""
     for vocab in (4, 20):
-        trees, values = batch(seed, (n,) * 40, drawn, "star", vocab)
-        check(op, trees, values)
+        check(op, *batch(seed, (12,) * 150, drawn, "any", vocab))
 
 
 @case("VTS-5", drawn=list(DRAWN))
@@ -196,12 +202,14 @@ def test_nan(op: OpUnderTest, seed: int, nan: str) -> None:
 @case("VTS-13", drawn=list(DRAWN))
 def test_nothing_is_left(op: OpUnderTest, seed: int, drawn: str) -> None:
     """p equals q and u is 1, or p has one token, which is rejected: only rounding leads here."""
-    sure = np.tile([1.0, 0.0, 0.0, 0.0], (3, 3, 1))
-    same = sure if drawn == "given" else np.tile([0.5, 0.25, 0.125, 0.125], (3, 3, 1))
-    draft = None if drawn == "given" else same
-    trees, values = star([0, 1], target_probs=same.copy(), draft_probs=draft, WITHOUT_REPLACEMENT=drawn == "different")
-    values["uniform_samples"][1:] = 1.0
-    check(op, trees, values)
+    for requests in (3, 200):
+        row = [1.0, 0.0, 0.0, 0.0] if drawn == "given" else [0.5, 0.25, 0.125, 0.125]
+        same = np.tile(row, (requests, 3, 1))
+        draft = None if drawn == "given" else same.copy()
+        options = {"target_probs": same, "draft_probs": draft, "WITHOUT_REPLACEMENT": drawn == "different"}
+        trees, values = star([0, 1], requests, **options)
+        values["uniform_samples"][1:] = 1.0
+        check(op, trees, values)
 
 
 @case("VTS-14", links=["past", "cycle", "place", "root"])
@@ -223,6 +231,15 @@ def test_u_is_compared_in_its_own_precision(op: OpUnderTest, seed: int, above: s
     trees, values = star([0])
     values["uniform_samples"][1:] = 0.25 - (2.0**-30 if above == "2^-30" else 2.0**-50)
     check(op, trees, values, dtypes={"uniform_samples": "float64"})
+
+
+@case("VTS-15", check="final", above=["2^-30", "2^-50"])
+def test_the_final_sample_is_compared_in_its_own_precision(op: OpUnderTest, seed: int, above: str) -> None:
+    """The first two tokens have 5/8 together, and the final sample is slightly less, which float32 rounds to it."""
+    trees, values = star([])
+    beside = 2.0**-30 if above == "2^-30" else 2.0**-50
+    values["uniform_samples_for_final_sampling"][1:] = 0.625 - beside
+    check(op, trees, values, dtypes={"uniform_samples_for_final_sampling": "float64"})
 
 
 @case("VTS-16", layout=["gapped", "padded", "transposed"], drawn=list(DRAWN))

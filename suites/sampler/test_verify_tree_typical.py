@@ -194,6 +194,15 @@ def test_emitted_tokens_follow_the_target(op: OpUnderTest, engine: Engine, seed:
     check_law(op, trees, values | {"threshold_single": 1.0, "threshold_acc": 1.0})
 
 
+@case("VTT-15", number=["u", "final"], above=["2^-30", "2^-50"])
+def test_samples_are_compared_in_their_own_precision(op: OpUnderTest, seed: int, number: str, above: str) -> None:
+    """Token 0 has 1/8, the first two tokens 5/8; a sample is slightly less, which float32 rounds to it."""
+    beside = 2.0**-30 if above == "2^-30" else 2.0**-50
+    trees, values = star([0], 0.125 - beside) if number == "u" else star([], 0.5)
+    values["uniform_samples_for_final_sampling"][1:] = 0.625 - beside
+    check(op, trees, values, dtypes=dict.fromkeys(("uniform_samples", "uniform_samples_for_final_sampling"), "float64"))
+
+
 @case("VTT-1", mode="generated", thresholds=list(THRESHOLDS))
 def test_generated(op: OpUnderTest, seed: int, thresholds: str) -> None:
     @explore(structures(CONTRACT, layouts=False), 60, seed)

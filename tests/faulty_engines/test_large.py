@@ -65,6 +65,23 @@ def test_a_fault_of_large_batches_is_seen(test: Callable[..., None], more: Any, 
         test(under_test(changed(is_many, fault)), FAST, 1, PACKED, *more)
 
 
+@pytest.mark.parametrize("op", ["verify_tree_greedy", "build_draft_tree", "copy_and_expand_eagle_inputs"])
+def test_strides_that_large_calls_alone_ignore_are_seen(op: str) -> None:
+    """Ops whose requests have places in the whole batch, or sizes of it."""
+    name = {"verify_tree_greedy": "candidates", "build_draft_tree": "selected_index"}.get(op, "target_token_ids_ptr")
+
+    def run(**arguments: Any) -> None:
+        value = arguments[name]
+        if len(value) > 60_000:
+            arguments[name] = value.as_strided(value.shape, torch.empty(value.shape).stride())
+        cpu.op(op)(**arguments)
+
+    test = large.test_dtypes_and_layouts_in_large_calls
+    test(under_test(cpu.op(op), op), FAST, 1, op, "requests")
+    with pytest.raises(Mismatch):
+        test(under_test(run, op), FAST, 1, op, "requests")
+
+
 @pytest.mark.parametrize(
     ("test", "more"),
     [

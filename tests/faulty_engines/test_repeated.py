@@ -21,6 +21,7 @@ Op = Callable[..., None]
 FAST: Any = SimpleNamespace(describe=lambda: SimpleNamespace(details={}))
 """An engine that runs in no interpreter."""
 PACKED, SLOTS, FUSED = "rejection_greedy_sample", "probabilistic_rejection", "verify_one_hot"
+TREE = "verify_tree_greedy"
 
 
 def wrong(op: str, output: str, place: Callable[[dict[str, Any]], Any]) -> Op:
@@ -42,7 +43,8 @@ def passes(run: Callable[..., None], op: str, function: Op, *more: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("op", "output"), [(PACKED, "output_token_ids_ptr"), (SLOTS, "num_accepted"), (FUSED, "next_row")]
+    ("op", "output"),
+    [(PACKED, "output_token_ids_ptr"), (SLOTS, "num_accepted"), (FUSED, "next_row"), (TREE, "accept_index")],
 )
 def test_one_wrong_request_past_65536_is_seen(op: str, output: str) -> None:
     def last(arguments: dict[str, Any]) -> Any:
@@ -101,12 +103,21 @@ def test_copies_have_rows_and_states_of_their_own() -> None:
     assert len(values["target_logits"]) == 18
 
 
+def test_copies_of_trees_have_places_of_their_own() -> None:
+    contract = contracts.load("verify_tree_greedy")
+    call = make("verify_tree_greedy", 1, BatchShape((1, 0, 2), special=True))
+    values, shapes = repeated(contract, call.values, call.shapes, 3)
+    places = values["retrieve_index"]
+    assert sorted(places.ravel().tolist()) == list(range(27))
+    assert np.array_equal(places[3:6], places[:3] + 9)
+    assert shapes["accept_index"][0] == 9
+
+
 def test_ops_whose_rows_depend_on_sizes_are_not_repeated() -> None:
     assert {op for op in MAKERS if not is_repeatable(contracts.load(op))} == {
         "compute_slot_mapping", "copy_and_expand_eagle_inputs", "eagle_prepare_inputs_padded",
         "eagle_prepare_next_token_padded", "eagle_step_slot_mapping_metadata",
-        # The places of a tree's nodes count through the whole batch.
-        "build_draft_tree", "verify_tree_greedy", "verify_tree_sampled", "verify_tree_typical",
+        "build_draft_tree",
     }  # fmt: skip
 
 

@@ -144,7 +144,7 @@ def test_the_form_of_an_openmp_loop_stays() -> None:
     assert not any(before == "b < rows" for pairs in cpp().values() for before, _ in pairs)
 
 
-@pytest.mark.parametrize("folder", ["triton", "oracle", "sampler", "runners", "proposers"])
+@pytest.mark.parametrize("folder", ["triton", "oracle", "sampler", "runners", "proposers", "models"])
 def test_mutants_of_the_reference_parse(folder: str) -> None:
     for path in sorted((ROOT / "reference" / folder).glob("*.py")):
         source = path.read_text()
@@ -170,6 +170,10 @@ void fill(const Tensor& out, int64_t rows, int64_t width) {
     for (int64_t x = 0; x < 10; ++x) output.set(b, x, 2 * b);
   }
   for (int64_t c = 0; c < 64; ++c) output.set(c, 0, 3 * c);
+  for (int64_t d = 0; d < rows; ++d) {
+    const auto put = [&](int64_t x) { output.set(d, x, 4 * d); };
+    put(d % 2);
+  }
 }
 void entry(const Tensor& out, int64_t rows) { fill(out, 5 * rows, 1); }
 void helper(const Tensor& out, int64_t rows) { fill(out, 7 * rows, 1); }
@@ -192,6 +196,15 @@ def test_faults_that_cannot_act_are_not_made() -> None:
         "always", "request >= 64", "request >= 65536", "step >= 2", "thread > 0", "repeated",
     }, "the innermost loop has ten rounds"  # fmt: skip
     assert triggers("3 * c") == {"always", "step >= 2", "repeated"}, "one thread, and 64 rounds"
+    assert triggers("4 * d") >= {"request >= 65536", "element >= 1024"}, "the loop around a lambda, and its own index"
     assert triggers("out") == {"always", "repeated"}, "before the region"
+
+
+def test_a_lambda_belongs_to_the_loops_around_it() -> None:
+    site = next(s for s in operators_cpp.sites(REGION.encode()) if s.before == "4 * d")
+    assert site.loops == ("d", "x")
+
+
+def test_faults_of_one_thread_have_no_condition_on_threads() -> None:
     assert "thread > 0" not in triggers("5 * rows"), "Python calls it in one thread"
     assert "thread > 0" in triggers("7 * rows"), "a region may call it"

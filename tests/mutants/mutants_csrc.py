@@ -287,6 +287,7 @@ TREE_SAMPLED: list[Entry] = [
     ("VTS-13", "if (!(left_sum > 0)) return false;", "", 0),
     ("VTS-14", _READ, f"if (trees.next_token.get(b, node) >= trees.nodes) return int64_t{{1}}; {_READ}"),
     ("VTS-15", "uniform.get(b, child) *", "float(uniform.get(b, child)) *"),
+    ("VTS-15", "last.get(b)", "float(last.get(b))"),
     ("VTS-16", "uniform(uniform_samples)", f"uniform({view('uniform_samples', 'stride[1] = 1')})"),
     ("VTS-17", _TREE_TENSORS, f"accept_token_num, {narrow('candidates')}, {_TREE_END}"),
     ("VTS-18", _TREE_WALK, f"if (trees.nodes > 1) {_TREE_WALK}"),
@@ -309,6 +310,8 @@ TREE_TYPICAL: list[Entry] = [
     ("VTT-12", _TREE_TENSORS, f"accept_token_num, {narrow('candidates')}, {_TREE_END}"),
     ("VTT-13", _TREE_WALK, f"if (trees.nodes > 1) {_TREE_WALK}"),
     ("VTT-14", "u = uniform.get(b, node)", "u = last.get(b)"),
+    ("VTT-15", "u = uniform.get(b, node)", "u = float(uniform.get(b, node))"),
+    ("VTT-15", "last.get(b)", "float(last.get(b))"),
 ]
 
 MUTANTS: dict[str, list[Entry]] = {

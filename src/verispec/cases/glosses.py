@@ -32,7 +32,7 @@ _DTYPES = {
 GLOSSES: dict[str, Gloss] = {
     "above": Gloss("distance of u above p/q"),
     "accepted": Gloss(
-        "drafts of three that every verification accepts",
+        "drafts that every verification accepts",
         {"first": "the first one", "two": "the first two"},
     ),
     "adapters": Gloss(
@@ -156,6 +156,8 @@ GLOSSES: dict[str, Gloss] = {
             "law": "frequencies against exact probabilities",
             "plain": "the call of the engine's usual caller",
             "other": "the op's second mode, such as acceptance by configured rates",
+            "bare": "the call without draft probabilities, or with the second of two limits alone",
+            "both": "the second mode beside draft probabilities, or the first of two limits alone",
             "standard": "acceptance by probabilities",
             "synthetic": "acceptance by configured rates",
             "raw": "log-probabilities of the raw logits",

@@ -16,7 +16,8 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def mutants(
     of: Annotated[
-        str, typer.Option("--of", help="cpp, triton, oracle, samplers, runners, proposers, static, config or all.")
+        str,
+        typer.Option("--of", help="cpp, triton, oracle, samplers, runners, proposers, models, static, config or all."),
     ] = "cpp",
     sample: Annotated[int, typer.Option(min=0, help="Mutants to draw from each layer; 0 takes all.")] = 300,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 1,

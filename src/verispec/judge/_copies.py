@@ -16,13 +16,16 @@ from verispec.reference.contracts import Contract, Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
-ROWS = ("B", "L", "N", "R", "T")
-"""Axes of requests, of tokens and of states, in the contracts of all ops."""
+ROWS = ("B", "L", "N", "R", "T", "B*D")
+"""Axes of requests, of tokens, of states and of nodes, in the contracts of all ops."""
 
 
 def is_repeatable(contract: Contract) -> bool:
     """Return True if no scalar and no sum of axes depends on the size of one of `ROWS`."""
-    sums = {axis for tensor in contract.tensors for axis in tensor.shape if str(axis) not in contract.axes} - {"B+1"}
+    known = {*contract.axes, *ROWS, "B+1"}
+    sums = {axis for tensor in contract.tensors for axis in tensor.shape if str(axis) not in known}
+    if "M" in contract.axes:  # a mask may have elements of no request
+        return False
     sized = {p.axis for p in contract.params if isinstance(p, Scalar)}
     return not any(set(re.findall(r"\w+", str(axis))) & {*ROWS} for axis in sums) and not sized & {*ROWS}
 
@@ -51,7 +54,7 @@ def repeated(
         tiled = np.tile(array, [copies if axis in sizes else 1 for axis in tensor.shape])
         if tensor.indexes:
             offset = np.repeat(np.arange(copies), len(array)) * sizes.get(tensor.indexes, 0)
-            tiled = np.where(tiled < 0, tiled, tiled + offset)
+            tiled = np.where(tiled < 0, tiled, tiled + offset.reshape(-1, *[1] * (array.ndim - 1)))
         large[tensor.name] = tiled
     wide = {
         t.name: tuple(
@@ -99,6 +102,8 @@ def row_sizes(contract: Contract, values: Mapping[str, Any]) -> dict[str, int]:
             for axis, size in zip(tensor.shape, np.shape(value), strict=False):
                 if axis in ROWS:
                     sizes.setdefault(str(axis), size)
+            if tensor.shape[:2] == ("B", "D"):
+                sizes["B*D"] = int(np.prod(np.shape(value)[:2]))
     for tensor in contract.tensors:
         if tensor.cumulative and tensor.cumulative.limit and values.get(tensor.name) is not None:
             ends = np.asarray(values[tensor.name])

@@ -68,6 +68,13 @@ SAMPLING = (
 OPTIONS = ("tests/engines/test_option_bounds.py", "tests/engines/test_protocol.py", "tests/docs/test_refused_values.py")
 """Self-tests that give options and requests bad values, which hardly any case of a suite does."""
 
+VALIDATION = ("generation.py", "draft_tree.py", "speculation.py", "values.py")
+CPU_MODELS = tuple(
+    f"{stem}.py"
+    for stem in ("attention", "auxiliary", "eagle3", "fused_cpu", "kv_cache", "lora", "mtp", "recurrent", "target")
+)
+"""Files of models that a runner on the CPU calls; checkpoints have self-tests, and graphs need a GPU."""
+
 LAYERS: Final = {
     layer.name: layer
     for layer in (
@@ -79,7 +86,8 @@ LAYERS: Final = {
         Layer("samplers", "reference", f"{REFERENCE}.sampler", SAMPLING, environment=ONE_THREAD),
         Layer("runners", "reference", f"{REFERENCE}.runners", ("e2e",), environment=ONE_THREAD),
         Layer("proposers", "reference", f"{REFERENCE}.proposers", ("e2e",), environment=ONE_THREAD),
-        Layer("config", "", "verispec.engines.protocol", (), files=("generation.py",), tests=OPTIONS,
+        Layer("models", "reference", f"{REFERENCE}.models", ("e2e",), files=CPU_MODELS, environment=ONE_THREAD),
+        Layer("config", "", "verispec.engines.protocol", (), files=VALIDATION, tests=OPTIONS,
               environment=ONE_THREAD),
         Layer("static", "", "verispec.static", (), files=("rules/*.py", "linking/*.py", "readers/*.py"),
               tests=("tests/static",), environment=ONE_THREAD),

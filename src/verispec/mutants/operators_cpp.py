@@ -105,8 +105,9 @@ class _Finder:
     def _lambda_expression(self, node: Any, scope: CppScope) -> Iterator[Site]:
         parameters = map(self._text, descendants(node.child_by_field_name("declarator"), "parameter_declaration"))
         own = tuple(text.split()[-1] for text in parameters if re.match(r"(const )?int\w* \w+$", text))
-        # A lambda is called for one row, or one step, of a loop: its own integers say which.
-        inner = CppScope(scope.integers + own, scope.tensors, own, (None,) * len(own), scope.parallel, in_function=True)
+        # A lambda is called for one row, or one step, of the loops around it; its own integers name those of a caller.
+        loops, bounds = (*scope.loops, *own), (*scope.bounds, *(None,) * len(own))
+        inner = CppScope(scope.integers + own, scope.tensors, loops, bounds, scope.parallel, in_function=True)
         yield from self._visit(node.child_by_field_name("body"), inner)
 
     def _compound_statement(self, node: Any, scope: CppScope) -> Iterator[Site]:
