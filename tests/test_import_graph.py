@@ -55,6 +55,7 @@ PARTS_OF_VERISPEC = (
     "verispec.engines.adapters.tpu_inference",
     "verispec.engines.adapters.sglang",
     "verispec.engines.adapters.mlx",
+    "verispec.engines.adapters.onnxruntime_genai",
     "verispec.engines.adapters.openvino_genai",
     "verispec.engines.adapters.openvino_ir",
     "verispec.engines.adapters.vllm_ascend",

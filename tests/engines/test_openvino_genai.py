@@ -92,7 +92,7 @@ class Pipeline:
 
 @pytest.fixture
 def pipeline(monkeypatch: pytest.MonkeyPatch) -> type[Pipeline]:
-    """Install the stand-in for OpenVINO GenAI, and convert nothing."""
+    """Install a stub of OpenVINO GenAI, and convert nothing."""
 
     class Made(Pipeline):
         made: ClassVar[list[Pipeline]] = []

@@ -67,6 +67,12 @@ BUILT_IN: dict[str, BuiltIn] = {
     "openvino-genai:prefix-caching": BuiltIn(
         _OPENVINO, "prefix_caching", "the same with prefix caching, the default of its LLMPipeline", _OPENVINO_NEEDS
     ),
+    "onnxruntime-genai": BuiltIn(
+        "verispec.engines.adapters.onnxruntime_genai",
+        "create",
+        "generation of ONNX Runtime GenAI, with a draft model or n-grams",
+        ("torch", "transformers", "onnxruntime_genai"),
+    ),
     "sglang@SOURCE[#REV]": BuiltIn(
         "verispec.engines.adapters.sglang",
         "create",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verispec.engines import Description, Engine, Unsupported, UnsupportedCall
+from verispec.engines.adapters.checkpoints import end_tokens
 from verispec.engines.adapters.openvino_ir import converted
 from verispec.engines.adapters.partial import PartialEngine, require_cpu, require_room
 from verispec.engines.protocol.generation import (
@@ -124,7 +125,7 @@ class OpenVinoGenerator:
         self._numbers = itertools.count()
         folder = converted(target)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        self._eos = _ends(folder, config)
+        self._eos = end_tokens(folder, config)
         self._vocab_size = int(config["vocab_size"])
         self._limit = options.max_model_len or int(config["max_position_embeddings"])
         properties: dict[str, Any] = dict(_FLOAT32)
@@ -235,14 +236,6 @@ class OpenVinoGenerator:
         reason = FinishReason.STOP if one.stopped else FinishReason.LENGTH
         logprobs = () if one.request.logprobs is None else tuple(TokenLogprobs(value) for value in one.logprobs)
         return GenerationResult(tuple(one.token_ids), FinishReason.ABORT if one.aborted else reason, logprobs=logprobs)
-
-
-def _ends(folder: Path, config: Mapping[str, Any]) -> list[int]:
-    """Return the end-of-sequence tokens of the generation configuration, else of the model's."""
-    path = folder / "generation_config.json"
-    chosen = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    own = chosen.get("eos_token_id", config.get("eos_token_id"))
-    return [] if own is None else own if isinstance(own, list) else [own]
 
 
 def _reject_missing(request: GenerationRequest) -> None:

@@ -6,7 +6,6 @@ by paged attention. A test compares its logits with those of transformers throug
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import shutil
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 
 from verispec.engines import UnsupportedCall
+from verispec.engines.adapters.checkpoints import content_key, tokenizer_of
 from verispec.engines.checkout import filled_folder
 from verispec.reference.models import load_target
 
@@ -38,10 +38,8 @@ def converted(folder: Path) -> Path:
     if (folder / MODEL).is_file():
         return folder
     openvino: Any = importlib.import_module("openvino")
-    key = hashlib.blake2b(f"{openvino.__version__} {Path(__file__).read_text('utf-8')}".encode(), digest_size=16)
-    for path in sorted(path for path in folder.glob("*") if path.is_file()):
-        key.update(path.name.encode() + path.read_bytes())
-    return filled_folder("openvino", key.hexdigest(), lambda to: _convert(openvino, folder, to))
+    key = content_key((folder,), openvino.__version__, Path(__file__).read_text("utf-8"))
+    return filled_folder("openvino", key, lambda to: _convert(openvino, folder, to))
 
 
 def _convert(openvino: Any, folder: Path, to: Path) -> None:
@@ -52,21 +50,10 @@ def _convert(openvino: Any, folder: Path, to: Path) -> None:
         if (folder / name).is_file():
             shutil.copyfile(folder / name, to / name)
     tokenizers: Any = importlib.import_module("openvino_tokenizers")
-    pair = tokenizers.convert_tokenizer(_tokenizer(folder, model.config.vocab_size), with_detokenizer=True)
+    # A pipeline with a draft model does not start without a tokenizer.
+    pair = tokenizers.convert_tokenizer(tokenizer_of(folder, model.config.vocab_size), with_detokenizer=True)
     for name, part in zip(("openvino_tokenizer.xml", "openvino_detokenizer.xml"), pair, strict=True):
         openvino.save_model(part, to / name)
-
-
-def _tokenizer(folder: Path, vocab_size: int) -> Any:
-    """Return the checkpoint's tokenizer, or one of numbers: a pipeline with a draft model does not start without."""
-    transformers: Any = importlib.import_module("transformers")
-    if (folder / "tokenizer.json").is_file():
-        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    tokenizers: Any = importlib.import_module("tokenizers")
-    words = tokenizers.models.WordLevel({str(token): token for token in range(vocab_size)}, unk_token="0")
-    plain = tokenizers.Tokenizer(words)
-    plain.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="0")
 
 
 def _require_plain_llama(model: Any) -> None:
