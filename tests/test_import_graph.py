@@ -55,6 +55,9 @@ PARTS_OF_VERISPEC = (
     "verispec.engines.adapters.tpu_inference",
     "verispec.engines.adapters.sglang",
     "verispec.engines.adapters.mlx",
+    "verispec.engines.adapters.onnxruntime_genai",
+    "verispec.engines.adapters.openvino_genai",
+    "verispec.engines.adapters.openvino_ir",
     "verispec.engines.adapters.vllm_ascend",
 )
 HEAVY = {"torch", "triton", "transformers", "vllm", "scipy", "tree_sitter", "tree_sitter_cpp", "hypothesis", "pytest"}

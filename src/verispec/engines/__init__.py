@@ -10,6 +10,8 @@ Everything that an engine of your own needs is importable from here; see docs/re
     transformers         generation oracle
     vllm-ascend@SOURCE   sampler and PyTorch ops of vllm-ascend, without an NPU
     mlx-lm               its generation, plain and with a draft model
+    openvino-genai       its generation on the CPU, with a draft model or prompt lookup
+    onnxruntime-genai    its generation on the CPU, with a draft model or n-grams
     sglang@SOURCE        its rejection sampler in Triton, interpreted
     tpu-inference        its JAX sampler, on JAX's CPU backend
     http://HOST:PORT     any server of the completions API

@@ -70,7 +70,7 @@ def _revision(folder: Path, revision: str) -> Path:
         finally:
             packed.unlink(missing_ok=True)
 
-    return _once(f"{commit}-{part}", fill)
+    return filled_folder("checkouts", f"{commit}-{part}", fill)
 
 
 def _archive(path: Path) -> Path:
@@ -94,12 +94,21 @@ def _archive(path: Path) -> Path:
                 hint="download the archive again, or unpack it and name the folder",
             ) from error
 
-    return _project_folder(_once(digest, fill))
+    return _project_folder(filled_folder("checkouts", digest, fill))
 
 
-def _once(name: str, fill: Callable[[Path], None]) -> Path:
-    """Return the cache's folder `name`, made by `fill` if it is new; several processes may ask at once."""
-    parent = cache_dir() / "checkouts"
+def filled_folder(kind: str, name: str, fill: Callable[[Path], None]) -> Path:
+    """Return a folder of the cache, filled at the first call; several processes may ask at once.
+
+    Args:
+        kind: name of the cache's part.
+        name: name of the folder in it, which stands for its content.
+        fill: function that writes into the folder that it gets.
+
+    Raises:
+        VerispecError: V-CACHE-WRITE, the cache cannot be written.
+    """
+    parent = cache_dir() / kind
     target = parent / name
     if target.is_dir():
         return target

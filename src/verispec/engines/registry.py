@@ -32,6 +32,8 @@ class BuiltIn:
 
 
 _SOURCE = "verispec.engines.adapters.vllm.source"
+_OPENVINO = "verispec.engines.adapters.openvino_genai"
+_OPENVINO_NEEDS = ("torch", "transformers", "openvino_genai")
 HTTP = "http://HOST:PORT[?NAME=VALUE&...]"
 """Stands in lists for every server; its engine has the server's address as its name."""
 
@@ -58,6 +60,18 @@ BUILT_IN: dict[str, BuiltIn] = {
     ),
     "mlx-lm": BuiltIn(
         "verispec.engines.adapters.mlx", "create", "generation of mlx-lm, plain and with a draft model", ("mlx_lm",)
+    ),
+    "openvino-genai": BuiltIn(
+        _OPENVINO, "create", "generation of OpenVINO GenAI, with a draft model or prompt lookup", _OPENVINO_NEEDS
+    ),
+    "openvino-genai:prefix-caching": BuiltIn(
+        _OPENVINO, "prefix_caching", "the same with prefix caching, the default of its LLMPipeline", _OPENVINO_NEEDS
+    ),
+    "onnxruntime-genai": BuiltIn(
+        "verispec.engines.adapters.onnxruntime_genai",
+        "create",
+        "generation of ONNX Runtime GenAI, with a draft model or n-grams",
+        ("torch", "transformers", "onnxruntime_genai"),
     ),
     "sglang@SOURCE[#REV]": BuiltIn(
         "verispec.engines.adapters.sglang",

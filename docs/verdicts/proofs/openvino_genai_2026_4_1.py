@@ -1,0 +1,98 @@
+"""Texts of OpenVINO GenAI 2026.4.1 with drafts that should be those without, and are not.
+
+    optimum-cli export openvino --model FIXTURES/models/target --task text-generation-with-past --weight-format fp32 T
+    optimum-cli export openvino --model FIXTURES/models/draft --task text-generation-with-past --weight-format fp32 D
+    python openvino_genai_2026_4_1.py T D
+
+Seen on 2026-11-23 on Linux, with these exports and with models that verispec converts: the lines in the comments.
+"""
+
+import sys
+
+import numpy as np
+import openvino
+import openvino_genai as genai
+
+TARGET, DRAFT = sys.argv[1:]
+FLOAT32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+GREEDY = {"max_new_tokens": 40, "ignore_eos": True}
+DRAFTED = {"num_assistant_tokens": 3}
+LOOKUP = {"prompt_lookup": True}
+LOOKED_UP = {"num_assistant_tokens": 3, "max_ngram_size": 3}
+
+
+def drafting() -> dict[str, object]:
+    """Return the option of a draft model; it serves one pipeline."""
+    return {"draft_model": genai.draft_model(DRAFT, "CPU", **FLOAT32)}
+
+
+def pipeline(budget: int = 256, blocks: int = 0, **more: object) -> genai.ContinuousBatchingPipeline:
+    """Return a pipeline; the default is 256 tokens per step and as many KV blocks as are needed."""
+    scheduler = genai.SchedulerConfig()
+    scheduler.max_num_batched_tokens, scheduler.num_kv_blocks = budget, blocks
+    return genai.ContinuousBatchingPipeline(TARGET, scheduler, "CPU", {**FLOAT32, **more})
+
+
+def texts(engine: genai.ContinuousBatchingPipeline, prompts: list[list[int]], **options: object) -> list[list[int]]:
+    """Return the tokens after each prompt; all prompts run in one batch."""
+    tensors = [openvino.Tensor(np.array([prompt], np.int64)) for prompt in prompts]
+    results = engine.generate(tensors, [genai.GenerationConfig(**options) for _ in prompts])
+    return [result.m_generation_ids[0] for result in results]
+
+
+def prompts(count: int, length: int, seed: int = 1) -> list[list[int]]:
+    """Return random prompts."""
+    rows = np.random.default_rng(seed).integers(3, 60, (count, length))
+    return [[int(token) for token in row] for row in rows]
+
+
+def differ(one: list[list[int]], other: list[list[int]]) -> str:
+    """Return how many texts differ."""
+    return f"{sum(a != b for a, b in zip(one, other, strict=True))} of {len(one)} texts differ"
+
+
+plain = pipeline(65536)
+for name, count, length, budget, blocks in (
+    ("80 requests", 80, 10, 256, 0),  # draft model: 13 of 80 texts differ; prompt lookup: none
+    ("40 requests", 40, 10, 256, 0),  # none
+    ("a budget of 10 tokens", 4, 10, 10, 0),  # draft model: 2 of 4, prompt lookup: 1 of 4
+    ("11 KV blocks", 4, 64, 2048, 11),  # prompt lookup: Check 'get_max_new_tokens() >= generated_and_verified_len'
+):
+    asked = prompts(count, length)
+    expected = texts(plain, asked, **GREEDY)
+    for drafter, more, options in (("draft model", drafting(), DRAFTED), ("prompt lookup", LOOKUP, LOOKED_UP)):
+        try:
+            found = texts(pipeline(budget, blocks, **more), asked, **GREEDY, **options)
+            print(f"greedy, {name}, {drafter}: {differ(expected, found)}")
+        except RuntimeError as error:
+            print(f"greedy, {name}, {drafter}: {str(error)[:100]}")
+
+stops = {"max_new_tokens": 24, "min_new_tokens": 20, "eos_token_id": 2, "stop_token_ids": {2, 7, 8, 30, 31}}
+for name, more, options in (("draft model", drafting(), DRAFTED), ("prompt lookup", LOOKUP, LOOKED_UP)):
+    engine = pipeline(**more)
+    lengths = [len(texts(engine, [prompt], **stops, **options)[0]) for prompt in prompts(12, 12, 0)]
+    print(f"20 tokens at least, {name}: the shortest text has {min(lengths)}")
+
+sampled = {"max_new_tokens": 40, "ignore_eos": True, "do_sample": True}
+try:  # Check 'content_length <= prompt_ids.size() + m_generated_ids.size()' failed
+    default = genai.LLMPipeline(TARGET, "CPU", **drafting(), **FLOAT32)
+    for prompt in prompts(10, 64):
+        default.generate(openvino.Tensor(np.array([prompt], np.int64)), genai.GenerationConfig(**sampled, **DRAFTED))
+    print("sampled, LLMPipeline with a draft model: no error")
+except RuntimeError as error:
+    print("sampled, LLMPipeline with a draft model:", str(error)[:80])
+
+# The second of three sampled tokens, over 4,000 seeds: the probability of the token that is most often second.
+seconds = []
+for more, options in (({}, {}), (drafting(), DRAFTED)):
+    engine, counts = pipeline(65536, **more), np.zeros(2048)
+    tensors = [openvino.Tensor(np.array([[5, 9, 17]], np.int64))] * 4000
+    configs = [
+        genai.GenerationConfig(max_new_tokens=3, ignore_eos=True, do_sample=True, rng_seed=seed, **options)
+        for seed in range(4000)
+    ]
+    for result in engine.generate(tensors, configs):
+        counts[result.m_generation_ids[0][1]] += 1
+    seconds.append(counts / counts.sum())
+likely = seconds[0].argsort()[::-1][:4]
+print("second sampled token:", *(f"{token}: {seconds[0][token]:.3f} and {seconds[1][token]:.3f};" for token in likely))
