@@ -14,8 +14,8 @@ from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Inconclusive, Kind
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._lookup import looked_up
-from verispec.suites.e2e._parameters import Setting, check_distribution, check_greedy, check_tokens
-from verispec.suites.e2e._reference_model import reference_model
+from verispec.suites.e2e._parameters import LENGTH, Setting, check_distribution, check_greedy, check_tokens
+from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import ARGMAX, METHODS, TREE, Load, options_of, require, with_steps
 
 Test = Callable[..., None]
@@ -223,3 +223,20 @@ def test_penalties_count_the_whole_output(load: Load, prompts: Any, draft: str) 
     ]
     for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
         check_tokens(reference_model(TARGET), request, result, f"request {n} with a long output")
+
+
+@case(
+    "GEN-22", parameter="long prompt", draft=METHODS[:2], reach="a request with a repetition penalty and a long prompt"
+)
+def test_penalties_count_the_whole_prompt(load: Load, prompts: Any, draft: str) -> None:
+    """The tokens that the target would choose stand at the start of 500, and nowhere else in the prompt."""
+    asked = []
+    for n, prompt in enumerate(prompts[:6]):
+        rest = [token for text in prompts[6:14] for token in text]
+        own = greedy_text(TARGET, (*rest, *prompt[:20]), LENGTH)
+        others = [token for token in rest if token not in own]
+        whole = (*own, *others, *(token for token in prompt[:20] if token not in own))
+        penalty = {"repetition_penalty": 1.3} if n % 2 else {}
+        asked.append(GenerationRequest(whole, max_tokens=LENGTH, ignore_eos=True, **penalty))
+    for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
+        check_tokens(reference_model(TARGET), request, result, f"request {n} with a long prompt")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,37 @@ def test_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed: int, 
         counts[tuple(result.token_ids)] += 1
     exact = sequence_law(tiny["target"], asked[0])
     assert_distribution(counts.ravel().tolist(), exact.ravel(), "sequences of three tokens")
+
+
+UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "temperature": ({"temperature": 0.4}, {"temperature": 2.0}),
+    "top_k": ({"top_k": 2}, {}),
+    "top_p": ({"top_p": 0.4}, {}),
+    "min_p": ({"min_p": 0.5}, {}),
+}
+"""Fields of the requests of a batch, in turn."""
+
+
+@case(
+    "GEN-44", mode="law", tree=["forks"], limits=list(UNLIKE), batch="mixed", reach=REACH, p_values=2, quick=False
+)  # fmt: skip
+def test_each_request_has_its_own_law(load: Load, tiny: dict[str, Path], seed: int, tree: str, limits: str) -> None:
+    """Neighbours have another temperature, or no limit."""
+    draft, options = of_tree(tree)
+    kinds = [
+        GenerationRequest(PROMPT, max_tokens=3, ignore_eos=True, **{"temperature": HEAT, **own})
+        for own in UNLIKE[limits]
+    ]
+    asked = [replace(kinds[n % 2], seed=seed + n) for n in range(SEQUENCES)]
+    generator = load(draft, target=tiny["target"], drafter=tiny["draft"], max_num_seqs=MANY, **options)
+    results = generator.generate(asked)
+    require_accepted_drafts(results)
+    for n, kind in enumerate(kinds):
+        counts = np.zeros((VOCAB,) * 3, dtype=np.int64)
+        for result in results[n::2]:
+            counts[tuple(result.token_ids)] += 1
+        exact = sequence_law(tiny["target"], kind)
+        assert_distribution(counts.ravel().tolist(), exact.ravel(), f"sequences of every second request, from {n}")
 
 
 @case("GEN-44", tree=["forks"], batch="mixed", reach=REACH, quick=False)

@@ -168,27 +168,29 @@ def test_synthetic_mode_draws_its_own_token_from_the_target(sampler: SamplerUnde
     assert_distribution(seen.tolist(), weights / weights.sum(), "tokens after the drafts in synthetic mode")
 
 
-@case("WS-25", heat=["0.02", "mixed"], reach="every request whose drafts are sampled")
+@case("WS-25", heat=["0.02", "0.002", "mixed"], reach="every request whose drafts are sampled")
 def test_drafts_come_from_their_own_rows(engine: Engine, seed: int, heat: str) -> None:
     """One token of each row leads by 0.5, which a temperature of 0.02 makes certain and one of 50 does not.
 
-    Of a mixed batch request 1 is greedy, and request 4 is hot. Its 160 drafts hold 4 leading tokens on average.
+    At 0.002 it leads by 0.05, which 0.02 would not make certain. Of a mixed batch request 1 is greedy, and request 4 is
+    hot. Its 160 drafts hold 4 leading tokens on average.
     """
     torch.manual_seed(seed)
     sampler = SamplerUnderTest(offered(engine.sampler()))
     rng = np.random.default_rng(seed)
     counts = (2, 3, 0, 1, 4)
-    temperature = np.array([0.02, 0.0, 0.02, 0.02, 50.0]) if heat == "mixed" else 0.02
+    temperature = np.array([0.02, 0.0, 0.02, 0.02, 50.0]) if heat == "mixed" else float(heat)
+    lead = 0.05 if heat == "0.002" else 0.5
     hot = 0
     for _ in range(40):
         step = random_sampler_batch(rng, counts, temperature=temperature, draft=False, seeds=list(range(len(counts))))
         leaders = rng.integers(0, step.vocab_size, sum(counts))
         logits = torch.from_numpy(rng.uniform(-1, 0, (sum(counts), step.vocab_size)).astype(np.float32))
-        logits[torch.arange(len(leaders)), torch.from_numpy(leaders)] = 0.5
+        logits[torch.arange(len(leaders)), torch.from_numpy(leaders)] = lead
         told = [token for ids in sampler.draft_and_verify(step, logits).draft_token_ids for token in ids]
         cold = sum(counts[:4]) if heat == "mixed" else sum(counts)
         if told[:cold] != leaders.tolist()[:cold]:
-            refuse(f"drafts are {told[:cold]}; the rows' only likely tokens at T = 0.02 are {leaders.tolist()[:cold]}")
+            refuse(f"drafts are {told[:cold]}; the rows' only likely tokens are {leaders.tolist()[:cold]}")
         hot += sum(map(int.__eq__, told[cold:], leaders.tolist()[cold:]))
     if hot > 80:
         refuse(f"{hot} of 160 drafts at T = 50 are the most likely tokens")
@@ -328,6 +330,19 @@ def test_requests_past_64_do_not_see_the_others(sampler: SamplerUnderTest, seed:
         alone = sampler(select(step, [b]))[0]
         if alone != together[b]:
             refuse(f"request {b} of {len(counts)} emitted {together[b]}, and {alone} alone")
+
+
+@case("WS-2", change="alone", check="drafts", reach="more than 64 requests in a batch")
+def test_drafts_past_64_requests_do_not_see_the_others(engine: Engine, seed: int) -> None:
+    sampler = SamplerUnderTest(offered(engine.sampler()))
+    rng = np.random.default_rng(seed)
+    step = random_sampler_batch(rng, [1] * 160, draft=False, seeds=list(range(160)))
+    logits = torch.from_numpy(rng.normal(size=(160, step.vocab_size)).astype(np.float32))
+    together = sampler.draft_and_verify(step, logits).draft_token_ids
+    for b in (0, 63, 64, 67, 128, 159):
+        alone = sampler.draft_and_verify(select(step, [b]), logits[b : b + 1]).draft_token_ids[0]
+        if list(alone) != list(together[b]):
+            refuse(f"request {b} of 160 drafted {together[b]}, and {alone} alone")
 
 
 LARGE = 151_936
