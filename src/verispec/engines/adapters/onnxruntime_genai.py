@@ -79,6 +79,7 @@ class OnnxRuntime(PartialEngine):
             (wanted.num_speculative_tokens_per_batch_size, "ONNX Runtime GenAI speculates for one sequence alone"),
             (wanted.speculative_token_tree, "ONNX Runtime GenAI drafts chains"),
             (wanted.method == "ngram" and wanted.ngram_min > plain.ngram_min, "its n-grams have one length"),
+            (wanted.method == "ngram" and wanted.ngram_max > 15, "ONNX Runtime GenAI matches at most 15 tokens"),
             (wanted.num_speculative_tokens > 16, "ONNX Runtime GenAI drafts at most 16 tokens"),
             (wanted.async_scheduling, "ONNX Runtime GenAI's generator has no scheduler"),
             (wanted.tensor_parallel_size > 1, "this adapter runs ONNX Runtime GenAI in one process"),
@@ -103,7 +104,15 @@ class OnnxRuntimeGenerator:
         config = json.loads((target / "config.json").read_text(encoding="utf-8"))
         self._eos = end_tokens(target, config)
         self._vocab_size = int(config["vocab_size"])
-        self._limit = options.max_model_len or int(config["max_position_embeddings"])
+        longest = int(config["max_position_embeddings"])
+        if options.max_model_len > longest:
+            raise VerispecError(
+                "V-GEN-OPTION",
+                f"max_model_len={options.max_model_len} is more than the model's {longest} positions",
+                where="max_model_len",
+                hint=f"give at most {longest}, or 0",
+            )
+        self._limit = options.max_model_len or longest
         self._stops: tuple[int, ...] | None = None
         self._model_for(tuple(self._eos))
 
@@ -184,7 +193,7 @@ class OnnxRuntimeGenerator:
         if options.method != "none":
             chosen.set_speculative_options(max_draft_tokens=options.num_speculative_tokens)
         if options.method == "ngram":
-            chosen.set_speculative_options(ngram_size=options.ngram_max)
+            chosen.set_speculative_options(ngram_size=options.ngram_max + 1)  # The suffix and the token after it.
         return chosen
 
     def _counts(self, generator: Any) -> tuple[int, int, int]:
