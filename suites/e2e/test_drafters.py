@@ -34,6 +34,7 @@ SUFFIX_LIMITS: dict[str, dict[str, Any]] = {
     "probability of 0.6": {"suffix_decoding_min_token_prob": 0.6},
     "one output": {"suffix_decoding_max_cached_requests": 1},
     "no outputs": {"suffix_decoding_max_cached_requests": 0},
+    "two outputs": {"suffix_decoding_max_cached_requests": 2},
 }
 REACH = "the method is an accepted option"
 

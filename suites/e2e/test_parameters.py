@@ -236,7 +236,7 @@ def test_penalties_count_the_whole_prompt(load: Load, prompts: Any, draft: str) 
         own = greedy_text(TARGET, (*rest, *prompt[:20]), LENGTH)
         others = [token for token in rest if token not in own]
         whole = (*own, *others, *(token for token in prompt[:20] if token not in own))
-        penalty = {"repetition_penalty": 1.3} if n % 2 else {}
+        penalty: dict[str, Any] = {"repetition_penalty": 1.3} if n % 2 else {}
         asked.append(GenerationRequest(whole, max_tokens=LENGTH, ignore_eos=True, **penalty))
     for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
         check_tokens(reference_model(TARGET), request, result, f"request {n} with a long prompt")

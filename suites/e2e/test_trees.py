@@ -138,6 +138,24 @@ def test_greedy_requests_among_sampled_ones(load: Load, prompts: Any, tree: str)
         reference_model(TARGET).judge_greedy(prompts[n], results[n].token_ids, f"prompt {n}")
 
 
+@case("GEN-14", target="tiny", tree=["forks", "skipped ranks", "chain"], reach=REACH, quick=False)
+def test_tree_drafts_are_the_most_likely_tokens(load: Load, tiny: dict[str, Path], tree: str) -> None:
+    """The target drafts for itself: the path of ranks 0 is accepted whole, and no path of another rank.
+
+    Rounding may change one step in ten.
+    """
+    draft, options = of_tree(tree)
+    depth = max((len(path) for path in TREES[tree] if not any(path)), default=0)
+    prompts = [(first, second, 1) for first in (1, 3, 6) for second in (2, 5)]
+    generator = load(draft, target=tiny["target"], drafter=tiny["target"], **options)
+    results = with_steps(generator.generate(greedy(prompts, LENGTH)))
+    whole = [step.accepted for result in results for step in result.steps[:-1] if step.drafted == len(TREES[tree])]
+    if len(whole) < 20:
+        raise Inconclusive(f"only {len(whole)} steps verified a whole tree")
+    right = whole.count(depth)
+    require(right >= 0.9 * len(whole), f"{right} of {len(whole)} steps accept {depth} drafts, the path of ranks 0")
+
+
 def probe(load: Load, prompts: Any) -> None:
     """Check that three drafts below the root are one level: a step accepts one at most, more often than a chain does.
 

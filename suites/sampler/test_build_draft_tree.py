@@ -55,10 +55,11 @@ def test_siblings_follow_each_other(op: OpUnderTest, seed: int, topk: int) -> No
 
 @case("BDT-3", check="any order", topk=[2, 3, 10])
 def test_candidates_in_any_order(op: OpUnderTest, seed: int, topk: int) -> None:
-    """Siblings have consecutive numbers only where candidates ascend."""
-    selection = selected(seed, 20, topk)
-    selection.selected = np.random.default_rng(seed).permuted(selection.selected, axis=1)
-    check(op, selection, LENGTHS["ragged"])
+    """Siblings have consecutive numbers only where candidates ascend; others are up to a hundred nodes apart."""
+    for nodes in (20, 130):
+        selection = selected(seed, nodes, topk)
+        selection.selected = np.random.default_rng(seed).permuted(selection.selected, axis=1)
+        check(op, selection, LENGTHS["ragged"])
 
 
 @case("BDT-4", requests=[1, 2, 5, 67], reach=REACH)

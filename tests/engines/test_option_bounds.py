@@ -25,6 +25,10 @@ NUMBERS = (0.0, -3, 2.5, 1e30), (NAN, "1", None)
 DRAFTED: dict[str, Any] = {"method": "ngram"}
 SYNTHETIC = {**DRAFTED, "rejection_sample_method": "synthetic"}
 SCHEDULED = {**DRAFTED, "num_speculative_tokens": 4}
+TREE = {
+    "method": "draft_model", "draft": Path("x"), "draft_sample_method": "greedy",
+    "speculative_token_tree": ((0,), (1,), (0, 0)),
+}  # fmt: skip
 FROM_1 = "an integer of at least 1"
 FROM_0 = "an integer of at least 0"
 
@@ -71,6 +75,7 @@ OPTIONS: list[tuple[str, dict[str, Any], tuple[Any, ...], tuple[Any, ...], str]]
         (
             (), 3, [(0,), (1,), (2,)], ((0,), (1,), [2]), ((0,), (1,), (1,)), ((1,), (0,), (2,)), ((0,), (1, 0), (2,)),
             ((0,), (1, 0), (2, 0)), ((0,), (1,), (2, 0)), ((0,), (1,), ()), ((0,), (1,), (-1,)), ((0,), (1,), (1.0,)),
+            ((0,), (1,), (2.5,)),
         ),
         "paths of ranks, shorter ones first, each below another path or of one rank",
     ),
@@ -81,6 +86,11 @@ OPTIONS: list[tuple[str, dict[str, Any], tuple[Any, ...], tuple[Any, ...], str]]
         (((0,), (1,)), ((0,), (1,), (2,), (3,))),
         "as many paths as num_speculative_tokens = 3",
     ),
+    *((name, TREE, (good,), (bad,), f"{good} with speculative_token_tree") for name, good, bad in (
+        ("draft_sample_method", "greedy", "probabilistic"), ("rejection_sample_method", "standard", "block"),
+        ("sampler", "flat", "request_state"), ("num_speculative_tokens_per_batch_size", None, ((1, 9, 3),)),
+        ("tensor_parallel_size", 1, 2), ("lora_adapters", (), (Path("a"),)), ("parallel_drafting", False, True),
+    )),
     ("num_speculative_tokens_per_batch_size", {}, (None,), (((1, 1, 1),),), "ranges (first, last, K)"),
     (
         "synthetic_acceptance_rates",

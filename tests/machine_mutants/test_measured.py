@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from verispec.mutants import measured
+from verispec.mutants import measured, results
+from verispec.mutants.campaign import CampaignPlan
+from verispec.mutants.layers import LAYERS
 
 CASES = [f"sampler/op:C-{clause}:n={n}" for clause in (1, 2) for n in range(10)]
 
@@ -28,3 +30,11 @@ def test_cut_line_is_left_out(tmp_path: Path) -> None:
 def test_ranges_and_reach_are_inverse(numbers: list[int]) -> None:
     found = measured.reaching({"case": {"reached": measured.ranges(numbers)}})
     assert found == {n: ["case"] for n in numbers}
+
+
+def test_results_go_where_the_command_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Self-tests run in another folder, where a relative name would be another file."""
+    monkeypatch.chdir(tmp_path)
+    plan = CampaignPlan(LAYERS["config"])
+    assert results.path_of(plan, Path("config.jsonl"), many=False) == tmp_path / "config.jsonl"
+    assert results.path_of(plan, Path("all.jsonl"), many=True) == tmp_path / "all-config.jsonl"

@@ -19,6 +19,7 @@ def path_of(plan: CampaignPlan, out: Path | None, *, many: bool) -> Path:
     layer = plan.layer.name
     if out is None:
         return cache_dir() / "mutants" / f"{layer}-{plan.op or 'all'}-{plan.sample}-{plan.seed}.jsonl"
+    out = out.resolve()  # self-tests run in another folder
     return out.with_name(f"{out.stem}-{layer}{out.suffix}") if many else out
 
 
