@@ -208,9 +208,10 @@ def test_prefix_caching_has_a_name_of_its_own(pipeline: type[Pipeline], folder: 
     assert pipeline.made[-1].scheduler.enable_prefix_caching
 
 
-def test_an_abort_cancels_the_request(load: Load) -> None:
+def test_an_abort_cancels_the_request(load: Load, pipeline: type[Pipeline]) -> None:
     [result] = load().generate([request(max_tokens=40, abort_after=3)])
     assert (len(result.token_ids), result.finish_reason) == (4, FinishReason.ABORT)
+    assert pipeline.made[-1].handles[-1].cancelled
 
 
 def test_log_probabilities_come_one_per_token(load: Load) -> None:
