@@ -9,7 +9,13 @@ from typing import Any, Protocol
 
 from verispec import fixtures
 from verispec.engines import UnsupportedCall
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator, SpeculationMetrics
+from verispec.engines.protocol.generation import (
+    GenerationRequest,
+    GenerationResult,
+    Generator,
+    SpeculationMetrics,
+    SpeculativeStep,
+)
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 
 ARGMAX = "draft_model argmax k=3"
@@ -151,6 +157,17 @@ def with_steps(results: Sequence[GenerationResult]) -> Sequence[GenerationResult
     if not all(result.steps for result in results):
         raise NotTold("the engine does not tell what it drafted and accepted in each step")
     return results
+
+
+def first_verification(result: GenerationResult) -> SpeculativeStep:
+    """Return the verification of the drafts after the first token.
+
+    Raises:
+        Inconclusive: the first token was drafted too, so that the outcomes have other probabilities.
+    """
+    if result.steps[0].drafted:
+        raise Inconclusive("the engine drafts the first token too; this case knows the law of the drafts after it")
+    return result.steps[1]
 
 
 def require(good: bool, message: str, kind: Kind = Kind.VALUE) -> None:

@@ -18,7 +18,16 @@ from verispec.judge.statistics import assert_distribution
 from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._lookup import ambiguous_prompts
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import ARGMAX, Load, NotTold, counted, greedy, require, with_steps
+from verispec.suites.e2e._setups import (
+    ARGMAX,
+    Load,
+    NotTold,
+    counted,
+    first_verification,
+    greedy,
+    require,
+    with_steps,
+)
 from verispec.suites.e2e.test_trees import probe
 
 TARGET = fixtures.model("target")
@@ -97,7 +106,7 @@ def check_acceptance(
         draft, target=tiny["target"], drafter=tiny["draft"], sampler=sampler, rejection_sample_method=method
     )
     results = with_steps(generator.generate([replace(request, seed=n) for n in range(count)]))
-    seen = np.bincount([result.steps[1].accepted for result in results], minlength=4)
+    seen = np.bincount([first_verification(result).accepted for result in results], minlength=4)
     exact = accepted_lengths(tiny["target"], tiny["draft"], request, method, 3, argmax=draft == ARGMAX).sum(axis=0)
     assert_distribution(seen.tolist(), exact, f"drafts accepted with {draft}, {method} verification")
 

@@ -23,7 +23,7 @@ from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._parameters import check_distribution
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
-from verispec.suites.e2e._setups import ARGMAX, MANY, Load, counted, require, with_steps
+from verispec.suites.e2e._setups import ARGMAX, MANY, Load, counted, first_verification, require, with_steps
 from verispec.suites.e2e._tiny import VOCAB
 
 TARGET = fixtures.model("target")
@@ -65,7 +65,7 @@ def test_drafts_are_accepted_as_the_method_says(
     with_steps(generator.generate(asked[:1]))
     counts = np.zeros((VOCAB, 4), dtype=np.int64)
     for result in with_steps(generator.generate(asked)):
-        step = result.steps[1]
+        step = first_verification(result)
         require(step.drafted == 3, f"the first verification has {step.drafted} drafts, expected 3")
         counts[result.token_ids[0], step.accepted] += 1
     exact = accepted_lengths(tiny["target"], tiny["draft"], request, method, 3, argmax=draft == ARGMAX)
