@@ -1,8 +1,10 @@
-"""Converted checkpoints against transformers, on OpenVINO itself; skipped where it is not installed."""
+"""Converted checkpoints against transformers, on OpenVINO itself."""
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +15,16 @@ from verispec.engines import UnsupportedCall
 from verispec.engines.adapters.openvino_ir import MODEL, converted
 from verispec.reference.models import load_target
 
-openvino = pytest.importorskip("openvino")
-pytest.importorskip("openvino_tokenizers")
+pytestmark = pytest.mark.openvino
+
+
+@pytest.fixture
+def openvino() -> Any:
+    return importlib.import_module("openvino")
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
-def test_logits_are_those_of_transformers(name: str) -> None:
+def test_logits_are_those_of_transformers(openvino: Any, name: str) -> None:
     """A prompt of two rows, one of them padded on the left, and then one more token each over the states."""
     folder = fixtures.model(name)
     compiled = openvino.Core().compile_model(str(converted(folder) / MODEL), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
