@@ -388,8 +388,6 @@ def _spoil(scope: Scope, target: ast.AST) -> None:
     if type(target) is ast.Name:
         scope.bind(target.id, "")
         return
-    if type(target) is ast.Attribute and type(target.value) is ast.Name:
-        return
     for node in ast.walk(target):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             scope.bind(node.id, "")
