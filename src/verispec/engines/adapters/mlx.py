@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from verispec.engines import Description, Engine, Unsupported, UnsupportedCall
-from verispec.engines.adapters.partial import PartialEngine, one_by_one, require_cpu, require_room
+from verispec.engines.adapters.partial import (
+    PartialEngine,
+    one_by_one,
+    refuse_missing,
+    require_cpu,
+    require_known,
+    require_room,
+)
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -112,13 +119,7 @@ class MlxGenerator:
         limit = self._options.max_model_len or int(self._config["max_position_embeddings"])
         length = len(request.prompt_token_ids)
         require_room(index, length, limit)
-        if unknown := [i for i in request.prompt_token_ids if not 0 <= i < int(self._config["vocab_size"])]:
-            raise VerispecError(
-                "V-GEN-PROMPT",
-                f"the prompt has token {unknown[0]}, which the vocabulary lacks",
-                where=f"request {index}",
-                hint="pass ids of the target's tokenizer",
-            )
+        require_known(index, request.prompt_token_ids, int(self._config["vocab_size"]))
         self._mx.random.seed(next(self._seeds) if request.seed is None else request.seed)
         stop = self._stop_token_ids(request)
         tokens: list[int] = []
@@ -191,7 +192,7 @@ def _reject_missing(request: GenerationRequest) -> None:
     """Raise UnsupportedCall for parameters that mlx-lm lacks, or applies in another order or place."""
     warm = not request.greedy
     limits = [name for name in ("top_k", "top_p") if getattr(request, name) != getattr(_PLAIN, name)]
-    for asked, what in (
+    missing = (
         (warm and request.temperature != 1 and request.top_p < 1, "temperature before top-p: it applies top-p first"),
         (warm and request.min_p, "min-p after the temperature: it applies min-p first"),
         (warm and len(limits) > 1, "top-k before top-p: it applies top-p first"),
@@ -205,9 +206,8 @@ def _reject_missing(request: GenerationRequest) -> None:
         (request.prompt_logprobs is not None, "log-probabilities of a prompt"),
         (request.logprobs is not None and _processed(request), "log-probabilities before penalties"),
         (request.abort_after is not None, "aborts"),
-    ):
-        if asked:
-            raise UnsupportedCall(f"mlx-lm has no {what}")
+    )
+    refuse_missing("mlx-lm", missing)
 
 
 def _processed(request: GenerationRequest) -> bool:

@@ -22,7 +22,14 @@ import numpy as np
 
 from verispec.engines import Description, Engine, Unsupported, UnsupportedCall
 from verispec.engines.adapters.checkpoints import content_key, end_tokens, tokenizer_of
-from verispec.engines.adapters.partial import PartialEngine, one_by_one, require_cpu, require_room
+from verispec.engines.adapters.partial import (
+    PartialEngine,
+    one_by_one,
+    refuse_missing,
+    require_cpu,
+    require_known,
+    require_room,
+)
 from verispec.engines.checkout import filled_folder
 from verispec.engines.protocol.generation import (
     FinishReason,
@@ -151,13 +158,7 @@ class OnnxRuntimeGenerator:
         _reject_missing(request)
         length = len(request.prompt_token_ids)
         require_room(index, length, self._limit)
-        if unknown := [token for token in request.prompt_token_ids if not 0 <= token < self._vocab_size]:
-            raise VerispecError(
-                "V-GEN-PROMPT",
-                f"the prompt has token {unknown[0]}, which the vocabulary lacks",
-                where=f"request {index}",
-                hint="pass ids of the target's tokenizer",
-            )
+        require_known(index, request.prompt_token_ids, self._vocab_size)
         stops = tuple(sorted({*request.stop_token_ids, *([] if request.ignore_eos else self._eos)}))
         generator = self._genai.Generator(model := self._model_for(stops), self._parameters(model, request))
         generator.append_tokens(np.array(request.prompt_token_ids, np.int32))
@@ -266,7 +267,7 @@ def _joined(target: Path, draft: Path) -> Path:
 
 def _reject_missing(request: GenerationRequest) -> None:
     """Raise UnsupportedCall for parameters that ONNX Runtime GenAI lacks."""
-    for asked, what in (
+    missing = (
         (request.min_p, "min-p"),
         (request.top_p < 1, "exact top-p: its nucleus may have a few tokens more, as its source says"),
         (request.presence_penalty or request.frequency_penalty, "presence or frequency penalty"),
@@ -278,9 +279,8 @@ def _reject_missing(request: GenerationRequest) -> None:
         (request.n > 1, "several samples of one prompt with drafts"),
         (request.stop, "stop strings among token ids"),
         (request.abort_after is not None, "aborts of a request by its batch"),
-    ):
-        if asked:
-            raise UnsupportedCall(f"ONNX Runtime GenAI has no {what}")
+    )
+    refuse_missing("ONNX Runtime GenAI", missing)
 
 
 def create(device: str | None = None) -> Engine:

@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from verispec.engines import Description, Engine, Unsupported, UnsupportedCall
+from verispec.engines import Description, Engine, Unsupported
 from verispec.engines.adapters.checkpoints import end_tokens
 from verispec.engines.adapters.openvino_ir import converted
-from verispec.engines.adapters.partial import PartialEngine, require_cpu, require_room
+from verispec.engines.adapters.partial import PartialEngine, refuse_missing, require_cpu, require_known, require_room
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -179,13 +179,7 @@ class OpenVinoGenerator:
     def _check(self, index: int, request: GenerationRequest) -> None:
         _reject_missing(request)
         require_room(index, len(request.prompt_token_ids), self._limit)
-        if unknown := [token for token in request.prompt_token_ids if not 0 <= token < self._vocab_size]:
-            raise VerispecError(
-                "V-GEN-PROMPT",
-                f"the prompt has token {unknown[0]}, which the vocabulary lacks",
-                where=f"request {index}",
-                hint="pass ids of the target's tokenizer",
-            )
+        require_known(index, request.prompt_token_ids, self._vocab_size)
 
     def _added(self, request: GenerationRequest) -> Any:
         """Return the handle of a request after it was given to the pipeline."""
@@ -240,7 +234,7 @@ class OpenVinoGenerator:
 
 def _reject_missing(request: GenerationRequest) -> None:
     """Raise UnsupportedCall for parameters that OpenVINO GenAI lacks, or applies in another order or place."""
-    for asked, what in (
+    missing = (
         (request.min_p and request.top_p < 1, "top-p of the mass that min-p leaves: it takes that of all tokens"),
         (request.presence_penalty or request.frequency_penalty, "subtracted penalties: its move logits towards zero"),
         (request.bad_words, "bad words"),
@@ -251,9 +245,8 @@ def _reject_missing(request: GenerationRequest) -> None:
         (request.prompt_logprobs is not None, "log-probabilities of a prompt"),
         (request.n > 1, "several samples of one prompt through this adapter"),
         (request.stop, "stop strings among token ids"),
-    ):
-        if asked:
-            raise UnsupportedCall(f"OpenVINO GenAI has no {what}")
+    )
+    refuse_missing("OpenVINO GenAI", missing)
 
 
 def create(device: str | None = None) -> Engine:

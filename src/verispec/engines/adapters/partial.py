@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -110,6 +110,38 @@ def require_room(index: int, length: int, limit: int) -> None:
             where=f"request {index}",
             hint="shorten the prompt, or load with a larger max_model_len",
         )
+
+
+def require_known(index: int, token_ids: Sequence[int], vocab_size: int) -> None:
+    """Raise an error unless the vocabulary has every token of a prompt.
+
+    Args:
+        index: place of the request in its batch.
+        token_ids: the prompt.
+        vocab_size: tokens of the target's vocabulary.
+
+    Raises:
+        VerispecError: V-GEN-PROMPT, a token is outside of it.
+    """
+    if unknown := [token for token in token_ids if not 0 <= token < vocab_size]:
+        raise VerispecError(
+            "V-GEN-PROMPT",
+            f"the prompt has token {unknown[0]}, which the vocabulary lacks",
+            where=f"request {index}",
+            hint="pass ids of the target's tokenizer",
+        )
+
+
+def refuse_missing(engine: str, parameters: Iterable[tuple[object, str]]) -> None:
+    """Raise UnsupportedCall for the first of `parameters` that a request uses.
+
+    Args:
+        engine: its name, for the message.
+        parameters: a true value if the request uses it, and its name, for each that the engine lacks.
+    """
+    for used, name in parameters:
+        if used:
+            raise UnsupportedCall(f"{engine} has no {name}")
 
 
 def version_of(root: Path, project: str, source: str) -> str:

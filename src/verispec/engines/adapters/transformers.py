@@ -15,7 +15,7 @@ import torch
 import transformers
 
 from verispec.engines import Description, Engine, OpFunction, Unsupported, UnsupportedCall
-from verispec.engines.adapters.partial import one_by_one, require_room
+from verispec.engines.adapters.partial import one_by_one, refuse_missing, require_room
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -161,7 +161,7 @@ class TransformersGenerator:
 
 def _reject_missing(request: GenerationRequest) -> None:
     """Raise UnsupportedCall for a parameter that transformers does not have, or applies in another order or place."""
-    for asked, what in (
+    missing = (
         (request.presence_penalty or request.frequency_penalty, "presence or frequency penalty"),
         (request.grammar is not None and request.allowed_token_ids, "grammar beside allowed token ids"),
         (request.min_p and request.top_p < 1, "min-p before top-p: it applies top-p first"),
@@ -169,9 +169,8 @@ def _reject_missing(request: GenerationRequest) -> None:
         (request.stop, "stop strings among token ids"),
         (request.prompt_logprobs is not None, "log-probabilities of a prompt"),
         (request.abort_after is not None, "aborts"),
-    ):
-        if asked:
-            raise UnsupportedCall(f"transformers has no {what}")
+    )
+    refuse_missing("transformers", missing)
 
 
 def _sampling(request: GenerationRequest) -> dict[str, Any]:
