@@ -53,21 +53,27 @@ inline double logsumexp(const std::vector<double>& row) {
 // Return log p; minus infinity in a row without any probability.
 inline double log_prob(double logit, double normaliser) { return normaliser == kLowest ? kLowest : logit - normaliser; }
 
-// Return the argmax of weights + g over the tokens with weight, -1 if there are none. Compute a token's Gumbel
-// sample only if the token can win: the largest possible sample, -log(-log(1 - 2^-33)), is 22.88.
-inline int64_t race(const std::vector<double>& weights, const Numbers& numbers) {
-  constexpr double kLargestGumbel = 22.9;
-  const int64_t size = static_cast<int64_t>(weights.size());
+inline int leading_zeros(uint32_t word) { return word ? __builtin_clz(word) : 32; }
+
+// Return the argmax of weight + g over the tokens with weight, -1 if there are none. `bound` of a token is at least its
+// `weight`. A token's weight and Gumbel sample are computed only if the token can win: u = (word + 0.5) / 2^32 is above
+// 2^-(leading zeros + 1), and g = -log(-log(1 - u)) is at most -log(u).
+template <typename Bound, typename Weight>
+int64_t race(int64_t size, const Numbers& numbers, Bound bound, Weight weight) {
+  constexpr double kLog2 = 0.6931472;  // rounded up
+  constexpr double kLargestGumbel = 33 * kLog2;
   int64_t winner = -1;
   double best = kLowest;
   for (int64_t block = 0; 4 * block < size; ++block) {
     const int64_t end = std::min<int64_t>(4 * block + 4, size);
     bool may_win = false;
-    for (int64_t x = 4 * block; x < end; ++x) may_win |= weights[x] + kLargestGumbel > best;
+    for (int64_t x = 4 * block; x < end; ++x) may_win |= bound(x) + kLargestGumbel > best;
     if (!may_win) continue;
     const Words words = numbers.words(block);
     for (int64_t x = 4 * block; x < end; ++x) {
-      const double score = weights[x] + Numbers::to_gumbel(words[x % 4]);
+      const uint32_t word = words[x % 4];
+      if (!(bound(x) + (leading_zeros(word) + 1) * kLog2 > best)) continue;
+      const double score = weight(x) + Numbers::to_gumbel(word);
       if (score > best) {
         best = score;
         winner = x;
@@ -75,6 +81,11 @@ inline int64_t race(const std::vector<double>& weights, const Numbers& numbers) 
     }
   }
   return winner;
+}
+
+inline int64_t race(const std::vector<double>& weights, const Numbers& numbers) {
+  const auto weight = [&](int64_t x) { return weights[x]; };
+  return race(static_cast<int64_t>(weights.size()), numbers, weight, weight);
 }
 
 // The inputs of a batch and values derived from them.

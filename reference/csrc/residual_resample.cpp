@@ -48,10 +48,10 @@ void residual_resample(const Tensor& sampled, const Tensor& num_sampled, const T
         const double target_lse = *target_logsumexp.at<float>(b), draft_lse = *draft_logsumexp.at<float>(b);
         const double log_ratio = log_prefix_ratio ? *log_prefix_ratio->at<float>(b) : 0.0;
         read_row(*draft_logits, state, step, vocabulary, scale, weights);
-        for (int64_t x = 0; x < vocabulary; ++x) {
-          weights[x] = log_residual(log_prob(target[x], target_lse) + log_ratio, log_prob(weights[x], draft_lse));
-        }
-        winner = race(weights, numbers);
+        const auto scaled_log_p = [&](int64_t x) { return log_prob(target[x], target_lse) + log_ratio; };
+        winner = race(vocabulary, numbers, scaled_log_p, [&](int64_t x) {
+          return log_residual(scaled_log_p(x), log_prob(weights[x], draft_lse));
+        });
       } else {
         weights = target;
         weights[token] = kLowest;

@@ -116,8 +116,9 @@ def _draft_logits(batch: SamplerBatch, states: list[int], temperature: torch.Ten
     """Return logits [R, K, V] whose softmax over the temperature is the batch's draft distribution."""
     assert batch.draft_probs is not None
     counts = torch.tensor(batch.counts)
-    logits = torch.zeros(len(states), max([1, *batch.counts]), batch.vocab_size)
+    # No op reads the steps after a request's last draft.
+    logits = torch.empty(len(states), max([1, *batch.counts]), batch.vocab_size)
     heat = torch.where(temperature > 0, temperature, 1.0).repeat_interleave(counts)
     step = torch.arange(len(heat)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-    logits[torch.tensor(states).repeat_interleave(counts), step] = batch.draft_probs.log() * heat[:, None]
+    logits[torch.tensor(states).repeat_interleave(counts), step] = batch.draft_probs.log().mul_(heat[:, None])
     return logits

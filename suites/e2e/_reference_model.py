@@ -7,6 +7,7 @@ through the same model in plain float32.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache, partial
@@ -29,6 +30,11 @@ Tokens = Sequence[int]
 Forward = Callable[[tuple[int, ...], tuple[int, ...]], Array]
 """Prompt and emitted tokens to logits [emitted, V]: token i is chosen from row i, given all before it."""
 
+Text = tuple[tuple[int, ...], tuple[int, ...]]
+"""Prompt and emitted tokens."""
+Together = Callable[[Sequence[Text]], Array]
+"""Texts of equal lengths to logits [texts, emitted, V], row by row as `Forward` returns them."""
+
 SAFETY = 8.0
 """Maximum error of an engine's logits, as a multiple of the error of a plain float32 forward pass.
 
@@ -39,19 +45,35 @@ order of summation (paged attention, fused projections), which a plain forward p
 class ReferenceModel:
     """A model's logits for every token of a text in float64, and the error of float32."""
 
-    def __init__(self, exact: Forward, single: Forward) -> None:
+    def __init__(self, exact: Forward, single: Forward, together: tuple[Together, Together] | None = None) -> None:
         self._exact = exact
         self._single = single
+        self._together = together
+        self._ahead: dict[Text, tuple[Array, Array]] = {}
+
+    def read_ahead(self, texts: Sequence[tuple[Tokens, Tokens]]) -> None:
+        """Compute what `logits` and `rounding` return for these texts in few passes; forget earlier ones."""
+        if self._together is None:
+            return
+        alike: dict[tuple[int, int], list[Text]] = defaultdict(list)
+        for prompt, tokens in texts:
+            alike[len(prompt), len(tokens)].append((tuple(prompt), tuple(tokens)))
+        self._ahead = {}
+        for group in alike.values():
+            both = (rows(group) for rows in self._together)
+            self._ahead |= dict(zip(group, zip(*both, strict=True), strict=True))
 
     @lru_cache(maxsize=256)  # noqa: B019 - it lives as long as the process
     def logits(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
         """Return the logits that each token is chosen from, [len(tokens), V] float64."""
-        return self._exact(prompt, tokens)
+        ahead = self._ahead.get((prompt, tokens))
+        return self._exact(prompt, tokens) if ahead is None else ahead[0]
 
     @lru_cache(maxsize=256)  # noqa: B019
     def rounding(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> float:
         """Return the largest distance of a float32 logit from its float64 one in this text, times `SAFETY`."""
-        exact, single = self.logits(prompt, tokens), self._single(prompt, tokens)
+        ahead = self._ahead.get((prompt, tokens))
+        exact, single = self.logits(prompt, tokens), self._single(prompt, tokens) if ahead is None else ahead[1]
         known = np.isfinite(exact)
         return SAFETY * float(np.abs(single[known] - exact[known]).max())
 
@@ -108,7 +130,10 @@ class ReferenceModel:
 @cache
 def reference_model(folder: Path, single: torch.dtype = torch.float32) -> ReferenceModel:
     """Return the float64 reference model of a target or a draft model; `single` is what its engine computes in."""
-    return ReferenceModel(*(partial(_rows, model(folder, dtype)) for dtype in (torch.float64, single)))
+    exact, plain = (model(folder, dtype) for dtype in (torch.float64, single))
+    return ReferenceModel(
+        partial(_rows, exact), partial(_rows, plain), (partial(_rows_of_all, exact), partial(_rows_of_all, plain))
+    )
 
 
 @cache
@@ -204,9 +229,15 @@ def _quiet() -> Iterator[None]:
 
 
 def _rows(loaded: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
+    rows: Array = _rows_of_all(loaded, [(prompt, tokens)])[0]
+    return rows
+
+
+def _rows_of_all(loaded: PreTrainedModel, texts: Sequence[Text]) -> Array:
     with _quiet():
-        output = loaded(torch.tensor([[*prompt, *tokens[:-1]]]), logits_to_keep=len(tokens), use_cache=False)
-        rows: Array = output.logits[0].double().numpy()
+        ids = torch.tensor([[*prompt, *tokens[:-1]] for prompt, tokens in texts])
+        output = loaded(ids, logits_to_keep=len(texts[0][1]), use_cache=False)
+        rows: Array = output.logits.double().numpy()
     return rows
 
 

@@ -92,10 +92,22 @@ def check_texts(
         texts = prompts[:TEXTS]
         asked = sampled(texts, trial.seed + 1000 * rounds, limits)
         rounds += 1
-        for request, result in zip(asked, generator.generate(asked), strict=True):
+        results = generator.generate(asked)
+        read_ahead(asked, results, drafter)
+        for request, result in zip(asked, results, strict=True):
             add_text(model, request, result, draft, drafter)
 
     trial.collect(model.evidence, cap * 3 // 4, step)  # Places at a cut are left out; one round is enough.
+
+
+def read_ahead(
+    asked: Sequence[GenerationRequest], results: Sequence[GenerationResult], drafter: ReferenceModel | None
+) -> None:
+    """Let the reference models read all texts together."""
+    texts = [(a.prompt_token_ids, r.token_ids) for a, r in zip(asked, results, strict=True) if r.token_ids]
+    for model in (reference_model(TARGET), drafter):
+        if model is not None:
+            model.read_ahead(texts)
 
 
 def add_text(
@@ -182,7 +194,9 @@ def test_first_drafts_are_accepted_at_the_overlap(
     rates = Rates(trial.weight, trial.seed, "first drafts")
     for number in range(trial.size(1)):
         asked = sampled(prompts[:TEXTS], trial.seed + 1000 * number, limits)
-        for request, result in zip(asked, stepped(load(draft), asked), strict=True):
+        results = stepped(load(draft), asked)
+        read_ahead(asked, results, drafter)
+        for request, result in zip(asked, results, strict=True):
             add_first_drafts(rates, request, result, drafter, certain=draft == ARGMAX)
         if rates.evidence.failed:
             break

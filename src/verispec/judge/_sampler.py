@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from verispec.engines.protocol.check import (
     require_drafted,
     require_method,
@@ -163,7 +165,7 @@ def _equal(before: object, after: object) -> bool:
 
     if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
         same_form = before.shape == after.shape and before.dtype == after.dtype
-        return same_form and bool((bits(before) == bits(after)).all())
+        return same_form and np.array_equal(bits(before), bits(after))
     if isinstance(before, (list, tuple)) and isinstance(after, (list, tuple)):
         return len(before) == len(after) and all(map(_equal, before, after))
     return before == after

@@ -78,9 +78,11 @@ class PlaceView:
         self.name = name
         self.paired = paired
         self.counts = np.zeros((4, 4) if paired else (1, CELLS))
+        self._log_evidence: float | None = 0.0
 
     def add(self, cells: Array, after: Array | None = None) -> None:
         """Count `cells` [n] in 0..15; a paired view also needs `after` [n], the cells of the earlier tokens."""
+        self._log_evidence = None
         if after is None:
             self.counts[0] += np.bincount(cells, minlength=CELLS)
         else:
@@ -89,7 +91,9 @@ class PlaceView:
     @property
     def log_evidence(self) -> float:
         """Sum over all rows of counts of the log evidence against uniform places."""
-        return float(np.sum(log_evidence(self.counts)))
+        if self._log_evidence is None:
+            self._log_evidence = float(np.sum(log_evidence(self.counts)))
+        return self._log_evidence
 
     def table(self) -> list[dict[str, Any]]:
         """Return observed and expected count of every cell, for reports: a correct sampler fills all cells alike."""
