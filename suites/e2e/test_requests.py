@@ -11,7 +11,7 @@ import numpy as np
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
-from verispec.judge import Inconclusive
+from verispec.judge import Inconclusive, Kind
 from verispec.judge.statistics import assert_distribution
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._parameters import check_tokens, fields, sequence_distribution
@@ -116,6 +116,7 @@ def test_samples_are_independent(load: Load, tiny: dict[str, Path], seed: int, d
     drafter = tiny["draft"] if draft.startswith("draft_model") else None
     results = load(draft, target=tiny["target"], drafter=drafter).generate(asked)
     counts, pairs = np.zeros((VOCAB,) * 3, dtype=np.int64), np.zeros((VOCAB, VOCAB), dtype=np.int64)
+    equal = np.zeros((request.n, request.n), dtype=np.int64)
     for n, result in enumerate(results):
         texts = [sample.token_ids for sample in (result, *result.samples)]
         require(len(texts) == request.n, f"request {n} has {len(texts)} samples, expected {request.n}")
@@ -123,6 +124,12 @@ def test_samples_are_independent(load: Load, tiny: dict[str, Path], seed: int, d
             counts[text[:3]] += 1
         for first, second in zip(texts[::2], texts[1::2], strict=False):
             pairs[first[0], second[0]] += 1
+        if n % 3 == 0:
+            equal += [[one == other for other in texts] for one in texts]
+    np.fill_diagonal(equal, 0)
+    one, other = np.unravel_index(equal.argmax(), equal.shape)
+    again = f"samples {one} and {other} are equal in {equal.max()} of 200 requests with a seed"
+    require(bool(equal.max() < 100), f"{again}, expected none or few", Kind.LAW)
     exact = sequence_distribution(reference_model(tiny["target"]), request)
     assert_distribution(counts.ravel().tolist(), exact.ravel(), "sequences of three tokens of all samples")
     first_token = exact.sum(axis=(1, 2))

@@ -92,6 +92,52 @@ def test_a_min_p_of_one_is_greedy(sampler: SamplerUnderTest, seed: int, heat: st
                 refuse(f"request {b} with min_p = 1 emitted {tokens}, expected {greedy_tokens(step, b)}")
 
 
+NEAR = 4e-5
+"""Relative distance of a row from a limit; 16-bit numbers of the limits below are three times as far from them."""
+
+
+@case("WS-6", family=FAMILIES, limit=["top_p 0.3", "top_p 0.8"], check="edge", reach="a request with top_p")
+def test_top_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str) -> None:
+    """The most likely token has just less than top_p, so that the second one stays, or just more.
+
+    The second one has 0.15, and 128 requests emit it with a chance of 1 - 1e-9 if it stays.
+    """
+    for side in (-1, 1):
+        first = float(limit.split()[1]) * (1 + side * NEAR)
+        check_edge(sampler, seed, limit, (first, 0.15, 0.85 - first), stays=side < 0)
+
+
+@case("WS-21", family=FAMILIES, limit=["min_p 0.3", "min_p 0.8"], check="edge", reach="a request with min_p")
+def test_min_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str) -> None:
+    """The second token has just less than the fraction of the most likely one, so that it is out, or just more."""
+    for side in (-1, 1):
+        second = float(limit.split()[1]) * (1 + side * NEAR)
+        check_edge(sampler, seed, limit, (1.0, second, 1e-9), stays=side > 0)
+
+
+def check_edge(
+    sampler: SamplerUnderTest, seed: int, limit: str, masses: tuple[float, float, float], *, stays: bool
+) -> None:
+    """Check that the second of the tokens is emitted if it `stays`; `masses` are those of two tokens and the rest.
+
+    Every second request has a draft, which its limit excludes.
+    """
+    rng = np.random.default_rng(seed)
+    name, value = limit.split()
+    limits: dict[str, Any] = {name: torch.full((REQUESTS,), float(value))}
+    step = random_sampler_batch(rng, [0, 1] * (REQUESTS // 2), draft=False, seeds=list(range(REQUESTS)), **limits)
+    first, second, drafted = rng.choice(step.vocab_size, 3, replace=False).tolist()
+    step.logits[:] = float(np.log(masses[2] / (step.vocab_size - 2)))
+    step.logits[:, first], step.logits[:, second] = float(np.log(masses[0])), float(np.log(masses[1]))
+    for ids in step.draft_token_ids:
+        ids[:] = [drafted] * len(ids)  # type: ignore[index]
+    seen = {emitted[0] for emitted in sampler(step)}
+    wanted = {first, second} if stays else {first}
+    if seen != wanted:
+        what = f"{name} = {value} and masses {masses[0]:.6f} and {masses[1]:.6f} of two tokens"
+        refuse(f"{what} keep {sorted(wanted)}; emitted were {sorted(seen)}")
+
+
 @case(
     "WS-4", family=FAMILIES, heat=["0.02", "0.05", "0.2"], check="tie", reach="a sampled request with a low temperature"
 )

@@ -193,11 +193,23 @@ def test_log_probabilities_are_those_of_the_row(
     sampler: SamplerUnderTest, seed: int, mode: str, batch: str, draft: str
 ) -> None:
     """Requests with penalties and without, and different numbers of log-probabilities, 0 among them."""
-    rng = np.random.default_rng(seed)
+    check_log_probabilities(sampler, np.random.default_rng(seed), "penalties", mode, batch, draft)
+
+
+@case("WS-23", family=GUMBEL, mode="processed", parameter="logit bias", batch="mixed", reach="a request with logprobs")
+def test_log_probabilities_show_the_whole_bias(sampler: SamplerUnderTest, seed: int) -> None:
+    """A bias in 16 bits is off by 0.001 at least, which changes hardly any token."""
+    check_log_probabilities(sampler, np.random.default_rng(seed), "logit bias", "processed", "mixed", "present")
+
+
+def check_log_probabilities(
+    sampler: SamplerUnderTest, rng: np.random.Generator, parameter: str, mode: str, batch: str, draft: str
+) -> None:
+    """Check the log-probabilities of five steps whose every second request has a parameter."""
     heat = np.where(np.arange(len(COUNTS)) % 3 == 0, 0.8, 0.0) if batch == "mixed" else 0.0
     accepted = 0
     for _ in range(5):
-        step = random_step(rng, "penalties", draft, heat)
+        step = random_step(rng, parameter, draft, heat)
         contexts = [
             replace(context, params=replace(context.params, logprobs=wanted))
             for context, wanted in zip(step.contexts, WANTED, strict=True)

@@ -124,6 +124,45 @@ def generators_of_64(patch: Patch) -> None:
     patch.setattr(FlatSampler, "sample", shared)
 
 
+def limits_in_half_precision(patch: Patch) -> None:
+    """Round top-p and min-p to 16 bits."""
+    for module in (flat, request_state):
+        limit, mask = module.apply_top_k_top_p, module.mask_below_min_p
+
+        def limited(logits: torch.Tensor, k: Any, p: Any, *, inplace: bool, limit: Any = limit) -> torch.Tensor:
+            limited: torch.Tensor = limit(logits, k, None if p is None else p.half().float(), inplace=inplace)
+            return limited
+
+        def masked(logits: torch.Tensor, min_p: torch.Tensor, *, mask: Any = mask) -> None:
+            mask(logits, min_p.half().float())
+
+        patch.setattr(module, "apply_top_k_top_p", limited)
+        patch.setattr(module, "mask_below_min_p", masked)
+
+
+def edge(limit: str) -> Run:
+    check = suite.test_top_p_is_exact if limit.startswith("top_p") else suite.test_min_p_is_exact
+    return lambda sampler: check(sampler, 5, limit)
+
+
+EDGES = [edge(f"{name} {value}") for name in ("top_p", "min_p") for value in (0.3, 0.8)]
+
+
+def bias_in_16_bits(patch: Patch) -> None:
+    """Round each logit bias to bfloat16."""
+    entries = processors._entries
+
+    def rounded(changes: Any, logits: torch.Tensor) -> Any:
+        at, numbers = entries(changes, logits)
+        return at, [column.bfloat16().to(column.dtype) if len(numbers) == 1 else column for column in numbers]
+
+    patch.setattr(processors, "_entries", rounded)
+
+
+def whole_bias(sampler: SamplerUnderTest) -> None:
+    parameters.test_log_probabilities_show_the_whole_bias(sampler, 5)
+
+
 def rare(probability: float) -> Run:
     return lambda sampler: suite.test_random_numbers_reach_both_ends(sampler, 5, probability)
 
@@ -170,6 +209,8 @@ def bad_words(sampler: SamplerUnderTest) -> None:
         (numbers_bounded, rare(0.01)),
         (numbers_bounded, rare(0.99)),
         (generators_of_64, many),
+        *((limits_in_half_precision, run) for run in EDGES),
+        (bias_in_16_bits, whole_bias),
         (words_changed(lambda word, output: len(word) == 1), bad_words),
         (words_changed(lambda word, output: not output), bad_words),
         (drafting(lambda rows, temperatures: (rows.roll(1, 0), temperatures)), drafts("0.02")),
@@ -201,6 +242,8 @@ def test_a_fault_is_caught_by_what_it_computes(
         rare(0.01),
         rare(0.99),
         many,
+        *EDGES,
+        whole_bias,
     ],
 )
 def test_the_reference_passes(run: Run, sampler: Any) -> None:

@@ -83,3 +83,44 @@ def test_a_fault_is_caught_by_what_it_computes(
 def test_the_reference_passes(family: str, batch: str, draft: str) -> None:
     torch.manual_seed(5)
     run(family, batch, draft)
+
+
+def rates_changed(change: Callable[[float], float]) -> Callable[[Patch], None]:
+    """Return a patch that changes each conditional rate."""
+
+    def patched(patch: Patch) -> None:
+        for module in (whole, whole_request_state):
+            resolve = module.unconditional_to_conditional_rates
+            patch.setattr(
+                module,
+                "unconditional_to_conditional_rates",
+                lambda rates, resolve=resolve: [change(rate) for rate in resolve(rates)],
+            )
+
+    return patched
+
+
+def certain(rate: int) -> Callable[[SamplerUnderTest], None]:
+    return lambda sampler: suite.test_certain_rates_decide_every_draft(sampler, 5, rate)
+
+
+def exact(sampler: SamplerUnderTest) -> None:
+    suite.test_rates_are_as_exact_as_the_numbers(sampler, 5)
+
+
+@pytest.mark.parametrize("family", list(SAMPLERS))
+@pytest.mark.parametrize(
+    ("fault", "run"),
+    [
+        (rates_changed(lambda rate: max(rate, 0.001)), certain(0)),
+        (rates_changed(lambda rate: min(rate, 0.999)), certain(1)),
+        (rates_changed(lambda rate: float(torch.tensor(rate).bfloat16())), exact),
+    ],
+)
+def test_inexact_rates_are_caught(
+    fault: Callable[[Patch], None], run: Callable[[SamplerUnderTest], None], family: str, monkeypatch: Patch
+) -> None:
+    run(SamplerUnderTest(SAMPLERS[family]()))
+    fault(monkeypatch)
+    with pytest.raises(Mismatch):
+        run(SamplerUnderTest(SAMPLERS[family]()))
