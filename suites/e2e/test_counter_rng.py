@@ -8,12 +8,12 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
-from verispec.judge import Inconclusive
+from verispec.judge import Inconclusive, Kind
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._lookup import looked_up
 from verispec.suites.e2e._parameters import check_tokens
 from verispec.suites.e2e._reference_model import ReferenceModel, reference_head, reference_model
-from verispec.suites.e2e._setups import DRAFTERS, Load, options_of, with_steps
+from verispec.suites.e2e._setups import DRAFTERS, Load, options_of, require, with_steps
 
 TARGET = fixtures.model("target")
 LENGTH = 20
@@ -99,3 +99,16 @@ def test_a_slot_forgets_its_last_request(load: Load, prompts: Any, seed: int, dr
             else:
                 definition = Definition(request, result.token_ids, reference_model(TARGET), known=known, most=most)
                 definition.judge(result, what)
+
+
+@case("GEN-5", requests=40, draft=["none", "ngram k=3"], sampler="request_state", reach="requests without a seed")
+def test_no_request_repeats_another(load: Load, prompts: Any, draft: str) -> None:
+    """Equal requests without a seed follow each other in four slots, in two calls.
+
+    The temperature of 60 leaves the choice of the tokens to the random numbers.
+    """
+    generator = load(draft, sampler="request_state", max_num_seqs=4)
+    asked = [GenerationRequest(prompts[0][:8], max_tokens=8, ignore_eos=True, temperature=60.0)] * 20
+    texts = [result.token_ids for _ in range(2) for result in generator.generate(asked)]
+    own = len(set(texts))
+    require(own == len(texts), f"{len(texts)} requests without a seed have {own} texts", Kind.LAW)

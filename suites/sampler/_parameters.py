@@ -175,6 +175,32 @@ def random_step(
     )
 
 
+def long_words_step(rng: np.random.Generator, draft: str, heat: Any, vocab: int = 32) -> Step:
+    """Return a step whose every second request has bad words of three to six tokens, which end at its own rows.
+
+    A word forbids the most likely token of its row, or it differs from the text in its first token alone and forbids
+    nothing. Drafts are the tokens that remain, so that most are accepted.
+    """
+    step = random_step(rng, "none", draft, heat, vocab=vocab)
+    contexts, drafts = list(step.contexts), [list(ids) for ids in step.batch.draft_token_ids]
+    for b in step.special:
+        logits = step.batch.logits[rows_of(step.batch, b)].double().numpy()
+        output = rng.integers(0, vocab, 4).tolist()
+        words: list[tuple[int, ...]] = []
+        for j, row in enumerate(logits):
+            text = [*output, *drafts[b][:j]]
+            for length in rng.permutation([2, 3, 4, 5])[:2].tolist():
+                start = list(text[-length:])
+                if rng.random() < 0.5:
+                    start[0] = (start[0] + 1) % vocab
+                words.append((*start, int(row.argmax())))
+            context = replace(contexts[b], output_token_ids=output)
+            contexts[b] = replace(context, params=replace(context.params, bad_words=tuple(words)))
+            if j < len(drafts[b]):
+                drafts[b][j] = int(processed_row(row, contexts[b], drafts[b][:j], j).argmax())
+    return Step(replace(step.batch, draft_token_ids=drafts), contexts, step.special)
+
+
 def limits_of(parameter: str, special: Sequence[int], requests: int, vocab: int) -> dict[str, torch.Tensor]:
     """Return the limits of a batch, which only the requests `special` have."""
     fields = {}

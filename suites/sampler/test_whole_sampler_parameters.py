@@ -25,6 +25,7 @@ from verispec.suites.sampler._parameters import (
     distance,
     fault_of,
     greedy_by_rule,
+    long_words_step,
     outcomes,
     random_step,
 )
@@ -69,7 +70,10 @@ def check_greedy(sampler: SamplerUnderTest, rng: np.random.Generator, parameter:
     heat = np.where(np.arange(len(COUNTS)) % 3 == 0, 0.8, 0.0) if batch == "mixed" else 0.0
     behind = 0
     for _ in range(ROUNDS):
-        step = random_step(rng, parameter, draft, heat)
+        if parameter == "long bad words":
+            step = long_words_step(rng, draft, heat)
+        else:
+            step = random_step(rng, parameter, draft, heat)
         tokens = sampler.process_and_verify(step.batch, step.contexts).tokens
         for b in np.flatnonzero(step.batch.temperature.numpy() == 0).tolist():
             ruled = greedy_by_rule(step, b)
@@ -159,7 +163,7 @@ def repeated(pair: Step, seeds: range) -> Step:
 
 test_greedy_tokens_keep_to_allowed_ids = greedy_cases("WS-16", ["allowed ids"])
 test_sampled_tokens_keep_to_allowed_ids = sampled_cases("WS-16", ["allowed ids"])
-test_greedy_tokens_complete_no_bad_word = greedy_cases("WS-17", ["bad words"])
+test_greedy_tokens_complete_no_bad_word = greedy_cases("WS-17", ["bad words", "long bad words"])
 test_sampled_tokens_complete_no_bad_word = sampled_cases("WS-17", ["bad words"])
 test_greedy_tokens_have_min_tokens = greedy_cases("WS-18", ["min tokens"])
 test_sampled_tokens_have_min_tokens = sampled_cases("WS-18", ["min tokens"])
