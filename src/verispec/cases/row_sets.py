@@ -270,7 +270,7 @@ def _limit(rng: np.random.Generator, name: str, logits: Array, temperature: Arra
         k = 0 if top_k is None else int(top_k[m])
         for _ in range(TRIES):
             if name == "top_k":
-                value = float(rng.choice([1, 5, 50, 200, vocab_size // 2, vocab_size]))
+                value = float(min(rng.choice([1, 5, 50, 200, vocab_size // 2, vocab_size]), vocab_size))
             elif name == "top_p":
                 value = float(np.float32(rng.choice([rng.uniform(0.2, 0.9), rng.uniform(0.9, 0.995), 1.0])))
             else:
