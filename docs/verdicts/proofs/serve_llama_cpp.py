@@ -96,6 +96,7 @@ def main(port: str, target: str, draft: str = "") -> None:
         options.model.path = converted(Path(target), Path(made) / "target.gguf")
         options.port, options.n_ctx, options.n_parallel = int(port), 32 * 1024, 32
         options.cache_type_k = options.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        options.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         options.cpuparams.n_threads = 1
         if draft:
             options.speculative.draft.mparams.path = converted(Path(draft), Path(made) / "draft.gguf")
