@@ -1,9 +1,10 @@
 """Serve a checkpoint of verispec's fixtures by llama.cpp, with a draft model or without, in float32.
 
-    pip install xllamacpp gguf numpy safetensors
+    pip install xllamacpp gguf numpy safetensors torch
     python serve_llama_cpp.py PORT fixtures/models/target [fixtures/models/draft]
 
-Serves until it is stopped.
+Serves until it is stopped. Flash attention is off: on the CPU it computes in half precision, whatever the cache holds.
+Log-probabilities are then within 8e-6 of the float64 model's, and up to 1.3e-3 from them with it.
 """
 
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import xllamacpp
-from safetensors import safe_open
+from safetensors.torch import load_file
 
 NAMES = {
     "input_layernorm": "attn_norm",
@@ -74,14 +75,12 @@ def converted(folder: Path, path: Path) -> str:
     writer.add_token_merges([" ".join(pair) for pair in words["merges"]])
     writer.add_eos_token_id(end)
     writer.add_add_bos_token(False)
-    with safe_open(folder / "model.safetensors", "pt") as weights:
-        for name in weights.keys():
-            values = weights.get_tensor(name).float().numpy()
-            if name.endswith(("q_proj.weight", "k_proj.weight")):
-                queries = name.endswith("q_proj.weight")
-                heads = config["num_attention_heads" if queries else "num_key_value_heads"]
-                values = interleaved(values, heads)
-            writer.add_tensor(place(name), np.ascontiguousarray(values))
+    for name, weight in load_file(folder / "model.safetensors").items():
+        values = weight.float().numpy()
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            queries = name.endswith("q_proj.weight")
+            values = interleaved(values, config["num_attention_heads" if queries else "num_key_value_heads"])
+        writer.add_tensor(place(name), np.ascontiguousarray(values))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
