@@ -68,7 +68,12 @@ CONFIGURATIONS = {
         cure={"parallel_drafting": True, "drafter": fixtures.model("draft_parallel")},
     ),
     "length beyond the model": Bad(
-        "draft_model k=3", {"max_model_len": 4096}, ("max_model_len",), ("4096",), length=1021
+        "draft_model k=3",
+        {"max_model_len": 4096},
+        ("max_model_len",),
+        ("4096",),
+        length=1021,
+        cure={"max_model_len": 512},
     ),
     "too few blocks": Bad(
         "draft_model k=3",

@@ -84,4 +84,4 @@ def test_a_fault_of_three_threads_is_seen_by_their_case(threads: int, wrong: boo
 def test_no_top_k_is_larger_than_the_vocabulary(vocab: int) -> None:
     """Callers replace such a value by the size of the vocabulary, and vLLM's own limits raise on it."""
     chosen = [random_row_sets(np.random.default_rng(seed), 16, 2, vocab, limits="both").top_k for seed in range(4)]
-    assert all(top_k is not None and 1 <= top_k.min() and top_k.max() <= vocab for top_k in chosen)
+    assert all(top_k is not None and top_k.min() >= 1 and top_k.max() <= vocab for top_k in chosen)

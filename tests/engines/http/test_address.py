@@ -224,6 +224,8 @@ def test_a_parameter_that_the_dialect_lacks_is_refused() -> None:
     assert body_of(asked, DIALECTS["vllm"], "m", str)["top_k"] == 3
     with pytest.raises(UnsupportedCall, match="counts the prompt's tokens"):
         body_of(GenerationRequest((5,), presence_penalty=1.0), DIALECTS["llama.cpp"], "m", str)
+    with pytest.raises(UnsupportedCall, match="forbids the end token"):
+        body_of(GenerationRequest((5,), ignore_eos=True), DIALECTS["llama.cpp"], "m", str)
 
 
 def test_llama_cpp_is_always_asked_for_token_ids() -> None:
@@ -251,6 +253,21 @@ def test_what_the_server_was_not_started_with_is_unsupported() -> None:
         assert isinstance(engine.load(target, **{"method": "ngram", **options}), Unsupported)
     assert isinstance(engine.load(fixtures.model("draft"), method="ngram"), Unsupported)
     assert not isinstance(engine.load(target, method="ngram"), Unsupported)
+
+
+def test_options_of_another_method_are_unsupported_too() -> None:
+    """A server's own method beside the options of another is no configuration, and must not be built."""
+    target, draft = fixtures.model("target"), fixtures.model("draft")
+    with answering(MODELS) as address:
+        engine = HttpEngine(Address.parse(f"{address}?checkpoint={target}&method=draft_model"))
+    tree = {"speculative_token_tree": ((0,), (1,), (0, 0), (0, 1)), "draft_sample_method": "greedy"}
+    for options in (
+        {"method": "suffix"},
+        {"method": "ngram", "ngram_min": 2},
+        {"method": "draft_model", "draft": draft, "num_speculative_tokens": 4, **tree},
+    ):
+        assert isinstance(engine.load(target, **options), Unsupported)
+    assert not isinstance(engine.load(target, method="draft_model", draft=draft), Unsupported)
 
 
 def test_counters_are_read_by_position() -> None:

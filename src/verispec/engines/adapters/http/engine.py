@@ -59,12 +59,12 @@ class HttpEngine:
             return Unsupported("the checkpoint of the server is unknown; add ?checkpoint=FOLDER to its address")
         if not same_checkpoint(target, address.checkpoint):
             return Unsupported("the server serves another checkpoint")
-        started = {"method": address.method, "dtype": address.dtype}
+        started: dict[str, Any] = {"method": address.method, "dtype": address.dtype}
         if address.method != "none":
-            started["num_speculative_tokens"] = address.k  # type: ignore[assignment]
-        fixed = LoadOptions(**{**options, **started})
-        for name in LoadOptions.__dataclass_fields__:
-            expected = getattr(fixed if name in started else LoadOptions(), name)
+            started["num_speculative_tokens"] = address.k
+        plain = LoadOptions()
+        for name in (*started, *LoadOptions.__dataclass_fields__):  # The method first: it is the reason of others.
+            expected = started.get(name, getattr(plain, name))
             if name not in _DRAFTING and getattr(wanted, name) != expected:
                 return Unsupported(f"the server was started with {name}={expected}, as its address says")
         return HttpGenerator(self._server, address)

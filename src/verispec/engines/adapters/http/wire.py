@@ -66,7 +66,7 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "llama.cpp": Dialect(
         {name: name for name in COMMON if not name.endswith("penalty")}
-        | {"top_k": "top_k", "min_p": "min_p", "ignore_eos": "ignore_eos", "repetition_penalty": "repeat_penalty"},
+        | {"top_k": "top_k", "min_p": "min_p", "repetition_penalty": "repeat_penalty"},
         {
             "logprobs": 1,  # Token ids come with log-probabilities alone.
             "cache_prompt": False,
@@ -74,7 +74,8 @@ DIALECTS: Mapping[str, Dialect] = {
             "samplers": ["penalties", "temperature", "min_p", "top_k", "top_p"],
         },
         explicit=("temperature", "top_k", "top_p", "min_p", "repetition_penalty"),
-        refusals=dict.fromkeys(("presence_penalty", "frequency_penalty"), "llama.cpp counts the prompt's tokens too"),
+        refusals=dict.fromkeys(("presence_penalty", "frequency_penalty"), "llama.cpp counts the prompt's tokens too")
+        | {"ignore_eos": "llama.cpp's ignore_eos forbids the end token, so that another token takes its place"},
         most_logprobs=20,
     ),
     "transformers": Dialect(
