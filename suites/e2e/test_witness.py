@@ -22,7 +22,7 @@ from verispec.suites.e2e._setups import ARGMAX, Load, require
 Array = np.ndarray[Any, Any]
 
 VOCAB = 512
-DRAFTS = ["ngram k=3", "draft_model k=1", "draft_model k=3", "draft_model k=8", ARGMAX]
+DRAFTS = ["ngram k=3", "draft_model k=1", "draft_model k=3", "draft_model k=8", ARGMAX, "eagle3 k=3"]
 REQUESTS = 96
 LENGTH = 24
 TOKENS = 6000
@@ -37,7 +37,7 @@ def tables() -> WitnessTables:
 
 @pytest.fixture(scope="session")
 def witness(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return the folders of the witness target and drafter."""
+    """Return the folders of the witness target and its drafters."""
     return save_witness(tmp_path_factory.mktemp("witness"), tables())
 
 
@@ -50,15 +50,13 @@ def test_every_decision_follows_the_tables(
     6,000 tokens find draft and recovery that share their noise, noise that is reused from step to step or between
     requests, and recovery from the target.
     """
-    model_drafts = draft.startswith("draft_model")
-    generator = load(
-        draft, target=witness["target"], drafter=witness["draft"] if model_drafts else None, sampler=sampler
-    )
+    drafter = witness.get({"draft_model": "draft", "eagle3": "eagle3"}.get(draft.split(maxsplit=1)[0], ""))
+    generator = load(draft, target=witness["target"], drafter=drafter, sampler=sampler)
     p, q = distributions(tables().target), distributions(tables().draft)
     if draft == ARGMAX:
         q = np.eye(VOCAB)[q.argmax(axis=1)]
-    rows = Rows(p, q) if model_drafts else Rows(p)
-    model = GivenText(trial.weight, trial.seed, drafted=model_drafts)
+    rows = Rows(p) if drafter is None else Rows(p, q)
+    model = GivenText(trial.weight, trial.seed, drafted=drafter is not None)
     rng = np.random.default_rng(trial.seed)
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""A witness model of 151,936 tokens: an engine loads it, and its tables explain the text."""
+"""Witness models: an engine loads one of 151,936 tokens, tables explain its text, and a head drafts by its table."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.engines.registry import resolve
-from verispec.fixtures.witness import STATES, save_witness, witness_tables
+from verispec.fixtures.witness import STATES, TARGET_LAYERS, save_witness, witness_tables
 from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText, kinds_of
+from verispec.reference.models import AuxiliaryStates, load_eagle3, load_target
 
 VOCAB = 151_936
 TEXTS, LENGTH = 24, 24
@@ -50,6 +52,22 @@ def test_the_tables_of_a_large_witness_explain_its_text(tmp_path: Path) -> None:
         assert model.evidence.count == TEXTS * LENGTH
         assert model.evidence.failed == found
     assert len(p) == STATES
+
+
+def test_the_drafts_of_a_witness_head_have_its_table(tmp_path: Path) -> None:
+    """Rows read the target's states first, then the head's own, as in a chain of drafts."""
+    tables = witness_tables(512)
+    folders = save_witness(tmp_path, tables)
+    target = load_target(folders["target"], torch.float32, "cpu")
+    head = load_eagle3(folders["eagle3"], target)
+    ids = torch.from_numpy(np.random.default_rng(0).integers(1, 512, (4, 1, 60)))
+    expected = [tables.draft[tables.states(row[0])] for row in ids.numpy()]
+    with torch.inference_mode(), AuxiliaryStates(target, head.config.aux_layers(TARGET_LAYERS)) as aux:
+        target(ids[0])
+        hidden = head.combine(aux.take())
+        for row, rows in zip(ids, expected, strict=True):
+            normed, hidden = head(row, hidden, torch.arange(60)[None])
+            np.testing.assert_allclose(head.logits(normed)[0].numpy(), rows, atol=1e-5)
 
 
 def softmax(table: np.ndarray) -> np.ndarray:

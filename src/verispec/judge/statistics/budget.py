@@ -38,7 +38,7 @@ SHARES: dict[str, Share] = {
     "sampler/whole_sampler:WS-14": Share(0.05, 3),
     "synthetic/whole_sampler:WS-12": Share(0.04, 6),
     "e2e/sampled:GEN-5": Share(0.08, 23),
-    "e2e/witness:GEN-6": Share(0.12, 10),
+    "e2e/witness:GEN-6": Share(0.12, 12),
     "e2e/sampled:GEN-7": Share(0.03, 12),
     "e2e/served_text:SRV-2": Share(0.015, 3),
     "e2e/served_answers:SRV-8": Share(0.005, 1),
