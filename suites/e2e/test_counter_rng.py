@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from verispec import fixtures
 from verispec.cases import case
@@ -14,6 +17,7 @@ from verispec.suites.e2e._lookup import looked_up
 from verispec.suites.e2e._parameters import check_tokens
 from verispec.suites.e2e._reference_model import ReferenceModel, reference_head, reference_model
 from verispec.suites.e2e._setups import DRAFTERS, Load, options_of, require, with_steps
+from verispec.suites.e2e._tiny import VOCAB
 
 TARGET = fixtures.model("target")
 LENGTH = 20
@@ -99,6 +103,62 @@ def test_a_slot_forgets_its_last_request(load: Load, prompts: Any, seed: int, dr
             else:
                 definition = Definition(request, result.token_ids, reference_model(TARGET), known=known, most=most)
                 definition.judge(result, what)
+
+
+@case(
+    "GEN-17",
+    target="tiny",
+    draft="ngram k=3",
+    sampler="request_state",
+    check="lookup",
+    reach="prompts in which a suffix occurs several times",
+)
+def test_the_latest_of_several_matches_is_drafted(load: Load, tiny: dict[str, Path], seed: int) -> None:
+    """Prompts of 24 to 35 tokens out of seven: every suffix of two tokens stands at several places, before others."""
+    rng = np.random.default_rng(seed)
+    asked = [
+        GenerationRequest(
+            tuple(rng.integers(1, VOCAB, 24 + n).tolist()),
+            max_tokens=LENGTH,
+            temperature=1.0,
+            ignore_eos=True,
+            seed=seed + n,
+        )
+        for n in range(12)
+    ]
+    results = load("ngram k=3", target=tiny["target"], sampler="request_state").generate(asked)
+    for n, (request, result) in enumerate(zip(asked, with_steps(results), strict=True)):
+        definition = Definition(
+            request,
+            result.token_ids,
+            reference_model(tiny["target"]),
+            known=lambda sequence: looked_up(sequence, 2, 4, 3),
+            most=3,
+        )
+        definition.judge(result, f"prompt {n}")
+
+
+@case("GEN-17", draft="ngram k=3", sampler="request_state", check="ids", reach="a prompt with small and large ids")
+def test_a_match_begins_at_a_token(load: Load) -> None:
+    """256 times an id has its bytes one place further. The output is 5 alone, and each prompt has 5, 5 once.
+
+    The shortest prompt has a match that is as long as it may be. The numbers of drafts show what was found.
+    """
+    asked = [
+        GenerationRequest(prompt, max_tokens=6, ignore_eos=True, allowed_token_ids=(5,))
+        for prompt in ((5, 5, 9, 11, 12, 1280, 1280, 1536, 17, 5), (9, 1280, 1280, 1536, 5, 5, 11, 17, 5), (5, 5))
+    ]
+    for request, result in zip(
+        asked, with_steps(load("ngram k=3", sampler="request_state").generate(asked)), strict=True
+    ):
+        emitted = 0
+        for place, step in enumerate(result.steps):
+            room = request.max_tokens - emitted - 1
+            found = looked_up((*request.prompt_token_ids, *(5,) * emitted), 2, 4, 3) if place else []
+            wanted = len(found[:room])
+            what = f"step {place} after {request.prompt_token_ids} and {emitted} tokens has {step.drafted} drafts"
+            require(step.drafted == wanted, f"{what}, expected {wanted}: {found}")
+            emitted += step.accepted + 1
 
 
 @case("GEN-5", requests=40, draft=["none", "ngram k=3"], sampler="request_state", reach="requests without a seed")

@@ -151,6 +151,21 @@ def test_later_drafts_read_the_heads_own_states(load: Load, prompts: Any) -> Non
         raise Inconclusive("no step accepted three drafts, so that no later one was judged")
 
 
+@case("GEN-14", draft=["draft_model k=3", "eagle3 k=5"], requests=20, reach="more than eight requests in a batch")
+def test_drafts_of_many_requests_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> None:
+    """Whole chains of twenty requests, sixteen at a time.
+
+    Half of the prompts have 30 tokens: the third draft after them is the first one of a block of 16 or 32.
+    """
+    name, _, k = draft.partition(" k=")
+    folder = fixtures.model(DRAFTERS[name])
+    judge = reference_chain(folder, TARGET, int(k)) if name == "eagle3" else reference_model(folder)
+    chosen = [prompt[: 30 if n % 2 else 5 + n] for n, prompt in enumerate(prompts[:20])]
+    results = stepped(load(draft), greedy(chosen, 16))
+    judged = sum(judge_drafts(judge, prompt, result, int(k)) for prompt, result in zip(chosen, results, strict=True))
+    require(judged > 0, "no step had a draft")
+
+
 @case("GEN-15", memory="preemption", draft=[*MODELS, PARALLEL, MTP], reach="more requests than the KV cache holds")
 def test_a_resumed_request_drafts_anew(load: Load, prompts: Any, draft: str) -> None:
     """A model drafts in every step but the first one after a prefill; a resumed request has one such step more."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines.protocol.generation import GenerationRequest, Generator
 from verispec.suites.e2e._logprobs import check_batch, check_entries
 from verispec.suites.e2e._reference_model import ReferenceModel, greedy_text, reference_model
 from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require
@@ -81,7 +81,23 @@ def test_prompt_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str
         GenerationRequest(prompt[:length], max_tokens=12, ignore_eos=True, prompt_logprobs=count)
         for prompt, length, count in zip(prompts, lengths, (None, 2, 0, 1, None, 5), strict=False)
     ]
-    for n, (request, result) in enumerate(zip(asked, load(draft, memory or "").generate(asked), strict=True)):
+    check_prompts(load(draft, memory or ""), asked)
+
+
+@case("GEN-31", draft=METHODS[:2], prompts="long", reach="a request with prompt_logprobs")
+def test_prompt_logprobs_of_long_prompts(load: Load, prompts: Any, draft: str) -> None:
+    """Prompts of 130 and 300 tokens beside one of 20."""
+    long = tuple(token for prompt in prompts[:6] for token in prompt)
+    asked = [
+        GenerationRequest(long[-length:], max_tokens=3, ignore_eos=True, prompt_logprobs=count)
+        for length, count in ((20, 1), (130, 0), (300, 2))
+    ]
+    check_prompts(load(draft), asked)
+
+
+def check_prompts(generator: Generator, asked: list[GenerationRequest]) -> None:
+    """Check the log-probabilities of every prompt, and the greedy text after it."""
+    for n, (request, result) in enumerate(zip(asked, generator.generate(asked), strict=True)):
         what, (first, *following) = f"prompt {n}", request.prompt_token_ids
         entries, top = result.prompt_logprobs, request.prompt_logprobs
         wanted = 0 if top is None else 1 + len(following)
