@@ -62,6 +62,37 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
         raise Inconclusive("no draft was verified")
 
 
+@case("GEN-17", draft="draft_model k=6", sampler="request_state", reach="a request with a seed")
+def test_a_seed_decides_long_chains(load: Load, prompts: Any, seed: int) -> None:
+    test_a_seed_decides_the_text(load, prompts, seed, "draft_model k=6", None)
+
+
+@case("GEN-17", draft="draft_model parallel k=8", rate=1, sampler="request_state", reach="a request with a seed")
+def test_parallel_drafts_have_numbers_of_their_own(load: Load, prompts: Any, seed: int) -> None:
+    """Synthetic rates of 1 emit every draft. At a temperature of 60 three equal ones of a step have no chance."""
+    generator = load(
+        "draft_model parallel k=8",
+        sampler="request_state",
+        rejection_sample_method="synthetic",
+        synthetic_acceptance_rates=(1.0,) * 8,
+    )
+    asked = [
+        GenerationRequest(prompt[:12], max_tokens=19, temperature=60.0, ignore_eos=True, seed=seed + n)
+        for n, prompt in enumerate(prompts[:4])
+    ]
+    whole = 0
+    for n, result in enumerate(with_steps(generator.generate(asked))):
+        place = 0
+        for step in result.steps:
+            drafts = result.token_ids[place : place + step.accepted]
+            most = max(map(drafts.count, drafts), default=0)
+            require(most < 3, f"request {n}: a step of drafts {list(drafts)} has a token {most} times", Kind.LAW)
+            whole += len(drafts) == 8
+            place += step.accepted + 1
+    if not whole:
+        raise Inconclusive("no step accepted eight drafts")
+
+
 def drafter(draft: str) -> ReferenceModel | None:
     name = draft.partition(" k=")[0]
     if name not in DRAFTERS:

@@ -9,8 +9,9 @@ from verispec.cases import case
 from verispec.engines.protocol.generation import Generator, LoadOptions
 from verispec.judge import Inconclusive, Kind
 from verispec.suites.e2e._drafts import judge_drafts, judge_of
-from verispec.suites.e2e._reference_model import greedy_text
+from verispec.suites.e2e._reference_model import greedy_text, reference_chain
 from verispec.suites.e2e._setups import (
+    DRAFTERS,
     LAYOUTS,
     MTP,
     PARALLEL,
@@ -114,3 +115,32 @@ def check_drafts(load: Load, prompts: Any, draft: str, memory: str | None) -> No
         judge_drafts(judge, prompt, result, depth)
     if not any(step.accepted > 1 for result in results for step in result.steps):
         raise Inconclusive("no step accepted two drafts, so that no later one was judged")
+
+
+@case("GEN-14", draft=["draft_model k=8", "eagle3 k=5"], rate=1, reach=REACH)
+def test_every_draft_is_the_drafters_own(load: Load, prompts: Any, draft: str) -> None:
+    check_all_drafts(load, prompts, draft)
+
+
+@case("GEN-47", draft="draft_model parallel k=8", rate=1, reach=REACH)
+def test_every_parallel_draft_is_that_of_its_mask_token(load: Load, prompts: Any) -> None:
+    check_all_drafts(load, prompts, "draft_model parallel k=8")
+
+
+@case("GEN-48", draft=MTP, rate=1, reach=REACH)
+def test_every_mtp_draft_is_the_layers_own(load: Load, prompts: Any) -> None:
+    check_all_drafts(load, prompts, MTP)
+
+
+def check_all_drafts(load: Load, prompts: Any, draft: str) -> None:
+    """Check every draft of whole chains: synthetic rates of 1 accept all, so that the text shows them."""
+    name, _, k = draft.partition(" k=")
+    depth, folder = int(k), fixtures.model(DRAFTERS[name])
+    judge = reference_chain(folder, TARGET, depth) if name == "eagle3" else judge_of(draft, TARGET)[0]
+    generator = load(draft, rejection_sample_method="synthetic", synthetic_acceptance_rates=(1.0,) * depth)
+    chosen = [prompt[: 9 * (n + 1)] for n, prompt in enumerate(prompts[:5])]
+    results = stepped(generator, greedy(chosen, 1 + 3 * (depth + 1)))
+    for prompt, result in zip(chosen, results, strict=True):
+        judge_drafts(judge, prompt, result, depth)
+    if not any(step.accepted == depth for result in results for step in result.steps):
+        raise Inconclusive(f"no step accepted all of its {depth} drafts")
