@@ -44,11 +44,11 @@ REACH = "the method is an accepted option"
 def test_suffix_drafts_follow_their_rules(load: Load, prompts: Any, limits: str) -> None:
     """One request after another, each of which may draft from the outputs before it.
 
-    Prompts repeat a phrase, and two of them come again. An engine may draft past the end of an output; it then keeps
-    what the last step emitted there too.
+    Prompts repeat a phrase, and each comes twice, the first one after four others. An engine may draft past the end of
+    an output; it then keeps what the last step emitted there too.
     """
     phrases = [(*prompt[:7], *prompt[:7], *prompt[:3]) for prompt in prompts[20:23]]
-    asked = [phrases[0], phrases[1], phrases[0], phrases[2], phrases[1]]
+    asked = [phrases[n] for n in (2, 0, 1, 0, 1, 2)]
     # A seed of its own gives this case a generator that has no outputs yet.
     options = {"seed": 46 + list(SUFFIX_LIMITS).index(limits), **SUFFIX_LIMITS[limits]}
     generator, wanted = load(SUFFIX, **options), LoadOptions(**{**options_of(SUFFIX), **options})

@@ -137,6 +137,19 @@ def test_samples_are_independent(load: Load, tiny: dict[str, Path], seed: int, d
     assert_distribution(pairs.ravel().tolist(), product, "first tokens of two samples")
 
 
+@case("GEN-33", draft=METHODS[:2], check="count", reach="a request with n above 1")
+def test_every_number_of_samples_is_answered(load: Load, prompts: Any, draft: str) -> None:
+    """Requests of one to four samples in one batch; at a temperature of 60 no two samples are equal."""
+    asked = [
+        GenerationRequest(prompts[n][:8], max_tokens=4, ignore_eos=True, temperature=60.0, n=n + 1, seed=n)
+        for n in range(4)
+    ]
+    for request, result in zip(asked, load(draft).generate(asked), strict=True):
+        texts = {sample.token_ids for sample in (result, *result.samples)}
+        what = f"a request of {request.n} samples has {1 + len(result.samples)}, {len(texts)} of them different"
+        require(len(texts) == 1 + len(result.samples) == request.n, what)
+
+
 @case("GEN-34", draft=[*METHODS, TREE], memory="preemption", reach="a client that disconnects")
 def test_aborts_change_nothing_else(load: Load, prompts: Any, draft: str) -> None:
     """Requests are aborted in the middle of others, twelve times as many as fit into memory; the others go on."""
