@@ -103,6 +103,7 @@ def main(port: str, target: str, draft: str = "") -> None:
             options.speculative.draft.n_max = 3
             options.speculative.draft.cache_type_k = options.cache_type_k
             options.speculative.draft.cache_type_v = options.cache_type_v
+        options.model_alias = {"target"}
         server = xllamacpp.Server(options)
         print(server.listening_address, flush=True)
         while True:
