@@ -56,6 +56,11 @@ class Row:
         found = np.flatnonzero(self.ids == token)
         return float(self.logprobs[found[0]]) if len(found) else self.rest
 
+    def place(self, token: int) -> int:
+        """Return the token's place among the known ones, or their number if it is not one of them."""
+        found = np.flatnonzero(self.ids == token)
+        return int(found[0]) if len(found) else len(self.ids)
+
     def knows(self, token: int) -> bool:
         """Return True if the token's own log-probability is known."""
         return bool((self.ids == token).any())
@@ -196,24 +201,41 @@ class ServedModel:
         """Return the text of tokens, special ones left out."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
-    def add_sampled(self, evidence: GivenText, request: GenerationRequest, tokens: tuple[int, ...]) -> None:
-        """Check the tokens of one sampled answer; places whose top-p cut rounding may move are left out."""
+    def add_sampled(
+        self,
+        evidence: GivenText,
+        request: GenerationRequest,
+        tokens: tuple[int, ...],
+        beside: Sequence[int] | None = None,
+    ) -> None:
+        """Check the tokens of one sampled answer; places whose top-p cut rounding may move are left out.
+
+        Args:
+            evidence: evidence to which they are added.
+            request: request that was answered.
+            tokens: [n] tokens of the answer.
+            beside: [n] token of another answer to the same text before; -1 without one. None without any.
+        """
+        others = np.full(len(tokens), -1) if beside is None else np.array(beside)
         if self.exact:
-            self._add_exact(evidence, request, tokens)
+            self._add_exact(evidence, request, tokens, others)
             return
         rows, slack = self.rows(request.prompt_token_ids, tokens)
-        for row, token in zip(rows, tokens, strict=True):
+        for row, token, neighbour in zip(rows, tokens, others.tolist(), strict=True):
             heat = request.temperature
             known = np.exp(row.logprobs / heat)
             mass = max(1.0 - float(np.exp(row.logprobs).sum()), 1e-9)
             # At heat <= 1 every other token's weight is at most its probability times rest^(1 / heat - 1).
             other = mass * np.exp(row.rest * (1 / heat - 1))
             p = np.append(known, other)
-            at = int(np.flatnonzero(row.ids == token)[0]) if row.knows(token) else len(known)
+            at, near = np.array([row.place(token)]), np.array([-1 if neighbour < 0 else row.place(neighbour)])
             doubt = -np.log1p(-other / p.sum()) if heat < 1 else 0.0
-            evidence.add(Rows(p[None] / p.sum()), np.zeros(1, int), np.array([at]), slack=slack / heat + float(doubt))
+            paid = slack / heat + float(doubt)
+            evidence.add(Rows(p[None] / p.sum()), np.zeros(1, int), at, slack=paid, neighbour=near)
 
-    def _add_exact(self, evidence: GivenText, request: GenerationRequest, tokens: tuple[int, ...]) -> None:
+    def _add_exact(
+        self, evidence: GivenText, request: GenerationRequest, tokens: tuple[int, ...], others: Array
+    ) -> None:
         prompt = request.prompt_token_ids
         p = self._reference.distributions(request, tokens)
         judged = np.ones(len(tokens), bool)
@@ -228,7 +250,7 @@ class ServedModel:
         at = np.flatnonzero(judged)
         if len(at):
             slack = 2 * self._reference.rounding(prompt, tokens) / request.temperature
-            evidence.add(Rows(p[at]), np.arange(len(at)), np.array(tokens)[at], slack=slack)
+            evidence.add(Rows(p[at]), np.arange(len(at)), np.array(tokens)[at], slack=slack, neighbour=others[at])
 
 
 def _whole(logits: Array) -> Row:

@@ -206,7 +206,7 @@ def _firsts(answers: Sequence[Answer]) -> list[Choice]:
 
 @case("SRV-8", sampling="drawn", reach="a request with n above 1")
 def test_samples_are_complete_and_drawn_anew(served: ServedModel, trial: Trial) -> None:
-    """Eight requests of four samples: all are there, they differ, and each follows the model's distribution."""
+    """Eight requests of four samples: all are there and counted, each follows the model, and none copies another."""
     asked = [
         GenerationRequest(prompt, max_tokens=LENGTH, temperature=1.0, n=4, seed=trial.seed % 2**31 + n)
         for n, prompt in enumerate(served.prompts(8 if served.exact else 2))
@@ -217,8 +217,20 @@ def test_samples_are_complete_and_drawn_anew(served: ServedModel, trial: Trial) 
         require(len(answer.choices) == 4, f"request {n} has {len(answer.choices)} samples, expected 4")
         texts = [choice.text for choice in answer.choices]
         equal += len(set(texts)) == 1
-        for choice in answer.choices:
-            if tokens := tokens_of(choice):
-                served.add_sampled(evidence, request, tokens)
+        samples = [tokens_of(choice) for choice in answer.choices]
+        for index, tokens in enumerate(samples):
+            if tokens:
+                served.add_sampled(evidence, request, tokens, beside(tokens, samples[:index]))
+        told, count = answer.completion_tokens, sum(map(len, samples))
+        require(told in (None, count), f"the samples of request {n} have {count} tokens, its usage says {told}")
     require(equal < len(asked), "the four samples of every request are equal")
     trial.conclude(evidence.evidence, evidence.evidence.count)
+
+
+def beside(tokens: Sequence[int], earlier: Sequence[Sequence[int]]) -> list[int]:
+    """Return, for each place, the token there of the first earlier sample with the same text before; -1 without one."""
+    found = []
+    for place in range(len(tokens)):
+        same = (other for other in earlier if len(other) > place and other[:place] == tokens[:place])
+        found.append(next((other[place] for other in same), -1))
+    return found

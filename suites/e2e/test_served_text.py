@@ -19,11 +19,13 @@ LENGTH = 32
 PROMPTS = 8
 SAMPLED = 32
 """Texts of a sampled round where whole distributions are known; a quarter of them where each token is a request."""
-STYLES: dict[str, dict[str, Any]] = {
-    "temperature 1": {"temperature": 1.0},
-    "temperature 0.5": {"temperature": 0.5},
-    "top_p 0.8": {"temperature": 1.0, "top_p": 0.8},
+STYLES: dict[str, tuple[dict[str, Any], ...]] = {
+    "temperature 1": ({"temperature": 1.0},),
+    "temperature 0.5": ({"temperature": 0.5},),
+    "top_p 0.8": ({"temperature": 1.0, "top_p": 0.8},),
+    "temperatures 0.3 and 1": ({"temperature": 0.3}, {"temperature": 1.0}),
 }
+"""Parameters of the requests of a batch, in turn."""
 PENALTIES: dict[str, dict[str, Any]] = {
     "presence": {"presence_penalty": 1.5},
     "frequency": {"frequency_penalty": 0.75},
@@ -46,9 +48,11 @@ def test_greedy_answers_are_the_models_own(served: ServedModel, prompts: str) ->
 def test_sampled_answers_follow_the_models_distribution(served: ServedModel, trial: Trial, style: str) -> None:
     """Prompts of a repeated phrase, so that prompt lookup drafts.
 
-    1,024 tokens find a temperature of 1 in place of 0.5; 256 of a server without a checkpoint do too.
+    1,024 tokens find a temperature of 1 in place of 0.5; 256 of a server without a checkpoint do too. With two
+    temperatures in flight they find that requests have those of their neighbours.
     """
-    if not served.exact and STYLES[style].get("top_p", 1) < 1:
+    styles = STYLES[style]
+    if not served.exact and any(fields.get("top_p", 1) < 1 for fields in styles):
         raise UnsupportedCall("only a checkpoint tells which tokens top-p keeps; add checkpoint=FOLDER")
     evidence = GivenText(trial.weight, trial.seed, drafted=False)
     texts = SAMPLED if served.exact else SAMPLED // 4
@@ -60,7 +64,7 @@ def test_sampled_answers_follow_the_models_distribution(served: ServedModel, tri
         first = (trial.seed + 1000 * rounds) % 2**31
         rounds += 1
         asked = [
-            replace(request, seed=first + n, **STYLES[style])
+            replace(request, seed=first + n, **styles[n % len(styles)])
             for n, request in enumerate(greedy(served.prompts(texts, repeated=True)))
         ]
         for request, answer in zip(asked, served.server.ask(asked), strict=True):

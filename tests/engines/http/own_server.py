@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -112,6 +112,16 @@ class OwnServer:
             "top_logprobs": [{f"token_id:{token}": value for token, value in entry.top} for entry in entries],
         }
 
+    def make_usage(self, request: GenerationRequest, samples: Sequence[GenerationResult]) -> dict[str, int]:
+        return {
+            "prompt_tokens": len(request.prompt_token_ids),
+            "completion_tokens": sum(len(sample.token_ids) for sample in samples),
+        }
+
+    def make_batch(self, requests: list[GenerationRequest]) -> list[GenerationRequest]:
+        """Return the requests that the runner gets for those that arrived together."""
+        return requests
+
     def decode(self, token_ids: Any) -> str:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
@@ -133,7 +143,7 @@ class OwnServer:
                     return
                 batch.append(further)
             try:
-                results = self.runner.generate([request for request, _ in batch])
+                results = self.runner.generate(self.make_batch([request for request, _ in batch]))
             except VerispecError:
                 for request, answer in batch:
                     self._alone(request, answer)
@@ -207,10 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
         result = own.generate(request)
         samples = (result, *result.samples)
         choices = [{"index": n, **own.make_choice(request, sample)} for n, sample in enumerate(samples)]
-        usage = {
-            "prompt_tokens": len(request.prompt_token_ids),
-            "completion_tokens": sum(len(sample.token_ids) for sample in samples),
-        }
+        usage = own.make_usage(request, samples)
         if not body.get("stream"):
             self._send(200, {"choices": choices, "usage": usage})
             return
@@ -284,3 +291,29 @@ class SeedIgnored(OwnServer):
 
     def make_request(self, body: Mapping[str, Any]) -> GenerationRequest:
         return super().make_request({**body, "seed": None})
+
+
+class SamplesShared(OwnServer):
+    """The second sample of a prompt draws the random numbers of the first."""
+
+    def generate(self, request: GenerationRequest) -> GenerationResult:
+        result = super().generate(request)
+        return replace(result, samples=(replace(result, samples=()), *result.samples[1:])) if result.samples else result
+
+
+class NeighbourTemperature(OwnServer):
+    """Sampled requests have the temperature of the sampled request before them in the batch."""
+
+    def make_batch(self, requests: list[GenerationRequest]) -> list[GenerationRequest]:
+        sampled = [n for n, request in enumerate(requests) if not request.greedy]
+        changed = list(requests)
+        for one, other in zip(sampled[1:], sampled, strict=False):
+            changed[one] = replace(requests[one], temperature=requests[other].temperature)
+        return changed
+
+
+class UsageOfOneSample(OwnServer):
+    """The usage counts the tokens of the first sample alone."""
+
+    def make_usage(self, request: GenerationRequest, samples: Sequence[GenerationResult]) -> dict[str, int]:
+        return super().make_usage(request, samples[:1])

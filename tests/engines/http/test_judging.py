@@ -6,13 +6,25 @@ from pathlib import Path
 
 import pytest
 from engine_runs import records_of
-from own_server import LogprobsShifted, OwnServer, SeedIgnored, StopLate, TemperatureIgnored
+from own_server import (
+    LogprobsShifted,
+    NeighbourTemperature,
+    OwnServer,
+    SamplesShared,
+    SeedIgnored,
+    StopLate,
+    TemperatureIgnored,
+    UsageOfOneSample,
+)
 
 WRONG: list[tuple[type[OwnServer], str]] = [
     (TemperatureIgnored, "served_text:SRV-2:style=temperature 0.5"),
     (StopLate, "served_text:SRV-4:stop=strings"),
     (LogprobsShifted, "served_answers:SRV-6:sampling=greedy"),
     (SeedIgnored, "served_answers:SRV-7:others=31"),
+    (SamplesShared, "served_answers:SRV-8:sampling=drawn"),
+    (UsageOfOneSample, "served_answers:SRV-8:sampling=drawn"),
+    (NeighbourTemperature, "served_text:SRV-2:style=temperatures 0.3 and 1"),
 ]
 """A fault, and a case of the clause that names it."""
 
