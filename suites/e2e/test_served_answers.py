@@ -206,7 +206,7 @@ def _firsts(answers: Sequence[Answer]) -> list[Choice]:
 
 @case("SRV-8", sampling="drawn", reach="a request with n above 1")
 def test_samples_are_complete_and_drawn_anew(served: ServedModel, trial: Trial) -> None:
-    """Eight requests of four samples: all are there and counted, each follows the model, and none copies another."""
+    """Eight requests of four samples: all are there, each follows the model, and none copies another."""
     asked = [
         GenerationRequest(prompt, max_tokens=LENGTH, temperature=1.0, n=4, seed=trial.seed % 2**31 + n)
         for n, prompt in enumerate(served.prompts(8 if served.exact else 2))
@@ -221,8 +221,6 @@ def test_samples_are_complete_and_drawn_anew(served: ServedModel, trial: Trial) 
         for index, tokens in enumerate(samples):
             if tokens:
                 served.add_sampled(evidence, request, tokens, beside(tokens, samples[:index]))
-        told, count = answer.completion_tokens, sum(map(len, samples))
-        require(told in (None, count), f"the samples of request {n} have {count} tokens, its usage says {told}")
     require(equal < len(asked), "the four samples of every request are equal")
     trial.conclude(evidence.evidence, evidence.evidence.count)
 

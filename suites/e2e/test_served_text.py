@@ -96,6 +96,17 @@ def test_an_answer_has_max_tokens(served: ServedModel, max_tokens: int) -> None:
         require(good, f"{what} has {count} of {max_tokens} tokens and finished by {choice.finish_reason!r}")
 
 
+@case("SRV-3", samples="four", reach="a request with n above 1")
+def test_the_tokens_of_all_samples_are_counted(served: ServedModel) -> None:
+    prompts = served.prompts(4, repeated=True)
+    asked = [GenerationRequest(prompt, max_tokens=7, temperature=1.0, n=4, seed=n) for n, prompt in enumerate(prompts)]
+    for n, answer in enumerate(served.server.ask(asked)):
+        told, count = answer.completion_tokens, sum(len(tokens_of(choice)) for choice in answer.choices)
+        if told is None:
+            raise UnsupportedCall("the server does not report how many tokens an answer has")
+        require(told == count, f"the samples of request {n} have {count} tokens, its usage says {told}")
+
+
 @case("SRV-4", stop="strings", reach="a request with stop strings")
 def test_an_answer_ends_before_its_first_stop_string(served: ServedModel) -> None:
     """Four letters of the server's own text at many offsets are the stop string, over token boundaries too."""

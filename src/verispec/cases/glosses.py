@@ -205,6 +205,7 @@ GLOSSES: dict[str, Gloss] = {
     "row": Gloss("values of the tested row"),
     "rows": Gloss("number of rows, or the rows with special values and which"),
     "rule": Gloss("limits of the rows", {"k": "top-k alone", "p": "top-p alone", "both": "top-k and top-p"}),
+    "samples": Gloss("samples per served request"),
     "sampled": Gloss("sampled tokens per request"),
     "sampler": Gloss(
         "sampler of the generation",

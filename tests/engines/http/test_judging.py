@@ -23,7 +23,7 @@ WRONG: list[tuple[type[OwnServer], str]] = [
     (LogprobsShifted, "served_answers:SRV-6:sampling=greedy"),
     (SeedIgnored, "served_answers:SRV-7:others=31"),
     (SamplesShared, "served_answers:SRV-8:sampling=drawn"),
-    (UsageOfOneSample, "served_answers:SRV-8:sampling=drawn"),
+    (UsageOfOneSample, "served_text:SRV-3:samples=four"),
     (NeighbourTemperature, "served_text:SRV-2:style=temperatures 0.3 and 1"),
 ]
 """A fault, and a case of the clause that names it."""
