@@ -162,7 +162,7 @@ class ServedModel:
 
     def _behind(self, row: Row, request: GenerationRequest, before: tuple[int, ...], token: int) -> tuple[int, float]:
         """Return a token that is surely more likely, and by how much at least; the token itself and 0 if none is."""
-        size = 1 + int(max(*row.ids, token, *before, *request.prompt_token_ids))
+        size = 1 + int(max(*row.ids, token, *before, *request.prompt_token_ids, *request.logit_bias))
         dense = np.full(size, row.rest + row.scale)
         dense[row.ids] = row.logprobs + row.scale
         after = processed(dense, request, before)

@@ -23,6 +23,7 @@ STYLES: dict[str, tuple[dict[str, Any], ...]] = {
     "temperature 1": ({"temperature": 1.0},),
     "temperature 0.5": ({"temperature": 0.5},),
     "top_p 0.8": ({"temperature": 1.0, "top_p": 0.8},),
+    "top_k 5": ({"temperature": 1.0, "top_k": 5},),
     "temperatures 0.3 and 1": ({"temperature": 0.3}, {"temperature": 1.0}),
 }
 """Parameters of the requests of a batch, in turn."""
@@ -52,8 +53,8 @@ def test_sampled_answers_follow_the_models_distribution(served: ServedModel, tri
     temperatures in flight they find that requests have those of their neighbours.
     """
     styles = STYLES[style]
-    if not served.exact and any(fields.get("top_p", 1) < 1 for fields in styles):
-        raise UnsupportedCall("only a checkpoint tells which tokens top-p keeps; add checkpoint=FOLDER")
+    if not served.exact and any(fields.get("top_p", 1) < 1 or fields.get("top_k") for fields in styles):
+        raise UnsupportedCall("only a checkpoint tells which tokens a limit keeps; add checkpoint=FOLDER")
     evidence = GivenText(trial.weight, trial.seed, drafted=False)
     texts = SAMPLED if served.exact else SAMPLED // 4
     cap = trial.size(texts * LENGTH)
@@ -165,3 +166,16 @@ def test_penalised_answers_are_the_models_own(served: ServedModel, penalty: str)
         served.judge_greedy(request, answer.choices[0], f"request {n} with {penalty} penalty")
     if all(a.choices[0].text == b.choices[0].text for a, b in zip(plain, answers, strict=True)):
         raise Inconclusive(f"{penalty} penalty changed no text")
+
+
+@case("SRV-9", penalty="logit bias", reach="a request with logit_bias")
+def test_biased_answers_are_the_models_own(served: ServedModel) -> None:
+    """Every second token of the server's own answer is forbidden by a bias of -100."""
+    prompts = served.prompts(PROMPTS, repeated=True)
+    plain = [tokens_of(answer.choices[0]) for answer in served.server.ask(greedy(prompts))]
+    asked = [
+        GenerationRequest(prompt, max_tokens=LENGTH, logit_bias=dict.fromkeys(tokens[1::2], -100.0))
+        for prompt, tokens in zip(prompts, plain, strict=True)
+    ]
+    for n, (request, answer) in enumerate(zip(asked, served.server.ask(asked), strict=True)):
+        served.judge_greedy(request, answer.choices[0], f"request {n} with forbidden tokens")

@@ -317,3 +317,17 @@ class UsageOfOneSample(OwnServer):
 
     def make_usage(self, request: GenerationRequest, samples: Sequence[GenerationResult]) -> dict[str, int]:
         return super().make_usage(request, samples[:1])
+
+
+class BiasIgnored(OwnServer):
+    """Biases of logits are dropped."""
+
+    def make_request(self, body: Mapping[str, Any]) -> GenerationRequest:
+        return super().make_request({**body, "logit_bias": None})
+
+
+class TopKIgnored(OwnServer):
+    """Sampled tokens come from the whole vocabulary."""
+
+    def make_request(self, body: Mapping[str, Any]) -> GenerationRequest:
+        return super().make_request({**body, "top_k": None})

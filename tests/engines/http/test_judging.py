@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from engine_runs import records_of
 from own_server import (
+    BiasIgnored,
     LogprobsShifted,
     NeighbourTemperature,
     OwnServer,
@@ -14,6 +15,7 @@ from own_server import (
     SeedIgnored,
     StopLate,
     TemperatureIgnored,
+    TopKIgnored,
     UsageOfOneSample,
 )
 
@@ -24,6 +26,8 @@ WRONG: list[tuple[type[OwnServer], str]] = [
     (SeedIgnored, "served_answers:SRV-7:others=31"),
     (SamplesShared, "served_answers:SRV-8:sampling=drawn"),
     (UsageOfOneSample, "served_text:SRV-3:samples=four"),
+    (BiasIgnored, "served_text:SRV-9:penalty=logit bias"),
+    (TopKIgnored, "served_text:SRV-2:style=top_k 5"),
     (NeighbourTemperature, "served_text:SRV-2:style=temperatures 0.3 and 1"),
 ]
 """A fault, and a case of the clause that names it."""
@@ -66,7 +70,11 @@ def test_a_right_server_is_judged_without_its_checkpoint(tmp_path: Path) -> None
     with OwnServer().served() as address:
         outcomes = outcomes_of(_without(address), "served*", tmp_path)
     unsupported = {name for name, outcome in outcomes.items() if outcome != "pass"}
-    assert unsupported == {"served_text:SRV-9:penalty=repetition", "served_text:SRV-2:style=top_p 0.8"}
+    assert unsupported == {
+        "served_text:SRV-9:penalty=repetition",
+        "served_text:SRV-2:style=top_k 5",
+        "served_text:SRV-2:style=top_p 0.8",
+    }
     assert outcomes["served_text:SRV-9:penalty=repetition"] == "unsupported"
 
 

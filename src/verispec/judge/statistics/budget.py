@@ -40,7 +40,7 @@ SHARES: dict[str, Share] = {
     "e2e/sampled:GEN-5": Share(0.08, 23),
     "e2e/witness:GEN-6": Share(0.12, 12),
     "e2e/sampled:GEN-7": Share(0.03, 12),
-    "e2e/served_text:SRV-2": Share(0.015, 4),
+    "e2e/served_text:SRV-2": Share(0.015, 5),
     "e2e/served_answers:SRV-8": Share(0.005, 1),
 }
 """Shares of tests by evidence, by suite, subject and clause."""
