@@ -45,7 +45,7 @@ order of summation (paged attention, fused projections), which a plain forward p
 class ReferenceModel:
     """A model's logits for every token of a text in float64, and the error of float32."""
 
-    def __init__(self, exact: Forward, single: Forward, together: tuple[Together, Together] | None = None) -> None:
+    def __init__(self, exact: Forward, single: Forward, *, together: tuple[Together, Together] | None = None) -> None:
         self._exact = exact
         self._single = single
         self._together = together
@@ -131,9 +131,8 @@ class ReferenceModel:
 def reference_model(folder: Path, single: torch.dtype = torch.float32) -> ReferenceModel:
     """Return the float64 reference model of a target or a draft model; `single` is what its engine computes in."""
     exact, plain = (model(folder, dtype) for dtype in (torch.float64, single))
-    return ReferenceModel(
-        partial(_rows, exact), partial(_rows, plain), (partial(_rows_of_all, exact), partial(_rows_of_all, plain))
-    )
+    together = partial(_rows_of_all, exact), partial(_rows_of_all, plain)
+    return ReferenceModel(partial(_rows, exact), partial(_rows, plain), together=together)
 
 
 @cache
