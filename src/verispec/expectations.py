@@ -9,7 +9,8 @@ A TOML file in the engine's repository:
     reason = "the shim writes into a converted copy"
 
 A case that fails as expected becomes `xfail`. A case that passes becomes `xpass` and fails the run, so that the file
-stays current. An entry that matches no case fails the run too.
+stays current. An entry that matches no case fails the run too. A failure of the outcome `varies` depends on chance,
+such as memory that may or may not be there: its cases may fail in any way, and may pass.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from typing import Any
 
 from verispec.cases import selects
 from verispec.errors import VerispecError
-from verispec.run.record import Record
+from verispec.run.record import FAILING, Record
 
-OUTCOMES = ("fail", "crash", "timeout", "unsupported")
+VARIES = "varies"
+OUTCOMES = ("fail", "crash", "timeout", "unsupported", VARIES)
 _FIELDS = {"case": True, "outcome": True, "issue": True, "reason": False}
 
 
@@ -120,6 +122,9 @@ def apply(entries: Sequence[Expectation], record: Record) -> Record:
     entry = next((e for e in entries if selects(e.case, record.id)), None)
     if entry is None:
         return record
+    if entry.outcome == VARIES:
+        failed = record.outcome in FAILING
+        return replace(record, outcome="xfail", observed=record.outcome, issue=entry.issue) if failed else record
     if record.outcome == "pass":
         return replace(record, outcome="xpass", observed="pass", issue=entry.issue)
     if record.outcome != entry.outcome:

@@ -82,6 +82,13 @@ def test_entries_that_hold_stay_and_stale_ones_go_or_are_narrowed() -> None:
     assert f"left out: none of its cases has this outcome ({LINK}/unmatched)" in text
 
 
+@pytest.mark.parametrize("seen", ["pass", "fail"])
+def test_an_entry_whose_failure_depends_on_chance_stays(seen: str) -> None:
+    entry = Expectation(1, f"{OP}:EXP-1", "varies", LINK)
+    text = proposal(run(case(1, seen, b=1), case(1, "pass", b=2), entries=(entry,)))
+    assert entries_of(text) == [(f"{OP}:EXP-1", "varies", LINK)]
+
+
 def test_a_selection_keeps_entries_that_it_did_not_run() -> None:
     entry = Expectation(1, f"{OP}:EXP-9", "fail", LINK)
     text = proposal(run(case(1, "pass"), entries=(entry,), only=[f"{OP}:EXP-1"]))

@@ -81,6 +81,12 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
         ("unsupported", "unsupported", "unsupported"),
         ("unsupported", "pass", "xpass"),
         ("unsupported", "fail", "fail"),
+        ("varies", "fail", "xfail"),
+        ("varies", "crash", "xfail"),
+        ("varies", "timeout", "xfail"),
+        ("varies", "pass", "pass"),
+        ("varies", "unsupported", "unsupported"),
+        ("varies", "inconclusive", "inconclusive"),
     ],
 )
 def test_what_becomes_of_an_outcome(expected: str, seen: str, outcome: str) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from verispec.cases import selects
-from verispec.expectations import Expectation
+from verispec.expectations import VARIES, Expectation
 from verispec.report.cause import Cause
 from verispec.report.text import extent, plural
 from verispec.report.verdict import summarise
@@ -82,8 +82,9 @@ def _kept(entry: Expectation, entries: Sequence[Expectation], run: Run) -> Itera
         for record in run.records
         if next((e for e in entries if selects(e.case, record.id)), None) == entry  # the first that matches counts
     ]
-    stale = [record for record in mine if record.seen == "pass"]
-    holds = [record.id for record in mine if record.seen == entry.outcome]
+    varies = entry.outcome == VARIES
+    stale = [record for record in mine if record.seen == "pass" and not varies]
+    holds = [record.id for record in mine if record.seen == entry.outcome or varies]
     unknown = not mine and not (run.footer.get("complete") and not any(run.header["selection"].values()))
     if unknown or (holds and not stale):
         yield from _entry(entry.case, entry.outcome, entry.issue, entry.reason)
