@@ -12,13 +12,15 @@ from verispec.mutants import score
 from verispec.mutants.layers import LAYERS
 from verispec.mutants.score import Equivalent
 
+CSRC = Path(__file__).parents[2] / "reference" / "csrc"
+"""C++ sources are not installed."""
+
 
 def sources(entry: Equivalent) -> list[Path]:
     """Return the files that an entry is about."""
     layer, _, name = entry.file.partition("/")
     if layer == "cpp":
-        folder = LAYERS["cpp"].folder / "csrc"
-        return [path for path in folder.iterdir() if fnmatchcase(path.name, name)]
+        return [path for path in CSRC.iterdir() if fnmatchcase(path.name, name)]
     return [path for path in LAYERS[layer].paths() if fnmatchcase(path.name, name)]
 
 

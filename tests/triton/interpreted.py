@@ -1,11 +1,13 @@
-"""The child process: every small case through Triton's interpreter, a line of JSON for each."""
+"""A child process: its part of the small cases through Triton's interpreter, a line of JSON for each."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import traceback
 from collections.abc import Iterator
+from itertools import islice
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -15,10 +17,12 @@ from op_running import cache_holds_what_was_drawn_from, columns, run
 from verispec.reference.triton import op
 
 
-def results() -> Iterator[dict[str, str]]:
-    for case in small_cases():
+def results(part: int, parts: int) -> Iterator[dict[str, str]]:
+    for case in islice(small_cases(), part, None, parts):
         for layout in layouts(case):
             yield {"op": case.op, "case": f"{case.name};{layout}", "problem": problem(case, layout)}
+    if part:
+        return
     rounded = cache_holds_what_was_drawn_from(op("gumbel_sample"))
     yield {"op": "gumbel_sample", "case": "narrow_cache", "problem": "" if rounded else "drawn from unrounded logits"}
 
@@ -38,5 +42,5 @@ def problem(case: Case, layout: str) -> str:
 
 
 if __name__ == "__main__":
-    for result in results():
+    for result in results(*map(int, sys.argv[1:])):
         print(json.dumps(result), flush=True)
