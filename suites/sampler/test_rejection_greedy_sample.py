@@ -110,6 +110,16 @@ def test_synthetic_mode_is_strict(op: OpUnderTest, seed: int, u: str) -> None:
     op.check_outputs(greedy_arguments(batch, rates=np.full(batch.most, rate)))
 
 
+@case("RGS-8", bits=[9, 12, 16, 23], reach=SYNTHETIC_REACH)
+def test_no_bit_of_a_rate_is_lost(op: OpUnderTest, seed: int, bits: int) -> None:
+    """Rates that need `bits` bits after the point; u is equal, which rejects, or one float32 less, which accepts."""
+    batch = rng_batch(seed, "ragged")
+    for rate in (np.float32(0.5 + 2.0**-bits), np.float32(1 - 2.0**-bits)):
+        for u in (rate, np.nextafter(rate, np.float32(0))):
+            batch.uniform[:] = u
+            op.check_outputs(greedy_arguments(batch, rates=np.full(batch.most, rate)))
+
+
 @case("RGS-9", token=[-1, -2], reach=PLACEHOLDER_REACH)
 def test_a_negative_draft_is_never_emitted_in_synthetic_mode(op: OpUnderTest, seed: int, token: int) -> None:
     batch = rng_batch(seed, "ragged")

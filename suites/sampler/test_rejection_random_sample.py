@@ -224,6 +224,15 @@ def test_synthetic_mode_is_strict(op: OpUnderTest, u: str) -> None:
     op.check_outputs({**arguments, "synthetic_conditional_rates_ptr": [rate], "SYNTHETIC_MODE": True})
 
 
+@case("RRS-12", bits=[9, 12, 16, 23], reach=SYNTHETIC_REACH)
+def test_no_bit_of_a_rate_is_lost(op: OpUnderTest, bits: int) -> None:
+    """Rates that need `bits` bits after the point; u is equal, which rejects, or one float32 less, which accepts."""
+    for rate in (np.float32(0.5 + 2.0**-bits), np.float32(1 - 2.0**-bits)):
+        for u in (rate, np.nextafter(rate, np.float32(0))):
+            arguments = one([0.0, 0.5, 0.5], [0.5, 0.25, 0.25], float(u))
+            op.check_outputs({**arguments, "synthetic_conditional_rates_ptr": [rate], "SYNTHETIC_MODE": True})
+
+
 @case("RRS-13", draft=DRAFT)
 def test_row_strides(op: OpUnderTest, seed: int, draft: str) -> None:
     names = ("output_token_ids_ptr", "target_probs_ptr", "draft_probs_ptr")
