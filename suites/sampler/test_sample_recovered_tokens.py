@@ -68,6 +68,28 @@ def test_the_lowest_of_equal_scores_wins(op: OpUnderTest, seed: int, draft: str,
     check(op, batch)
 
 
+@case("SRT-3", check="many rows", draft=DRAFT, reach=REACH)
+def test_the_lowest_of_equal_scores_in_many_rows(op: OpUnderTest, seed: int, draft: str) -> None:
+    """Buffers of so many rows that a program reads all tiles of one; equal scores lie in different tiles."""
+    vocab, room = 4099, 260
+    batch = rng_batch(seed, "ragged", draft, vocab)
+    rows(batch, 0.25, 0.125)
+    batch.inv_q[:] = 1.0
+    batch.inv_q[::2, 0] = 0.5
+    batch.draft_token_ids[:] = vocab // 2
+
+    def longer(rows: Any) -> Any:
+        return None if rows is None else np.concatenate((rows, np.repeat(rows[:1], room - len(rows), axis=0)))
+
+    values = recovered_arguments(
+        batch,
+        draft_token_ids_ptr=longer(batch.draft_token_ids),
+        target_probs_ptr=longer(batch.target_probs),
+        draft_probs_ptr=longer(batch.draft_probs),
+    )
+    op.check_outputs(values, shapes={"output_token_ids_ptr": (room,)})
+
+
 @case("SRT-4", draft=DRAFT, reach=REACH)
 def test_positions_share_the_noise_row_of_their_request(op: OpUnderTest, seed: int, draft: str) -> None:
     """Uniform residuals: the noise alone decides, and each request's noise has its own argmax."""
