@@ -69,7 +69,7 @@ def test_no_batch(op: OpUnderTest, seed: int, shift: bool) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), [], shift=shift))
 
 
-@case("CEE-10", lengths=[(1500, 3), (64, 65, 63)], shift=SHIFT, reach="a prefill is longer than a tile")
+@case("CEE-10", lengths=[(1500, 3), (64, 65, 63), (5000, 3)], shift=SHIFT, reach="a prefill is longer than a tile")
 def test_a_request_longer_than_a_tile(op: OpUnderTest, seed: int, lengths: tuple[int, ...], shift: bool) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), lengths, [1, 2] + [0] * (len(lengths) - 2), shift=shift))
 

@@ -112,6 +112,11 @@ def test_drafts_have_numbers_of_their_own(op: OpUnderTest, seed: int) -> None:
     assert_same("at least 7 of 8 drafts of another step differ", True, int((later != draft).sum()) >= 7)
 
 
+@case("GUM-4", check="later steps", reach="chains of up to 32 drafts")
+def test_each_later_step_has_its_own_numbers(op: OpUnderTest, seed: int) -> None:
+    check(op, arguments(seed, "draft", rows=32, temperature=np.ones(35), logits_cache_col=np.arange(32)))
+
+
 @case("GUM-5", draw=DRAWS, reach="draft_sample_method=probabilistic")
 def test_the_cache_holds_the_logits_before_temperature(op: OpUnderTest, seed: int, draw: str) -> None:
     check(op, cached(arguments(seed, draw), seed))
