@@ -69,7 +69,10 @@ def test_a_seed_decides_long_chains(load: Load, prompts: Any, seed: int) -> None
 
 @case("GEN-17", draft="draft_model parallel k=8", rate=1, sampler="request_state", reach="a request with a seed")
 def test_parallel_drafts_have_numbers_of_their_own(load: Load, prompts: Any, seed: int) -> None:
-    """Synthetic rates of 1 emit every draft. At a temperature of 60 three equal ones of a step have no chance."""
+    """Synthetic rates of 1 emit every draft, from almost flat rows of 2,048 tokens at a temperature of 60.
+
+    Four equal ones among the eight of a step have a chance of C(8, 4) / 2048^3 = 8e-9, in at most twelve steps.
+    """
     generator = load(
         "draft_model parallel k=8",
         sampler="request_state",
@@ -86,7 +89,7 @@ def test_parallel_drafts_have_numbers_of_their_own(load: Load, prompts: Any, see
         for step in result.steps:
             drafts = result.token_ids[place : place + step.accepted]
             most = max(map(drafts.count, drafts), default=0)
-            require(most < 3, f"request {n}: a step of drafts {list(drafts)} has a token {most} times", Kind.LAW)
+            require(most < 4, f"request {n}: a step of drafts {list(drafts)} has a token {most} times", Kind.LAW)
             whole += len(drafts) == 8
             place += step.accepted + 1
     if not whole:

@@ -3,13 +3,14 @@
 #
 #     bash tools/gpu/seeds.sh BUNDLE FIRST-LAST PROCESSES SECONDS [GPU CASES...]
 #
-# Each argument of cases is a pattern of --only; GPU n takes every n-th. All is written to /tmp/seeds: seeds.log ends
-# with the counts; gpu-N.jsonl are results files. The work is done on a copy of the checkout, which may change.
+# Each argument of cases is a pattern of --only; GPU n takes every n-th. All is written to verispec-seeds below TMPDIR:
+# seeds.log ends with the counts; gpu-N.jsonl are results files. The work is done on a copy of the checkout, which may
+# change.
 set -euo pipefail
 : "${4:?usage: bash tools/gpu/seeds.sh BUNDLE FIRST-LAST PROCESSES SECONDS [GPU CASES...]}"
 bundle=$(realpath "$1") seeds=$2 processes=$3 seconds=$4
 shift 4
-folder=/tmp/seeds
+folder=${TMPDIR:-/tmp}/verispec-seeds
 mkdir -p "$folder"
 cp -r "$(dirname "$0")/../.." "$folder/checkout"
 cd "$folder/checkout"
