@@ -2,15 +2,16 @@
 
     python tools/false_alarms.py --seeds 0-199 --only "sampler/*:ANY-*" -n 16
 
-`--statistical` chooses the cases of ``verispec certify``; everything else is as in a run. A seed's cases run in one
-process; seeds are handed out among `-n` processes. Prints one JSON object per alarm, then the number of cases and
-alarms. Ends with 1 after an alarm.
+`--statistical` chooses the cases of ``verispec certify``; everything else is as in a run. The `-n` processes take one
+case after the other, seed by seed, so that at most `-n` cases of a seed are lost when the time is over. Prints one
+JSON object per alarm, then the number of cases, alarms and whole seeds. Ends with 1 after an alarm.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
 import time
@@ -34,6 +35,7 @@ class ManySeeds:
     def __init__(self, seeds: Sequence[int], processes: int, seconds: float) -> None:
         self._seeds, self._processes = seeds, processes
         self._until = time.monotonic() + seconds
+        self._taken = multiprocessing.get_context("fork").Value("q", 0)
         self.counts: Counter[str] = Counter()
         # Neither a CUDA context nor a child's pipe survives a fork: each process starts an engine of its own.
         self._start_engine = pytest_plugin._start_engine
@@ -43,49 +45,54 @@ class ManySeeds:
         """Fork the processes and gather their results."""
         if not session.items:
             raise pytest.UsageError("no case matches --only")
-        pipes = []
-        for first in range(self._processes):
-            reading, writing = os.pipe()
+        reading, writing = os.pipe()
+        for _ in range(self._processes):
             if os.fork() == 0:
                 os.close(reading)
                 code = 1
                 try:
-                    self._run(session, self._seeds[first :: self._processes], writing)
+                    self._run(session, writing)
                     code = 0
                 except BaseException:
                     traceback.print_exc()
                 finally:
                     os._exit(code)
-            os.close(writing)
-            pipes.append(reading)
-        for reading in pipes:
-            with os.fdopen(reading, encoding="utf-8") as lines:
-                for line in lines:
-                    self.counts += Counter(json.loads(line))
-        for _ in pipes:
+        os.close(writing)
+        cases: Counter[int] = Counter()
+        with os.fdopen(reading, encoding="utf-8") as lines:
+            for line in lines:
+                seed, outcome = json.loads(line)
+                cases[seed] += 1
+                self.counts += Counter({"cases": 1, outcome: 1, "alarms": int(outcome not in GOOD)})
+        self.counts["seeds"] = sum(count == len(session.items) for count in cases.values())
+        for _ in range(self._processes):
             if os.wait()[1]:
                 self.counts["lost processes"] += 1
         return True
 
-    def _run(self, session: pytest.Session, seeds: Sequence[int], pipe: int) -> None:
+    def _run(self, session: pytest.Session, pipe: int) -> None:
         config = session.config
         self._start_engine(config)
         config.pluginmanager.unregister(name="terminalreporter")
-        for seed in seeds:
+        following = self._take(session)
+        while following and time.monotonic() < self._until:
+            (seed, item), following = following, self._take(session)
             config.option.seed = seed
-            found: Counter[str] = Counter()
-            for item, following in zip(session.items, [*session.items[1:], None], strict=True):
-                if time.monotonic() > self._until:
-                    break
-                config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                record = item.stash[pytest_plugin.RECORD]
-                found["cases"] += 1
-                found[str(record["outcome"])] += 1
-                if record["outcome"] not in GOOD:
-                    print(json.dumps({"seed": seed, **record}, default=str)[:3000], flush=True)
-                    found["alarms"] += 1
-            found["seeds"] = int(found["cases"] == len(session.items))
-            os.write(pipe, json.dumps(found).encode() + b"\n")
+            # pytest keeps what the next item shares with this one; an item that follows itself must begin anew.
+            after = following[1] if following and following[1] is not item else None
+            config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            record = item.stash[pytest_plugin.RECORD]
+            if record["outcome"] not in GOOD:
+                print(json.dumps({"seed": seed, **record}, default=str)[:3000], flush=True)
+            # Shorter than PIPE_BUF: lines of several processes do not mix.
+            os.write(pipe, json.dumps([seed, str(record["outcome"])]).encode() + b"\n")
+
+    def _take(self, session: pytest.Session) -> tuple[int, pytest.Item] | None:
+        with self._taken.get_lock():
+            number = self._taken.value
+            self._taken.value += 1
+        seed, item = divmod(number, len(session.items))
+        return (self._seeds[seed], session.items[item]) if seed < len(self._seeds) else None
 
 
 def main() -> None:
