@@ -19,6 +19,8 @@ TIMEOUT = 120.0
 """Seconds per case before it counts as hung: far above the slowest on a busy machine, below a CI job's limit."""
 BUDGET = "standard"
 """The sizes of statistical tests in runs that ask for no other."""
+WITHOUT_QUICK_CASES = "e2e"
+"""The suite of which smoke runs nothing: each case generates text, and its modules take seconds to import."""
 START_TIMEOUT = 600.0
 """Seconds for importing and starting the engine, which may load libraries and compile."""
 CLOSE_TIMEOUT = 60.0
@@ -115,7 +117,8 @@ class Plan:
 
     def _paths(self) -> list[Path]:
         """Return the files that can hold matching cases; a pattern that begins with suite/op: needs one file only."""
-        folders = [suite_folder(suite) for suite in self.suites or suites()]
+        quick = [suite for suite in suites() if not (self.smoke and suite == WITHOUT_QUICK_CASES)]
+        folders = [suite_folder(suite) for suite in self.suites or quick]
         files = []
         for pattern in self.only:
             subject, colon, _ = pattern.partition(":")
