@@ -17,10 +17,8 @@ from verispec import exits
 from verispec.cli import main
 from verispec.reference import contracts
 from verispec.report.verdict import summarise
-from verispec.run.plan import WITHOUT_QUICK_CASES, Plan
 from verispec.run.record import Record
 from verispec.run.runfile import Run
-from verispec.run.supervisor import Supervisor
 
 SCHEMAS = {
     path.name.removesuffix(".schema.json"): json.loads(path.read_text(encoding="utf-8"))
@@ -137,12 +135,6 @@ def test_smoke_takes_one_quick_case_of_every_clause(capsys: pytest.CaptureFixtur
     for name in flat:
         assert sum(cell["passed"] for cell in told["table"][name].values()) >= len(contracts.load(name).clauses) - 1
     assert set(told["counts"]) <= {"pass", "unsupported"}
-
-
-def test_the_suite_that_smoke_leaves_out_has_no_quick_case() -> None:
-    plan = Plan("oracle_engine:OracleEngine", smoke=True, suites=(WITHOUT_QUICK_CASES,))
-    assert Supervisor(plan).collect().selected == []
-    assert not Plan("oracle_engine:OracleEngine", smoke=True).generates
 
 
 def test_ops(capsys: pytest.CaptureFixture[str]) -> None:

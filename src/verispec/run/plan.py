@@ -116,18 +116,22 @@ class Plan:
         return command
 
     def _paths(self) -> list[Path]:
-        """Return the files that can hold matching cases; a pattern that begins with suite/op: needs one file only."""
+        """Return what can hold matching cases: one file for a pattern that begins with suite/op:, or a suite's folder.
+
+        Importing the others may take longer than the chosen cases.
+        """
         quick = [suite for suite in suites() if not (self.smoke and suite == WITHOUT_QUICK_CASES)]
         folders = [suite_folder(suite) for suite in self.suites or quick]
-        files = []
+        needed: dict[Path, None] = {}
         for pattern in self.only:
             subject, colon, _ = pattern.partition(":")
             suite, slash, op = subject.partition("/")
-            found = [folder / f"test_{op}.py" for folder in folders if folder.name == suite]
-            if not (colon and slash and found and found[0].is_file()):
+            named = [folder for folder in folders if slash and folder.name == suite]
+            if not named:
                 return folders
-            files += [found[0], *found[0].parent.glob("test_every_*.py")]
-        return list(dict.fromkeys(files)) or folders
+            files = [named[0] / f"test_{op}.py", *named[0].glob("test_every_*.py")]
+            needed |= dict.fromkeys(files if colon and files[0].is_file() else named)
+        return [path for path in needed if path.parent not in needed] or folders
 
 
 def seed_of_today() -> int:

@@ -1,0 +1,41 @@
+"""A plan imports the suites that can hold its cases, and no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from verispec.cases import selects
+from verispec.run.plan import WITHOUT_QUICK_CASES, Plan
+from verispec.run.supervisor import Supervisor
+
+ENGINE = "oracle_engine:OracleEngine"
+
+
+def chosen(*only: str, smoke: bool = False, suites: tuple[str, ...] = ()) -> list[str]:
+    return list(Supervisor(Plan(ENGINE, only=only, smoke=smoke, suites=suites)).collect().selected)
+
+
+def test_the_suite_that_smoke_leaves_out_has_no_quick_case() -> None:
+    assert chosen(smoke=True, suites=(WITHOUT_QUICK_CASES,)) == []
+    assert not Plan(ENGINE, smoke=True).generates
+
+
+@pytest.mark.parametrize(
+    ("only", "generates"),
+    [
+        (("sampler/*:ANY-5",), False),
+        (("sampler/*:ANY-5", "synthetic/"), False),
+        (("sampler/expand_batch_to_tokens:EXP-1",), False),
+        (("sampler/*", "e2e/greedy:GEN-1"), True),
+        (("*:ANY-5",), True),
+        (("sampler",), True),
+    ],
+)
+def test_patterns_of_one_suite_import_no_other(only: tuple[str, ...], generates: bool) -> None:
+    assert Plan(ENGINE, only=only).generates == generates
+
+
+def test_patterns_choose_the_same_cases_whatever_is_imported() -> None:
+    patterns = ("sampler/*:EXP-2", "sampler/expand_batch_to_tokens:EXP-1", "synthetic/")
+    every = chosen("*")
+    assert chosen(*patterns) == [case for case in every if any(selects(pattern, case) for pattern in patterns)]
