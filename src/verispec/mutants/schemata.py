@@ -183,10 +183,10 @@ def build(csrc: Path, cmake_lists: Path, folder: Path) -> Schemata:
     ops = set(contracts.names())
     files = [p for p in sorted(csrc.iterdir()) if ops & set(users[p.name])]
     found = {path.name: operators_cpp.sites(path.read_bytes()) for path in files}
-    count = _number(found)
+    count = number_alternatives(found)
     digest = hashlib.sha256(PRELUDE.encode() + cmake_lists.read_bytes())
     for path in sorted(csrc.iterdir()):
-        text = _rewrite(path.read_bytes(), found[path.name], set())[0] if path.name in found else path.read_text()
+        text = rewrite(path.read_bytes(), found[path.name], set())[0] if path.name in found else path.read_text()
         digest.update(f"{path.name} {text}".encode())
     tree = folder / digest.hexdigest()[:16]
     listed = tree / "mutants.json"
@@ -197,8 +197,8 @@ def build(csrc: Path, cmake_lists: Path, folder: Path) -> Schemata:
     return Schemata(extension, tuple(map(Mutant.from_json, stored["mutants"])), stored["count"])
 
 
-def _number(found: Mapping[str, Sequence[Site]]) -> int:
-    """Give every alternative its switch; the number of switches."""
+def number_alternatives(found: Mapping[str, Sequence[Site]]) -> int:
+    """Give every alternative its switch, and return the number of switches."""
     alternatives = [a for sites in found.values() for site in sites for a in site.alternatives]
     for number, alternative in enumerate(alternatives):
         alternative.number = number
@@ -227,7 +227,7 @@ def _make(
     for _ in range(12):
         lines = {}
         for path in files:
-            text, lines[path.name] = _rewrite(path.read_bytes(), found[path.name], dropped)
+            text, lines[path.name] = rewrite(path.read_bytes(), found[path.name], dropped)
             if (copies / path.name).read_text() != text:
                 (copies / path.name).write_text(text)
         done = subprocess.run(
@@ -235,17 +235,18 @@ def _make(
         )
         if done.returncode == 0:
             break
-        wrong = _blamed(done.stdout + done.stderr, lines) - dropped
+        wrong = blamed(done.stdout + done.stderr, lines) - dropped
         if not wrong:
             raise _cannot_build(done.stdout + done.stderr)
         dropped |= wrong
     else:
         raise _cannot_build(done.stdout + done.stderr)
-    mutants = [m.to_json() for path in files for m in _mutants(path, found[path.name], users[path.name], dropped)]
+    mutants = [m.to_json() for path in files for m in mutants_of(path, found[path.name], users[path.name], dropped)]
     (tree / "mutants.json").write_text(json.dumps({"count": count, "mutants": mutants}))
 
 
-def _mutants(path: Path, sites: Sequence[Site], ops: tuple[str, ...], dropped: set[int]) -> Iterator[Mutant]:
+def mutants_of(path: Path, sites: Sequence[Site], ops: tuple[str, ...], dropped: set[int]) -> Iterator[Mutant]:
+    """Yield the mutants at the sites of a file, one for each alternative that is not in `dropped`."""
     lines = path.read_text().splitlines()
     for site in sites:
         for alternative in site.alternatives:
@@ -275,7 +276,7 @@ def _users(csrc: Path) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(ops)) for name, ops in users.items()}
 
 
-def _rewrite(source: bytes, sites: Sequence[Site], dropped: set[int]) -> tuple[str, dict[int, list[int]]]:
+def rewrite(source: bytes, sites: Sequence[Site], dropped: set[int]) -> tuple[str, dict[int, list[int]]]:
     """Return the source with all alternatives behind switches, and the numbers of the alternatives on each line."""
     live = [s for s in sites if any(a.number not in dropped for a in s.alternatives)]
     # Outer sites first; of equal ranges the later one is inside.
@@ -327,7 +328,7 @@ def _switch(site: Site, original: str, dropped: set[int]) -> str:
     return f"{own} auto& {name} = {chosen}\n{name}_own;"
 
 
-def _blamed(output: str, lines: dict[str, dict[int, list[int]]]) -> set[int]:
+def blamed(output: str, lines: dict[str, dict[int, list[int]]]) -> set[int]:
     """Return the alternatives on, or else next to, the lines of the compiler's errors.
 
     An error inside a header of the library counts for the lines that instantiated it.

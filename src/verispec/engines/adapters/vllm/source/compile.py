@@ -36,6 +36,18 @@ def load(sources: Mapping[str, str], engine: str) -> str:
         VerispecError: V-ENG-COMPILER without a compiler or if it fails, V-ENG-NO-SPEC-DECODE if the tree has no such
             file (before 0.20.0).
     """
+    library, command = prepare(sources, engine)
+    if not library.exists():
+        _compile(command, library.parent, library, engine)
+    torch.ops.load_library(str(library))
+    return _namespace(library.parent)
+
+
+def prepare(sources: Mapping[str, str], engine: str) -> tuple[Path, list[str]]:
+    """Return the library's path, and the command that compiles it in its folder, where the files are written.
+
+    The command lacks the output. Arguments and errors are those of `load`.
+    """
     if SOURCE not in sources or BINDINGS not in sources:
         raise VerispecError(
             "V-ENG-NO-SPEC-DECODE",
@@ -44,19 +56,19 @@ def load(sources: Mapping[str, str], engine: str) -> str:
             hint="vLLM has CPU fallbacks for speculative decoding since 0.20.0",
         )
     files = {path: sources[path] for path in sorted(sources) if HEADERS.fullmatch(path) or path == SOURCE}
-    compiler = _compiler(engine)
-    command = [*compiler, *_arguments()]
+    command = [*_compiler(engine), *_arguments()]
     digest = hashlib.sha256(repr((sorted(files.items()), sources[BINDINGS], command)).encode()).hexdigest()[:16]
-    namespace = f"verispec_{digest}"
-    folder = cache_dir() / "compiled" / digest
-    library = folder / "ops.so"
+    library = cache_dir() / "compiled" / digest / "ops.so"
     if not library.exists():
         for path, text in files.items():
-            write_text(folder / path, text)
-        write_text(folder / "ops.cpp", _registration(sources[SOURCE], sources[BINDINGS], namespace))
-        _compile(command, folder, library, engine)
-    torch.ops.load_library(str(library))
-    return namespace
+            write_text(library.parent / path, text)
+        registration = _registration(sources[SOURCE], sources[BINDINGS], _namespace(library.parent))
+        write_text(library.parent / "ops.cpp", registration)
+    return library, command
+
+
+def _namespace(folder: Path) -> str:
+    return f"verispec_{folder.name}"
 
 
 def _registration(source: str, bindings: str, namespace: str) -> str:
