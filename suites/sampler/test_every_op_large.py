@@ -7,29 +7,28 @@ the size.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from verispec.cases import case
 from verispec.cases.boundaries import boundaries
-from verispec.engines import Engine
+from verispec.engines import Engine, UnsupportedCall
 from verispec.judge import Inconclusive, Mismatch, OpUnderTest, check_repeated, is_repeatable, joined, row_sizes
 from verispec.reference import contracts, oracle
 from verispec.run.logs import announce
+from verispec.suites.sampler._boundary_calls import complete, fits, made_by_the_harness, shapes_of
 from verispec.suites.sampler._calls import BatchShape, MadeCall, make, structure
 from verispec.suites.sampler._combinations import axes_of, combination, held
+from verispec.suites.sampler._refusals import try_each
 from verispec.suites.sampler.test_every_op import (
     MODES,
     OPS,
     PROGRAMS,
     WORK,
     check,
-    complete,
-    fits,
     is_slow,
-    made_by_the_harness,
-    shapes_of,
     some_requests,
     uses_rows,
 )
@@ -127,7 +126,7 @@ def test_dtypes_and_layouts_in_large_calls(op: OpUnderTest, engine: Engine, seed
 def test_boundaries_in_large_batches(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
     """Batches of hundreds of requests, each at a comparison of the oracle, and one of them past 65,536 requests."""
     right = 0
-    groups = groups_at_boundaries(op, seed)
+    groups, refusal = groups_at_boundaries(op, seed)
     for group in groups[:1] if is_slow(engine) else groups:
         call = together(op, group)
         try:
@@ -141,6 +140,8 @@ def test_boundaries_in_large_batches(op: OpUnderTest, engine: Engine, seed: int,
                 continue
             raise
         right += 1
+    if refusal:
+        raise refusal
     if not right:
         raise Inconclusive(ALREADY)
 
@@ -154,13 +155,15 @@ def is_right(op: OpUnderTest, call: MadeCall) -> bool:
     return True
 
 
-def groups_at_boundaries(op: OpUnderTest, seed: int) -> list[list[MadeCall]]:
-    """Return calls at the comparisons of an oracle, in groups of equal scalars and tables; the largest group first."""
+def groups_at_boundaries(op: OpUnderTest, seed: int) -> tuple[list[list[MadeCall]], UnsupportedCall | None]:
+    """Return calls at the comparisons of an oracle, in groups of equal scalars and tables; the largest group first.
+
+    The second result is the engine's refusal of a mode, whose comparisons are then missing.
+    """
     modes = [(5, True, False), (5, False, False), (4, True, True)]
-    base = [
-        complete(op, make(op.contract.name, seed + i, BatchShape((3, 1, 0, 2), vocab, draft, synthetic, exact=True)))
-        for i, (vocab, draft, synthetic) in enumerate(modes)
-    ]
+    shapes = [BatchShape((3, 1, 0, 2), vocab, draft, synthetic, exact=True) for vocab, draft, synthetic in modes]
+    calls = [make(op.contract.name, seed + i, shape) for i, shape in enumerate(shapes)]
+    base, refusal = try_each(partial(complete, op, call) for call in calls)
     compares = {frozenset(values): call.compare for values, call in base}
     groups: dict[Any, list[MadeCall]] = {}
     for found in boundaries(
@@ -169,7 +172,7 @@ def groups_at_boundaries(op: OpUnderTest, seed: int) -> list[list[MadeCall]]:
     ):  # fmt: skip
         call = MadeCall(found.values, {}, compares[frozenset(found.values)])
         groups.setdefault(shared_part(op, found.values), []).append(call)
-    return sorted(groups.values(), key=len, reverse=True)
+    return sorted(groups.values(), key=len, reverse=True), refusal
 
 
 def shared_part(op: OpUnderTest, values: dict[str, Any]) -> tuple[Any, ...]:

@@ -92,6 +92,14 @@ def test_a_refusal_in_words_before_any_write_is_a_gap(toy: Toy) -> None:
         expand(resolve("vllm"))
 
 
+def test_a_refusal_is_a_gap_for_a_single_element_of_any_stride(toy: Toy) -> None:
+    toy("registry", toy_vllm.REFUSES)
+    output = torch.full((4,), -7.0)[::3][:1]
+    assert output.stride() == (3,)
+    with pytest.raises(UnsupportedCall, match="float tables are not supported"):
+        expand(resolve("vllm"), output_ptr=output)
+
+
 def test_an_assertion_after_a_write_is_a_crash(toy: Toy) -> None:
     toy("registry", toy_vllm.FAILS_LATE)
     with pytest.raises(AssertionError, match="too late"):

@@ -63,4 +63,7 @@ def _reason(error: Exception, contract: Contract, bound: Mapping[str, Any]) -> s
 
 
 def _same(before: torch.Tensor, after: torch.Tensor) -> bool:
-    return bool(torch.equal(before.contiguous().view(torch.uint8), after.contiguous().view(torch.uint8)))
+    """Compare two tensors bit by bit, NaN included."""
+    # A tensor of one element counts as contiguous with any stride, but its bytes can be viewed with stride 1 alone.
+    bits = [t.clone(memory_format=torch.contiguous_format).view(torch.uint8) for t in (before, after)]
+    return bool(torch.equal(*bits))

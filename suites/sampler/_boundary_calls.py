@@ -1,0 +1,41 @@
+"""Calls at the boundaries of an oracle's comparisons: what a changed call must keep to be one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from verispec.judge import OpUnderTest
+from verispec.reference.contracts import Contract
+from verispec.suites.sampler._calls import MadeCall
+
+
+def complete(op: OpUnderTest, call: MadeCall) -> tuple[dict[str, Any], MadeCall]:
+    """All arguments of a call as the oracle takes them, outputs included."""
+    inputs, _ = op.call(call.values, shapes=call.shapes)
+    return inputs, call
+
+
+def made_by_the_harness(contract: Contract) -> set[str]:
+    return {t.name for t in contract.outputs if t.role == "out"}
+
+
+def shapes_of(contract: Contract, values: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the outputs, which no change of a value affects."""
+    return {t.name: values[t.name].shape for t in contract.outputs if values.get(t.name) is not None}
+
+
+def fits(contract: Contract, values: dict[str, Any]) -> bool:
+    """Return True if a changed call still fits the contract, in its values too."""
+    from verispec.reference.contracts._check import ContractError, bind, check
+
+    for tensor in contract.tensors:
+        value = values.get(tensor.name)
+        if tensor.minimum is not None and value is not None and np.any(np.asarray(value) < tensor.minimum):
+            return False
+    try:
+        check(contract, bind(contract, (), values))
+    except ContractError:
+        return False
+    return True
