@@ -91,6 +91,17 @@ def test_collect(capsys: pytest.CaptureFixture[str]) -> None:
     assert command(capsys, "run", "--only", SUITE, "--collect")[1].splitlines() == told["cases"]
 
 
+def test_cases_that_an_older_results_file_lacks(
+    capsys: pytest.CaptureFixture[str], run_file: Path, tmp_path: Path
+) -> None:
+    """An engine that is not installed here may have made it: it is not started."""
+    older = tmp_path / "older.jsonl"
+    kept = [line for line in run_file.read_text().splitlines() if json.loads(line).get("id") != THE_ONE]
+    older.write_text("\n".join(kept).replace("broken_engines:LosesWrites", "engine_that_is_never:started"))
+    assert command(capsys, "run", "--collect", "--resume", str(older)) == (exits.GOOD, f"{THE_ONE}\n")
+    assert command(capsys, "run", "--collect", "--resume", str(run_file)) == (exits.GOOD, "")
+
+
 @pytest.mark.parametrize(
     ("engine", "case", "code", "outcome"),
     [

@@ -71,7 +71,10 @@ def run(
         list[Path] | None,
         typer.Option(help="Folder with sources: run again after each change, failing cases alone until they pass."),
     ] = None,
-    collect: Annotated[bool, typer.Option("--collect", help="List the cases and run nothing.")] = False,
+    collect: Annotated[
+        bool,
+        typer.Option("--collect", help="List the cases and run nothing; with --resume, those without a result."),
+    ] = False,
     junit: t.JunitOption = None,
     sarif: t.SarifOption = None,
     markdown: t.MarkdownOption = None,
@@ -114,9 +117,11 @@ def run(
     if update_expectations is not None:
         expectations.require_proposal(update_expectations, expect)
     known: tuple[Expectation, ...] | None = expectations.load(expect) if expect else None
+    has_result: frozenset[str] = frozenset()
     if resume is not None:
         resume = named(resume)
-        header = runfile.read(resume).header
+        old = runfile.read(resume)
+        has_result, header = frozenset(record.id for record in old.records), old.header
         plan = restored_plan(given, header, resume)
         known = tuple(Expectation(**entry) for entry in header.get("expectations", ())) if known is None else known
         min_judged = min_judged or header.get("min_judged") or CLAIMED
@@ -127,9 +132,10 @@ def run(
     if collect:
         collected = Supervisor(plan).collect()
         require_selection(plan, collected)
-        cases = collected.selected
-        print(json.dumps({"cases": cases}, indent=2) if as_json else "\n".join(cases))
-        raise typer.Exit(exits.GOOD if cases else exits.CANNOT_TELL)
+        cases = [case for case in collected.selected if case not in has_result]
+        text = json.dumps({"cases": cases}, indent=2) if as_json else "\n".join(cases)
+        print(text, end="\n" if text else "")
+        raise typer.Exit(exits.GOOD if cases or resume else exits.CANNOT_TELL)
     options = Options(
         Files(out, resume),
         known or (),
