@@ -54,6 +54,13 @@ def test_no_pattern_matches_a_case_with_another_result(outcome: str) -> None:
     assert len(found) == 11, "one for all of f32, and one for each of f16, which also passes"
 
 
+def test_a_failing_case_whose_id_begins_a_passing_one_is_named_with_its_end() -> None:
+    failing, passing = Record(f"{OP}:EXP-1", "fail"), Record(f"{OP}:EXP-1:b=1", "pass")
+    assert patterns([failing.id], "fail", [failing, passing]) == (f"{failing.id}$",)
+    assert [selects(f"{OP}:EXP-1$", r.id) for r in (failing, passing)] == [True, False]
+    assert [selects("*:EXP-?$", r.id) for r in (failing, passing)] == [True, False]
+
+
 def test_new_failures_have_no_link_yet_and_cannot_be_used_so(tmp_path: Path) -> None:
     text = proposal(run(case(1, dtype="float32"), case(1, "pass", dtype="int64")))
     assert [(outcome, issue) for _, outcome, issue in entries_of(text)] == [("fail", "")]

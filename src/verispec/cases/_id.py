@@ -57,7 +57,12 @@ class CaseId:
 
 
 def selects(pattern: str, case_id: str) -> bool:
-    """Return True if `pattern` equals `case_id`, is a glob that matches it, or a prefix of whole parts."""
+    """Return True if `pattern` equals `case_id`, is a glob that matches it, or a prefix of whole parts.
+
+    A pattern that ends with ``$`` selects no longer ids: many an id is another one's beginning.
+    """
+    if pattern.endswith("$"):
+        return fnmatchcase(case_id, pattern[:-1]) if "*" in pattern or "?" in pattern else case_id == pattern[:-1]
     if "*" in pattern or "?" in pattern:
         return fnmatchcase(case_id, pattern) or fnmatchcase(case_id, pattern + "*")
     if not pattern or case_id == pattern:

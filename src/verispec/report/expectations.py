@@ -46,7 +46,7 @@ def patterns(cases: Sequence[str], outcome: str, records: Sequence[Record]) -> t
     """Return few patterns that match all of `cases`, and no other case of `records` with another result.
 
     A pattern is an op, a clause of it, or either with one value of a parameter; a case that none of these
-    separates is named by its whole id.
+    separates is named by its whole id, with a ``$`` where another id begins with it.
     """
     wanted = set(cases)
     others = [record.id for record in records if record.id not in wanted and record.seen != "unsupported"]
@@ -68,6 +68,7 @@ def _candidates(case: str) -> Iterator[str]:
     op, _, rest = case.partition(":")
     clause, _, params = rest.partition(":")
     yield case
+    yield f"{case}$"
     yield f"{op}:{clause}"
     for pair in filter(None, params.split(";")):
         if "*" not in pair and "?" not in pair and "[" not in pair:
