@@ -34,7 +34,8 @@ def without_result(run: runfile.Run, all_cases: list[str]) -> tuple[list[str], l
 @pytest.mark.parametrize("known", LISTS, ids=lambda path: path.stem)
 def test_the_list_is_of_nearly_all_cases_of_today(known: Path, all_cases: list[str]) -> None:
     today, missing = without_result(results_of(known), all_cases)
-    hint = f"run them, and repair the list: verispec run --resume docs/verdicts/results/{known.stem}.jsonl.gz"
+    name = f"{known.stem}.jsonl"
+    hint = f"run them, and repair the list: verispec run --resume docs/verdicts/results/{name}.gz --out {name}"
     assert len(missing) <= OLD * len(today), f"{len(missing)} of {len(today)} cases are newer than the list; {hint}"
 
 
