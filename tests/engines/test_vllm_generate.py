@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from verispec.engines.adapters.vllm.installed.generate import PRELOAD, _result, settings
+from verispec.engines import UnsupportedCall
+from verispec.engines.adapters.vllm.installed.generate import PRELOAD, _result, refusals, settings
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -61,3 +62,15 @@ def test_starts_do_not_search_what_is_imported_for_garbage() -> None:
     program = f"import gc\nimport {PRELOAD}\nprint(gc.get_freeze_count())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 10_000
+
+
+def test_a_package_that_vllm_asks_for_is_a_rejection() -> None:
+    with pytest.raises(UnsupportedCall, match="Arctic Inference is required"), refusals():
+        raise ImportError("Arctic Inference is required for suffix decoding.")
+
+
+def test_a_broken_installation_is_no_rejection() -> None:
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"), refusals():
+        import no_such_module  # noqa: F401
+    with pytest.raises(ImportError, match="no_such_name"), refusals():
+        from os import no_such_name  # noqa: F401

@@ -159,12 +159,16 @@ def refusals() -> Iterator[None]:
     """Turn vLLM's own rejections into UnsupportedCall.
 
     Raises:
-        UnsupportedCall: the body raised ValueError, NotImplementedError or one of vLLM's validation errors.
+        UnsupportedCall: the body raised ValueError, NotImplementedError or one of vLLM's validation errors, or said
+            that a package is not installed.
     """
     try:
         yield
     except Exception as error:
-        if isinstance(error, ValueError | NotImplementedError) or type(error).__name__.endswith("ValidationError"):
+        # Only an ImportError of the import statement names a module; vLLM's own says in words what to install.
+        asks = isinstance(error, ImportError) and error.name is None
+        said = isinstance(error, ValueError | NotImplementedError) or type(error).__name__.endswith("ValidationError")
+        if asks or said:
             raise UnsupportedCall(" ".join(str(error).split())[:300]) from error
         raise
 
