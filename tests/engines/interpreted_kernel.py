@@ -1,4 +1,4 @@
-"""The child process: what a kernel in Triton's interpreter sees of NaN and of a bool among its arguments, as JSON."""
+"""The child process: what a kernel in Triton's interpreter makes of NaN, bools and bfloat16, as JSON."""
 
 from __future__ import annotations
 
@@ -31,6 +31,28 @@ def kernel(out, values, flag, BLOCK: tl.constexpr):
         tl.store(out + 6, 1.0)
 
 
+@triton.jit
+def narrowing_kernel(out, values, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    tl.store(out + lane, tl.load(values + lane).to(tl.bfloat16))
+
+
+def narrowed(values: torch.Tensor) -> torch.Tensor:
+    """Return what a kernel casts `values` [power of two] to."""
+    out = torch.zeros(len(values), dtype=torch.bfloat16)
+    narrowing_kernel[(1,)](out, values, BLOCK=len(values))
+    return out
+
+
+def is_rounded_like_torch() -> bool:
+    """Return True if bfloat16 casts give the bits that torch's give, for ties, subnormals, infinities and NaN."""
+    ties = [1 + 2.0**-8, -1 - 3 * 2.0**-8, 1 + 2.0**-8 + 2.0**-23, 2 - 2.0**-9, -0.0, 1e-40, 2.0**-133, 3.4e38]
+    values = torch.tensor([*ties, float("inf"), float("-inf"), *torch.linspace(-7, 7, 22).exp().tolist()])
+    nan = torch.tensor([0x7FFFFFFF, -1, 0x7F800001, -0x7FFFFF], dtype=torch.int32).view(torch.float32)
+    is_same = torch.equal(narrowed(values).view(torch.int16), values.to(torch.bfloat16).view(torch.int16))
+    return is_same and bool(narrowed(nan).isnan().all())
+
+
 if __name__ == "__main__":
     triton_interpreter.prepare("a test")
     values = torch.tensor([float("nan"), 2.0, 8.0, 4.0])
@@ -39,4 +61,4 @@ if __name__ == "__main__":
         out = torch.zeros(7)
         kernel[(1,)](out, values, flag, BLOCK=4)
         answers.append(out.tolist())
-    print(json.dumps(answers))
+    print(json.dumps([*answers, is_rounded_like_torch()]))

@@ -15,12 +15,12 @@ from verispec.engines import triton_interpreter
 from verispec.errors import VerispecError
 
 
-def test_nan_is_left_out_and_bools_are_taken() -> None:
+def test_nan_bools_and_bfloat16_are_as_on_a_gpu() -> None:
     script = Path(__file__).with_name("interpreted_kernel.py")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     seen = [8.0, 2.0, 2.0, 1.0, 1.0, 1.0]
-    assert json.loads(done.stdout) == [[*seen, 0.0], [*seen, 1.0]]
+    assert json.loads(done.stdout) == [[*seen, 0.0], [*seen, 1.0], True]
 
 
 def test_an_interpreter_that_cannot_loop_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

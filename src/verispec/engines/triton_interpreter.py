@@ -1,7 +1,8 @@
 """Run kernels in Triton's interpreter: patch older releases, reject calls that no release supports.
 
 A GPU's result is the reference for a kernel. Up to Triton 3.7 the interpreter's maxima and minima take NaN,
-which a GPU's leave out, and it has no bool among a kernel's arguments.
+which a GPU's leave out, and it has no bool among a kernel's arguments. Up to 3.9 at least, its casts from float32
+to bfloat16 cut the last bits off, where a GPU's round to the nearest number.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def prepare(engine: str) -> None:
             where=f"--engine {engine}",
             hint="pip install 'triton>=3.7', or 'numpy<2.4'; on a GPU this Triton is fine",
         )
+    _round_to_bfloat16()
     if release < Version("3.8"):
         _leave_out_nan()
         _take_bools()
@@ -58,6 +60,23 @@ def limits() -> Iterator[None]:
         if "All-NaN slice" in text or "AttributeError" in text:
             raise UnsupportedCall(f"Triton's interpreter cannot run this, a GPU can: {text}") from error
         raise
+
+
+def _round_to_bfloat16() -> None:
+    builder = interpreter.InterpreterBuilder
+    plain = builder.create_fp_trunc
+
+    def create_fp_trunc(self: Any, source: Any, dtype: Any) -> Any:
+        if source.dtype.scalar != tl.float32 or dtype.scalar != tl.bfloat16:
+            return plain(self, source, dtype)
+        bits = source.data.view(np.uint32)
+        # A bfloat16 is the upper half of a float32. Half of its last bit, less one where that bit is even, carries
+        # into the upper half exactly if the number rounds up, ties to even. NaN would carry into the sign.
+        upper = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+        rounded = np.where(np.isnan(source.data), 0x7FFF, upper).astype(np.uint16)
+        return interpreter.TensorHandle(rounded, dtype.scalar)
+
+    builder.create_fp_trunc = create_fp_trunc
 
 
 def _leave_out_nan() -> None:
