@@ -7,9 +7,21 @@ from typing import Any
 
 from verispec import fixtures
 from verispec.cases import case
+from verispec.judge import Inconclusive
 from verispec.suites.e2e._drafts import judge_drafts, judge_of
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import MODELS, SPECULATIVE, Load, counted, greedy, require, with_steps
+from verispec.suites.e2e._setups import (
+    MODELS,
+    MTP,
+    PARALLEL,
+    SPECULATIVE,
+    Load,
+    counted,
+    greedy,
+    require,
+    stepped,
+    with_steps,
+)
 
 TARGET = fixtures.model("target")
 SCHEDULE = ((1, 2, 3), (3, 5, 1), (6, 16, 0))
@@ -51,12 +63,12 @@ def test_each_batch_size_has_its_drafts(load: Load, prompts: Any, draft: str, ba
 
 
 @case("GEN-42", batch="shrinks", draft=MODELS, reach=f"{REACH}, and requests end")
-def test_drafting_goes_on_after_a_pause(load: Load, prompts: Any, draft: str) -> None:
+def test_drafting_goes_on_after_a_pause(load: Load, prompts: Any, draft: str, pause: int = 6) -> None:
     """Six requests have no drafts, the last one of them has three: the drafter has read the tokens meanwhile."""
     generator = load(draft, num_speculative_tokens_per_batch_size=SCHEDULE)
-    asked = [replace(request, max_tokens=6) for request in greedy([p[:20] for p in prompts[:5]], LENGTH)]
+    asked = [replace(request, max_tokens=pause) for request in greedy([p[:20] for p in prompts[:5]], LENGTH)]
     prompt = prompts[5][:20]
-    results, metrics = counted(generator, [*asked, *greedy([prompt], LENGTH)])
+    results, metrics = counted(generator, [*asked, *greedy([prompt], LENGTH - 6 + pause)])
     last = results[-1]
     for request, result in zip(asked, results, strict=False):
         reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, "a request that ends early")
@@ -67,3 +79,32 @@ def test_drafting_goes_on_after_a_pause(load: Load, prompts: Any, draft: str) ->
     require(judge_drafts(judge, prompt, last, depth) > 0, "no step had drafts after the other requests had ended")
     deepest = max(step.drafted for step in last.steps)
     require(deepest == 3, f"a step alone had at most {deepest} drafts, expected 3")
+
+
+@case("GEN-42", batch="shrinks", pause=24, draft=[*MODELS, PARALLEL, MTP], reach=f"{REACH}, and requests end")
+def test_drafting_goes_on_after_a_long_pause(load: Load, prompts: Any, draft: str) -> None:
+    test_drafting_goes_on_after_a_pause(load, prompts, draft, pause=24)
+
+
+@case("GEN-42", batch="cut by the budget", draft="draft_model k=1", reach=f"{REACH}, and a small token budget")
+def test_the_batch_is_that_of_the_step(load: Load, prompts: Any) -> None:
+    """Four running requests share four tokens per step, and only a step with all four of them drafts.
+
+    Such a step has no room for drafts that it verifies. So no request verifies drafts in two steps after each other,
+    as it would if those that wait for a later step counted.
+    """
+    generator = load(
+        "draft_model k=1",
+        max_num_seqs=4,
+        max_num_batched_tokens=4,
+        num_speculative_tokens_per_batch_size=((1, 3, 0), (4, 16, 1)),
+    )
+    chosen = [prompt[:1] for prompt in prompts[:4]]
+    results = stepped(generator, greedy(chosen, LENGTH))
+    for n, (prompt, result) in enumerate(zip(chosen, results, strict=True)):
+        reference_model(TARGET).judge_greedy(prompt, result.token_ids, f"prompt {n}")
+        drafted = [step.drafted for step in result.steps]
+        places = [place for place in range(1, len(drafted)) if drafted[place - 1] and drafted[place]]
+        require(not places, f"prompt {n}: steps {places} follow one with drafts and have {drafted}")
+    if not any(step.drafted for result in results for step in result.steps):
+        raise Inconclusive("no step had drafts, so that none of four requests fitted the budget")

@@ -10,7 +10,7 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive
 from verispec.judge.statistics import assert_distribution
 from verispec.suites.e2e._reference_model import reference_model
@@ -26,6 +26,7 @@ from verispec.suites.e2e._setups import (
     with_steps,
 )
 from verispec.suites.e2e._tiny import VOCAB
+from verispec.suites.e2e.test_draft_schedules import ARRIVING
 from verispec.suites.e2e.test_sampled import HEAT, PROMPT, SEQUENCES, sequence_law
 
 TREES: dict[str, tuple[tuple[int, ...], ...]] = {
@@ -73,6 +74,32 @@ def test_trees_at_the_longest_sequence(load: Load, prompts: Any, tree: str) -> N
         room = LIMIT - len(prompt)
         require(len(result.token_ids) == room, f"{len(result.token_ids)} tokens, max_model_len leaves room for {room}")
         reference_model(TARGET).judge_greedy(prompt, result.token_ids, "a sequence of the maximum length")
+
+
+@case("GEN-44", tree=["forks"], check="ends apart", reach=REACH, quick=False)
+def test_trees_at_the_longest_sequence_beside_others(load: Load, prompts: Any, tree: str) -> None:
+    """One request reaches the limit, which ends a block, while the others have room for whole trees."""
+    limit, (draft, options) = 96, of_tree(tree)
+    generator = load(draft, block_size=32, max_model_len=limit, max_num_seqs=4, **options)
+    chosen = [(*prompt, *prompt)[: 80 - 12 * n] for n, prompt in enumerate(prompts[:4])]
+    results = with_steps(generator.generate(greedy(chosen, limit)))
+    for n, (prompt, result) in enumerate(zip(chosen, results, strict=True)):
+        room = limit - len(prompt)
+        require(len(result.token_ids) == room, f"{len(result.token_ids)} tokens, max_model_len leaves room for {room}")
+        reference_model(TARGET).judge_greedy(prompt, result.token_ids, f"a sequence of the maximum length, prompt {n}")
+        require_whole_trees(result, len(TREES[tree]), room, f"prompt {n}")
+
+
+def require_whole_trees(result: GenerationResult, nodes: int, room: int, what: str) -> None:
+    """Require that steps have all nodes of the tree where the tokens that are left have room for them.
+
+    The first steps are left out, as in an engine whose requests start apart.
+    """
+    emitted = 0
+    for place, step in enumerate(result.steps):
+        if place >= ARRIVING and room - emitted > nodes:
+            require(step.drafted == nodes, f"{what}: step {place} has {step.drafted} nodes, the tree {nodes}")
+        emitted += step.accepted + 1
 
 
 @case("GEN-44", mode="law", tree=["forks"], limits=["none", "top_k"], reach=REACH, p_values=1, quick=False)
@@ -149,6 +176,8 @@ def test_tree_drafts_are_the_most_likely_tokens(load: Load, tiny: dict[str, Path
     prompts = [(first, second, 1) for first in (1, 3, 6) for second in (2, 5)]
     generator = load(draft, target=tiny["target"], drafter=tiny["target"], **options)
     results = with_steps(generator.generate(greedy(prompts, LENGTH)))
+    for prompt, result in zip(prompts, results, strict=True):
+        require_whole_trees(result, len(TREES[tree]), LENGTH, f"prompt {prompt}")
     whole = [step.accepted for result in results for step in result.steps[:-1] if step.drafted == len(TREES[tree])]
     if len(whole) < 20:
         raise Inconclusive(f"only {len(whole)} steps verified a whole tree")

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from verispec.cases import case
+from verispec.engines import UnsupportedCall
+from verispec.suites.e2e._drafts import judge_drafts
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy
+from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, stepped
 from verispec.suites.e2e._windowed import save_windowed
 
 LENGTH = 40
@@ -41,3 +43,34 @@ def test_every_token_sees_its_window_in_any_layout(
 ) -> None:
     """Blocks that a window has left may be used again, those that a rejection brings back may not."""
     test_every_token_sees_its_window(load, windowed, prompts, draft, memory)
+
+
+@case(
+    "GEN-14",
+    target="windowed",
+    memory="preemption",
+    draft="draft_model k=3",
+    sampler="request_state",
+    rate=1,
+    reach=f"{REACH}, and preemption",
+)
+def test_drafts_of_resumed_requests_see_the_window(load: Load, windowed: dict[str, Path], prompts: Any) -> None:
+    """A resumed request drafts before it samples. Its drafter sees the tokens before the next one, and that one.
+
+    Synthetic rates of 1 emit every draft. A window without its last token changes one draft in four.
+    """
+    generator = load(
+        "draft_model k=3",
+        "preemption",
+        target=windowed["target"],
+        drafter=windowed["draft"],
+        sampler="request_state",
+        rejection_sample_method="synthetic",
+        synthetic_acceptance_rates=(1.0,) * 3,
+    )
+    chosen = prompts[:24]
+    results = stepped(generator, greedy(chosen, LENGTH))
+    if not any(result.preemptions for result in results):
+        raise UnsupportedCall("the engine does not report preemptions")
+    for prompt, result in zip(chosen, results, strict=True):
+        judge_drafts(reference_model(windowed["draft"]), prompt, result, 3)
