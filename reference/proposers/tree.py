@@ -31,7 +31,8 @@ class DraftTree:
     def __init__(self, paths: Sequence[tuple[int, ...]]) -> None:
         number = {(): 0} | {path: node for node, path in enumerate(paths, start=1)}
         self.nodes = len(number)
-        self.parents = np.array([-1, *(number[path[:-1]] for path in paths)])
+        parents = [number[path[:-1]] for path in paths]
+        self.parents = np.array([-1, *parents])
         self.ranks = np.array([0, *(path[-1] for path in paths)])
         self.depths = np.array([0, *map(len, paths)])
         self.next_token, self.next_sibling = np.full(self.nodes, -1), np.full(self.nodes, -1)
