@@ -10,6 +10,7 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.batches import COUNTS, Batch, random_batch
 from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same, sparse_zeros
 from verispec.reference import contracts
 from verispec.suites.sampler._rejection import (
@@ -20,6 +21,7 @@ from verispec.suites.sampler._rejection import (
     relation_of_permuting,
     relation_of_splitting,
 )
+from verispec.suites.sampler.test_every_op import PROGRAMS, WORK, is_slow
 
 CONTRACT = contracts.load("rejection_random_sample")
 DRAFT = ["present", "absent"]
@@ -208,6 +210,17 @@ def test_nan_rejects(op: OpUnderTest, nan: str) -> None:
 def test_u_is_compared_in_its_own_precision(op: OpUnderTest, above: str) -> None:
     """p/q is exactly one half; u is slightly more, which float32 cannot represent."""
     op.check_outputs(one([0.25, 0.5, 0.25], [0.5, 0.25, 0.25], 0.5 + (2.0**-30 if above == "2^-30" else 2.0**-50)))
+
+
+@case("RRS-11", size="large")
+def test_u_keeps_its_precision_in_every_thread(op: OpUnderTest, engine: Engine) -> None:
+    """In more requests than one thread takes, p/q is one half. Every other u is more, by what float64 alone has."""
+    requests = PROGRAMS if is_slow(engine) else WORK
+    single = one([0.25, 0.5, 0.25], [0.5, 0.25, 0.25], 0.5)
+    rows = {name: np.repeat(np.array(v), requests, axis=0) for name, v in single.items() if isinstance(v, list)}
+    rows["cu_num_draft_tokens_ptr"] = np.arange(1, requests + 1)
+    rows["uniform_probs_ptr"] = np.where(np.arange(requests) % 2, 0.5, 0.5 + 2.0**-50)
+    op.check_outputs({**single, **rows})
 
 
 @case("RRS-12", counts=["one", "ragged", "gaps", "longest"], draft=DRAFT, reach=SYNTHETIC_REACH)
