@@ -1,6 +1,7 @@
 """Mutants of Python files in processes of their own."""
 
 import importlib
+import inspect
 import multiprocessing
 from collections.abc import Iterator
 from dataclasses import replace
@@ -91,3 +92,39 @@ def test_layers_of_one_engine_are_measured_at_once(tmp_path: Path, monkeypatch: 
     assert keys[1] <= reached[1]
     assert not keys[0] & keys[1]
     assert layers.measured_together(layers.LAYERS["alone"]) == [layers.LAYERS["alone"]]
+
+
+KERNEL = """class Kernel:
+    def __init__(self, fn):
+        self.fn = fn
+
+
+@Kernel
+def limit(x):
+    return x + 1
+"""
+
+
+def source_after(active: activation.Activation, mutant: Mutant, answers: Any) -> None:
+    """Report what a kernel that is imported already computes, and its source, as Triton's interpreter reads it."""
+    kernel = importlib.import_module("mutated_package.op").limit
+    active.activate(mutant)
+    answers.put((kernel.fn(8), inspect.getsource(kernel.fn)))
+
+
+def test_a_kernel_that_is_imported_already_is_mutated(layer: Layer, tmp_path: Path) -> None:
+    """It kept its own source, so that no mutant of a Triton kernel acted in the interpreter."""
+    (layer.folder / "op.py").write_text(KERNEL)
+    found = operators_python.faults(KERNEL)
+    number = next(n for n, fault in enumerate(found) if (fault.before, fault.after) == ("x + 1", "x - 1"))
+    mutant = Mutant("oracle", "op.py", found[number].line, 0, "", "", "", "", number)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    process = context.Process(
+        target=source_after, args=(activation.make(layer, None, 0, tmp_path / "sources"), mutant, answers)
+    )
+    process.start()
+    value, source = answers.get(timeout=120)
+    process.join()
+    assert value == 7
+    assert "x - 1" in source

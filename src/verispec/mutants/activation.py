@@ -213,11 +213,13 @@ def _adopt(old: Any, new: Any, module: ModuleType) -> None:
 
 
 def _plain(value: Any) -> FunctionType | None:
-    """Return the function in a method, a property or a cache; None for other values."""
+    """Return the function in a method, a property, a cache or a Triton kernel; None for other values."""
     for _ in range(4):
         if isinstance(value, FunctionType):
             return value
-        value = getattr(value, "__wrapped__", None) or getattr(value, "__func__", None) or getattr(value, "fget", None)
+        # Triton keeps a kernel's function as `fn`, and its interpreter reads the source when it first runs.
+        inner = (getattr(value, name, None) for name in ("__wrapped__", "__func__", "fget", "fn"))
+        value = next((function for function in inner if function is not None), None)
     return None
 
 
