@@ -74,6 +74,13 @@ def test_a_block_past_the_table(op: OpUnderTest, seed: int, columns: int) -> Non
     op.check_outputs(arguments(rng, [columns * BLOCK - 1, 60, 2], block_table_ptr=table, n_blocks_per_req=columns))
 
 
+@case("ESM-6", columns=[1, 3], check="large batch")
+def test_blocks_past_the_tables_of_a_large_batch(op: OpUnderTest, seed: int, columns: int) -> None:
+    rng, b = np.random.default_rng(seed), 1100
+    table = rng.permutation(b * columns).reshape(b, columns) + 1
+    op.check_outputs(arguments(rng, positions_of(rng, b), block_table_ptr=table, n_blocks_per_req=columns))
+
+
 @case("ESM-7", b=[1, 5], reach="the proposer passes one buffer as both")
 def test_positions_advance_in_place(op: OpUnderTest, seed: int, b: int) -> None:
     rng = np.random.default_rng(seed)
