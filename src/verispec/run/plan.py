@@ -116,7 +116,7 @@ class Plan:
         return command
 
     def _paths(self) -> list[Path]:
-        """Return what can hold matching cases: one file for a pattern that begins with suite/op:, or a suite's folder.
+        """Return the files or folders of matching cases: one file for a pattern that begins with suite/op:.
 
         Importing the others may take longer than the chosen cases.
         """
