@@ -44,7 +44,7 @@ NAMES = {"expand": "expand_batch_to_tokens"}
 SECONDS = 60.0
 """Limit of a case without a fault: what writes out of bounds may hang, as vLLM 0.32.0 does with strides."""
 REACH = "reach.jsonl"
-"""File of the cases without a fault: their outcomes, their times, and what they reach."""
+"""File of the cases without a fault: their outcomes, their times and their reach."""
 ROUNDS = 10
 """Builds at most; each leaves out the faults that did not compile in the one before."""
 LAYOUT = re.compile(r"// A tensor read as if it were dense.*?(?=}  // namespace)", re.DOTALL)
@@ -80,7 +80,7 @@ class TreeActivation(activation.CppActivation):
 
 
 def copy(source: str, folder: Path) -> None:
-    """Write what the engine needs of a tree into `folder`."""
+    """Write the files of a tree that the engine needs into `folder`."""
     for file in open_tree(source).files():
         if file.path.startswith(KEPT):
             path = folder / file.path
