@@ -276,10 +276,12 @@ def test_narrow_probabilities(op: OpUnderTest, seed: int, dtype: str, draft: str
 
 @case("SRT-15", dtype="float16", check="subnormals", draft=DRAFT)
 def test_subnormal_probabilities_count(op: OpUnderTest, seed: int, draft: str) -> None:
-    """All mass of a row is below 2^-14, where float16 is subnormal; flushed to zero, no token would be left."""
+    """Only the least likely winner of a row is 2^-14 or more; below it float16 is subnormal, and must not be zero."""
     batch = rng_batch(seed, "ragged", draft, dtype="float16")
     steps = np.random.default_rng(seed).integers(1, 500, batch.target_probs.shape)
     rows(batch, steps * 2.0**-24, 0.0)
+    for b in range(batch.requests):
+        batch.target_probs[batch.at(b), np.argmin(batch.inv_q[b])] = 2.0**-14
     check(op, batch, {"target_probs_ptr": "float16", "draft_probs_ptr": "float16"})
 
 

@@ -177,6 +177,7 @@ GLOSSES: dict[str, Gloss] = {
     "padding": Gloss("place of the padding rows in the batch", _FIRST),
     "parameter": Gloss("parameters of the request"),
     "part": Gloss("part of the combinations, so that one process does not run all of them; its number means no more"),
+    "pause": Gloss("tokens that each other request emits before it ends, while the batch has no drafts"),
     "peak": Gloss("height of the most likely logit above the others"),
     "penalty": Gloss("penalty of the request"),
     "place": Gloss("place of the tested draft token in its request", _FIRST | {"first row": "the batch's first row"}),
