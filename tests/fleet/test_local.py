@@ -191,6 +191,7 @@ def kill_often(folder: Path, times: int, expected: dict[str, dict[str, str]], rn
     complete_under_kills(file, folder, wanted, times, kill, lambda: rng.uniform(0, 6))
 
 
+@pytest.mark.slow
 def test_kills_lose_and_double_nothing(tmp_path: Path, expected: Any) -> None:
     with importable():
         kill_often(tmp_path, 4, expected, random.Random(7))
@@ -204,6 +205,7 @@ def test_many_kills_lose_and_double_nothing(seed: int, tmp_path: Path, expected:
         kill_often(tmp_path, 20, expected, random.Random(seed))
 
 
+@pytest.mark.slow
 def test_the_fleet_uses_no_more_than_it_may(tmp_path: Path, expected: Any) -> None:
     """With one core there is one piece at a time, whatever is left to do."""
     file = write(tmp_path / "fleet.toml", CONTROL, FAULTY, piece=20)

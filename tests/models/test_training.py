@@ -161,6 +161,7 @@ def eagle_chain(target: LlamaForCausalLM, head: Eagle3Head, known: list[int]) ->
     return tokens
 
 
+@pytest.mark.slow
 def test_the_whole_script_makes_the_same_checkpoints_twice(tmp_path: Path) -> None:
     recipe = Recipe(
         vocab_size=300, draft_vocab_size=200, max_positions=128, files=30, aux_layers=(2, 4, 5), unrolled=2,

@@ -25,7 +25,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VERISPEC_CACHE_DIR", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize(("ending", "outcome"), [("crashes", "crash"), ("hangs", "timeout")], ids=str)
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [("crashes", "crash"), pytest.param("hangs", "timeout", marks=pytest.mark.slow)],  # every trial waits a second
+    ids=str,
+)
 def test_three_requests_are_left(
     ending: str, outcome: str, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
