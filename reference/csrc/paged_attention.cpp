@@ -149,10 +149,22 @@ void PagedAttention::operator()(float* out, const float* qkv, const PagedBatch& 
     std::vector<float> queries(kTokens * num_heads * head_dim), weights(kTokens * num_heads * len);
     for (int64_t first = batch.first_row[b]; first < batch.first_row[b + 1]; first += kTokens) {
       const int64_t tokens = std::min(kTokens, batch.first_row[b + 1] - first);
-      // Queries are in the order of heads, then tokens. `visit` calls for each of them and each block of keys.
+      // Queries are in the order of heads, then tokens. `visit` calls for each of them and each block of keys. Slots
+      // lie anywhere, so that the block after it is fetched meanwhile: after the last keys, the first values.
       const auto count = [&](int64_t q) { return std::min(place(first + q % tokens) + 1, len); };
-      const auto visit = [&](auto&& function) {
+      const auto fetch = [&](int64_t j, int64_t part) {
+        for (const int64_t* slot = slots + j; slot < slots + std::min(len, j + kKeys); ++slot) {
+          const float* row = cache + *slot * width + part * width / 2;
+          for (int64_t d = 0; d < width / 2; d += 16) __builtin_prefetch(row + d, 0, 2);
+        }
+      };
+      const auto visit = [&](int64_t part, auto&& function) {
         for (int64_t j = 0; j < len; j += kKeys) {
+          if (j + kKeys < len) {
+            fetch(j + kKeys, part);
+          } else if (part == 0) {
+            fetch(0, 1);
+          }
           for (int64_t q = 0; q < num_heads * tokens; ++q) {
             const int64_t keys = std::min(kKeys, count(q) - j);
             if (keys > 0) function(q, cache + q / tokens / per_kv * head_dim, j, keys);
@@ -160,16 +172,17 @@ void PagedAttention::operator()(float* out, const float* qkv, const PagedBatch& 
         }
       };
       const auto result = [&](int64_t q) { return out + ((first + q % tokens) * num_heads + q / tokens) * head_dim; };
+      fetch(0, 0);
       for (int64_t q = 0; q < num_heads * tokens; ++q) {
         const int64_t t = first + q % tokens;
         turn(queries.data() + q * head_dim, qkv + t * row_size + q / tokens * head_dim, t, scale);
         std::fill_n(result(q), head_dim, 0.0f);
       }
-      visit([&](int64_t q, const float* keys, int64_t j, int64_t n) {
+      visit(0, [&](int64_t q, const float* keys, int64_t j, int64_t n) {
         score(weights.data() + q * len + j, queries.data() + q * head_dim, keys, width, slots + j, n, head_dim);
       });
       for (int64_t q = 0; q < num_heads * tokens; ++q) softmax(weights.data() + q * len, count(q));
-      visit([&](int64_t q, const float* keys, int64_t j, int64_t n) {
+      visit(1, [&](int64_t q, const float* keys, int64_t j, int64_t n) {
         mix(result(q), weights.data() + q * len + j, keys + width / 2, width, slots + j, n, head_dim);
       });
     }
