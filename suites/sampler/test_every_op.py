@@ -80,7 +80,7 @@ SQUARE = ("build_draft_tree",)
 """Ops with an output that grows with the square of a request's drafts."""
 
 
-@case("ANY-1", subjects=OPS, size=["tokens", "vocabulary"])
+@case("ANY-1", subjects=OPS, size=["tokens", "vocabulary"], quick=False)
 def test_sizes_around_the_implementation_s_own(
     op: OpUnderTest, engine: Engine, seed: int, subject: str, size: str
 ) -> None:
@@ -148,7 +148,7 @@ CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
 """All ops but the one that recovers tokens: certain drafts leave nothing to recover."""
 
 
-@case("ANY-1", subjects=CHAINS, check="chains", mode=list(MODES))
+@case("ANY-1", subjects=CHAINS, check="chains", mode=list(MODES), quick=False)
 def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
     """Every draft passes, but for the last one of every second request: all steps of all lengths are reached.
 
@@ -173,6 +173,7 @@ def is_slow(engine: Engine) -> bool:
     threads=["2", "3", "8", "1"],
     work=["rows", "tokens"],
     reach=from_caller("a server with another number of cores"),
+    quick=False,
 )
 def test_any_number_of_threads(
     op: OpUnderTest, engine: Engine, seed: int, subject: str, threads: str, work: str
@@ -251,7 +252,7 @@ def check_after_hundred_calls(
         check_kind(kind)
 
 
-@case("ANY-5", subjects=OPS)
+@case("ANY-5", subjects=OPS, quick=False)
 def test_boundaries_of_the_oracle_s_comparisons(op: OpUnderTest, seed: int, subject: str) -> None:
     """Each comparison of the oracle at equality and beside it at several steps, with draft probabilities or not."""
     base = [
@@ -417,7 +418,7 @@ def test_calls_keep_nothing(op: OpUnderTest, engine: Engine, seed: int, subject:
         raise Mismatch(Failure(Kind.RESOURCE, message))
 
 
-@case("ANY-11", subjects=OPS)
+@case("ANY-11", subjects=OPS, quick=False)
 def test_another_process_agrees(op: OpUnderTest, another_process: Engine, seed: int, subject: str) -> None:
     """The oracle's answer in this process and in one with another number and other hashes."""
     function = another_process.op(subject)

@@ -122,7 +122,7 @@ def test_dtypes_and_layouts_in_large_calls(op: OpUnderTest, engine: Engine, seed
         raise Inconclusive(ALREADY)
 
 
-@case("ANY-5", subjects=COMPARING, check="large batches")
+@case("ANY-5", subjects=COMPARING, check="large batches", quick=False)
 def test_boundaries_in_large_batches(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
     """Batches of hundreds of requests, each at a comparison of the oracle, and one of them past 65,536 requests."""
     right = 0
