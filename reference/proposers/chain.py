@@ -41,6 +41,7 @@ class ChainProposer(ABC):
     """
 
     reads_last_tokens = False
+    catches_up = True
 
     def __init__(
         self,
@@ -93,27 +94,27 @@ class ChainProposer(ABC):
         return logits
 
     def propose(self, step: VerifiedStep) -> Drafts:
-        """Return K draft tokens per request."""
-        batch_size = len(step.query_lens)
+        """Return K draft tokens per request, K that of the request that can use most."""
+        batch_size, depth = len(step.query_lens), step.depth
         logits, hidden, last = self._read(step)
-        if not step.num_drafts or not any(step.wants_drafts):
+        if not depth:
             return Drafts([[] for _ in range(batch_size)])
         followed = last + 1 if self._shift else last
         ids, probs = self._draw(step.draw, logits, followed)
         drafts, draft_probs = [ids[:, None]], [] if probs is None else [probs[:, None]]
-        if step.num_drafts > 1:
+        if depth > 1:
             ones = np.ones(batch_size, dtype=np.int64)
             ones_start_loc = torch.arange(batch_size + 1, dtype=torch.int32, device=last.device)
             seq_lens = (last + 1).to(torch.int32)
             no_slots = torch.full_like(last, PAD_SLOT)
-            ahead = self._batch(step, no_slots, last, ones, ones_start_loc, seq_lens, step.num_drafts - 1)
+            ahead = self._batch(step, no_slots, last, ones, ones_start_loc, seq_lens, depth - 1)
             tensors = {"ids": ids, "followed": followed} | ({} if hidden is None else {"hidden": hidden})
-            graphs = self._graphs[step.num_drafts - 1]
+            graphs = self._graphs[depth - 1]
             if isinstance(step.draw, SeededDraw):
                 tensors["idx_mapping"] = step.draw.idx_mapping
             elif step.draw is not None:
                 graphs = self._no_graphs  # generators of the host draw the noise
-            more, *more_probs = graphs(partial(self._continue, step.draw, step.num_drafts), tensors, ahead)
+            more, *more_probs = graphs(partial(self._continue, step.draw, depth), tensors, ahead)
             drafts.append(more)
             draft_probs += more_probs
         return Drafts(torch.cat(drafts, dim=1).tolist(), torch.cat(draft_probs, dim=1) if draft_probs else None)

@@ -43,6 +43,7 @@ class NgramProposer:
 
     lookahead = 0
     reads_last_tokens = False
+    catches_up = False
 
     def __init__(self, shortest: int, longest: int) -> None:
         self._shortest = shortest
@@ -52,7 +53,7 @@ class NgramProposer:
         """Return draft tokens for the requests that can use them."""
         return Drafts(
             [
-                lookup(sequence, self._shortest, self._longest, step.num_drafts) if wanted else []
-                for sequence, wanted in zip(step.sequences, step.wants_drafts, strict=True)
+                lookup(sequence, self._shortest, self._longest, wanted) if wanted else []
+                for sequence, wanted in zip(step.sequences, step.num_drafts, strict=True)
             ]
         )

@@ -34,10 +34,9 @@ class ParallelProposer(DraftModelProposer):
 
     def propose(self, step: VerifiedStep) -> Drafts:
         """Return K draft tokens per request."""
-        batch_size, num_drafts = len(step.query_lens), step.num_drafts
-        drafting = num_drafts > 0 and any(step.wants_drafts)
-        logits, _, followed = self._read(step, num_drafts if drafting else 1, self._mask_id)
-        if not drafting:
+        batch_size, num_drafts = len(step.query_lens), step.depth
+        logits, _, followed = self._read(step, max(num_drafts, 1), self._mask_id)
+        if not num_drafts:
             return Drafts([[] for _ in range(batch_size)])
         rows = logits.view(batch_size, num_drafts, -1)
         drawn = [self._draw(step.draw, rows[:, ahead], followed, ahead) for ahead in range(num_drafts)]

@@ -36,8 +36,7 @@ class VerifiedStep:
         prompt_lens: prompt tokens of each request.
         sequences: prompt and output of each request, the sampled tokens included.
         context_lens: known tokens of each sequence for the positions computed so far, the next one included.
-        wants_drafts: requests that can use draft tokens in the next step.
-        num_drafts: K, draft tokens per request; with 0 a drafter with a KV cache only fills it.
+        num_drafts: draft tokens that each request can use; if none can, a drafter with a KV cache only fills it.
         draw: samples the draft tokens of a model; None if every request wants the most likely token.
     """
 
@@ -55,9 +54,13 @@ class VerifiedStep:
     prompt_lens: Sequence[int]
     sequences: Sequence[np.ndarray]
     context_lens: np.ndarray
-    wants_drafts: Sequence[bool]
-    num_drafts: int
+    num_drafts: Sequence[int]
     draw: DrawDrafts | None
+
+    @property
+    def depth(self) -> int:
+        """Maximum number of draft tokens of a request."""
+        return max(self.num_drafts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +81,12 @@ class Proposer(Protocol):
     Attributes:
         lookahead: KV slots that it writes after the last token of a step.
         reads_last_tokens: True if it learns from the last tokens of a request too, when nothing is left to draft.
+        catches_up: True if it can read a request's tokens in a later step, before it drafts for the request again.
     """
 
     lookahead: int
     reads_last_tokens: bool
+    catches_up: bool
 
     def propose(self, step: VerifiedStep) -> Drafts:
         """Return draft tokens for the next step."""

@@ -92,6 +92,7 @@ class SuffixProposer:
 
     lookahead = 0
     reads_last_tokens = True
+    catches_up = False
 
     def __init__(self, limits: SuffixLimits, max_cached_requests: int) -> None:
         self._limits = limits
@@ -102,11 +103,11 @@ class SuffixProposer:
         """Return draft tokens for the requests that can use them, and keep what every request emitted."""
         drafts = []
         for number, start, sequence, wanted in zip(
-            step.numbers, step.prompt_lens, step.sequences, step.wants_drafts, strict=True
+            step.numbers, step.prompt_lens, step.sequences, step.num_drafts, strict=True
         ):
             if self._most and len(sequence) > start:
                 self._keep(number, sequence[start:])
-            drafts.append(self._draft(sequence, step.num_drafts) if wanted else [])
+            drafts.append(self._draft(sequence, wanted) if wanted else [])
         return Drafts(drafts)
 
     def _keep(self, number: int, output: np.ndarray) -> None:

@@ -64,6 +64,7 @@ class TreeProposer:
     """
 
     reads_last_tokens = False
+    catches_up = False
 
     def __init__(self, model: nn.Module, cache: KVCache, tree: DraftTree, block_size: int) -> None:
         self.lookahead = tree.nodes - 1
@@ -77,7 +78,7 @@ class TreeProposer:
         texts = [tokens[places] for tokens, places in zip(step.sequences, known, strict=True)]
         rows = np.cumsum([len(places) for places in known]) - 1
         logits = self._run(step.block_table, known, known, texts, None)[torch.from_numpy(rows)]
-        requests = np.flatnonzero(step.wants_drafts) if step.num_drafts else np.zeros(0, dtype=np.int64)
+        requests = np.flatnonzero(step.num_drafts)
         drafts = np.full((len(known), tree.nodes), -1)
         roots = step.context_lens - 1
         room = step.block_table.shape[1] * self._block_size

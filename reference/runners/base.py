@@ -26,6 +26,7 @@ from verispec.engines.protocol.generation import (
     OnEmit,
     SpeculationMetrics,
 )
+from verispec.engines.protocol.speculation import AUTO
 from verispec.errors import VerispecError
 from verispec.reference.models import (
     AuxiliaryStates,
@@ -46,17 +47,18 @@ from verispec.reference.proposers.draft_model import DraftModelProposer
 from verispec.reference.proposers.head import Head, HeadProposer
 from verispec.reference.proposers.ngram import NgramProposer
 from verispec.reference.proposers.parallel import ParallelProposer
-from verispec.reference.proposers.protocol import Proposer, VerifiedStep
+from verispec.reference.proposers.protocol import DrawDrafts, Proposer
 from verispec.reference.proposers.suffix import SuffixLimits, SuffixProposer
 from verispec.reference.proposers.tree import DraftTree, TreeProposer
-from verispec.reference.sampler.ops import PLACEHOLDER
 
 from .admission import check_request, default_seed, eos_token_ids
+from .backlog import keep_states, read_backlog
 from .block_pool import BlockPool, blocks_needed
+from .draft_depth import DraftDepths, PassCost, Speeds
 from .request import RequestState
 from .sampling import FlatSampling, RequestStateSampling, Sampling
 from .scheduler import Scheduled, Scheduler
-from .step_inputs import StepInputs, flatten_step, record_prompt_logprobs
+from .step_inputs import StepInputs, flatten_step, record_prompt_logprobs, verified_step
 from .tree import TreeVerification, check_tree_model, check_tree_request, compact
 from .verification import Verified, verify
 
@@ -74,6 +76,7 @@ class BaseRunner(ABC):
     """
 
     device: torch.device
+    speeds: Speeds
     recorder: Recorder | None = None
     """Records chains of drafting passes; None for platforms without graphs."""
 
@@ -94,7 +97,9 @@ class BaseRunner(ABC):
         self.pool = BlockPool(num_blocks, options.block_size)
         self.cache = self._make_cache(self._model, num_blocks)
         self._aux: AuxiliaryStates | None = None
+        self._draft_cost: PassCost | None = None
         self.proposer = self._make_proposer(num_blocks)
+        self._depths = self._make_depths() if options.num_speculative_tokens == AUTO else None
         self._scheduler = Scheduler(
             self.pool,
             max_num_seqs=options.max_num_seqs,
@@ -112,7 +117,7 @@ class BaseRunner(ABC):
         self._trees = TreeVerification(self._tree, self.device) if self._tree is not None else None
         self._eos_token_ids = eos_token_ids(self._model)
         self._arrived = 0
-        self._accepted = np.zeros(options.num_speculative_tokens, dtype=np.int64)
+        self._accepted = np.zeros(options.max_drafts, dtype=np.int64)
         self._num_drafts = 0
         self._num_draft_tokens = 0
 
@@ -189,7 +194,7 @@ class BaseRunner(ABC):
                     cause=f"these layers run request by request; {cause}",
                     hint=hint,
                 )
-        drafts = self.options.num_speculative_tokens if self.options.method != "none" else 0
+        drafts = self.options.max_drafts if self.options.method != "none" else 0
         return RecurrentStates(self._model, self.options.max_num_seqs, drafts, self._upload)
 
     def _make_proposer(self, num_blocks: int) -> Proposer | None:
@@ -206,7 +211,7 @@ class BaseRunner(ABC):
         if options.draft is None:
             return None
         chain: dict[str, Any] = {
-            "num_drafts": options.num_speculative_tokens,
+            "num_drafts": options.max_drafts,
             "block_size": options.block_size,
             "max_model_len": self.max_model_len,
             "vocab_size": self.vocab_size,
@@ -226,6 +231,7 @@ class BaseRunner(ABC):
             self._set_up_auxiliary_states(head)
             slots = num_blocks * options.block_size
             cache = KVCache(head.config, 1, slots, self._dtype, self.device)
+            self._draft_cost = PassCost(head, cache, self.speeds)
             return HeadProposer(self._callable_head(head), cache, **chain)
         model = self._load_model(options.draft)
         if recurrent_layers(model):
@@ -244,6 +250,7 @@ class BaseRunner(ABC):
                 hint="use a draft model trained with the target's tokenizer",
             )
         kept = self._make_cache(model, num_blocks)
+        self._draft_cost = PassCost(model, kept, self.speeds)
         if self._tree is not None:
             check_tree_model(self._model)
             check_tree_model(model)
@@ -251,6 +258,11 @@ class BaseRunner(ABC):
         if options.parallel_drafting:
             return ParallelProposer(self._callable(model), kept, mask_token(options.draft), **chain)
         return DraftModelProposer(self._callable(model), kept, **chain)
+
+    def _make_depths(self) -> DraftDepths:
+        target, options = PassCost(self._model, self.cache, self.speeds), self.options
+        costs = self.speeds, target, self._draft_cost, options.parallel_drafting
+        return DraftDepths(*costs, most=options.max_drafts, max_num_seqs=options.max_num_seqs)
 
     def _set_up_auxiliary_states(self, head: Eagle3Head | MTPHead) -> None:
         """Make the target hand out the hidden states that the head reads; nothing else does this."""
@@ -317,7 +329,7 @@ class BaseRunner(ABC):
             request,
             number=self._arrived,
             max_model_len=self.max_model_len,
-            max_drafts=self.options.num_speculative_tokens if self.proposer else 0,
+            max_drafts=self.options.max_drafts if self.proposer else 0,
             eos_token_ids=self._eos_token_ids,
             seed=seed,
             device=self.device,
@@ -393,51 +405,44 @@ class BaseRunner(ABC):
             if on_emit is not None:
                 on_emit(request.index, token_ids[:emitted], request.kinds[-emitted:])
 
+    def _wanted_drafts(self, scheduled: Sequence[Scheduled]) -> list[int]:
+        """Return the number of drafts of each request for the next step."""
+        able = [p.drafts and p.request.finish_reason is None and p.request.draft_room > 0 for p in scheduled]
+        if self._depths is None:
+            depth = self.options.num_drafts(len(scheduled))
+            return [depth if is_able else 0 for is_able in able]
+        requests = [part.request for part, is_able in zip(scheduled, able, strict=True) if is_able]
+        chosen = iter(self._depths.choose(requests))
+        return [next(chosen) if is_able else 0 for is_able in able]
+
+    def _draw_drafts(self, requests: Sequence[RequestState], num_drafts: Sequence[int]) -> DrawDrafts | None:
+        """Return the function that draws drafts; None if every request takes the most likely tokens."""
+        draws = self._draws and any(k and not r.params.greedy for k, r in zip(num_drafts, requests, strict=True))
+        return self._sampling.drafting(requests, num_drafts) if draws else None
+
     def _draft(self, scheduled: Sequence[Scheduled], inputs: StepInputs, verified: Verified | None) -> None:
         """Let the proposer draft for the next step."""
         assert self.proposer is not None
+        states = None if self._aux is None else self._aux.take()[0]
+        wanted = self._wanted_drafts(scheduled)
         requests = [part.request for part in scheduled]
-        samples = np.array([part.samples for part in scheduled])
-        discarded = self._upload(~samples)
-        sampled = torch.full((len(requests), 1), PLACEHOLDER, dtype=torch.int32, device=self.device)
-        if verified is not None:
-            sampled = verified.token_ids
-            if not samples.all():
-                sampled = sampled.new_full((len(requests), sampled.shape[1]), PLACEHOLDER)
-                sampled[~discarded] = verified.token_ids
-        context_lens = [
-            r.num_tokens if part.samples else r.num_computed + 1 for r, part in zip(requests, scheduled, strict=True)
-        ]
-        wanted = [
-            part.drafts and r.finish_reason is None and r.draft_room > 0
-            for part, r in zip(scheduled, requests, strict=True)
-        ]
-        drawn = self._draws and any(wants and not r.params.greedy for wants, r in zip(wanted, requests, strict=True))
-        drafts = self.proposer.propose(
-            VerifiedStep(
-                token_ids=inputs.token_ids,
-                positions=inputs.positions,
-                query_lens=inputs.query_lens,
-                query_start_loc=inputs.query_start_loc,
-                block_table=inputs.block_table,
-                aux_hidden_states=None if self._aux is None else self._aux.take()[0],
-                cu_num_draft_tokens=self._upload(np.cumsum([part.num_drafts for part in scheduled], dtype=np.int32)),
-                sampled_token_ids=sampled,
-                discarded=discarded,
-                backup_token_ids=self._upload(np.array([r.tokens[r.num_computed] for r in requests], dtype=np.int32)),
-                numbers=[r.number for r in requests],
-                prompt_lens=[r.num_prompt_tokens for r in requests],
-                sequences=[r.tokens[: r.num_tokens] for r in requests],
-                context_lens=np.array(context_lens),
-                wants_drafts=wanted,
-                num_drafts=self.options.num_drafts(len(scheduled)),
-                draw=self._sampling.drafting(requests, wanted) if drawn else None,
+        if self._depths is not None and self.proposer.catches_up:
+            if states is not None:
+                keep_states(scheduled, states)
+            requests = [request for request, count in zip(requests, wanted, strict=True) if count]
+            wanted = [count for count in wanted if count]
+            if not requests:
+                return
+            step = read_backlog(requests, wanted, self._draw_drafts(requests, wanted), self._upload)
+        else:
+            step = verified_step(
+                scheduled, inputs, verified, states, wanted, self._draw_drafts(requests, wanted), self._upload
             )
-        )
-        for row, (part, request) in enumerate(zip(scheduled, requests, strict=True)):
-            if part.drafts and request.finish_reason is None:
+        drafts = self.proposer.propose(step)
+        for row, (request, count) in enumerate(zip(requests, wanted, strict=True)):
+            if count:
                 request.propose(
-                    drafts.token_ids[row],
+                    drafts.token_ids[row][:count],
                     None if drafts.probs is None or request.params.greedy else drafts.probs[row],
                     None if self._tree is None else self.max_model_len - request.num_tokens,
                 )

@@ -13,6 +13,7 @@ from verispec.reference.models.fused_cpu import compact, compact_head
 from verispec.reference.proposers.head import Head
 
 from .base import BaseRunner
+from .draft_depth import CPU_SPEEDS
 
 _SMALL = 512
 """Hidden size below which a hybrid, which torch runs, gains less from a second thread than it waits for it."""
@@ -22,6 +23,7 @@ class CPURunner(BaseRunner):
     """Tensors share the memory of the host's arrays; the ops are the C++ kernels."""
 
     device = torch.device("cpu")
+    speeds = CPU_SPEEDS
 
     def _callable(self, model: PreTrainedModel) -> nn.Module:
         return compact(model)

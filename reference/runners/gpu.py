@@ -12,12 +12,14 @@ from verispec.reference.models.decode_graphs import GraphedHead, GraphedModel, R
 from verispec.reference.proposers.head import Head
 
 from .base import BaseRunner
+from .draft_depth import GPU_SPEEDS
 
 
 class GPURunner(BaseRunner):
     """Tensors are copied to the current CUDA device; the ops are the Triton kernels, decode passes CUDA graphs."""
 
     device = torch.device("cuda")
+    speeds = GPU_SPEEDS
     recorder: Recorder | None = staticmethod(record_cuda_graph)
 
     def _callable(self, model: PreTrainedModel) -> nn.Module:

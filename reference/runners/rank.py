@@ -75,7 +75,7 @@ class RankMixin(BaseRunner):
     @property
     def outcome(self) -> list[Outcome]:
         """Return the state of each request after the last step."""
-        new = self.options.num_speculative_tokens + 1
+        new = self.options.max_drafts + 1
         return [
             (r.index, r.num_tokens, r.tokens[max(r.num_tokens - new, 0) : r.num_tokens + r.drafts].tolist())
             for r in self._stepped

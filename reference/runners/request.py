@@ -18,6 +18,8 @@ from verispec.engines.protocol.generation import (
 )
 from verispec.reference.sampler.processors import needs_processing
 
+from .draft_depth import Acceptance
+
 
 @dataclass(eq=False, slots=True)
 class RequestState:
@@ -38,6 +40,10 @@ class RequestState:
         decode: token ids to text, for stop strings; None where no text is wanted.
         grammar_state: state of the request's grammar after the output; drafts do not change it.
         slot: a number that no other running request has; -1 while it waits.
+        acceptance: acceptance of its drafts so far.
+        num_read: tokens that the drafter has read, where it reads them when it drafts.
+        unread_states: hidden states of the target that a head needs for the tokens between `num_read` and
+            `num_computed`: the states of a step, and where the request's rows begin and end in them.
     """
 
     index: int
@@ -62,6 +68,9 @@ class RequestState:
     decode: Callable[[Sequence[int]], str] | None = None
     grammar_state: Hashable = None
     finish_reason: FinishReason | None = None
+    acceptance: Acceptance = field(default_factory=Acceptance)
+    num_read: int = 0
+    unread_states: list[tuple[torch.Tensor, int, int]] = field(default_factory=list)
 
     @classmethod
     def begin(
@@ -137,6 +146,13 @@ class RequestState:
         self.tokens[self.num_tokens : self.num_tokens + self.drafts] = draft_token_ids[: self.drafts]
         self.draft_probs = None if probs is None else probs[: self.drafts]
 
+    def preempt(self) -> None:
+        """Forget the tokens in the caches, with the drafts behind them."""
+        self.num_computed = self.num_read = 0
+        self.unread_states.clear()
+        self.drop_drafts()
+        self.preemptions += 1
+
     def drop_drafts(self) -> None:
         """Forget the drafts that no step has verified yet."""
         self.drafts = 0
@@ -150,6 +166,7 @@ class RequestState:
         accepted = len(sampled) - 1
         last = TokenKind.PLAIN if not drafted else TokenKind.BONUS if accepted == drafted else TokenKind.RECOVERED
         self.steps.append(SpeculativeStep(drafted, accepted))
+        self.acceptance.count(drafted, accepted)
         self.drop_drafts()
         room = self.max_tokens - self.num_tokens
         emitted = 0

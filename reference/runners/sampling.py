@@ -45,8 +45,8 @@ class Sampling(Protocol):
         """
         ...
 
-    def drafting(self, requests: Sequence[RequestState], wanted: Sequence[bool]) -> DrawDrafts:
-        """Return the function that draws the drafts of a step; requests that want none use no random number."""
+    def drafting(self, requests: Sequence[RequestState], num_drafts: Sequence[int]) -> DrawDrafts:
+        """Return the function that draws the drafts of a step; a request uses no number for those past its own."""
         ...
 
 
@@ -81,11 +81,13 @@ class FlatSampling:
         generators = [request.generator for request in requests]
         return self._sampler.sample(logits, self._drafts(logits, parts), sampling_tensors(requests, logits), generators)
 
-    def drafting(self, requests: Sequence[RequestState], wanted: Sequence[bool]) -> DrawDrafts:
+    def drafting(self, requests: Sequence[RequestState], num_drafts: Sequence[int]) -> DrawDrafts:
         """Return a function that draws from each request's generator."""
-        temperatures = [r.params.temperature if wants else 0.0 for r, wants in zip(requests, wanted, strict=True)]
+        limits = [(r.params.temperature, count) for r, count in zip(requests, num_drafts, strict=True)]
         generators = [request.generator for request in requests]
-        return lambda logits, pos, step: sample_drafts(logits, temperatures, generators)
+        return lambda logits, pos, step: sample_drafts(
+            logits, [temperature if step < count else 0.0 for temperature, count in limits], generators
+        )
 
     def _drafts(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> DraftBatch:
         counts = [part.num_drafts for part in parts]
@@ -117,7 +119,7 @@ class RequestStateSampling:
         self._top_k = torch.zeros(count, dtype=torch.int32, device=device)
         self._top_p = torch.zeros(count, device=device)
         self._min_p = torch.zeros(count, device=device)
-        kept = (count, options.num_speculative_tokens, vocab_size)
+        kept = (count, options.max_drafts, vocab_size)
         self._draft_logits = torch.zeros(kept, device=device) if draws else None
 
     def greedy(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
@@ -135,11 +137,11 @@ class RequestStateSampling:
         rows = RequestRows.of(inputs, starts, [request.slot for request in requests], self._device)
         return self._sampler.sample(logits, rows, states).token_ids.to(torch.int32)
 
-    def drafting(self, requests: Sequence[RequestState], wanted: Sequence[bool]) -> DrawDrafts:
+    def drafting(self, requests: Sequence[RequestState], num_drafts: Sequence[int]) -> DrawDrafts:
         """Return the sampler that draws by seed and position, and keeps the logits for verification."""
         states, cache = self._states(requests), self._draft_logits
         assert cache is not None
-        slots = [request.slot if wants else -1 for request, wants in zip(requests, wanted, strict=True)]
+        slots = [request.slot if wants else -1 for request, wants in zip(requests, num_drafts, strict=True)]
         idx_mapping = torch.tensor(slots, dtype=torch.int32, device=self._device)
         return SeededDraw(idx_mapping, states.temperature, states.seed, cache)
 
@@ -173,7 +175,7 @@ def _synthetic_rates(options: LoadOptions, device: torch.device) -> torch.Tensor
     if options.rejection_sample_method != "synthetic":
         return None
     rates = resolve_synthetic_acceptance_rates(
-        options.num_speculative_tokens, options.synthetic_acceptance_rates, options.synthetic_acceptance_length
+        options.max_drafts, options.synthetic_acceptance_rates, options.synthetic_acceptance_length
     )
     return torch.tensor(unconditional_to_conditional_rates(rates), dtype=torch.float32, device=device)
 

@@ -126,9 +126,7 @@ class Scheduler:
     def _preempt_youngest(self) -> RequestState:
         request = self.running.pop()
         self._release(request)
-        request.num_computed = 0
-        request.drop_drafts()
-        request.preemptions += 1
+        request.preempt()
         self.waiting.appendleft(request)
         return request
 

@@ -10,11 +10,15 @@ import torch
 
 from verispec.reference.models.attention import PagedBatch, TreeQueries
 from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
+from verispec.reference.proposers.protocol import DrawDrafts, VerifiedStep
 from verispec.reference.proposers.tree import DraftTree
 from verispec.reference.sampler.logprobs import row_logprobs, token_logprobs
+from verispec.reference.sampler.ops import PLACEHOLDER
 
+from .request import RequestState
 from .scheduler import Scheduled
 from .slots import slot_mapping
+from .verification import Verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,6 @@ def flatten_step(
     token_ids = np.concatenate(
         [request.tokens[start : start + count] for request, start, count in zip(requests, computed, lens, strict=True)]
     )
-    table = np.full((len(requests), max(len(request.blocks) for request in requests)), NULL_BLOCK, dtype=np.int32)
-    for row, request in enumerate(requests):
-        table[row, : len(request.blocks)] = request.blocks
     samples = [
         np.arange(end - part.num_drafts - 1, end)
         for part, end in zip(scheduled, ends.tolist(), strict=True)
@@ -76,7 +77,7 @@ def flatten_step(
         for part, end in zip(scheduled, ends.tolist(), strict=True)
     ]
     query_start_loc = upload(np.concatenate(([0], ends)).astype(np.int32))
-    block_table = upload(table)
+    table = upload(block_table(requests))
     device_positions = position_ids = upload(positions)
     queries = None
     if tree is not None:
@@ -94,12 +95,12 @@ def flatten_step(
         position_ids=position_ids,
         query_lens=lens,
         query_start_loc=query_start_loc,
-        block_table=block_table,
+        block_table=table,
         paged=PagedBatch(
             cache,
-            slot_mapping(query_start_loc, device_positions, block_table, block_size),
+            slot_mapping(query_start_loc, device_positions, table, block_size),
             device_positions,
-            block_table,
+            table,
             lens,
             query_start_loc,
             upload(seq_lens.astype(np.int32)),
@@ -109,6 +110,67 @@ def flatten_step(
         ),
         logit_rows=upload(np.concatenate([*samples, *prompts, np.zeros(0, dtype=np.int64)])),
         num_sample_rows=sum(map(len, samples)),
+    )
+
+
+def block_table(requests: Sequence[RequestState]) -> np.ndarray:
+    """Return the blocks of each request, [B, blocks] int32; after its last one, the null block."""
+    table = np.full((len(requests), max(len(request.blocks) for request in requests)), NULL_BLOCK, dtype=np.int32)
+    for row, request in enumerate(requests):
+        table[row, : len(request.blocks)] = request.blocks
+    return table
+
+
+def verified_step(
+    scheduled: Sequence[Scheduled],
+    inputs: StepInputs,
+    verified: Verified | None,
+    states: torch.Tensor | None,
+    num_drafts: Sequence[int],
+    draw: DrawDrafts | None,
+    upload: Callable[[np.ndarray], torch.Tensor],
+) -> VerifiedStep:
+    """Return a step for the proposer: all of its rows, those of rejected drafts included.
+
+    Args:
+        scheduled: the step, after its tokens were emitted.
+        inputs: its inputs.
+        verified: its verification; None if nothing was sampled.
+        states: [T, .] auxiliary states of the target; None for proposers that read none.
+        num_drafts: drafts that each request can use.
+        draw: function that draws the drafts.
+        upload: function that returns a tensor of an array on the runner's device.
+    """
+    requests = [part.request for part in scheduled]
+    samples = np.array([part.samples for part in scheduled])
+    discarded = upload(~samples)
+    if verified is None:
+        sampled = torch.full((len(requests), 1), PLACEHOLDER, dtype=torch.int32, device=discarded.device)
+    elif samples.all():
+        sampled = verified.token_ids
+    else:
+        sampled = verified.token_ids.new_full((len(requests), verified.token_ids.shape[1]), PLACEHOLDER)
+        sampled[~discarded] = verified.token_ids
+    context_lens = [
+        r.num_tokens if part.samples else r.num_computed + 1 for r, part in zip(requests, scheduled, strict=True)
+    ]
+    return VerifiedStep(
+        token_ids=inputs.token_ids,
+        positions=inputs.positions,
+        query_lens=inputs.query_lens,
+        query_start_loc=inputs.query_start_loc,
+        block_table=inputs.block_table,
+        aux_hidden_states=states,
+        cu_num_draft_tokens=upload(np.cumsum([part.num_drafts for part in scheduled], dtype=np.int32)),
+        sampled_token_ids=sampled,
+        discarded=discarded,
+        backup_token_ids=upload(np.array([r.tokens[r.num_computed] for r in requests], dtype=np.int32)),
+        numbers=[r.number for r in requests],
+        prompt_lens=[r.num_prompt_tokens for r in requests],
+        sequences=[r.tokens[: r.num_tokens] for r in requests],
+        context_lens=np.array(context_lens),
+        num_drafts=num_drafts,
+        draw=draw,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from verispec import fixtures
-from verispec.engines.protocol.generation import GenerationResult
+from verispec.engines.protocol.generation import GenerationResult, LoadOptions
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.suites.e2e._reference_model import (
     ReferenceModel,
@@ -16,7 +16,7 @@ from verispec.suites.e2e._reference_model import (
     reference_masked,
     reference_model,
 )
-from verispec.suites.e2e._setups import DRAFTERS
+from verispec.suites.e2e._setups import DRAFTERS, options_of
 
 
 def judge_of(draft: str, target: Path) -> tuple[ReferenceModel, int]:
@@ -25,14 +25,14 @@ def judge_of(draft: str, target: Path) -> tuple[ReferenceModel, int]:
     Those of a draft model or an MTP layer are all K; of an Eagle3 head it is the first, since the next ones read its
     own states.
     """
-    name, _, k = draft.partition(" k=")
+    name, depth = draft.partition(" k=")[0], LoadOptions(**options_of(draft)).max_drafts
     folder = fixtures.model(DRAFTERS[name])
     if name == "draft_model parallel":
-        return reference_masked(folder, int(k)), int(k)
+        return reference_masked(folder, depth), depth
     if name == "mtp":
-        return reference_chain(folder, target, int(k)), int(k)
+        return reference_chain(folder, target, depth), depth
     if name.startswith("draft_model"):
-        return reference_model(folder), int(k)
+        return reference_model(folder), depth
     return reference_head(folder, target), 1
 
 

@@ -16,6 +16,7 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
     SpeculativeStep,
 )
+from verispec.engines.protocol.speculation import AUTO
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 
 ARGMAX = "draft_model argmax k=3"
@@ -105,7 +106,7 @@ def options_of(draft: str, memory: str = "", drafter: Path | None = None) -> dic
     name, _, k = draft.partition(" k=")
     options: dict[str, Any] = {"method": name.split()[0], **MEMORY[memory]}
     if k:
-        options["num_speculative_tokens"] = int(k)
+        options["num_speculative_tokens"] = k if k == AUTO else int(k)
     if draft == ARGMAX:
         options["draft_sample_method"] = "greedy"
     if name == "draft_model parallel":

@@ -14,12 +14,16 @@ FLATTER = 2 / 3
 
 
 def save_tiny(folder: Path) -> dict[str, Path]:
-    """Write a target and a draft model that disagree often enough; returns their folders by name."""
-    folders = {"target": folder / "target", "draft": folder / "draft"}
-    for key, path in enumerate(folders.values(), start=11):
+    """Write a target, a draft model that disagrees often enough, and one whose likeliest token is the least likely.
+
+    Returns:
+        Their folders by name: target, draft, opposite.
+    """
+    folders = {name: folder / name for name in ("target", "draft", "opposite")}
+    for (name, path), key in zip(folders.items(), (11, 12, 11), strict=True):
         model = _made(key)
         with torch.no_grad():
-            model.lm_head.weight.mul_(FLATTER)
+            model.lm_head.weight.mul_(-FLATTER if name == "opposite" else FLATTER)
         model.save_pretrained(path)
     return folders
 

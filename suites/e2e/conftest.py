@@ -129,5 +129,5 @@ def prompts() -> list[tuple[int, ...]]:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return the folders of the target and the draft model over eight tokens."""
+    """Return the folders of the target and the draft models over eight tokens."""
     return save_tiny(tmp_path_factory.mktemp("tiny"))

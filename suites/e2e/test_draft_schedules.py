@@ -1,8 +1,9 @@
-"""Drafting with a K for each batch size: pauses and changes leave texts and drafts as they are (contract GEN)."""
+"""Drafting with a K that changes: pauses and changes leave texts and drafts as they are (contract GEN)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from verispec import fixtures
@@ -26,9 +27,14 @@ from verispec.suites.e2e._setups import (
 TARGET = fixtures.model("target")
 SCHEDULE = ((1, 2, 3), (3, 5, 1), (6, 16, 0))
 LENGTH = 32
+LONG = 56
+"""Tokens after a prompt of three; the tiny models have room for 64."""
+DEEP = 8
+"""Drafts of a step that need not grow."""
 ARRIVING = 3
 """Steps of a request in which the others of its batch may not all have arrived yet."""
 REACH = "num_speculative_tokens_per_batch_size is an accepted option"
+CHOSEN = "num_speculative_tokens='auto' is an accepted option"
 
 
 def expected_drafts(batch_size: int) -> int:
@@ -65,7 +71,8 @@ def test_each_batch_size_has_its_drafts(load: Load, prompts: Any, draft: str, ba
 @case("GEN-42", batch="shrinks", draft=MODELS, reach=f"{REACH}, and requests end")
 def test_drafting_goes_on_after_a_pause(load: Load, prompts: Any, draft: str, pause: int = 6) -> None:
     """Six requests have no drafts, the last one of them has three: the drafter has read the tokens meanwhile."""
-    generator = load(draft, num_speculative_tokens_per_batch_size=SCHEDULE)
+    chosen = draft.endswith("auto")
+    generator = load(draft) if chosen else load(draft, num_speculative_tokens_per_batch_size=SCHEDULE)
     asked = [replace(request, max_tokens=pause) for request in greedy([p[:20] for p in prompts[:5]], LENGTH)]
     prompt = prompts[5][:20]
     results, metrics = counted(generator, [*asked, *greedy([prompt], LENGTH - 6 + pause)])
@@ -78,12 +85,39 @@ def test_drafting_goes_on_after_a_pause(load: Load, prompts: Any, draft: str, pa
     [last] = with_steps([last])
     require(judge_drafts(judge, prompt, last, depth) > 0, "no step had drafts after the other requests had ended")
     deepest = max(step.drafted for step in last.steps)
-    require(deepest == 3, f"a step alone had at most {deepest} drafts, expected 3")
+    require(chosen or deepest == 3, f"a step alone had at most {deepest} drafts, expected 3")
 
 
 @case("GEN-42", batch="shrinks", pause=24, draft=[*MODELS, PARALLEL, MTP], reach=f"{REACH}, and requests end")
 def test_drafting_goes_on_after_a_long_pause(load: Load, prompts: Any, draft: str) -> None:
     test_drafting_goes_on_after_a_pause(load, prompts, draft, pause=24)
+
+
+@case("GEN-42", batch="shrinks", draft=["draft_model k=auto", "eagle3 k=auto"], reach=f"{CHOSEN}, and requests end")
+def test_a_chosen_k_returns_after_a_pause(load: Load, prompts: Any, draft: str) -> None:
+    """An engine may draft in the batch of six too."""
+    test_drafting_goes_on_after_a_pause(load, prompts, draft)
+
+
+@case("GEN-42", accepted=["all", "none"], batch=[1, 3], draft="draft_model k=auto", target="tiny", reach=CHOSEN)
+def test_a_chosen_k_follows_acceptance(load: Load, tiny: dict[str, Path], accepted: str, batch: int) -> None:
+    """The drafter is the target itself, or agrees with it nowhere: its likeliest token is the target's least likely."""
+    drafter = tiny["target" if accepted == "all" else "opposite"]
+    prompts = [(1, 5, 2 + n) for n in range(batch)]
+    results = load("draft_model k=auto", target=tiny["target"], drafter=drafter).generate(greedy(prompts, LONG))
+    for n, (prompt, result) in enumerate(zip(prompts, with_steps(results), strict=True)):
+        reference_model(tiny["target"]).judge_greedy(prompt, result.token_ids, f"prompt {n}")
+        drafted = [step.drafted for step in result.steps]
+        if accepted == "none":
+            late = drafted[len(drafted) // 2 :]
+            share = sum(map(bool, late)) / len(late)
+            require(share <= 0.25, f"no draft was accepted, and {share:.0%} of the later steps have some: {drafted}")
+            continue
+        if not any(drafted):
+            raise Inconclusive(f"the engine drafts nothing for {batch} requests of a model as small as its drafter")
+        first = next(filter(None, drafted))
+        grew = max(drafted) > first or first >= DEEP
+        require(grew, f"every draft was accepted, and no step has more than the first {first}: {drafted}")
 
 
 @case("GEN-42", batch="cut by the budget", draft="draft_model k=1", reach=f"{REACH}, and a small token budget")

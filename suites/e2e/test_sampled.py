@@ -239,14 +239,16 @@ def seeded(params: Mapping[str, Any]) -> str:
 
 
 @case("GEN-12", draft=[*METHODS, ARGMAX, PARALLEL, MTP], reach=seeded, p_values=1)
-def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, draft: str, memory: str = "") -> None:
+def test_a_seed_gives_the_same_tokens_in_any_batch(
+    load: Load, prompts: Any, draft: str, memory: str = "", **more: Any
+) -> None:
     """Four requests together and alone. Where any differs, `ROUNDS` batches of them tell a fault from rounding.
 
     The shape of a batch may change logits by rounding, and thereby a draw that lies as close to its limit. That is
     rare: logits that move by r change a distribution by at most r / T in total variation. A token takes `DECISIONS`
     draws.
     """
-    generator, places = load(draft, memory), (3, 0, 5, 1)
+    generator, places = load(draft, memory, **more), (3, 0, 5, 1)
     before = generator.metrics()
     trials, chance = 0, 0.0
     differing: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
@@ -282,6 +284,12 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
 def test_a_seed_gives_the_same_tokens_while_prompts_are_read(load: Load, prompts: Any, draft: str) -> None:
     """Requests draw and draft while the prompt of another one is read, which must not use its random numbers."""
     test_a_seed_gives_the_same_tokens_in_any_batch(load, prompts, draft, "blocks of 32, chunks of 24")
+
+
+@case("GEN-12", batch="pairs", draft=["ngram k=auto", "draft_model k=auto"], reach=seeded, p_values=1)
+def test_a_seed_gives_the_same_tokens_with_a_chosen_k(load: Load, prompts: Any, draft: str) -> None:
+    """Pairs of requests have other acceptance than each of them, and a pair costs more than one."""
+    test_a_seed_gives_the_same_tokens_in_any_batch(load, prompts, draft, max_num_seqs=2)
 
 
 def _agreed(first: Sequence[int], second: Sequence[int]) -> int:

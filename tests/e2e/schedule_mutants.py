@@ -1,4 +1,4 @@
-"""Engines with one fault in their K for each batch size: ``--engine schedule_mutants:<name>``."""
+"""Engines with one fault in a K that changes: ``--engine schedule_mutants:<name>``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from method_mutants import engine_with, with_options
 
 from verispec.engines.protocol.generation import LoadOptions
 from verispec.reference.proposers.protocol import Drafts, VerifiedStep
+from verispec.reference.runners import base
 from verispec.reference.runners.cpu import CPURunner
+from verispec.reference.runners.draft_depth import Acceptance
 
 
 class PauseForgets(CPURunner):
@@ -21,7 +23,7 @@ class PauseForgets(CPURunner):
         propose = proposer.propose
 
         def paused(step: VerifiedStep) -> Drafts:
-            return propose(step) if step.num_drafts else Drafts([[] for _ in step.query_lens])
+            return propose(step) if step.depth else Drafts([[] for _ in step.query_lens])
 
         proposer.propose = paused
         return proposer
@@ -59,3 +61,53 @@ schedule_ignored = with_options(num_speculative_tokens_per_batch_size=lambda opt
 pause_forgets = engine_with(PauseForgets)
 ends_exclusive = engine_with(EndsExclusive)
 k_of_the_largest_batch = engine_with(KOfTheLargestBatch)
+
+
+class AcceptanceIgnored(CPURunner):
+    """A chosen K is always that of a request's first drafts."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        Acceptance.count = lambda self, drafted, accepted: None  # type: ignore[method-assign]
+        super().__init__(target, options)
+
+
+class BacklogDropped(CPURunner):
+    """A drafter that drafts again reads the last token alone."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        read = base.read_backlog
+
+        def read_last(requests: Any, *given: Any) -> Any:
+            for request in requests:
+                request.num_read = request.num_computed - 1
+                request.unread_states[:] = [(rows, end - 1, end) for rows, _, end in request.unread_states[-1:]]
+            return read(requests, *given)
+
+        base.read_backlog = read_last
+
+
+class KOfAllRequests(CPURunner):
+    """The chosen K of a sampled request depends on the requests beside it."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        depths: Any = self._depths
+        if depths is not None:
+            depths.choose = lambda requests: depths._depths(requests) if requests else []
+
+
+class DrawsForTheDeepest(CPURunner):
+    """Every request of a step uses random numbers for as many drafts as the one with most."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        sampling: Any = self._sampling
+        drafting = sampling.drafting
+        sampling.drafting = lambda requests, counts: drafting(requests, [max(counts)] * len(counts))
+
+
+acceptance_ignored = engine_with(AcceptanceIgnored)
+backlog_dropped = engine_with(BacklogDropped)
+k_of_all_requests = engine_with(KOfAllRequests)
+draws_for_the_deepest = engine_with(DrawsForTheDeepest)

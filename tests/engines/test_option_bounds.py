@@ -44,6 +44,13 @@ OPTIONS: list[tuple[str, dict[str, Any], tuple[Any, ...], tuple[Any, ...], str]]
         "num_speculative_tokens", "suffix_decoding_max_tree_depth", "max_num_seqs", "max_num_batched_tokens",
         "block_size", "tensor_parallel_size",
     )),
+    ("num_speculative_tokens", DRAFTED, (1, "auto"), (0, "3", "Auto", None), f"{FROM_1} or auto"),
+    *(("num_speculative_tokens", others, (3,), ("auto",), f"an integer with {other}") for other, others in (
+        ("method none", {}),
+        ("num_speculative_tokens_per_batch_size", {**DRAFTED, "num_speculative_tokens_per_batch_size": ((1, 9, 2),)}),
+        ("speculative_token_tree", TREE),
+        ("rejection_sample_method synthetic", {**SYNTHETIC, "synthetic_acceptance_length": 2}),
+    )),
     ("ngram_min", {"ngram_max": 2**41}, *WHOLE_FROM_1, FROM_1),
     *((name, {}, *WHOLE_FROM_0, FROM_0) for name in (
         "max_model_len", "num_blocks", "suffix_decoding_max_cached_requests",
@@ -178,6 +185,7 @@ def test_drafts_by_the_size_of_the_batch() -> None:
     for _ in range(30):
         assert [schedule.num_drafts(b) for b in (1, 2, 3, 5, 6, 7, 90)] == [4, 4, 1, 1, 0, 0, 0]
         assert [LoadOptions(num_speculative_tokens=5).num_drafts(b) for b in (1, 64)] == [5, 5]
+        assert LoadOptions(method="ngram", num_speculative_tokens="auto").max_drafts == 8
 
 
 def test_only_a_temperature_of_zero_is_greedy() -> None:

@@ -50,7 +50,9 @@ def generate(
     parallel_drafting: Annotated[
         bool, typer.Option("--parallel-drafting", help="Draft all tokens in one pass, by a model with a mask token.")
     ] = False,
-    num_drafts: Annotated[int, typer.Option("-k", "--num-drafts", help="Drafts a step.")] = 3,
+    num_drafts: Annotated[
+        str, typer.Option("-k", "--num-drafts", help="Drafts per step; auto chooses them by their acceptance.")
+    ] = "3",
     max_tokens: Annotated[int, typer.Option(help="Maximum number of tokens to generate.")] = 128,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int, typer.Option(help="Keep the k most likely tokens; 0 keeps all.")] = 0,
@@ -87,7 +89,8 @@ def generate(
     from verispec.reference.models import load_tokenizer
 
     plainly: dict[str, Any] = {"dtype": dtype, "sampler": sampler}
-    options: dict[str, Any] = {"method": method, "draft": draft, "num_speculative_tokens": num_drafts, **plainly}
+    depth = int(num_drafts) if num_drafts.lstrip("-").isdigit() else num_drafts
+    options: dict[str, Any] = {"method": method, "draft": draft, "num_speculative_tokens": depth, **plainly}
     options["parallel_drafting"] = parallel_drafting
     LoadOptions(**options)
     tokenizer = load_tokenizer(target)

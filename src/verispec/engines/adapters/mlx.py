@@ -30,6 +30,7 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
     TokenLogprobs,
 )
+from verispec.engines.protocol.speculation import AUTO
 from verispec.errors import VerispecError
 
 
@@ -69,6 +70,7 @@ class Mlx(PartialEngine):
             (wanted.rejection_sample_method != "standard", "mlx-lm has one verification method"),
             (wanted.parallel_drafting, "mlx-lm drafts one token after another"),
             (wanted.num_speculative_tokens_per_batch_size, "mlx-lm drafts with one K"),
+            (wanted.num_speculative_tokens == AUTO, "mlx-lm drafts with one K"),
             (wanted.speculative_token_tree, "mlx-lm drafts chains"),
             (wanted.async_scheduling, "mlx-lm has no scheduler"),
             (wanted.tensor_parallel_size > 1, "this adapter runs mlx-lm in one process"),
@@ -155,7 +157,7 @@ class MlxGenerator:
         prompt = self._mx.array(list(request.prompt_token_ids))
         if self._draft is None:
             return _pairs(self._generate.generate_step(prompt, self._model, **options))
-        options["num_draft_tokens"] = self._options.num_speculative_tokens
+        options["num_draft_tokens"] = self._options.max_drafts
         return _pairs(self._generate.speculative_generate_step(prompt, self._model, self._draft, **options))
 
     def _stop_token_ids(self, request: GenerationRequest) -> set[int]:

@@ -40,6 +40,7 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
     SpeculativeStep,
 )
+from verispec.engines.protocol.speculation import AUTO
 from verispec.errors import VerispecError
 from verispec.reference.models import load_target
 
@@ -87,7 +88,8 @@ class OnnxRuntime(PartialEngine):
             (wanted.speculative_token_tree, "ONNX Runtime GenAI drafts chains"),
             (wanted.method == "ngram" and wanted.ngram_min > plain.ngram_min, "its n-grams have one length"),
             (wanted.method == "ngram" and wanted.ngram_max > 15, "ONNX Runtime GenAI matches at most 15 tokens"),
-            (wanted.num_speculative_tokens > 16, "ONNX Runtime GenAI drafts at most 16 tokens"),
+            (wanted.num_speculative_tokens == AUTO, "ONNX Runtime GenAI drafts with one K"),
+            (wanted.max_drafts > 16, "ONNX Runtime GenAI drafts at most 16 tokens"),
             (wanted.async_scheduling, "ONNX Runtime GenAI's generator has no scheduler"),
             (wanted.tensor_parallel_size > 1, "this adapter runs ONNX Runtime GenAI in one process"),
             (wanted.lora_adapters, "this adapter converts no LoRA adapters"),
@@ -193,7 +195,7 @@ class OnnxRuntimeGenerator:
             search["random_seed"] = seed % 2**31
         chosen.set_search_options(**search)
         if options.method != "none":
-            chosen.set_speculative_options(max_draft_tokens=options.num_speculative_tokens)
+            chosen.set_speculative_options(max_draft_tokens=options.max_drafts)
         if options.method == "ngram":
             chosen.set_speculative_options(ngram_size=options.ngram_max + 1)  # The suffix and the token after it.
         return chosen

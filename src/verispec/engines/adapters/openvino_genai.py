@@ -30,6 +30,7 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
     TokenLogprobs,
 )
+from verispec.engines.protocol.speculation import AUTO
 from verispec.errors import VerispecError
 
 BLOCK = 32
@@ -78,6 +79,7 @@ class OpenVino(PartialEngine):
             (wanted.rejection_sample_method != "standard", "OpenVINO GenAI has one verification method"),
             (wanted.parallel_drafting, "OpenVINO GenAI's draft models draft one token after another"),
             (wanted.num_speculative_tokens_per_batch_size, "OpenVINO GenAI's K does not depend on the batch"),
+            (wanted.num_speculative_tokens == AUTO, "OpenVINO GenAI drafts with one K"),
             (wanted.speculative_token_tree, "OpenVINO GenAI drafts chains but with Eagle3"),
             (
                 wanted.method == "ngram" and wanted.ngram_min > plain.ngram_min,
@@ -203,7 +205,7 @@ class OpenVinoGenerator:
             if request.top_k:
                 config.top_k = request.top_k
         if options.method != "none":
-            config.num_assistant_tokens = options.num_speculative_tokens
+            config.num_assistant_tokens = options.max_drafts
         if options.method == "ngram":
             config.max_ngram_size = options.ngram_max
         prompt = self._openvino.Tensor(np.array([request.prompt_token_ids], np.int64))

@@ -26,6 +26,7 @@ from verispec.engines.protocol.generation import (
     TokenLogprobs,
 )
 from verispec.engines.protocol.grammar import TokenGrammar, state_after
+from verispec.engines.protocol.speculation import AUTO
 from verispec.reference.models import load_target
 
 
@@ -63,6 +64,8 @@ class Transformers:
             return Unsupported("this adapter runs transformers in one process")
         if wanted.num_speculative_tokens_per_batch_size:
             return Unsupported("this adapter runs requests of transformers one by one")
+        if wanted.num_speculative_tokens == AUTO:
+            return Unsupported("transformers changes K by schedules of its own, which never pause drafting")
         if wanted.speculative_token_tree:
             return Unsupported("transformers drafts chains")
         if wanted.lora_adapters:
@@ -102,7 +105,7 @@ class TransformersGenerator:
             )
         self._assistant = load_target(options.draft, dtype, device) if options.draft else None
         if self._assistant is not None:
-            self._assistant.generation_config.num_assistant_tokens = options.num_speculative_tokens
+            self._assistant.generation_config.num_assistant_tokens = options.max_drafts
             self._assistant.generation_config.num_assistant_tokens_schedule = "constant"
             self._assistant.generation_config.assistant_confidence_threshold = 0.0
 
@@ -153,7 +156,7 @@ class TransformersGenerator:
     def _speculation(self) -> dict[str, Any]:
         if self._options.method == "ngram":
             return {
-                "prompt_lookup_num_tokens": self._options.num_speculative_tokens,
+                "prompt_lookup_num_tokens": self._options.max_drafts,
                 "max_matching_ngram_size": self._options.ngram_max,
             }
         return {} if self._assistant is None else {"assistant_model": self._assistant}

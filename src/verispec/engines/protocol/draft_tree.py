@@ -41,8 +41,8 @@ def check_tree(options: Any) -> None:
         return
     wanted = "paths of ranks, shorter ones first, each below another path or of one rank"
     require(is_tree(tree), name, wanted, tree)
-    wanted = f"as many paths as num_speculative_tokens = {options.num_speculative_tokens}"
-    require(len(tree) == options.num_speculative_tokens, name, wanted, tree)
+    wanted = f"as many paths as num_speculative_tokens = {options.max_drafts}"
+    require(len(tree) == options.max_drafts, name, wanted, tree)
     for other, allowed in _GOES_WITH.items():
         value = getattr(options, other)
         require(value in allowed, other, f"{allowed[0]} with {name}", value)

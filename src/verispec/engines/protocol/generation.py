@@ -17,7 +17,7 @@ from typing import Protocol, TypedDict, runtime_checkable
 
 from verispec.engines.protocol.draft_tree import check_tree
 from verispec.engines.protocol.grammar import TokenGrammar
-from verispec.engines.protocol.speculation import check_rates, check_schedule
+from verispec.engines.protocol.speculation import AUTO, MOST_CHOSEN, check_depth, check_rates, check_schedule
 from verispec.engines.protocol.values import require, whole, within
 
 METHODS = ("none", "ngram", "suffix", "draft_model", "eagle3", "mtp")
@@ -77,7 +77,7 @@ class LoadOptions:
         method: one of `METHODS`.
         draft: folder of the draft model, of the Eagle3 head or of the checkpoint with the MTP layer; for those methods
             only.
-        num_speculative_tokens: K, drafts per step, at least 1.
+        num_speculative_tokens: K, drafts per step, at least 1; "auto" chooses 0 to 8 for each request and step.
         num_speculative_tokens_per_batch_size: K by the number of requests in the step that drafts: (first, last, K)
             for each range from 1 on, the last one for larger batches too; K = 0 pauses. None keeps K the same.
         speculative_token_tree: K paths of ranks, the nodes of a draft tree: (1, 0) is the most likely token after the
@@ -114,7 +114,7 @@ class LoadOptions:
 
     method: str = "none"
     draft: Path | None = None
-    num_speculative_tokens: int = 3
+    num_speculative_tokens: int | str = 3
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = None
     speculative_token_tree: tuple[tuple[int, ...], ...] | None = None
     ngram_min: int = 2
@@ -151,8 +151,8 @@ class LoadOptions:
             ("dtype", DTYPES),
         ):
             require(getattr(self, name) in allowed, name, f"one of {', '.join(allowed)}", getattr(self, name))
+        check_depth(self)
         for name in (
-            "num_speculative_tokens",
             "ngram_min",
             "suffix_decoding_max_tree_depth",
             "max_num_seqs",
@@ -186,9 +186,15 @@ class LoadOptions:
         check_rates(self)
         check_tree(self)
 
+    @property
+    def max_drafts(self) -> int:
+        """Maximum K."""
+        value = self.num_speculative_tokens
+        return MOST_CHOSEN if value == AUTO else int(value)
+
     def num_drafts(self, batch_size: int) -> int:
-        """Return the drafts per request that a step of `batch_size` requests makes."""
-        schedule = self.num_speculative_tokens_per_batch_size or ((1, 1, self.num_speculative_tokens),)
+        """Return the maximum drafts per request that a step of `batch_size` requests makes."""
+        schedule = self.num_speculative_tokens_per_batch_size or ((1, 1, self.max_drafts),)
         return next((k for _, last, k in schedule if batch_size <= last), schedule[-1][2])
 
 
@@ -197,7 +203,7 @@ class LoadKeywords(TypedDict, total=False):
 
     method: str
     draft: Path | None
-    num_speculative_tokens: int
+    num_speculative_tokens: int | str
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None
     speculative_token_tree: tuple[tuple[int, ...], ...] | None
     ngram_min: int

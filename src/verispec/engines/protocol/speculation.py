@@ -6,10 +6,31 @@ from typing import Any
 
 from verispec.engines.protocol.values import require, whole, within
 
+AUTO = "auto"
+"""Value of `num_speculative_tokens` with which the engine chooses K."""
+
+MOST_CHOSEN = 8
+"""Maximum K that the engine chooses."""
+
+
+def check_depth(options: Any) -> None:
+    """Raise V-GEN-OPTION unless K is a number, or chosen by the engine where nothing else depends on a number."""
+    name, value = "num_speculative_tokens", options.num_speculative_tokens
+    if value != AUTO:
+        require(whole(value, 1), name, f"an integer of at least 1 or {AUTO}", value)
+        return
+    for clash, other in (
+        (options.method == "none", "method none"),
+        (options.num_speculative_tokens_per_batch_size is not None, "num_speculative_tokens_per_batch_size"),
+        (options.speculative_token_tree is not None, "speculative_token_tree"),
+        (options.rejection_sample_method == "synthetic", "rejection_sample_method synthetic"),
+    ):
+        require(not clash, name, f"an integer with {other}", value)
+
 
 def check_schedule(options: Any) -> None:
     """Raise V-GEN-OPTION unless the ranges follow one another from 1, each with a K that drafting allows."""
-    schedule, most = options.num_speculative_tokens_per_batch_size, options.num_speculative_tokens
+    schedule, most = options.num_speculative_tokens_per_batch_size, options.max_drafts
     if schedule is not None:
         known = [
             entry
@@ -26,7 +47,7 @@ def check_schedule(options: Any) -> None:
 def check_rates(options: Any) -> None:
     """Raise V-GEN-OPTION unless synthetic verification has rates or a length, and other methods have neither."""
     rates, length = options.synthetic_acceptance_rates, options.synthetic_acceptance_length
-    maximum = options.num_speculative_tokens
+    maximum = options.max_drafts
     both = "synthetic_acceptance_rates", "synthetic_acceptance_length"
     if options.rejection_sample_method != "synthetic":
         for name in both:

@@ -24,6 +24,7 @@ from verispec.engines.protocol.generation import (
     SpeculativeStep,
     TokenLogprobs,
 )
+from verispec.engines.protocol.speculation import AUTO
 
 _REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 PRELOAD = "verispec.engines.adapters.vllm.installed.preload"
@@ -81,7 +82,7 @@ class GeneratorServer:
             given = _known(settings(target, options), known, options)
             self._params = vllm.SamplingParams
             self._adapters = _lora_requests(options.lora_adapters)
-            self._num_speculative_tokens = options.num_speculative_tokens if options.method != "none" else 0
+            self._num_speculative_tokens = options.max_drafts if options.method != "none" else 0
             poison_fresh_memory()
             with refusals():
                 self._llm = vllm.LLM(**given)
@@ -217,6 +218,8 @@ def settings(target: Path, options: LoadOptions) -> dict[str, Any]:
 
 def _speculation(options: LoadOptions) -> dict[str, Any]:
     """Return the speculative configuration; raise UnsupportedCall for an option that this vLLM has no field for."""
+    if options.num_speculative_tokens == AUTO:
+        raise UnsupportedCall("vLLM drafts with one K, or with one per batch size")
     if options.speculative_token_tree:
         raise UnsupportedCall("this adapter passes vLLM no draft trees")
     config: dict[str, Any] = {"method": options.method, "num_speculative_tokens": options.num_speculative_tokens}
