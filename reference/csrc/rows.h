@@ -20,11 +20,11 @@ struct RowFunctions {
   float (*maximum)(const float* x, int64_t n, float* sub);
   // Sum of 2^((x - top) * scale) over n <= kBlock logits, none above `top`; NaN counts as minus infinity.
   float (*mass)(const float* x, int64_t n, float top, float scale);
-  // The same weights, one by one.
+  // The same weights one by one, of any number of logits.
   void (*weights)(const float* x, int64_t n, float top, float scale, float* out);
   // bfloat16 to float32.
   void (*widen_bfloat16)(const uint16_t* x, int64_t n, float* out);
-  // Appends first_id + i for every x[i] >= bound; returns how many. `ids` has room for n + 1.
+  // Appends first_id + i for every x[i] >= bound; returns how many. `ids` has room for n + kLanes.
   int64_t (*select)(const float* x, int64_t n, float bound, int32_t first_id, int32_t* ids);
 };
 

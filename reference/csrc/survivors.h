@@ -8,7 +8,7 @@
 
 namespace verispec {
 
-// Kept tokens in the order of their ids, with their cumulative mass.
+// Kept tokens in the order of their ids, with their mass.
 class Survivors {
  public:
   // The row's scan must have sub-block maxima and, without top-k, masses. k of 0 and p of 1 keep all.
@@ -17,44 +17,46 @@ class Survivors {
     float bound = kNone;
     if (has_k) bound = bound_of_k(row, k);
     else if (has_p) bound = bound_of_p(row, p);
-    gather(row, bound);
+    const float guess = has_k || !has_p ? kNone : guess_of_p(row, p, bound);
+    bool weighed = guess > bound;
+    if (weighed) {
+      // What the guess leaves out must weigh less than 1 - p, with room for rounding.
+      gather(row, guess);
+      weigh(row);
+      weighed = sum() >= (p + 0.05 * (1.0 - p)) * row.total();
+    }
+    if (!weighed) gather(row, bound);
     last_ = {std::max(bound, std::numeric_limits<float>::lowest()), std::numeric_limits<int32_t>::max(), 0};
-    if (has_k && k < static_cast<int64_t>(all_.size())) {
-      order_ = all_;
+    if (has_k && k < static_cast<int64_t>(ids_.size())) {
+      order_.clear();
+      for (size_t i = 0; i < ids_.size(); ++i) order_.push_back({logits_[i], ids_[i], 0});
       std::nth_element(order_.begin(), order_.begin() + (k - 1), order_.end(), before);
-      last_ = order_[k - 1];
-      all_.erase(std::remove_if(all_.begin(), all_.end(), [&](const Entry& e) { return before(last_, e); }), all_.end());
+      keep_to(order_[k - 1]);
     }
-    weigh(row);
-    if (has_p && !all_.empty()) {
-      last_ = last_of_p(row.top(), has_k ? sum() : row.total(), p);
-      all_.erase(std::remove_if(all_.begin(), all_.end(), [&](const Entry& e) { return before(last_, e); }), all_.end());
-    }
-    sums_.resize(all_.size());
-    double total = 0;
-    for (size_t i = 0; i < all_.size(); ++i) sums_[i] = total += all_[i].weight;
+    if (!weighed) weigh(row);
+    if (has_p && !ids_.empty()) keep_to(last_of_p(row.top(), has_k ? sum() : row.total(), p));
+    total_ = sum();
+    sums_.clear();
   }
 
-  double total() const { return sums_.empty() ? 0.0 : sums_.back(); }
+  double total() const { return total_; }
   bool keeps(float logit, int64_t id) const { return logit > kNone && !before(last_, {logit, static_cast<int32_t>(id), 0}); }
-  size_t size() const { return all_.size(); }
-  int64_t id(size_t i) const { return all_[i].id; }
+  size_t size() const { return ids_.size(); }
+  int64_t id(size_t i) const { return ids_[i]; }
 
   // Inverse CDF at u, without the token `excluded` (-1: none). `rest` is the mass that was drawn from; -1 where none.
   int64_t draw(double u, int64_t excluded, double& rest) const {
-    size_t hole = all_.size();
-    if (excluded >= 0) {
-      const auto at = std::lower_bound(all_.begin(), all_.end(), excluded,
-                                       [](const Entry& e, int64_t id) { return e.id < id; });
-      if (at != all_.end() && at->id == excluded) hole = at - all_.begin();
-    }
-    const double below = hole == 0 ? 0.0 : hole < all_.size() ? sums_[hole - 1] : total();
-    const double above = hole < all_.size() ? total() - sums_[hole] : 0.0;
+    add_up();
+    const auto at = std::lower_bound(ids_.begin(), ids_.end(), excluded);
+    const size_t hole = at != ids_.end() && *at == excluded ? at - ids_.begin() : ids_.size();
+    const double all = sums_.empty() ? 0.0 : sums_.back();
+    const double below = hole == 0 ? 0.0 : hole < ids_.size() ? sums_[hole - 1] : all;
+    const double above = hole < ids_.size() ? all - sums_[hole] : 0.0;
     rest = below + above;
     if (!(rest > 0)) return -1;
     const double target = u * rest;
-    if (target < below || !(above > 0)) return all_[std::min(first_above(0, target), hole - 1)].id;
-    return all_[std::min(first_above(hole + 1, target - below + sums_[hole]), all_.size() - 1)].id;
+    if (target < below || !(above > 0)) return ids_[std::min(first_above(0, target), hole - 1)];
+    return ids_[std::min(first_above(hole + 1, target - below + sums_[hole]), ids_.size() - 1)];
   }
 
  private:
@@ -71,10 +73,43 @@ class Survivors {
     return std::upper_bound(sums_.begin() + begin, sums_.end(), target) - sums_.begin();
   }
 
+  // In four chains, so that one addition does not wait for the one before.
   double sum() const {
+    double totals[4] = {};
+    size_t i = 0;
+    for (; i + 4 <= weights_.size(); i += 4) {
+      for (size_t chain = 0; chain < 4; ++chain) totals[chain] += weights_[i + chain];
+    }
+    for (; i < weights_.size(); ++i) totals[0] += weights_[i];
+    return (totals[0] + totals[1]) + (totals[2] + totals[3]);
+  }
+
+  // Cumulative masses; few rows need them.
+  void add_up() const {
+    if (!sums_.empty()) return;
     double total = 0;
-    for (const Entry& e : all_) total += e.weight;
-    return total;
+    for (const float weight : weights_) sums_.push_back(total += weight);
+  }
+
+  // Drops the tokens after `last`. Without branches: half of them would be predicted wrongly.
+  void keep_to(const Entry& last) {
+    last_ = last;
+    size_t kept = 0;
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      const float logit = logits_[i], weight = weights_[i];
+      const int32_t id = ids_[i];
+      logits_[kept] = logit;
+      weights_[kept] = weight;
+      ids_[kept] = id;
+      kept += (logit > last.logit) | ((logit == last.logit) & (id <= last.id));
+    }
+    resize(kept);
+  }
+
+  void resize(size_t size) {
+    logits_.resize(size);
+    weights_.resize(size);
+    ids_.resize(size);
   }
 
   // At least k logits are as large as the k-th largest maximum of a sub-block.
@@ -94,34 +129,55 @@ class Survivors {
     return static_cast<float>(row.top() + std::log2(share) / row.scale());
   }
 
+  // A logit below which most of 1 - p lies, as every sixteenth sub-block tells; kNone for rows that are soon searched.
+  // Light tokens are many, so that a few tell their mass.
+  static float guess_of_p(const Row& row, double p, float bound) {
+    const RowView& view = row.view();
+    const float width = row.top() - bound;
+    if (view.size() < 16 * kBlock || !(p > 0 && p < 0.9999) || !(width > 0 && std::isfinite(width))) return kNone;
+    alignas(64) float buffer[kBlock], w[kSubBlock];
+    double mass[kBins] = {}, below = 0;
+    const float per_bin = (kBins - 1) / width;
+    int64_t seen = 0;
+    for (int64_t b = 0; b + 1 < view.blocks(); b += 2, seen += kSubBlock) {
+      const float* x = view.block(b, buffer) + b / 2 % kSubBlocks * kSubBlock;
+      rows().weights(x, kSubBlock, row.top(), row.scale(), w);
+      for (int64_t i = 0; i < kSubBlock; ++i) {
+        if (x[i] >= bound) mass[static_cast<int>((row.top() - x[i]) * per_bin)] += w[i];
+        else below += w[i];  // of NaN 0
+      }
+    }
+    const double most = 0.8 * (1.0 - p) * row.total() * static_cast<double>(seen) / static_cast<double>(view.size());
+    int bin = kBins - 1;
+    while (bin > 0 && below + mass[bin] < most) below += mass[bin--];
+    return row.top() - static_cast<float>(bin + 1) / per_bin;
+  }
+
   void gather(const Row& row, float bound) {
     bound = std::max(bound, std::numeric_limits<float>::lowest());
-    all_.clear();
     alignas(64) float buffer[kBlock];
-    int32_t ids[kSubBlock + 1];
     const RowView& view = row.view();
+    size_t size = 0;
     for (int64_t b = 0; b < view.blocks(); ++b) {
       if (row.stats().top[b] < bound) continue;
       const float* x = view.block(b, buffer);
       const int64_t n = view.block_size(b);
+      // Room for a whole block at once; the size is that of the last one.
+      if (ids_.size() < size + kBlock + kLanes) resize(2 * size + kBlock + kLanes);
       for (int64_t begin = 0; begin < n; begin += kSubBlock) {
         if (row.stats().sub[b * kSubBlocks + begin / kSubBlock] < bound) continue;
-        const int64_t count = rows().select(x + begin, std::min(kSubBlock, n - begin), bound, begin, ids);
-        const size_t size = all_.size();
-        all_.resize(size + count);
-        for (int64_t i = 0; i < count; ++i) all_[size + i] = {x[ids[i]], static_cast<int32_t>(b * kBlock) + ids[i], 0};
+        int32_t* ids = &ids_[size];
+        const int64_t first = b * kBlock, subs = std::min(kSubBlock, n - begin);
+        const int64_t count = rows().select(x + begin, subs, bound, static_cast<int32_t>(first + begin), ids);
+        for (int64_t i = 0; i < count; ++i) logits_[size + i] = x[ids[i] - first];
+        size += count;
       }
     }
+    resize(size);
   }
 
   void weigh(const Row& row) {
-    alignas(64) float x[kBlock], w[kBlock];
-    for (size_t begin = 0; begin < all_.size(); begin += kBlock) {
-      const size_t n = std::min<size_t>(kBlock, all_.size() - begin);
-      for (size_t i = 0; i < n; ++i) x[i] = all_[begin + i].logit;
-      rows().weights(x, n, row.top(), row.scale(), w);
-      for (size_t i = 0; i < n; ++i) all_[begin + i].weight = w[i];
-    }
+    if (!ids_.empty()) rows().weights(logits_.data(), ids_.size(), row.top(), row.scale(), weights_.data());
   }
 
   // The last token of the order before which less than p of the mass lies. Only the tokens of one bin are sorted: that
@@ -129,17 +185,17 @@ class Survivors {
   Entry last_of_p(float top, double total, double p) {
     double mass[kBins] = {};
     float lowest = top;
-    for (const Entry& e : all_) lowest = std::min(lowest, e.logit);
+    for (const float logit : logits_) lowest = std::min(lowest, logit);
     const float width = top - lowest;
     const float per_bin = width > 0 && width < std::numeric_limits<float>::infinity() ? (kBins - 1) / width : 0.0f;
-    const auto bin = [&](const Entry& e) { return per_bin > 0 ? static_cast<int>((top - e.logit) * per_bin) : 0; };
-    for (const Entry& e : all_) mass[bin(e)] += e.weight;
+    const auto bin = [&](float logit) { return per_bin > 0 ? static_cast<int>((top - logit) * per_bin) : 0; };
+    for (size_t i = 0; i < ids_.size(); ++i) mass[bin(logits_[i])] += weights_[i];
     double reached = 0;
     int crossing = 0;
     while (crossing < kBins - 1 && reached + mass[crossing] < p * total) reached += mass[crossing++];
     order_.clear();
-    for (const Entry& e : all_) {
-      if (bin(e) == crossing) order_.push_back(e);
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      if (bin(logits_[i]) == crossing) order_.push_back({logits_[i], ids_[i], weights_[i]});
     }
     std::sort(order_.begin(), order_.end(), before);
     // Written so that a p of NaN keeps the first token alone.
@@ -149,9 +205,11 @@ class Survivors {
   }
 
   static constexpr int kBins = 1024;
-  std::vector<Entry> all_, order_;
-  std::vector<float> maxima_;
-  std::vector<double> sums_;
+  std::vector<float> logits_, weights_, maxima_;  // logits and weights of the kept ids
+  std::vector<int32_t> ids_;
+  std::vector<Entry> order_;
+  mutable std::vector<double> sums_;
+  double total_ = 0;
   Entry last_{kNone, 0, 0};
 };
 

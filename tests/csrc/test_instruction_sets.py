@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from verispec.cases.request_state import random_requests
-from verispec.reference import contracts, cpu
+from verispec.reference import contracts, cpu, oracle
 
 CALL = """
 import json, sys
@@ -73,3 +73,26 @@ def test_every_number_of_threads_gives_the_same() -> None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         results.append(json.loads(done.stdout))
     assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("lift", [12.0, -12.0])
+def test_a_row_that_differs_where_it_is_sampled(lift: float) -> None:
+    """Top-p guesses its limit from one in sixteen sub-blocks; here they are far above or below all others."""
+    vocab, requests = 32_845, 6
+    batch = random_requests(np.random.default_rng(3), [2] * requests, vocab, draft=False, temperature=1.0)
+    block, place = np.divmod(np.arange(vocab), 1024)
+    sampled = (block % 2 == 0) & (place // 128 == block // 2 % 8)
+    rows = np.random.default_rng(4).normal(size=batch.target_logits.shape)
+    batch.target_logits[:] = np.where(sampled, rows + lift, rows)
+    contract = contracts.load("verify_one_hot")
+    given = batch.arguments(contract) | {"top_p": np.resize([0.5, 0.9, 0.999], len(batch.temperature))}
+    inputs = {
+        t.name: np.ascontiguousarray(given[t.name], t.production)
+        for t in contract.tensors
+        if given.get(t.name) is not None
+    }
+    outputs = {t.name: np.zeros((requests, batch.columns)[: len(t.shape)], dtype=np.int64) for t in contract.outputs}
+    expected = oracle.load("verify_one_hot")(**inputs, **{name: array.copy() for name, array in outputs.items()})
+    cpu.op("verify_one_hot")(**inputs, **outputs)
+    for name, want in expected.items():
+        np.testing.assert_array_equal(outputs[name], want, err_msg=name)
