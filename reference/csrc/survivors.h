@@ -28,8 +28,8 @@ class Survivors {
     if (!weighed) gather(row, bound);
     last_ = {std::max(bound, std::numeric_limits<float>::lowest()), std::numeric_limits<int32_t>::max(), 0};
     if (has_k && k < static_cast<int64_t>(ids_.size())) {
-      order_.clear();
-      for (size_t i = 0; i < ids_.size(); ++i) order_.push_back({logits_[i], ids_[i], 0});
+      order_.resize(ids_.size());
+      for (size_t i = 0; i < ids_.size(); ++i) order_[i] = {logits_[i], ids_[i], 0};
       std::nth_element(order_.begin(), order_.begin() + (k - 1), order_.end(), before);
       keep_to(order_[k - 1]);
     }
@@ -87,8 +87,9 @@ class Survivors {
   // Cumulative masses; few rows need them.
   void add_up() const {
     if (!sums_.empty()) return;
+    sums_.resize(weights_.size());
     double total = 0;
-    for (const float weight : weights_) sums_.push_back(total += weight);
+    for (size_t i = 0; i < weights_.size(); ++i) sums_[i] = total += weights_[i];
   }
 
   // Drops the tokens after `last`. Without branches: half of them would be predicted wrongly.
