@@ -25,7 +25,7 @@ from typing import Any
 CANDIDATES = (1, 2, 3, 4, 5)
 """Values of K that every engine tries."""
 OWN = 0
-"""A further value for transformers: its assistant's confidence decides the number of draft tokens."""
+"""A further value: transformers follows its assistant's confidence, the reference acceptance and costs."""
 TRIALS = 2
 NEW_TOKENS = 64
 PROMPT_TOKENS = 64
@@ -54,7 +54,7 @@ class Contestant:
         """Values of K to try."""
         if self.method == "none":
             return CANDIDATES[:1]
-        return (*CANDIDATES, OWN) if self.engine == "transformers" else CANDIDATES
+        return CANDIDATES if self.engine == "vllm" else (*CANDIDATES, OWN)
 
     @property
     def searched(self) -> tuple[int, ...]:
@@ -91,7 +91,8 @@ def prepare_reference(contestant: Contestant, drafts: int) -> Run:
     from verispec.engines.protocol.generation import GenerationRequest
     from verispec.engines.registry import resolve
 
-    options = {"method": contestant.method, "draft": draft_of(contestant.method), "num_speculative_tokens": drafts}
+    options: dict[str, Any] = {"method": contestant.method, "draft": draft_of(contestant.method)}
+    options["num_speculative_tokens"] = "auto" if drafts == OWN else drafts
     generator = resolve("reference").load(fixtures.model("target"), **options)
     requests = [GenerationRequest(ids, max_tokens=NEW_TOKENS, ignore_eos=True) for ids in prompts()]
     return lambda count: sum(len(result.token_ids) for result in generator.generate(requests[:count]))
@@ -265,7 +266,7 @@ def render(chosen: Choice, best: Speeds, rounds: int, threads: int) -> str:
     lines += [
         "",
         f"Every engine uses its best number of draft tokens, of K = {', '.join(map(str, CANDIDATES))};",
-        "transformers may also choose the number itself.",
+        "transformers and the reference may also choose the number themselves.",
         "",
         f"| K | {titles} |",
         "| --- |" + " ---: |" * len(BATCHES),

@@ -54,7 +54,10 @@ def ids_of(count: int) -> list[tuple[int, ...]]:
 
 def reference(kind: type[GPURunner], method: str, drafts: int) -> Run:
     options = LoadOptions(
-        method=method, draft=draft_of(method), num_speculative_tokens=drafts, max_num_seqs=max(BATCHES)
+        method=method,
+        draft=draft_of(method),
+        num_speculative_tokens="auto" if drafts == OWN else drafts,
+        max_num_seqs=max(BATCHES),
     )
     runner = kind(fixtures.model("target"), options)
     requests = [GenerationRequest(ids, max_tokens=NEW_TOKENS, ignore_eos=True) for ids in ids_of(max(BATCHES))]
@@ -122,10 +125,10 @@ def measure(rounds: int) -> tuple[dict[str, dict[int, float]], dict[str, dict[in
         chosen[name] = {count: drafts for count, (drafts, _) in found.items()}
         runs[name] = {count: run for count, (_, run) in found.items()}
 
+    own = (*CANDIDATES, OWN)
     for method in ("draft_model", "eagle3"):
-        add(f"reference {method}", lambda k, method=method: reference(GPURunner, method, k), CANDIDATES, BATCHES)
-    add("reference draft_model, no graphs", lambda k: reference(LaunchedRunner, "draft_model", k), (3,), BATCHES)
-    add("transformers draft_model", lambda k: transformers(True, k), (*CANDIDATES, OWN), BATCHES[:1])
+        add(f"reference {method}", lambda k, method=method: reference(GPURunner, method, k), own, BATCHES)
+    add("transformers draft_model", lambda k: transformers(True, k), own, BATCHES[:1])
     best: dict[str, dict[int, float]] = {name: {} for name in runs}
     for _ in range(rounds):
         for name, by_count in runs.items():
@@ -141,7 +144,7 @@ def render(best: dict[str, dict[int, float]], chosen: dict[str, dict[int, int]],
         "",
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, float32, prompts of {PROMPT_TOKENS} tokens,",
         f"{NEW_TOKENS} new ones; best of {rounds} rounds that went through all engines in one process.",
-        "Each engine drafts as many tokens as suit it best (in brackets; own: transformers chooses).",
+        "Each engine drafts as many tokens as suit it best (in brackets; own: the engine chooses).",
         "transformers assists one prompt at a time.",
         "",
         f"| tokens per second | {titles} |",
