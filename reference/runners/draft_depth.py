@@ -100,9 +100,9 @@ class PassCost:
         size = weights[0].element_size() if weights else torch.float32.itemsize
         elements = sum(weight.numel() for weight in weights)
         token_bytes = sum(layer.shape[1] * layer.element_size() for layer in cache.layers)
-        self.weights = elements * size / speeds.bandwidth
-        self.row = 2 * elements / speeds.arithmetic.get(size, speeds.arithmetic[4])
-        self.token = token_bytes / speeds.bandwidth
+        self.weights: float = elements * size / speeds.bandwidth
+        self.row: float = 2 * elements / speeds.arithmetic.get(size, speeds.arithmetic[4])
+        self.token: float = token_bytes / speeds.bandwidth
 
     def seconds(self, rows: float, context: float) -> float:
         """Return the seconds for `rows` tokens that read `context` keys and values in all."""

@@ -47,7 +47,7 @@ def possible_counts(
     for place in range(1, length):
         if place not in reached:
             continue
-        most = min(options.num_speculative_tokens, length - place - 1 if capped else len(text))
+        most = min(options.max_drafts, length - place - 1 if capped else len(text))
         for draft in set(allowed_drafts(texts, text[:place], most, options)):
             accepted = _agreed(draft, text[place:])
             after = reached.setdefault(place + accepted + 1, set())

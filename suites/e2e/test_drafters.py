@@ -57,7 +57,7 @@ def test_suffix_drafts_follow_their_rules(load: Load, prompts: Any, limits: str)
     verified = 0
     for n, prompt in enumerate(asked):
         counts, output = one_request(generator, prompt)
-        text = greedy_text(TARGET, prompt, LENGTH + wanted.num_speculative_tokens)
+        text = greedy_text(TARGET, prompt, LENGTH + wanted.max_drafts)
         if output != text[:LENGTH]:
             raise Inconclusive(f"the output of prompt {n} is not the float64 target's, as after a tie within rounding")
         possible = {
