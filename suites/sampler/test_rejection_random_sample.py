@@ -214,7 +214,7 @@ def test_u_is_compared_in_its_own_precision(op: OpUnderTest, above: str) -> None
 
 @case("RRS-11", size="large")
 def test_u_keeps_its_precision_in_every_thread(op: OpUnderTest, engine: Engine) -> None:
-    """In more requests than one thread takes, p/q is one half. Every other u is more, by the bits that float64 alone has."""
+    """More requests than one thread takes have p/q = 0.5. Every other u is larger by bits that float64 alone has."""
     requests = PROGRAMS if is_slow(engine) else WORK
     single = one([0.25, 0.5, 0.25], [0.5, 0.25, 0.25], 0.5)
     rows = {name: np.repeat(np.array(v), requests, axis=0) for name, v in single.items() if isinstance(v, list)}
