@@ -57,12 +57,17 @@ def possible_counts(
 
 
 def allowed_drafts(texts: Texts, known: Tokens, most: int, options: LoadOptions) -> Iterator[Tokens]:
-    """Yield the drafts with the highest score, from the text itself or from outputs, for suffixes of any length."""
+    """Yield the drafts with the highest score, from the text itself or from outputs, for suffixes of any length.
+
+    Of tokens that follow equally often an engine takes one, whatever follows it: a suffix then has several drafts. The
+    highest score is at least that of the worst draft of every suffix.
+    """
     kept = options.suffix_decoding_max_cached_requests
     outputs = [*texts.earlier, known][-kept:] if kept else []
     own = *texts.prompt, *known
     context = own[-options.suffix_decoding_max_tree_depth :]
     found: dict[Tokens, float] = {(): 0.0}
+    highest = 0.0
     for searched in ([own], outputs):
         for length in range(1, len(context)):
             ends = [
@@ -73,10 +78,11 @@ def allowed_drafts(texts: Texts, known: Tokens, most: int, options: LoadOptions)
             ]
             factor = int(length * options.suffix_decoding_max_spec_factor + 1e-6)
             limit = min(most, factor, options.suffix_decoding_max_tree_depth - length)
-            for draft, score in _continuations(ends, limit, 1.0, options.suffix_decoding_min_token_prob):
+            drafts = list(_continuations(ends, limit, 1.0, options.suffix_decoding_min_token_prob))
+            highest = max(highest, min(score for _, score in drafts))
+            for draft, score in drafts:
                 found[draft] = max(score, found.get(draft, 0.0))
-    best = max(found.values())
-    yield from (draft for draft, score in found.items() if score >= best - SAME_SCORE)
+    yield from (draft for draft, score in found.items() if score >= highest - SAME_SCORE)
 
 
 def _continuations(
@@ -89,9 +95,12 @@ def _continuations(
         return
     highest = max(following.values())
     chance = probability * highest / len(ends)
-    if chance < least:
+    # A product that equals the limit may round to either side; the first ratio is exact.
+    is_open = probability < 1.0 and abs(chance - least) < SAME_SCORE
+    if chance < least or is_open:
         yield (), 0.0
-        return
+        if not is_open:
+            return
     for token in (token for token, count in following.items() if count == highest):
         after = [(text, end + 1) for text, end in ends if end < len(text) and text[end] == token]
         for rest, score in _continuations(after, limit - 1, chance, least):

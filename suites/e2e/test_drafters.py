@@ -29,14 +29,15 @@ TARGET = fixtures.model("target")
 PROMPTS, LENGTH = 6, 40
 SUFFIX_LIMITS: dict[str, dict[str, Any]] = {
     "defaults": {},
-    "depth of 6": {"suffix_decoding_max_tree_depth": 6},
+    "depth of 6": {"suffix_decoding_max_tree_depth": 6, "suffix_decoding_max_spec_factor": 4.0},
     "factor of 2.5": {"suffix_decoding_max_spec_factor": 2.5},
     "factor of 0.5": {"suffix_decoding_max_spec_factor": 0.5},
-    "probability of 0.6": {"suffix_decoding_min_token_prob": 0.6},
+    "probability of 0.5": {"suffix_decoding_min_token_prob": 0.5},
     "one output": {"suffix_decoding_max_cached_requests": 1},
     "no outputs": {"suffix_decoding_max_cached_requests": 0},
     "two outputs": {"suffix_decoding_max_cached_requests": 2},
 }
+"""A token that follows in one place of two has the smallest allowed probability of 0.5."""
 REACH = "the method is an accepted option"
 
 

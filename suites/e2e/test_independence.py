@@ -152,9 +152,15 @@ def test_a_target_accepts_its_own_parallel_drafts(load: Load, tiny: dict[str, Pa
 
 
 def own_drafts(seed: int) -> list[GenerationRequest]:
-    """Return sampled requests over eight tokens."""
+    """Return sampled requests over eight tokens; drafts and their distribution are of the request's temperature."""
     return [
-        GenerationRequest((n % 7 + 1, 5, 2), max_tokens=40, ignore_eos=True, temperature=1.0, seed=seed % 2**31 + n)
+        GenerationRequest(
+            (n % 7 + 1, 5, 2),
+            max_tokens=40,
+            ignore_eos=True,
+            temperature=(0.6, 1.0, 1.7)[n % 3],
+            seed=seed % 2**31 + n,
+        )
         for n in range(32)
     ]
 

@@ -179,7 +179,10 @@ def test_generation_reaches_the_length_limit(load: Load, prompts: Any, draft: st
     reach="a KV cache of minimum size",
 )
 def test_the_length_limit_is_reached_in_the_smallest_cache(load: Load, prompts: Any, draft: str) -> None:
-    """Two requests follow each other: drafts past the limit need no block, or no text would ever end."""
+    """Two requests follow each other: drafts past the limit need no block, or no text would ever end.
+
+    The second one loses its block to the first one while its prompt is read, and starts anew.
+    """
     chosen = prompts[1:3]
     for prompt, result in zip(chosen, load(draft, "one sequence").generate(greedy(chosen, 100)), strict=True):
         room = 96 - len(prompt)

@@ -33,6 +33,7 @@ from verispec.suites.e2e._setups import (
     MTP,
     PARALLEL,
     Load,
+    greedy,
     require,
     require_accepted,
     stepped,
@@ -240,9 +241,11 @@ def seeded(params: Mapping[str, Any]) -> str:
 
 @case("GEN-12", draft=[*METHODS, ARGMAX, PARALLEL, MTP], reach=seeded, p_values=1)
 def test_a_seed_gives_the_same_tokens_in_any_batch(
-    load: Load, prompts: Any, draft: str, memory: str = "", **more: Any
+    load: Load, prompts: Any, draft: str, memory: str = "", heat: float = 0.9, **more: Any
 ) -> None:
-    """Four requests together and alone. Where any differs, `ROUNDS` batches of them tell a fault from rounding.
+    """Four requests and two greedy ones together, and the four alone.
+
+    Where any differs, `ROUNDS` batches of them tell a fault from rounding.
 
     The shape of a batch may change logits by rounding, and thereby a draw that lies as close to its limit. That is
     rare: logits that move by r change a distribution by at most r / T in total variation. A token takes `DECISIONS`
@@ -254,10 +257,11 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(
     differing: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
     for seed in range(ROUNDS):
         asked = [
-            GenerationRequest(prompts[n], max_tokens=24, temperature=0.9, ignore_eos=True, seed=100 * seed + n)
+            GenerationRequest(prompts[n], max_tokens=24, temperature=heat, ignore_eos=True, seed=100 * seed + n)
             for n in places
         ]
-        for n, request, together in zip(places, asked, generator.generate(asked), strict=True):
+        results = generator.generate([*asked, *greedy([prompts[2], prompts[4]], 24)])
+        for n, request, together in zip(places, asked, results, strict=False):
             alone = generator.generate([request])[0].token_ids
             rounding = reference_model(TARGET).rounding(request.prompt_token_ids, alone)
             chance = max(chance, len(alone) * DECISIONS * rounding / request.temperature)
@@ -290,6 +294,19 @@ def test_a_seed_gives_the_same_tokens_while_prompts_are_read(load: Load, prompts
 def test_a_seed_gives_the_same_tokens_with_a_chosen_k(load: Load, prompts: Any, draft: str) -> None:
     """Pairs of requests have other acceptance than each of them, and a pair costs more than one."""
     test_a_seed_gives_the_same_tokens_in_any_batch(load, prompts, draft, max_num_seqs=2)
+
+
+@case("GEN-12", rates="0.8 0.5 0.2", draft=["draft_model k=3"], reach=seeded, p_values=1)
+def test_a_seed_gives_the_same_tokens_in_synthetic_mode(load: Load, prompts: Any, draft: str) -> None:
+    """Greedy requests draw numbers too, which must not be those of a request with a seed.
+
+    At a temperature of 30 rounding decides nothing.
+    """
+    rates: dict[str, Any] = {
+        "rejection_sample_method": "synthetic",
+        "synthetic_acceptance_rates": (0.8, 0.5, 0.2),
+    }
+    test_a_seed_gives_the_same_tokens_in_any_batch(load, prompts, draft, heat=30.0, **rates)
 
 
 def _agreed(first: Sequence[int], second: Sequence[int]) -> int:

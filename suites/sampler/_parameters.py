@@ -26,8 +26,9 @@ PENALTIES: dict[str, dict[str, Any]] = {
     "frequency penalty": {"frequency_penalty": 1.6},
     "repetition penalty": {"repetition_penalty": 1.7},
     "repetition reward": {"repetition_penalty": 0.6},
-    "penalties": {"presence_penalty": 1.2, "frequency_penalty": 0.8, "repetition_penalty": 1.5},
+    "penalties": {"presence_penalty": 1.2, "frequency_penalty": 0.8, "repetition_penalty": 1.45},
 }
+"""16 bits hold none of these numbers exactly."""
 LIMITS: dict[str, dict[str, float]] = {
     "min-p": {"min_p": 0.25},
     "penalties and limits": {"top_k": 4, "top_p": 0.8},

@@ -35,6 +35,24 @@ def test_a_draft_that_is_the_target_passes_whole(op: OpUnderTest, seed: int) -> 
     assert_same("every draft is accepted", [requests.drafts(b) for b in range(requests.requests)], got)
 
 
+@case("BLK-2", check="draft equals target, the last impossible")
+def test_equal_rows_pass_before_an_impossible_draft(op: OpUnderTest, seed: int) -> None:
+    """The last draft has the probability 0 in both models, so that the mass of its row is 0 too: 0/0 counts as 1.
+
+    One of 33 tokens is impossible in each row; 32 equal ones make p and q equal in any arithmetic.
+    """
+    requests = batch(seed, "ragged", vocab=33, temperature=1.0)
+    requests.target_logits[:] = 0.0
+    requests.draft_logits[:] = 0.0  # type: ignore[index]
+    for b, state in enumerate(requests.idx_mapping):
+        for step in range(requests.drafts(b)):
+            row = requests.row(b, step)
+            token = int(requests.draft_sampled[row + 1]) + (step + 1 < requests.drafts(b))
+            requests.target_logits[row, token % 33] = requests.draft_logits[state, step, token % 33] = -np.inf  # type: ignore[index]
+    got = verify(op, requests)["num_accepted"]
+    assert_same("all drafts but the last", [requests.drafts(b) - 1 for b in range(requests.requests)], got)
+
+
 @case("BLK-3", draft=DRAFT, reach=BLOCK)
 def test_one_draft_is_judged_as_a_whole_block(op: OpUnderTest, seed: int, draft: str) -> None:
     verify(op, batch(seed, "wide", draft, temperature=1.0))

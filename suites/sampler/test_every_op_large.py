@@ -36,6 +36,10 @@ from verispec.suites.sampler.test_every_op import (
 REPEATABLE = [op for op in OPS if is_repeatable(contracts.load(op))]
 COMPARING = [op for op in REPEATABLE if op not in ("flatten_sampled", "philox")]
 """Ops whose oracles compare inputs."""
+COMPARES_ARGMAX = (
+    "block_verification", "probabilistic_rejection", "verify_draft_logits", "verify_greedy", "verify_one_hot",
+)  # fmt: skip
+"""Ops that compare drafts with the argmax of a row of logits."""
 ALREADY = "the small batch is wrong already, so that the large one shows nothing about the size"
 
 
@@ -144,6 +148,18 @@ def test_boundaries_in_large_batches(op: OpUnderTest, engine: Engine, seed: int,
         raise refusal
     if not right:
         raise Inconclusive(ALREADY)
+
+
+@case("ANY-5", subjects=COMPARES_ARGMAX, check="ids 65,536 apart")
+def test_ids_with_the_same_16_bits(op: OpUnderTest, seed: int, subject: str) -> None:
+    """Drafts of greedy requests differ from the argmax of their row in bit 16 alone."""
+    shape = BatchShape((1, 2, 0, 1, 1), 2**16 + 5, draft=subject == "verify_draft_logits", temperature=0.0)
+    call = make(subject, seed, shape)
+    logits, drafts = call.values["target_logits"], call.values["draft_sampled"]
+    for row in range(len(logits) - 1):
+        token, other = (row % 5, 2**16 + row % 5)[:: 1 - 2 * (row % 2)]
+        logits[row, other], drafts[row + 1] = logits[row].max() + 1, token
+    check(op, call)
 
 
 def is_right(op: OpUnderTest, call: MadeCall) -> bool:

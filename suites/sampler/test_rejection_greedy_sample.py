@@ -32,12 +32,17 @@ def rng_batch(seed: int, counts: str, greedy: float = 1.0) -> Batch:
 
 
 def accept_until(batch: Batch, at: int) -> None:
-    """Make every draft token equal the argmax, except at position `at` of each request that is long enough."""
+    """Make every draft token equal the argmax, except at position `at` of each request that is long enough.
+
+    Of every second such request the two ids have the same lower 16 bits.
+    """
     batch.argmax[:] = batch.draft_token_ids
     for b in range(batch.requests):
         if batch.counts[b] > at:
             i = batch.at(b).start + at
-            batch.argmax[i] = (batch.draft_token_ids[i] + 1) % batch.vocab
+            batch.argmax[i] = (
+                batch.draft_token_ids[i] + 2**16 if b % 2 else (batch.draft_token_ids[i] + 1) % batch.vocab
+            )
 
 
 @case("RGS-1", counts=["one", "even", "ragged", "gaps", "wide", "longest"], reach=REACH)

@@ -376,9 +376,9 @@ CAUGHT: dict[str, list[str]] = {
     "drafter_mutants:never_evicted": ["drafters:GEN-46:limits=one output"],
     "drafter_mutants:depth_ignored": ["drafters:GEN-46:limits=depth of 6"],
     "drafter_mutants:factor_ignored": ["drafters:GEN-46:limits=factor of 2.5", "drafters:GEN-46:limits=factor of 0.5"],
-    "drafter_mutants:probability_ignored": ["drafters:GEN-46:limits=probability of 0.6"],
+    "drafter_mutants:probability_ignored": ["drafters:GEN-46:limits=probability of 0.5"],
     "drafter_mutants:longest_match": ["drafters:GEN-46:limits=defaults"],
-    "drafter_mutants:probability_of_one": ["drafters:GEN-46:limits=probability of 0.6"],
+    "drafter_mutants:probability_of_one": ["drafters:GEN-46:limits=probability of 0.5"],
     "drafter_mutants:another_mask": ["drafters:GEN-47:draft=draft_model parallel k=3"],
     "drafter_mutants:masks_stay": [
         "drafters:GEN-47:draft=draft_model parallel k=3",

@@ -60,7 +60,7 @@ class Layer:
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1"}
 REFERENCE = "verispec.reference"
 SAMPLING = (
-    *(f"sampler/test_whole_sampler{part}.py" for part in ("", "_parameters", "_limits", "_chains")),
+    *(f"sampler/test_whole_sampler{part}.py" for part in ("", "_parameters", "_limits", "_chains", "_seeds")),
     "sampler/test_every_sampler.py",
     "synthetic",
     "e2e",

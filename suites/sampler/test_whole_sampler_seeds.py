@@ -1,0 +1,76 @@
+"""Seeds of end-to-end samplers, and drafts that they draw themselves (contract WS)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from verispec.cases import case
+from verispec.cases.sampling import random_sampler_batch, rows_of
+from verispec.engines import Engine
+from verispec.engines.protocol.sampling import SamplerBatch
+from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, offered
+
+
+@pytest.fixture
+def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
+    torch.manual_seed(seed)
+    return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+
+
+@case("WS-3", family=["request_state", "fused"], check="bits past 32", reach="requests with different seeds")
+def test_a_counters_seed_has_64_bits(sampler: SamplerUnderTest) -> None:
+    """32 seeds that differ in one of bits 30 to 61, on a flat target of 50,000 tokens.
+
+    The key of a counter-based RNG has 64 bits; a generator on a CPU reads 32 of them. Three answers of another seed
+    have a chance of 2e-7.
+    """
+    seeds = [7 + (1 << bit) for bit in range(30, 62)]
+    step = SamplerBatch(torch.zeros(len(seeds), 50_000), [[]] * len(seeds), torch.ones(len(seeds)), seeds=seeds)
+    different = len({tuple(tokens) for tokens in sampler(step)})
+    if different < len(seeds) - 2:
+        message = f"{len(seeds)} seeds of up to 62 bits gave {different} different answers"
+        raise Mismatch(Failure(Kind.RELATION, message))
+
+
+UNSEEDED, FLAT = 2000, 1024
+OWN = 300
+"""Requests whose drafter is the target."""
+
+
+@case("WS-3", seeds="none", reach="requests without a seed, whose drafts are sampled")
+def test_requests_without_a_seed_repeat_no_other(engine: Engine, seed: int) -> None:
+    """2,000 requests of three drafts and a bonus token from flat rows of 1,024 tokens: each is one of 2^40 texts.
+
+    Two that agree have a chance of 2e-6. Seeds of 16 bits give 30 such pairs, those of 20 bits two.
+    """
+    torch.manual_seed(seed)
+    sampler = SamplerUnderTest(offered(engine.sampler()))
+    step = SamplerBatch(torch.zeros(4 * UNSEEDED, FLAT), [[0] * 3] * UNSEEDED, torch.ones(UNSEEDED))
+    drafted = sampler.draft_and_verify(step, torch.zeros(3 * UNSEEDED, FLAT))
+    texts = Counter((*ids, *tokens) for ids, tokens in zip(drafted.draft_token_ids, drafted.tokens, strict=True))
+    repeated = UNSEEDED - len(texts)
+    if repeated:
+        message = f"{repeated} of {UNSEEDED} requests without a seed have the drafts and tokens of another one"
+        raise Mismatch(Failure(Kind.LAW, message))
+
+
+@case("WS-11", check="own drafts", reach="every request whose drafts are sampled")
+def test_drafts_of_the_targets_own_rows_are_accepted(engine: Engine, seed: int) -> None:
+    """The rows of draft and target are the same, so that p = q at any temperature: rounding rejects hardly a draft."""
+    torch.manual_seed(seed)
+    sampler = SamplerUnderTest(offered(engine.sampler()))
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 5, OWN).tolist()
+    step = random_sampler_batch(
+        rng, counts, temperature=rng.choice([0.4, 1.0, 2.5], OWN), draft=False, seeds=list(range(OWN))
+    )
+    rows = [row for b in range(OWN) for row in step.logits[rows_of(step, b)][:-1]]
+    tokens = sampler.draft_and_verify(step, torch.stack(rows)).tokens
+    rejected = sum(len(emitted) <= count for emitted, count in zip(tokens, counts, strict=True))
+    if rejected > OWN // 100:
+        message = f"{rejected} of {OWN} requests reject a draft, whose p and q are the same"
+        raise Mismatch(Failure(Kind.LAW, message))
