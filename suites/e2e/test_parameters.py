@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases import case
+from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Inconclusive, Kind
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._lookup import looked_up
-from verispec.suites.e2e._parameters import LENGTH, Setting, check_distribution, check_greedy, check_tokens
+from verispec.suites.e2e._parameters import LENGTH, Setting, check_distribution, check_greedy, check_tokens, fields
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import ARGMAX, METHODS, TREE, Load, options_of, require, with_steps
 
@@ -240,3 +242,63 @@ def test_penalties_count_the_whole_prompt(load: Load, prompts: Any, draft: str) 
         asked.append(GenerationRequest(whole, max_tokens=LENGTH, ignore_eos=True, **penalty))
     for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
         check_tokens(reference_model(TARGET), request, result, f"request {n} with a long prompt")
+
+
+SEVERAL = [
+    "penalties",
+    "bad words",
+    "min tokens",
+    "logit bias",
+    "grammar",
+    "allowed ids",
+    "frequency penalty",
+    "everything",
+]
+
+
+def with_parameters(prompts: Any, length: int, **common: Any) -> list[GenerationRequest]:
+    """Return one request for each of `SEVERAL` parameters, made from the target's own text."""
+    return [
+        GenerationRequest(
+            prompt,
+            **{"max_tokens": length, "ignore_eos": True, **common, **fields(name, greedy_text(TARGET, prompt, length))},
+        )
+        for name, prompt in zip(SEVERAL, prompts, strict=False)
+    ]
+
+
+@case(
+    "GEN-4",
+    memory="preemption",
+    parameter="one for each request",
+    draft=["draft_model k=3"],
+    reach="more requests with parameters than the KV cache holds",
+)
+def test_a_preempted_request_keeps_its_parameters(load: Load, prompts: Any, draft: str) -> None:
+    """What a request emitted before it was preempted still counts for its penalties, words, limits and grammar."""
+    asked = with_parameters(prompts, 40)
+    results = load(draft, "preemption").generate(asked)
+    if not any(result.preemptions for result in results):
+        raise UnsupportedCall("the engine does not report preemptions")
+    for name, request, result in zip(SEVERAL, asked, results, strict=True):
+        check_tokens(
+            reference_model(TARGET), request, result, f"the request with {name}, {result.preemptions} times preempted,"
+        )
+
+
+@case("GEN-33", parameter="one for each request", draft=["draft_model k=3"], reach="a request with n above 1")
+def test_every_sample_has_the_parameters(load: Load, prompts: Any, draft: str) -> None:
+    """Three samples of each request, at a top-k of 1, so that every token is known; with log-probabilities of each."""
+    asked = [
+        replace(request, top_k=1, top_p=1.0)
+        for request in with_parameters(prompts, 16, temperature=0.8, seed=5, n=3, logprobs=1)
+    ]
+    for name, request, result in zip(SEVERAL, asked, load(draft).generate(asked), strict=True):
+        require(len(result.samples) == 2, f"the request with {name} has {1 + len(result.samples)} samples, expected 3")
+        for n, sample in enumerate((result, *result.samples)):
+            what = f"sample {n} of the request with {name}"
+            check_tokens(reference_model(TARGET), request, sample, what)
+            told = len(sample.logprobs)
+            require(
+                told == len(sample.token_ids), f"{what} has {told} log-probabilities, {len(sample.token_ids)} tokens"
+            )
