@@ -32,9 +32,12 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
 
     Greedy requests stand among the sampled ones, and prompts repeat a phrase, so that prompt lookup finds drafts and
     some are rejected. The phrase of the last one returns after other
-    text, 150 tokens long but where memory is short. Seeds differ in their upper 32 bits too.
+    text, 150 tokens long but where memory is short, and 406 where it is looked up. Seeds differ in their upper 32 bits
+    too.
     """
     between = prompts[0][:24] if memory else (*prompts[0], *prompts[1], *prompts[2][:22])
+    if draft.startswith("ngram") and not memory:
+        between = (*prompts[3], *prompts[4], *prompts[5], *prompts[6], *between)
     asked = [
         GenerationRequest(
             (*prompt[:24], *(between if n == TEXTS - 1 else prompt[:24]), *prompt[:8]),

@@ -152,16 +152,22 @@ def test_a_target_accepts_its_own_parallel_drafts(load: Load, tiny: dict[str, Pa
 
 
 def own_drafts(seed: int) -> list[GenerationRequest]:
-    """Return sampled requests over eight tokens; drafts and their distribution are of the request's temperature."""
+    """Return requests over eight tokens: a greedy one, and sampled ones of three temperatures.
+
+    Drafts and their distributions are of the request's own temperature, and the first request has no distribution.
+    """
     return [
-        GenerationRequest(
-            (n % 7 + 1, 5, 2),
-            max_tokens=40,
-            ignore_eos=True,
-            temperature=(0.6, 1.0, 1.7)[n % 3],
-            seed=seed % 2**31 + n,
-        )
-        for n in range(32)
+        GenerationRequest((4, 5, 2), max_tokens=40, ignore_eos=True),
+        *(
+            GenerationRequest(
+                (n % 7 + 1, 5, 2),
+                max_tokens=40,
+                ignore_eos=True,
+                temperature=(0.6, 1.0, 1.7)[n % 3],
+                seed=seed % 2**31 + n,
+            )
+            for n in range(32)
+        ),
     ]
 
 

@@ -14,6 +14,7 @@ from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Inconclusive, Kind
+from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._lookup import looked_up
 from verispec.suites.e2e._parameters import LENGTH, Setting, check_distribution, check_greedy, check_tokens, fields
@@ -293,10 +294,18 @@ def test_every_sample_has_the_parameters(load: Load, prompts: Any, draft: str) -
         replace(request, top_k=1, top_p=1.0)
         for request in with_parameters(prompts, 16, temperature=0.8, seed=5, n=3, logprobs=1)
     ]
-    for name, request, result in zip(SEVERAL, asked, load(draft).generate(asked), strict=True):
+    decode = load_tokenizer(TARGET).decode
+    stop = decode(greedy_text(TARGET, prompts[0], 16))[12:16]
+    asked.append(replace(asked[0], repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, stop=(stop,)))
+    for name, request, result in zip([*SEVERAL, "a stop string"], asked, load(draft).generate(asked), strict=True):
         require(len(result.samples) == 2, f"the request with {name} has {1 + len(result.samples)} samples, expected 3")
         for n, sample in enumerate((result, *result.samples)):
             what = f"sample {n} of the request with {name}"
+            if request.stop:
+                wanted, found, _ = decode(sample.token_ids, skip_special_tokens=True).partition(stop)
+                require(sample.text == wanted, f"{what} has the text {sample.text!r}, expected {wanted!r}")
+                require(bool(found) or len(sample.token_ids) == 16, f"{what} ended without {stop!r}")
+                continue
             check_tokens(reference_model(TARGET), request, sample, what)
             told = len(sample.logprobs)
             require(
