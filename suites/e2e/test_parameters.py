@@ -276,7 +276,7 @@ def with_parameters(prompts: Any, length: int, **common: Any) -> list[Generation
     reach="more requests with parameters than the KV cache holds",
 )
 def test_a_preempted_request_keeps_its_parameters(load: Load, prompts: Any, draft: str) -> None:
-    """What a request emitted before it was preempted still counts for its penalties, words, limits and grammar."""
+    """Tokens from before a preemption still count for the penalties, words, limits and grammar of their request."""
     asked = with_parameters(prompts, 40)
     results = load(draft, "preemption").generate(asked)
     if not any(result.preemptions for result in results):
