@@ -81,3 +81,13 @@ def test_logprobs_are_those_of_the_adapter(
 def named(request: GenerationRequest) -> str:
     """Return the request's adapter in words."""
     return "no adapter" if request.lora_adapter is None else f"adapter {request.lora_adapter}"
+
+
+@case("GEN-43", draft=["draft_model k=3"], adapters="several", samples=2, reach=REACH, quick=False)
+def test_every_sample_has_its_adapter(load: Load, adapted: Adapted, prompts: Any, draft: str) -> None:
+    """A top-k of 1 makes sampled texts greedy ones."""
+    asked = [replace(r, n=2, top_k=1, temperature=0.8, seed=n) for n, r in enumerate(batch(prompts, 1, "several"))]
+    for request, result in zip(asked, load(draft, lora_adapters=adapted.adapters).generate(asked), strict=True):
+        for sample in (result, *result.samples):
+            model = reference_model(adapted.merged[request.lora_adapter])
+            model.judge_greedy(request.prompt_token_ids, sample.token_ids, f"a sample with {named(request)}")

@@ -75,7 +75,7 @@ def tail(sampler: SamplerUnderTest) -> None:
 
 
 def odds(sampler: SamplerUnderTest) -> None:
-    limits.test_low_temperatures_keep_their_odds(sampler, 5, "0.02")
+    limits.test_extreme_temperatures_keep_their_odds(sampler, 5, "0.02")
 
 
 def seeds(sampler: SamplerUnderTest) -> None:

@@ -1,0 +1,99 @@
+"""Faults of seeds, of drafts' distributions and of extreme values are caught by the case that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from verispec.judge import Mismatch, SamplerUnderTest
+from verispec.reference.sampler import flat, processors, whole
+from verispec.reference.sampler.whole import WholeFlatSampler
+from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
+from verispec.suites.sampler import test_whole_sampler_limits as limits
+from verispec.suites.sampler import test_whole_sampler_parameters as parameters
+from verispec.suites.sampler import test_whole_sampler_seeds as seeds
+
+Patch = pytest.MonkeyPatch
+ENGINE: Any = SimpleNamespace(sampler=WholeFlatSampler)
+
+
+def seeds_of_31_bits(patch: Patch) -> None:
+    given = WholeRequestStateSampler._seeds
+    patch.setattr(WholeRequestStateSampler, "_seeds", staticmethod(lambda batch: [s % 2**31 for s in given(batch)]))
+
+
+def unseeded_of_12_bits(patch: Patch) -> None:
+    generator = whole._generator
+    patch.setattr(
+        whole, "_generator", lambda s, device: generator(int(torch.randint(2**12, ())) if s is None else s, device)
+    )
+
+
+def probabilities_at_1(patch: Patch) -> None:
+    """Record the distributions of drafts at a temperature of 1."""
+    draw = whole.sample_drafts
+    patch.setattr(
+        whole, "sample_drafts", lambda logits, *given: (draw(logits, *given)[0], torch.softmax(logits, dim=-1))
+    )
+
+
+def heat_capped(patch: Patch) -> None:
+    run = flat.ops.run
+
+    def capped(name: str, device: torch.device, **arguments: Any) -> None:
+        run(name, device, **arguments)
+        if name == "expand_batch_to_tokens" and arguments["replace_to"] == 1:
+            arguments["output_ptr"].clamp_(max=2.0)
+
+    patch.setattr(flat.ops, "run", capped)
+
+
+def top_p_floor(patch: Patch) -> None:
+    limit = flat.apply_top_k_top_p
+    patch.setattr(
+        flat,
+        "apply_top_k_top_p",
+        lambda logits, k, p, **more: limit(logits, k, None if p is None else p.clamp(min=0.05), **more),
+    )
+
+
+def penalties_in_16_bits(patch: Patch) -> None:
+    entries = processors._entries
+    patch.setattr(
+        processors,
+        "_entries",
+        lambda changes, logits: (entries(changes, logits)[0], [c.half().float() for c in entries(changes, logits)[1]]),
+    )
+
+
+def under_test(kind: Any = WholeFlatSampler) -> SamplerUnderTest:
+    return SamplerUnderTest(kind())
+
+
+@pytest.mark.parametrize(
+    ("fault", "run"),
+    [
+        (seeds_of_31_bits, lambda: seeds.test_a_counters_seed_has_64_bits(under_test(WholeRequestStateSampler))),
+        (unseeded_of_12_bits, lambda: seeds.test_requests_without_a_seed_repeat_no_other(ENGINE, 5)),
+        (probabilities_at_1, lambda: seeds.test_drafts_of_the_targets_own_rows_are_accepted(ENGINE, 5)),
+        (heat_capped, lambda: limits.test_extreme_temperatures_keep_their_odds(under_test(), 5, "30")),
+        (top_p_floor, lambda: limits.test_top_p_is_exact(under_test(), 5, "top_p 0.03")),
+        (
+            penalties_in_16_bits,
+            lambda: parameters.test_log_probabilities_are_those_of_the_row(
+                under_test(), 5, "processed", "all greedy", "present"
+            ),
+        ),
+    ],
+)
+def test_a_fault_is_caught(fault: Callable[[Patch], None], run: Callable[[], None], monkeypatch: Patch) -> None:
+    """The reference passes without the fault."""
+    torch.manual_seed(5)
+    run()
+    fault(monkeypatch)
+    with pytest.raises(Mismatch):
+        run()
