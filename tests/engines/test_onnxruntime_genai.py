@@ -79,7 +79,7 @@ def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Load:
     for name, value in parts.items():
         setattr(genai, name, value)
     monkeypatch.setitem(sys.modules, "onnxruntime_genai", genai)
-    monkeypatch.setattr(onnxruntime_genai, "_converted", lambda folder: folder)
+    monkeypatch.setattr(onnxruntime_genai, "converted", lambda folder: folder)
     config = {"vocab_size": 99, "max_position_embeddings": 64, "eos_token_id": 50}
     (tmp_path / "config.json").write_text(json.dumps(config))
     Params.made.clear()

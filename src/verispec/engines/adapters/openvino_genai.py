@@ -6,11 +6,10 @@ Its pipeline of continuous batching runs plain, with a draft model, or with prom
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,9 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verispec.engines import Description, Engine, Unsupported
-from verispec.engines.adapters.checkpoints import end_tokens
+from verispec.engines.adapters.admission import Admission, Turn
+from verispec.engines.adapters.offers import Offers
 from verispec.engines.adapters.openvino_ir import converted
-from verispec.engines.adapters.partial import PartialEngine, refuse_missing, require_cpu, require_known, require_room
+from verispec.engines.adapters.partial import PartialEngine, imported, require_cpu
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -30,12 +30,33 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
     TokenLogprobs,
 )
-from verispec.engines.protocol.speculation import AUTO
 from verispec.errors import VerispecError
 
 BLOCK = 32
 """Tokens per KV block of its CPU plugin."""
 _FLOAT32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+
+OFFERS = Offers(
+    "OpenVINO GenAI",
+    ("none", "ngram", "draft_model"),
+    options={
+        "ngram_min": range(LoadOptions().ngram_min + 1),
+        "ngram_max": range(1 << 20),
+        "max_num_seqs": range(2, 1 << 20),
+        "block_size": (LoadOptions().block_size, BLOCK),
+        "num_blocks": range(1 << 40),
+    },
+    parameters=("top_k", "top_p", "min_p", "min_tokens", "repetition_penalty", "logprobs", "abort_after"),
+    words={
+        "speculative_token_tree": "draft trees but with Eagle3",
+        "dtype": "dtype but float32 through this adapter: every CPU has it",
+        "max_num_seqs": "limit of one request per step where it splits prompts",
+        "block_size": f"KV blocks but of {BLOCK} tokens on its CPU plugin",
+        "presence_penalty": "subtracted penalties: its move logits towards zero",
+        "frequency_penalty": "subtracted penalties: its move logits towards zero",
+        "n": "several samples of one prompt through this adapter",
+    },
+)
 
 
 class OpenVino(PartialEngine):
@@ -49,17 +70,10 @@ class OpenVino(PartialEngine):
 
     def __init__(self, *, prefix_caching: bool) -> None:
         self._prefix_caching = prefix_caching
-        try:
-            self._openvino: Any = importlib.import_module("openvino")
-            self._genai: Any = importlib.import_module("openvino_genai")
-        except ImportError as error:
-            raise VerispecError(
-                "V-ENG-OPENVINO",
-                "OpenVINO GenAI cannot be imported",
-                where="--engine openvino-genai",
-                cause=f"{type(error).__name__}: {error}",
-                hint="pip install openvino-genai",
-            ) from error
+        modules = ("openvino", "openvino_genai")
+        self._openvino, self._genai = imported(
+            "V-ENG-OPENVINO", "openvino-genai", modules, "pip install openvino-genai"
+        )
 
     def describe(self) -> Description:
         """Return the versions of OpenVINO GenAI and OpenVINO."""
@@ -68,34 +82,9 @@ class OpenVino(PartialEngine):
 
     def load(self, target: Path, **options: Any) -> Any | Unsupported:
         """Return a generator over the checkpoint folder `target`; see `Engine.load`."""
-        wanted, plain = LoadOptions(**options), LoadOptions()
-        drafts = wanted.method != "none"
-        for refused, reason in (
-            (
-                wanted.method not in ("none", "ngram", "draft_model"),
-                f"this adapter converts no checkpoint for {wanted.method}",
-            ),
-            (wanted.sampler != "flat", "OpenVINO GenAI has no random numbers counted by position"),
-            (wanted.rejection_sample_method != "standard", "OpenVINO GenAI has one verification method"),
-            (wanted.parallel_drafting, "OpenVINO GenAI's draft models draft one token after another"),
-            (wanted.num_speculative_tokens_per_batch_size, "OpenVINO GenAI's K does not depend on the batch"),
-            (wanted.num_speculative_tokens == AUTO, "OpenVINO GenAI drafts with one K"),
-            (wanted.speculative_token_tree, "OpenVINO GenAI drafts chains but with Eagle3"),
-            (
-                wanted.method == "ngram" and wanted.ngram_min > plain.ngram_min,
-                "its lookup has no shortest match",
-            ),
-            (wanted.async_scheduling, "OpenVINO GenAI has no asynchronous scheduling"),
-            (wanted.tensor_parallel_size > 1, "this adapter runs OpenVINO GenAI in one process"),
-            (wanted.lora_adapters, "this adapter converts no LoRA adapters"),
-            (wanted.dtype != "float32", "this adapter runs OpenVINO GenAI in float32, which every CPU has"),
-            (wanted.block_size not in (plain.block_size, BLOCK), f"its CPU plugin has KV blocks of {BLOCK} tokens"),
-            (drafts and wanted.draft_sample_method == "greedy", "OpenVINO GenAI's draft models draw their drafts"),
-            (wanted.max_num_seqs == 1, "OpenVINO GenAI limits requests per step only where it does not split prompts"),
-            (wanted.logprobs_mode != "raw", "OpenVINO GenAI reports log-probabilities of the model's own logits"),
-        ):
-            if refused:
-                return Unsupported(reason)
+        wanted = LoadOptions(**options)
+        if lack := OFFERS.lacks_option(wanted):
+            return lack
         if wanted.num_blocks and wanted.max_model_len > wanted.num_blocks * BLOCK:
             raise VerispecError(
                 "V-GEN-OPTION",
@@ -110,7 +99,7 @@ class OpenVino(PartialEngine):
 class _Running:
     """A request in the pipeline, its handle, and its output so far."""
 
-    request: GenerationRequest
+    turn: Turn
     handle: Any
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -123,13 +112,9 @@ class OpenVinoGenerator:
 
     def __init__(self, openvino: Any, genai: Any, target: Path, options: LoadOptions, prefix_caching: bool) -> None:
         self._openvino, self._genai, self._options = openvino, genai, options
-        self._seeds = itertools.count(options.seed)  # of requests without one: no two draw alike
         self._numbers = itertools.count()
         folder = converted(target)
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        self._eos = end_tokens(folder, config)
-        self._vocab_size = int(config["vocab_size"])
-        self._limit = options.max_model_len or int(config["max_position_embeddings"])
+        self._admission = Admission(OFFERS, options, folder)
         properties: dict[str, Any] = dict(_FLOAT32)
         if options.method == "ngram":
             properties["prompt_lookup"] = True
@@ -154,8 +139,8 @@ class OpenVinoGenerator:
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
         """Run all requests together; see `Generator.generate`."""
         for index, request in enumerate(requests):
-            self._check(index, request)
-        running = [_Running(request, self._added(request)) for request in requests]
+            self._admission.check(index, request, _lacks(request))
+        running = [_Running(turn, self._added(turn)) for turn in map(self._admission.turn, requests)]
         while self._pipeline.has_non_finished_requests():
             self._pipeline.step()
             for index, one in enumerate(running):
@@ -174,21 +159,15 @@ class OpenVinoGenerator:
     def _sizes(self, draft: Path | None) -> str:
         """Return the vocabulary sizes of the models, for a message."""
         if draft is None:
-            return f"the vocabulary has {self._vocab_size} tokens"
+            return f"the vocabulary has {self._admission.vocab_size} tokens"
         other = json.loads((Path(draft) / "config.json").read_text(encoding="utf-8"))["vocab_size"]
-        return f"the target's vocabulary has {self._vocab_size} tokens, the draft model's {other}"
+        return f"the target's vocabulary has {self._admission.vocab_size} tokens, the draft model's {other}"
 
-    def _check(self, index: int, request: GenerationRequest) -> None:
-        _reject_missing(request)
-        require_room(index, len(request.prompt_token_ids), self._limit)
-        require_known(index, request.prompt_token_ids, self._vocab_size)
-
-    def _added(self, request: GenerationRequest) -> Any:
+    def _added(self, turn: Turn) -> Any:
         """Return the handle of a request after it was given to the pipeline."""
-        options = self._options
-        stops = {*request.stop_token_ids, *([] if request.ignore_eos else self._eos)}
+        options, request, stops = self._options, turn.request, set(turn.stops)
         config = self._genai.GenerationConfig(
-            max_new_tokens=min(request.max_tokens, self._limit - len(request.prompt_token_ids)),
+            max_new_tokens=turn.most,
             min_new_tokens=request.min_tokens if stops else 0,
             do_sample=not request.greedy,
             repetition_penalty=request.repetition_penalty,
@@ -201,7 +180,7 @@ class OpenVinoGenerator:
             config.stop_token_ids = stops
         if not request.greedy:
             config.temperature, config.top_p, config.min_p = request.temperature, request.top_p, request.min_p
-            config.rng_seed = (next(self._seeds) if request.seed is None else request.seed) % 2**64
+            config.rng_seed = turn.seed % 2**64
             if request.top_k:
                 config.top_k = request.top_k
         if options.method != "none":
@@ -220,7 +199,7 @@ class OpenVinoGenerator:
                 one.logprobs += output.generated_log_probs
                 one.stopped = output.finish_reason == self._genai.GenerationFinishReason.STOP
         one.token_ids += new
-        after = one.request.abort_after
+        after = one.turn.request.abort_after
         if after is not None and not one.aborted and len(one.token_ids) >= after:
             one.aborted = True
             one.handle.cancel()
@@ -229,26 +208,18 @@ class OpenVinoGenerator:
     def _result(self, index: int, one: _Running) -> GenerationResult:
         if one.handle.get_status() == self._genai.GenerationStatus.IGNORED:
             raise RuntimeError(f"OpenVINO GenAI ignored request {index}: it needs more KV blocks than there are")
+        logprobs = () if one.turn.request.logprobs is None else tuple(TokenLogprobs(value) for value in one.logprobs)
         reason = FinishReason.STOP if one.stopped else FinishReason.LENGTH
-        logprobs = () if one.request.logprobs is None else tuple(TokenLogprobs(value) for value in one.logprobs)
-        return GenerationResult(tuple(one.token_ids), FinishReason.ABORT if one.aborted else reason, logprobs=logprobs)
+        reason = FinishReason.ABORT if one.aborted else reason
+        return replace(one.turn.result(one.token_ids, logprobs), finish_reason=reason)
 
 
-def _reject_missing(request: GenerationRequest) -> None:
-    """Raise UnsupportedCall for parameters that OpenVINO GenAI lacks, or applies in another order or place."""
-    missing = (
+def _lacks(request: GenerationRequest) -> Iterable[tuple[object, str]]:
+    """Return parameters that OpenVINO GenAI applies in another order, or reports in part."""
+    return (
         (request.min_p and request.top_p < 1, "top-p of the mass that min-p leaves: it takes that of all tokens"),
-        (request.presence_penalty or request.frequency_penalty, "subtracted penalties: its move logits towards zero"),
-        (request.bad_words, "bad words"),
-        (request.allowed_token_ids, "allowed token ids"),
-        (request.logit_bias, "logit bias"),
-        (request.grammar is not None, "grammars of token ids"),
         (request.logprobs, "log-probabilities of tokens other than the sampled one"),
-        (request.prompt_logprobs is not None, "log-probabilities of a prompt"),
-        (request.n > 1, "several samples of one prompt through this adapter"),
-        (request.stop, "stop strings among token ids"),
     )
-    refuse_missing("OpenVINO GenAI", missing)
 
 
 def create(device: str | None = None) -> Engine:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from verispec.engines import OpFunction, SamplerBatch, Unsupported, UnsupportedCall
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, OnEmit
 from verispec.errors import VerispecError
 
 
@@ -72,26 +72,6 @@ def require_cpu(device: str | None, engine: str) -> None:
         )
 
 
-def one_by_one(
-    requests: Sequence[GenerationRequest],
-    on_emit: OnEmit | None,
-    generate: Callable[[int, GenerationRequest], GenerationResult],
-) -> list[GenerationResult]:
-    """Run requests of an engine without batches, and call `on_emit` after each.
-
-    Args:
-        requests: requests, as in `Generator.generate`.
-        on_emit: callback, as in `Generator.generate`.
-        generate: function of a request's index and the request.
-    """
-    results = []
-    for index, request in enumerate(requests):
-        results.append(generate(index, request))
-        if on_emit is not None:
-            on_emit(index, results[-1].token_ids, ())
-    return results
-
-
 def require_room(index: int, length: int, limit: int) -> None:
     """Raise an error unless a prompt leaves room for a token.
 
@@ -132,16 +112,28 @@ def require_known(index: int, token_ids: Sequence[int], vocab_size: int) -> None
         )
 
 
-def refuse_missing(engine: str, parameters: Iterable[tuple[object, str]]) -> None:
-    """Raise UnsupportedCall for the first of `parameters` that a request uses.
+def imported(code: str, engine: str, modules: Iterable[str], install: str) -> tuple[Any, ...]:
+    """Return modules of an engine by name.
 
     Args:
-        engine: its name, for the message.
-        parameters: a true value if the request uses it, and its name, for each that the engine lacks.
+        code: code of the error.
+        engine: name of the engine on the command line.
+        modules: names of its modules.
+        install: hint for a missing module.
+
+    Raises:
+        VerispecError: `code`, a module cannot be imported.
     """
-    for used, name in parameters:
-        if used:
-            raise UnsupportedCall(f"{engine} has no {name}")
+    try:
+        return tuple(importlib.import_module(name) for name in modules)
+    except ImportError as error:
+        raise VerispecError(
+            code,
+            f"{engine} cannot be imported",
+            where=f"--engine {engine}",
+            cause=f"{type(error).__name__}: {error}",
+            hint=install,
+        ) from error
 
 
 def version_of(root: Path, project: str, source: str) -> str:

@@ -12,8 +12,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +23,8 @@ import torch
 from verispec.engines import Description, Engine, OpFunction, SamplerBatch, Unsupported, UnsupportedCall
 from verispec.engines.accelerator_stubs import bare_package, import_under_test, install
 from verispec.engines.adapters.partial import PartialEngine, refuse, require_cpu, version_of
+from verispec.engines.adapters.rectangular import Group, by_groups
+from verispec.engines.adapters.sglang_trees import TREE_OPS, verify_chains
 from verispec.errors import VerispecError
 
 _CHAIN = ("sglang.kernels.ops.speculative.reject_sampling", "sglang.srt.speculative.reject_sampling")
@@ -140,21 +141,11 @@ class ChainSampler:
         greedy = bool((batch.temperature == 0).all())
         if not greedy and batch.num_drafts and batch.draft_probs is None:
             raise UnsupportedCall("without draft probabilities it verifies by a kernel in CUDA")
-        groups: defaultdict[int, list[int]] = defaultdict(list)
-        for request, count in enumerate(batch.counts):
-            groups[count].append(request)
-        emitted: list[list[int]] = [[]] * len(batch.counts)
-        for count, requests in groups.items():
-            for request, tokens in zip(requests, self._group(batch, count, requests, greedy), strict=True):
-                emitted[request] = tokens
-        return emitted
+        return by_groups(batch, lambda group: self._group(batch, group, greedy))
 
-    def _group(self, batch: SamplerBatch, count: int, requests: Sequence[int], greedy: bool) -> list[list[int]]:
+    def _group(self, batch: SamplerBatch, group: Group, greedy: bool) -> list[list[int]]:
         """Return the tokens of requests with the same number of drafts."""
-        size, width = len(requests), count + 1
-        first = _starts([k + 1 for k in batch.counts])
-        rows = torch.tensor([first[b] + j for b in requests for j in range(width)])
-        logits = batch.logits[rows]  # A copy, row by row of its own.
+        size, width = len(group.requests), group.count + 1
         # The chain as a tree: each token's only child is the next one, none has a sibling.
         index = torch.arange(size * width).reshape(size, width)
         child = torch.arange(1, width + 1).expand(size, width).clone()
@@ -164,17 +155,19 @@ class ChainSampler:
             "accept_index": torch.full((size, width), -1, dtype=torch.int32),
             "accept_token_num": torch.zeros(size, dtype=torch.int32),
             # The root is the last token of the text, which is no part of a step; it is never compared.
-            "candidates": torch.tensor([[0, *batch.draft_token_ids[b]] for b in requests], dtype=torch.int64),
+            "candidates": torch.cat((torch.zeros(size, 1, dtype=torch.int64), group.drafts), dim=1),
         }
         links = (index, child, torch.full_like(child, -1))
         if greedy:
-            self._verify_greedy(tree, links, logits)
+            self._verify_greedy(tree, links, group.logits)
         else:
-            drafts = _starts(batch.counts)
-            q = torch.zeros(size, count, batch.vocab_size)
-            if batch.draft_probs is not None:
-                q = batch.draft_probs[[drafts[b] + j for b in requests for j in range(count)]].reshape(q.shape)
-            self._verify_sampled(tree, links, self._target(batch, requests, logits), q)
+            q = group.draft_probs
+            self._verify_sampled(
+                tree,
+                links,
+                self._target(batch, group),
+                torch.zeros(size, group.count, batch.vocab_size) if q is None else q,
+            )
         accepted = tree["accept_token_num"].tolist()
         return [
             [int(tree["predicts"][int(i)]) for i in row[: n + 1]]
@@ -185,7 +178,7 @@ class ChainSampler:
         function = getattr(self._parts.get(_GREEDY), "verify_tree_greedy_triton", None)
         if function is None:
             raise UnsupportedCall("this SGLang verifies greedy steps in a module that asks its accelerator")
-        argmax = logits.argmax(dim=-1).reshape(tree["candidates"].shape)
+        argmax = logits.argmax(dim=-1)
         function(*tree.values(), *links, argmax)
 
     def _verify_sampled(self, tree: dict[str, Any], links: tuple[Any, ...], p: torch.Tensor, q: torch.Tensor) -> None:
@@ -203,21 +196,21 @@ class ChainSampler:
             **self._options,
         )
 
-    def _target(self, batch: SamplerBatch, requests: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
-        """Return the target's probabilities [size, width, V]; a greedy request has temperature 1 and top-k 1."""
-        width, greedy = len(logits) // len(requests), batch.temperature[list(requests)] == 0
-        temperature = batch.temperature[list(requests)].masked_fill(greedy, 1.0)
-        probabilities = torch.softmax(logits / temperature.repeat_interleave(width)[:, None], dim=-1)
-        top_k = torch.full((len(requests),), NO_LIMIT, dtype=torch.int32)
+    def _target(self, batch: SamplerBatch, group: Group) -> torch.Tensor:
+        """Return the target's probabilities [G, width, V]; a greedy request has temperature 1 and top-k 1."""
+        width, greedy = group.count + 1, group.of(batch.temperature) == 0
+        temperature = group.of(batch.temperature).masked_fill(greedy, 1.0)
+        probabilities = torch.softmax(group.logits / temperature[:, None, None], dim=-1).flatten(0, 1)
+        top_k = torch.full((len(greedy),), NO_LIMIT, dtype=torch.int32)
         if batch.top_k is not None:
-            top_k = batch.top_k[list(requests)].to(torch.int32)
+            top_k = group.of(batch.top_k).to(torch.int32)
         top_k = top_k.masked_fill(greedy, 1)
         if bool((top_k < batch.vocab_size).any()):
             probabilities = self._renormalized("top_k", probabilities, top_k.repeat_interleave(width))
         if batch.top_p is not None and bool((batch.top_p < 1).any()):
-            top_p = batch.top_p[list(requests)].masked_fill(greedy, 1.0)
+            top_p = group.of(batch.top_p).masked_fill(greedy, 1.0)
             probabilities = self._renormalized("top_p", probabilities, top_p.repeat_interleave(width))
-        return probabilities.reshape(len(requests), width, -1)
+        return probabilities.reshape(*group.logits.shape)
 
     def _renormalized(self, limit: str, probabilities: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         if _RENORM not in self._parts:
@@ -227,136 +220,10 @@ class ChainSampler:
         return limited.as_subclass(torch.Tensor)
 
 
-LONGEST = 20_000
-"""Innermost rounds of a kernel of trees per request, past which the interpreter takes minutes for a call."""
-_TOO_LONG = "its kernels go over all nodes for each node, which takes the interpreter minutes"
-
-
-def build_tree(function: Callable[..., None], **arguments: Any) -> None:
-    """Build trees as `build_tree_kernel_efficient` does on a platform without its own kernel.
-
-    Args:
-        function: its launcher.
-        **arguments: arguments of build_draft_tree.
-
-    Raises:
-        UnsupportedCall: a tree has padding, or is too large for the interpreter.
-    """
-    if bool((arguments["selected_index"] < 0).any()):
-        raise UnsupportedCall("its drafters select the same number of nodes for every request")
-    if arguments["draft_token_num"] ** 2 * arguments["depth"] > LONGEST:
-        raise UnsupportedCall(_TOO_LONG)
-    function(**arguments)
-
-
-def verify_greedy(function: Callable[..., None], **arguments: Any) -> None:
-    """Verify trees by the argmax.
-
-    Args:
-        function: its launcher.
-        **arguments: arguments of verify_tree_greedy.
-
-    Raises:
-        UnsupportedCall: a tree is too large for the interpreter.
-    """
-    if arguments["candidates"].shape[1] * arguments["accept_index"].shape[1] > LONGEST:
-        raise UnsupportedCall(_TOO_LONG)
-    function(**arguments)
-
-
-def verify_chains(chain: Callable[..., None], **arguments: Any) -> None:
-    """Verify trees without branches by its rejection sampler, whose number of a draft is that of the node before.
-
-    Args:
-        chain: its rejection sampler.
-        **arguments: arguments of verify_tree_sampled.
-
-    Raises:
-        UnsupportedCall: a tree is no chain of all nodes in order, or its drafts were drawn otherwise.
-    """
-    nodes = arguments["candidates"].shape[1]
-    child = torch.arange(1, nodes + 1)
-    child[-1] = -1
-    is_chain = bool(
-        (arguments["retrieve_next_token"] == child).all() & (arguments["retrieve_next_sibling"] == -1).all()
-    )
-    if not is_chain or arguments["accept_index"].shape[1] != nodes:
-        raise UnsupportedCall("its exact rule verifies chains of the same length alone")
-    if arguments["draft_probs"] is None or arguments.pop("WITHOUT_REPLACEMENT"):
-        raise UnsupportedCall("its exact rule needs draft probabilities, of drafts drawn one from each")
-    links = {f"retrive_{link}": arguments.pop(f"retrieve_{link}") for link in ("index", "next_token", "next_sibling")}
-    arguments["uniform_samples"] = arguments["uniform_samples"][:, 1:]
-    chain(**arguments, **links, threshold_single=1.0, threshold_acc=1.0, deterministic=True)
-
-
-def launch_build(kernel: Any, *, topk: int, depth: int, draft_token_num: int, tree_mask_mode: int, **t: Any) -> None:
-    """Launch its kernel as its launcher does, which asks an accelerator before release 0.5.23.
-
-    Args:
-        kernel: kernel that builds trees.
-        topk: argument of build_draft_tree, as all others.
-        depth: argument of build_draft_tree.
-        draft_token_num: argument of build_draft_tree.
-        tree_mask_mode: argument of build_draft_tree.
-        **t: tensors of build_draft_tree.
-    """
-    lengths = t.pop("verified_seq_len")
-    candidates, selected = t.pop("parent_list"), t.pop("selected_index")
-    kernel[(len(lengths),)](
-        *(candidates, selected, lengths, lengths.cumsum(0) - lengths, *t.values()),
-        topk=topk,
-        depth=depth,
-        draft_token_num=draft_token_num,
-        tree_mask_mode=tree_mask_mode,
-        batch_size=len(lengths),
-        parent_list_stride=candidates.stride(0),
-        selected_index_stride=selected.stride(0),
-    )
-
-
-def launch_greedy(kernel: Any, **tensors: Any) -> None:
-    """Launch its kernel as its launcher does, which asks an accelerator before release 0.5.23.
-
-    Args:
-        kernel: kernel that verifies trees.
-        **tensors: arguments of verify_tree_greedy.
-    """
-    requests, nodes = tensors["candidates"].shape
-    columns = tensors["accept_index"].shape[1]
-    sizes = {"batch_size": requests, "num_speculative_tokens": columns, "num_draft_tokens": nodes}
-    kernel[(requests,)](*tensors.values(), **sizes)
-
-
-TREE_OPS: Mapping[str, tuple[str, str, Callable[..., None], Callable[..., None]]] = MappingProxyType(
-    {
-        "build_draft_tree": (
-            "sgl_build_tree_kernel_triton",
-            "sgl_build_tree_kernel_efficient_triton",
-            build_tree,
-            launch_build,
-        ),
-        "verify_tree_greedy": (
-            "verify_tree_greedy_triton",
-            "verify_tree_greedy_kernel_triton",
-            verify_greedy,
-            launch_greedy,
-        ),
-    }
-)
-"""Launcher and kernel of each op on trees in `spec_tree`, and the functions here that call them."""
-
-
 class OnDevice(torch.Tensor):  # type: ignore[misc]
     """A tensor that says it is on a GPU, which the renormalisation requires and the interpreter does not need."""
 
     is_cuda = True
-
-
-def _starts(counts: Sequence[int]) -> list[int]:
-    starts = [0]
-    for count in counts:
-        starts.append(starts[-1] + count)
-    return starts
 
 
 def _file(root: Path, module: str) -> Path:
