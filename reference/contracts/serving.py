@@ -32,7 +32,7 @@ CONTRACT = Contract(
         Clause(
             "SRV-4",
             "An answer ends before its first stop string and at its first stop token, which may lie inside of a block "
-            "of accepted drafts.",
+            "of accepted drafts, and at the end of its text, but not before min_tokens.",
             f"{_API}: stop",
         ),
         Clause(
@@ -77,6 +77,11 @@ CONTRACT = Contract(
             "A request that cannot work is answered with a status from 400 to 499 and a reason, and the server goes "
             "on.",
             "RFC 9110, section 15.5",
+        ),
+        Clause(
+            "SRV-13",
+            "The text of an answer is that of its tokens, characters of several tokens included.",
+            f"{_API}: text",
         ),
     ),
     returns="the samples of each request",

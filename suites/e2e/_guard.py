@@ -1,9 +1,13 @@
-"""A generator that raises is a finding, and is not used again: its state could spoil the next case."""
+"""Generators and servers whose exceptions are findings.
+
+A generator that raised is not used again: its state could spoil the next case. A server goes on.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import (
@@ -14,8 +18,14 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
     TokenKind,
 )
+from verispec.engines.protocol.serving import Answer, Server
 from verispec.errors import VerispecError
 from verispec.judge import Failure, Kind, Mismatch
+
+
+def _raised(error: Exception) -> Mismatch:
+    message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return Mismatch(Failure(Kind.RAISED, message))
 
 
 class GuardedGenerator:
@@ -44,8 +54,7 @@ class GuardedGenerator:
             raise
         except Exception as error:
             self.broken = True
-            message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            raise Mismatch(Failure(Kind.RAISED, message)) from error
+            raise _raised(error) from error
         if given != list(requests):
             raise Mismatch(Failure(Kind.INPUT_CHANGED, "the engine changed the requests that it was given"))
         check_told(told, given, results)
@@ -58,6 +67,36 @@ class GuardedGenerator:
     def close(self) -> None:
         """Close the engine's generator."""
         self._generator.close()
+
+
+class GuardedServer:
+    """`server`, whose lost or malformed answers fail the case; a refused connection leaves it undecided."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    def ask(self, requests: Sequence[GenerationRequest], *, stream: bool = False) -> list[Answer]:
+        """Send all requests at once; see `verispec.engines.protocol.serving.Server`."""
+        return _guarded(lambda: self._server.ask(requests, stream=stream))
+
+    def post(self, body: bytes | Mapping[str, Any]) -> tuple[int, str]:
+        """Send `body` and return status and text."""
+        return _guarded(lambda: self._server.post(body))
+
+
+T = TypeVar("T")
+
+
+def _guarded(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except (UnsupportedCall, VerispecError):
+        raise
+    except Exception as error:
+        raise _raised(error) from error
 
 
 def check_told(

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from verispec import fixtures
-from verispec.cases.request_parameters import processed, slack_after
+from verispec.cases.request_parameters import distribution, possible, processed, slack_after
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.engines.protocol.serving import Choice, Server
@@ -33,6 +33,8 @@ It is far above the differences of small models, and far below the margin of a w
 ARITHMETIC = 1e-5
 """Error of a float32 log-softmax."""
 LEAST_PROMPT = 24
+PHRASES = ("🙂é", "… — ", "ñ", "日本語 ")
+"""Phrases whose characters many tokenizers write as several tokens; a model tends to repeat what is repeated."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class ServedModel:
     def __init__(self, server: Server) -> None:
         self.server = server
         self._source = server.reference or server
+        self._taken: dict[str, bool] = {}
 
     @property
     def exact(self) -> bool:
@@ -96,6 +99,26 @@ class ServedModel:
             raise UnsupportedCall("only a checkpoint tells the tokens of a text; add checkpoint=FOLDER")
         return load_tokenizer(self.server.checkpoint)
 
+    def takes(self, **fields: Any) -> bool:
+        """Return True if the server takes a request with these fields."""
+        return self._takes(GenerationRequest(self.prompts(1)[0], max_tokens=1, **fields))
+
+    def _takes(self, request: GenerationRequest) -> bool:
+        known = repr(request)
+        if known not in self._taken:
+            try:
+                self.server.ask([request])
+            except UnsupportedCall:
+                self._taken[known] = False
+            else:
+                self._taken[known] = True
+        return self._taken[known]
+
+    def ends(self, request: GenerationRequest) -> frozenset[int]:
+        """Return the tokens that end an answer; without a checkpoint, those of the request alone."""
+        own = self._eos if self.exact and not request.ignore_eos else frozenset()
+        return own | frozenset(request.stop_token_ids)
+
     def prompts(self, count: int, *, repeated: bool = False) -> list[tuple[int, ...]]:
         """Return prompts of 24 tokens that read the same after decoding; every second phrase twice if `repeated`."""
         if self.server.checkpoint is None:
@@ -104,6 +127,27 @@ class ServedModel:
         else:
             found = list(itertools.islice(self._texts(), count))
         return [(*p[:12], *p[:12]) if repeated else p for p in found]
+
+    @lru_cache(maxsize=1)  # noqa: B019 - lives as long as the process
+    def characters(self) -> list[tuple[int, ...]]:
+        """Return prompts that the model continues with characters of several tokens, and with nothing that is no text.
+
+        Raises:
+            UnsupportedCall: there is no checkpoint, or no such prompt is known.
+        """
+        tokenizer, folder = self.tokenizer, self.server.checkpoint
+        assert folder is not None
+        found = []
+        for phrase in PHRASES:
+            ids = tuple(tokenizer.encode(phrase, add_special_tokens=False))
+            prompt = ids * -(-LEAST_PROMPT // len(ids))
+            own = greedy_text(folder, prompt, LEAST_PROMPT)
+            text = self.decode(own).rstrip("\ufffd")
+            if "\ufffd" not in text and any("\ufffd" in self.decode([token]) for token in own[: len(text)]):
+                found.append(prompt)
+        if not found:
+            raise UnsupportedCall("the model continues no known prompt with characters of several tokens")
+        return found
 
     def _texts(self) -> Any:
         for text in fixtures.prompts():
@@ -142,7 +186,7 @@ class ServedModel:
         return rows
 
     def judge_greedy(self, request: GenerationRequest, choice: Choice, what: str) -> None:
-        """Raise `Mismatch` unless every token is the most likely one after the request's penalties."""
+        """Raise `Mismatch` unless every token is the most likely one after the penalties, up to the text's end."""
         if choice.token_ids is None:
             self._judge_text(request, choice.text, what)
             return
@@ -159,15 +203,50 @@ class ServedModel:
                 )
                 details = {"position": place, "token": token, "argmax": best, "margin": margin, "bound": slack}
                 raise Mismatch(Failure(Kind.VALUE, message, total=len(tokens), details=details))
+        if choice.finish_reason:
+            self._judge_end(request, tokens, choice.finish_reason, what)
 
     def _behind(self, row: Row, request: GenerationRequest, before: tuple[int, ...], token: int) -> tuple[int, float]:
         """Return a token that is surely more likely, and by how much at least; the token itself and 0 if none is."""
-        size = 1 + int(max(*row.ids, token, *before, *request.prompt_token_ids, *request.logit_bias))
+        known = (*before, *request.prompt_token_ids, *request.logit_bias, *request.stop_token_ids)
+        size = 1 + int(max(*row.ids, token, *known))
         dense = np.full(size, row.rest + row.scale)
         dense[row.ids] = row.logprobs + row.scale
-        after = processed(dense, request, before)
+        after = processed(dense, request, before, self._forbidden(request))
         best = int(row.ids[after[row.ids].argmax()])
         return best, max(float(after[best] - after[token]), 0.0)
+
+    def _forbidden(self, request: GenerationRequest) -> frozenset[int]:
+        """Return the tokens that a minimum of tokens forbids."""
+        return self.ends(request) if request.min_tokens else frozenset()
+
+    def _judge_end(self, request: GenerationRequest, tokens: tuple[int, ...], reason: str, what: str) -> None:
+        """Raise `Mismatch` unless a greedy answer ends at its length, or where the text of the model ends.
+
+        A server may leave the end token out of an answer's tokens. Without a checkpoint a stop shows nothing.
+        """
+        count, most = len(tokens), request.max_tokens
+        if count > most or (reason == "length" and count < most):
+            raise Mismatch(Failure(Kind.VALUE, f"{what} has {count} of {most} tokens and finished by {reason!r}"))
+        ends = self.ends(request)
+        if not self.exact or reason == "length" or request.stop or tokens[-1] in ends:
+            return
+        for end in ends:
+            rows, slack = self.rows(request.prompt_token_ids, (*tokens, end))
+            if self._behind(rows[-1], request, tokens, end)[1] <= slack_after(slack, request):
+                return
+        text = f"{what} finished by {reason!r} after {count} tokens, where the model's text goes on"
+        raise Mismatch(Failure(Kind.VALUE, text))
+
+    def require_text(self, choice: Choice, what: str) -> None:
+        """Raise `Mismatch` unless an answer's text is that of its tokens; an unfinished last character is free."""
+        tokens = tokens_of(choice)
+        expected = self.decode(tokens)
+        if "\ufffd" in expected.rstrip("\ufffd"):
+            return  # Decoders differ in how they replace bytes that are no text.
+        if choice.text.rstrip("\ufffd") != expected.rstrip("\ufffd"):
+            message = f"{what} has the text {choice.text!r}, its tokens are {expected!r}"
+            raise Mismatch(Failure(Kind.VALUE, message))
 
     def _judge_text(self, request: GenerationRequest, text: str, what: str) -> None:
         """Check a text without token ids by the model's own one, up to the first tie within rounding."""
@@ -176,7 +255,8 @@ class ServedModel:
         if request.repetition_penalty != 1 or request.presence_penalty or request.frequency_penalty:
             raise UnsupportedCall("the server reports no token ids")
         own = greedy_text(self.server.checkpoint, request.prompt_token_ids, request.max_tokens)
-        end = own.index(self._eos) if self._eos in own and not request.ignore_eos else len(own)
+        ends = self.ends(request)
+        end = next((n for n, token in enumerate(own) if token in ends), len(own))
         expected = self.decode(own[:end])
         if text == expected:
             return
@@ -192,14 +272,20 @@ class ServedModel:
             raise Mismatch(Failure(Kind.VALUE, message, details={"position": place, "margin": margin}))
 
     @cached_property
-    def _eos(self) -> int:
+    def _eos(self) -> frozenset[int]:
         assert self.server.checkpoint is not None
         eos = model(self.server.checkpoint, torch.float64).config.eos_token_id
-        return -1 if eos is None else int(eos[0] if isinstance(eos, list) else eos)
+        return frozenset() if eos is None else frozenset(eos if isinstance(eos, list) else [eos])
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, special ones left out."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    def read_ahead(self, asked: Sequence[GenerationRequest], answers: Sequence[Choice]) -> None:
+        """Compute the rows of several answers at once, where whole rows are known."""
+        if self.exact:
+            pairs = zip(asked, answers, strict=True)
+            self._reference.read_ahead([(r.prompt_token_ids, c.token_ids) for r, c in pairs if c.token_ids])
 
     def add_sampled(
         self,
@@ -236,21 +322,34 @@ class ServedModel:
     def _add_exact(
         self, evidence: GivenText, request: GenerationRequest, tokens: tuple[int, ...], others: Array
     ) -> None:
-        prompt = request.prompt_token_ids
-        p = self._reference.distributions(request, tokens)
-        judged = np.ones(len(tokens), bool)
-        wide = self._reference.distributions(replace(request, top_p=min(request.top_p + 1e-5, 1.0)), tokens)
+        logits = self._reference.logits(request.prompt_token_ids, tokens)
+        off = slack_after(self._reference.rounding(request.prompt_token_ids, tokens), request)
+        forbidden = self._forbidden(request)
+        rows, judged = [], []
+        limited = request.top_k or request.top_p < 1 or request.min_p
         for place, token in enumerate(tokens):
-            if not wide[place, token] > 0:
+            row = processed(logits[place], request, tokens[:place], forbidden)
+            rows.append(distribution(row, request))
+            if not limited:
+                judged.append(True)
+                continue
+            wide = possible(row, request, off)
+            if not wide[token]:
                 message = f"token {token} at position {place} has probability 0 under the request's limits"
                 raise Mismatch(Failure(Kind.LAW, message))
-        if request.top_p < 1:
-            narrow = self._reference.distributions(replace(request, top_p=request.top_p - 1e-5), tokens)
-            judged = ((wide > 0) == (narrow > 0)).all(axis=1)
+            judged.append(bool((wide == (_narrow(row, request, off) > 0)).all()))
         at = np.flatnonzero(judged)
         if len(at):
-            slack = 2 * self._reference.rounding(prompt, tokens) / request.temperature
-            evidence.add(Rows(p[at]), np.arange(len(at)), np.array(tokens)[at], slack=slack, neighbour=others[at])
+            slack = 2 * off / request.temperature
+            p = np.stack(rows)[at]
+            evidence.add(Rows(p), np.arange(len(at)), np.array(tokens)[at], slack=slack, neighbour=others[at])
+
+
+def _narrow(row: Array, request: GenerationRequest, off: float) -> Array:
+    """Return the distribution under limits that keep only what no error of a logit up to `off` excludes."""
+    margin = off / request.temperature
+    top_p = request.top_p * np.exp(-4 * margin) - 1e-5 if request.top_p < 1 else 1.0
+    return distribution(row, replace(request, top_p=top_p, min_p=min(request.min_p * np.exp(2 * margin), 1.0)))
 
 
 def _whole(logits: Array) -> Row:

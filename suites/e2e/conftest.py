@@ -16,7 +16,7 @@ from verispec.engines.protocol.generation import Generator, SpeculationMetrics
 from verispec.engines.registry import is_address
 from verispec.judge import offered
 from verispec.reference.models import load_tokenizer
-from verispec.suites.e2e._guard import GuardedGenerator
+from verispec.suites.e2e._guard import GuardedGenerator, GuardedServer
 from verispec.suites.e2e._served import ServedModel
 from verispec.suites.e2e._setups import Load, options_of
 from verispec.suites.e2e._tiny import save_tiny
@@ -117,7 +117,7 @@ def load(engine: Engine, held: list[tuple[object, GuardedGenerator | Unsupported
 def served(engine: Engine) -> ServedModel:
     """Return the model behind the server under test."""
     server = getattr(engine, "server", None)
-    return ServedModel(offered(server() if server else Unsupported("the engine is not a server")))
+    return ServedModel(GuardedServer(offered(server() if server else Unsupported("the engine is not a server"))))
 
 
 @pytest.fixture(scope="session")

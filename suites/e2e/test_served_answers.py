@@ -16,7 +16,8 @@ from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics.budget import p_value_level
 from verispec.judge.statistics.text import GivenText
 from verispec.judge.statistics.trial import Trial
-from verispec.suites.e2e._served import Row, ServedModel, tokens_of
+from verispec.suites.e2e._served import ServedModel, tokens_of
+from verispec.suites.e2e._served_logprobs import check_answer, check_prompt
 from verispec.suites.e2e._setups import require
 
 LENGTH = 24
@@ -35,6 +36,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "logprobs": {"logprobs": 2},
     "samples": {"temperature": 0.9, "seed": 5, "n": 2},
     "stop": {},
+    "characters": {},
 }
 
 
@@ -42,10 +44,10 @@ FORMS: dict[str, dict[str, Any]] = {
 def test_a_stream_is_the_answer_in_one_piece(served: ServedModel, form: str) -> None:
     """Each request is sent alone, once in each way. A changed tie or draw within rounding is no difference."""
     drawn = "seed" in FORMS[form]
-    asked = [
-        GenerationRequest(prompt, max_tokens=DRAWN if drawn else LENGTH, **FORMS[form])
-        for prompt in served.prompts(PAIRS if drawn else PROMPTS, repeated=True)
-    ]
+    prompts = (
+        served.characters() if form == "characters" else served.prompts(PAIRS if drawn else PROMPTS, repeated=True)
+    )
+    asked = [GenerationRequest(prompt, max_tokens=DRAWN if drawn else LENGTH, **FORMS[form]) for prompt in prompts]
     if form == "stop":
         asked = [replace(request, stop=(_stop_string(served, request),)) for request in asked]
     differing = []
@@ -55,13 +57,16 @@ def test_a_stream_is_the_answer_in_one_piece(served: ServedModel, form: str) -> 
         require(streamed.ended, f"{what} closed without its end mark [DONE]")
         require(len(streamed.choices) == len(whole.choices), f"{what} has {len(streamed.choices)} samples")
         for index, (one, other) in enumerate(zip(whole.choices, streamed.choices, strict=True)):
+            require(not other.late, f"{what}, sample {index}: text or tokens came after its finish reason")
             if request.stop:
                 require(request.stop[0] not in other.text, f"{what} sent its stop string: {other.text!r}")
             if _differ(one, other):
+                cut = one.text.startswith(other.text) and other.finish_reason == "length"
+                require(not cut, f"{what}, sample {index} lacks {one.text[len(other.text) :]!r} at its end")
                 differing.append((request, one, other))
                 continue
             _require_same(one, other, f"{what}, sample {index}", _slack(served, request, one))
-        for name in ("prompt_tokens", "completion_tokens"):
+        for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
             counts = getattr(whole, name), getattr(streamed, name)
             same = None in counts or counts[0] == counts[1] or bool(differing)
             require(same, f"{what} has {name} {counts[1]}, in one piece {counts[0]}")
@@ -140,38 +145,30 @@ def test_logprobs_are_the_models_own(served: ServedModel, sampling: str) -> None
     """Log-probabilities of the model before temperature, with up to three of the most likely tokens."""
     if not served.server.most_logprobs:
         raise UnsupportedCall("the server reports no log-probabilities")
-    heat: dict[str, Any] = {"temperature": 1.0} if sampling == "sampled" else {}
+    heat: dict[str, Any] = {"temperature": 0.7} if sampling == "sampled" else {}
     asked = [
-        GenerationRequest(prompt, max_tokens=LENGTH, logprobs=1 + n % 3, seed=n, **heat)
+        GenerationRequest(prompt, max_tokens=LENGTH, logprobs=n % 4, seed=n, **heat)
         for n, prompt in enumerate(served.prompts(PROMPTS, repeated=True))
     ]
     for n, (request, answer) in enumerate(zip(asked, served.server.ask(asked), strict=True)):
-        choice, what = answer.choices[0], f"request {n}"
-        tokens = tokens_of(choice)
-        count = len(choice.logprobs)
-        require(count == len(tokens), f"{what} has {count} log-probabilities of {len(tokens)} tokens")
-        rows, slack = served.rows(request.prompt_token_ids, tokens)
-        for place, (row, token, entry) in enumerate(zip(rows, tokens, choice.logprobs, strict=True)):
-            where = f"{what}, token {place}"
-            _require_logprob(row, token, entry.sampled, slack, where)
-            ranked = [value for _, value in entry.top]
-            wanted = request.logprobs
-            require(len(ranked) == wanted, f"{where} has {len(ranked)} most likely tokens, expected {wanted}")
-            for other, value in entry.top:
-                _require_logprob(row, other, value, slack, where)
+        check_answer(served, request, answer.choices[0], f"request {n}")
 
 
-def _require_logprob(row: Row, token: int, value: float, slack: float, where: str) -> None:
-    expected = row.at_most(token)
-    good = abs(value - expected) <= slack if row.knows(token) else value <= expected + slack
-    require(good, f"{where}: log-probability {value:.5f} of {token}, expected {expected:.5f}")
+@case("SRV-6", sampling="prompt", reach="a request with prompt_logprobs")
+def test_logprobs_of_a_prompt_are_the_models_own(served: ServedModel) -> None:
+    asked = [GenerationRequest(prompt, max_tokens=2, prompt_logprobs=n) for n, prompt in enumerate(served.prompts(3))]
+    for n, (request, answer) in enumerate(zip(asked, served.server.ask(asked), strict=True)):
+        check_prompt(served, request, answer.prompt_logprobs, f"request {n}")
 
 
 @case("SRV-7", others=["none", "31"], reach="a request with a seed", p_values=1)
 def test_a_seed_gives_the_same_answer(served: ServedModel, others: str) -> None:
-    """Sixteen prompts with a seed, sent twice: the second time alone, or among requests that come to 32 in flight."""
+    """Sixteen prompts with a seed, sent twice: the second time alone, or among requests that come to 32 in flight.
+
+    Every second seed is 0, which counts as any other.
+    """
     asked = [
-        GenerationRequest(prompt, max_tokens=DRAWN, temperature=1.0, seed=40 + n)
+        GenerationRequest(prompt, max_tokens=DRAWN, temperature=1.0, seed=(40 + n) * (n % 2))
         for n, prompt in enumerate(served.prompts(PAIRS, repeated=True))
     ]
     first = [served.server.ask([request])[0] for request in asked]
@@ -185,19 +182,25 @@ def test_a_seed_gives_the_same_answer(served: ServedModel, others: str) -> None:
     _require_rounding(served, differing, len(pairs))
 
 
-@case("SRV-7", others="another seed", reach="requests with seeds of their own")
-def test_another_seed_gives_another_answer(served: ServedModel) -> None:
-    """Eight seeds of one prompt; a model that is sure of every token would answer alike, so no text is required."""
+@case("SRV-7", others=["another seed", "no seed"], reach="requests with seeds of their own, or without one")
+def test_another_seed_gives_another_answer(served: ServedModel, others: str) -> None:
+    """Eight seeds of one prompt, or none at all; four are in flight at once, four follow one after the other.
+
+    A model that is sure of every token would answer alike, so no text is required.
+    """
     [prompt] = served.prompts(1)
-    asked = [GenerationRequest(prompt, max_tokens=LENGTH, temperature=1.5, seed=7 + n) for n in range(8)]
-    texts = {choice.text for choice in _firsts(served.server.ask(asked))}
-    if len(texts) > 1:
+    seeds = [7 + n if others == "another seed" else None for n in range(8)]
+    asked = [GenerationRequest(prompt, max_tokens=LENGTH, temperature=1.5, seed=seed) for seed in seeds]
+    together = served.server.ask(asked[:4])
+    apart = [served.server.ask([request])[0] for request in asked[4:]]
+    same = [len({choice.text for choice in _firsts(answers)}) == 1 for answers in (together, apart)]
+    if not any(same):
         return
-    [first] = served.server.ask(asked[:1])
-    rows, _ = served.rows(prompt, tokens_of(first.choices[0]))
+    rows, _ = served.rows(prompt, tokens_of(together[0].choices[0]))
     if all(row.logprobs[0] > SURE for row in rows):
         raise Inconclusive("the model is sure of every token of this answer")
-    raise Mismatch(Failure(Kind.RELATION, "eight seeds give one answer, of which the model is not sure"))
+    what = "four seeds" if others == "another seed" else "four requests without a seed"
+    raise Mismatch(Failure(Kind.RELATION, f"{what} give one answer, of which the model is not sure"))
 
 
 def _firsts(answers: Sequence[Answer]) -> list[Choice]:
@@ -232,3 +235,13 @@ def beside(tokens: Sequence[int], earlier: Sequence[Sequence[int]]) -> list[int]
         same = (other for other in earlier if len(other) > place and other[:place] == tokens[:place])
         found.append(next((other[place] for other in same), -1))
     return found
+
+
+@case("SRV-13", form=["greedy", "sampled", "characters"], reach="any request")
+def test_a_text_is_that_of_its_tokens(served: ServedModel, form: str) -> None:
+    """Characters of several tokens fall between the steps of a drafter."""
+    prompts = served.characters() if form == "characters" else served.prompts(PROMPTS, repeated=True)
+    heat: dict[str, Any] = {"temperature": 1.0} if form == "sampled" else {}
+    asked = [GenerationRequest(prompt, max_tokens=LENGTH, seed=n, **heat) for n, prompt in enumerate(prompts)]
+    for n, answer in enumerate(served.server.ask(asked)):
+        served.require_text(answer.choices[0], f"request {n}")

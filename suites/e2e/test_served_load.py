@@ -10,8 +10,10 @@ from typing import Any
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
+from verispec.errors import VerispecError
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.suites.e2e._served import ServedModel
+from verispec.suites.e2e._served_logprobs import check_answer
 from verispec.suites.e2e._setups import require
 
 LENGTH = 32
@@ -20,17 +22,40 @@ DRAIN = 20.0
 """Seconds in which a server notices closed connections; it needs one step per request."""
 
 
+MIXED: tuple[dict[str, Any], ...] = (
+    {},
+    {"temperature": 0.9},
+    {"presence_penalty": 1.5, "frequency_penalty": 0.5},
+    {},
+    {"logprobs": 2},
+    {"temperature": 0.6, "top_p": 0.6},
+    {},
+    {"logit_bias": {11: 4.0, 300: -4.0}},
+    {"temperature": 1.2, "top_k": 4},
+    {},
+)
+"""Parameters of requests in flight, in turn; a server gets those that it takes, and plain requests for the others."""
+
+
 def mixed(served: ServedModel) -> list[GenerationRequest]:
-    """32 requests; every second one is greedy, the others are sampled."""
+    """Return 32 requests: greedy, sampled, penalised, biased, and with log-probabilities."""
     prompts = served.prompts(IN_FLIGHT // 4, repeated=True)
-    asked = [GenerationRequest(prompts[n % len(prompts)], max_tokens=LENGTH - n % 7) for n in range(IN_FLIGHT)]
-    return [request if n % 2 == 0 else replace(request, temperature=0.9, seed=n) for n, request in enumerate(asked)]
+    kinds = [fields if served.takes(**fields) else {} for fields in MIXED]
+    asked = [
+        GenerationRequest(prompts[n % len(prompts)], max_tokens=LENGTH - n % 7, **kinds[n % len(kinds)])
+        for n in range(IN_FLIGHT)
+    ]
+    return [request if request.greedy else replace(request, seed=n) for n, request in enumerate(asked)]
 
 
 def judge(served: ServedModel, asked: list[GenerationRequest], answers: Any, what: str) -> None:
+    """Check greedy answers, their ends and their log-probabilities; an answer without a reason was not awaited."""
     for n, (request, answer) in enumerate(zip(asked, answers, strict=True)):
-        if request.greedy and answer.choices[0].finish_reason:
-            served.judge_greedy(request, answer.choices[0], f"request {n} {what}")
+        choice = answer.choices[0]
+        if request.greedy and choice.finish_reason:
+            served.judge_greedy(request, choice, f"request {n} {what}")
+            if request.logprobs is not None and choice.token_ids is not None:
+                check_answer(served, request, choice, f"request {n} {what}")
 
 
 @case("SRV-10", stream=[False, True], reach="many clients")
@@ -69,6 +94,14 @@ BAD: dict[str, dict[str, Any]] = {
     "prompt of unknown tokens": {"prompt": [5, 2**31 - 7, 7]},
     "prompt beyond the limit": {"prompt": [11] * 300_000},
     "another model": {"model": "no-such-model"},
+    "temperature as text": {"temperature": "hot"},
+    "seed as text": {"seed": "lucky"},
+    "n as text": {"n": "two"},
+    "logprobs 1000": {"logprobs": 1000},
+    "no tokens": {"prompt": []},
+    "stop of numbers": {"stop": [1, 2]},
+    "logit_bias as list": {"logit_bias": [5]},
+    "logit_bias of an unknown token": {"logit_bias": {"99999999": 5.0}},
 }
 """Fields that make a body impossible; None removes one."""
 LENIENT = {
@@ -78,6 +111,19 @@ LENIENT = {
     "top_p 2": "llama.cpp documents top-p from 1 on as switched off",
     "another model": "servers of one model ignore its name",
     "logprobs -1": "vLLM documents -1 as all tokens",
+    **dict.fromkeys(
+        (
+            "temperature as text",
+            "seed as text",
+            "n as text",
+            "logprobs 1000",
+            "no tokens",
+            "stop of numbers",
+            "logit_bias as list",
+            "logit_bias of an unknown token",
+        ),
+        "a server may ignore or limit a field that it cannot read; what counts is that it lives",
+    ),
 }
 """Bodies that a server may answer too, and why."""
 
@@ -101,7 +147,10 @@ def test_a_bad_request_is_refused_and_the_server_goes_on(served: ServedModel, bo
         words = " ".join(text.split())[:200]
         raise Mismatch(Failure(Kind.ACCEPTED, f"{body} is answered with {status}, expected 400 to 499: {words}"))
     require(accepted or _says_why(text), f"{body} is refused with {status} and no reason: {text[:200]!r}")
-    [answer] = served.server.ask([good])
+    try:
+        [answer] = served.server.ask([good])
+    except VerispecError as error:
+        raise Mismatch(Failure(Kind.RAISED, f"nobody answers after {body}: {error.diagnostic.message}")) from error
     served.judge_greedy(good, answer.choices[0], f"the request after {body}")
 
 

@@ -1,18 +1,18 @@
-"""A completions server over the reference engine with the standard library, and servers with one fault each.
+"""A completions server over the reference engine with the standard library.
 
 It speaks vLLM's dialect, so that every clause of contract SRV can be tested. Requests are queued, and one thread runs
-whatever has arrived as one batch.
+whatever has arrived as one batch. A stream has one piece per step of the engine, with all tokens that it emitted.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -38,6 +38,7 @@ NUMBERS = {
     "seed": (int, 0, 2**63),
     "n": (int, 1, 16),
     "logprobs": (int, 0, 20),
+    "prompt_logprobs": (int, 0, 20),
     "min_tokens": (int, 0, 4096),
     "repetition_penalty": (float, 0.01, 2),
     "presence_penalty": (float, -2, 2),
@@ -82,9 +83,11 @@ class OwnServer:
             fields[name] = tuple(body.get(name) or ())
         stop = body.get("stop") or []
         fields["stop"] = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, list) else stop
-        if not isinstance(fields["stop"], tuple):
+        if not isinstance(fields["stop"], tuple) or not all(isinstance(text, str) for text in fields["stop"]):
             raise BadRequest(f"stop must be a string or a list of strings, got {stop!r}")
         fields["ignore_eos"] = bool(body.get("ignore_eos", False))
+        if not isinstance(body.get("logit_bias") or {}, dict):
+            raise BadRequest(f"logit_bias must be an object, got {body['logit_bias']!r}")
         fields["logit_bias"] = {int(token): float(bias) for token, bias in (body.get("logit_bias") or {}).items()}
         if body.get("model") not in (None, MODEL):
             raise BadRequest(f"there is no model {body['model']!r}")
@@ -95,17 +98,36 @@ class OwnServer:
 
     def make_choice(self, request: GenerationRequest, sample: GenerationResult) -> dict[str, Any]:
         """Return text, tokens, log-probabilities and finish reason of a sample."""
+        told = None
+        if sample.logprobs:
+            told = self.make_logprobs(self.make_entries(request, sample), sample.token_ids)
         return {
             "text": self.make_text(request, sample),
             "token_ids": list(sample.token_ids),
-            "logprobs": self.make_logprobs(sample.logprobs, sample.token_ids) if sample.logprobs else None,
-            "finish_reason": "stop" if sample.finish_reason is FinishReason.STOP else "length",
+            "logprobs": told,
+            "finish_reason": self.make_reason(request, sample),
         }
+
+    def make_reason(self, request: GenerationRequest, sample: GenerationResult) -> str:
+        return "stop" if sample.finish_reason is FinishReason.STOP else "length"
+
+    def make_entries(self, request: GenerationRequest, sample: GenerationResult) -> Sequence[TokenLogprobs]:
+        """Return the log-probabilities that are sent for a sample."""
+        return sample.logprobs
+
+    def make_prompt_logprobs(
+        self, request: GenerationRequest, entries: Sequence[TokenLogprobs | None]
+    ) -> list[dict[str, Any] | None]:
+        tokens = zip(request.prompt_token_ids, entries, strict=True)
+        return [
+            entry and {str(t): {"logprob": value} for t, value in (*entry.top, (token, entry.sampled))}
+            for token, entry in tokens
+        ]
 
     def make_text(self, request: GenerationRequest, sample: GenerationResult) -> str:
         return sample.text if request.stop else self.decode(sample.token_ids)
 
-    def make_logprobs(self, entries: tuple[TokenLogprobs, ...], token_ids: tuple[int, ...]) -> dict[str, Any]:
+    def make_logprobs(self, entries: Sequence[TokenLogprobs], token_ids: Sequence[int]) -> dict[str, Any]:
         return {
             "tokens": [f"token_id:{token}" for token in token_ids],
             "token_logprobs": [entry.sampled for entry in entries],
@@ -113,14 +135,48 @@ class OwnServer:
         }
 
     def make_usage(self, request: GenerationRequest, samples: Sequence[GenerationResult]) -> dict[str, int]:
-        return {
-            "prompt_tokens": len(request.prompt_token_ids),
-            "completion_tokens": sum(len(sample.token_ids) for sample in samples),
-        }
+        prompt, tokens = len(request.prompt_token_ids), sum(len(sample.token_ids) for sample in samples)
+        return {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
 
     def make_batch(self, requests: list[GenerationRequest]) -> list[GenerationRequest]:
         """Return the requests that the runner gets for those that arrived together."""
         return requests
+
+    def make_results(
+        self, requests: Sequence[GenerationRequest], results: list[GenerationResult]
+    ) -> list[GenerationResult]:
+        """Return the results of requests that ran as one batch."""
+        return results
+
+    def make_pieces(self, choice: Mapping[str, Any], sample: GenerationResult) -> list[dict[str, Any]]:
+        """Return the pieces of a streamed sample: one per step, with the text that became known by it."""
+        ids, text, told = choice["token_ids"], choice["text"], choice["logprobs"]
+        ends = [min(end, len(ids)) for end in itertools.accumulate(step.accepted + 1 for step in sample.steps)]
+        pieces, start, done = [], 0, 0
+        for end in ends or [len(ids)]:
+            last = end == len(ids)
+            known = len(text) if last else min(len(self.decode(ids[:end]).rstrip("\ufffd")), len(text))
+            known = max(known, done)
+            pieces.append(
+                {
+                    "index": choice["index"],
+                    "text": text[done:known],
+                    "token_ids": ids[start:end],
+                    "logprobs": told and {name: column[start:end] for name, column in told.items()},
+                    "finish_reason": choice["finish_reason"] if last else None,
+                }
+            )
+            start, done = end, known
+        return pieces
+
+    def make_events(self, pieces: list[dict[str, Any]], usage: Mapping[str, int]) -> list[str]:
+        """Return the data of the events of a stream."""
+        parts = [*({"choices": [piece]} for piece in pieces), {"choices": [], "usage": usage}]
+        return [*map(json.dumps, parts), "[DONE]"]
+
+    def make_refusal(self, error: BadRequest) -> tuple[int, Mapping[str, Any]]:
+        """Return status and body for a request that cannot work."""
+        return 400, {"error": {"message": str(error)}}
 
     def decode(self, token_ids: Any) -> str:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
@@ -142,8 +198,9 @@ class OwnServer:
                 if (further := self._waiting.get()) is None:
                     return
                 batch.append(further)
+            requests = [request for request, _ in batch]
             try:
-                results = self.runner.generate(self.make_batch([request for request, _ in batch]))
+                results = self.make_results(requests, self.runner.generate(self.make_batch(requests)))
             except VerispecError:
                 for request, answer in batch:
                     self._alone(request, answer)
@@ -209,7 +266,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise BadRequest("the body is no JSON object")
             self._complete(body)
         except BadRequest as error:
-            self._send(400, {"error": {"message": str(error)}})
+            self._send(*self.server.own.make_refusal(error))
 
     def _complete(self, body: Mapping[str, Any]) -> None:
         own = self.server.own
@@ -217,6 +274,8 @@ class _Handler(BaseHTTPRequestHandler):
         result = own.generate(request)
         samples = (result, *result.samples)
         choices = [{"index": n, **own.make_choice(request, sample)} for n, sample in enumerate(samples)]
+        if request.prompt_logprobs is not None:
+            choices[0]["prompt_logprobs"] = own.make_prompt_logprobs(request, result.prompt_logprobs)
         usage = own.make_usage(request, samples)
         if not body.get("stream"):
             self._send(200, {"choices": choices, "usage": usage})
@@ -224,15 +283,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
-        for choice in choices:
-            for piece in _pieces(own, choice):
-                self._event({"choices": [piece]})
-        self._event({"choices": [], "usage": usage})
-        self.wfile.write(b"data: [DONE]\n\n")
-
-    def _event(self, part: Mapping[str, Any]) -> None:
-        self.wfile.write(f"data: {json.dumps(part)}\n\n".encode())
-        self.wfile.flush()
+        pieces = [own.make_pieces(choice, sample) for choice, sample in zip(choices, samples, strict=True)]
+        for data in own.make_events(list(itertools.chain.from_iterable(pieces)), usage):
+            self.wfile.write(f"data: {data}\n\n".encode())
+            self.wfile.flush()
 
     def _send(self, status: int, body: Mapping[str, Any]) -> None:
         payload = json.dumps(body).encode()
@@ -244,90 +298,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         """Keep the test's output to itself."""
-
-
-def _pieces(own: OwnServer, choice: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One piece per token, with the text that became known by it."""
-    ids, text, told = choice["token_ids"], choice["text"], choice["logprobs"]
-    done = 0
-    for place in range(len(ids)):
-        last = place == len(ids) - 1
-        known = len(text) if last else min(len(own.decode(ids[: place + 1]).rstrip("\ufffd")), len(text))
-        known = max(known, done)
-        yield {
-            "index": choice["index"],
-            "text": text[done:known],
-            "token_ids": ids[place : place + 1],
-            "logprobs": told and {name: column[place : place + 1] for name, column in told.items()},
-            "finish_reason": choice["finish_reason"] if last else None,
-        }
-        done = known
-
-
-class TemperatureIgnored(OwnServer):
-    """Every step of a speculating server samples at temperature 1."""
-
-    def make_request(self, body: Mapping[str, Any]) -> GenerationRequest:
-        request = super().make_request(body)
-        return request if request.greedy else replace(request, temperature=1.0)
-
-
-class StopLate(OwnServer):
-    """The text is cut behind its stop string."""
-
-    def make_text(self, request: GenerationRequest, sample: GenerationResult) -> str:
-        return self.decode(sample.token_ids)
-
-
-class LogprobsShifted(OwnServer):
-    """Each token has the log-probabilities of the token before it."""
-
-    def make_logprobs(self, entries: tuple[TokenLogprobs, ...], token_ids: tuple[int, ...]) -> dict[str, Any]:
-        return super().make_logprobs((entries[0], *entries[:-1]), token_ids)
-
-
-class SeedIgnored(OwnServer):
-    """Every request is drawn from the server's own random numbers."""
-
-    def make_request(self, body: Mapping[str, Any]) -> GenerationRequest:
-        return super().make_request({**body, "seed": None})
-
-
-class SamplesShared(OwnServer):
-    """The second sample of a prompt draws the random numbers of the first."""
-
-    def generate(self, request: GenerationRequest) -> GenerationResult:
-        result = super().generate(request)
-        return replace(result, samples=(replace(result, samples=()), *result.samples[1:])) if result.samples else result
-
-
-class NeighbourTemperature(OwnServer):
-    """Sampled requests have the temperature of the sampled request before them in the batch."""
-
-    def make_batch(self, requests: list[GenerationRequest]) -> list[GenerationRequest]:
-        sampled = [n for n, request in enumerate(requests) if not request.greedy]
-        changed = list(requests)
-        for one, other in zip(sampled[1:], sampled, strict=False):
-            changed[one] = replace(requests[one], temperature=requests[other].temperature)
-        return changed
-
-
-class UsageOfOneSample(OwnServer):
-    """The usage counts the tokens of the first sample alone."""
-
-    def make_usage(self, request: GenerationRequest, samples: Sequence[GenerationResult]) -> dict[str, int]:
-        return super().make_usage(request, samples[:1])
-
-
-class BiasIgnored(OwnServer):
-    """Biases of logits are dropped."""
-
-    def make_request(self, body: Mapping[str, Any]) -> GenerationRequest:
-        return super().make_request({**body, "logit_bias": None})
-
-
-class TopKIgnored(OwnServer):
-    """Sampled tokens come from the whole vocabulary."""
-
-    def make_request(self, body: Mapping[str, Any]) -> GenerationRequest:
-        return super().make_request({**body, "top_k": None})

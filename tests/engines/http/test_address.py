@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from verispec.engines import GenerationRequest, Unsupported, UnsupportedCall
 from verispec.engines.adapters.http.address import Address
 from verispec.engines.adapters.http.client import Client, ServerFault
 from verispec.engines.adapters.http.engine import HttpEngine, metrics_of
+from verispec.engines.adapters.http.plain import names_of
 from verispec.engines.adapters.http.server import HttpServer, prometheus
 from verispec.engines.adapters.http.wire import DIALECTS, body_of, streamed_answer
 from verispec.engines.registry import require_known, resolve
@@ -200,6 +202,49 @@ def test_a_stream_without_its_end_mark_is_seen() -> None:
     answer = streamed_answer([b": ping\n", b'data: {"choices": [{"text": "a"}]}\n', b"\n"], REQUEST)
     assert not answer.ended
     assert answer.choices[0].text == "a"
+
+
+def test_text_after_the_finish_reason_is_late() -> None:
+    parts = [b'{"text":"a","finish_reason":"stop"}', b'{"text":"b"}']
+    lines = [line for part in parts for line in (b'data: {"choices":[' + part + b"]}\n", b"\n")]
+    assert streamed_answer(lines, REQUEST).choices[0].late
+    assert not streamed_answer(lines[:2], REQUEST).choices[0].late
+
+
+UNKNOWN = '{"data": [{"id": "m", "owned_by": "somebody"}]}'
+IDS = '{"choices": [{"text": "a", "token_ids": [5]}]}'
+TEXTS = '{"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [0], "top_logprobs": [{}]}}]}'
+
+
+@pytest.mark.parametrize(
+    ("replies", "always"),
+    [
+        ([reply(200, IDS)], {"return_token_ids": True}),
+        ([reply(400, "{}"), reply(200, TEXTS)], {"logprobs": 1}),
+        ([reply(400, "{}"), reply(200, '{"choices": [{"text": "a"}]}')], {}),
+    ],
+    ids=["ids", "texts", "neither"],
+)
+def test_a_server_of_an_unknown_kind_is_asked_for_tokens(replies: list[bytes], always: dict[str, Any]) -> None:
+    with answering(reply(200, UNKNOWN), *replies) as address:
+        assert HttpServer(Address.parse(address))._dialect.always == always
+
+
+def test_a_token_written_as_text_has_the_id_of_its_name() -> None:
+    class Tokenizer:
+        texts = ("a", "b", "b", "\ufffd")
+
+        def get_vocab(self) -> dict[str, int]:
+            return {"a": 0, "Xb": 1, "b": 2, "Xc": 3}
+
+        def decode(self, ids: list[int]) -> str:
+            return self.texts[ids[0]]
+
+    names = names_of(Tokenizer())
+    assert names == {"a": 0, "Xb": 1, "Xc": 3}
+    lines = [b'data: {"choices":[{"text":"a","logprobs":{"tokens":["a"],"token_logprobs":[-1.0]}}]}\n', b"\n"]
+    assert streamed_answer(lines, REQUEST, names).choices[0].token_ids == (0,)
+    assert streamed_answer(lines, REQUEST).choices[0].token_ids is None
 
 
 def test_both_forms_of_logprobs_are_read() -> None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from engine_runs import records_of
-from own_server import (
+from own_server import OwnServer
+from wrong_answers import (
     BiasIgnored,
     LogprobsShifted,
     NeighbourTemperature,
-    OwnServer,
     SamplesShared,
     SeedIgnored,
-    StopLate,
     TemperatureIgnored,
     TopKIgnored,
-    UsageOfOneSample,
 )
+from wrong_streams import ErrorInStream
+from wrong_texts import StopLate, UsageOfOneSample
 
 WRONG: list[tuple[type[OwnServer], str]] = [
     (TemperatureIgnored, "served_text:SRV-2:style=temperature 0.5"),
@@ -33,8 +34,8 @@ WRONG: list[tuple[type[OwnServer], str]] = [
 """A fault, and a case of the clause that names it."""
 
 
-def outcomes_of(address: str, case: str, folder: Path) -> dict[str, str]:
-    return {name: record["outcome"] for name, record in records_of(address, [case], folder).items()}
+def outcomes_of(address: str, cases: Sequence[str], folder: Path) -> dict[str, str]:
+    return {name: record["outcome"] for name, record in records_of(address, cases, folder).items()}
 
 
 def require_caught(address: str, case: str, folder: Path) -> None:
@@ -57,10 +58,29 @@ def test_a_wrong_server_is_caught_without_its_checkpoint(fault: type[OwnServer],
         require_caught(_without(address), case, tmp_path)
 
 
+def test_a_lost_answer_fails_the_case(tmp_path: Path) -> None:
+    with ErrorInStream().served() as address:
+        [record] = records_of(address, ["served_answers:SRV-5:form=greedy"], tmp_path).values()
+    assert (record["outcome"], record["failure"]["kind"]) == ("fail", "raised")
+    assert "engine is dead" in record["failure"]["message"]
+
+
+QUICK = ("served_answers*", "served_load*", "served_text:SRV-[1349]:*", "served_text:SRV-2:style=unlike")
+"""All cases but those of one style of sampling."""
+
+
 def test_a_right_server_passes_every_clause(tmp_path: Path) -> None:
     with OwnServer().served() as address:
-        outcomes = outcomes_of(address, "served*", tmp_path)
-    assert len(outcomes) > 40
+        outcomes = outcomes_of(address, QUICK, tmp_path)
+    assert len(outcomes) > 60
+    assert set(outcomes.values()) == {"pass"}, outcomes
+
+
+@pytest.mark.slow
+def test_a_right_server_passes_every_style_of_sampling(tmp_path: Path) -> None:
+    with OwnServer().served() as address:
+        outcomes = outcomes_of(address, ("served_text:SRV-2:*",), tmp_path)
+    assert len(outcomes) == 7
     assert set(outcomes.values()) == {"pass"}, outcomes
 
 
@@ -68,19 +88,26 @@ def test_a_right_server_passes_every_clause(tmp_path: Path) -> None:
 def test_a_right_server_is_judged_without_its_checkpoint(tmp_path: Path) -> None:
     """A repetition penalty and top-p need whole rows."""
     with OwnServer().served() as address:
-        outcomes = outcomes_of(_without(address), "served*", tmp_path)
-    unsupported = {name for name, outcome in outcomes.items() if outcome != "pass"}
+        outcomes = outcomes_of(_without(address), ("served*",), tmp_path)
+    unsupported = {name for name, outcome in outcomes.items() if outcome == "unsupported"}
     assert unsupported == {
         "served_text:SRV-9:penalty=repetition",
         "served_text:SRV-2:style=top_k 5",
         "served_text:SRV-2:style=top_p 0.8",
+        "served_text:SRV-2:style=unlike",
+        "served_text:SRV-2:style=three tokens",
+        "served_text:SRV-4:stop=in the prompt",
+        "served_text:SRV-4:stop=end of text",
+        "served_text:SRV-4:stop=end of text ignored",
+        "served_answers:SRV-5:form=characters",
+        *(f"served_answers:SRV-13:form={form}" for form in ("greedy", "sampled", "characters")),
     }
-    assert outcomes["served_text:SRV-9:penalty=repetition"] == "unsupported"
+    assert set(outcomes.values()) == {"pass", "unsupported"}
 
 
 def test_a_right_server_passes_clauses_of_generation(tmp_path: Path) -> None:
     with OwnServer().served() as address:
-        assert set(outcomes_of(address, "limits:GEN-10:draft=ngram k=3;budget=7", tmp_path).values()) == {"pass"}
+        assert set(outcomes_of(address, ("limits:GEN-10:draft=ngram k=3;budget=7",), tmp_path).values()) == {"pass"}
 
 
 def _without(address: str) -> str:

@@ -24,6 +24,7 @@ class Choice:
         finish_reason: reason as the server writes it; empty when the caller closed the connection before the end.
         logprobs: one entry per token when asked for.
         pieces: the texts of a streamed answer in order of arrival; empty otherwise.
+        late: True if text or tokens of a stream came after its finish reason.
     """
 
     text: str
@@ -31,6 +32,7 @@ class Choice:
     finish_reason: str
     logprobs: tuple[TokenLogprobs, ...] = ()
     pieces: tuple[str, ...] = ()
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Answer:
         choices: choices by index.
         prompt_tokens: the server's count; None where it is not reported.
         completion_tokens: the server's count over all samples; None where it is not reported.
+        total_tokens: the server's sum of both; None where it is not reported.
         ended: True if a stream closed with its end mark; True for an answer in one piece.
         prompt_logprobs: one entry per prompt token when asked for, None for the first.
     """
@@ -48,6 +51,7 @@ class Answer:
     choices: tuple[Choice, ...]
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    total_tokens: int | None = None
     ended: bool = True
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
 
@@ -74,6 +78,11 @@ class Server(Protocol):
     @property
     def most_logprobs(self) -> int:
         """Maximum number of most likely tokens in an answer; 0 when the server reports no log-probabilities."""
+        ...
+
+    @property
+    def logprobs_mode(self) -> str:
+        """The kind of log-probabilities, one of `LOGPROBS_MODES`; empty where neither is documented."""
         ...
 
     def ask(self, requests: Sequence[GenerationRequest], *, stream: bool = False) -> list[Answer]:

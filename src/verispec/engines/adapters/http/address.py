@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from verispec.engines.protocol.generation import DTYPES, METHODS
+from verispec.engines.protocol.generation import DTYPES, LOGPROBS_MODES, METHODS
 from verispec.errors import VerispecError
 
 SCHEMES = ("http://", "https://")
@@ -30,6 +30,7 @@ class Address:
         method: drafting method of the server; one of `METHODS`.
         k: drafts per step.
         dtype: dtype that the server computes in; one of `DTYPES`.
+        logprobs_mode: kind of the server's log-probabilities; empty is what its dialect documents.
         timeout: seconds without a byte after which a request fails.
         metrics: True reads counters of drafts from ``/metrics``.
     """
@@ -45,6 +46,7 @@ class Address:
     method: str = "none"
     k: int = 3
     dtype: str = "float32"
+    logprobs_mode: str = ""
     timeout: float = 60.0
     metrics: bool = False
 
@@ -139,6 +141,7 @@ _READERS = {
     "method": _one_of("method", METHODS),
     "k": _number("k", int, 1),
     "dtype": _one_of("dtype", DTYPES),
+    "logprobs_mode": _one_of("logprobs_mode", LOGPROBS_MODES),
     "timeout": _number("timeout", float, 0.001),
     "metrics": _yes,
 }

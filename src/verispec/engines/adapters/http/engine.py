@@ -59,10 +59,11 @@ class HttpEngine:
             return Unsupported("the checkpoint of the server is unknown; add ?checkpoint=FOLDER to its address")
         if not same_checkpoint(target, address.checkpoint):
             return Unsupported("the server serves another checkpoint")
+        plain = LoadOptions()
         started: dict[str, Any] = {"method": address.method, "dtype": address.dtype}
+        started["logprobs_mode"] = self._server.logprobs_mode or plain.logprobs_mode
         if address.method != "none":
             started["num_speculative_tokens"] = address.k
-        plain = LoadOptions()
         for name in (*started, *LoadOptions.__dataclass_fields__):  # The method first: it is the reason of others.
             expected = started.get(name, getattr(plain, name))
             if name not in _DRAFTING and getattr(wanted, name) != expected:

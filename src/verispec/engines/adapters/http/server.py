@@ -13,7 +13,8 @@ from verispec import exits
 from verispec.engines import UnsupportedCall
 from verispec.engines.adapters.http.address import Address
 from verispec.engines.adapters.http.client import Client, Reply, ServerFault
-from verispec.engines.adapters.http.wire import DIALECTS, answer_of, body_of, dialect_of, streamed_answer
+from verispec.engines.adapters.http.plain import names_of, reporting
+from verispec.engines.adapters.http.wire import DIALECTS, Dialect, answer_of, body_of, dialect_of, streamed_answer
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.engines.protocol.serving import Answer
 from verispec.errors import VerispecError
@@ -44,8 +45,7 @@ class HttpServer:
             raise _no_model(address, f"the server has no model {address.model!r}", f"it serves {', '.join(ids)}")
         self.model = address.model or ids[0]
         self.dialect_name = address.dialect or dialect_of(models)
-        self._dialect = DIALECTS[self.dialect_name]
-        if not self._dialect.token_prompts and self.checkpoint is None:
+        if not DIALECTS[self.dialect_name].token_prompts and self.checkpoint is None:
             raise VerispecError(
                 "V-HTTP-TOKENS",
                 "the server takes prompts as text alone",
@@ -53,6 +53,23 @@ class HttpServer:
                 hint="name the served checkpoint, whose tokenizer is used: ?checkpoint=FOLDER",
                 exit_code=exits.CANNOT_TELL,
             )
+
+    @cached_property
+    def _dialect(self) -> Dialect:
+        """The server's parameters; one of an unknown kind is asked once how it reports tokens."""
+        found = DIALECTS[self.dialect_name]
+        return found if self.address.dialect or self.dialect_name != "openai" else reporting(found, self._asked)
+
+    def _asked(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        reply = self._client.post(
+            COMPLETIONS, {"model": self.model, "prompt": [1], "max_tokens": 1, "temperature": 0, **fields}
+        )
+        return _try_json(reply) if reply.status == 200 else {}
+
+    @cached_property
+    def _names(self) -> Mapping[str, int]:
+        """Ids by the text of a token; empty where the tokenizer is unknown."""
+        return {} if self.checkpoint is None or self.dialect_name != "openai" else names_of(self._tokenizer)
 
     @cached_property
     def reference(self) -> HttpServer | None:
@@ -63,6 +80,11 @@ class HttpServer:
     def most_logprobs(self) -> int:
         """See `verispec.engines.protocol.serving.Server`."""
         return self._dialect.most_logprobs
+
+    @property
+    def logprobs_mode(self) -> str:
+        """See `verispec.engines.protocol.serving.Server`."""
+        return self.address.logprobs_mode or self._dialect.logprobs_mode
 
     def ask(self, requests: Sequence[GenerationRequest], *, stream: bool = False) -> list[Answer]:
         """Send all requests at once; see `verispec.engines.protocol.serving.Server`."""
@@ -105,12 +127,12 @@ class HttpServer:
         if not stream and request.abort_after is None:
             reply = self._client.post(COMPLETIONS, body)
             _require_accepted(reply)
-            return answer_of(reply.text, request)
+            return answer_of(reply.text, request, self._names)
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         with self._client.stream(COMPLETIONS, body) as (status, lines):
             if status != 200:
                 _require_accepted(Reply(status, b"".join(lines)))
-            return streamed_answer(lines, request)
+            return streamed_answer(lines, request, self._names)
 
     def _models(self) -> Mapping[str, Any]:
         reply = self._client.get("/v1/models")

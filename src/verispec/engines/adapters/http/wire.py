@@ -43,6 +43,7 @@ class Dialect:
         token_prompts: True if a prompt may be a list of token ids.
         refusals: reasons for fields that the server has with another meaning.
         most_logprobs: most likely tokens that it reports at most; 0 for none.
+        logprobs_mode: one of `LOGPROBS_MODES`, as the server's documentation says; empty without one.
     """
 
     fields: Mapping[str, str]
@@ -51,6 +52,7 @@ class Dialect:
     token_prompts: bool = True
     refusals: Mapping[str, str] = field(default_factory=dict)
     most_logprobs: int = 5
+    logprobs_mode: str = ""
 
 
 _VLLM = ("top_k", "min_p", "stop_token_ids", "ignore_eos", "min_tokens", "repetition_penalty", "allowed_token_ids")
@@ -63,6 +65,7 @@ DIALECTS: Mapping[str, Dialect] = {
         # A checkpoint's generation_config may set defaults of its own.
         explicit=("temperature", "top_k", "top_p", "min_p", "repetition_penalty"),
         most_logprobs=20,
+        logprobs_mode="raw",
     ),
     "llama.cpp": Dialect(
         {name: name for name in COMMON if not name.endswith("penalty")}
@@ -77,6 +80,7 @@ DIALECTS: Mapping[str, Dialect] = {
         refusals=dict.fromkeys(("presence_penalty", "frequency_penalty"), "llama.cpp counts the prompt's tokens too")
         | {"ignore_eos": "llama.cpp's ignore_eos forbids the end token, so that another token takes its place"},
         most_logprobs=20,
+        logprobs_mode="raw",
     ),
     "transformers": Dialect(
         {name: name for name in ("temperature", "top_p", "seed", "stop")},
@@ -142,32 +146,36 @@ def _json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def answer_of(text: str, request: GenerationRequest) -> Answer:
+def answer_of(text: str, request: GenerationRequest, names: Mapping[str, int] | None = None) -> Answer:
     """Return an answer that came in one piece.
 
     Args:
         text: body of the answer, as JSON.
         request: the request that it answers.
+        names: ids by the text of a token, for a server that writes no ids.
 
     Raises:
         ServerFault: V-HTTP-ANSWER, the body does not follow the API.
     """
-    parts = _Parts(request)
+    parts = _Parts(request, names or {})
     parts.add(_object(text))
     return parts.answer(ended=True)
 
 
-def streamed_answer(lines: Iterable[bytes], request: GenerationRequest) -> Answer:
+def streamed_answer(
+    lines: Iterable[bytes], request: GenerationRequest, names: Mapping[str, int] | None = None
+) -> Answer:
     """Return a streamed answer; stop reading after `request.abort_after` pieces.
 
     Args:
         lines: lines of the answer, as server-sent events.
         request: the request that they answer.
+        names: ids by the text of a token, for a server that writes no ids.
 
     Raises:
         ServerFault: V-HTTP-ANSWER, an event does not follow the API.
     """
-    parts, ended = _Parts(request), False
+    parts, ended = _Parts(request, names or {}), False
     for data in _events(lines):
         if data == "[DONE]":
             ended = True
@@ -197,7 +205,8 @@ def _events(lines: Iterable[bytes]) -> Iterator[str]:
 class _Parts:
     """An answer while its parts arrive."""
 
-    def __init__(self, request: GenerationRequest) -> None:
+    def __init__(self, request: GenerationRequest, names: Mapping[str, int]) -> None:
+        self._names = names
         self._top = request.logprobs
         self._request = request
         self._texts: dict[int, list[str]] = {}
@@ -205,6 +214,7 @@ class _Parts:
         self._logprobs: dict[int, list[TokenLogprobs]] = {}
         self._reasons: dict[int, str] = {}
         self._untold: set[int] = set()
+        self._late: set[int] = set()
         self._usage: Json = {}
         self._prompt: tuple[TokenLogprobs | None, ...] = ()
 
@@ -221,11 +231,13 @@ class _Parts:
 
     def _add_choice(self, choice: Json) -> None:
         index = int(choice.get("index", 0))
+        if index in self._reasons and (choice.get("text") or choice.get("token_ids")):
+            self._late.add(index)
         self._texts.setdefault(index, []).append(choice.get("text") or "")
         if reason := choice.get("finish_reason"):
             self._reasons[index] = str(reason)
         told = choice.get("logprobs")
-        entries = list(_entries(told, self._top)) if told else []
+        entries = list(_entries(told, self._top, self._names)) if told else []
         ids = choice.get("token_ids")
         if ids is None and entries and all(token is not None for token, _ in entries):
             ids = [token for token, _ in entries]
@@ -255,14 +267,22 @@ class _Parts:
                 self._reasons.get(index, ""),
                 tuple(self._logprobs.get(index, ())),
                 tuple(self._texts[index]),
+                index in self._late,
             )
             for index in sorted(self._texts)
         )
-        counts = self._usage.get("prompt_tokens"), self._usage.get("completion_tokens")
-        return Answer(choices, *counts, ended=ended, prompt_logprobs=self._prompt)
+        usage = self._usage
+        return Answer(
+            choices,
+            usage.get("prompt_tokens"),
+            usage.get("completion_tokens"),
+            usage.get("total_tokens"),
+            ended=ended,
+            prompt_logprobs=self._prompt,
+        )
 
 
-def _entries(told: Json, top: int | None) -> Iterator[tuple[int | None, TokenLogprobs]]:
+def _entries(told: Json, top: int | None, names: Mapping[str, int]) -> Iterator[tuple[int | None, TokenLogprobs]]:
     """Yield the token and the log-probabilities of each place, in either of the two forms that servers use."""
     if "content" in told:
         for entry in told["content"] or ():
@@ -271,15 +291,15 @@ def _entries(told: Json, top: int | None) -> Iterator[tuple[int | None, TokenLog
         return
     tops = told.get("top_logprobs") or [{}] * len(told["tokens"])
     for token, value, row in zip(told["tokens"], told["token_logprobs"], tops, strict=True):
-        ranked = [(_id(name), float(logprob)) for name, logprob in (row or {}).items()]
-        known = _id(token)
+        ranked = [(_id(name, names), float(logprob)) for name, logprob in (row or {}).items()]
+        known = _id(token, names)
         yield None if known < 0 else known, _ranked(float(value), ranked, top)
 
 
-def _id(name: str) -> int:
-    """Return the id in ``token_id:123``; -1 for a token that is written as text."""
+def _id(name: str, names: Mapping[str, int]) -> int:
+    """Return the id in ``token_id:123``, or that of a token written as text; -1 for an unknown one."""
     head, colon, number = str(name).rpartition(":")
-    return int(number) if head == "token_id" and colon and number.isdigit() else -1
+    return int(number) if head == "token_id" and colon and number.isdigit() else names.get(name, -1)
 
 
 def _ranked(own: float, ranked: list[tuple[int, float]], top: int | None) -> TokenLogprobs:
