@@ -13,7 +13,7 @@ from verispec.engines.protocol.sampling import SamplerBatch, Trace
 from verispec.engines.registry import resolve
 from verispec.judge import Mismatch, SamplerUnderTest, offered
 from verispec.judge.statistics.trial import Trial
-from verispec.suites.sampler._streams import Coupled, run_stream
+from verispec.suites.sampler._streams import Coupled, is_greedy, run_stream
 from verispec.suites.sampler.test_whole_sampler import test_threads_change_no_coupled_token as case_of_threads
 
 CAP = 1500
@@ -85,3 +85,23 @@ def test_no_top_k_is_larger_than_the_vocabulary(vocab: int) -> None:
     """Callers replace such a value by the size of the vocabulary, and vLLM's own limits raise on it."""
     chosen = [random_row_sets(np.random.default_rng(seed), 16, 2, vocab, limits="both").top_k for seed in range(4)]
     assert all(top_k is not None and top_k.min() >= 1 and top_k.max() <= vocab for top_k in chosen)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "right"),
+    [
+        ([0], True),
+        ([1, 1, 0], True),
+        ([1, 1, 1], True),
+        ([1], False),  # A draft that was emitted goes on.
+        ([0, 1], False),  # Another token ends the step.
+        ([1, 0], False),
+        ([2], False),
+        ([1, 1, 2], False),
+        ([], False),
+        ([1, 1, 0, 0], False),
+    ],
+)
+def test_any_of_equal_tokens_is_greedy(tokens: list[int], right: bool) -> None:
+    logits = torch.tensor([[5.0, 5.0, 0.0], [0.0, 1.0, 0.0], [2.0, 2.0, 0.0]])
+    assert is_greedy(SamplerBatch(logits, [[1, 1]], torch.zeros(1)), 0, tokens) == right
