@@ -79,6 +79,12 @@ BUILT_IN: dict[str, BuiltIn] = {
         "rejection sampler in Triton of any SGLang tree, interpreted",
         ("torch", "triton"),
     ),
+    "lmdeploy@SOURCE[#REV]": BuiltIn(
+        "verispec.engines.adapters.lmdeploy",
+        "create",
+        "rejection sampler in PyTorch of any LMDeploy tree",
+        ("torch",),
+    ),
     "tpu-inference": BuiltIn(
         "verispec.engines.adapters.tpu_inference",
         "create",
