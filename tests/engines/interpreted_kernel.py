@@ -1,15 +1,19 @@
-"""The child process: what a kernel in Triton's interpreter makes of NaN, bools and bfloat16, as JSON."""
+"""The child process: what a kernel in Triton's interpreter makes of NaN, bools and bfloat16, and its work, as JSON."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+from collections import Counter
+from unittest.mock import patch
 
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
 import triton
 import triton.language as tl
+from triton.runtime.interpreter import InterpreterBuilder
 
 from verispec.engines import triton_interpreter
 
@@ -37,6 +41,34 @@ def narrowing_kernel(out, values, BLOCK: tl.constexpr):
     tl.store(out + lane, tl.load(values + lane).to(tl.bfloat16))
 
 
+@triton.jit
+def summing_kernel(out, values, BLOCK: tl.constexpr):
+    whole = tl.load(values + tl.arange(0, BLOCK))
+    tl.store(out, tl.sum(whole) + tl.max(whole))
+
+
+def work() -> tuple[bool, int]:
+    """Return whether a launch searches each package for builtins at most once, and the integer sums of one addition."""
+    searches, sums = Counter[object](), 0
+    members, add = inspect.getmembers, InterpreterBuilder.create_add
+
+    def counted_members(package, *others):
+        searches[package] += 1
+        return members(package, *others)
+
+    def counted_add(self, left, right):
+        nonlocal sums
+        sums += 1
+        return add(self, left, right)
+
+    with (
+        patch.object(inspect, "getmembers", counted_members),
+        patch.object(InterpreterBuilder, "create_add", counted_add),
+    ):
+        summing_kernel[(1,)](torch.zeros(1, dtype=torch.int32), torch.ones(4, dtype=torch.int32), BLOCK=4)
+    return max(searches.values(), default=0) <= 1, sums
+
+
 def narrowed(values: torch.Tensor) -> torch.Tensor:
     """Return what a kernel casts `values` [power of two] to."""
     out = torch.zeros(len(values), dtype=torch.bfloat16)
@@ -61,4 +93,4 @@ if __name__ == "__main__":
         out = torch.zeros(7)
         kernel[(1,)](out, values, flag, BLOCK=4)
         answers.append(out.tolist())
-    print(json.dumps([*answers, is_rounded_like_torch()]))
+    print(json.dumps([*answers, is_rounded_like_torch(), *work()]))

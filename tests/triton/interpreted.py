@@ -14,6 +14,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 from op_cases import MODES, Case, small_cases, verdict
 from op_running import cache_holds_what_was_drawn_from, columns, run
 
+from verispec.engines import triton_interpreter
 from verispec.reference.triton import op
 
 
@@ -42,5 +43,6 @@ def problem(case: Case, layout: str) -> str:
 
 
 if __name__ == "__main__":
+    triton_interpreter.prepare("a test")
     for result in results(*map(int, sys.argv[1:])):
         print(json.dumps(result), flush=True)

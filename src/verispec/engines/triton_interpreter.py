@@ -1,4 +1,4 @@
-"""Run kernels in Triton's interpreter: patch older releases, reject calls that no release supports.
+"""Run kernels in Triton's interpreter: patch older releases, omit lost work, reject calls that no release supports.
 
 A GPU's result is the reference for a kernel. Up to Triton 3.7 the interpreter's maxima and minima take NaN,
 which a GPU's leave out, and it has no bool among a kernel's arguments. Up to 3.9 at least, its casts from float32
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ def prepare(engine: str) -> None:
             where=f"--engine {engine}",
             hint="pip install 'triton>=3.7', or 'numpy<2.4'; on a GPU this Triton is fine",
         )
+    _omit_lost_work()
     _round_to_bfloat16()
     if release < Version("3.8"):
         _leave_out_nan()
@@ -60,6 +62,29 @@ def limits() -> Iterator[None]:
         if "All-NaN slice" in text or "AttributeError" in text:
             raise UnsupportedCall(f"Triton's interpreter cannot run this, a GPU can: {text}") from error
         raise
+
+
+def _omit_lost_work() -> None:
+    """Omit what takes half of the interpreter's time and changes no result.
+
+    Sums and products of integers are computed in 64 bits too, for an assertion that is made in debug mode alone.
+    Every call of a device function looks for builtins to patch, which the launch of the kernel has patched.
+    """
+    options = interpreter.interpreter_builder.options
+    if not options.debug:
+        interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
+    plain, first_builtins = interpreter._patch_builtin, dict[Any, str]()
+
+    def patch_builtin(package: Any, *others: Any) -> None:
+        first = first_builtins.get(package)
+        if first is None:
+            found = (name for name in sorted(dir(package)) if tl.core.is_builtin(getattr(package, name, None)))
+            first_builtins[package] = next(found, "")
+        elif not tl.core.is_builtin(getattr(package, first, None)):
+            return
+        plain(package, *others)
+
+    interpreter._patch_builtin = patch_builtin
 
 
 def _round_to_bfloat16() -> None:
