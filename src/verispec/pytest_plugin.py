@@ -399,6 +399,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             record.update(result_of(error))
         if events:
             events.write(CaseEnded(os.getpid(), record))
+        del item.stash[KEEPER]  # it holds the tensors of the last call, and items live as long as the session
     elif call.when == "call" or error is not None:
         record.update(result_of(error), seconds=round(call.duration, 6))
         record["cpu"] = round(time.process_time() - item.stash[CPU], 3)
