@@ -1,8 +1,8 @@
 // Shared by the fused kernels: rows of raw logits, their masses in blocks, draws, and the walk over requests.
 //
-// A row is read once: each block of kBlock logits gives its maximum and its sum of exponentials while it is in the
-// first-level cache. Masses of blocks are combined in double, in the order of their ids, so that neither the number of
-// threads nor the instruction set changes a result. Scratch belongs to a thread and grows once.
+// A row is read once: each block of kBlock logits gives its maximum and its sum of exponentials in one pass. Masses of
+// blocks are combined in double, in the order of their ids, so that neither the number of threads nor the instruction
+// set changes a result. Scratch belongs to a thread and grows once.
 
 #pragma once
 
@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -22,7 +23,41 @@
 namespace verispec {
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
+constexpr float kInfinite = -kNone;
 constexpr int64_t kSubBlocks = kBlock / kSubBlock;
+
+// In eight chains, so that one addition does not wait for the one before.
+inline double sum_of(const float* x, int64_t n) {
+  double totals[8] = {};
+  const int64_t whole = n / 8 * 8;
+  for (int64_t i = 0; i < whole; i += 8) {
+    for (int64_t chain = 0; chain < 8; ++chain) totals[chain] += x[i + chain];
+  }
+  for (int64_t i = whole; i < n; ++i) totals[i - whole] += x[i];
+  return ((totals[0] + totals[4]) + (totals[2] + totals[6])) + ((totals[1] + totals[5]) + (totals[3] + totals[7]));
+}
+
+// The first of n weights whose cumulative sum exceeds `target`, else the last one with weight; -1 where there is none.
+inline int64_t draw_from(const float* weights, int64_t n, double target) {
+  double before = 0;
+  int64_t begin = 0;
+  for (; begin + kSubBlock < n; begin += kSubBlock) {
+    const double sum = sum_of(weights + begin, kSubBlock);
+    if (before + sum > target) break;
+    before += sum;
+  }
+  int64_t token = -1;
+  for (int64_t i = begin; i < n; ++i) {
+    if (!(weights[i] > 0)) continue;
+    token = i;
+    before += weights[i];
+    if (before > target) break;
+  }
+  while (token < 0 && begin-- > 0) {
+    if (weights[begin] > 0) token = begin;
+  }
+  return token;
+}
 
 // The first `size` logits of one row of a tensor, in blocks.
 class RowView {
@@ -70,28 +105,51 @@ class RowView {
 
 // Summary of each block after a pass over a row; threads fill different blocks.
 struct BlockStats {
-  std::vector<float> top, mass, sub;  // mass relative to the block's own top; sub: maxima of sub-blocks
+  std::vector<float> top, sub;     // sub: maxima of sub-blocks
+  std::vector<float> mass, above;  // relative to 2^log of the block
+  std::vector<double> log;
 
   void reserve(int64_t blocks) {
     if (top.size() >= static_cast<size_t>(blocks)) return;
-    top.resize(blocks);
-    mass.resize(blocks);
+    for (auto* each : {&top, &mass, &above}) each->resize(blocks);
+    log.resize(blocks);
     sub.resize(blocks * kSubBlocks);
   }
 
-  void scan(const RowView& row, int64_t begin, int64_t end, float scale, bool with_mass, bool with_sub) {
+  void scan(const RowView& row, int64_t begin, int64_t end, float scale, bool with_mass, bool with_sub,
+            float bound = kNone) {
     alignas(64) float buffer[kBlock];
     const RowFunctions& functions = rows();
     for (int64_t b = begin; b < end; ++b) {
       const float* x = row.block(b, buffer);
       const int64_t n = row.block_size(b);
-      top[b] = functions.maximum(x, n, with_sub ? &sub[b * kSubBlocks] : nullptr);
-      if (with_mass) mass[b] = top[b] == kNone ? 0.0f : functions.mass(x, n, top[b], scale);
+      float* maxima = with_sub ? &sub[b * kSubBlocks] : nullptr;
+      if (!with_mass) {
+        top[b] = functions.maximum(x, n, maxima);
+        continue;
+      }
+      const BlockSummary summary =
+          bound > kNone ? functions.scan_above(x, n, scale, maxima, bound) : functions.scan(x, n, scale, maxima);
+      top[b] = summary.top;
+      mass[b] = summary.mass;
+      above[b] = summary.above;
+      log[b] = summary.log;
     }
   }
 };
 
-// A row after its scan: its maximum, and its masses relative to it.
+// 2^y for y <= 0, exact where y is an integer.
+inline double power_of_two(double y) {
+  if (y >= -1022.0 && y == std::floor(y)) {
+    const uint64_t bits = static_cast<uint64_t>(static_cast<int64_t>(y) + 1023) << 52;
+    double power;
+    std::memcpy(&power, &bits, sizeof power);
+    return power;
+  }
+  return std::exp2(y);
+}
+
+// A row after its scan: its maximum, and its masses relative to 2^log of its base.
 class Row {
  public:
   // Combines the blocks; `with_mass` if the scan had it.
@@ -100,23 +158,33 @@ class Row {
     stats_ = &stats;
     scale_ = scale;
     top_ = kNone;
-    for (int64_t b = 0; b < view.blocks(); ++b) top_ = std::max(top_, stats.top[b]);
+    const int64_t blocks = view.blocks();
+    for (int64_t b = 0; b < blocks; ++b) top_ = std::max(top_, stats.top[b]);
+    base_ = Base::of(top_, scale);
     total_ = 0;
     if (!with_mass) return;
-    mass_.resize(std::max(mass_.size(), static_cast<size_t>(view.blocks())));
-    for (int64_t b = 0; b < view.blocks(); ++b) total_ += mass_[b] = stats.mass[b] * weight(stats.top[b]);
+    mass_.resize(std::max(mass_.size(), static_cast<size_t>(blocks)));
+    for (int64_t b = 0; b < blocks; ++b) total_ += mass_[b] = stats.mass[b] * factor(b);
+  }
+
+  // Mass of the logits of at least the scan's bound.
+  double above() const {
+    double sum = 0;
+    for (int64_t b = 0; b < view_.blocks(); ++b) sum += stats_->above[b] * factor(b);
+    return sum;
   }
 
   const RowView& view() const { return view_; }
   const BlockStats& stats() const { return *stats_; }
   float top() const { return top_; }
   float scale() const { return scale_; }
+  Base base() const { return base_; }
   double total() const { return total_; }
 
-  // Of one logit, relative to the row's top.
+  // Of one logit.
   double weight(float logit) const {
-    if (logit == top_) return logit == kNone ? 0.0 : 1.0;
-    return logit > kNone ? std::exp2((static_cast<double>(logit) - top_) * scale_) : 0.0;
+    if (top_ == kInfinite) return logit == top_;
+    return logit > kNone ? std::exp2(static_cast<double>(logit) * scale_ - base_.log) : 0.0;
   }
 
   int64_t argmax() const {
@@ -131,62 +199,74 @@ class Row {
 
   // Inverse CDF at u, without the token `excluded` (-1: none). `rest` is the mass that was drawn from; -1 where none.
   int64_t draw(double u, int64_t excluded, double& rest) const {
+    return draw(u, excluded, rest, mass_, [](float, int64_t) { return true; });
+  }
+
+  // The same among the tokens of keeps(logit, id), `masses` being that of each block.
+  template <class Keeps>
+  int64_t draw(double u, int64_t excluded, double& rest, const std::vector<double>& masses, const Keeps& keeps) const {
     alignas(64) float weights[kBlock];
     const int64_t hole = excluded < 0 ? -1 : excluded / kBlock, blocks = view_.blocks();
     double hole_mass = 0;
     if (hole >= 0) {
-      const double factor = block_weights(hole, weights);
+      const double factor = block_weights(hole, weights, keeps);
       weights[excluded % kBlock] = 0;
-      for (int64_t i = 0; i < view_.block_size(hole); ++i) hole_mass += weights[i];
-      hole_mass *= factor;
+      hole_mass = sum_of(weights, view_.block_size(hole)) * factor;
     }
     rest = 0;
-    for (int64_t b = 0; b < blocks; ++b) rest += b == hole ? hole_mass : mass_[b];
+    for (int64_t b = 0; b < blocks; ++b) rest += b == hole ? hole_mass : masses[b];
     if (!(rest > 0)) return -1;
     const double target = u * rest;
     double before = 0;
     int64_t found = -1;
     for (int64_t b = 0; b < blocks; ++b) {
-      const double mass = b == hole ? hole_mass : mass_[b];
+      const double mass = b == hole ? hole_mass : masses[b];
       if (mass > 0) found = b;
       if (before + mass > target) break;
       before += mass;
     }
     // By rounding the target may lie past the last block with mass: its last token is drawn then.
-    const double factor = block_weights(found, weights);
+    const double factor = block_weights(found, weights, keeps);
     if (found == hole) weights[excluded % kBlock] = 0;
-    int64_t token = -1;
-    for (int64_t i = 0; i < view_.block_size(found); ++i) {
-      if (!(weights[i] > 0)) continue;
-      token = i;
-      before += weights[i] * factor;
-      if (before > target) break;
-    }
-    return found * kBlock + token;
+    return found * kBlock + draw_from(weights, view_.block_size(found), (target - before) / factor);
   }
 
-  // The weights of a block relative to its own top; returns the factor to the row's.
-  double block_weights(int64_t block, float* weights) const {
+  // The weights of a block relative to its own base; returns the factor to the row's.
+  template <class Keeps>
+  double block_weights(int64_t block, float* weights, const Keeps& keeps) const {
     alignas(64) float buffer[kBlock];
     const float top = stats_->top[block];
     const int64_t n = view_.block_size(block);
-    if (top == kNone) {
+    if (top == kNone || (top_ == kInfinite && top < top_)) {
       std::fill(weights, weights + n, 0.0f);
       return 0;
     }
-    rows().weights(view_.block(block, buffer), n, top, scale_, weights);
-    return weight(top);
+    const Base base = Base::of(top, scale_);
+    const float* x = view_.block(block, buffer);
+    rows().weights(x, n, base, scale_, weights);
+    for (int64_t i = 0; i < n; ++i) weights[i] = keeps(x[i], block * kBlock + i) ? weights[i] : 0.0f;
+    return top == kInfinite ? 1.0 : power_of_two(base.log - base_.log);
   }
 
  private:
   RowView view_;
   const BlockStats* stats_ = nullptr;
   float scale_ = 0, top_ = kNone;
+  Base base_{};
   double total_ = 0;
   std::vector<double> mass_;
+
+  // From the mass of a block's own base to the row's. Logits of positive infinity have all of a row's mass.
+  double factor(int64_t block) const {
+    if (top_ == kInfinite) return stats_->top[block] == kInfinite ? 1.0 : 0.0;
+    return stats_->mass[block] > 0 ? power_of_two(stats_->log[block] - base_.log) : 0.0;
+  }
 };
 
-inline float scale_of(double temperature) { return static_cast<float>(1.4426950408889634 / temperature); }
+// Within what the exponent of a float32 weight holds.
+inline float scale_of(double temperature) {
+  return static_cast<float>(std::clamp(1.4426950408889634 / temperature, 1e-35, 1e30));
+}
 
 // The numbers of one row: an acceptance test, and the trials of a draw by inverse CDF.
 class RowNumbers {

@@ -2,6 +2,7 @@
 
 #include "rows.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -17,12 +18,17 @@
 
 #if defined(__GNUC__)
 #pragma GCC diagnostic ignored "-Wpsabi"
+// GCC 12's own header leaves the lanes that a mask excludes undefined.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
 namespace verispec {
 
 namespace {
 
+// Logits between a load and the prefetch that goes before it.
+constexpr int64_t kAhead = 1024;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kExp2[6] = {1.0000001192092896f,  0.6931469440460205f,   0.24022120237350464f,
                              0.05550713092088699f, 0.009675541892647743f, 0.0013276472454890609f};
@@ -37,33 +43,36 @@ float count_infinite(const float* x, int64_t n) {
 #define VERISPEC_WIDTH 16
 namespace baseline {
 #include "rows.inc"
-constexpr RowFunctions kFunctions{"baseline", maximum, mass, weights, widen, select};
+constexpr RowFunctions kFunctions{"baseline", maximum, scan,  scan_above,   weights, widen,
+                                  select,  split, weight_above, keep};
 }  // namespace baseline
 
 #if defined(__x86_64__)
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,tune=haswell")
+#pragma GCC target("avx2,fma,tune=haswell")
 #endif
 #define VERISPEC_WIDTH 32
 namespace avx2 {
 #include "rows.inc"
-constexpr RowFunctions kFunctions{"avx2", maximum, mass, weights, widen, select};
+constexpr RowFunctions kFunctions{"avx2", maximum, scan,  scan_above,   weights, widen,
+                                  select,  split, weight_above, keep};
 }  // namespace avx2
 #if defined(__clang__)
 #pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("fma,avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
 #else
 #pragma GCC pop_options
 #pragma GCC push_options
-#pragma GCC target("avx2,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 #endif
 #define VERISPEC_WIDTH 64
 namespace avx512 {
 #include "rows.inc"
-constexpr RowFunctions kFunctions{"avx512", maximum, mass, weights, widen, select};
+constexpr RowFunctions kFunctions{"avx512", maximum, scan,  scan_above,   weights, widen,
+                                  select,  split, weight_above, keep};
 }  // namespace avx512
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -80,7 +89,7 @@ nb::list versions() {
       __builtin_cpu_supports("avx512vl")) {
     names.append("avx512");
   }
-  if (__builtin_cpu_supports("avx2")) names.append("avx2");
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) names.append("avx2");
 #endif
   names.append("baseline");
   return names;

@@ -1,8 +1,8 @@
 // Inner loops over rows of logits, compiled once per instruction set (rows.inc) and chosen when the module is loaded.
 //
-// Every version performs the same operations on the same 16 lanes in the same order, without fused multiply-adds, so
-// all versions give equal bits. Rows are handled in blocks of kBlock logits, which stay in the first-level cache
-// between the maximum and the sum.
+// Every version performs the same operations on the same 16 lanes in the same order, fused multiply-adds included, so
+// that all versions give equal bits. Without an instruction for it a fused multiply-add is a call: the baseline of x86
+// is right, but slow. Rows are handled in blocks of kBlock logits.
 
 #pragma once
 
@@ -14,18 +14,52 @@ constexpr int64_t kLanes = 16;
 constexpr int64_t kSubBlock = 128;
 constexpr int64_t kBlock = 1024;
 
+// What weights are relative to: the weight of x is 2^((x - shift) * scale - power), which is at most about 1.
+struct Base {
+  float shift, power;
+  double log;  // shift * scale + power
+
+  // `power` is an integer where products of logits and scale are small enough for it: powers of two then give the
+  // weights of a block relative to any other block's.
+  static Base of(float top, float scale) {
+    constexpr float kLargest = 1 << 20;
+    const float y = top * scale;
+    if (!(y >= -kLargest && y <= kLargest)) return {top, 0, static_cast<double>(top) * scale};
+    const float power = (y + 12582912.0f) - 12582912.0f;
+    return {0, power, power};
+  }
+};
+
+// A block after one pass. Its mass is relative to 2^log. `above` is the part of its logits of at least the bound.
+struct BlockSummary {
+  float top, mass, above;
+  double log;
+};
+
 struct RowFunctions {
   const char* name;
   // Maximum of each kSubBlock of n <= kBlock logits into `sub` (unless null); returns the block's. NaN is skipped.
   float (*maximum)(const float* x, int64_t n, float* sub);
-  // Sum of 2^((x - top) * scale) over n <= kBlock logits, none above `top`; NaN counts as minus infinity.
-  float (*mass)(const float* x, int64_t n, float top, float scale);
-  // The same weights one by one, of any number of logits.
-  void (*weights)(const float* x, int64_t n, float top, float scale, float* out);
+  // The same maxima, and the sum of the weights of n <= kBlock logits; NaN counts as minus infinity.
+  BlockSummary (*scan)(const float* x, int64_t n, float scale, float* sub);
+  // The same, with the mass of logits of at least `bound`.
+  BlockSummary (*scan_above)(const float* x, int64_t n, float scale, float* sub, float bound);
+  // The weights of any number of logits one by one.
+  void (*weights)(const float* x, int64_t n, Base base, float scale, float* out);
   // bfloat16 to float32.
   void (*widen_bfloat16)(const uint16_t* x, int64_t n, float* out);
   // Appends first_id + i for every x[i] >= bound; returns how many. `ids` has room for n + kLanes.
   int64_t (*select)(const float* x, int64_t n, float bound, int32_t first_id, int32_t* ids);
+  // Returns the mass of n <= kBlock logits of at least `high`; lists the ids of those from `low` to below `high`, for
+  // which there is room for n + kLanes, and counts them. Skips sub-blocks whose maxima are below `low`.
+  float (*split)(const float* x, int64_t n, const float* sub, Base base, float scale, float low, float high,
+                 int32_t first_id, int32_t* ids, int64_t& count);
+  // Sum of the weights of logits of at least `bound`.
+  double (*weight_above)(const float* x, const float* w, int64_t n, float bound);
+  // Copies the entries with logits from `low` to below `high`, in their order; returns how many. In place, or to lists
+  // with room for n + kLanes.
+  int64_t (*keep)(const float* x, const float* w, const int32_t* ids, int64_t n, float low, float high, float* kept_x,
+                  float* kept_w, int32_t* kept_ids);
 };
 
 // The version in use: the widest that the processor has.

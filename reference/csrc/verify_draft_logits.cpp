@@ -42,11 +42,13 @@ struct Rule {
     const double p = is_greedy ? 1.0 : sampling.p(state);
     const bool with_mass = !is_greedy && k == 0;
     const bool is_draft = !is_greedy && draft >= 0 && draft < batch.vocabulary && step < draft_logits.shape[1];
+    const bool has_nucleus = with_mass && is_draft && TargetRow::has_limits(k, p);
+    const float bound = has_nucleus ? view.get(draft) : kNone;
     const RowView draft_view = is_draft ? RowView(draft_logits, state, step, batch.vocabulary) : RowView();
 
     BlockStats &stats = shared.target_stats[step % 2], &draft_stats = shared.draft_stats[step % 2];
     const auto [begin, end] = team.share(view.blocks());
-    stats.scan(view, begin, end, scale, with_mass, TargetRow::has_limits(k, p));
+    stats.scan(view, begin, end, scale, with_mass, TargetRow::has_limits(k, p), bound);
     if (is_draft && !draft_normaliser) draft_stats.scan(draft_view, begin, end, scale, true, false);
     team.wait();
 
@@ -56,18 +58,20 @@ struct Rule {
       const int64_t best = target.row.argmax();
       return {step < batch.drafts(b) && draft == best, best};
     }
-    target.limit(k, p);
     const RowNumbers numbers = sampling.numbers(state, row, step);
-    if (!is_draft || !(target.total() > 0)) {
-      double rest = 0;
-      return {false, std::max<int64_t>(target.draw(numbers.trial(0).first, -1, rest), 0)};
-    }
-    const double log_normaliser = log_sum(own.draft, draft_view, draft_stats, state, step, scale);
+    const double log_normaliser = is_draft ? log_sum(own.draft, draft_view, draft_stats, state, step, scale) : 0.0;
     const auto q = [&](int64_t token) {
       const double logit = draft_view.get(token);
       return logit > kNone ? std::exp2(logit * scale - log_normaliser) : 0.0;
     };
-    if (target.weight(draft) > numbers.acceptance() * q(draft) * target.total()) return {true, draft};
+    const double share = is_draft ? numbers.acceptance() * q(draft) : 0.0;
+    if (bound > kNone && target.surely_accepts(draft, share, p)) return {true, draft};
+    target.limit(k, p);
+    if (!is_draft || !(target.total() > 0)) {
+      double rest = 0;
+      return {false, std::max<int64_t>(target.draw(numbers.trial(0).first, -1, rest), 0)};
+    }
+    if (target.weight(draft) > share * target.total()) return {true, draft};
     return {false, residual(target, q, numbers)};
   }
 
@@ -81,7 +85,7 @@ struct Rule {
     }
     draft.combine(view, stats, scale, true);
     if (!(draft.total() > 0)) return -static_cast<double>(kNone);
-    return static_cast<double>(draft.top()) * scale + std::log2(draft.total());
+    return draft.base().log + std::log2(draft.total());
   }
 
   template <class Q>

@@ -30,20 +30,22 @@ struct Rule {
     const float scale = is_greedy ? 0.0f : scale_of(temperature);
     const int64_t k = is_greedy ? 0 : sampling.k(state, batch.vocabulary);
     const double p = is_greedy ? 1.0 : sampling.p(state);
-    const bool with_mass = !is_greedy && k == 0;
+    const bool with_mass = !is_greedy && k == 0, is_draft = draft >= 0 && draft < batch.vocabulary;
+    const bool has_nucleus = with_mass && is_draft && TargetRow::has_limits(k, p);
+    const float bound = has_nucleus ? view.get(draft) : kNone;
 
     BlockStats& stats = shared.stats[step % 2];
     const auto [begin, end] = team.share(view.blocks());
-    stats.scan(view, begin, end, scale, with_mass, TargetRow::has_limits(k, p));
+    stats.scan(view, begin, end, scale, with_mass, TargetRow::has_limits(k, p), bound);
     team.wait();
     own.target.row.combine(view, stats, scale, with_mass);
     if (is_greedy) {
       const int64_t best = own.target.row.argmax();
       return {step < batch.drafts(b) && draft == best, best};
     }
-    own.target.limit(k, p);
     const RowNumbers numbers = sampling.numbers(state, row, step);
-    const bool is_draft = draft >= 0 && draft < batch.vocabulary;
+    if (bound > kNone && own.target.surely_accepts(draft, numbers.acceptance(), p)) return {true, draft};
+    own.target.limit(k, p);
     if (is_draft && own.target.weight(draft) > numbers.acceptance() * own.target.total()) return {true, draft};
     const double u = numbers.trial(0).first;
     double rest = 0;

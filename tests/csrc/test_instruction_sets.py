@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,15 +85,69 @@ def test_a_row_that_differs_where_it_is_sampled(lift: float) -> None:
     sampled = (block % 2 == 0) & (place // 128 == block // 2 % 8)
     rows = np.random.default_rng(4).normal(size=batch.target_logits.shape)
     batch.target_logits[:] = np.where(sampled, rows + lift, rows)
-    contract = contracts.load("verify_one_hot")
-    given = batch.arguments(contract) | {"top_p": np.resize([0.5, 0.9, 0.999], len(batch.temperature))}
+    assert_as_the_oracle("verify_one_hot", batch, {"top_p": np.resize([0.5, 0.9, 0.999], len(batch.temperature))})
+
+
+def lowered(rows: np.ndarray[Any, Any]) -> None:
+    """Leave no logit in the first sub-blocks, whose maximum a scan takes for its base."""
+    rows[..., np.arange(rows.shape[-1]) % 1024 < 200] = -np.inf
+
+
+def hidden(rows: np.ndarray[Any, Any]) -> None:
+    rows[..., np.arange(rows.shape[-1]) % 1024 < 200] = np.nan
+
+
+def lifted(rows: np.ndarray[Any, Any]) -> None:
+    """Raise a few logits so far above the first ones that no float32 holds their weights relative to them."""
+    rows[..., 900::1024] += 300
+
+
+def infinite(rows: np.ndarray[Any, Any]) -> None:
+    rows[..., 5000::9000] = np.inf
+
+
+@pytest.mark.parametrize("op", ["verify_one_hot", "verify_draft_logits"])
+@pytest.mark.parametrize("temperature", [1.0, 1e-6])
+@pytest.mark.parametrize("change", [lowered, hidden, lifted, infinite])
+def test_rows_that_a_scan_reads_again(change: Callable[[Any], None], temperature: float, op: str) -> None:
+    """The base of most blocks comes from their first logits, and large products have no integer power of two."""
+    batch = random_requests(np.random.default_rng(5), [2] * 8, 32_845, temperature=1.0)
+    batch.target_logits *= 0.3
+    batch.temperature[:] = temperature
+    change(batch.target_logits)
+    states = len(batch.temperature)
+    limits = {"top_k": np.resize([0, 0, 40, 40], states), "top_p": np.resize([0.9, 1.0, 0.9, 1.0], states)}
+    for name in cpu._kernels.instruction_sets():
+        before = cpu._kernels.use_instruction_set(name)
+        try:
+            assert_as_the_oracle(op, batch, limits)
+        finally:
+            cpu._kernels.use_instruction_set(before)
+
+
+def test_a_draft_below_the_largest_logits_that_all_lie_apart() -> None:
+    """With k maxima in k sub-blocks, as many logits are listed as are kept; all others are dropped all the same."""
+    batch = random_requests(np.random.default_rng(6), [1] * 6, 32_845, temperature=1.0)
+    places = np.arange(20) * 1024
+    batch.target_logits[:] = np.minimum(batch.target_logits, 2)
+    batch.target_logits[:, places] = 10
+    batch.draft_sampled[:] = 5
+    assert batch.draft_logits is not None
+    batch.draft_logits[:] = -10
+    assert_as_the_oracle("verify_draft_logits", batch, {"top_k": np.full(len(batch.temperature), 20)})
+
+
+def assert_as_the_oracle(op: str, batch: Any, limits: dict[str, Any]) -> None:
+    requests = len(batch.idx_mapping)
+    contract = contracts.load(op)
+    given = batch.arguments(contract) | limits
     inputs = {
         t.name: np.ascontiguousarray(given[t.name], t.production)
         for t in contract.tensors
         if given.get(t.name) is not None
     }
     outputs = {t.name: np.zeros((requests, batch.columns)[: len(t.shape)], dtype=np.int64) for t in contract.outputs}
-    expected = oracle.load("verify_one_hot")(**inputs, **{name: array.copy() for name, array in outputs.items()})
-    cpu.op("verify_one_hot")(**inputs, **outputs)
+    expected = oracle.load(op)(**inputs, **{name: array.copy() for name, array in outputs.items()})
+    cpu.op(op)(**inputs, **outputs)
     for name, want in expected.items():
         np.testing.assert_array_equal(outputs[name], want, err_msg=name)
