@@ -39,6 +39,7 @@ class TensorView(NamedTuple):
 
 
 _torch_types: dict[Any, tuple[str, int]] = {}
+_new = tuple.__new__  # the constructor of a NamedTuple is a Python function around it
 
 
 def view_of(value: Any) -> TensorView | None:
@@ -54,7 +55,7 @@ def view_of(value: Any) -> TensorView | None:
             pointer, strides, dense = value.data_ptr(), value.stride(), value.is_contiguous()
         except RuntimeError:  # a sparse tensor has no strides
             return None
-        return TensorView(pointer, named[0], value.shape, strides, device, named[1], dense, True)
+        return _new(TensorView, (pointer, named[0], value.shape, strides, device, named[1], dense, True))
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
         dtype, size = value.dtype, value.itemsize
