@@ -16,19 +16,25 @@ from verispec import fixtures
 
 @dataclass(frozen=True)
 class _Kind:
-    """The shape of an adapter: its rank, its lora_alpha, the layers that it changes and how much."""
+    """The shape of an adapter: its rank, its lora_alpha, the layers that it changes, how much, and use_rslora."""
 
     rank: int
     alpha: int
     modules: tuple[str, ...]
     size: float
+    is_rank_stabilized: bool
+
+    @property
+    def scale(self) -> float:
+        """Factor of B A in the adapted weight."""
+        return self.alpha / (math.sqrt(self.rank) if self.is_rank_stabilized else self.rank)
 
 
 _KINDS = (
-    _Kind(8, 16, ("q_proj", "v_proj"), 0.25),
-    _Kind(4, 4, ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), 0.14),
+    _Kind(8, 16, ("q_proj", "v_proj"), 0.25, False),
+    _Kind(4, 2, ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), 0.14, True),
 )
-"""Two ranks, two scales and two sets of layers, so that no number of one adapter is right for the other."""
+"""Two ranks, two rules of scales and two sets of layers, so that no number of one adapter is right for the other."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ def _pairs(
         if last == "weight" and layer.rpartition(".")[2] in kind.modules:
             outputs, inputs = weights[name].shape
             down = torch.randn(kind.rank, inputs, generator=generator) / math.sqrt(inputs)
-            up = torch.randn(outputs, kind.rank, generator=generator) * kind.size * kind.rank / kind.alpha
+            up = torch.randn(outputs, kind.rank, generator=generator) * kind.size / kind.scale
             made[layer] = (down, up / math.sqrt(kind.rank))
     return made
 
@@ -79,6 +85,7 @@ def _save_adapter(folder: Path, pairs: dict[str, tuple[torch.Tensor, torch.Tenso
     config: dict[str, Any] = {
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "target", "bias": "none",
         "r": kind.rank, "lora_alpha": kind.alpha, "target_modules": list(kind.modules),
+        "use_rslora": kind.is_rank_stabilized,
     }  # fmt: skip
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
 
@@ -94,7 +101,5 @@ def _save_merged(
     for file in target.iterdir():
         if file.name != "model.safetensors":
             (folder / file.name).symlink_to(file)
-    added = {
-        f"{layer}.weight": kind.alpha / kind.rank * up.double() @ down.double() for layer, (down, up) in pairs.items()
-    }
+    added = {f"{layer}.weight": kind.scale * up.double() @ down.double() for layer, (down, up) in pairs.items()}
     save_file({n: w + added[n] if n in added else w for n, w in weights.items()}, folder / "model.safetensors")

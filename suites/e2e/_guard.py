@@ -42,9 +42,11 @@ class GuardedGenerator:
         given = copy.deepcopy(list(requests))
         self.requests = tuple(requests)
         told: dict[int, list[int]] = {}
+        called: dict[int, list[TokenKind]] = {}
 
         def listen(index: int, tokens: Sequence[int], kinds: Sequence[TokenKind]) -> None:
             told.setdefault(index, []).extend(tokens)
+            called.setdefault(index, []).extend(kinds)
             if on_emit is not None:
                 on_emit(index, tokens, kinds)
 
@@ -57,7 +59,7 @@ class GuardedGenerator:
             raise _raised(error) from error
         if given != list(requests):
             raise Mismatch(Failure(Kind.INPUT_CHANGED, "the engine changed the requests that it was given"))
-        check_told(told, given, results)
+        check_told(told, called, given, results)
         return results
 
     def metrics(self) -> SpeculationMetrics:
@@ -100,12 +102,16 @@ def _guarded(call: Callable[[], T]) -> T:
 
 
 def check_told(
-    told: Mapping[int, Sequence[int]], requests: Sequence[GenerationRequest], results: Sequence[GenerationResult]
+    told: Mapping[int, Sequence[int]],
+    called: Mapping[int, Sequence[TokenKind]],
+    requests: Sequence[GenerationRequest],
+    results: Sequence[GenerationResult],
 ) -> None:
-    """Check that the tokens of each request's `on_emit` calls are those of its result.
+    """Check that the tokens of each request's `on_emit` calls, and their kinds, are those of its result.
 
     Args:
         told: tokens of all calls by request; an engine that streams nothing has none.
+        called: kinds of all calls by request; an engine that reports none has none.
         requests: those with several samples are left out, since the calls do not name the sample.
         results: one per request.
     """
@@ -115,4 +121,8 @@ def check_told(
         own = results[index].token_ids
         if requests[index].n == 1 and tuple(tokens) != own:
             message = f"request {index} has the tokens {list(own)}, its caller was told {list(tokens)}"
+            raise Mismatch(Failure(Kind.VALUE, message))
+        kinds, streamed = results[index].kinds, tuple(called[index])
+        if requests[index].n == 1 and kinds and streamed and streamed != kinds:
+            message = f"request {index} has tokens of the kinds {list(kinds)}, its caller was told {list(streamed)}"
             raise Mismatch(Failure(Kind.VALUE, message))

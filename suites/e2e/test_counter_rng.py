@@ -104,13 +104,15 @@ def test_a_short_request_that_resumes_drafts_first(load: Load, prompts: Any, see
     """Two blocks of 32 tokens hold a request of 24 tokens and one of two, until the first one grows into both.
 
     The second one then has fewer than a dozen tokens. It starts again, and its numbers are those of a text that was
-    never interrupted.
+    never interrupted. The last pair has blocks enough, and a step has no room for three drafts of each: the second one
+    waits.
     """
-    generator = load(
-        "draft_model k=3", sampler="request_state", block_size=32, num_blocks=3, max_num_seqs=2, max_model_len=64
-    )
+    options: dict[str, Any] = {"block_size": 32, "num_blocks": 3, "max_num_seqs": 2, "max_model_len": 64}
     preempted = 0
     for n in range(4):
+        if n == 3:
+            options = {"max_num_batched_tokens": 6}
+        generator = load("draft_model k=3", sampler="request_state", **options)
         asked = [
             GenerationRequest(
                 prompts[n][start:end], max_tokens=LENGTH, temperature=1.0, ignore_eos=True, seed=seed + 10 * n + start

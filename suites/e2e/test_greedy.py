@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
-from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines.protocol.generation import GenerationRequest, Generator
 from verispec.judge import Inconclusive
 from verispec.suites.e2e._drafts import judge_drafts, judge_of
-from verispec.suites.e2e._reference_model import greedy_text, reference_chain, reference_model
+from verispec.suites.e2e._head import save_own_head
+from verispec.suites.e2e._reference_model import (
+    ReferenceModel,
+    greedy_text,
+    reference_chain,
+    reference_head,
+    reference_model,
+)
 from verispec.suites.e2e._setups import (
     DRAFTERS,
     DRAFTS,
@@ -33,6 +43,12 @@ REACH = "temperature=0"
 LENGTH = 40
 PROMPTS = 8
 TARGET = fixtures.model("target")
+
+
+@pytest.fixture(scope="module")
+def own_head(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a head with an embedding of its own, and its residual behind its norm."""
+    return save_own_head(tmp_path_factory.mktemp("own head"))
 
 
 def own_text(prompt: Any) -> tuple[int, ...]:
@@ -113,7 +129,7 @@ def test_a_rejection_leaves_nothing_behind(load: Load, prompts: Any, draft: str)
         raise Inconclusive("every step had drafts; steps with and without them must alternate")
 
 
-@case("GEN-14", draft=["draft_model k=3", "draft_model k=8", "eagle3 k=3", "eagle3 speculators k=3"], reach=REACH)
+@case("GEN-14", draft=["draft_model k=3", "draft_model k=8", "eagle3 k=3"], reach=REACH)
 def test_drafts_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> None:
     """A draft model's whole chains; of an Eagle3 head the first draft, since the next ones read its own states.
 
@@ -121,9 +137,19 @@ def test_drafts_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> No
     drafter, fed with the emitted text, agrees to;
     where it does not, its two logits must be within its own rounding.
     """
-    judge, depth = judge_of(draft, TARGET)
+    check_drafts(load(draft), prompts, *judge_of(draft, TARGET))
+
+
+@case("GEN-14", draft="eagle3 speculators k=3", reach=REACH)
+def test_a_heads_own_embedding_is_read(load: Load, prompts: Any, own_head: Path) -> None:
+    """The head has an embedding of its own, and takes its residual behind its norm, speculators' default."""
+    check_drafts(load("eagle3 speculators k=3", drafter=own_head), prompts, reference_head(own_head, TARGET), 1)
+
+
+def check_drafts(generator: Generator, prompts: Any, judge: ReferenceModel, depth: int) -> None:
+    """Compare the first `depth` drafts of every step with the drafter's own."""
     chosen = [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
-    results = stepped(load(draft), greedy(chosen, LENGTH))
+    results = stepped(generator, greedy(chosen, LENGTH))
     judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
     require(judged > 0, "no step had a draft")
 

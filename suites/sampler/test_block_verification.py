@@ -144,6 +144,19 @@ def test_nan_rows(op: OpUnderTest, seed: int, rows: str, draft: str) -> None:
     verify(op, requests)
 
 
+@case("BLK-12", check="zero stays zero")
+def test_no_later_draft_revives_a_prefix(op: OpUnderTest, seed: int) -> None:
+    """The first draft has p = 0, later ones q = 0: a ratio that began anew there would be infinite or NaN."""
+    requests = batch(seed, "ragged", temperature=1.0)
+    for b, state in enumerate(requests.idx_mapping):
+        for step in range(requests.drafts(b)):
+            row = requests.row(b, step)
+            logits = requests.draft_logits[state, step] if step else requests.target_logits[row]  # type: ignore[index]
+            logits[requests.draft_sampled[row + 1]] = -np.inf
+    got = verify(op, requests)["num_accepted"]
+    assert_same("no draft is accepted", [0] * requests.requests, got)
+
+
 @case("BLK-13", vocab=[1, 2, 127, 8193, 20_000], draft=DRAFT, reach="vocabularies are no multiples of a tile")
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
     verify(op, batch(seed, "ragged", draft, vocab, temperature=1.0))

@@ -66,7 +66,7 @@ def test_drafts_of_the_targets_own_rows_are_accepted(engine: Engine, seed: int) 
     rng = np.random.default_rng(seed)
     counts = rng.integers(1, 5, OWN).tolist()
     step = random_sampler_batch(
-        rng, counts, temperature=rng.choice([0.4, 1.0, 2.5], OWN), draft=False, seeds=list(range(OWN))
+        rng, counts, temperature=rng.choice([0.02, 0.05, 0.4, 1.0, 2.5], OWN), draft=False, seeds=list(range(OWN))
     )
     rows = [row for b in range(OWN) for row in step.logits[rows_of(step, b)][:-1]]
     tokens = sampler.draft_and_verify(step, torch.stack(rows)).tokens

@@ -54,6 +54,9 @@ CAUGHT: dict[str, list[str]] = {
     "general_mutants:tells_beyond_the_end": [
         "limits:GEN-10:draft=draft_model k=3;stop=any token",
     ],
+    "general_mutants:tells_first_kinds": [
+        "limits:GEN-16:draft=ngram k=3",
+    ],
     "general_mutants:last_is_called_bonus": [
         "limits:GEN-16:draft=ngram k=3",
     ],

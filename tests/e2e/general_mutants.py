@@ -177,6 +177,18 @@ class TellsBeyondTheEnd(CPURunner):
         super()._advance(scheduled, sampling, verified, tell if on_emit else None)
 
 
+class TellsFirstKinds(CPURunner):
+    """Callers hear the kinds of the first tokens of a text with each step's tokens."""
+
+    def _advance(self, scheduled: Any, sampling: Any, verified: Any, on_emit: Any) -> None:
+        own = {part.request.index: part.request.kinds for part in sampling}
+
+        def tell(index: int, tokens: Any, kinds: Any) -> None:
+            on_emit(index, tokens, own[index][: len(kinds)])
+
+        super()._advance(scheduled, sampling, verified, tell if on_emit else None)
+
+
 class LastIsCalledBonus(CPURunner):
     """Recovered tokens are reported as bonus tokens."""
 
@@ -209,5 +221,6 @@ unknown_token_taken = engine_with(UnknownTokenTaken)
 one_stop_string = engine_with(OneStopString)
 one_end_of_sequence = engine_with(OneEndOfSequence)
 tells_beyond_the_end = engine_with(TellsBeyondTheEnd)
+tells_first_kinds = engine_with(TellsFirstKinds)
 last_is_called_bonus = engine_with(LastIsCalledBonus)
 short_bad_words_ignored = engine_with(ShortBadWordsIgnored)

@@ -1,0 +1,28 @@
+"""A head with an embedding of its own, made from a fixture's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from verispec import fixtures
+
+
+def save_own_head(folder: Path) -> Path:
+    """Write the speculators head with an embedding of its own, and its residual behind its norm; return `folder`.
+
+    The embedding is the target's with noise of half its size: some drafts are still right.
+    """
+    head = fixtures.model("eagle3_speculators")
+    config = json.loads((head / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"norm_before_residual": True}), encoding="utf-8")
+    tensors = load_file(head / "model.safetensors")
+    shared = load_file(fixtures.model("target") / "model.safetensors")["model.embed_tokens.weight"]
+    noise = torch.randn(shared.shape, generator=torch.Generator().manual_seed(14)) * shared.float().std() / 2
+    save_file(
+        tensors | {"embed_tokens.weight": (shared.float() + noise).to(shared.dtype)}, folder / "model.safetensors"
+    )
+    return folder
