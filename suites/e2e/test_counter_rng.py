@@ -111,7 +111,7 @@ def test_a_short_request_that_resumes_drafts_first(load: Load, prompts: Any, see
     preempted = 0
     for n in range(4):
         if n == 3:
-            options = {"max_num_batched_tokens": 6}
+            options = {"max_num_batched_tokens": 7}
         generator = load("draft_model k=3", sampler="request_state", **options)
         asked = [
             GenerationRequest(
