@@ -59,6 +59,8 @@ PARTS_OF_VERISPEC = (
     "verispec.engines.adapters.openvino_genai",
     "verispec.engines.adapters.openvino_ir",
     "verispec.engines.adapters.vllm_ascend",
+    "verispec.engines.adapters.vllm_rbln",
+    "verispec.engines.adapters.lmdeploy",
 )
 HEAVY = {"torch", "triton", "transformers", "vllm", "scipy", "tree_sitter", "tree_sitter_cpp", "hypothesis", "pytest"}
 LIGHT = (

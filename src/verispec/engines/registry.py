@@ -58,6 +58,12 @@ BUILT_IN: dict[str, BuiltIn] = {
         "PyTorch ops and sampler of any vllm-ascend tree",
         ("torch", "vllm"),
     ),
+    "vllm-rbln@SOURCE[#REV]": BuiltIn(
+        "verispec.engines.adapters.vllm_rbln",
+        "create",
+        "PyTorch ops and sampler of any vllm-rbln tree",
+        ("torch", "vllm"),
+    ),
     "mlx-lm": BuiltIn(
         "verispec.engines.adapters.mlx", "create", "generation of mlx-lm, plain and with a draft model", ("mlx_lm",)
     ),

@@ -6,8 +6,8 @@ NPU; `accelerator_stubs` has what its sampler imports and does not compute with.
 
 from __future__ import annotations
 
+import functools
 import importlib
-import inspect
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -19,8 +19,7 @@ from verispec.engines.accelerator_stubs import bare_package, import_under_test, 
 from verispec.engines.adapters.npu_stubs import REPLACED, Stream
 from verispec.engines.adapters.partial import PartialEngine, require_cpu, version_of
 from verispec.engines.adapters.vllm.installed.sampler import VllmSampler, sampling_metadata
-from verispec.engines.adapters.vllm.launch import map_parameters
-from verispec.engines.adapters.vllm.refusals import guarded
+from verispec.engines.adapters.vllm.plugin_ops import plugin_op
 from verispec.engines.protocol.sampling import ProcessedTokens, RequestContext, SamplerBatch
 from verispec.errors import VerispecError
 from verispec.reference import contracts
@@ -84,28 +83,8 @@ class VllmAscend(PartialEngine):
         function = getattr(self._module, _OPS.get(name, ""), None)
         if function is None:
             return Unsupported(f"this vllm-ascend has no {name} in PyTorch")
-        contract = contracts.load(name)
-        parameters = list(inspect.signature(function).parameters)
-        own = {"q": "inv_q_ptr", "IS_NGRAM": "NO_DRAFT_PROBS", **map_parameters(contract, parameters)}
-
-        def call(**given: Any) -> None:
-            if lost := [mode for mode in _MODES if given.get(mode)]:
-                raise UnsupportedCall(f"its PyTorch ops have no {', '.join(lost)}")
-            arguments = {mine: given[theirs] for mine, theirs in own.items() if mine in parameters and theirs in given}
-            if "q" in arguments:  # It divides by q where vLLM multiplies by its inverse.
-                arguments["q"] = 1 / arguments["q"]
-            if "draft_tokens_per_req" in parameters:
-                arguments["draft_tokens_per_req"] = (
-                    given["cu_num_draft_tokens_ptr"]
-                    .diff(prepend=given["cu_num_draft_tokens_ptr"].new_zeros(1))
-                    .tolist()
-                )
-            if "bonus_token_ids" in arguments:  # [B, 1], as its sampler passes it.
-                arguments["bonus_token_ids"] = arguments["bonus_token_ids"].reshape(-1, 1)
-            with without_pinned_memory():
-                function(**arguments)
-
-        return guarded(contract, call)
+        with_plain_memory = functools.wraps(function)(lambda **given: _unpinned(function, given))
+        return plugin_op(contracts.load(name), with_plain_memory, without=_MODES, own=_own)
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
         """Return the packed sampler."""
@@ -114,6 +93,21 @@ class VllmAscend(PartialEngine):
             if family == "flat"
             else Unsupported("only its packed sampler is driven")
         )
+
+
+def _unpinned(function: Any, arguments: Mapping[str, Any]) -> None:
+    with without_pinned_memory():
+        function(**arguments)
+
+
+def _own(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that its ops take in another form, or under another name."""
+    values = {"IS_NGRAM": given.get("NO_DRAFT_PROBS")}
+    if "bonus_token_ids_ptr" in given:
+        counts = given["cu_num_draft_tokens_ptr"]
+        values["draft_tokens_per_req"] = counts.diff(prepend=counts.new_zeros(1)).tolist()
+        values["bonus_token_ids"] = given["bonus_token_ids_ptr"].reshape(-1, 1)  # [B, 1], as its sampler passes it.
+    return values
 
 
 class AscendSampler(VllmSampler):

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -27,7 +27,13 @@ SAMPLER_MODULE = "vllm.v1.sample.rejection_sampler"
 
 
 class VllmSampler:
-    """`verispec.engines.protocol.sampling.WholeSampler` over vllm.v1.sample.rejection_sampler.RejectionSampler."""
+    """`verispec.engines.protocol.sampling.WholeSampler` over vllm.v1.sample.rejection_sampler.RejectionSampler.
+
+    Attributes:
+        verification: function of the sampler's module that draws and verifies.
+    """
+
+    verification: ClassVar = "rejection_sample"
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -98,8 +104,8 @@ class VllmSampler:
 
     @contextmanager
     def _watch(self, batch: SamplerBatch, draws: list[Draws | None]) -> Iterator[None]:
-        """Note the generators' states and the bonus tokens at the entry of `rejection_sample`; it runs unchanged."""
-        original = self._module.rejection_sample
+        """Note the generators' states and the bonus tokens at the entry of `verification`, which runs unchanged."""
+        original = getattr(self._module, self.verification)
         signature = inspect.signature(original)
 
         def noting(*args: Any, **kwargs: Any) -> Any:
@@ -113,11 +119,11 @@ class VllmSampler:
                     draws[i] = replay(generator.clone_state(), batch.counts[i], batch.vocab_size, bonus, dtype)
             return original(*args, **kwargs)
 
-        self._module.rejection_sample = noting
+        setattr(self._module, self.verification, noting)
         try:
             yield
         finally:
-            self._module.rejection_sample = original
+            setattr(self._module, self.verification, original)
 
 
 def make(device: str) -> VllmSampler | Unsupported:

@@ -1,0 +1,75 @@
+"""Functions of vLLM's plugins as ops, and engine ``vllm-rbln@SOURCE`` over a tree made here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from verispec.engines import Unsupported, UnsupportedCall
+from verispec.engines.adapters.vllm.plugin_ops import plugin_op
+from verispec.engines.adapters.vllm_rbln import VllmRbln
+from verispec.errors import VerispecError
+from verispec.reference import contracts
+
+EXPAND = """
+from vllm_rbln.logger import init_logger
+from vllm_rbln.platform import USE_DEVICE_TENSOR
+
+def torch_expand_kernel(input, cu_num_tokens, num_tokens, replace_from=0, replace_to=0):
+    expanded = input.repeat_interleave(cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1)))
+    assert len(expanded) == num_tokens
+    return expanded.where(expanded != replace_from, replace_to)
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Path]:
+    """Yield a tree whose package would look for an NPU, with one op; forget its modules."""
+    path = tmp_path / "vllm_rbln/v1/sample/rbln_rejection_sampler.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(EXPAND)
+    (tmp_path / "vllm_rbln/__init__.py").write_text("raise ImportError('no NPU')")
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm_rbln"]:
+        del sys.modules[name]
+
+
+def test_an_op_of_a_tree_writes_what_it_returns(tree: Path) -> None:
+    engine = VllmRbln(str(tree))
+    op = engine.op("expand_batch_to_tokens")
+    assert callable(op)
+    output = torch.full((5,), -7.0)
+    ends = torch.tensor([2, 5], dtype=torch.int32)
+    op(output_ptr=output, input_ptr=torch.tensor([1.0, 2.0]), cu_num_tokens_ptr=ends, replace_from=1, replace_to=9)
+    assert output.tolist() == [9, 9, 2, 2, 2]
+    for name in ("sample_recovered_tokens", "apply_top_k_top_p"):
+        assert isinstance(engine.op(name), Unsupported)
+
+
+def test_a_tree_without_the_sampler_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(VerispecError, match="V-ENG-RBLN"):
+        VllmRbln(str(tmp_path))
+
+
+def recovered(target_probs: torch.Tensor, q: torch.Tensor, rows: int) -> torch.Tensor:
+    return (target_probs[:rows] / q).argmax(-1)
+
+
+def test_an_op_gets_q_and_its_own_values_and_its_answer_is_copied() -> None:
+    op = plugin_op(
+        contracts.load("sample_recovered_tokens"),
+        recovered,
+        without=("USE_FP64_GUMBEL",),
+        own=lambda given: {"rows": len(given["output_token_ids_ptr"]), "unknown": 1},
+        output="output_token_ids_ptr",
+    )
+    output = torch.tensor([-7])
+    given = {"target_probs_ptr": torch.tensor([[0.5, 0.4]]), "inv_q_ptr": torch.tensor([[1.0, 2.0]])}
+    op(output_token_ids_ptr=output, **given)
+    assert output.tolist() == [1]
+    with pytest.raises(UnsupportedCall, match="USE_FP64_GUMBEL"):
+        op(output_token_ids_ptr=output, USE_FP64_GUMBEL=True, **given)
