@@ -42,10 +42,10 @@ def test_an_op_of_a_tree_writes_what_it_returns(tree: Path) -> None:
     engine = VllmRbln(str(tree))
     op = engine.op("expand_batch_to_tokens")
     assert callable(op)
-    output = torch.full((5,), -7.0)
+    output = torch.full((6,), -7.0)
     ends = torch.tensor([2, 5], dtype=torch.int32)
     op(output_ptr=output, input_ptr=torch.tensor([1.0, 2.0]), cu_num_tokens_ptr=ends, replace_from=1, replace_to=9)
-    assert output.tolist() == [9, 9, 2, 2, 2]
+    assert output.tolist() == [9, 9, 2, 2, 2, -7]
     for name in ("sample_recovered_tokens", "apply_top_k_top_p"):
         assert isinstance(engine.op(name), Unsupported)
 
@@ -65,11 +65,15 @@ def test_an_op_gets_q_and_its_own_values_and_its_answer_is_copied() -> None:
         recovered,
         without=("USE_FP64_GUMBEL",),
         own=lambda given: {"rows": len(given["output_token_ids_ptr"]), "unknown": 1},
-        output="output_token_ids_ptr",
+        returned=("output_token_ids_ptr", "cu_num_draft_tokens_ptr"),
     )
-    output = torch.tensor([-7])
-    given = {"target_probs_ptr": torch.tensor([[0.5, 0.4]]), "inv_q_ptr": torch.tensor([[1.0, 2.0]])}
+    output = torch.tensor([-7, -7])
+    given = {
+        "target_probs_ptr": torch.tensor([[0.5, 0.4], [0.5, 0.4]]),
+        "inv_q_ptr": torch.tensor([[1.0, 2.0]]),
+        "cu_num_draft_tokens_ptr": torch.tensor([1]),
+    }
     op(output_token_ids_ptr=output, **given)
-    assert output.tolist() == [1]
+    assert output.tolist() == [1, -7]
     with pytest.raises(UnsupportedCall, match="USE_FP64_GUMBEL"):
         op(output_token_ids_ptr=output, USE_FP64_GUMBEL=True, **given)

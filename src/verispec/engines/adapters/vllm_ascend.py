@@ -18,7 +18,7 @@ from verispec.engines import Description, Engine, OpFunction, Unsupported, Unsup
 from verispec.engines.accelerator_stubs import bare_package, import_under_test, install, without_pinned_memory
 from verispec.engines.adapters.npu_stubs import REPLACED, Stream
 from verispec.engines.adapters.partial import PartialEngine, require_cpu, version_of
-from verispec.engines.adapters.vllm.installed.sampler import VllmSampler, sampling_metadata
+from verispec.engines.adapters.vllm.installed.sampler import VllmSampler
 from verispec.engines.adapters.vllm.plugin_ops import plugin_op
 from verispec.engines.protocol.sampling import ProcessedTokens, RequestContext, SamplerBatch
 from verispec.errors import VerispecError
@@ -122,11 +122,8 @@ class AscendSampler(VllmSampler):
 
     def _run(self, batch: SamplerBatch, generators: Mapping[int, torch.Generator]) -> list[list[int]]:
         with without_pinned_memory():
-            if batch.num_drafts:
-                return super()._run(batch, generators)
-            # Its runner verifies nothing in such a step.
-            answer = self._sampler()(batch.logits.clone(), sampling_metadata(batch, generators, "cpu"))
-        return [[int(token) for token in row] for row in answer.sampled_token_ids]
+            # Its runner verifies nothing in a step without drafts.
+            return super()._run(batch, generators) if batch.num_drafts else self.without_drafts(batch, generators)
 
     def process_and_verify(
         self, batch: SamplerBatch, contexts: Sequence[RequestContext], logprobs_mode: str = "raw"

@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import torch
+
 from verispec.engines import Description, Engine, OpFunction, Unsupported
 from verispec.engines.accelerator_stubs import bare_package, import_under_test, install
 from verispec.engines.adapters.partial import PartialEngine, require_cpu, version_of
 from verispec.engines.adapters.vllm.installed.sampler import VllmSampler
 from verispec.engines.adapters.vllm.plugin_ops import plugin_op
+from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.errors import VerispecError
 from verispec.reference import contracts
 
@@ -32,13 +35,16 @@ _REPLACED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 _OPS = MappingProxyType(
     {
-        "rejection_greedy_sample": ("torch_rejection_greedy_sample_kernel", ""),
-        "rejection_random_sample": ("torch_rejection_random_sample_kernel", ""),
-        "sample_recovered_tokens": ("torch_sample_recovered_tokens_kernel", "output_token_ids_ptr"),
-        "expand_batch_to_tokens": ("torch_expand_kernel", "output_ptr"),
+        "rejection_greedy_sample": ("torch_rejection_greedy_sample_kernel", None),
+        "rejection_random_sample": ("torch_rejection_random_sample_kernel", None),
+        "sample_recovered_tokens": (
+            "torch_sample_recovered_tokens_kernel",
+            ("output_token_ids_ptr", "cu_num_draft_tokens_ptr"),
+        ),
+        "expand_batch_to_tokens": ("torch_expand_kernel", ("output_ptr", "cu_num_tokens_ptr")),
     }
 )
-"""Its PyTorch op by contract, and the output that it returns."""
+"""Its PyTorch op by contract, and the output that it returns with its counts."""
 
 
 class VllmRbln(PartialEngine):
@@ -82,7 +88,7 @@ class VllmRbln(PartialEngine):
 
     def op(self, name: str) -> OpFunction | Unsupported:
         """Return the PyTorch op, or why there is none."""
-        function, output = _OPS.get(name, ("", ""))
+        function, returned = _OPS.get(name, ("", None))
         if not hasattr(self._module, function):
             return Unsupported(f"this vllm-rbln has no {name} in PyTorch")
         return plugin_op(
@@ -90,7 +96,7 @@ class VllmRbln(PartialEngine):
             getattr(self._module, function),
             without=("USE_FP64_GUMBEL",),
             own=_own,
-            output=output,
+            returned=returned,
         )
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
@@ -100,12 +106,13 @@ class VllmRbln(PartialEngine):
 
 def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that a kernel does not take, but its ops do."""
-    some = given.get("cu_num_draft_tokens_ptr", given.get("cu_num_tokens_ptr"))
-    values: dict[str, Any] = {"batch_size": len(some), "device": some.device}
+    ends = given.get("cu_num_draft_tokens_ptr", given.get("cu_num_tokens_ptr"))
+    # Its greedy op rejects drafts from vocab_size on; the contract has no vocabulary there.
+    values = {"batch_size": len(ends), "device": ends.device, "vocab_size": torch.iinfo(torch.int32).max}
     if given.get("NO_DRAFT_PROBS"):
         values["draft_probs"] = None
     if "output_ptr" in given:
-        values["num_tokens"] = len(given["output_ptr"])
+        values["num_tokens"] = int(ends[-1]) if len(ends) else 0
     return values
 
 
@@ -125,6 +132,10 @@ class RblnSampler(VllmSampler):
 
         module.RejectionSampler = Portable
         self._module = module
+
+    def _run(self, batch: SamplerBatch, generators: Mapping[int, torch.Generator]) -> list[list[int]]:
+        # Its runner verifies nothing in a step without drafts.
+        return super()._run(batch, generators) if batch.num_drafts else self.without_drafts(batch, generators)
 
 
 def create(source: str, device: str | None = None) -> Engine:

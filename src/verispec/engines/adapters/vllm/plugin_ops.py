@@ -20,7 +20,7 @@ def plugin_op(
     *,
     without: Sequence[str] = (),
     own: Callable[[Values], Values] = lambda given: {},
-    output: str = "",
+    returned: tuple[str, str] | None = None,
 ) -> OpFunction:
     """Return the plugin's function as an op.
 
@@ -31,7 +31,8 @@ def plugin_op(
         function: the plugin's function.
         without: flags of the contract that the plugin lacks.
         own: values of parameters by the plugin's own names, from the arguments by the contract's.
-        output: output of the contract that the function returns instead of writing it; empty if it writes.
+        returned: output of the contract that the function returns instead of writing it, and the cumulative counts of
+            its tokens; None if it writes. What is after the last token stays.
     """
     parameters = list(inspect.signature(function).parameters)
     names = {"q": "inv_q_ptr", **map_parameters(contract, parameters)}
@@ -43,7 +44,8 @@ def plugin_op(
         if "q" in arguments:
             arguments["q"] = 1 / arguments["q"]
         answer = function(**arguments | {name: v for name, v in own(given).items() if name in parameters})
-        if output:
-            given[output].copy_(answer)
+        if returned and len(given[returned[1]]):
+            count = int(given[returned[1]][-1])
+            given[returned[0]][:count].copy_(answer[:count])
 
     return guarded(contract, call)

@@ -73,6 +73,11 @@ class VllmSampler:
             return ProcessedTokens(tokens, [[] for _ in tokens])
         return ProcessedTokens(tokens, processors.logprobs_of(parsed[1], tokens, contexts))
 
+    def without_drafts(self, batch: SamplerBatch, generators: Mapping[int, torch.Generator]) -> list[list[int]]:
+        """Return the tokens of a step that verifies nothing: the sampler's alone."""
+        answer = self._sampler()(batch.logits.clone(), sampling_metadata(batch, generators, self._device))
+        return _plain(answer.sampled_token_ids)
+
     def _run(self, batch: SamplerBatch, generators: Mapping[int, torch.Generator]) -> list[list[int]]:
         sampler = self._make(batch)
         out = self._call(sampler, batch, sampling_metadata(batch, generators, self._device))
