@@ -130,6 +130,13 @@ class RblnSampler(VllmSampler):
                     spec_config.num_speculative_tokens = len(spec_config.synthetic_acceptance_rates)
                 super().__init__(sampler, None, spec_config, device, use_rbln_sampler=False)
 
+        class Native(self._sampler):  # type: ignore[misc, name-defined]
+            def __init__(self, logprobs_mode: str = "raw_logprobs") -> None:
+                super().__init__(logprobs_mode=logprobs_mode)
+                # vLLM takes this one on a platform that it does not know, such as RBLN's; here it would take the CPU's.
+                self.topk_topp_sampler.forward = self.topk_topp_sampler.forward_native
+
+        self._sampler = Native
         module.RejectionSampler = Portable
         self._module = module
 
