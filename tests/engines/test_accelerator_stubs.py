@@ -26,11 +26,14 @@ from verispec.errors import VerispecError
 
 
 @pytest.fixture(autouse=True)
-def modules() -> Iterator[None]:
+def modules(tmp_path: Path) -> Iterator[None]:
+    """Forget stubs, bare packages and files of the test. Installed modules stay: NumPy loads once per process."""
     before = dict(sys.modules)
     yield
     for name in sys.modules.keys() - before.keys():
-        del sys.modules[name]
+        spec = getattr(sys.modules[name], "__spec__", None)
+        if spec is None or spec.origin is None or Path(spec.origin).is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 def test_missing_packages_get_stubs_and_installed_ones_stay() -> None:
