@@ -10,6 +10,7 @@
 namespace verispec {
 
 inline float after(float x) { return std::nextafter(x, kInfinite); }
+inline float preceding(float x) { return std::nextafter(x, kNone); }
 
 // A token in the order of TKP-1: larger logits first, of equal ones the lower id.
 struct Ranked {
@@ -68,14 +69,12 @@ class Search {
     }
   }
 
-  float low() const { return low_; }
-  float high() const { return high_; }
-
-  // After `narrow`: the last token before which less than `want` lies, and at least the first one.
+  // After `narrow`: the last token before which less than `want` lies, and at least the first one. Where
+  // rounding has left no token, all those from the upper bound on.
   Ranked last(double want) {
     sorted_.clear();
     for (int64_t i = 0; i < list_->size; ++i) sorted_.push_back({list_->logits[i], list_->ids[i], list_->weights[i]});
-    if (sorted_.empty()) return {high_, std::numeric_limits<int32_t>::max(), 0};
+    if (sorted_.empty()) return {preceding(high_), std::numeric_limits<int32_t>::max(), 0};
     std::sort(sorted_.begin(), sorted_.end(), Ranked::before);
     size_t kept = 0;
     while (kept < sorted_.size() && (kept == 0 || before_ < want)) before_ += sorted_[kept++].weight;

@@ -3,7 +3,6 @@
 #include "rows.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string_view>

@@ -20,11 +20,11 @@ struct Base {
   double log;  // shift * scale + power
 
   // `power` is an integer where products of logits and scale are small enough for it: powers of two then give the
-  // weights of a block relative to any other block's.
+  // weights of a block relative to any other block's. Above kDeepest, the logit that weighs 2^-120 is finite.
   static Base of(float top, float scale) {
-    constexpr float kLargest = 1 << 20;
+    constexpr float kLargest = 1 << 20, kDeepest = -3e38f;
     const float y = top * scale;
-    if (!(y >= -kLargest && y <= kLargest)) return {top, 0, static_cast<double>(top) * scale};
+    if (!(y >= -kLargest && y <= kLargest && top >= kDeepest)) return {top, 0, static_cast<double>(top) * scale};
     const float power = (y + 12582912.0f) - 12582912.0f;
     return {0, power, power};
   }

@@ -106,9 +106,15 @@ def infinite(rows: np.ndarray[Any, Any]) -> None:
     rows[..., 5000::9000] = np.inf
 
 
+def deep(rows: np.ndarray[Any, Any]) -> None:
+    """Move all logits down to where no float32 is 2^120 times lighter, and mask half of them."""
+    rows[:] = -3.4e38 + rows * 2e34
+    rows[..., ::2] = -np.inf
+
+
 @pytest.mark.parametrize("op", ["verify_one_hot", "verify_draft_logits"])
-@pytest.mark.parametrize("temperature", [1.0, 1e-6])
-@pytest.mark.parametrize("change", [lowered, hidden, lifted, infinite])
+@pytest.mark.parametrize("temperature", [1.0, 1e-6, 1e35])
+@pytest.mark.parametrize("change", [lowered, hidden, lifted, infinite, deep])
 def test_rows_that_a_scan_reads_again(change: Callable[[Any], None], temperature: float, op: str) -> None:
     """The base of most blocks comes from their first logits, and large products have no integer power of two."""
     batch = random_requests(np.random.default_rng(5), [2] * 8, 32_845, temperature=1.0)
