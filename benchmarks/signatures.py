@@ -23,7 +23,8 @@ from typing import Any
 
 from _history import build
 
-from verispec.static.sources import cache_dir, open_tree
+from verispec.cache_folder import cache_dir
+from verispec.static.sources import open_tree
 
 TARGETS = {"cold": 4.0, "warm": 0.5, "memory": 500.0, "bisection": 15.0}
 """Seconds, and MB for the memory."""

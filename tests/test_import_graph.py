@@ -42,7 +42,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "verispec.reference.oracle",
     ),
     "verispec.cases": ("verispec.cases", "verispec.reference.contracts", *PROTOCOLS),
-    "verispec.static": ("verispec.static", "verispec.errors", "verispec.reference.contracts"),
+    "verispec.static": ("verispec.static", "verispec.cache_folder", "verispec.errors", "verispec.reference.contracts"),
     "verispec.errors": ("verispec.errors",),
 }
 """Imports of verispec that a part may have; a part that is not listed is free."""

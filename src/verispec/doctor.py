@@ -15,9 +15,9 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
+from verispec.cache_folder import cache_dir
 from verispec.engines.registry import BUILT_IN, require_cuda
 from verispec.errors import VerispecError
-from verispec.static.sources import cache_dir
 
 START_LIMIT = 120.0
 """Seconds that importing a package may take before it counts as broken; torch takes 2 to 20 on busy machines."""

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from verispec import exits
-from verispec.cases import selects
 from verispec.engines import Description, Engine, UnsupportedCall
 from verispec.engines.protocol.check import check_subjects
 from verispec.engines.protocol.places import places
@@ -51,7 +50,18 @@ from verispec.run.events import (
     SuiteFailed,
 )
 from verispec.run.fork_server import ForkServer
-from verispec.run.items import CASE, PARAMS, SPEC, contract_of, name_case, query, subject_of
+from verispec.run.items import (
+    CASE,
+    OMITTED,
+    PARAMS,
+    SPEC,
+    asked_for,
+    contract_of,
+    name_case,
+    needed_rows,
+    query,
+    subject_of,
+)
 from verispec.run.outcome import bounded, decisive, process_ended, result_of
 from verispec.run.record import FAILING, is_quick
 from verispec.saved_calls.keeper import Keeper
@@ -100,6 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
     server = ForkServer(Path(scratch), config.option.processes) if scratch else None
     config.stash[SERVER] = server
     config.stash[EVENTS] = server.events if server else None
+    config.stash[OMITTED] = {}
     if server:
         config.pluginmanager.register(_CollectionErrors(server.events))
 
@@ -129,6 +140,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if spec is None or not (spec.params or spec.subjects):
         return
     rows = list(spec.combinations())
+    if metafunc.config.option.only or metafunc.config.option.smoke:
+        rows = needed_rows(metafunc, spec, rows)
     metafunc.parametrize(
         list(rows[0]), [tuple(row.values()) for row in rows], ids=[query({**row, **spec.fixed}) for row in rows]
     )
@@ -136,7 +149,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Name every item by its case id, and keep those that match the options."""
-    seen: dict[str, str] = {}
+    tests = {item.nodeid.partition("[")[0] for item in items}  # a suite may have taken some away
+    seen = {text: test for test, texts in config.stash[OMITTED].items() if test in tests for text in texts}
+    omitted = list(seen)
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
     first_of: set[tuple[str, str]] = set()
@@ -147,7 +162,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 f"{item.nodeid} and {seen[text]} have the same case id {text}: add a fixed parameter"
             )
         seen[text] = item.nodeid
-        wanted = _asked_for(config, text)
+        wanted = asked_for(config, text)
         if wanted and config.option.smoke:
             key = (item.stash[CASE].subject, item.stash[CASE].clause)
             wanted = key not in first_of and is_quick(item.stash[CASE]) and item.stash[SPEC].quick
@@ -158,12 +173,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         config.hook.pytest_deselected(items=dropped)
     if events := config.stash[EVENTS]:
-        events.write(Collected([_id(item) for item in kept], [_id(item) for item in dropped]))
-
-
-def _asked_for(config: pytest.Config, case: str) -> bool:
-    only, exact = config.option.only, config.option.exact
-    return not only or any(pattern == case if exact else selects(pattern, case) for pattern in only)
+        events.write(Collected([_id(item) for item in kept], [*map(_id, dropped), *omitted]))
 
 
 def _id(item: pytest.Item) -> str:

@@ -39,3 +39,5 @@ def test_patterns_choose_the_same_cases_whatever_is_imported() -> None:
     patterns = ("sampler/*:EXP-2", "sampler/expand_batch_to_tokens:EXP-1", "synthetic/")
     every = chosen("*")
     assert chosen(*patterns) == [case for case in every if any(selects(pattern, case) for pattern in patterns)]
+    found = Supervisor(Plan(ENGINE, only=patterns[:1])).collect()
+    assert sorted([*found.selected, *found.others]) == sorted(case for case in every if case.startswith("sampler/"))

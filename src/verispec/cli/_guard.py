@@ -120,7 +120,7 @@ def _diagnostic(error: BaseException) -> Diagnostic:
     else:
         code, message = "V-CLI-INTERNAL", "verispec failed"
     try:
-        from verispec.static.sources import cache_dir
+        from verispec.cache_folder import cache_dir
 
         folder = cache_dir() / "errors"
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from verispec.cache_folder import writable_cache
 from verispec.errors import VerispecError
 from verispec.report.signatures import as_json
 from verispec.report.signatures_check import Request, check
@@ -18,7 +19,6 @@ from verispec.report.signatures_sarif import as_sarif
 from verispec.report.signatures_text import print_patches, print_text
 from verispec.static import Level
 from verispec.static.baseline import as_baseline
-from verispec.static.sources import writable_cache
 from verispec.static.sources.progress import shown_progress
 
 app = typer.Typer(add_completion=False)

@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from verispec import exits
+from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
-from verispec.static.sources import cache_dir
 
 
 def unpack(source: str) -> Path:

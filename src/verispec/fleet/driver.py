@@ -297,7 +297,7 @@ def new_folder(name: str) -> Path:
     """Return a folder in the user's cache for a fleet without a named folder."""
     from datetime import UTC, datetime
 
-    from verispec.static.sources import cache_dir
+    from verispec.cache_folder import cache_dir
 
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     return cache_dir() / "fleets" / f"{name}-{stamp}-{os.getpid()}"

@@ -24,10 +24,10 @@ from packaging.requirements import Requirement
 
 import verispec
 from verispec import exits
+from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
 from verispec.fleet.plan import Environment
 from verispec.run.process_tree import die_with_parent
-from verispec.static.sources import cache_dir
 
 COMPLETE = "verispec-environment.json"
 """The file that an environment gets last."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from verispec import exits
+from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
 from verispec.mutants import measured, schemata
 from verispec.mutants.layers import Layer, measured_together, python_mutants
@@ -23,7 +24,6 @@ from verispec.mutants.model import ALWAYS, Mutant, MutantResult
 from verispec.reference import contracts
 from verispec.run.plan import SEED, suites_folder
 from verispec.run.process_tree import die_with_parent
-from verispec.static.sources import cache_dir
 
 LIMIT = 90.0
 """Seconds of cases that one mutant may cost before it counts as a survivor."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
 from verispec.mutants.campaign import CampaignPlan
 from verispec.mutants.model import MutantResult
 from verispec.run.session import command_line
-from verispec.static.sources import cache_dir
 
 
 def path_of(plan: CampaignPlan, out: Path | None, *, many: bool) -> Path:

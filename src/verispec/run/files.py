@@ -10,9 +10,9 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
+from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
 from verispec.run.plan import Plan
-from verispec.static.sources import cache_dir
 
 KEPT = 10
 """Results files of each engine and kind that the cache keeps."""

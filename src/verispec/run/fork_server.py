@@ -105,6 +105,7 @@ class ForkServer:
 
     def _listen(self, work: Callable[[EventWriter, Iterator[str]], None]) -> None:
         gc.freeze()  # a collection in a worker need not look at the million objects of torch and the suites
+        gc.enable()
         listening = True
         while listening:
             if select.select([0], [], [], LOOK_EVERY)[0]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from verispec.cases import CaseId, CaseSpec
+from verispec.cases import CaseId, CaseSpec, selects
 from verispec.reference import contracts
+from verispec.run.record import is_quick
 
 CASE = pytest.StashKey[CaseId]()
 SPEC = pytest.StashKey[CaseSpec]()
 PARAMS = pytest.StashKey[dict[str, Any]]()
+OMITTED = pytest.StashKey[dict[str, list[str]]]()
+"""Ids of the cases of each test that are not selected and have no item."""
 
 
 def name_case(item: pytest.Item) -> CaseId:
@@ -26,19 +30,51 @@ def name_case(item: pytest.Item) -> CaseId:
         raise pytest.UsageError(f"{item.nodeid}: a test in a suite needs @case, else it judges no clause")
     callspec = getattr(item, "callspec", None)
     params = {**(callspec.params if callspec else {}), **spec.fixed}
-    named = {name: value for name, value in params.items() if not (spec.subjects and name == "subject")}
-    texts = tuple((name, text_of(value)) for name, value in named.items() if value is not None)
-    item.stash[CASE] = CaseId(item.path.parent.name, subject_of(item), spec.clause, texts)
+    item.stash[CASE] = case_id(item.path, spec, params)
     item.stash[SPEC], item.stash[PARAMS] = spec, params
     return item.stash[CASE]
 
 
+def case_id(path: Path, spec: CaseSpec, params: Mapping[str, Any]) -> CaseId:
+    """Return the id of the case that a test in the file `path` makes of all of its parameters."""
+    named = {name: value for name, value in params.items() if not (spec.subjects and name == "subject")}
+    texts = tuple((name, text_of(value)) for name, value in named.items() if value is not None)
+    subject = str(params["subject"]) if spec.subjects else path.stem.removeprefix("test_")
+    return CaseId(path.parent.name, subject, spec.clause, texts)
+
+
+def needed_rows(metafunc: pytest.Metafunc, spec: CaseSpec, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the first row and all that may be selected: items are half of collecting. Keep the ids of the others.
+
+    Where the test has parameters of its own, the rows do not tell ids.
+    """
+    parametrized = any(fixture.params for found in metafunc._arg2fixturedefs.values() for fixture in found)
+    if parametrized or metafunc.definition.get_closest_marker("parametrize"):
+        return rows
+    option, kept, first_of = metafunc.config.option, rows[:1], set()
+    for n, row in enumerate(rows):
+        case = case_id(metafunc.definition.path, spec, {**row, **spec.fixed})
+        text = str(case)
+        wanted = asked_for(metafunc.config, text)
+        if wanted and option.smoke:
+            wanted = case.subject not in first_of and is_quick(case)
+            first_of |= {case.subject} if wanted else set()
+        if n and wanted:
+            kept.append(row)
+        elif n:
+            metafunc.config.stash[OMITTED].setdefault(metafunc.definition.nodeid, []).append(text)
+    return kept
+
+
+def asked_for(config: pytest.Config, case: str) -> bool:
+    """Return True if the options select a case."""
+    only, exact = config.option.only, config.option.exact
+    return not only or any(pattern == case if exact else selects(pattern, case) for pattern in only)
+
+
 def subject_of(item: pytest.Item) -> str:
     """Return the op that a case tests: its parameter `subject`, else the stem of ``test_<op>.py``."""
-    spec = _spec(item)
-    if spec is not None and spec.subjects:
-        return str(item.callspec.params["subject"])  # type: ignore[attr-defined]
-    return item.path.stem.removeprefix("test_")
+    return item.stash[CASE].subject
 
 
 def contract_of(item: pytest.Item) -> str:

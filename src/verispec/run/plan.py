@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
+from typing import IO
 
+from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
 from verispec.kernel_swap import run_command
-from verispec.static.sources import cache_dir
 
 SEED = 7
 """The seed of commands that compare revisions or repeat a case; `run` and `smoke` draw anew each day."""
@@ -98,7 +100,8 @@ class Plan:
     def command(self, scratch: Path, *, collect_only: bool = False) -> list[str]:
         """Return the command of the fork server, which shares the folder `scratch` with the supervisor."""
         root = suites_folder()
-        command = [sys.executable, "-P", "-m", "pytest", "-c", str(root / "pytest.ini"), f"--rootdir={root}"]
+        command = [sys.executable, "-P", "-m", "verispec.run.collecting_process"]
+        command += ["-c", str(root / "pytest.ini"), f"--rootdir={root}"]
         command += [str(path) for path in self._paths()]
         command += [f"--engine={self.engine}", f"--seed={self.seed}", f"--scratch={scratch}"]
         command += [f"--processes={self.processes}", f"--budget={self.budget}"]
@@ -132,6 +135,18 @@ class Plan:
             files = [named[0] / f"test_{op}.py", *named[0].glob("test_every_*.py")]
             needed |= dict.fromkeys(files if colon and files[0].is_file() else named)
         return [path for path in needed if path.parent not in needed] or folders
+
+
+def start_server(plan: Plan, scratch: Path, log: IO[bytes], *, collect_only: bool = False) -> subprocess.Popen[bytes]:
+    """Start the fork server of a plan in a session of its own; its output goes to `log`."""
+    return subprocess.Popen(
+        plan.command(scratch, collect_only=collect_only),
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=environment(plan),
+        start_new_session=True,
+    )
 
 
 def seed_of_today() -> int:

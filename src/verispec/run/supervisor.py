@@ -46,7 +46,7 @@ from verispec.run.events import (
 )
 from verispec.run.fork_server import case_queue, event_log, worker_log
 from verispec.run.logs import bound_log, crash_of, last_lines
-from verispec.run.plan import SHRINK_TIMEOUT, Plan, environment
+from verispec.run.plan import SHRINK_TIMEOUT, Plan, start_server
 from verispec.run.process_tree import kill_descendants, send_signal, waited_for_processor
 from verispec.run.record import SAVED, UNDECIDED
 from verispec.run.requirements import require_packages
@@ -167,14 +167,7 @@ class Supervisor:
             self._queue = CaseQueue(case_queue(self._scratch))
             self._events = EventReader(event_log(self._scratch))
             with (self._scratch / "server.log").open("wb") as log:
-                self._child = subprocess.Popen(
-                    self._plan.command(self._scratch, collect_only=collect_only),
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=environment(self._plan),
-                    start_new_session=True,
-                )
+                self._child = start_server(self._plan, self._scratch, log, collect_only=collect_only)
             try:
                 yield
             finally:

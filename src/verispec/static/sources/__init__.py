@@ -15,9 +15,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
 from verispec.static.pipeline import Progress
-from verispec.static.sources._cache import cache_dir, writable_cache
 from verispec.static.sources._files import INCOMPLETE, is_incomplete
 from verispec.static.tree import Tree
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from verispec.static.sources.releases import Release
 
 __all__ = [
-    "INCOMPLETE", "cache_dir", "facts_file", "is_incomplete", "open_release", "open_tree", "types_folder",
-    "writable_cache",
+    "INCOMPLETE", "facts_file", "is_incomplete", "open_release", "open_tree", "types_folder",
 ]  # fmt: skip
 
 # Each kind of tree imports its reader where it is opened: a folder needs neither HTTP nor archives.

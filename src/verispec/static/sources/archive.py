@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from verispec.cache_folder import cache_dir, read_json, write_json, writing
 from verispec.errors import Diagnostic, VerispecError
 from verispec.static.pipeline import Progress
-from verispec.static.sources._cache import cache_dir, read_json, write_json, writing
 from verispec.static.sources._files import (
     MAX_FILE,
     MAX_FILES,

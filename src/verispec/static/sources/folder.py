@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from verispec.cache_folder import cache_dir, read_json, write_json
 from verispec.errors import Diagnostic, VerispecError
-from verispec.static.sources._cache import cache_dir, read_json, write_json
 from verispec.static.sources._files import (
     MAX_FILE,
     MAX_FILES,

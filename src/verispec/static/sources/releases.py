@@ -13,9 +13,9 @@ from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import InvalidVersion, Version
 
 from verispec import exits
+from verispec.cache_folder import cache_dir, read_json, write_json, writing
 from verispec.errors import VerispecError
 from verispec.static.pipeline import Progress
-from verispec.static.sources._cache import cache_dir, read_json, write_json, writing
 from verispec.static.sources._index import Link, download, project_links
 from verispec.static.sources._pip import index_config
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
+from verispec.cache_folder import cache_dir
 from verispec.engines.adapters.vllm.source.tree import write_text
 from verispec.errors import VerispecError
-from verispec.static.sources import cache_dir
 
 SOURCE = "csrc/cpu/spec_decode_utils.cpp"
 BINDINGS = "csrc/cpu/torch_bindings.cpp"

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from verispec.cache_folder import cache_dir
 from verispec.engines.adapters.vllm.source.extract import CannotExtract, Extractor
 from verispec.errors import VerispecError
 from verispec.reference.contracts import Contract
-from verispec.static.sources import cache_dir, open_tree
+from verispec.static.sources import open_tree
 from verispec.static.tree import SourceFile
 
 MARKERS = ("vllm/v1/sample/rejection_sampler.py", "vllm/v1/worker/gpu/spec_decode/rejection_sampler.py")
@@ -146,7 +147,7 @@ def import_package(files: Mapping[str, str], module: str) -> ModuleType:
 
 def write_text(path: Any, text: str) -> None:
     """Write `text` to the file `path` of the cache, whole or not at all: several processes may do it at once."""
-    from verispec.static.sources._cache import writing
+    from verispec.cache_folder import writing
 
     with writing(path) as file:
         file.write(text.encode())
