@@ -1,0 +1,109 @@
+"""Fork servers of runs, forked from a process that has imported torch: most of a short run's time otherwise."""
+
+from __future__ import annotations
+
+import functools
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import IO, Any
+from unittest.mock import patch
+
+from verispec.run import plan as plans
+from verispec.run.plan import Plan, start_server
+
+READ_AT_START = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH", "TRITON_")
+"""Beginnings of the variables that the interpreter or an imported library reads once."""
+
+
+class WarmServer:
+    """The part of a subprocess.Popen that `Supervisor` uses."""
+
+    def __init__(self, arguments: Sequence[str], log: IO[bytes], environment: dict[str, str]) -> None:
+        reader, writer = os.pipe()
+        self.stdin = os.fdopen(writer, "wb")
+        with Connection(reader, writable=False) as stdin, Connection(os.dup(log.fileno()), readable=False) as output:
+            about = (list(arguments), environment, str(Path.cwd()), _path(), stdin, output)
+            self._process = _context().Process(target=_serve, args=about)
+            self._process.start()
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self) -> int | None:
+        self._process.join()
+        return self._process.exitcode
+
+
+def start(plan: Plan, scratch: Path, log: IO[bytes], *, collect_only: bool = False) -> Any:
+    """Do what `start_server` does, with torch imported already unless the environment speaks against it."""
+    command, environment = plan.command(scratch, collect_only=collect_only), plans.environment(plan)
+    hooks = any(Path(folder, "sitecustomize.py").exists() for folder in environment.get("PYTHONPATH", "").split(":"))
+    if hooks or _read_at_start(environment) != _read_at_start(_environment()):
+        return start_server(plan, scratch, log, collect_only=collect_only)
+    return WarmServer(command[command.index("verispec.run.collecting_process") + 1 :], log, environment)
+
+
+def _read_at_start(environment: dict[str, str]) -> dict[str, str]:
+    return {k: v for k, v in environment.items() if k.startswith(READ_AT_START) and k != "PYTHONPATH"}
+
+
+@functools.cache
+def _environment() -> dict[str, str]:
+    """Return the environment of the process that forks."""
+    return {k: v for k, v in plans.environment(Plan("reference")).items() if k != "PYTHONPATH"}
+
+
+@functools.cache
+def _path() -> list[str]:
+    """Return the path of an interpreter without a PYTHONPATH."""
+    command = [sys.executable, "-P", "-c", "import json, sys; print(json.dumps(sys.path))"]
+    path: list[str] = json.loads(subprocess.check_output(command, env=_environment()))
+    return path
+
+
+@functools.cache
+def _context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["verispec.pytest_plugin", "verispec.cases.strategies", "scipy.stats"])
+    with patch.dict(os.environ, _environment(), clear=True):
+        context.Process(target=int).start()
+    return context
+
+
+def _serve(
+    arguments: list[str],
+    environment: dict[str, str],
+    folder: str,
+    path: list[str],
+    stdin: Connection,
+    output: Connection,
+) -> None:
+    """Become the process that a command with these arguments would have started."""
+    from verispec.run.collecting_process import main
+
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for source, targets in ((stdin, (0,)), (output, (1, 2))):
+        for target in targets:
+            os.dup2(source.fileno(), target)
+        source.close()
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(":")), *path]
+    sys.argv = ["pytest", *arguments]
+    raise SystemExit(main())
