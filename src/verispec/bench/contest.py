@@ -25,7 +25,6 @@ class Contest:
     """
 
     def __init__(self, engine: str, peer: str, device: str | None, threads: int, samples: int) -> None:
-        torch.set_num_threads(threads)
         self._samples, self._threads = samples, threads
         self._sides = [_side(name, device) for name in (engine, peer) if name]
         self.device = self._sides[0][0].describe().device
@@ -38,6 +37,7 @@ class Contest:
 
     def run(self, shape: BenchShape) -> BenchResult:
         """Check and time both engines on `shape`."""
+        torch.set_num_threads(self._threads)
         first = make(shape, self.device)
         sets = 1
         if self.device == "cuda" and shape.batch > 1:
