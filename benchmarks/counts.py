@@ -30,6 +30,8 @@ HERE = Path(__file__).parent
 BASELINE = HERE / "counts.json"
 SIZE = Size(9001, requests=5, drafts=3)
 """Several tiles of a row, and a tail."""
+WIDE = Size(40001, requests=5, drafts=3)
+"""Rows of which the C++ kernels sample a part before they search for the limit of top-p."""
 ALTERED = ("plain", "one_hot", "limits")
 LIMITS = {"instructions": 0.02, "launches": 0.0, "read": 0.02, "written": 0.02}
 """Largest change of a count, as a share. Recorded with g++ 12.2; another compiler may need a record of its own. Steps
@@ -47,6 +49,14 @@ def calls() -> Iterator[tuple[str, str, Any]]:
                 yield f"{op}:{variant}", op, make(op, variant, SIZE)
 
 
+def wide_calls() -> Iterator[tuple[str, str, Any]]:
+    """Yield name, op and case of every call from raw logits to tokens on wide rows."""
+    for op in ("verify_greedy", "verify_one_hot", "verify_draft_logits"):
+        for variant in ALTERED:
+            if variant in variants(op):
+                yield f"{op}:{variant}:wide", op, make(op, variant, WIDE)
+
+
 def instructions() -> Counts:
     """Return the instructions of each C++ kernel.
 
@@ -58,7 +68,7 @@ def instructions() -> Counts:
         raise SystemExit(2)
     with tempfile.TemporaryDirectory() as folder:
         inputs, dump = Path(folder, "calls.pickle"), Path(folder, "counts")
-        given = [(name, op, case.arguments, case.inplace) for name, op, case in calls()]
+        given = [(name, op, case.arguments, case.inplace) for name, op, case in [*calls(), *wide_calls()]]
         inputs.write_bytes(pickle.dumps(given))
         # The child calls getppid around each kernel, and callgrind then writes what it has counted since.
         valgrind = ["valgrind", "--tool=callgrind", "--dump-before=getppid", f"--callgrind-out-file={dump}"]
