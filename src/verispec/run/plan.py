@@ -106,7 +106,7 @@ class Plan:
         command += [f"--engine={self.engine}", f"--seed={self.seed}", f"--scratch={scratch}"]
         command += [f"--processes={self.processes}", f"--budget={self.budget}"]
         command += [f"--start-timeout={self.start_timeout}"]
-        command += ["--capture=no", "--assert=plain", "-p", "no:faulthandler"]
+        command += ["--capture=no", "--assert=plain", "-p", "no:faulthandler", "-p", "no:logging"]
         command += [f"--only={pattern}" for pattern in self.only]
         if self.device:
             command.append(f"--device={self.device}")
