@@ -1,14 +1,18 @@
-"""Run cases on an engine in a process of its own."""
+"""Run cases of generation on an engine, in processes of a run."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from verispec.run.plan import Plan, seed_of_today
+from verispec.run.progress import Lines
+from verispec.run.session import Files, Options, execute
 
 TESTS = Path(__file__).parents[1]
 FOLDERS = (TESTS / "e2e", TESTS / "sampler", TESTS / "runners")
@@ -24,12 +28,9 @@ def records_of(engine: str, cases: Sequence[str], folder: Path) -> dict[str, dic
         folder: folder of the results file.
     """
     run = folder / "run.jsonl"
-    command = [sys.executable, "-m", "verispec", "run", "--engine", engine, f"--out={run}"]
-    command += [f"--only=e2e/{case}" for case in cases]
     path = os.pathsep.join(filter(None, [*map(str, FOLDERS), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": path}, check=False
-    )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
+    plan = Plan(engine, only=tuple(f"e2e/{case}" for case in cases), seed=seed_of_today())
+    with patch.dict(os.environ, PYTHONPATH=path), contextlib.chdir(folder):
+        execute(plan, Options(Files(run)), Lines())
     lines = [json.loads(line) for line in run.read_text().splitlines()]
     return {line["id"].removeprefix("e2e/"): line for line in lines if line["type"] == "case"}

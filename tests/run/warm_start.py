@@ -21,6 +21,8 @@ from verispec.run.plan import Plan, start_server
 READ_AT_START = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH", "TRITON_")
 """Beginnings of the variables that the interpreter or an imported library reads once."""
 
+PRELOADED = ["verispec.pytest_plugin", "verispec.cases.strategies", "scipy.stats", "transformers.models.llama"]
+
 
 class WarmServer:
     """The part of a subprocess.Popen that `Supervisor` uses."""
@@ -76,7 +78,7 @@ def _path() -> list[str]:
 @functools.cache
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["verispec.pytest_plugin", "verispec.cases.strategies", "scipy.stats"])
+    context.set_forkserver_preload(PRELOADED)
     with patch.dict(os.environ, _environment(), clear=True):
         context.Process(target=int).start()
     return context
