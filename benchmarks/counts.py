@@ -4,8 +4,8 @@
     python benchmarks/counts.py --record     # write it anew, after a change that is wanted
 
 Per op: the instructions of its C++ kernel under callgrind, on one thread; and the launches of its Triton kernel with
-the bytes that its loads and stores ask for, in Triton's interpreter. All are the same in every run. Exit codes: 0 as
-recorded, 1 a count moved by more than `LIMITS`, 2 callgrind is missing.
+the bytes that its loads and stores ask for, in Triton's interpreter. Exit codes: 0 as recorded, 1 a count moved by more
+than `LIMITS` and `SLACK`, 2 callgrind is missing.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ ALTERED = ("plain", "one_hot", "limits")
 LIMITS = {"instructions": 0.02, "launches": 0.0, "read": 0.02, "written": 0.02}
 """Largest change of a count, as a share. Recorded with g++ 12.2; another compiler may need a record of its own. Steps
 of a search follow the rounding of exponentials, which another processor may round otherwise."""
+
+SLACK = {"instructions": 400}
+"""Change that is never reported: the place of the arrays in memory moved counts of 6,000 by up to 260."""
 
 Counts = dict[str, dict[str, int]]
 """Counts by kind, of each call by name."""
@@ -115,7 +118,7 @@ def compared(recorded: Counts, found: Counts) -> list[str]:
     for name in sorted(recorded.keys() & found.keys()):
         for kind, before in recorded[name].items():
             now = found[name][kind]
-            if abs(now - before) > LIMITS[kind] * before:
+            if abs(now - before) > max(LIMITS[kind] * before, SLACK.get(kind, 0)):
                 change = f" ({now / before - 1:+.1%})" if before else ""
                 lines.append(f"{name}: {now:,} {kind}, recorded {before:,}{change}")
     return sorted(lines)

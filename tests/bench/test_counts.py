@@ -34,16 +34,17 @@ def test_cpp_kernels_take_the_recorded_instructions() -> None:
 
 def test_a_count_that_moved_is_reported() -> None:
     compared = runpy.run_path(str(BENCHMARKS / "counts.py"), run_name="counts")["compared"]
-    recorded = {"a:plain": {"instructions": 1000}, "b:plain": {"read": 64, "launches": 1}, "gone:plain": {"read": 1}}
-    found = {"a:plain": {"instructions": 1019}, "b:plain": {"read": 128, "launches": 1}, "new:plain": {"read": 1}}
+    recorded = {"a:plain": {"instructions": 100_000}, "b:plain": {"read": 64, "launches": 1}, "gone:plain": {"read": 1}}
+    found = {"a:plain": {"instructions": 101_900}, "b:plain": {"read": 128, "launches": 1}, "new:plain": {"read": 1}}
     assert compared(recorded, found) == [
         "b:plain: 128 read, recorded 64 (+100.0%)",
         "gone:plain: recorded, but there is no such call",
         "new:plain: not recorded",
     ]
-    assert compared({"a:plain": {"instructions": 1000}}, {"a:plain": {"instructions": 1021}}) == [
-        "a:plain: 1,021 instructions, recorded 1,000 (+2.1%)"
+    assert compared({"a:plain": {"instructions": 100_000}}, {"a:plain": {"instructions": 102_100}}) == [
+        "a:plain: 102,100 instructions, recorded 100,000 (+2.1%)"
     ]
+    assert compared({"a:plain": {"instructions": 6000}}, {"a:plain": {"instructions": 6300}}) == []
 
 
 def test_every_op_is_recorded_for_both_platforms() -> None:
