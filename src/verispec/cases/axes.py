@@ -59,17 +59,28 @@ def all_pairs(axes: Mapping[str, Sequence[Any]], seed: int = 0) -> list[dict[str
         return [{names[0]: value} for value in axes[names[0]]]
     rng = random.Random(seed)
     open_pairs = set(_pairs(names, {name: range(len(axes[name])) for name in names}))
+    # Each value has a bit; the partners that a value has not met yet are a number.
+    values = [(name, i) for name in names for i in range(len(axes[name]))]
+    bits = {value: 1 << n for n, value in enumerate(values)}
+    partners = dict.fromkeys(values, 0)
+    for a, i, b, j in open_pairs:
+        partners[a, i] |= bits[b, j]
+        partners[b, j] |= bits[a, i]
     rows = []
     while open_pairs:
         first, i, second, j = min(open_pairs)
-        row = {first: i, second: j}
+        row, met = {first: i, second: j}, bits[first, i] | bits[second, j]
         for name in rng.sample(names, len(names)):
             if name not in row:
                 row[name] = max(
                     range(len(axes[name])),
-                    key=lambda value: (_gain(name, value, row, open_pairs), rng.random()),
+                    key=lambda value: ((partners[name, value] & met).bit_count(), rng.random()),
                 )
-        open_pairs -= {(a, row[a], b, row[b]) for a, b in itertools.combinations(names, 2)}
+                met |= bits[name, row[name]]
+        for a, b in itertools.combinations(names, 2):
+            open_pairs.discard((a, row[a], b, row[b]))
+        for value in row.items():
+            partners[value] &= ~met
         rows.append({name: axes[name][row[name]] for name in names})
     return rows
 
@@ -78,11 +89,3 @@ def _pairs(names: Sequence[str], values: Mapping[str, Iterable[int]]) -> Iterato
     for a, b in itertools.combinations(names, 2):
         for i, j in itertools.product(values[a], values[b]):
             yield a, i, b, j
-
-
-def _gain(name: str, value: int, row: Mapping[str, int], open_pairs: set[tuple[str, int, str, int]]) -> int:
-    """Return the number of new pairs that the value makes with the row's values."""
-    return sum(
-        ((name, value, other, chosen) in open_pairs) + ((other, chosen, name, value) in open_pairs)
-        for other, chosen in row.items()
-    )
