@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import multiprocessing
 import os
@@ -217,7 +218,12 @@ def _serve(requests: Connection, answers: Connection) -> None:
         try:
             if made is None:
                 module, _, attribute = what.partition(":")
-                made = getattr(importlib.import_module(module), attribute)(*args)
+                gc.disable()  # while torch is imported, collections find nothing
+                try:
+                    made = getattr(importlib.import_module(module), attribute)(*args)
+                finally:
+                    gc.freeze()
+                    gc.enable()
                 answer = (True, None)
             else:
                 answer = (True, getattr(made, what)(*args))
