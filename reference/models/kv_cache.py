@@ -7,11 +7,15 @@ sequence's slots are accessed for another.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from transformers import PretrainedConfig
 
 NULL_BLOCK = 0
 PAD_SLOT = -1
+
+_LINE = 64
+"""Bytes of a cache line."""
 
 
 class KVCache:
@@ -44,7 +48,7 @@ class KVCache:
         self.num_kv_heads = heads // ranks
         self.head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         shape = (num_slots, 2 * self.num_kv_heads * self.head_dim)
-        self.layers = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
+        self.layers = [_zeros(shape, dtype, device) for _ in range(num_layers)]
         self.addresses = [layer.data_ptr() for layer in self.layers]
         self.num_slots = num_slots
 
@@ -52,3 +56,13 @@ class KVCache:
         """Fill `slots` with NaN, so that a read of them shows."""
         for layer in self.layers:
             layer[slots] = float("nan")
+
+
+def _zeros(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return zeros; on the CPU from NumPy, whose pages take no memory and no time before they are used."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size = shape[0] * shape[1] * dtype.itemsize
+    pages = np.zeros(size + _LINE, dtype=np.uint8)
+    start = -pages.ctypes.data % _LINE
+    return torch.from_numpy(pages[start : start + size]).view(dtype).view(shape)

@@ -121,9 +121,13 @@ class BaseRunner(ABC):
         self._num_drafts = 0
         self._num_draft_tokens = 0
 
+    @staticmethod
     @abstractmethod
-    def _upload(self, array: np.ndarray) -> torch.Tensor:
-        """Return a tensor of `array` on the runner's device."""
+    def _upload(array: np.ndarray) -> torch.Tensor:
+        """Return a tensor of `array` on the runner's device.
+
+        Without a reference to the runner: in a cycle its caches would outlive it until the next garbage collection.
+        """
 
     @abstractmethod
     def _callable(self, model: PreTrainedModel) -> nn.Module:

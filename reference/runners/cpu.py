@@ -43,5 +43,6 @@ class CPURunner(BaseRunner):
         finally:
             torch.set_num_threads(threads)
 
-    def _upload(self, array: np.ndarray) -> torch.Tensor:
+    @staticmethod
+    def _upload(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)

@@ -34,5 +34,6 @@ class GPURunner(BaseRunner):
         if isinstance(self._forward, GraphedModel) and self._aux is not None:
             self._forward.watch(self._aux)
 
-    def _upload(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).pin_memory().to(self.device, non_blocking=True)
+    @staticmethod
+    def _upload(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).pin_memory().to(GPURunner.device, non_blocking=True)
