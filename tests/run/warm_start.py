@@ -9,9 +9,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from multiprocessing import popen_forkserver
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext
+from multiprocessing.forkserver import ForkServer, read_signed
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 from unittest.mock import patch
 
@@ -32,8 +34,9 @@ class WarmServer:
         self.stdin = os.fdopen(writer, "wb")
         with Connection(reader, writable=False) as stdin, Connection(os.dup(log.fileno()), readable=False) as output:
             about = (list(arguments), environment, str(Path.cwd()), _path(), stdin, output)
-            self._process = _context().Process(target=_serve, args=about)
-            self._process.start()
+            self._process = multiprocessing.get_context("forkserver").Process(target=_serve, args=about)
+            with patch.object(popen_forkserver, "forkserver", _own_server()):
+                self._process.start()
         self.pid = self._process.pid
 
     @property
@@ -76,12 +79,13 @@ def _path() -> list[str]:
 
 
 @functools.cache
-def _context() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+def _own_server() -> SimpleNamespace:
+    """Return the functions of `multiprocessing.forkserver` over a second server: engines use the first one."""
+    server = ForkServer()
+    server.set_forkserver_preload(["verispec.pytest_plugin", "verispec.cases.strategies", "scipy.stats"])
     with patch.dict(os.environ, _environment(), clear=True):
-        context.Process(target=int).start()
-    return context
+        server.ensure_running()
+    return SimpleNamespace(connect_to_new_process=server.connect_to_new_process, read_signed=read_signed)
 
 
 def _serve(
