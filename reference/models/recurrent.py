@@ -28,8 +28,8 @@ from transformers import Cache, PreTrainedModel
 
 from verispec.errors import VerispecError
 
-_CACHES = ("cache_params", "past_key_values")
-"""Names of the argument through which a layer of transformers gets its states."""
+_CACHES = ("cache_params", "past_key_values", "cache")
+"""Names of the argument through which a layer of transformers gets its states; the last one since 5.24."""
 _ATTENTION = frozenset({"attention", "full_attention", "sliding_attention", "chunked_attention"})
 
 Key = tuple[str, int]
