@@ -45,7 +45,7 @@ struct Candidates {
   }
 };
 
-// Where the cumulative mass of a list, in the order of TKP-1, reaches a number.
+// Finds the token of a list at which the cumulative mass, in the order of TKP-1, reaches a number.
 class Search {
  public:
   // Halves what lies from `low` to below `high` until few tokens are left; `before` is the mass from `high` on.
@@ -69,8 +69,8 @@ class Search {
     }
   }
 
-  // After `narrow`: the last token before which less than `want` lies, and at least the first one. Where
-  // rounding has left no token, all those from the upper bound on.
+  // After `narrow`: the last token before which less than `want` lies, and at least the first one. If rounding has
+  // left no token, all those from the upper bound on.
   Ranked last(double want) {
     sorted_.clear();
     for (int64_t i = 0; i < list_->size; ++i) sorted_.push_back({list_->logits[i], list_->ids[i], list_->weights[i]});
@@ -116,7 +116,7 @@ class Nucleus {
       const float lowest = lowest_of(p);
       bracket(p, lowest, low, high);
       above = split(low, high);
-      // Where the sample misled, the threshold lies on one side of the bracket.
+      // The threshold lies on one side of the bracket if the sample misled.
       if (!(above < want)) {
         low = high;
         high = after(row.top());

@@ -14,12 +14,12 @@ constexpr int64_t kLanes = 16;
 constexpr int64_t kSubBlock = 128;
 constexpr int64_t kBlock = 1024;
 
-// What weights are relative to: the weight of x is 2^((x - shift) * scale - power), which is at most about 1.
+// The base of weights: the weight of x is 2^((x - shift) * scale - power), at most about 1.
 struct Base {
   float shift, power;
   double log;  // shift * scale + power
 
-  // `power` is an integer where products of logits and scale are small enough for it: powers of two then give the
+  // `power` is an integer if products of logits and scale are small enough for it: powers of two then give the
   // weights of a block relative to any other block's. Above kDeepest, the logit that weighs 2^-120 is finite.
   static Base of(float top, float scale) {
     constexpr float kLargest = 1 << 20, kDeepest = -3e38f;

@@ -53,7 +53,7 @@ from verispec.reference.proposers.tree import DraftTree, TreeProposer
 
 from .admission import check_request, default_seed, eos_token_ids
 from .backlog import keep_states, read_backlog
-from .block_pool import BlockPool, blocks_needed
+from .block_pool import BlockPool, pool_size
 from .draft_depth import DraftDepths, PassCost, Speeds
 from .request import RequestState
 from .sampling import FlatSampling, RequestStateSampling, Sampling
@@ -93,7 +93,7 @@ class BaseRunner(ABC):
         hooked = self._lora is not None or self._recurrent is not None or self._tree is not None
         self._forward = self._model if hooked else self._callable(self._model)
         self.max_model_len = self._limit()
-        num_blocks = self._num_blocks()
+        num_blocks = pool_size(options, self.max_model_len)
         self.pool = BlockPool(num_blocks, options.block_size)
         self.cache = self._make_cache(self._model, num_blocks)
         self._aux: AuxiliaryStates | None = None
@@ -159,20 +159,6 @@ class BaseRunner(ABC):
                 f"max_model_len must be from 2 to the model's own limit of {own} tokens, got {wanted}",
                 where="max_model_len",
                 hint="omit max_model_len to take the model's limit",
-            )
-        return wanted
-
-    def _num_blocks(self) -> int:
-        per_sequence = blocks_needed(self.max_model_len, self.options.block_size)
-        wanted = self.options.num_blocks or 1 + per_sequence * self.options.max_num_seqs
-        if wanted < 1 + per_sequence:
-            raise VerispecError(
-                "V-GEN-OPTION",
-                f"num_blocks must be at least {1 + per_sequence}, got {wanted}",
-                where="num_blocks",
-                cause=f"one sequence of max_model_len = {self.max_model_len} needs {per_sequence} blocks of "
-                f"{self.options.block_size} tokens, and one block holds the keys of padding",
-                hint="give more blocks or a smaller max_model_len",
             )
         return wanted
 

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from verispec.engines.protocol.generation import LoadOptions
+from verispec.errors import VerispecError
 from verispec.reference.models.kv_cache import NULL_BLOCK
 
 
 def blocks_needed(num_tokens: int, block_size: int) -> int:
     """Return how many blocks hold `num_tokens` tokens."""
     return -(-num_tokens // block_size)
+
+
+def pool_size(options: LoadOptions, max_model_len: int) -> int:
+    """Return the number of blocks of a runner: as asked for, else enough for `max_num_seqs` of the longest sequences.
+
+    Raises:
+        VerispecError: V-GEN-OPTION if they hold no sequence of `max_model_len` tokens.
+    """
+    per_sequence = blocks_needed(max_model_len, options.block_size)
+    wanted = options.num_blocks or 1 + per_sequence * options.max_num_seqs
+    if wanted < 1 + per_sequence:
+        raise VerispecError(
+            "V-GEN-OPTION",
+            f"num_blocks must be at least {1 + per_sequence}, got {wanted}",
+            where="num_blocks",
+            cause=f"one sequence of max_model_len = {max_model_len} needs {per_sequence} blocks of "
+            f"{options.block_size} tokens, and one block holds the keys of padding",
+            hint="give more blocks or a smaller max_model_len",
+        )
+    return wanted
 
 
 class BlockPool:

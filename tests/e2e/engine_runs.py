@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from verispec import exits
+from verispec.report.verdict import summarise
 from verispec.run.plan import Plan, seed_of_today
 from verispec.run.progress import Lines
 from verispec.run.session import Files, Options, execute
@@ -31,6 +33,7 @@ def records_of(engine: str, cases: Sequence[str], folder: Path) -> dict[str, dic
     path = os.pathsep.join(filter(None, [*map(str, FOLDERS), os.environ.get("PYTHONPATH")]))
     plan = Plan(engine, only=tuple(f"e2e/{case}" for case in cases), seed=seed_of_today())
     with patch.dict(os.environ, PYTHONPATH=path), contextlib.chdir(folder):
-        execute(plan, Options(Files(run)), Lines())
+        done, _ = execute(plan, Options(Files(run)), Lines())
+    assert summarise(done).exit_code() in (exits.GOOD, exits.BAD), run.read_text()
     lines = [json.loads(line) for line in run.read_text().splitlines()]
     return {line["id"].removeprefix("e2e/"): line for line in lines if line["type"] == "case"}

@@ -82,7 +82,7 @@ def _path() -> list[str]:
 def _own_server() -> SimpleNamespace:
     """Return the functions of `multiprocessing.forkserver` over a second server: engines use the first one."""
     server = ForkServer()
-    server.set_forkserver_preload(["verispec.pytest_plugin", "verispec.cases.strategies", "scipy.stats"])
+    server.set_forkserver_preload(PRELOADED)
     with patch.dict(os.environ, _environment(), clear=True):
         server.ensure_running()
     return SimpleNamespace(connect_to_new_process=server.connect_to_new_process, read_signed=read_signed)

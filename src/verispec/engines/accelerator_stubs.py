@@ -105,6 +105,18 @@ def install(
     return tuple(wanted)
 
 
+def bare_packages(root: Path, package: str, parts: Collection[str]) -> None:
+    """Make a package below `root` and some of its parts importable without running their ``__init__``.
+
+    Args:
+        root: folder of the package's folder.
+        package: name of the package.
+        parts: dotted names of the parts below it.
+    """
+    for name in (package, *(f"{package}.{part}" for part in parts)):
+        bare_package(name, root / name.replace(".", "/"))
+
+
 def bare_package(name: str, folder: Path) -> None:
     """Make the package `name` importable from `folder` without running its ``__init__``."""
     module = ModuleType(name)

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
 
 from verispec.engines import Description, Engine, SamplerBatch, Unsupported, UnsupportedCall
-from verispec.engines.accelerator_stubs import bare_package, import_under_test, install
-from verispec.engines.adapters.partial import PartialEngine, refuse, require_cpu, version_of
+from verispec.engines.accelerator_stubs import bare_packages, import_under_test, install
+from verispec.engines.adapters.partial import (
+    PartialEngine,
+    import_errors,
+    refuse,
+    require_cpu,
+    require_module,
+    version_of,
+)
 from verispec.engines.adapters.rectangular import Group, by_groups
-from verispec.errors import VerispecError
 
 _PYTORCH = "lmdeploy.pytorch"
 _SAMPLER, _PROCESSOR = f"{_PYTORCH}.spec_decode.reject_sampler", f"{_PYTORCH}.engine.logits_process"
 _BACKENDS = tuple(f"{_PYTORCH}.backends.default.{name}_sampling" for name in ("rejection", "multinomial"))
-_PACKAGES = ("", ".pytorch", *(f".pytorch.{part}" for part in ("backends", "backends.default", "engine", "nn")))
+_PARTS = ("pytorch", *(f"pytorch.{part}" for part in ("backends", "backends.default", "engine", "nn", "spec_decode")))
 _REPLACED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "lmdeploy.messages": {},
@@ -50,18 +55,19 @@ class LmDeploy(PartialEngine):
 
         root = unpack(source)
         self._version = version_of(root, "lmdeploy", source)
-        if not (root / f"{_SAMPLER.replace('.', '/')}.py").is_file():
-            raise VerispecError(
-                "V-ENG-LMDEPLOY",
-                "the source holds no rejection sampler of LMDeploy",
-                where=source,
-                hint="name a folder or a release of LMDeploy, 0.18.0 or later",
-            )
+        require_module(
+            root, _SAMPLER, "V-ENG-LMDEPLOY", source,
+            what="rejection sampler of LMDeploy", hint="name a folder or a release of LMDeploy, 0.18.0 or later",
+        )  # fmt: skip
         self._stubs = install({}, _REPLACED, (_SAMPLER, _PROCESSOR, *_BACKENDS))
-        for part in (*_PACKAGES, ".pytorch.spec_decode"):
-            bare_package(f"lmdeploy{part}", root / "lmdeploy" / Path(*part.split(".")[1:]))
+        bare_packages(root, "lmdeploy", _PARTS)
         sys.modules[f"{_PYTORCH}.backends"].get_backend = self._backend  # type: ignore[attr-defined]
-        try:
+        with import_errors(
+            "V-ENG-LMDEPLOY",
+            "the rejection sampler of this LMDeploy cannot be imported",
+            f"lmdeploy@{source}",
+            "install the package that is missing beside torch",
+        ):
             rejection, multinomial = (import_under_test(name) for name in _BACKENDS)
             self._built = {
                 "RejectionSamplingBuildSpec": rejection.DefaultRejectionSamplingImpl(),
@@ -69,14 +75,6 @@ class LmDeploy(PartialEngine):
             }
             self._processing = import_under_test(_PROCESSOR)
             self._rejection = import_under_test(_SAMPLER).RejectionSampler()
-        except ImportError as error:
-            raise VerispecError(
-                "V-ENG-LMDEPLOY",
-                "the rejection sampler of this LMDeploy cannot be imported",
-                where=f"--engine lmdeploy@{source}",
-                cause=f"{type(error).__name__}: {error}",
-                hint="install the package that is missing beside torch",
-            ) from error
 
     def describe(self) -> Description:
         """Return the version, and the stubs of missing parts."""

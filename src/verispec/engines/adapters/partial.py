@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -124,16 +125,24 @@ def imported(code: str, engine: str, modules: Iterable[str], install: str) -> tu
     Raises:
         VerispecError: `code`, a module cannot be imported.
     """
-    try:
+    with import_errors(code, f"{engine} cannot be imported", engine, install):
         return tuple(importlib.import_module(name) for name in modules)
+
+
+@contextmanager
+def import_errors(code: str, message: str, engine: str, hint: str) -> Iterator[None]:
+    """Turn an ImportError of the block into a VerispecError about `engine`, its name on the command line."""
+    try:
+        yield
     except ImportError as error:
-        raise VerispecError(
-            code,
-            f"{engine} cannot be imported",
-            where=f"--engine {engine}",
-            cause=f"{type(error).__name__}: {error}",
-            hint=install,
-        ) from error
+        cause = f"{type(error).__name__}: {error}"
+        raise VerispecError(code, message, where=f"--engine {engine}", cause=cause, hint=hint) from error
+
+
+def require_module(root: Path, module: str, code: str, source: str, *, what: str, hint: str) -> None:
+    """Raise VerispecError with `code` unless the tree of `source` at `root` has the module, which is `what`."""
+    if not (root / f"{module.replace('.', '/')}.py").is_file():
+        raise VerispecError(code, f"the source holds no {what}", where=source, hint=hint)
 
 
 def version_of(root: Path, project: str, source: str) -> str:

@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 import torch
 
 from verispec.engines import Description, Engine, OpFunction, SamplerBatch, Unsupported, UnsupportedCall
-from verispec.engines.accelerator_stubs import bare_package, import_under_test, install
-from verispec.engines.adapters.partial import PartialEngine, refuse, require_cpu, version_of
+from verispec.engines.accelerator_stubs import bare_packages, import_under_test, install
+from verispec.engines.adapters.partial import PartialEngine, import_errors, refuse, require_cpu, version_of
 from verispec.engines.adapters.rectangular import Group, by_groups
 from verispec.engines.adapters.sglang_trees import TREE_OPS, verify_chains
 from verispec.errors import VerispecError
@@ -30,7 +30,7 @@ from verispec.errors import VerispecError
 _CHAIN = ("sglang.kernels.ops.speculative.reject_sampling", "sglang.srt.speculative.reject_sampling")
 """Modules of the rejection sampler: from release 0.5.16 on, and before it."""
 _GREEDY, _RENORM = "sglang.kernels.ops.speculative.spec_tree", "sglang.kernels.ops.sampling.renorm_triton"
-_PACKAGES = ("", ".kernels", ".kernels.ops", ".kernels.ops.speculative", ".kernels.ops.sampling", ".srt.speculative")
+_PARTS = ("kernels", "kernels.ops", "kernels.ops.speculative", "kernels.ops.sampling", "srt.speculative")
 _PLATFORMS = ("cpu", "cuda", "hip", "musa", "npu", "xpu")
 _REPLACED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -70,18 +70,14 @@ class Sglang(PartialEngine):
             )
         tested = tuple(name for name in (found[0], _GREEDY, _RENORM) if _file(root, name).is_file())
         self._stubs = install({}, _REPLACED, tested)
-        for part in _PACKAGES:
-            bare_package(f"sglang{part}", _file(root, f"sglang{part}").with_suffix(""))
-        try:
+        bare_packages(root, "sglang", _PARTS)
+        with import_errors(
+            "V-ENG-SGLANG",
+            "the kernels of this SGLang cannot be imported",
+            f"sglang@{source}",
+            "install the package that is missing beside torch and triton",
+        ):
             self._parts = {name: import_under_test(name) for name in tested}
-        except ImportError as error:
-            raise VerispecError(
-                "V-ENG-SGLANG",
-                "the kernels of this SGLang cannot be imported",
-                where=f"--engine sglang@{source}",
-                cause=f"{type(error).__name__}: {error}",
-                hint="install the package that is missing beside torch and triton",
-            ) from error
         self._chain = self._parts[found[0]].chain_speculative_sampling_triton
 
     def describe(self) -> Description:

