@@ -37,8 +37,8 @@ LIMITS = {"instructions": 0.02, "launches": 0.0, "read": 0.02, "written": 0.02}
 """Largest change of a count, as a share. Recorded with g++ 12.2; another compiler may need a record of its own. Steps
 of a search follow the rounding of exponentials, which another processor may round otherwise."""
 
-SLACK = {"instructions": 400}
-"""Change that is never reported: the place of the arrays in memory moved counts of 6,000 by up to 260."""
+SLACK = {"instructions": 600}
+"""Change that is never reported: other layouts of the heap, arrays on whole pages or not, moved counts by up to 448."""
 
 Counts = dict[str, dict[str, int]]
 """Counts by kind, of each call by name."""
