@@ -168,6 +168,7 @@ def test_an_engine_that_was_mended_is_another_engine(
 
 
 def test_every_run_has_a_file_of_its_own(cache: Path) -> None:
+    assert new_run_file(Plan("a")) != new_run_file(Plan("a")), "two runs of one process and second"
     plans = [Plan("a"), Plan("a", smoke=True), Plan("a", only=("x",)), Plan("b"), Plan("a:b"), Plan("a b")]
     paths = [new_run_file(plan) for plan in plans]
     assert len({path.parent / path.name.partition("-")[0] for path in paths}) == len(plans)

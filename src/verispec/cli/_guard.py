@@ -124,7 +124,7 @@ def _diagnostic(error: BaseException) -> Diagnostic:
 
         folder = cache_dir() / "errors"
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.txt"
+        path = folder / f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S%f')}-{os.getpid()}.txt"
         path.write_text(report, encoding="utf-8", errors="replace")
     except OSError:
         return Diagnostic(code, f"{message}: {said}", cause=f"no report could be written; it is:\n{report}")

@@ -299,5 +299,5 @@ def new_folder(name: str) -> Path:
 
     from verispec.cache_folder import cache_dir
 
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     return cache_dir() / "fleets" / f"{name}-{stamp}-{os.getpid()}"

@@ -23,9 +23,10 @@ LAST = "last"
 def new_run_file(plan: Plan) -> Path:
     """Return a path in the user's cache for a run of `plan` without --out.
 
-    The name holds the time, so that no run replaces another: neither a smoke run nor a selection the last full one.
+    The name holds the time to the microsecond and the process, so that no run replaces another: neither a smoke run
+    nor a selection the last full one, nor a run the one before it in the same process and second.
     """
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     return _folder(plan.engine) / f"{_kind(plan)}-{stamp}-{os.getpid()}.jsonl"
 
 
