@@ -326,9 +326,9 @@ struct Decision {
 };
 
 // Verifies every request of a batch by `rule`, which has
-//   State of(int64_t state)                       what a request's rows need of its state
+//   Scratch                                      memory of a thread, with reserve(blocks)
 //   bool exists(int64_t state)
-//   Decision decide(request, state, step, scans, team)
+//   Decision decide(request, state, step, shared, own, team)   of one draft; `shared` is the memory of the first thread
 // Requests are shared out among threads; where there are fewer of them than threads, the blocks of each row are.
 template <class Rule>
 void verify(const FusedBatch& batch, const Rule& rule) {
