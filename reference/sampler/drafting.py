@@ -15,10 +15,10 @@ from . import ops
 
 
 def noise_dtype(device: torch.device) -> torch.dtype:
-    """Return the type that exponential noise is drawn in: float64 on CUDA, float32 on the CPU.
+    """Return the type that exponential noise is kept in: float64, as it is drawn, on CUDA; float32 on the CPU.
 
-    On CUDA torch draws float32 noise from 24-bit numbers: none is below 2^-24, so that tokens less likely than 1e-8 are
-    never drawn (vllm#43150). On the CPU float32 noise comes from 53-bit numbers and has no such floor.
+    It has 53 bits on both. Of 24 bits, as torch's float32 noise on CUDA, no number is below 2^-24, so that tokens less
+    likely than 1e-8 are never drawn (vllm#43150).
     """
     return torch.float64 if device.type == "cuda" else torch.float32
 
@@ -29,8 +29,14 @@ def exponential_noise(size: int, generator: torch.Generator, device: torch.devic
 
 
 def fill_with_noise(row: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Fill `row` in place with samples of Exp(1) above 0, and return it."""
-    return row.exponential_(generator=generator).clamp_(min=torch.finfo(row.dtype).tiny)
+    """Fill `row` in place with samples of Exp(1) above 0, and return it.
+
+    They are -log(u) of 53-bit u below 1: on a CPU a third of the time of torch's `exponential_`, which takes logarithms
+    one by one.
+    """
+    wide = row if row.dtype == torch.float64 else torch.empty_like(row, dtype=torch.float64)
+    wide.uniform_(generator=generator).log_().neg_()
+    return row if wide is row else row.copy_(wide)
 
 
 def sample_drafts(

@@ -1,9 +1,9 @@
 """The end-to-end sampler of packed batches: logits and draft tokens of a mixed batch in, tokens per request out.
 
 Softmax gives probabilities, each request's own generator gives random samples, and the packed ops decide. A request
-consumes V exponentials for its bonus token. If it has draft tokens, it then consumes one uniform per draft token and V
-exponentials for its recovered token. A greedy request consumes none. The tokens of a request therefore depend on its
-own generator, logits and draft tokens only.
+consumes V exponentials for the token after its accepted drafts, then one uniform per draft token. That token is either
+recovered or the bonus token, by the uniforms alone, so that the same exponentials serve both. A greedy request consumes
+none. The tokens of a request therefore depend on its own generator, logits and draft tokens only.
 """
 
 from __future__ import annotations
@@ -106,7 +106,6 @@ class FlatSampler:
         target_rows, bonus_rows = drafts.rows(device)
         probs = torch.softmax(logits, dim=-1)
         noise = torch.ones(len(sampled), vocab_size, dtype=noise_dtype(device), device=device)
-        recovery_noise = torch.ones_like(noise)
         uniform = torch.zeros(drafts.token_ids.shape[0], dtype=torch.float64, device=device)
         start = 0
         for row, (draws, count) in enumerate(zip(sampled, drafts.counts, strict=True)):
@@ -114,12 +113,12 @@ class FlatSampler:
                 fill_with_noise(noise[row], generators[row])
             if count and (draws or self._synthetic_rates is not None):
                 uniform[start : start + count].uniform_(generator=generators[row])
-            if count and draws:
-                fill_with_noise(recovery_noise[row], generators[row])
             start += count
-        # Take greedy tokens from logits: two logits may round to the same probability, which would change the argmax.
-        argmax = logits.argmax(dim=-1)
-        bonus = torch.where(is_greedy, argmax[bonus_rows], (probs[bonus_rows] / noise).argmax(dim=-1))
+        bonus = probs[bonus_rows].div_(noise).argmax(dim=-1)
+        if not all(sampled):
+            # From logits: two of them may round to the same probability, which would change the argmax.
+            argmax = logits.argmax(dim=-1)
+            bonus = torch.where(is_greedy, argmax[bonus_rows], bonus)
         bonus = bonus.to(torch.int32)[:, None]
         if not start:
             return bonus
@@ -140,9 +139,9 @@ class FlatSampler:
             "sample_recovered_tokens",
             device,
             output_token_ids_ptr=recovered,
-            inv_q_ptr=recovery_noise.reciprocal_(),
+            inv_q_ptr=noise.reciprocal_(),
             BLOCK_SIZE=_TILE,
-            USE_FP64_GUMBEL=recovery_noise.dtype == torch.float64,
+            USE_FP64_GUMBEL=noise.dtype == torch.float64,
             **shared,
         )
         ops.run(

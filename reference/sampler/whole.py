@@ -15,10 +15,9 @@ from verispec.engines.protocol.sampling import (
     RequestContext,
     SamplerBatch,
     Trace,
-    replay,
 )
 
-from .drafting import exponential_noise, noise_dtype, sample_drafts
+from .drafting import exponential_noise, sample_drafts
 from .flat import DraftBatch, FlatSampler, SamplingTensors
 from .logprobs import gather_logprobs
 from .processors import TokenHistory, process_logits
@@ -48,13 +47,10 @@ class WholeFlatSampler:
         for row, (seed, count) in enumerate(zip(seeds, batch.counts, strict=True)):
             if seed is not None and float(batch.temperature[row]) > 0:
                 generator = _generator(seed, device)
-                bonus_noise = exponential_noise(batch.vocab_size, generator, device).cpu()
+                noise = exponential_noise(batch.vocab_size, generator, device).cpu()
+                uniform = torch.empty(count, dtype=torch.float64, device=device).uniform_(generator=generator).cpu()
                 bonus = tokens[row][-1] if len(tokens[row]) == count + 1 else -1
-                if not count:
-                    draws[row] = Draws(torch.empty(0, dtype=torch.float64), bonus_noise, bonus, bonus_noise)
-                    continue
-                drawn = replay(generator, count, batch.vocab_size, bonus, noise_dtype(device))
-                draws[row] = Draws(drawn.uniform.cpu(), drawn.noise.cpu(), bonus, bonus_noise)
+                draws[row] = Draws(uniform, noise, bonus, noise)
         return Trace(tokens, draws)
 
     def draft_and_verify(self, batch: SamplerBatch, draft_logits: torch.Tensor) -> DraftedTokens:
