@@ -14,7 +14,7 @@ def lookup(sequence: np.ndarray, shortest: int, longest: int, num_drafts: int) -
     """Return up to `num_drafts` tokens after the latest earlier occurrence of the longest matching suffix.
 
     Args:
-        sequence: token ids.
+        sequence: token ids below 1,114,111, the number of characters that there are; at least one.
         shortest: minimum suffix length in tokens.
         longest: maximum suffix length in tokens.
         num_drafts: maximum number of tokens to return.
@@ -22,18 +22,13 @@ def lookup(sequence: np.ndarray, shortest: int, longest: int, num_drafts: int) -
     Returns:
         Token ids; empty if no suffix occurs earlier.
     """
-    # A search in bytes is many times faster than comparing windows; a hit counts only where a token begins.
-    size = sequence.itemsize
-    data = np.ascontiguousarray(sequence).tobytes()
-    earlier = len(data) - size
-    for length in range(min(longest, len(sequence) - 1), shortest - 1, -1):
-        suffix = data[len(data) - length * size :]
-        at = data.rfind(suffix, 0, earlier)
-        while at % size and at > 0:
-            at = data.rfind(suffix, 0, at + len(suffix) - 1)
+    # A search in a string, one character per token, is many times faster than comparing windows. No character is 0,
+    # as NumPy drops zeros at the end of a string.
+    text = str((sequence + 1).astype("<u4").view(f"<U{len(sequence)}")[0])
+    for length in range(min(longest, len(text) - 1), shortest - 1, -1):
+        at = text.rfind(text[-length:], 0, len(text) - 1)
         if at >= 0:
-            start = at // size + length
-            found: list[int] = sequence[start : start + num_drafts].tolist()
+            found: list[int] = sequence[at + length : at + length + num_drafts].tolist()
             return found
     return []
 

@@ -131,6 +131,8 @@ def test_ngram(models: Models, prompts: list[tuple[int, ...]]) -> None:
         ([5, 7, 8, 1, 2, 7, 8, 3, 5, 7, 8], [1, 2, 7]),
         ([1, 2, 3, 4, 5], []),
         ([256, 512, 256, 1, 2], []),  # the bytes of 1, 2 begin inside of 256
+        ([0, 0, 9, 0, 0], [9, 0, 0]),
+        ([0xD800, 0x10FFFD, 5, 0xD800, 0x10FFFD], [5, 0xD800, 0x10FFFD]),  # half a character, and the last one
     ],
     ids=str,
 )
