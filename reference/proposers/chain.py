@@ -25,6 +25,9 @@ from verispec.reference.sampler.drafting import SeededDraw
 
 from .protocol import Drafts, DrawDrafts, VerifiedStep
 
+_TILE = 256
+"""Tokens that a program of a kernel copies at a time."""
+
 
 class ChainProposer(ABC):
     """Base class of autoregressive drafters.
@@ -247,7 +250,6 @@ class ChainProposer(ABC):
         is_rejected = torch.empty(out_tokens, dtype=torch.bool, device=device)
         is_masked = torch.empty_like(is_rejected)
         sample_rows = torch.empty(batch_size * new_tokens, dtype=torch.int32, device=device)
-        longest = int(step.query_lens.max()) + new_tokens
         ops.run(
             "copy_and_expand_eagle_inputs",
             device,
@@ -267,7 +269,7 @@ class ChainProposer(ABC):
             total_input_tokens=num_tokens,
             num_padding_slots_per_request=new_tokens,
             shift_input_ids=self._shift,
-            BLOCK_SIZE_TOKENS=min(256, 1 << (longest - 1).bit_length()),
+            BLOCK_SIZE_TOKENS=_TILE,
         )
         return token_ids, positions, is_rejected, sample_rows
 

@@ -54,7 +54,7 @@ def most_frequent_continuation(
         starts = ends - length + 1
         ends = ends[(starts >= 0) & (texts[starts] == context[-length])]
         if not len(ends):
-            break
+            break  # and no longer suffix occurs either
         # A factor of 1.1 times 10 tokens is 11 and not 10.999...
         room = min(num_drafts, int(length * limits.max_factor + 1e-6), limits.max_depth - length)
         found = _follow(texts, ends, room, limits.min_probability)

@@ -14,10 +14,7 @@ from verispec.reference.proposers.protocol import DrawDrafts
 from verispec.reference.sampler.drafting import SeededDraw, sample_drafts
 from verispec.reference.sampler.flat import DraftBatch, FlatSampler, SamplingTensors
 from verispec.reference.sampler.request_state import RequestRows, RequestStates, RequestStateSampler
-from verispec.reference.sampler.synthetic_rates import (
-    resolve_synthetic_acceptance_rates,
-    unconditional_to_conditional_rates,
-)
+from verispec.reference.sampler.synthetic_rates import conditional_rates, resolve_synthetic_acceptance_rates
 
 from .request import RequestState
 from .scheduler import Scheduled
@@ -71,8 +68,6 @@ class FlatSampling:
         """Verify against the argmax of each row."""
         if self._synthetic:
             return self.sample(logits.float(), parts)
-        if logits.dtype == torch.float64:
-            logits = logits.float()  # the op takes the types that models are served in
         return self._sampler.greedy(logits, self._drafts(logits, parts))
 
     def sample(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
@@ -177,7 +172,7 @@ def _synthetic_rates(options: LoadOptions, device: torch.device) -> torch.Tensor
     rates = resolve_synthetic_acceptance_rates(
         options.max_drafts, options.synthetic_acceptance_rates, options.synthetic_acceptance_length
     )
-    return torch.tensor(unconditional_to_conditional_rates(rates), dtype=torch.float32, device=device)
+    return conditional_rates(rates, device)
 
 
 def _draft_probs(parts: Sequence[Scheduled], logits: torch.Tensor) -> torch.Tensor | None:

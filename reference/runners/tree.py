@@ -97,7 +97,8 @@ class TreeVerification:
         if all(request.params.greedy for request in requests):
             ops.run("verify_tree_greedy", self._device, **given, target_predict=argmax)
         else:
-            uniform = torch.zeros(len(parts), tree.nodes + 1, dtype=torch.float64, device=self._device)
+            # A node's number tests it; the root, which is never tested, has the number of the final draw.
+            uniform = torch.zeros(shape, dtype=torch.float64, device=self._device)
             for row, request in zip(uniform, requests, strict=True):
                 if not request.params.greedy:
                     row.uniform_(generator=request.generator)
@@ -105,7 +106,7 @@ class TreeVerification:
                 "verify_tree_sampled",
                 self._device,
                 **given,
-                uniform_samples=uniform[:, 1:],
+                uniform_samples=uniform,
                 uniform_samples_for_final_sampling=uniform[:, 0],
                 target_probs=self._probabilities(of_nodes, argmax, parts),
                 draft_probs=None,
@@ -134,7 +135,7 @@ class TreeVerification:
         if params.min_p is not None:
             mask_below_min_p(flat, params.min_p.repeat_interleave(self._tree.nodes))
         if params.top_k is not None or params.top_p is not None:
-            apply_top_k_top_p(flat, expand(params.top_k), expand(params.top_p), inplace=True)
+            apply_top_k_top_p(flat, expand(params.top_k), expand(params.top_p))
         probabilities = torch.softmax(flat, dim=-1).view(logits.shape)
         probabilities[is_greedy] = torch.nn.functional.one_hot(argmax[is_greedy], logits.shape[-1]).float()
         return probabilities

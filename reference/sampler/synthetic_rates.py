@@ -13,6 +13,8 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
+
 
 def unconditional_to_conditional_rates(rates: Sequence[float]) -> list[float]:
     """Return each position's rate given that all before it were accepted: c_i = p_i / p_(i-1), 0 after a rate of 0."""
@@ -54,3 +56,10 @@ def resolve_synthetic_acceptance_rates(n: int, rates: Sequence[float] | None, le
     if not 1 <= length <= n + 1:
         raise ValueError(f"expected an acceptance length from 1 to {n + 1} for {n} draft positions, got {length}")
     return acceptance_length_to_rates(length, n)
+
+
+def conditional_rates(rates: Sequence[float] | None, device: torch.device) -> torch.Tensor | None:
+    """Return conditional rates of unconditional ones on `device`, [K] float32; None without synthetic mode."""
+    if rates is None:
+        return None
+    return torch.tensor(unconditional_to_conditional_rates(rates), dtype=torch.float32, device=device)

@@ -21,7 +21,7 @@ from .drafting import exponential_noise, sample_drafts
 from .flat import DraftBatch, FlatSampler, SamplingTensors
 from .logprobs import gather_logprobs
 from .processors import TokenHistory, process_logits
-from .synthetic_rates import unconditional_to_conditional_rates
+from .synthetic_rates import conditional_rates
 
 
 class WholeFlatSampler:
@@ -105,7 +105,8 @@ class WholeFlatSampler:
         limits = (_moved(values, device) for values in (batch.top_k, batch.top_p, batch.min_p))
         params = SamplingTensors(batch.temperature.to(device), *limits)
         logits = copied_logits(batch, device) if given is None else given
-        sampled = _sampler(batch, device).sample(logits, drafts, params, generators)
+        sampler = FlatSampler(conditional_rates(batch.synthetic_rates, device))
+        sampled = sampler.sample(logits, drafts, params, generators)
         return [[token for token in row if token >= 0] for row in sampled.tolist()]
 
 
@@ -153,10 +154,3 @@ def _moved(tensor: torch.Tensor | None, device: torch.device) -> torch.Tensor | 
 def _generator(seed: int | None, device: torch.device) -> torch.Generator:
     generator = torch.Generator(device)
     return generator.manual_seed(int(torch.randint(2**63 - 1, ())) if seed is None else seed)
-
-
-def _sampler(batch: SamplerBatch, device: torch.device) -> FlatSampler:
-    if batch.synthetic_rates is None:
-        return FlatSampler()
-    rates = unconditional_to_conditional_rates(batch.synthetic_rates)
-    return FlatSampler(torch.tensor(rates, dtype=torch.float32, device=device))

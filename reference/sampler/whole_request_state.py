@@ -11,7 +11,7 @@ from verispec.engines.protocol.sampling import Draws, ProcessedTokens, RequestCo
 from verispec.reference.oracle.philox import Draw, gumbel_rows, uniform
 
 from .request_state import RequestRows, RequestStates, RequestStateSampler
-from .synthetic_rates import unconditional_to_conditional_rates
+from .synthetic_rates import conditional_rates
 from .whole import copied_logits, with_processors
 
 
@@ -102,10 +102,7 @@ class WholeRequestStateSampler:
             if batch.draft_probs is not None
             else None,
         )
-        rates = None
-        if batch.synthetic_rates is not None:
-            conditional = unconditional_to_conditional_rates(batch.synthetic_rates)
-            rates = torch.tensor(conditional, dtype=torch.float32, device=device)
+        rates = conditional_rates(batch.synthetic_rates, device)
         sampler = RequestStateSampler(block_verification=self._block_verification, synthetic_rates=rates, fused=fused)
         logits = copied_logits(batch, device) if given is None else given
         sampled = sampler.sample(logits, rows, tables)

@@ -11,9 +11,10 @@ import torch
 from runner_mutants import Mutant, change_calls, engine_with
 
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, LoadOptions
-from verispec.reference.runners import base, sampling, verification
+from verispec.reference.runners import base, verification
 from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.request import RequestState
+from verispec.reference.sampler import synthetic_rates
 
 
 def with_options(**fields: Callable[[LoadOptions], Any]) -> Callable[[], Mutant]:
@@ -30,7 +31,7 @@ class UnconditionalRates(CPURunner):
     """Unconditional rates are taken for conditional ones (vllm#41035)."""
 
     def __init__(self, target: Path, options: LoadOptions) -> None:
-        sampling.unconditional_to_conditional_rates = list
+        synthetic_rates.unconditional_to_conditional_rates = list
         super().__init__(target, options)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from verispec.judge import Kind, Mismatch, SamplerUnderTest
-from verispec.reference.sampler import flat, request_state, whole, whole_request_state
+from verispec.reference.sampler import flat, request_state, synthetic_rates
 from verispec.reference.sampler.flat import FlatSampler
 from verispec.reference.sampler.whole import WholeFlatSampler
 from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
@@ -40,8 +40,7 @@ def argument_changed(module: Any, op: str, **values: Callable[[Any], Any]) -> Ca
 
 
 def rates_unconditional(patch: Patch) -> None:
-    for module in (whole, whole_request_state):
-        patch.setattr(module, "unconditional_to_conditional_rates", list)
+    patch.setattr(synthetic_rates, "unconditional_to_conditional_rates", list)
 
 
 def greedy_tokens_of_the_next_row(patch: Patch) -> None:
@@ -89,13 +88,12 @@ def rates_changed(change: Callable[[float], float]) -> Callable[[Patch], None]:
     """Return a patch that changes each conditional rate."""
 
     def patched(patch: Patch) -> None:
-        for module in (whole, whole_request_state):
-            resolve = module.unconditional_to_conditional_rates
-            patch.setattr(
-                module,
-                "unconditional_to_conditional_rates",
-                lambda rates, resolve=resolve: [change(rate) for rate in resolve(rates)],
-            )
+        resolve = synthetic_rates.unconditional_to_conditional_rates
+        patch.setattr(
+            synthetic_rates,
+            "unconditional_to_conditional_rates",
+            lambda rates: [change(rate) for rate in resolve(rates)],
+        )
 
     return patched
 
