@@ -94,6 +94,33 @@ def test_layers_of_one_engine_are_measured_at_once(tmp_path: Path, monkeypatch: 
     assert layers.measured_together(layers.LAYERS["alone"]) == [layers.LAYERS["alone"]]
 
 
+OFTEN = """def limit(x):
+    found = [i + 1 for i in range(3 * x)]
+    while x < 30:
+        x += 1
+    return found, x + 2
+"""
+
+
+def test_a_later_evaluation_needs_no_later_statement(layer: Layer, tmp_path: Path) -> None:
+    """Faults from the 20th evaluation on act in one call, in a comprehension and in the test of a loop."""
+    (layer.folder / "op.py").write_text(OFTEN)
+    context = multiprocessing.get_context("fork")
+    active, answers = activation.make(layer, None, 0, tmp_path / "sources"), context.Queue()
+    process = context.Process(target=reach, args=(active, ["mutated_package"], answers))
+    process.start()
+    reached = answers.get(timeout=120)
+    process.join()
+    later = {
+        fault.before: active.keys(Mutant("oracle", "op.py", 2, 0, "", "", "", "", number, (), "repeated")) <= reached
+        for number, fault in enumerate(operators_python.faults(OFTEN))
+        if fault.is_expression
+    }
+    assert later["i + 1"]
+    assert later["x < 30"]
+    assert not later["x + 2"]
+
+
 KERNEL = """class Kernel:
     def __init__(self, fn):
         self.fn = fn

@@ -132,11 +132,13 @@ class PythonActivation:
     def keys(self, mutant: Mutant) -> set[int]:
         """Return the key of the fault's statement.
 
-        Code that runs at import has the keys of all statements of the file.
+        Code that runs at import has the keys of all statements of the file. An expression that may be evaluated more
+        often than its statement may act where the statement is reached once.
         """
         number = list(self._measured).index(self._paths[mutant.file])
         fault = self._fault(mutant)
-        when = operators_python.TRIGGERS.index(mutant.trigger)
+        may_act = fault.repeats and mutant.trigger == operators_python.TRIGGERS[2]
+        when = 0 if may_act else operators_python.TRIGGERS.index(mutant.trigger)
         if self._in_function(mutant.file, fault):
             return {8 * (number * self.FILE + fault.statement) + when}
         return {8 * (number * self.FILE + f.statement) for f in self._faults[mutant.file]}

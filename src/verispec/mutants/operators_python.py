@@ -13,6 +13,8 @@ from verispec.mutants.python_alternatives import Place, alternatives, is_type_ch
 TRIGGERS: Final = (ALWAYS, "program >= 64", "repeated")
 """Conditions of a fault: always, in programs from the 64th on (Triton), or from the 20th evaluation on."""
 REPEATED: Final = 20
+_AGAIN: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+"""Expressions whose parts are evaluated more often than the statement around them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class PythonFault:
     in_kernel: bool
     is_expression: bool
     """True if it can have a trigger."""
+    repeats: bool
+    """True if it may be evaluated more often than its statement."""
 
 
 def faults(source: str) -> list[PythonFault]:
@@ -47,7 +51,7 @@ def faults(source: str) -> list[PythonFault]:
             is_expression = isinstance(node, ast.expr) and isinstance(new, ast.expr) and place.function is not None
             found.append(
                 PythonFault(place.number, choice, node.lineno, node.col_offset + 1, operator, before, after,
-                      place.statement, in_kernel, is_expression)
+                      place.statement, in_kernel, is_expression, place.repeats)
             )  # fmt: skip
     return found
 
@@ -118,11 +122,12 @@ def _places(tree: ast.Module) -> Iterator[Place]:
     counter = iter(range(1 << 30))
 
     def visit(node: ast.AST, parent: ast.AST | None, name: str, index: int | None,
-              function: ast.FunctionDef | None, statement: int) -> Iterator[Place]:  # fmt: skip
+              function: ast.FunctionDef | None, statement: int, repeats: bool) -> Iterator[Place]:  # fmt: skip
         number = next(counter)
         if isinstance(node, ast.stmt):
-            statement = number
-        place = Place(node, parent, name, index, function, statement, number)
+            statement, repeats = number, False
+        repeats = repeats or isinstance(node, _AGAIN) or (isinstance(parent, ast.While) and name == "test")
+        place = Place(node, parent, name, index, function, statement, number, repeats)
         if _is_docstring(place) or isinstance(node, (ast.Import, ast.ImportFrom)):
             return
         yield place
@@ -136,11 +141,11 @@ def _places(tree: ast.Module) -> Iterator[Place]:
             if isinstance(value, list):
                 for i, item in enumerate(value):
                     if isinstance(item, ast.AST):
-                        yield from visit(item, node, field, i, function, statement)
+                        yield from visit(item, node, field, i, function, statement, repeats)
             elif isinstance(value, ast.AST):
-                yield from visit(value, node, field, None, function, statement)
+                yield from visit(value, node, field, None, function, statement, repeats)
 
-    yield from visit(tree, None, "", None, None, -1)
+    yield from visit(tree, None, "", None, None, -1, repeats=False)
 
 
 def _put(place: Place, new: ast.AST | list[ast.stmt]) -> None:

@@ -49,7 +49,10 @@ MASKS: Final = frozenset({"mask", "other"})
 
 @dataclass(slots=True)
 class Place:
-    """A node, the list or field of its parent that holds it, and the function and statement around it."""
+    """A node, the list or field of its parent that holds it, and the function and statement around it.
+
+    `repeats` is True if the node may be evaluated more often than its statement.
+    """
 
     node: ast.AST
     parent: ast.AST | None
@@ -58,6 +61,7 @@ class Place:
     function: ast.FunctionDef | None
     statement: int
     number: int
+    repeats: bool
 
 
 Made = list[tuple[str, "ast.AST | list[ast.stmt]"]]
