@@ -15,6 +15,7 @@ import pytest
 
 from verispec.engines import GenerationRequest, LoadOptions
 from verispec.engines.protocol.generation import SpeculationMetrics
+from verispec.engines.protocol.grammar import TransitionTable
 from verispec.errors import VerispecError
 
 NAN = math.nan
@@ -82,7 +83,7 @@ OPTIONS: list[tuple[str, dict[str, Any], tuple[Any, ...], tuple[Any, ...], str]]
         (
             (), 3, [(0,), (1,), (2,)], ((0,), (1,), [2]), ((0,), (1,), (1,)), ((1,), (0,), (2,)), ((0,), (1, 0), (2,)),
             ((0,), (1, 0), (2, 0)), ((0,), (1,), (2, 0)), ((0,), (1,), ()), ((0,), (1,), (-1,)), ((0,), (1,), (1.0,)),
-            ((0,), (1,), (2.5,)),
+            ((0,), (1,), (2.5,)), ((0,), (1,), (0, 1, 0)),
         ),
         "paths of ranks, shorter ones first, each below another path or of one rank",
     ),
@@ -125,7 +126,7 @@ REQUESTS: list[tuple[str, dict[str, Any], tuple[Any, ...], tuple[Any, ...], str]
     ("seed", {}, (None, 0, -1, 2**63), (0.5, "1"), "None or an integer"),
     ("repetition_penalty", {}, (1e-9, 1, 9), (0, -1, NAN, None), "above 0"),
     *((name, {}, *NUMBERS, "a number") for name in ("presence_penalty", "frequency_penalty")),
-    ("grammar", {}, (None,), (3, "a"), "None or a TokenGrammar"),
+    ("grammar", {}, (None, TransitionTable(({1: 0},))), (3, "a"), "None or a TokenGrammar"),
     ("bad_words", {}, ((), ((1,),), ((1, 2), (3,))), (((),), ((1,), ())), "sequences of at least one token"),
     ("logit_bias", {}, ({}, {3: -100.0}, {1: 5}), ({1: NAN}, {1: "x"}, {1: 0.5, 2: None}), "numbers by token id"),
     *((name, {}, (None, 0, 5), (-1, 0.5, True), f"None or {FROM_0}") for name in ("logprobs", "prompt_logprobs")),
