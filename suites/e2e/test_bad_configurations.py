@@ -164,9 +164,12 @@ REQUESTS = {
 @case("GEN-38", draft=["none", "draft_model k=3"], request_=list(REQUESTS), reach="the request is accepted")
 def test_a_request_that_cannot_work_is_refused(load: Load, prompts: Any, draft: str, request_: str) -> None:
     """The others of its batch do not run half, and the next batch is right."""
-    bad = REQUESTS[request_]
+    check_refused(load(draft), prompts, REQUESTS[request_], f"a {request_}")
+
+
+def check_refused(generator: Generator, prompts: Any, bad: BadRequest, what: str) -> None:
+    """Check that a batch with a bad request is refused in words, and that the next batch is right."""
     plain = {"prompt_token_ids": prompts[0], "max_tokens": 8, "ignore_eos": True}
-    generator = load(draft)
     try:
         refused = GenerationRequest(**{**plain, **bad.fields})
         generator.generate([*greedy(prompts[1:2], 8), refused, *greedy(prompts[2:3], 8)])
@@ -175,6 +178,10 @@ def test_a_request_that_cannot_work_is_refused(load: Load, prompts: Any, draft: 
             generator.generate([GenerationRequest(**{**plain, **bad.cure})])  # As above.
         check_message(str(refusal), bad.names, bad.values)
     else:
-        raise Mismatch(Failure(Kind.ACCEPTED, f"a {request_} is accepted"))
-    for n, result in enumerate(generator.generate(greedy(prompts[3:5], 16))):
+        raise Mismatch(Failure(Kind.ACCEPTED, f"{what} is accepted"))
+    try:
+        results = generator.generate(greedy(prompts[3:5], 16))
+    except VerispecError as error:
+        raise Mismatch(Failure(Kind.RAISED, f"the batch after {what} is refused too: {error}")) from error
+    for n, result in enumerate(results):
         reference_model(TARGET).judge_greedy(prompts[3 + n], result.token_ids, f"request {n} after a refusal")

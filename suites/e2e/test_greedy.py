@@ -114,6 +114,14 @@ def test_a_token_budget_may_cut_drafts(load: Load, prompts: Any, draft: str) -> 
         reference_model(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, what)
 
 
+@case("GEN-4", target="tiny", memory="budget of 1", draft="none", reach="max_num_batched_tokens=1")
+def test_a_step_may_have_one_token(load: Load, tiny: dict[str, Path]) -> None:
+    generator, prompt = load("none", target=tiny["target"], max_num_batched_tokens=1, max_num_seqs=1), (1, 5, 2)
+    [result] = generator.generate(greedy([prompt], 4))
+    require(len(result.token_ids) == 4, f"{len(result.token_ids)} tokens of 4")
+    reference_model(tiny["target"]).judge_greedy(prompt, result.token_ids, "a budget of one token per step")
+
+
 @case("GEN-13", draft=[*SPECULATIVE, *FURTHER], reach="temperature=0, drafts that are rejected")
 def test_a_rejection_leaves_nothing_behind(load: Load, prompts: Any, draft: str) -> None:
     """Prompts of a repeated phrase: drafts come, are rejected, are accepted, and with n-grams come not at all."""

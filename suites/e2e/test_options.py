@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
-from verispec.engines.protocol.generation import FinishReason, GenerationRequest
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive
 from verispec.judge.statistics import assert_distribution
 from verispec.suites.e2e._acceptance import accepted_lengths
@@ -141,17 +142,30 @@ def dtype(load: Load, tiny: dict[str, Path], prompts: Prompts) -> None:
     bound = 2 * reference_model(TARGET).rounding(prompts[0], result.token_ids) + 1e-5
     require(errors["float32"] <= bound, f"float32 is off by {errors['float32']:.2g}, its rounding is below {bound:.2g}")
     require(errors["bfloat16"] > bound, f"bfloat16 is off by {errors['bfloat16']:.2g} only: it computes in float32")
+    with contextlib.suppress(UnsupportedCall):  # Few engines have float64.
+        [result] = load("none", target=tiny["target"], dtype="float64").generate(greedy([(1, 5, 2)], 24))
+        reference_model(tiny["target"]).judge_greedy((1, 5, 2), result.token_ids, "a text in float64")
 
 
 def seed(load: Load, tiny: dict[str, Path], prompts: Prompts) -> None:
-    asked = [GenerationRequest(p[:16], max_tokens=12, ignore_eos=True, temperature=1.5) for p in prompts[:4]]
-    texts = []
-    for value in (1, 2, 1):
-        results = load("draft_model k=3", seed=value).generate(asked)
-        texts.append([result.token_ids for result in results])
-        load("none").generate(asked[:1])  # Another generator, so that the next one starts anew.
-    require(texts[0] == texts[2], "the same seed gives other texts")
-    require(texts[0] != texts[1], "another seed gives the same texts")
+    """Check that a seed repeats texts and that another one changes all; at a heat of 60 no three tokens return."""
+    asked = [GenerationRequest(p[:16], max_tokens=8, ignore_eos=True, temperature=1.5) for p in prompts[:4]]
+    later = [GenerationRequest(prompts[4][:8], max_tokens=3, ignore_eos=True, temperature=60.0)] * 20
+    first, other, again = (
+        [[result.token_ids for result in results] for results in started_anew(load, value, asked, later)]
+        for value in (1, 2, 1)
+    )
+    require(first[0] == again[0], "the same seed gives other texts")
+    require(first[0] != other[0], "another seed gives the same texts")
+    same = [len(asked) + n for n, (one, two) in enumerate(zip(first[1], other[1], strict=True)) if one == two]
+    require(not same, f"requests {same} have the same text with another seed")
+
+
+def started_anew(load: Load, seed: int, *calls: list[GenerationRequest]) -> Iterator[list[GenerationResult]]:
+    """Yield the results of each call of a new generator."""
+    load("none").generate(calls[0][:1])  # Another generator, so that this one is not the one before.
+    for requests in calls:
+        yield load("draft_model k=3", seed=seed).generate(requests)
 
 
 def max_model_len(load: Load, tiny: dict[str, Path], prompts: Prompts) -> None:

@@ -16,6 +16,7 @@ from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import METHODS, Load, greedy, require, require_accepted
 from verispec.suites.e2e._tiny import VOCAB, save_twins
+from verispec.suites.e2e.test_bad_configurations import REQUESTS, check_refused
 
 TARGET = fixtures.model("target")
 LENGTH = 24
@@ -33,6 +34,12 @@ def test_ranks_change_no_greedy_text(load: Load, prompts: Any, draft: str) -> No
     for n, result in enumerate(generator.generate(greedy(prompts[:4], LENGTH))):
         own = greedy_text(TARGET, tuple(prompts[n]), LENGTH)
         reference_model(TARGET).judge_equal(prompts[n], own, result.token_ids, f"prompt {n} on {RANKS} ranks")
+
+
+@case("GEN-38", draft="none", ranks=RANKS, request_="prompt of unknown tokens", reach=REACH)
+def test_a_request_that_all_ranks_refuse_ends_nothing(load: Load, prompts: Any) -> None:
+    bad = REQUESTS["prompt of unknown tokens"]
+    check_refused(load("none", tensor_parallel_size=RANKS), prompts, bad, "a prompt of unknown tokens")
 
 
 @pytest.fixture(scope="session")
