@@ -255,18 +255,3 @@ def constrain(logits: torch.Tensor, rows: RequestRows, states: RequestStates) ->
         mask_below_min_p(logits, min_p)
     if top_k is not None or top_p is not None:
         apply_top_k_top_p(logits, top_k, top_p)
-
-
-def flatten(sampled: Sampled, rows: RequestRows) -> torch.Tensor:
-    """Return the emitted tokens in the order of the target's rows, [L] int64; 0 in a row without an emitted token."""
-    device = sampled.token_ids.device
-    flat = torch.zeros(rows.draft_sampled.shape[0], dtype=torch.int64, device=device)
-    ops.run(
-        "flatten_sampled",
-        device,
-        flat_sampled=flat,
-        sampled=sampled.token_ids,
-        num_sampled=sampled.counts,
-        cu_num_logits=rows.cu_num_logits,
-    )
-    return flat

@@ -208,3 +208,8 @@ def test_a_lambda_belongs_to_the_loops_around_it() -> None:
 def test_faults_of_one_thread_have_no_condition_on_threads() -> None:
     assert "thread > 0" not in triggers("5 * rows"), "Python calls it in one thread"
     assert "thread > 0" in triggers("7 * rows"), "a region may call it"
+
+
+def test_an_argument_that_only_checks_is_left_alone() -> None:
+    found = operators_python.faults("def pairs(a, b):\n    return dict(zip(a, b, strict=True))\n")
+    assert {fault.operator for fault in found} == {"arguments exchanged"}

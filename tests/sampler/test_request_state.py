@@ -29,8 +29,8 @@ from verispec.reference.sampler.request_state import (
     RequestRows,
     RequestStates,
     RequestStateSampler,
+    Sampled,
     constrain,
-    flatten,
 )
 from verispec.reference.sampler.whole import WholeFlatSampler
 from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
@@ -338,6 +338,21 @@ def test_a_repetition_penalty_reaches_prompt_and_drafts() -> None:
     rows = RequestRows.of([[3, 5]], [0], [0], CPU)
     sampled = RequestStateSampler().sample(logits, rows, RequestStates(torch.zeros(1), torch.zeros(1).long()))
     assert sampled.token_ids.tolist() == [[5, 3]], "3 is worth 0.5 in both rows, 5 is worth 1.5 and then 0.375"
+
+
+def flatten(sampled: Sampled, rows: RequestRows) -> torch.Tensor:
+    """Return the emitted tokens in the order of the target's rows, [L] int64; 0 in a row without an emitted token."""
+    device = sampled.token_ids.device
+    flat = torch.zeros(rows.draft_sampled.shape[0], dtype=torch.int64, device=device)
+    ops.run(
+        "flatten_sampled",
+        device,
+        flat_sampled=flat,
+        sampled=sampled.token_ids,
+        num_sampled=sampled.counts,
+        cu_num_logits=rows.cu_num_logits,
+    )
+    return flat
 
 
 def test_log_probabilities_of_emitted_tokens_without_reading_them() -> None:

@@ -42,6 +42,8 @@ COPIES: Final = frozenset({"clone", "copy", "deepcopy", "contiguous", "list", "s
 CASTS: Final = frozenset({"to", "float", "double", "long", "int", "astype"})
 TUNING: Final = ("num_warps", "num_stages")
 """Arguments of a launch that change its speed alone."""
+CHECKS: Final = ("strict",)
+"""Arguments that only check, as an assertion does, which no mutant changes either."""
 COMMUTATIVE: Final = frozenset({"maximum", "minimum", "max", "min"})
 """Functions whose result does not depend on the order of their arguments."""
 MASKS: Final = frozenset({"mask", "other"})
@@ -124,6 +126,8 @@ def _unary_op(node: ast.UnaryOp, place: Place) -> Made:
 def _constant(node: ast.Constant, place: Place) -> Made:
     value = node.value
     if isinstance(place.parent, (ast.JoinedStr, ast.FormattedValue)):
+        return []
+    if isinstance(place.parent, ast.keyword) and place.parent.arg in CHECKS:
         return []
     if isinstance(value, bool):
         return [("constant", ast.Constant(not value))]
@@ -242,7 +246,7 @@ def _call_node(node: ast.Call, place: Place) -> Made:
         swapped = [*node.args[:i], node.args[i + 1], node.args[i], *node.args[i + 2 :]]
         made.append(("arguments exchanged", ast.Call(node.func, swapped, node.keywords)))
     for i, keyword in enumerate(node.keywords):
-        if keyword.arg is not None and keyword.arg not in TUNING:
+        if keyword.arg is not None and keyword.arg not in (*TUNING, *CHECKS):
             kept = [k for j, k in enumerate(node.keywords) if j != i]
             operator = "mask dropped" if keyword.arg in MASKS else "keyword dropped"
             made.append((operator, ast.Call(node.func, node.args, kept)))
