@@ -1,7 +1,8 @@
-"""Seeds of end-to-end samplers, and drafts that they draw themselves (contract WS)."""
+"""Random numbers of end-to-end samplers: seeds, steps after each other, drafts of their own (contract WS)."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -34,6 +35,30 @@ def test_a_counters_seed_has_64_bits(sampler: SamplerUnderTest) -> None:
     if different < len(seeds) - 2:
         message = f"{len(seeds)} seeds of up to 62 bits gave {different} different answers"
         raise Mismatch(Failure(Kind.RELATION, message))
+
+
+STEPS = 80
+AGREEING = 0.9
+"""Largest share of steps that may agree, or differ. With 40 steps a right sampler exceeds it with a chance of 1e-8."""
+FIRST_ROW, SURE_ROW, BONUS_ROW = (0.5, 0.25, 0.25), (1.0, 0.0, 0.0), (0.0, 0.5, 0.5)
+"""Probabilities of a request whose drafts are token 0: half of the first drafts are rejected, and no other."""
+
+
+@case("WS-10", check="steps after each other", reach="a request without a seed, alone in its batch")
+def test_a_step_shares_no_random_number_with_the_next(engine: Engine, seed: int) -> None:
+    """The last token of a step, 1 or 2, says nothing about whether the next step keeps its first draft."""
+    torch.manual_seed(seed)
+    sampler = SamplerUnderTest(offered(engine.sampler()))
+    for drafts in range(1, 5):
+        rows = torch.tensor([FIRST_ROW, *[SURE_ROW] * (drafts - 1), BONUS_ROW]).log()
+        step = SamplerBatch(rows, [[0] * drafts], torch.ones(1), draft_probs=torch.eye(3)[[0] * drafts])
+        tokens = [sampler(step)[0] for _ in range(STEPS)]
+        for kept, last in ((True, "bonus"), (False, "recovered")):
+            pairs = [(a[-1], b[0]) for a, b in itertools.pairwise(tokens) if (a[0] == 0) == kept]
+            agree = sum((a == 1) == (b == 0) for a, b in pairs)
+            if max(agree, len(pairs) - agree) > AGREEING * max(len(pairs), STEPS // 3):
+                message = f"whether the {last} token is 1, and whether the next step keeps the first of {drafts} drafts"
+                raise Mismatch(Failure(Kind.LAW, f"{message}, agree in {agree} of {len(pairs)} steps"))
 
 
 UNSEEDED, FLAT = 2000, 256

@@ -33,6 +33,41 @@ def unseeded_of_12_bits(patch: Patch) -> None:
     )
 
 
+def the_same_numbers_in_every_step(patch: Patch) -> None:
+    generator = whole._generator
+    patch.setattr(whole, "_generator", lambda s, device: generator(7 if s is None else s, device))
+
+
+class Sharing:
+    """A right sampler but for one thing: the last number of a step is the first of the next, if a draft was rejected.
+
+    So are FlashInfer 0.7.2's calls for one request with three drafts.
+    """
+
+    number: float | None = None
+
+    def __call__(self, batch: Any) -> list[list[int]]:
+        """Return the tokens of one request whose drafts are certain."""
+        [drafts], rows = batch.draft_token_ids, torch.softmax(batch.logits.double(), dim=-1)
+        emitted: list[int] = []
+        first, self.number = self.number, None
+        for row, draft in zip(rows, drafts, strict=False):
+            number = float(torch.rand(())) if first is None or emitted else first
+            if number >= row[draft]:
+                row[draft] = 0.0
+                break
+            emitted.append(draft)
+        number, at = float(torch.rand(())), len(emitted)
+        self.number = number if len(drafts) == 3 and at < 3 else None
+        return [[*emitted, int((rows[at].cumsum(0) <= number * rows[at].sum()).sum())]]
+
+
+def test_a_number_shared_with_the_next_step_is_caught() -> None:
+    engine: Any = SimpleNamespace(sampler=Sharing)
+    with pytest.raises(Mismatch, match=r"recovered token.*first of 3 drafts.*agree in (\d+) of \1 steps"):
+        seeds.test_a_step_shares_no_random_number_with_the_next(engine, 5)
+
+
 def probabilities_at_1(patch: Patch) -> None:
     """Record the distributions of drafts at a temperature of 1."""
     draw = whole.sample_drafts
@@ -79,6 +114,7 @@ def under_test(kind: Any = WholeFlatSampler) -> SamplerUnderTest:
     [
         (seeds_of_31_bits, lambda: seeds.test_a_counters_seed_has_64_bits(under_test(WholeRequestStateSampler))),
         (unseeded_of_12_bits, lambda: seeds.test_requests_without_a_seed_repeat_no_other(ENGINE, 5)),
+        (the_same_numbers_in_every_step, lambda: seeds.test_a_step_shares_no_random_number_with_the_next(ENGINE, 5)),
         (probabilities_at_1, lambda: seeds.test_drafts_of_the_targets_own_rows_are_accepted(ENGINE, 5)),
         (heat_capped, lambda: limits.test_extreme_temperatures_keep_their_odds(under_test(), 5, "30")),
         (top_p_floor, lambda: limits.test_top_p_is_exact(under_test(), 5, "top_p 0.03")),
