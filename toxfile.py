@@ -1,4 +1,4 @@
-"""Skip the `gpu` environment, with one clear line, on a machine that has no CUDA device."""
+"""Skip the environments that need a GPU, with one clear line, on a machine that has no CUDA device."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from tox.tox_env.errors import Skip
 
 @impl
 def tox_on_install(tox_env: ToxEnv, arguments: Any, section: str, of_type: str) -> None:
-    """Raise `Skip` before anything is installed into `gpu`, unless the CUDA driver reports a device."""
-    if tox_env.conf.name == "gpu" and (reason := why_no_cuda()):
-        raise Skip(f"{reason}; the gpu environment needs an NVIDIA GPU and its driver")
+    """Raise `Skip` before anything is installed that needs a GPU, unless the CUDA driver reports a device."""
+    name = tox_env.conf.name
+    if name in ("gpu", "flashinfer") and (reason := why_no_cuda()):
+        raise Skip(f"{reason}; the {name} environment needs an NVIDIA GPU and its driver")
 
 
 def why_no_cuda() -> str:

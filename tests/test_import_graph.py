@@ -61,6 +61,7 @@ PARTS_OF_VERISPEC = (
     "verispec.engines.adapters.vllm_ascend",
     "verispec.engines.adapters.vllm_rbln",
     "verispec.engines.adapters.lmdeploy",
+    "verispec.engines.adapters.flashinfer",
 )
 HEAVY = {"torch", "triton", "transformers", "vllm", "scipy", "tree_sitter", "tree_sitter_cpp", "hypothesis", "pytest"}
 LIGHT = (

@@ -91,6 +91,12 @@ BUILT_IN: dict[str, BuiltIn] = {
         "rejection sampler in PyTorch of any LMDeploy tree",
         ("torch",),
     ),
+    "flashinfer": BuiltIn(
+        "verispec.engines.adapters.flashinfer",
+        "create",
+        "sampling of FlashInfer: drafts in a chain, top-k, top-p and min-p, on a GPU",
+        ("torch", "flashinfer"),
+    ),
     "tpu-inference": BuiltIn(
         "verispec.engines.adapters.tpu_inference",
         "create",
@@ -197,25 +203,28 @@ def names() -> list[str]:
     return [*BUILT_IN, *sorted(entry.name for entry in entry_points(group=GROUP))]
 
 
-def require_cuda() -> None:
+def require_cuda(where: str = "--device cuda", hint: str = "omit --device, or use --device cpu") -> None:
     """Raise an error if no CUDA device can be used.
+
+    Args:
+        where: part of the command that asks for it.
+        hint: hint of the error.
 
     Raises:
         VerispecError: V-ENG-DEVICE, torch is missing or built without CUDA, CUDA does not start, or it
             shows no device.
     """
-    hint = "omit --device, or use --device cpu"
     try:
         import torch
     except ImportError as error:
         raise VerispecError(
-            "V-ENG-DEVICE", "CUDA needs torch, which is not installed", where="--device cuda", hint=hint
+            "V-ENG-DEVICE", "CUDA needs torch, which is not installed", where=where, hint=hint
         ) from error
     if torch.version.cuda is None:
         raise VerispecError(
             "V-ENG-DEVICE",
             f"torch {torch.__version__} is built without CUDA",
-            where="--device cuda",
+            where=where,
             hint=f"install a CUDA build of torch, or {hint}",
         )
     try:
@@ -224,12 +233,12 @@ def require_cuda() -> None:
         raise VerispecError(
             "V-ENG-DEVICE",
             _cuda_reason(str(error), torch.version.cuda),
-            where="--device cuda",
+            where=where,
             cause=str(error).splitlines()[0],
             hint=hint,
         ) from error
     if torch.cuda.device_count() == 0:
-        raise VerispecError("V-ENG-DEVICE", "no CUDA device is visible", where="--device cuda", hint=hint)
+        raise VerispecError("V-ENG-DEVICE", "no CUDA device is visible", where=where, hint=hint)
 
 
 def _cuda_reason(message: str, built_for: str) -> str:

@@ -1,0 +1,67 @@
+"""Add FlashInfer's sampling to a bundle of `make_offline_bundle.py`, as a wheel of about a tenth of the released one.
+
+    python tools/gpu/bring_flashinfer.py build/gpu [flashinfer-python==0.7.2.post1]
+
+Run it where pip reaches an index, with torch. The wheel has the released files that sampling imports or compiles, byte
+for byte; other kernels and CUTLASS are left out, and of the requirements all that sampling does not import.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from make_offline_bundle import PLATFORMS, PYTHON
+
+RELEASE = "flashinfer-python==0.7.2.post1"
+IMPORTED = ("apache-tvm-ffi", "click", "einops", "ninja", "nvidia-ml-py", "requests", "tabulate", "tqdm")
+COMPILED = re.compile(
+    r"flashinfer/data/(cccl/(?!python)|include/flashinfer/[^/]+$)"
+    r"|flashinfer/data/csrc/((flashinfer_)?(sampling|renorm)\w*\.|tvm_ffi_utils\.h)"
+    r"|flashinfer_python-[^/]+\.dist-info/(?!RECORD)"
+)
+PROBE = """
+import sys
+sys.path[:0] = sys.argv[1:]
+import flashinfer.sampling
+modules = (module for name, module in sys.modules.items() if name.startswith("flashinfer."))
+print(*(module.__file__ for module in modules if getattr(module, "__file__", None)), flashinfer.__file__, sep="\\n")
+"""
+
+
+def main(folder: Path, release: str = RELEASE) -> None:
+    """Write the wheels below `folder`."""
+    wheels = folder / "wheels"
+    platforms = [argument for platform in PLATFORMS for argument in ("--platform", platform)]
+    pip = [sys.executable, "-m", "pip"]
+    options = ["--quiet", "--no-deps", "--only-binary=:all:"]
+    there = [*pip, "download", *options, "--python-version", PYTHON, *platforms, "--dest"]
+    subprocess.run([*there, str(wheels), *IMPORTED], check=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        whole, needs, tree = (Path(temporary).resolve() / name for name in ("wheel", "needs", "tree"))
+        subprocess.run([*there, str(whole), release], check=True)
+        subprocess.run([*pip, "install", *options, "--target", str(needs), *IMPORTED], check=True)
+        [wheel] = whole.iterdir()
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(tree)
+        probe = [sys.executable, "-c", PROBE, str(tree), str(needs)]
+        loaded = subprocess.run(probe, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+        keep(wheel, wheels / wheel.name, {str(Path(path).relative_to(tree)) for path in loaded})
+
+
+def keep(whole: Path, part: Path, loaded: set[str]) -> None:
+    """Write the `loaded` and the compiled files of the wheel `whole` to the wheel `part`."""
+    with zipfile.ZipFile(whole) as source, zipfile.ZipFile(part, "w", zipfile.ZIP_LZMA) as target:
+        names = [name for name in source.namelist() if name in loaded or COMPILED.match(name)]
+        for name in names:
+            target.writestr(name, source.read(name))
+        [record] = (name for name in source.namelist() if name.endswith(".dist-info/RECORD"))
+        target.writestr(record, "".join(f"{name},,\n" for name in [*names, record]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:3])
