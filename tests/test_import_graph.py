@@ -56,6 +56,8 @@ PARTS_OF_VERISPEC = (
     "verispec.engines.adapters.sglang",
     "verispec.engines.adapters.mlx",
     "verispec.engines.adapters.onnxruntime_genai",
+    "verispec.engines.adapters.llama_cpp",
+    "verispec.engines.adapters.llama_gguf",
     "verispec.engines.adapters.openvino_genai",
     "verispec.engines.adapters.openvino_ir",
     "verispec.engines.adapters.vllm_ascend",

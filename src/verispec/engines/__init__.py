@@ -12,6 +12,7 @@ Everything that an engine of your own needs is importable from here; see docs/re
     mlx-lm               its generation, plain and with a draft model
     openvino-genai       its generation on the CPU, with a draft model or prompt lookup
     onnxruntime-genai    its generation on the CPU, with a draft model or n-grams
+    llama.cpp            its generation on the CPU, with a draft model or n-grams of a kind (llama.cpp:ngram-map-k)
     sglang@SOURCE        its rejection sampler in Triton, interpreted
     flashinfer           sampling of FlashInfer, on a GPU
     tpu-inference        its JAX sampler, on JAX's CPU backend

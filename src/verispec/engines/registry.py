@@ -34,6 +34,8 @@ class BuiltIn:
 _SOURCE = "verispec.engines.adapters.vllm.source"
 _OPENVINO = "verispec.engines.adapters.openvino_genai"
 _OPENVINO_NEEDS = ("torch", "transformers", "openvino_genai")
+_LLAMA = "verispec.engines.adapters.llama_cpp"
+_LLAMA_NEEDS = ("torch", "transformers", "xllamacpp", "gguf")
 HTTP = "http://HOST:PORT[?NAME=VALUE&...]"
 """Stands in lists for every server; its engine has the server's address as its name."""
 
@@ -79,6 +81,15 @@ BUILT_IN: dict[str, BuiltIn] = {
         "generation of ONNX Runtime GenAI, with a draft model or n-grams",
         ("torch", "transformers", "onnxruntime_genai"),
     ),
+    "llama.cpp": BuiltIn(
+        _LLAMA, "create", "generation of llama.cpp, with a draft model or n-grams of one length", _LLAMA_NEEDS
+    ),
+    "llama.cpp:ngram-cache": BuiltIn(_LLAMA, "ngram_cache", "the same with its cache of n-grams", _LLAMA_NEEDS),
+    "llama.cpp:ngram-map-k": BuiltIn(_LLAMA, "ngram_map_k", "the same with its map from n-grams", _LLAMA_NEEDS),
+    "llama.cpp:ngram-map-k4v": BuiltIn(
+        _LLAMA, "ngram_map_k4v", "the same with its map from n-grams to four continuations", _LLAMA_NEEDS
+    ),
+    "llama.cpp:ngram-mod": BuiltIn(_LLAMA, "ngram_mod", "the same with its shared hashes of n-grams", _LLAMA_NEEDS),
     "sglang@SOURCE[#REV]": BuiltIn(
         "verispec.engines.adapters.sglang",
         "create",

@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from verispec.engines import UnsupportedCall
+
 
 def content_key(folders: tuple[Path, ...], *tools: str) -> str:
     """Return a key of the files of `folders` and of the versions that convert them.
@@ -46,3 +48,26 @@ def end_tokens(folder: Path, config: dict[str, Any]) -> list[int]:
     chosen = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     own = chosen.get("eos_token_id", config.get("eos_token_id"))
     return [] if own is None else own if isinstance(own, list) else [own]
+
+
+def require_plain_llama(model: Any, instead: str = "") -> None:
+    """Raise an error unless a converter of Llama models can convert `model`.
+
+    Args:
+        model: a model of transformers.
+        instead: end of the message: the folder that the engine takes in its place.
+
+    Raises:
+        UnsupportedCall: the model has another class, biases, another activation, or rotations that change.
+    """
+    config = model.config
+    name = type(model).__name__
+    for bad, lacks in (
+        (name != "LlamaForCausalLM", f"models of class {name}"),
+        (getattr(config, "attention_bias", False) or getattr(config, "mlp_bias", False), "biases"),
+        (getattr(config, "hidden_act", "silu") != "silu", "activations other than SiLU"),
+    ):
+        if bad:
+            raise UnsupportedCall(f"this adapter does not convert {lacks}{instead}")
+    if model.model.rotary_emb.rope_type not in ("default", "linear", "llama3"):
+        raise UnsupportedCall(f"this adapter does not convert rotations that change with the length{instead}")

@@ -14,10 +14,11 @@ import numpy as np
 
 from verispec.engines import Description, Engine, Unsupported
 from verispec.engines.adapters.admission import Admission, OneByOne, Turn
+from verispec.engines.adapters.counted_steps import CountedSteps
 from verispec.engines.adapters.offers import Offers
 from verispec.engines.adapters.onnx_models import converted, joined
 from verispec.engines.adapters.partial import PartialEngine, imported, require_cpu
-from verispec.engines.protocol.generation import GenerationResult, LoadOptions, SpeculativeStep
+from verispec.engines.protocol.generation import GenerationResult, LoadOptions
 from verispec.errors import VerispecError
 
 OFFERS = Offers(
@@ -84,19 +85,13 @@ class OnnxRuntimeGenerator(OneByOne):
         generator = self._genai.Generator(model := self._model_for(turn.stops), self._parameters(model, turn))
         generator.append_tokens(np.array(turn.request.prompt_token_ids, np.int32))
         token_ids: list[int] = []
-        steps: list[SpeculativeStep] = []
-        before = self._counts(generator)
+        steps = CountedSteps(*self._counts(generator))
         while not generator.is_done():
             generator.generate_next_token()
             token_ids.append(int(generator.get_next_tokens()[0]))
-            now = self._counts(generator)
-            if now[0] > before[0]:
-                steps.append(SpeculativeStep(now[1] - before[1], now[2] - before[2]))
-            elif len(token_ids) > sum(step.accepted + 1 for step in steps):
-                steps.append(SpeculativeStep(0, 0))
-            before = now
+            steps.count(*self._counts(generator))
         # The suite knows the drafts' distribution without limits; the draft model here has the request's top-k.
-        return turn.result(token_ids, steps=() if turn.request.top_k else tuple(steps))
+        return turn.result(token_ids, steps=() if turn.request.top_k else tuple(steps.steps))
 
     def _model_for(self, stops: frozenset[int]) -> Any:
         """Return the model with these stop tokens, which belong to its configuration."""
@@ -136,10 +131,10 @@ class OnnxRuntimeGenerator(OneByOne):
             chosen.set_speculative_options(ngram_size=options.ngram_max + 1)  # The suffix and the token after it.
         return chosen
 
-    def _counts(self, generator: Any) -> tuple[int, int, int]:
-        """Return rounds, proposed and accepted drafts so far."""
+    def _counts(self, generator: Any) -> tuple[int, int]:
+        """Return proposed and accepted drafts so far."""
         found = generator.get_speculative_stats()
-        return found["rounds"], found["draft_tokens_proposed"], found["draft_tokens_accepted"]
+        return found["draft_tokens_proposed"], found["draft_tokens_accepted"]
 
 
 def create(device: str | None = None) -> Engine:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from verispec.engines import UnsupportedCall
-from verispec.engines.adapters.checkpoints import content_key, tokenizer_of
+from verispec.engines.adapters.checkpoints import content_key, require_plain_llama, tokenizer_of
 from verispec.engines.checkout import filled_folder
 from verispec.reference.models import load_target
 
@@ -44,7 +43,7 @@ def converted(folder: Path) -> Path:
 
 def _convert(openvino: Any, folder: Path, to: Path) -> None:
     model = load_target(folder)
-    _require_plain_llama(model)
+    require_plain_llama(model, f"; give a folder with {MODEL}")
     openvino.save_model(_Llama(openvino, model).build(), to / MODEL, compress_to_fp16=False)
     for name in _COPIED:
         if (folder / name).is_file():
@@ -54,20 +53,6 @@ def _convert(openvino: Any, folder: Path, to: Path) -> None:
     pair = tokenizers.convert_tokenizer(tokenizer_of(folder, model.config.vocab_size), with_detokenizer=True)
     for name, part in zip(("openvino_tokenizer.xml", "openvino_detokenizer.xml"), pair, strict=True):
         openvino.save_model(part, to / name)
-
-
-def _require_plain_llama(model: Any) -> None:
-    config = model.config
-    name = type(model).__name__
-    for bad, lacks in (
-        (name != "LlamaForCausalLM", f"models of class {name}"),
-        (getattr(config, "attention_bias", False) or getattr(config, "mlp_bias", False), "biases"),
-        (getattr(config, "hidden_act", "silu") != "silu", "activations other than SiLU"),
-    ):
-        if bad:
-            raise UnsupportedCall(f"this adapter does not convert {lacks}; give a folder with {MODEL}")
-    if model.model.rotary_emb.rope_type not in ("default", "linear", "llama3"):
-        raise UnsupportedCall(f"this adapter does not convert rotations that change with the length; give {MODEL}")
 
 
 class _Llama:
