@@ -41,6 +41,7 @@ OFFERS = Offers(
     options={
         "ngram_min": range(1, 1 << 16),
         "max_num_seqs": range(257),
+        "block_size": range(1, 1 << 16),  # Its cache has a cell per token, so that no block is ever half full.
         "draft_sample_method": ("probabilistic", "greedy"),
     },
     parameters=("top_k", "top_p", "min_p", "repetition_penalty", "logit_bias", "logprobs", "abort_after"),
@@ -49,7 +50,7 @@ OFFERS = Offers(
         "ngram_max": "range of lengths: its n-grams have one length",
         "dtype": "model but in float32 through this adapter",
         "max_num_seqs": "more than 256 sequences",
-        "block_size": "KV blocks",
+        "num_blocks": "waiting for KV cells: a request that finds none ends in an error",
         "presence_penalty": "penalties of the output alone: the prompt counts too",
         "frequency_penalty": "penalties of the output alone: the prompt counts too",
         "n": "several samples of one prompt through this adapter",
