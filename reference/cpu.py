@@ -9,37 +9,19 @@ written in place. A call that breaks the contract raises `ContractError`.
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Callable
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 from verispec.reference import contracts
-from verispec.reference.contracts._check import ContractError, bind, check, signature
+from verispec.reference.checked_op import checked_op, teach
+from verispec.reference.contracts._check import ContractError, bind, check_layout
+from verispec.reference.extension import extension
 
 __all__ = ["ContractError", "kernel", "op"]
 
 
-def _load_kernels() -> ModuleType:
-    """Import the extension module, with OpenMP threads that sleep while they wait if torch has threads of its own.
-
-    An OpenMP runtime reads its settings when it is loaded. If torch loaded a runtime of the same name, the module
-    shares it and the setting has no effect. Otherwise a second runtime is loaded now, with the setting. Without torch
-    the setting stays unchanged, since torch may share the runtime later.
-    """
-    policy = {"OMP_WAIT_POLICY": "passive"} if "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ else {}
-    os.environ.update(policy)
-    try:
-        return importlib.import_module("verispec.reference._csrc")
-    finally:
-        for name in policy:
-            del os.environ[name]
-
-
-_kernels = _load_kernels()
+_kernels = extension()
 
 
 @cache
@@ -61,11 +43,10 @@ def op(name: str) -> Callable[..., None]:
         raise KeyError(f"the reference has no CPU kernel for {name!r}")
     passed = [p.name for p in contract.params if not getattr(p, "tuning", False)]
 
-    def function(*args: Any, **kwargs: Any) -> None:
-        seen = check(contract, bind(contract, args, kwargs), "cpu")
+    def checked(*args: Any, **kwargs: Any) -> None:
+        seen, layout = check_layout(contract, bind(contract, args, kwargs), "cpu")
         kernel(*[seen[parameter] for parameter in passed])
+        teach(function, contract, args, kwargs, layout)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = contract.summary
-    function.__signature__ = signature(contract)  # type: ignore[attr-defined]
+    function: Callable[..., None] = checked_op(contract, checked, kernel=kernel)
     return function

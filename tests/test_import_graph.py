@@ -21,8 +21,18 @@ PROTOCOLS = tuple(f"verispec.engines.protocol.{name}" for name in ("generation",
 ALLOWED: dict[str, tuple[str, ...]] = {
     "verispec.reference.contracts": ("verispec.reference.contracts",),
     "verispec.reference.oracle": ("verispec.reference.oracle", "verispec.reference.contracts"),
-    "verispec.reference.triton": ("verispec.reference.triton", "verispec.reference.contracts"),
-    "verispec.reference.cpu": ("verispec.reference.contracts", "verispec.reference._csrc"),
+    "verispec.reference.extension": ("verispec.reference._csrc",),
+    "verispec.reference.checked_op": ("verispec.reference.contracts", "verispec.reference.extension"),
+    "verispec.reference.triton": (
+        "verispec.reference.triton",
+        "verispec.reference.checked_op",
+        "verispec.reference.contracts",
+    ),
+    "verispec.reference.cpu": (
+        "verispec.reference.contracts",
+        "verispec.reference.checked_op",
+        "verispec.reference.extension",
+    ),
     "verispec.reference.models": (
         "verispec.reference.models",
         "verispec.reference.cpu",

@@ -90,6 +90,11 @@ def check(contract: Contract, bound: Mapping[str, Any], device: str = "") -> dic
     Raises:
         ContractError: the call breaks the contract.
     """
+    return check_layout(contract, bound, device)[0]
+
+
+def check_layout(contract: Contract, bound: Mapping[str, Any], device: str = "") -> tuple[dict[str, Any], Layout]:
+    """Validate a call as `check` does; return its result, and the part that all calls of the same layout share."""
     plan = plan_of(contract)
     views = {tensor.name: view_of(bound.get(tensor.name)) for tensor in plan.tensors}
     for name in plan.columns:
@@ -118,7 +123,7 @@ def check(contract: Contract, bound: Mapping[str, Any], device: str = "") -> dic
                 if used and tensor.within:
                     _check_within(contract, tensor, counts, _numpy(bound[tensor.within])[: used + 1])
     _check_overlap(plan, views, layout)
-    return layout.scalars | views
+    return layout.scalars | views, layout
 
 
 def _signature(

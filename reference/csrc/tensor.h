@@ -137,16 +137,23 @@ class Segments {
 // Minimum elements of work for which waking other threads pays.
 constexpr int64_t kParallelWork = 1 << 16;
 
+// Name of the capsules that hand a `Tensor` to a kernel.
+inline constexpr char kTensorCapsule[] = "verispec.tensor";
+
 }  // namespace verispec
 
 namespace nanobind::detail {
 
-// From a `View` of contracts/_check.py: (pointer, dtype, shape, strides, ...).
+// From a `TensorView` of contracts/_view.py, (pointer, dtype, shape, strides, ...), or from a capsule of checked_op.cpp.
 template <>
 struct type_caster<verispec::Tensor> {
   NB_TYPE_CASTER(verispec::Tensor, const_name("View"))
 
   bool from_python(handle source, uint8_t, cleanup_list*) noexcept {
+    if (PyCapsule_IsValid(source.ptr(), verispec::kTensorCapsule)) {
+      value = *static_cast<verispec::Tensor*>(PyCapsule_GetPointer(source.ptr(), verispec::kTensorCapsule));
+      return true;
+    }
     if (!PyTuple_Check(source.ptr()) || PyTuple_GET_SIZE(source.ptr()) < 4) return false;
     try {
       const auto view = borrow<nanobind::tuple>(source);

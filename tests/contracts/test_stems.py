@@ -41,7 +41,7 @@ def test_no_cell_is_missing() -> None:
 
 def test_no_file_is_left_over() -> None:
     """No code finds a kernel, an oracle or a header whose name is no op."""
-    helpers = {"module", "rows", "__init__", *MODEL_KERNELS}
+    helpers = {"checked_op", "module", "rows", "__init__", *MODEL_KERNELS}
     stems = {
         (column, path.stem)
         for column in ("oracle", "csrc", "triton")
