@@ -135,7 +135,7 @@ class TreeVerification:
         if params.min_p is not None:
             mask_below_min_p(flat, params.min_p.repeat_interleave(self._tree.nodes))
         if params.top_k is not None or params.top_p is not None:
-            apply_top_k_top_p(flat, expand(params.top_k), expand(params.top_p))
+            apply_top_k_top_p(flat, expand(params.top_k), expand(params.top_p), inplace=True)
         probabilities = torch.softmax(flat, dim=-1).view(logits.shape)
         probabilities[is_greedy] = torch.nn.functional.one_hot(argmax[is_greedy], logits.shape[-1]).float()
         return probabilities

@@ -187,6 +187,7 @@ class FlatSampler:
                 logits,
                 None if params.top_k is None else expand(params.top_k),
                 None if params.top_p is None else expand(params.top_p),
+                inplace=True,
             )
 
     def _verify_greedy(

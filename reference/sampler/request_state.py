@@ -254,4 +254,4 @@ def constrain(logits: torch.Tensor, rows: RequestRows, states: RequestStates) ->
     if min_p is not None:
         mask_below_min_p(logits, min_p)
     if top_k is not None or top_p is not None:
-        apply_top_k_top_p(logits, top_k, top_p)
+        apply_top_k_top_p(logits, top_k, top_p, inplace=True)

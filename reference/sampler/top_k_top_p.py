@@ -11,15 +11,20 @@ import torch
 from verispec.reference.sampler import ops
 
 
-def apply_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Tensor | None) -> None:
-    """Set the logits of every token that is not kept to minus infinity, in place.
+def apply_top_k_top_p(
+    logits: torch.Tensor, k: torch.Tensor | None, p: torch.Tensor | None, *, inplace: bool = False
+) -> torch.Tensor:
+    """Return the logits with minus infinity for every token that is not kept.
 
     Args:
         logits: [B, V] float32, bfloat16 or float16, with any strides.
         k: [B] integers; None, values below 1 and values of at least V keep every token.
         p: [B] float32, applied to the tokens that top-k keeps; None and values of at least 1 keep every token.
+        inplace: True overwrites and returns `logits`.
 
     Raises:
         ContractError: unsupported dtype, shape or device.
     """
-    ops.run("apply_top_k_top_p", logits.device, output=logits, logits=logits, k=k, p=p)
+    output = logits if inplace else torch.empty_like(logits)
+    ops.run("apply_top_k_top_p", logits.device, output=output, logits=logits, k=k, p=p)
+    return output

@@ -256,13 +256,16 @@ def test_drafts_come_from_their_own_rows(engine: Engine, seed: int, heat: str) -
     reach="a sampled request with a low or a high temperature",
 )
 def test_extreme_temperatures_keep_their_odds(sampler: SamplerUnderTest, seed: int, heat: str) -> None:
-    """One token is four times as likely as another at its own temperature, and less so at a higher one."""
+    """One token is four times as likely as another at its own temperature, and less so at a higher one.
+
+    3,072 requests find a temperature of 0.03 instead of 0.02, at which it is 2.5 times as likely.
+    """
     first, second = np.random.default_rng(seed).choice(50, 2, replace=False).tolist()
     logits = torch.full((REQUESTS, 50), -20.0 * max(float(heat), 1.0))
     logits[:, first] = 0.0
     logits[:, second] = -float(heat) * float(np.log(4))
     seen = np.zeros(2, dtype=np.int64)
-    for call in range(4):
+    for call in range(24):
         seeds = [seed % 2**31 + REQUESTS * call + b for b in range(REQUESTS)]
         step = SamplerBatch(logits, [[]] * REQUESTS, torch.full((REQUESTS,), float(heat)), seeds=seeds)
         for [token] in sampler(step):
