@@ -114,7 +114,7 @@ class FlatSampler:
             if count and (draws or self._synthetic_rates is not None):
                 uniform[start : start + count].uniform_(generator=generators[row])
             start += count
-        bonus = probs[bonus_rows].div_(noise).argmax(dim=-1)
+        bonus = (probs[bonus_rows] / noise).argmax(dim=-1)  # in the noise's type, float64 on CUDA
         if not all(sampled):
             # From logits: two of them may round to the same probability, which would change the argmax.
             argmax = logits.argmax(dim=-1)
