@@ -22,13 +22,20 @@ from verispec.reference.extension import extension
 _LARGEST = 2**63 - 1
 
 
-def checked_op(contract: Contract, checked: Callable[..., None], kernel: Any) -> Any:
+def checked_op(
+    contract: Contract,
+    checked: Callable[..., None],
+    *,
+    kernel: Any = None,
+    unchecked: Callable[..., None] | None = None,
+) -> Any:
     """Return an op for callers: a call of a known layout skips the check, any other goes to `checked`.
 
     Args:
         contract: contract of the op.
         checked: function of the contract's arguments, by position or by keyword; may `teach` the op their layout.
         kernel: the extension's kernel, for calls of known layouts.
+        unchecked: function of the same arguments for ops without such a kernel, where no launch stands for the call.
     """
     plan = plan_of(contract)
     parameters = []
@@ -37,14 +44,16 @@ def checked_op(contract: Contract, checked: Callable[..., None], kernel: Any) ->
         is_tensor = isinstance(p, Tensor)
         is_passed = not getattr(p, "tuning", False)
         parameters.append((p.name, default, default is REQUIRED, is_tensor, is_passed))
-    op = extension().CheckedOp(checked, kernel, MISSING, tuple(parameters))
+    op = extension().CheckedOp(checked, kernel, unchecked, MISSING, tuple(parameters))
     op.__name__ = op.__qualname__ = contract.name
     op.__doc__ = contract.summary
     op.__signature__ = signature(contract)
     return op
 
 
-def teach(op: Any, contract: Contract, args: tuple[Any, ...], kwargs: Mapping[str, Any], layout: Layout) -> None:
+def teach(
+    op: Any, contract: Contract, args: tuple[Any, ...], kwargs: Mapping[str, Any], layout: Layout, launch: Any = None
+) -> None:
     """Let `op` skip the check for calls of a layout that passed it.
 
     Args:
@@ -53,18 +62,22 @@ def teach(op: Any, contract: Contract, args: tuple[Any, ...], kwargs: Mapping[st
         args: positional arguments of a call of the layout.
         kwargs: keyword arguments of the call.
         layout: result of the check.
+        launch: function of the addresses of the tensors, a tuple by parameter, that does the op's work or returns
+            False if it cannot; None for ops with a kernel, and without such a launch.
     """
     plan = plan_of(contract)
     torch = sys.modules.get("torch")
-    if torch is None or not _reads(torch) or any(tensor.within for tensor in plan.counted):
+    # Where the check cannot read values without waiting for the device, there are none to look at.
+    counted = plan.counted if layout.device == "cpu" else ()
+    if torch is None or not _reads(torch) or any(tensor.within for tensor in counted):
         return
     counts = []
-    for tensor in plan.counted:
+    for tensor in counted:
         rule, used = tensor.cumulative, plan.axes[tensor.name][0].value(layout.sizes)
         assert rule is not None
         step = layout.sizes[rule.step] if rule.step else _LARGEST
         counts.append((tensor.name, used, step, layout.sizes[rule.limit] if rule.limit else _LARGEST))
-    extension().learn(op, args, dict(kwargs), layout.scalars, list(layout.reach), counts)
+    extension().learn(op, args, dict(kwargs), layout.scalars, list(layout.reach), counts, launch)
 
 
 @cache

@@ -48,5 +48,5 @@ def op(name: str) -> Callable[..., None]:
         kernel(*[seen[parameter] for parameter in passed])
         teach(function, contract, args, kwargs, layout)
 
-    function: Callable[..., None] = checked_op(contract, checked, kernel)
+    function: Callable[..., None] = checked_op(contract, checked, kernel=kernel)
     return function

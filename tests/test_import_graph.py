@@ -23,7 +23,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "verispec.reference.oracle": ("verispec.reference.oracle", "verispec.reference.contracts"),
     "verispec.reference.extension": ("verispec.reference._csrc",),
     "verispec.reference.checked_op": ("verispec.reference.contracts", "verispec.reference.extension"),
-    "verispec.reference.triton": ("verispec.reference.triton", "verispec.reference.contracts"),
+    "verispec.reference.triton": (
+        "verispec.reference.triton",
+        "verispec.reference.checked_op",
+        "verispec.reference.contracts",
+    ),
     "verispec.reference.cpu": (
         "verispec.reference.contracts",
         "verispec.reference.checked_op",

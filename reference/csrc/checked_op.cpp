@@ -22,6 +22,7 @@ namespace {
 
 constexpr size_t kMostParameters = 32;
 constexpr size_t kMostKnown = 256;
+constexpr uintptr_t kAlignment = 16;
 // The first byte of each parameter's part of a layout, which tells how long it is.
 enum Tag : char { kNone, kOmitted, kFalse, kTrue, kInteger, kFloat, kTensor };
 
@@ -66,12 +67,13 @@ struct Layout {
   std::vector<nb::object> scalars;  // as the kernel takes them; for tensors null
   std::vector<Reach> reach;
   std::vector<Counts> counts;
+  nb::object launch;  // instead of a kernel of the extension: called with addresses
 };
 
 using Values = std::array<PyObject*, kMostParameters>;
 
 struct State {
-  nb::object check, kernel, omitted;
+  nb::object check, kernel, relaunch, omitted;
   std::vector<Parameter> parameters;
   std::unordered_map<std::string, Layout> known;
   std::string key, last_key;
@@ -155,6 +157,8 @@ struct State {
     put(tensor.type);
     put(given.device_type);
     put(given.device_id);
+    // A launch is compiled for the alignment of its addresses.
+    if (kernel.is_none()) put(static_cast<char>(reinterpret_cast<uintptr_t>(tensor.data) % kAlignment == 0));
     for (int32_t d = 0; d < 3; ++d) {
       tensor.shape[d] = d < given.ndim ? given.shape[d] : 1;
       tensor.stride[d] = d < given.ndim ? given.strides[d] : 0;
@@ -222,6 +226,21 @@ struct State {
     }
     return PyObject_Vectorcall(kernel.ptr(), passed.data(), n, nullptr);
   }
+
+  // Null without an exception if the launch returned False, because it cannot stand for this call.
+  PyObject* launch(const Values& values, const Layout& layout) const {
+    nb::object addresses = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(parameters.size())));
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const bool has_address = parameters[i].is_tensor && values[i] != Py_None;
+      PyObject* item = has_address ? PyLong_FromVoidPtr(tensors[i].data) : Py_NewRef(values[i]);
+      PyTuple_SET_ITEM(addresses.ptr(), static_cast<Py_ssize_t>(i), item);
+    }
+    const nb::object function = layout.launch;  // what it runs may forget the layout
+    PyObject* result = PyObject_CallOneArg(function.ptr(), addresses.ptr());
+    if (result != Py_False) return result;
+    Py_DECREF(result);
+    return nullptr;
+  }
 };
 
 struct CheckedOp {
@@ -244,13 +263,19 @@ PyObject* call(PyObject* self, PyObject* const* args, size_t flags, PyObject* na
   }
   const Layout* layout = fits && state.fill(values) ? state.known_layout(values) : nullptr;
   if (!layout) return PyObject_Vectorcall(state.check.ptr(), args, flags, names);
-  return state.run(values, *layout);
+  if (!state.kernel.is_none()) return state.run(values, *layout);
+  if (!layout->launch.is_none()) {
+    PyObject* result = state.launch(values, *layout);
+    if (result || PyErr_Occurred()) return result;
+  }
+  return PyObject_Vectorcall(state.relaunch.ptr(), args, flags, names);
 }
 
 State& state_of(nb::handle op) { return *reinterpret_cast<CheckedOp*>(op.ptr())->state; }
 
 // Teaches an op the layout of a call that passed its check.
-void learn(nb::handle op, nb::tuple args, nb::dict kwargs, nb::dict scalars, nb::list reach, nb::list counts) {
+void learn(nb::handle op, nb::tuple args, nb::dict kwargs, nb::dict scalars, nb::list reach, nb::list counts,
+           nb::object launch) {
   State& state = state_of(op);
   Values values{};
   for (size_t i = 0; i < args.size(); ++i) values[i] = args[i].ptr();
@@ -259,6 +284,7 @@ void learn(nb::handle op, nb::tuple args, nb::dict kwargs, nb::dict scalars, nb:
   }
   if (!state.fill(values) || !state.describe(values)) return;
   Layout layout;
+  layout.launch = launch;
   for (const Parameter& p : state.parameters) {
     const nb::handle name(p.name);
     layout.scalars.push_back(scalars.contains(name) ? nb::object(scalars[name]) : nb::object());
@@ -277,8 +303,8 @@ void learn(nb::handle op, nb::tuple args, nb::dict kwargs, nb::dict scalars, nb:
 }
 
 PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
-  PyObject *check = nullptr, *kernel = nullptr, *omitted = nullptr, *parameters = nullptr;
-  if (!PyArg_ParseTuple(args, "OOOO!", &check, &kernel, &omitted, &PyTuple_Type, &parameters)) {
+  PyObject *check = nullptr, *kernel = nullptr, *relaunch = nullptr, *omitted = nullptr, *parameters = nullptr;
+  if (!PyArg_ParseTuple(args, "OOOOO!", &check, &kernel, &relaunch, &omitted, &PyTuple_Type, &parameters)) {
     return nullptr;
   }
   if (static_cast<size_t>(PyTuple_GET_SIZE(parameters)) > kMostParameters) {
@@ -287,6 +313,7 @@ PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
   auto state = std::make_unique<State>();
   state->check = nb::borrow(check);
   state->kernel = nb::borrow(kernel);
+  state->relaunch = nb::borrow(relaunch);
   state->omitted = nb::borrow(omitted);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parameters); ++i) {
     PyObject *name = nullptr, *fallback = nullptr;
@@ -345,7 +372,7 @@ PyType_Slot slots[] = {
 PyType_Spec spec{"verispec.reference._csrc.CheckedOp", sizeof(CheckedOp), 0,
                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, slots};
 
-// The address, dtype, shape, strides and device of a tensor; None for values that are not read.
+// What is read of a tensor: address, dtype, shape, strides and device; None where nothing is.
 nb::object reading(nb::handle value) {
   DLTensor tensor;
   if (!read_tensor(value.ptr(), tensor)) return nb::none();
@@ -363,7 +390,7 @@ nb::object reading(nb::handle value) {
 
 const Registration registration([](nb::module_& m) {
   m.attr("CheckedOp") = nb::steal(PyType_FromSpec(&spec));
-  m.def("learn", &learn);
+  m.def("learn", &learn, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
   m.def("read_tensors_of", [](nb::handle type) { return read_tensor.use(type); });
   m.def("reading", &reading);
 });

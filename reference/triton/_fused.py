@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +32,8 @@ import triton.language as tl
 from ._fused_draw import OutputTensors, finish
 from ._fused_limits import decision_of, limited_rows, scan_limited, with_thresholds
 from ._fused_rows import DRAFT, Chunks, FusedTarget, RequestTensors, decide, scale_of, scan_draft, scan_target
+from ._launches import current_record
+from ._launches import launch as launch_kernel
 from ._logit_keys import REJECTED, limits
 from ._request_state import DraftLogits
 from ._threshold_search import CHUNK
@@ -289,18 +292,28 @@ def lent_scratch(device: Any, rows: int, splits: int) -> Iterator[Scratch]:
     the first call of its size gets scratch of its own, cleared by every replay.
     """
     key = (device, triton.next_power_of_2(rows), splits)
-    is_captured = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
     scratch = _kept.get(key)
     if scratch is None:
         scratch = _make_scratch(*key)
-        if not is_captured:
+        if not _is_captured(device):
             _kept[key] = scratch
+    record = current_record()
+    if record is not None:
+        record.on_failure = partial(_clear_after_failure, scratch.tickets)
     try:
         yield scratch
     except BaseException:
-        if not is_captured:
-            _clear(scratch.tickets)
+        _clear_after_failure(scratch.tickets)
         raise
+
+
+def _clear_after_failure(tickets: Tickets) -> None:
+    if not _is_captured(tickets.request.device):
+        _clear(tickets)
+
+
+def _is_captured(device: Any) -> bool:
+    return device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())
 
 
 def outputs_of(sampled: Any, *per_request: Any) -> OutputTensors:
@@ -364,15 +377,16 @@ def launch(
         is_small = requests.columns == 1 or rows * vocabulary * logits.element_size() < SKIP_BYTES[kind.value]
         if limited is None and is_small:
             registers = REGISTERS[kind.value]
-            _verify_kernel[(rows * splits,)](
-                out, *read, vocabulary, kind.value, **padded, num_warps=4, maxnreg=registers
+            grid = (rows * splits,)
+            launch_kernel(
+                _verify_kernel, grid, out, *read, vocabulary, kind.value, **padded, num_warps=4, maxnreg=registers
             )
             return
         is_limited = search is not None
         options = {"SPLITS": padded["SPLITS"], "num_warps": 4, **({"maxnreg": SCAN_REGISTERS} if is_limited else {})}
-        _scan_kernel[(rows * splits,)](*read, search, limited, vocabulary, kind.value, is_limited, **options)
+        scanned = (*read, search, limited, vocabulary, kind.value, is_limited)
+        launch_kernel(_scan_kernel, (rows * splits,), *scanned, **options)
         if search is not None and limited is not None:
             target = with_thresholds(target, search, limited, requests)
-        _finish_kernel[(requests.count,)](
-            out, chunks, tickets, target, draft, requests, vocabulary, kind.value, **padded, num_warps=8
-        )
+        finished = (out, chunks, tickets, target, draft, requests, vocabulary, kind.value)
+        launch_kernel(_finish_kernel, (requests.count,), *finished, **padded, num_warps=8)

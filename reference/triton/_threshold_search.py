@@ -20,6 +20,7 @@ import torch
 import triton
 import triton.language as tl
 
+from ._launches import launch
 from ._logit_keys import KeyRows, columns_of, limits, load_ordered, needs_threshold, scale_of_row, target_of, weight
 from ._threshold_guess import SAMPLE, guess_by_count, guess_by_mass, load_sample
 
@@ -173,11 +174,11 @@ def needed_row(search, rows, n):
 def survey(rows: KeyRows, count: int) -> Search:
     """Read `count` rows for a search. What is stored of a row without limits is undefined."""
     search = make_search(count, rows.chunks, rows.logits.device)
-    _survey_kernel[(count, rows.chunks)](search, rows, num_warps=4)
+    launch(_survey_kernel, (count, rows.chunks), search, rows, num_warps=4)
     return search
 
 
 def guess_intervals(thresholds: Any, search: Search, rows: KeyRows, programs: int) -> None:
     """Guess an interval for every row that needs a threshold, and set the threshold of those without limits."""
     padded = triton.next_power_of_2(rows.chunks)
-    _guess_kernel[(programs,)](thresholds, search, rows, PADDED=padded, num_warps=8, maxnreg=128)
+    launch(_guess_kernel, (programs,), thresholds, search, rows, PADDED=padded, num_warps=8, maxnreg=128)

@@ -19,6 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
+from ._launches import launch
 from ._logit_keys import (
     KeyRows,
     key_of,
@@ -429,9 +430,9 @@ def find_thresholds(search: Search, rows: KeyRows, count: int, programs: int) ->
     warps, registers = (4, 128) if rows.p is None else (8, 80)
     select_registers = 128 if rows.p is not None and programs > MULTIPROCESSORS else 255
     grid = (programs, triton.cdiv(rows.chunks, span))
-    _gather_kernel[grid](gathered, search, rows, SPAN=span, num_warps=warps, maxnreg=registers)
+    launch(_gather_kernel, grid, gathered, search, rows, SPAN=span, num_warps=warps, maxnreg=registers)
     padded = triton.next_power_of_2(rows.chunks)
     columns = min(max(warps * WINDOW // padded, 1), CHUNK.value)
-    sizes = {"COLUMNS": columns, "PADDED": padded}
-    _select_kernel[(programs,)](thresholds, search, gathered, rows, **sizes, num_warps=warps, maxnreg=select_registers)
+    options = {"COLUMNS": columns, "PADDED": padded, "num_warps": warps, "maxnreg": select_registers}
+    launch(_select_kernel, (programs,), thresholds, search, gathered, rows, **options)
     return thresholds

@@ -269,12 +269,61 @@ def test_what_the_extension_cannot_read_is_checked_in_python(monkeypatch: pytest
     monkeypatch.setattr(checked_op, "_reads", lambda _: False)
     contract = contracts.load("verify_greedy")
     calls = []
-    op = checked_op.checked_op(contract, lambda **given: calls.append(given), cpu.kernel("verify_greedy"))
+    op = checked_op.checked_op(contract, lambda **given: calls.append(given), kernel=cpu.kernel("verify_greedy"))
     values = sound("verify_greedy")
     layout = cpu.check_layout(contract, bind(contract, (), values), "cpu")[1]
     checked_op.teach(op, contract, (), values, layout)
     op(**values)
     assert calls == [values]
+
+
+class TestLaunches:
+    """Ops without a kernel of the extension are taught a launch, which takes addresses."""
+
+    def op(self, launch: Any) -> tuple[Any, list[Call], list[Call], Call]:
+        """An op of a known layout; its calls that are checked, and those that are not."""
+        contract, values = contracts.load("verify_one_hot"), sound("verify_one_hot")
+        checked: list[Call] = []
+        unchecked: list[Call] = []
+        op = checked_op.checked_op(
+            contract, lambda **given: checked.append(given), unchecked=lambda **given: unchecked.append(given)
+        )
+        layout = cpu.check_layout(contract, bind(contract, (), values))[1]
+        checked_op.teach(op, contract, (), values, layout, launch)
+        return op, checked, unchecked, values
+
+    def test_addresses_are_those_of_the_call(self) -> None:
+        seen: list[Any] = []
+        op, checked, unchecked, values = self.op(seen.append)
+        other = copy.deepcopy(values)
+        op(**values)
+        op(**other)
+        addresses = [tuple(v if v is None else v.data_ptr() for v in call.values()) for call in (values, other)]
+        assert seen == addresses and not checked and not unchecked
+
+    @pytest.mark.parametrize("launch", [None, lambda _: False])
+    def test_a_launch_that_cannot_is_left(self, launch: Any) -> None:
+        op, checked, unchecked, values = self.op(launch)
+        op(**values)
+        assert unchecked == [values] and not checked
+
+    def test_an_error_of_a_launch_is_the_callers(self) -> None:
+        def fails(_: Any) -> None:
+            raise OSError("no device")
+
+        op, checked, unchecked, values = self.op(fails)
+        with pytest.raises(OSError, match="no device"):
+            op(**values)
+        assert not checked and not unchecked
+
+    def test_another_alignment_is_another_layout(self) -> None:
+        seen: list[Any] = []
+        op, checked, unchecked, values = self.op(seen.append)
+        memory = torch.zeros(values["pos"].numel() + 1, dtype=values["pos"].dtype)
+        moved = values | {"pos": memory[1:].copy_(values["pos"])}
+        assert values["pos"].data_ptr() % 16 == 0 != moved["pos"].data_ptr() % 16
+        op(**moved)
+        assert checked == [moved] and not seen and not unchecked
 
 
 def test_an_error_of_the_contract_is_one() -> None:
