@@ -18,7 +18,7 @@ from verispec.expectations import Expectation
 from verispec.run import runfile
 from verispec.run.coverage import CLAIMED, parse_floor
 from verispec.run.files import last_run_file, named
-from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan, named_suite, seed_of_today
+from verispec.run.plan import CLOSE_TIMEOUT, CUDA_TIMEOUT, START_TIMEOUT, Plan, named_suite, seed_of_today
 from verispec.run.resume import restored_plan
 from verispec.run.session import MAX_CRASHES, Brakes, Files, Options, require_selection
 from verispec.run.supervisor import Supervisor
@@ -108,7 +108,7 @@ def run(
         "suites": tuple(map(named_suite, suite)) if suite else None,
         "seed": seed,
         "processes": processes,
-        "timeout": timeout,
+        "timeout": CUDA_TIMEOUT if timeout is None and device == "cuda" else timeout,
     }
     given = {name: value for name, value in given.items() if value is not None}
     given |= {"start_timeout": start_timeout, "close_timeout": close_timeout, "record": _folder(record)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from verispec import expectations
@@ -24,7 +26,7 @@ def smoke(
     processes: t.ProcessesOption = None,
     seed: t.SeedOption = None,
     device: t.DeviceOption = None,
-    timeout: t.TimeoutOption = TIMEOUT,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per case.")] = TIMEOUT,
     start_timeout: t.StartOption = START_TIMEOUT,
     close_timeout: t.CloseOption = CLOSE_TIMEOUT,
     out: t.OutOption = None,

@@ -19,6 +19,8 @@ SEED = 7
 """The seed of commands that compare revisions or repeat a case; `run` and `smoke` draw anew each day."""
 TIMEOUT = 120.0
 """Seconds per case before it counts as hung: far above the slowest on a busy machine, below a CI job's limit."""
+CUDA_TIMEOUT = 300.0
+"""The same on a CUDA device: Triton compiles a kernel for each layout, 70 s for one case of large batches."""
 BUDGET = "standard"
 """The sizes of statistical tests in runs that ask for no other."""
 WITHOUT_QUICK_CASES = "e2e"
