@@ -30,18 +30,20 @@ import triton
 import triton.language as tl
 
 from ._fused_draw import OutputTensors, finish
-from ._fused_limits import decision_of, limited_rows, scan_limited, with_thresholds
+from ._fused_limits import decision_of, limited_rows, scan_limited
 from ._fused_rows import DRAFT, Chunks, FusedTarget, RequestTensors, decide, scale_of, scan_draft, scan_target
 from ._launches import current_record
 from ._launches import launch as launch_kernel
 from ._logit_keys import REJECTED, limits
 from ._request_state import DraftLogits
-from ._threshold_search import CHUNK
-from ._thresholds import TILE
+from ._threshold_search import CHUNK, Search, make_search
+from ._thresholds import TILE, Gathered, Thresholds, find_thresholds, make_gathered, make_thresholds
 
 UNREJECTED: tl.constexpr = tl.constexpr(2**30)
 REGISTERS = (80, 64, 128)
 """Maximum registers per thread, by kind, of the kernel that both reads and draws."""
+KEPT_PLACES = 32 << 20
+"""Tokens of a batch with limits up to which memory for the places of gathered tokens is kept, two bytes each."""
 SCAN_REGISTERS = 80
 """Maximum registers per thread of the scan with limits, so that six programs share a multiprocessor."""
 SKIP_BYTES = (32 << 20, 32 << 20, 8 << 20)
@@ -259,20 +261,34 @@ def _finish_kernel(
     )
 
 
+class LimitScratch(NamedTuple):
+    """Scratch memory for the limits of rows."""
+
+    search: Search
+    thresholds: Thresholds
+    gathered: Gathered
+
+
 class Scratch(NamedTuple):
     """Scratch memory of a launch."""
 
     chunks: Chunks
     tickets: Tickets
+    limits: LimitScratch | None
 
 
-def _make_scratch(device: Any, rows: int, splits: int) -> Scratch:
+def _make_scratch(device: Any, rows: int, splits: int, is_limited: bool) -> Scratch:
     top, total, draft_top, draft_total = torch.empty((4, rows, splits), dtype=torch.float32, device=device).unbind()
     tiles = torch.empty((rows, splits * (CHUNK.value // TILE.value)), dtype=torch.float32, device=device)
     best = torch.empty((rows, splits), dtype=torch.int32, device=device)
     tickets = Tickets(*torch.empty((4, rows), dtype=torch.int32, device=device).unbind())
     _clear(tickets)
-    return Scratch(Chunks(top, total, best, tiles, draft_top, draft_total, splits), tickets)
+    chunks = Chunks(top, total, best, tiles, draft_top, draft_total, splits)
+    if not is_limited:
+        return Scratch(chunks, tickets, None)
+    search = make_search(rows, splits, device, tops=top, totals=total, tiles=tiles)
+    gathered = make_gathered(rows, splits, device, KEPT_PLACES)
+    return Scratch(chunks, tickets, LimitScratch(search, make_thresholds(rows, device), gathered))
 
 
 def _clear(tickets: Tickets) -> None:
@@ -281,17 +297,17 @@ def _clear(tickets: Tickets) -> None:
     tickets.rejected.fill_(UNREJECTED.value)
 
 
-_kept: dict[tuple[Any, int, int], Scratch] = {}
+_kept: dict[tuple[Any, int, int, bool], Scratch] = {}
 
 
 @contextmanager
-def lent_scratch(device: Any, rows: int, splits: int) -> Iterator[Scratch]:
+def lent_scratch(device: Any, rows: int, splits: int, is_limited: bool) -> Iterator[Scratch]:
     """Lend the scratch of a device, made once per size: tickets start at zero, and every launch leaves them so.
 
     Tickets are cleared after a launch that failed, whose first programs may have run. A graph that is captured before
     the first call of its size gets scratch of its own, cleared by every replay.
     """
-    key = (device, triton.next_power_of_2(rows), splits)
+    key = (device, triton.next_power_of_2(rows), splits, is_limited)
     scratch = _kept.get(key)
     if scratch is None:
         scratch = _make_scratch(*key)
@@ -369,24 +385,28 @@ def launch(
         "TILES": triton.next_power_of_2(splits * (CHUNK.value // TILE.value)),
     }
     target = FusedTarget(logits, *logits.stride())
-    with lent_scratch(logits.device, rows, splits) as (chunks, tickets):
+    is_limited = top_k is not None or top_p is not None
+    with lent_scratch(logits.device, rows, splits, is_limited) as (chunks, tickets, of_limits):
         read = (chunks, tickets, target, draft, requests)
-        search, limited = limited_rows(
-            logits, vocabulary, requests, chunks, tickets.rejected, tickets.decision, top_k, top_p
-        )
         is_small = requests.columns == 1 or rows * vocabulary * logits.element_size() < SKIP_BYTES[kind.value]
-        if limited is None and is_small:
+        if is_small and not is_limited:
             registers = REGISTERS[kind.value]
             grid = (rows * splits,)
             launch_kernel(
                 _verify_kernel, grid, out, *read, vocabulary, kind.value, **padded, num_warps=4, maxnreg=registers
             )
             return
-        is_limited = search is not None
+        search, limited = None, None
+        if of_limits is not None:
+            search = of_limits.search
+            limited = limited_rows(
+                logits, vocabulary, requests, splits, tickets.rejected, tickets.decision, top_k, top_p
+            )
         options = {"SPLITS": padded["SPLITS"], "num_warps": 4, **({"maxnreg": SCAN_REGISTERS} if is_limited else {})}
         scanned = (*read, search, limited, vocabulary, kind.value, is_limited)
         launch_kernel(_scan_kernel, (rows * splits,), *scanned, **options)
-        if search is not None and limited is not None:
-            target = with_thresholds(target, search, limited, requests)
+        if of_limits is not None:
+            # Top-p is at the request's temperature.
+            target = target._replace(**find_thresholds(*of_limits, limited, requests.count)._asdict())
         finished = (out, chunks, tickets, target, draft, requests, vocabulary, kind.value)
         launch_kernel(_finish_kernel, (requests.count,), *finished, **padded, num_warps=8)

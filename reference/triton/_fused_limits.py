@@ -12,11 +12,11 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ._fused_rows import Chunks, FusedTarget, RequestTensors, weights_of
+from ._fused_rows import RequestTensors, weights_of
 from ._logit_keys import ACCEPTED, OPEN, REJECTED, KeyRows, limits
 from ._logits import load_logits
-from ._threshold_search import GROUP, GROUPS, Search, chunk_ids, make_search
-from ._thresholds import TILE, TILES, find_thresholds
+from ._threshold_search import GROUP, GROUPS, chunk_ids
+from ._thresholds import TILE, TILES
 
 SLACK: tl.constexpr = tl.constexpr(2.0**-12)
 """Relative distance from a bound at which rounding decides nothing."""
@@ -125,35 +125,25 @@ def limited_rows(
     logits: Any,
     vocabulary: int,
     requests: RequestTensors,
-    chunks: Chunks,
+    splits: int,
     rejected: Any,
     decision: Any,
     top_k: Any,
     top_p: Any,
-) -> tuple[Search | None, KeyRows | None]:
-    """Return the rows of all sampled requests with their limits, and memory for their search; None without limits.
+) -> KeyRows:
+    """Return the rows of all sampled requests with their limits.
 
     Args:
         logits: [L, at least vocabulary], before temperature.
         vocabulary: tokens of a row that count.
         requests: the batch.
-        chunks: memory for the statistics of the rows' chunks.
+        splits: chunks of a row.
         rejected: memory for the first rejected step of each request.
         decision: memory for the scan's decision on each draft.
         top_k: [R] tokens to keep by state, or None.
         top_p: [R] probability to keep by state, or None.
     """
-    if top_k is None and top_p is None:
-        return None, None
     k, p = (None if values is None else values.contiguous() for values in (top_k, top_p))
     owners = (requests.cu_num_logits, requests.idx_mapping, requests.temperature, requests.columns, rejected, decision)
     row_stride, id_stride = logits.stride()
-    rows = KeyRows(logits, row_stride, id_stride, k, p, vocabulary, chunks.splits, *owners)
-    shared = {"tops": chunks.top, "totals": chunks.total, "tiles": chunks.tiles}
-    return make_search(requests.count * requests.columns, chunks.splits, logits.device, **shared), rows
-
-
-def with_thresholds(target: FusedTarget, search: Search, rows: KeyRows, requests: RequestTensors) -> FusedTarget:
-    """Return target rows with exact thresholds of those that need them; top-p is at the request's temperature."""
-    thresholds = find_thresholds(search, rows, requests.count * requests.columns, requests.count)
-    return target._replace(**thresholds._asdict())
+    return KeyRows(logits, row_stride, id_stride, k, p, vocabulary, splits, *owners)

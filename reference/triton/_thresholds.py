@@ -410,21 +410,38 @@ def _select_kernel(thresholds, search, gathered, rows, COLUMNS: tl.constexpr, PA
         row = needed_row(search, rows, n)
 
 
-def find_thresholds(search: Search, rows: KeyRows, count: int, programs: int) -> Thresholds:
-    """Return the thresholds of rows, by row of logits.
+def make_thresholds(count: int, device: Any) -> Thresholds:
+    """Allocate the thresholds of `count` rows of logits."""
+    numbers = torch.empty((2, count), dtype=torch.int32, device=device)
+    return Thresholds(numbers[0].view(torch.float32), numbers[1])
+
+
+def make_gathered(count: int, chunks: int, device: Any, most_places: int | None = None) -> Gathered:
+    """Allocate what is gathered of `count` rows, without the places if there are more than `most_places`."""
+    lengths = torch.empty((count, chunks), dtype=torch.int32, device=device)
+    is_small = most_places is None or lengths.numel() * CHUNK.value <= most_places
+    return Gathered(_make_places(lengths) if is_small else None, lengths)
+
+
+def _make_places(lengths: Any) -> Any:
+    return torch.empty((*lengths.shape, CHUNK.value), dtype=torch.int16, device=lengths.device)
+
+
+def find_thresholds(
+    search: Search, thresholds: Thresholds, gathered: Gathered, rows: KeyRows, programs: int
+) -> Thresholds:
+    """Find the thresholds of rows, by row of logits, and return them.
 
     Args:
         search: results of a survey of the rows. With tiles the weights of the tokens that stay take their place.
+        thresholds: memory for the thresholds.
+        gathered: memory for the tokens of the intervals; places that it lacks are allocated.
         rows: the rows and their limits.
-        count: number of rows, those without a request included.
         programs: number of programs of a kernel that has one for each request, or for each row where there are none.
     """
-    device = rows.logits.device
-    numbers = torch.empty((2, rows.logits.shape[0]), dtype=torch.int32, device=device)
-    thresholds = Thresholds(numbers[0].view(torch.float32), numbers[1])
     guess_intervals(thresholds, search, rows, programs)
-    places = torch.empty((count, rows.chunks, CHUNK.value), dtype=torch.int16, device=device)
-    gathered = Gathered(places, torch.empty((count, rows.chunks), dtype=torch.int32, device=device))
+    if gathered.places is None:
+        gathered = gathered._replace(places=_make_places(gathered.lengths))
     span = SPAN if programs * rows.chunks > PROGRAMS else 1
     # The interval of top-p takes whole chunks. Registers are limited so that the programs of all rows run at once.
     warps, registers = (4, 128) if rows.p is None else (8, 80)

@@ -13,7 +13,7 @@ import triton.language as tl
 
 from ._logit_keys import KeyRows
 from ._threshold_search import CHUNK, chunk_ids, load_groups, survey
-from ._thresholds import find_thresholds
+from ._thresholds import find_thresholds, make_gathered, make_thresholds
 
 
 @triton.jit
@@ -44,5 +44,6 @@ def apply_top_k_top_p(*, output: Any, logits: Any, k: Any, p: Any) -> None:
     row_stride, id_stride = logits.stride()
     rows = KeyRows(logits, row_stride, id_stride, k, p, vocabulary, chunks)
     search = survey(rows, count)
-    thresholds = find_thresholds(search, rows, count, count)
+    found, gathered = make_thresholds(count, logits.device), make_gathered(count, chunks, logits.device)
+    thresholds = find_thresholds(search, found, gathered, rows, count)
     _mask_kernel[(count, chunks)](output, *output.stride(), thresholds, search.maxima, rows, num_warps=4)

@@ -244,15 +244,21 @@ def launches(log: list[Launch], function: Callable[..., None], call: dict[str, A
 FUSED_OPS = ("verify_greedy", "verify_one_hot", "verify_draft_logits")
 
 
-@pytest.mark.parametrize("op", FUSED_OPS)
+@pytest.mark.parametrize(
+    ("op", "kind", "number"),
+    [
+        *((op, "one launch", 1) for op in FUSED_OPS),
+        *((op, "two launches", 2) for op in FUSED_OPS),
+        *((op, "limits", 5) for op in FUSED_OPS[1:]),
+    ],
+)
 @pytest.mark.parametrize("size", [Size(400, requests=2), Size(400, requests=4), Size(9001, requests=3, drafts=1)])
-@pytest.mark.parametrize("skips", [False, True])
 def test_a_fused_op_repeats_what_triton_would_launch(
-    op: str, size: Size, skips: bool, log: list[Launch], monkeypatch: pytest.MonkeyPatch
+    op: str, kind: str, number: int, size: Size, log: list[Launch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernels, all that they are compiled for, grids and every argument are those of Triton's own launch."""
-    monkeypatch.setattr(_fused, "SKIP_BYTES", (0, 0, 0) if skips else _fused.SKIP_BYTES)
-    function, first = ours.op(op), fused_call(op, "plain", size)
+    monkeypatch.setattr(_fused, "SKIP_BYTES", (0, 0, 0) if kind == "two launches" else _fused.SKIP_BYTES)
+    function, first = ours.op(op), fused_call(op, "limits" if kind == "limits" else "plain", size)
     first = dict(sorted(first.items()))  # callers name parameters in any order
     for _ in range(2):
         assert {launch.by for launch in launches(log, function, first)} == {"Triton"}
@@ -264,7 +270,7 @@ def test_a_fused_op_repeats_what_triton_would_launch(
         wanted = launches(log, getattr(importlib.import_module(f"{ours.__name__}.{op}"), op), call)
         assert {launch.by for launch in found} == {"repeated"}
         assert [launch[1:] for launch in found] == [launch[1:] for launch in wanted]
-        assert len(found) == 1 + skips
+        assert len(found) == number
 
 
 @pytest.mark.parametrize("op", FUSED_OPS)
@@ -283,8 +289,11 @@ def test_a_fused_op_is_launched_anew_for_another_layout(op: str, log: list[Launc
 
 
 @pytest.mark.parametrize("op", FUSED_OPS[1:])
-def test_limits_are_launched_by_triton(op: str, log: list[Launch]) -> None:
-    """Their scratch is allocated by every call."""
+def test_limits_of_a_large_batch_are_launched_by_triton(
+    op: str, log: list[Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory for the places of gathered tokens is allocated by every call."""
+    monkeypatch.setattr(_fused, "KEPT_PLACES", 4096)
     function, call = ours.op(op), fused_call(op, "limits")
     for _ in range(4):
         assert {launch.by for launch in launches(log, function, call)} == {"Triton"}
