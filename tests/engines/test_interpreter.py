@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from verispec.engines import triton_interpreter
+from verispec.engines import UnsupportedCall, triton_interpreter
 from verispec.errors import VerispecError
 
 
@@ -22,6 +22,16 @@ def test_values_are_as_on_a_gpu_and_no_work_is_lost() -> None:
     assert done.returncode == 0, done.stderr
     seen = [8.0, 2.0, 2.0, 1.0, 1.0, 1.0]
     assert json.loads(done.stdout) == [[*seen, 0.0], [*seen, 1.0], True, True, 1]
+
+
+def test_a_pass_that_fails_is_no_fault_of_the_kernel() -> None:
+    with pytest.raises(UnsupportedCall, match="use the Triton that this tree asks for"), triton_interpreter.limits():
+        raise RuntimeError("PassManager::run failed")
+
+
+def test_any_other_error_of_a_launch_is_the_kernels() -> None:
+    with pytest.raises(RuntimeError, match="illegal memory access"), triton_interpreter.limits():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
 
 def test_an_interpreter_that_cannot_loop_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""Gather the files that a GPU machine without a package index lacks: wheels, and the vLLM releases to test.
+"""Gather the files that a GPU machine without a package index lacks: wheels, and the releases to test.
 
-    python tools/gpu/make_offline_bundle.py build/gpu vllm==0.33.0 vllm==0.32.0 vllm==0.27.0
+    python tools/gpu/make_offline_bundle.py build/gpu vllm==0.33.0 vllm==0.32.0 vllm==0.27.0 sglang==0.5.23
 
 Run it where pip reaches an index; take the folder and a checkout to the GPU machine and run
 ``tools/gpu/run_offline.sh`` there. torch, triton, numpy, scipy, CMake and a C++ compiler are expected there.
@@ -42,6 +42,7 @@ PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x
 
 NEEDED = re.compile(
     r"setup\.py|vllm/(v1|utils|platforms|triton_utils)/.*\.py|vllm/config/speculative\.py|csrc/cpu/[^/]+"
+    r"|(python/)?(pyproject\.toml|sglang/(kernels/ops|srt)/(speculative|sampling)/.*\.py|sglang/version\.py)"
 )
 """The files of a release with kernels of speculative decoding; setup.py marks a project's archive."""
 

@@ -13,7 +13,7 @@ Everything that an engine of your own needs is importable from here; see docs/re
     openvino-genai       its generation on the CPU, with a draft model or prompt lookup
     onnxruntime-genai    its generation on the CPU, with a draft model or n-grams
     llama.cpp            its generation on the CPU, with a draft model or n-grams of a kind (llama.cpp:ngram-map-k)
-    sglang@SOURCE        its rejection sampler in Triton, interpreted
+    sglang@SOURCE        its rejection sampler in Triton, interpreted or on a GPU
     flashinfer           sampling of FlashInfer, on a GPU
     tpu-inference        its JAX sampler, on JAX's CPU backend
     http://HOST:PORT     any server of the completions API

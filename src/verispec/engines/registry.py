@@ -93,7 +93,7 @@ BUILT_IN: dict[str, BuiltIn] = {
     "sglang@SOURCE[#REV]": BuiltIn(
         "verispec.engines.adapters.sglang",
         "create",
-        "rejection sampler in Triton of any SGLang tree, interpreted",
+        "rejection sampler and trees in Triton of any SGLang tree, interpreted or on a GPU",
         ("torch", "triton"),
     ),
     "lmdeploy@SOURCE[#REV]": BuiltIn(

@@ -48,12 +48,14 @@ def prepare(engine: str) -> None:
 
 @contextmanager
 def limits() -> Iterator[None]:
-    """Turn failures of the interpreter alone into UnsupportedCall, because they are no faults of the kernel.
+    """Turn failures of Triton alone into UnsupportedCall, because they are no faults of the kernel.
 
-    NumPy refuses to reduce NaN alone, and plain Python values lack the attributes that a compiled kernel's have.
+    NumPy refuses to reduce NaN alone, and in the interpreter plain Python values lack attributes that a compiled
+    kernel's have. On a GPU a pass of the compiler may fail on a kernel of a tree that asks for another Triton. A kernel
+    that Triton rejects, which is a CompilationError, is the kernel's own fault.
 
     Raises:
-        UnsupportedCall: the body failed in one of these two ways.
+        UnsupportedCall: the body failed in one of these ways.
     """
     try:
         yield
@@ -61,6 +63,13 @@ def limits() -> Iterator[None]:
         text = str(error)
         if "All-NaN slice" in text or "AttributeError" in text:
             raise UnsupportedCall(f"Triton's interpreter cannot run this, a GPU can: {text}") from error
+        raise
+    except RuntimeError as error:
+        if "PassManager::run failed" in str(error):
+            message = (
+                f"a pass of the compiler of Triton {triton.__version__} fails; use the Triton that this tree asks for"
+            )
+            raise UnsupportedCall(message) from error
         raise
 
 

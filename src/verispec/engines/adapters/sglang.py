@@ -1,4 +1,6 @@
-"""Engine ``sglang@SOURCE``: the verification kernels of SGLang out of any tree or release, in Triton's interpreter.
+"""Engine ``sglang@SOURCE``: the verification kernels of SGLang out of any tree or release.
+
+They run in Triton's interpreter, or with ``--device cuda`` on a GPU.
 
 What `eagle_sample` of its speculative workers does is done here with its own parts: verification of a greedy step
 (`verify_tree_greedy_triton`, over chains) or rejection sampling (`chain_speculative_sampling_triton`, by tokens or by
@@ -13,6 +15,8 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +26,7 @@ import torch
 
 from verispec.engines import Description, Engine, OpFunction, SamplerBatch, Unsupported, UnsupportedCall
 from verispec.engines.accelerator_stubs import bare_packages, import_under_test, install
-from verispec.engines.adapters.partial import PartialEngine, import_errors, refuse, require_cpu, version_of
+from verispec.engines.adapters.partial import PartialEngine, import_errors, refuse, version_of
 from verispec.engines.adapters.rectangular import Group, by_groups
 from verispec.engines.adapters.sglang_trees import TREE_OPS, verify_chains
 from verispec.errors import VerispecError
@@ -46,7 +50,12 @@ NO_LIMIT = 1 << 30
 
 
 class Sglang(PartialEngine):
-    """A tree of SGLang."""
+    """A tree of SGLang.
+
+    Args:
+        source: the tree.
+        device: "cuda", or "cpu" for the interpreter, which has to be chosen before Triton is imported.
+    """
 
     lacks: ClassVar = {
         "op": "its Triton kernels are those of trees and of whole chains",
@@ -54,7 +63,7 @@ class Sglang(PartialEngine):
         "definitions": "its callers choose their kernels on an accelerator; verispec signatures reads them from source",
     }
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, device: str) -> None:
         from verispec.engines.checkout import unpack
 
         root = unpack(source)
@@ -79,17 +88,19 @@ class Sglang(PartialEngine):
         ):
             self._parts = {name: import_under_test(name) for name in tested}
         self._chain = self._parts[found[0]].chain_speculative_sampling_triton
+        self._device = device
 
     def describe(self) -> Description:
         """Return the version, and the stubs of missing parts."""
         triton = str(importlib.import_module("triton").__version__)
-        details = {"triton": f"{triton} in its interpreter", "stubs": " ".join(self._stubs)}
-        return Description("sglang", self._version, "cpu", "cpu", details)
+        where = "in its interpreter" if self._device == "cpu" else f"on {torch.cuda.get_device_name()}"
+        details = {"triton": f"{triton} {where}", "stubs": " ".join(self._stubs)}
+        return Description("sglang", self._version, self._device, self._device, details)
 
     def op(self, name: str) -> OpFunction | Unsupported:
         """Return its kernel of an op on trees; that of the exact rule verifies chains alone."""
         if name == "verify_tree_sampled":
-            return partial(verify_chains, self._chain)
+            return partial(_limited, verify_chains, self._chain)
         if name not in TREE_OPS:
             return super().op(name)
         launcher, kernel, wrapper, launch = TREE_OPS[name]
@@ -99,17 +110,17 @@ class Sglang(PartialEngine):
             function = partial(launch, getattr(module, kernel))
         if function is None:
             return Unsupported("this SGLang has its kernels of trees in a module that asks its accelerator")
-        return partial(wrapper, function)
+        return partial(_limited, wrapper, function)
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
         """Return the sampler of chains, which verifies by tokens or, for "block", by blocks."""
         if family == "flat":
-            return ChainSampler(self._chain, self._parts)
+            return ChainSampler(self._chain, self._parts, self._device)
         if family != "block":
             return Unsupported(f"SGLang has no {family} sampler")
         if "block_verification" not in inspect.signature(self._chain).parameters:
             return Unsupported("this SGLang has no block verification")
-        return ChainSampler(self._chain, self._parts, block_verification=True)
+        return ChainSampler(self._chain, self._parts, self._device, block_verification=True)
 
 
 class ChainSampler:
@@ -118,11 +129,12 @@ class ChainSampler:
     Args:
         chain: its rejection sampler.
         parts: modules of the tree by name.
+        device: device of its kernels' tensors.
         options: further options of `chain`.
     """
 
-    def __init__(self, chain: Callable[..., None], parts: Mapping[str, Any], **options: bool) -> None:
-        self._chain, self._parts, self._options = chain, parts, options
+    def __init__(self, chain: Callable[..., None], parts: Mapping[str, Any], device: str, **options: bool) -> None:
+        self._chain, self._parts, self._device, self._options = chain, parts, device, options
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
         """Return the emitted tokens of one step."""
@@ -141,6 +153,16 @@ class ChainSampler:
 
     def _group(self, batch: SamplerBatch, group: Group, greedy: bool) -> list[list[int]]:
         """Return the tokens of requests with the same number of drafts."""
+        group = replace(
+            group,
+            logits=group.logits.to(self._device),
+            drafts=group.drafts.to(self._device),
+            draft_probs=None if group.draft_probs is None else group.draft_probs.to(self._device),
+        )
+        with torch.device(self._device), limits_of_triton():
+            return self._tokens(batch, group, greedy)
+
+    def _tokens(self, batch: SamplerBatch, group: Group, greedy: bool) -> list[list[int]]:
         size, width = len(group.requests), group.count + 1
         # The chain as a tree: each token's only child is the next one, none has a sibling.
         index = torch.arange(size * width).reshape(size, width)
@@ -194,19 +216,23 @@ class ChainSampler:
 
     def _target(self, batch: SamplerBatch, group: Group) -> torch.Tensor:
         """Return the target's probabilities [G, width, V]; a greedy request has temperature 1 and top-k 1."""
-        width, greedy = group.count + 1, group.of(batch.temperature) == 0
-        temperature = group.of(batch.temperature).masked_fill(greedy, 1.0)
+        width, temperature = group.count + 1, self._of(group, batch.temperature)
+        greedy = temperature == 0
+        temperature = temperature.masked_fill(greedy, 1.0)
         probabilities = torch.softmax(group.logits / temperature[:, None, None], dim=-1).flatten(0, 1)
         top_k = torch.full((len(greedy),), NO_LIMIT, dtype=torch.int32)
         if batch.top_k is not None:
-            top_k = group.of(batch.top_k).to(torch.int32)
+            top_k = self._of(group, batch.top_k).to(torch.int32)
         top_k = top_k.masked_fill(greedy, 1)
         if bool((top_k < batch.vocab_size).any()):
             probabilities = self._renormalized("top_k", probabilities, top_k.repeat_interleave(width))
         if batch.top_p is not None and bool((batch.top_p < 1).any()):
-            top_p = group.of(batch.top_p).masked_fill(greedy, 1.0)
+            top_p = self._of(group, batch.top_p).masked_fill(greedy, 1.0)
             probabilities = self._renormalized("top_p", probabilities, top_p.repeat_interleave(width))
         return probabilities.reshape(*group.logits.shape)
+
+    def _of(self, group: Group, values: torch.Tensor) -> torch.Tensor:
+        return group.of(values).to(self._device)
 
     def _renormalized(self, limit: str, probabilities: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         if _RENORM not in self._parts:
@@ -222,6 +248,16 @@ class OnDevice(torch.Tensor):  # type: ignore[misc]
     is_cuda = True
 
 
+def limits_of_triton() -> AbstractContextManager[None]:
+    """Return `triton_interpreter.limits()`, which imports Triton."""
+    return importlib.import_module("verispec.engines.triton_interpreter").limits()  # type: ignore[no-any-return]
+
+
+def _limited(wrapper: Callable[..., None], function: Callable[..., None], **arguments: Any) -> None:
+    with limits_of_triton():
+        wrapper(function, **arguments)
+
+
 def _file(root: Path, module: str) -> Path:
     return root / f"{module.replace('.', '/')}.py"
 
@@ -231,13 +267,21 @@ def create(source: str, device: str | None = None) -> Engine:
 
     Args:
         source: a folder, ``folder#REV``, an archive or ``name==version``.
-        device: None or "cpu".
+        device: None or "cpu" for the interpreter, or "cuda".
 
     Raises:
-        VerispecError: V-ENG-SGLANG, the source has no such sampler, or this process runs Triton on a GPU.
-            V-ENG-DEVICE, for another device. V-ENG-INTERPRETER, Triton's interpreter cannot run here.
+        VerispecError: V-ENG-SGLANG, the source has no such sampler, or this process runs Triton otherwise.
+            V-ENG-DEVICE, for another device, or without a GPU. V-ENG-INTERPRETER, Triton's interpreter cannot run here.
     """
-    require_cpu(device, "sglang")
+    if device == "cuda" and torch.cuda.is_available():
+        return Sglang(source, "cuda")
+    if device not in (None, "cpu"):
+        raise VerispecError(
+            "V-ENG-DEVICE",
+            "the kernels of SGLang run on a CUDA device that torch sees, or in Triton's interpreter on the CPU",
+            where=f"--device {device}",
+            hint="omit --device for the interpreter",
+        )
     if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
         raise VerispecError(
             "V-ENG-SGLANG",
@@ -249,4 +293,4 @@ def create(source: str, device: str | None = None) -> Engine:
     from verispec.engines import triton_interpreter
 
     triton_interpreter.prepare(f"sglang@{source}")
-    return Sglang(source)
+    return Sglang(source, "cpu")

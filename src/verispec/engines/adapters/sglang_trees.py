@@ -12,7 +12,11 @@ from verispec.engines import UnsupportedCall
 
 LONGEST = 20_000
 """Innermost rounds of a kernel of trees per request, past which the interpreter takes minutes for a call."""
-_TOO_LONG = "its kernels go over all nodes for each node, which takes the interpreter minutes"
+
+
+def _require_short(rounds: int, tensor: torch.Tensor) -> None:
+    if tensor.device.type == "cpu" and rounds > LONGEST:
+        raise UnsupportedCall("its kernels go over all nodes for each node, which takes the interpreter minutes")
 
 
 def build_tree(function: Callable[..., None], **arguments: Any) -> None:
@@ -27,8 +31,7 @@ def build_tree(function: Callable[..., None], **arguments: Any) -> None:
     """
     if bool((arguments["selected_index"] < 0).any()):
         raise UnsupportedCall("its drafters select the same number of nodes for every request")
-    if arguments["draft_token_num"] ** 2 * arguments["depth"] > LONGEST:
-        raise UnsupportedCall(_TOO_LONG)
+    _require_short(arguments["draft_token_num"] ** 2 * arguments["depth"], arguments["selected_index"])
     function(**arguments)
 
 
@@ -42,8 +45,7 @@ def verify_greedy(function: Callable[..., None], **arguments: Any) -> None:
     Raises:
         UnsupportedCall: a tree is too large for the interpreter.
     """
-    if arguments["candidates"].shape[1] * arguments["accept_index"].shape[1] > LONGEST:
-        raise UnsupportedCall(_TOO_LONG)
+    _require_short(arguments["candidates"].shape[1] * arguments["accept_index"].shape[1], arguments["candidates"])
     function(**arguments)
 
 
@@ -58,7 +60,7 @@ def verify_chains(chain: Callable[..., None], **arguments: Any) -> None:
         UnsupportedCall: a tree is no chain of all nodes in order, or its drafts were drawn otherwise.
     """
     nodes = arguments["candidates"].shape[1]
-    child = torch.arange(1, nodes + 1)
+    child = torch.arange(1, nodes + 1, device=arguments["candidates"].device)
     child[-1] = -1
     is_chain = bool(
         (arguments["retrieve_next_token"] == child).all() & (arguments["retrieve_next_sibling"] == -1).all()
