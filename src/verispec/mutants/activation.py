@@ -137,7 +137,7 @@ class PythonActivation:
         """
         number = list(self._measured).index(self._paths[mutant.file])
         fault = self._fault(mutant)
-        may_act = fault.repeats and mutant.trigger == operators_python.TRIGGERS[2]
+        may_act = fault.repeats and mutant.trigger == operators_python.ON_REPETITION
         when = 0 if may_act else operators_python.TRIGGERS.index(mutant.trigger)
         if self._in_function(mutant.file, fault):
             return {8 * (number * self.FILE + fault.statement) + when}

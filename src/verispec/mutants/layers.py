@@ -140,8 +140,8 @@ def _triggers(layer: Layer, fault: operators_python.PythonFault) -> tuple[str, .
     if not fault.is_expression:
         return (ALWAYS,)
     if layer.name == "triton":
-        return operators_python.TRIGGERS if fault.in_kernel else (ALWAYS, operators_python.TRIGGERS[2])
-    return (ALWAYS, operators_python.TRIGGERS[2])
+        return operators_python.TRIGGERS if fault.in_kernel else (ALWAYS, operators_python.ON_REPETITION)
+    return (ALWAYS, operators_python.ON_REPETITION)
 
 
 def _users(layer: Layer) -> dict[str, tuple[str, ...]]:

@@ -10,7 +10,9 @@ from typing import Final
 from verispec.mutants.model import ALWAYS
 from verispec.mutants.python_alternatives import Place, alternatives, is_type_checking
 
-TRIGGERS: Final = (ALWAYS, "program >= 64", "repeated")
+IN_LATER_PROGRAMS: Final = "program >= 64"
+ON_REPETITION: Final = "repeated"
+TRIGGERS: Final = (ALWAYS, IN_LATER_PROGRAMS, ON_REPETITION)
 """Conditions of a fault: always, in programs from the 64th on (Triton), or from the 20th evaluation on."""
 REPEATED: Final = 20
 _AGAIN: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)

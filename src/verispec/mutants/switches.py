@@ -6,7 +6,7 @@ import itertools
 import sys
 from typing import Any
 
-from verispec.mutants.operators_python import REPEATED, TRIGGERS
+from verispec.mutants.operators_python import IN_LATER_PROGRAMS, REPEATED, TRIGGERS
 
 seen: dict[int, int] = {}
 """Statement numbers of covered files, offset by file, to a bit for each trigger that held."""
@@ -25,7 +25,7 @@ def _program() -> int:
 
 def acts(trigger: str) -> bool:
     """Return True if a mutant with this trigger acts now."""
-    if trigger == TRIGGERS[1]:
+    if trigger == IN_LATER_PROGRAMS:
         return _program() >= 64
     return next(_calls) >= REPEATED
 
