@@ -26,6 +26,7 @@ from verispec.engines.registry import import_modules, resolve
 from verispec.errors import VerispecError, describe_exception
 from verispec.judge import (
     DeviceLost,
+    Kind,
     Mismatch,
     OpUnderTest,
     Outcome,
@@ -397,6 +398,10 @@ def _places(item: pytest.Item) -> dict[str, str]:
     return places(item.config.stash[ENGINE], contract_of(item), clause.origin if clause else None)
 
 
+_DAMAGING = (Kind.OUTSIDE, Kind.ACCEPTED)
+"""Failures after which memory may be damaged, seen or not: a new process keeps later cases from being blamed for it."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Complete the record of the case; a failing set-up counts like a failing call."""
@@ -409,6 +414,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             record.update(result_of(error))
         if events:
             events.write(CaseEnded(os.getpid(), record))
+            if record.get("failure", {}).get("kind") in _DAMAGING:
+                os._exit(exits.CANNOT_TELL)
         del item.stash[KEEPER]  # it holds the tensors of the last call, and items live as long as the session
     elif call.when == "call" or error is not None:
         record.update(result_of(error), seconds=round(call.duration, 6))

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-from broken_engines import OP, Broken, is_the_one
+import torch
+from broken_engines import OP, Broken, WritesBeyond, is_the_one
 from broken_engines import _correct as correct
 
 from verispec.engines import Description, OpFunction, Unsupported, UnsupportedCall
@@ -261,3 +262,18 @@ class IsStarved(Broken):
                 rival.kill()
                 rival.wait()
         correct(**arguments)
+
+
+class DamagesMemory(WritesBeyond):
+    """Writes behind the output in one case, and is wrong in its process from then on, as with a damaged heap."""
+
+    damaged = False
+
+    def expand(self, *, output_ptr: torch.Tensor, **arguments: Any) -> None:
+        if DamagesMemory.damaged:
+            return
+        if is_the_one({"output_ptr": output_ptr, **arguments}):
+            DamagesMemory.damaged = True
+            super().expand(output_ptr=output_ptr, **arguments)
+        else:
+            Broken.expand(self, output_ptr=output_ptr, **arguments)

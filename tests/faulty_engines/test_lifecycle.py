@@ -52,6 +52,12 @@ def gone(pid: int) -> bool:
     return False
 
 
+def test_damaged_memory_fails_one_case(tmp_path: Path) -> None:
+    """Later cases run in a new process: they are not blamed."""
+    kind, message = one_failure(result_of("DamagesMemory", tmp_path, only=(f"{OP}:EXP-1", f"{OP}:EXP-2")))
+    assert (kind, "outside output_ptr" in message) == ("outside", True)
+
+
 @pytest.mark.parametrize(
     ("engine", "cause"),
     [
