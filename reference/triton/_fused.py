@@ -405,7 +405,7 @@ def launch(
         options = {"SPLITS": padded["SPLITS"], "num_warps": 4, **({"maxnreg": SCAN_REGISTERS} if is_limited else {})}
         scanned = (*read, search, limited, vocabulary, kind.value, is_limited)
         launch_kernel(_scan_kernel, (rows * splits,), *scanned, **options)
-        if of_limits is not None:
+        if of_limits is not None and limited is not None:
             # Top-p is at the request's temperature.
             target = target._replace(**find_thresholds(*of_limits, limited, requests.count)._asdict())
         finished = (out, chunks, tickets, target, draft, requests, vocabulary, kind.value)
