@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from verispec.engines.adapters import sglang
-from verispec.errors import VerispecError
 from verispec.reference import contracts
 
 pytest.importorskip("triton")
@@ -189,10 +187,3 @@ def test_a_tree_without_the_sampler_is_refused(tmp_path: Path) -> None:
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "V-ENG-SGLANG" in refused.stderr
     assert refused.returncode != 0
-
-
-def test_a_gpu_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(VerispecError, match="CUDA device that torch sees") as error:
-        sglang.create(str(tree(tmp_path)), "cuda")
-    assert error.value.diagnostic.code == "V-ENG-DEVICE"

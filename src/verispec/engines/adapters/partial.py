@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,6 +73,30 @@ def require_cpu(device: str | None, engine: str) -> None:
             where=f"--device {device}",
             hint="omit --device, or give --device cpu",
         )
+
+
+def choose_interpreter(engine: str, code: str) -> None:
+    """Make Triton run its interpreter in this process, before it is imported.
+
+    Args:
+        engine: name of the engine, for messages.
+        code: code of the error.
+
+    Raises:
+        VerispecError: with the code, Triton was imported already and compiles. V-ENG-INTERPRETER, the interpreter
+            cannot run here.
+    """
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        raise VerispecError(
+            code,
+            "Triton was imported before its interpreter was chosen",
+            where=f"--engine {engine}",
+            hint="set TRITON_INTERPRET=1",
+        )
+    os.environ["TRITON_INTERPRET"] = "1"
+    from verispec.engines import triton_interpreter
+
+    triton_interpreter.prepare(engine)
 
 
 def require_room(index: int, length: int, limit: int) -> None:

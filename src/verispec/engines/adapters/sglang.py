@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -26,7 +24,7 @@ import torch
 
 from verispec.engines import Description, Engine, OpFunction, SamplerBatch, Unsupported, UnsupportedCall
 from verispec.engines.accelerator_stubs import bare_packages, import_under_test, install
-from verispec.engines.adapters.partial import PartialEngine, import_errors, refuse, version_of
+from verispec.engines.adapters.partial import PartialEngine, choose_interpreter, import_errors, refuse, version_of
 from verispec.engines.adapters.rectangular import Group, by_groups
 from verispec.engines.adapters.sglang_trees import TREE_OPS, verify_chains
 from verispec.errors import VerispecError
@@ -271,26 +269,9 @@ def create(source: str, device: str | None = None) -> Engine:
 
     Raises:
         VerispecError: V-ENG-SGLANG, the source has no such sampler, or this process runs Triton otherwise.
-            V-ENG-DEVICE, for another device, or without a GPU. V-ENG-INTERPRETER, Triton's interpreter cannot run here.
+            V-ENG-INTERPRETER, Triton's interpreter cannot run here.
     """
-    if device == "cuda" and torch.cuda.is_available():
+    if device == "cuda":
         return Sglang(source, "cuda")
-    if device not in (None, "cpu"):
-        raise VerispecError(
-            "V-ENG-DEVICE",
-            "the kernels of SGLang run on a CUDA device that torch sees, or in Triton's interpreter on the CPU",
-            where=f"--device {device}",
-            hint="omit --device for the interpreter",
-        )
-    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
-        raise VerispecError(
-            "V-ENG-SGLANG",
-            "Triton was imported before its interpreter was chosen",
-            where=f"--engine sglang@{source}",
-            hint="set TRITON_INTERPRET=1",
-        )
-    os.environ["TRITON_INTERPRET"] = "1"
-    from verispec.engines import triton_interpreter
-
-    triton_interpreter.prepare(f"sglang@{source}")
+    choose_interpreter(f"sglang@{source}", "V-ENG-SGLANG")
     return Sglang(source, "cpu")
