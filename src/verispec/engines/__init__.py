@@ -8,7 +8,7 @@ Everything that an engine of your own needs is importable from here; see docs/re
     vllm@SOURCE[#REV]    Triton kernels of a checkout, an archive or a release of vLLM, nothing built
     vllm-cpu@SOURCE      its CPU fallbacks, their C++ file compiled alone
     transformers         generation oracle
-    vllm-ascend@SOURCE   sampler and PyTorch ops of vllm-ascend, without an NPU
+    vllm-ascend@SOURCE   sampler and PyTorch ops of vllm-ascend, without an NPU (vllm-ascend:triton@SOURCE: in Triton)
     mlx-lm               its generation, plain and with a draft model
     openvino-genai       its generation on the CPU, with a draft model or prompt lookup
     onnxruntime-genai    its generation on the CPU, with a draft model or n-grams

@@ -60,6 +60,12 @@ BUILT_IN: dict[str, BuiltIn] = {
         "PyTorch ops and sampler of any vllm-ascend tree",
         ("torch", "vllm"),
     ),
+    "vllm-ascend:triton@SOURCE[#REV]": BuiltIn(
+        "verispec.engines.adapters.vllm_ascend_triton",
+        "create",
+        "Triton kernels of any vllm-ascend tree, interpreted, and its sampler over them",
+        ("torch", "triton", "vllm"),
+    ),
     "vllm-rbln@SOURCE[#REV]": BuiltIn(
         "verispec.engines.adapters.vllm_rbln",
         "create",

