@@ -69,7 +69,8 @@ class Tensor:
         cumulative: set for cumulative sums and row starts.
         within: tensor of row starts around the values: starts[b] <= value[b] < starts[b + 1].
         indexes: axis that the values index; negative values index nothing.
-        minimum: lowest value that callers pass. No kernel checks it, and no case goes below it.
+        minimum: lowest value that callers pass. No kernel checks it, and no case goes below it. Below it results are
+            unspecified, but no kernel writes outside of its tensors.
         column: True accepts a trailing axis of 1 too ([N, 1] for [N]), which a kernel that takes pointers does not see.
     """
 

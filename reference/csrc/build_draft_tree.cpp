@@ -16,6 +16,7 @@ void build_draft_tree(const Tensor& parent_list, const Tensor& selected_index, c
   const Integers index(retrieve_index), next_token(retrieve_next_token), next_sibling(retrieve_next_sibling);
   const Flags mask(tree_mask);
   const int64_t requests = lengths.size(), nodes = draft_token_num;
+  const auto size = static_cast<uint64_t>(tree_mask.size());
 
   std::vector<int64_t> begin(requests);
   int64_t end = 0;
@@ -52,7 +53,8 @@ void build_draft_tree(const Tensor& parent_list, const Tensor& selected_index, c
       if (first[i] >= 0) next_token.set(b, i, first[i]);
       const int64_t row = begin[b] + i * (before + nodes) + before;
       const auto mark = [&](int64_t column, bool value) {
-        if (row + column < tree_mask.size()) mask.set(row + column, value);
+        // As unsigned numbers, places before the mask, of negative lengths, are past it.
+        if (static_cast<uint64_t>(row + column) < size) mask.set(row + column, value);
       };
       for (int64_t column = 0; column < nodes; ++column) mark(column, column == 0);
       int64_t level = 0;

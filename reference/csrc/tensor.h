@@ -2,7 +2,7 @@
 //
 // The Python side (contracts/_check.py) validates every call: types, ranks, shapes, cumulative counts and
 // their range, and that no output shares memory. Kernels rely on it. It does not read every value: a kernel
-// compares each token id, position and block number with its bounds before using it as an index.
+// compares each token id, position, length and block number with its bounds before using it as an index.
 
 #pragma once
 

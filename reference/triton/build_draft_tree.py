@@ -77,7 +77,7 @@ def _tree_kernel(
             attended = attended | (column == ancestor)
             ancestor = tl.load(parents + ancestor)
             level += 1
-        inside = (column < nodes) & (begin + column < mask_size)
+        inside = (column < nodes) & (begin + column >= 0) & (begin + column < mask_size)
         tl.store(tree_mask + (begin + column) * mask_stride, attended, mask=inside)
         of_column = tl.load(parents + column, mask=(column > 0) & (column < nodes), other=-2)
         first = tl.minimum(first, tl.min(tl.where(of_column == node, column, nodes), axis=0))

@@ -12,7 +12,7 @@ from itertools import islice
 os.environ["TRITON_INTERPRET"] = "1"
 
 from op_cases import MODES, Case, small_cases, verdict
-from op_running import cache_holds_what_was_drawn_from, columns, run
+from op_running import cache_holds_what_was_drawn_from, columns, negative_lengths_write_inside, run
 
 from verispec.engines import triton_interpreter
 from verispec.reference.triton import op
@@ -26,6 +26,12 @@ def results(part: int, parts: int) -> Iterator[dict[str, str]]:
         return
     rounded = cache_holds_what_was_drawn_from(op("gumbel_sample"))
     yield {"op": "gumbel_sample", "case": "narrow_cache", "problem": "" if rounded else "drawn from unrounded logits"}
+    inside = negative_lengths_write_inside(op("build_draft_tree"))
+    yield {
+        "op": "build_draft_tree",
+        "case": "negative_length",
+        "problem": "" if inside else "wrote outside of its mask",
+    }
 
 
 def layouts(case: Case) -> list[str]:

@@ -116,3 +116,21 @@ def cache_holds_what_was_drawn_from(op: Callable[..., None]) -> bool:
     tokens, cache = draw(logits)
     again, _ = draw(cache[:, 0].float())
     return bool((tokens == again).all() and torch.allclose(cache[:, 0].float(), logits, rtol=2**-7, atol=0))
+
+
+def negative_lengths_write_inside(op: Callable[..., None]) -> bool:
+    """Return True if build_draft_tree changes nothing around its mask under lengths that its contract excludes.
+
+    No kernel checks a `minimum`: below it results are unspecified, but an index is compared with its bounds.
+    """
+    places = torch.arange(2**13)
+    for lengths in ([-40, 3], [2, -9], [-300, 300]):
+        memory = places % 2 == 0
+        links = [torch.full((2, 4), -1) for _ in range(3)]
+        selected, parents = torch.tensor([[0, 1, 2]] * 2), torch.zeros((2, 1), dtype=torch.int64)
+        outputs = (memory[4000:4060], torch.zeros(8, dtype=torch.int64), *links)
+        op(parents, selected, torch.tensor(lengths), *outputs, 4, 1, 4, 0)
+        is_changed = memory != (places % 2 == 0)
+        if is_changed[:4000].any() or is_changed[4060:].any():
+            return False
+    return True

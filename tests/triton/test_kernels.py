@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from altered_calls import VARIANTS
 from op_cases import Size, make, ops, small_cases, variants, verdict
-from op_running import cache_holds_what_was_drawn_from, columns, run
+from op_running import cache_holds_what_was_drawn_from, columns, negative_lengths_write_inside, run
 
 from verispec.reference import contracts, cpu, oracle
 
@@ -46,6 +46,10 @@ def test_cpp(op: str, layout: str) -> None:
 
 def test_cpp_draws_a_draft_from_what_its_cache_holds() -> None:
     assert cache_holds_what_was_drawn_from(cpu.op("gumbel_sample"))
+
+
+def test_cpp_writes_inside_of_its_mask_under_negative_lengths() -> None:
+    assert negative_lengths_write_inside(cpu.op("build_draft_tree"))
 
 
 @pytest.mark.parametrize(
