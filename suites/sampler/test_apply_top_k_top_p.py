@@ -52,8 +52,8 @@ def boundary(expected: Array, got: Array, inputs: Mapping[str, Any], b: int) -> 
 
     Return None if that does not describe the difference: other tokens than the first are kept, or there is no top-p.
     """
-    # A p of 1 and above disables top-p and leaves nothing open.
-    if inputs["p"] is None or inputs["p"][b] >= 1.0:
+    # A p of 1 and above disables top-p, and NaN keeps one token: both leave nothing open.
+    if inputs["p"] is None or not inputs["p"][b] < 1.0:
         return None
     row = inputs["logits"][b]
     ids = order(row)

@@ -46,6 +46,14 @@ def test_positions_count_up(op: OpUnderTest, seed: int, shift: bool) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), [5, 4, 6], [1, 0, 3], p=3, shift=shift))
 
 
+@case("CEE-6", check="positions that do not count up", shift=SHIFT)
+def test_positions_count_from_the_first_one(op: OpUnderTest, seed: int, shift: bool) -> None:
+    """Only a request's first position is read: tokens of an image share one, and positions of a batch may be stale."""
+    values = arguments(np.random.default_rng(seed), [5, 1, 6], [1, 0, 3], p=3, shift=shift)
+    values["target_positions_ptr"] = np.array([40, 40, 40, 7, 3, 9, 20, 26, 26, 0, 26, 1])
+    op.check_outputs(values)
+
+
 @case("CEE-7", shift=SHIFT, p=[1, 4], reach=REACH)
 def test_indices_of_new_tokens(op: OpUnderTest, seed: int, shift: bool, p: int) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), [5, 4, 6], [1, 0, 3], p=p, shift=shift))

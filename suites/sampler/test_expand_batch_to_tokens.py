@@ -70,8 +70,9 @@ def test_only_equal_values_are_replaced(op: OpUnderTest, dtype: str) -> None:
 
 @case("EXP-3", dtype=["int32", "int64"], check="wide integers")
 def test_wide_integers_are_told_apart(op: OpUnderTest, dtype: str) -> None:
-    """Neighbours above 2^24, which float32 rounds to the same number, as compared value and as replacement."""
-    check(op, dtype, [2**24, 2**24 + 1, 5], [1, 2, 1], (2**24, 2**24 + 3))
+    """Neighbours that float32 rounds to the same number, or float64, as compared value and as replacement."""
+    first = 2**24 if dtype == "int32" else 2**53
+    check(op, dtype, [first, first + 1, 5], [1, 2, 1], (first, first + 6))
 
 
 @case("EXP-3", dtype=["bool"])

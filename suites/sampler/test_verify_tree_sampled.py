@@ -202,7 +202,10 @@ def test_nan(op: OpUnderTest, seed: int, nan: str) -> None:
 
 @case("VTS-13", drawn=list(DRAWN))
 def test_nothing_is_left(op: OpUnderTest, seed: int, drawn: str) -> None:
-    """p equals q and u is 1, or p has one token, which is rejected: only rounding leads here."""
+    """p equals q and u is 1, or p has one token, which is rejected: only rounding leads here.
+
+    The second child's u of 0 accepts it wherever it is tried.
+    """
     for requests, token in ((3, 0), (200, 0), (3, 1100)):
         row = [0.0] * token + ([1.0, 0.0, 0.0, 0.0] if drawn == "given" else [0.5, 0.25, 0.125, 0.125])
         same = np.tile(row, (requests, 3, 1))
@@ -210,6 +213,7 @@ def test_nothing_is_left(op: OpUnderTest, seed: int, drawn: str) -> None:
         options = {"target_probs": same, "draft_probs": draft, "WITHOUT_REPLACEMENT": drawn == "different"}
         trees, values = star([token, token + 1], requests, **options)
         values["uniform_samples"][1:] = 1.0
+        values["uniform_samples"][1:, 2] = 0.0
         check(op, trees, values)
 
 

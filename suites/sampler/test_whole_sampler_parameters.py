@@ -236,16 +236,21 @@ def exact_row(step: Step, b: int, j: int, mode: str) -> Any:
     return row - best - np.log(np.exp(row - best).sum())
 
 
+def near(values: Any, exact: Any) -> bool:
+    """Return True if all log-probabilities are right up to rounding; NaN is not, minus infinity equals itself."""
+    return bool(np.isclose(values, exact, rtol=0, atol=ARITHMETIC).all())
+
+
 def check_entry(exact: Any, token: int, entry: TokenLogprobs, context: RequestContext, what: str) -> None:
     """Compare the entry of `token` with the exact log-probabilities of its row."""
     top = context.params.logprobs or 0
     pairs = [(token, entry.sampled), *entry.top]
     for id_, value in pairs:
-        if abs(value - exact[id_]) > ARITHMETIC:
+        if not near(value, exact[id_]):
             message = f"{what}: log-probability {value:.6f} of {id_}, expected {exact[id_]:.6f}"
             raise Mismatch(Failure(Kind.VALUE, message))
     own = [value for _, value in entry.top]
     expected = np.sort(exact)[::-1][:top]
-    if len(own) != top or np.abs(np.array(own) - expected).max(initial=0) > ARITHMETIC:
+    if len(own) != top or not near(own, expected):
         message = f"{what}: most likely log-probabilities {own}, expected {expected.tolist()}"
         raise Mismatch(Failure(Kind.VALUE, message))

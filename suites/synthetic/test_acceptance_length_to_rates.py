@@ -27,8 +27,11 @@ def test_the_fraction_follows(op: OpUnderTest, length: float) -> None:
 
 @case("ALR-1", mode="generated", reach=REACH)
 def test_generated(op: OpUnderTest, seed: int) -> None:
-    """Lengths in eighths, which sums of rates represent exactly."""
+    """Lengths of all bits, and the last ones below a whole number: every engine's differences are exact."""
     rng = np.random.default_rng(seed)
-    for _ in range(100):
+    for i in range(100):
         n = int(rng.integers(1, 10))
-        op.check_return_value({"length": int(rng.integers(8, 8 * n + 9)) / 8, "n": n})
+        length = float(rng.uniform(1, n + 1))
+        if i % 4 == 0:
+            length = float(np.nextafter(rng.integers(2, n + 2), 0))
+        op.check_return_value({"length": length, "n": n})

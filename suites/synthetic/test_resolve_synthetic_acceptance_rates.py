@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.judge import OpUnderTest
+from verispec.judge import Failure, Kind, Mismatch, OpUnderTest
 
 REACH = "users write these values into a configuration"
 NAN = float("nan")
@@ -20,6 +20,9 @@ def arguments(rates: Any = None, length: float | None = None, n: int = 3) -> dic
 @case("RSA-1", rates=[(0.9, 0.5, 0.5), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)], reach=REACH)
 def test_valid_rates_are_returned(op: OpUnderTest, rates: tuple[float, ...]) -> None:
     op.check_return_value(arguments(rates))
+    given = arguments(rates)
+    if op.function(**given) is given["rates"]:
+        raise Mismatch(Failure(Kind.VALUE, "the caller's own list is returned, and later changes of it show"))
 
 
 @case("RSA-2", length=[1.0, 2.5, 4.0], reach=REACH)
@@ -37,17 +40,21 @@ def test_another_number_of_rates(op: OpUnderTest, rates: tuple[float, ...]) -> N
     op.check_rejects(arguments(rates))
 
 
-@case("RSA-5", rates=[(1.5, 0.5, 0.5), (0.5, 0.5, -0.1), (0.5, NAN, 0.1)], reach=REACH)
+@case(
+    "RSA-5",
+    rates=[(1.5, 0.5, 0.5), (0.5, 0.5, -0.1), (0.5, NAN, 0.1), (1.0000000000000002, 0.5, 0.5), (0.5, 0.5, -5e-324)],
+    reach=REACH,
+)
 def test_a_rate_out_of_range(op: OpUnderTest, rates: tuple[float, ...]) -> None:
     op.check_rejects(arguments(rates))
 
 
-@case("RSA-6", rates=[(0.5, 0.6, 0.1), (0.1, 0.1, 0.2)], reach=REACH)
+@case("RSA-6", rates=[(0.5, 0.6, 0.1), (0.1, 0.1, 0.2), (1.0, 0.49999999999999994, 0.5)], reach=REACH)
 def test_a_rising_rate(op: OpUnderTest, rates: tuple[float, ...]) -> None:
     op.check_rejects(arguments(rates))
 
 
-@case("RSA-7", length=[0.99, 4.01, -1.0, NAN], reach=REACH)
+@case("RSA-7", length=[0.99, 4.01, -1.0, NAN, 0.9999999999999999, 4.000000000000001], reach=REACH)
 def test_a_length_out_of_range(op: OpUnderTest, length: float) -> None:
     op.check_rejects(arguments(length=length))
 

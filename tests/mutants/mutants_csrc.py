@@ -22,6 +22,11 @@ EXPAND: list[Entry] = [
     ("EXP-1", "tokens.begin(b); i < end", "tokens.begin(b) + 1; i < end"),
     ("EXP-2", "return expand<float>(output, input, tokens, replace_from, replace_to);", "return;"),
     ("EXP-3", "if (equals(value, from))", "if (equals(value, from) || value != value)"),
+    (
+        "EXP-3",
+        "return static_cast<int64_t>(value) == static_cast<int64_t>(wanted);",
+        "return static_cast<double>(value) == wanted;",
+    ),
     ("EXP-4", "*output.at<T>(i) = value;", "*output.at<T>(i) = static_cast<T>(static_cast<float>(value));"),
     (
         "EXP-5",
@@ -179,6 +184,7 @@ COPY: list[Entry] = [
     ("CEE-4", "j > first_new && !is_rejected", "j >= first_new && !is_rejected"),
     ("CEE-5", "is_rejected ? 0 : target_position", "target_position"),
     ("CEE-6", "target_position.get(begin) + j", "target_position.get(begin) + dropped + j"),
+    ("CEE-6", "target_position.get(begin) + j", "target_position.get(begin + (j > 0)) + j - (j > 0)"),
     ("CEE-7", "first_slot + first_new + i", "first_slot + first_new", 1),
     ("CEE-8", "if (shift_input_ids) {", "{"),
     (

@@ -21,6 +21,11 @@ MUTANTS: dict[str, list[Entry]] = {
         ("CEE-5", "0 if is_rejected else int", "int"),
         ("CEE-2", "range(start + dropped, last + 1)", "range(start, last + 1 - dropped)"),
         ("CEE-8", "if shift_input_ids:", "if not shift_input_ids:"),
+        (
+            "CEE-6",
+            "int(target_positions_ptr[start]) + j",
+            "int(target_positions_ptr[start + (j > 0)]) + j - (j > 0)",
+        ),
     ],
     "eagle_prepare_inputs_padded": [
         ("EPI-2", "if drafts > 0 else 0", "if drafts >= 0 else 0"),
@@ -45,6 +50,7 @@ MUTANTS: dict[str, list[Entry]] = {
             "replace_to if value == wanted else value",
             "replace_to if value == wanted or value != value else value",
         ),
+        ("EXP-3", "if value == wanted else", "if float(value) == wanted else"),
     ],
     "rejection_greedy_sample": [
         ("RGS-8", "u < rate", "u <= rate"),
@@ -87,7 +93,7 @@ MUTANTS: dict[str, list[Entry]] = {
         ("VTS-2", "q_sum * p - p_sum * q", "q_sum * p - q"),
         ("VTS-3", "left[token] = 0.0", "left[token] *= 0.5", 0),
         ("VTS-4", "q is not None and WITHOUT_REPLACEMENT", "q is not None"),
-        ("VTS-13", "if not left_sum > 0:\n                break\n", ""),
+        ("VTS-13", "if not left_sum > 0:\n                break\n", "if not left_sum > 0:\n                continue\n"),
         ("VTS-15", "np.float64(uniform_samples[b, child])", "np.float32(uniform_samples[b, child])"),
     ],
     "verify_tree_typical": [
