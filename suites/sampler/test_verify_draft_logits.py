@@ -10,7 +10,7 @@ from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, select_requests
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference.oracle._request_state import clean, logsumexp
-from verispec.suites.sampler._fused import REACH, limits, raw, verify
+from verispec.suites.sampler._fused import REACH, cluster, limits, raw, verify
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
 
 VOCABS = [1, 2, 127, 1024, 8193, 20_000]
@@ -104,6 +104,12 @@ def test_top_p(op: OpUnderTest, seed: int, spread: str, p: str) -> None:
     requests = drafted(seed, "ragged", 8193, temperature=1.0)
     requests.target_logits *= {"peaked": 3.0, "flat": 0.1, "equal": 0.0}[spread]
     verify(op, requests, **limits(requests, p=float(p)))
+
+
+@case("VDL-5", spread="clustered", p="0.95", reach="a grammar leaves few tokens")
+def test_top_p_of_clustered_tokens(op: OpUnderTest, seed: int) -> None:
+    requests = cluster(np.random.default_rng(seed), drafted(seed, "wide", 20_011, temperature=1.0))
+    verify(op, requests, **limits(requests, p=0.95))
 
 
 @case("VDL-5", check="ties", k=["3", "40"], p=[None, "0.5"], reach="quantised logits tie")
