@@ -45,6 +45,19 @@ def test_argmax_of_the_residual(op: OpUnderTest, seed: int, counts: str) -> None
     check(op, rng_batch(seed, counts, "present"))
 
 
+@case("SRT-1", check="tiny residuals", draft=DRAFT)
+def test_no_residual_is_too_small(op: OpUnderTest, seed: int, draft: str) -> None:
+    """Token 0 has no residual and is the draft; all others are below 10^-30, with products that float32 holds."""
+    batch = rng_batch(seed, "ragged", draft)
+    tiny = np.random.default_rng(seed).integers(1, 500, batch.target_probs.shape) * 2.0**-110
+    rows(batch, tiny, 0.0)
+    batch.target_probs[:, 0] = 0.5
+    if batch.draft_probs is not None:
+        batch.draft_probs[:, 0] = 0.5
+    batch.draft_token_ids[:] = 0
+    check(op, batch)
+
+
 @case("SRT-2", counts=["one", "even", "ragged", "gaps", "wide", "longest"], reach=REACH)
 def test_argmax_without_the_draft_token(op: OpUnderTest, seed: int, counts: str) -> None:
     check(op, rng_batch(seed, counts, "absent"))

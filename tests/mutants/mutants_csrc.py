@@ -106,6 +106,7 @@ _LARGEST = """i < count; ++i) largest = scores[i] > largest ? scores[i] : larges
     if (largest > best.score) {"""
 RECOVERED: list[Entry] = [
     ("SRT-1", "mass[i] = p[i] - q[i]", "mass[i] = q[i] - p[i]"),
+    ("SRT-1", "mass > 0.0f ? product", "mass > 1e-30f ? product"),
     ("SRT-2", "token >= 0 && token < vocab_size ? token : vocab_size", "vocab_size"),
     (
         "SRT-3",

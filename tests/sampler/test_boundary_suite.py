@@ -16,6 +16,7 @@ from verispec.judge import Mismatch, OpUnderTest
 from verispec.reference import contracts, cpu
 from verispec.reference.sampler import synthetic_rates
 from verispec.suites.sampler import test_apply_top_k_top_p as top_p_suite
+from verispec.suites.sampler import test_sample_recovered_tokens as recovered_suite
 from verispec.suites.sampler import test_whole_sampler_parameters as parameter_suite
 from verispec.suites.synthetic import test_acceptance_length_to_rates as length_suite
 from verispec.suites.synthetic import test_resolve_synthetic_acceptance_rates as resolve_suite
@@ -96,6 +97,17 @@ def test_a_top_p_of_nan_keeps_one_token() -> None:
         right(output=output, logits=logits, k=k, p=p.nan_to_num(1.0))
 
     fails(top_p_suite.test_nan, "apply_top_k_top_p", keeps_all, right, 7, "p", 300)
+
+
+@pytest.mark.parametrize("draft", ["present", "absent"])
+def test_a_tiny_residual_is_not_zero(draft: str) -> None:
+    op = "sample_recovered_tokens"
+    right = cpu.op(op)
+
+    def cut(*, target_probs_ptr: Any, **arguments: Any) -> None:
+        right(target_probs_ptr=target_probs_ptr * (target_probs_ptr > 1e-30), **arguments)
+
+    fails(recovered_suite.test_no_residual_is_too_small, op, cut, right, 7, draft)
 
 
 def test_a_log_probability_of_nan_is_wrong_and_one_of_a_masked_token_is_not() -> None:
