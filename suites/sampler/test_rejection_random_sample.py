@@ -208,8 +208,12 @@ def test_nan_rejects(op: OpUnderTest, nan: str) -> None:
 
 @case("RRS-11", above=["2^-30", "2^-50"])
 def test_u_is_compared_in_its_own_precision(op: OpUnderTest, above: str) -> None:
-    """p/q is exactly one half; u is slightly more, which float32 cannot represent."""
-    op.check_outputs(one([0.25, 0.5, 0.25], [0.5, 0.25, 0.25], 0.5 + (2.0**-30 if above == "2^-30" else 2.0**-50)))
+    """p/q is exactly one half, and u slightly more, which float32 cannot represent; a rate of one half has less."""
+    gap = 2.0**-30 if above == "2^-30" else 2.0**-50
+    p, q = [0.25, 0.5, 0.25], [0.5, 0.25, 0.25]
+    op.check_outputs(one(p, q, 0.5 + gap))
+    rate = {"synthetic_conditional_rates_ptr": [0.5], "SYNTHETIC_MODE": True}
+    op.check_outputs({**one(p, q, 0.5 - gap), **rate})
 
 
 @case("RRS-11", size="large")

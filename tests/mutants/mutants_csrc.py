@@ -84,6 +84,7 @@ RANDOM: list[Entry] = [
     ("RRS-9", "return q > 0.0 &&", "return q >= 0.0 &&"),
     ("RRS-10", "target.get(token, draft) / q >= u", "!(target.get(token, draft) / q < u)"),
     ("RRS-11", "const double u = uniform.get(token);", "const float u = static_cast<float>(uniform.get(token));"),
+    ("RRS-11", "return u < Reals", "return static_cast<float>(u) < Reals"),
     ("RRS-12", "return u < Reals", "return u <= Reals"),
     ("RRS-13", "target(target_probs)", f"target({view('target_probs', 'stride[0] = vocab_size')})"),
     ("RRS-14", "target(target_probs)", f"target({view('target_probs', 'stride[1] = 1')})"),
