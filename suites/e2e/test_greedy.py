@@ -172,6 +172,27 @@ def test_drafts_are_the_drafters_own_in_any_layout(load: Load, prompts: Any, dra
     require(judged > 0, "no step had a draft")
 
 
+@case(
+    "GEN-14",
+    draft=["draft_model k=auto", "eagle3 k=auto"],
+    check="preemption",
+    reach="num_speculative_tokens='auto', and more requests than the KV cache holds",
+)
+def test_drafts_of_a_chosen_k_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> None:
+    """A drafter that reads a request's tokens only before it drafts reads all of them again after a preemption.
+
+    A head's requests share the memory of one sequence, so that some are preempted while their prompt is read.
+    """
+    judge, depth = judge_of(draft, TARGET)
+    is_head = draft.startswith("eagle3")
+    chosen = [prompt[: 40 + 20 * (n % 2)] if is_head else prompt for n, prompt in enumerate(prompts[:4])]
+    results = stepped(load(draft, "one sequence" if is_head else "preemption"), greedy(chosen, LENGTH))
+    if not any(result.preemptions for result in results):
+        raise UnsupportedCall("the engine does not report preemptions")
+    if not sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True)):
+        raise Inconclusive("the engine chose no draft")
+
+
 @case("GEN-14", draft="eagle3 k=5", check="chains", reach=REACH)
 def test_later_drafts_read_the_heads_own_states(load: Load, prompts: Any) -> None:
     """Whole chains of a head: each draft after the first reads the head's state of the draft before it."""

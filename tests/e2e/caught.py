@@ -343,6 +343,7 @@ CAUGHT: dict[str, list[str]] = {
         "draft_schedules:GEN-42:accepted=all;batch=1;draft=draft_model k=auto;target=tiny",
         "draft_schedules:GEN-42:accepted=none;batch=3;draft=draft_model k=auto;target=tiny",
     ],
+    "schedule_mutants:resumed_unread": ["greedy:GEN-14:draft=draft_model k=auto;check=preemption"],
     "schedule_mutants:backlog_dropped": ["draft_schedules:GEN-42:draft=eagle3 k=auto;batch=shrinks"],
     "schedule_mutants:k_of_all_requests": ["sampled:GEN-12:draft=ngram k=auto;batch=pairs"],
     "schedule_mutants:draws_for_the_deepest": ["sampled:GEN-12:draft=draft_model k=auto;batch=pairs"],

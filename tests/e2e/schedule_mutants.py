@@ -111,3 +111,22 @@ acceptance_ignored = engine_with(AcceptanceIgnored)
 backlog_dropped = engine_with(BacklogDropped)
 k_of_all_requests = engine_with(KOfAllRequests)
 draws_for_the_deepest = engine_with(DrawsForTheDeepest)
+
+
+class ResumedUnread(CPURunner):
+    """With a chosen K the drafter takes the tokens from before a preemption for read."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        preempt = self._scheduler._preempt_youngest
+
+        def keep_read() -> Any:
+            read = self._scheduler.running[-1].num_read
+            request = preempt()
+            request.num_read = read
+            return request
+
+        self._scheduler._preempt_youngest = keep_read  # type: ignore[method-assign]
+
+
+resumed_unread = engine_with(ResumedUnread)
