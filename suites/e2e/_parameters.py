@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -53,6 +53,10 @@ def fields(parameter: str, text: Sequence[int]) -> dict[str, Any]:
         "temperature": {},
         "none": {},
     }
+    if max(text) >= VOCAB:  # Some engines keep a limited number of entries.
+        own_bias = table["logit bias"]["logit_bias"]
+        weak = {token: -0.125 for token in range(100, 200) if token not in own_bias}
+        table["logit bias"] = {"logit_bias": weak | own_bias}
     table["penalties"] = {"presence_penalty": 0.5, "frequency_penalty": 0.4, "repetition_penalty": 1.4}
     table["penalties and limits"] = table["penalties"] | {"top_k": 5, "top_p": 0.85}
     table["ids, bias and penalties"] = table["allowed ids"] | table["logit bias"] | table["penalties"]
@@ -198,6 +202,37 @@ def _check_end(request: GenerationRequest, result: GenerationResult, stops: froz
     )
     reason = FinishReason.LENGTH if first is None else FinishReason.STOP
     require(result.finish_reason is reason, f"{what} finished by {result.finish_reason}, expected {reason}")
+
+
+SURE = 19.0
+"""A right engine is off by more than a bound with a chance of 2 e^-19 = 1e-8."""
+
+
+def check_share(
+    model: ReferenceModel,
+    texts: Sequence[tuple[GenerationRequest, GenerationResult]],
+    rare: Callable[[Array], Array],
+    what: str,
+) -> None:
+    """Check that tokens of which `rare` is true come as often as they must, within Freedman's bound for `SURE`.
+
+    Args:
+        model: the target.
+        texts: requests with their results.
+        rare: function from distributions [tokens, V] to the mask of the tokens that count.
+        what: name of these tokens in a message.
+    """
+    expected, variance, seen = 0.0, 0.0, 0
+    for request, result in texts:
+        rows = model.distributions(request, result.token_ids)
+        mask = rare(rows)
+        chance = (rows * mask).sum(axis=1)
+        expected += float(chance.sum())
+        variance += float((chance * (1 - chance)).sum())
+        seen += int(mask[np.arange(len(rows)), list(result.token_ids)].sum())
+    is_right = abs(seen - expected) <= SURE / 3 + (SURE**2 / 9 + 2 * variance * SURE) ** 0.5
+    heat = texts[0][0].temperature
+    require(is_right, f"{seen} {what}, {expected:.0f} are expected at a temperature of {heat}", Kind.LAW)
 
 
 SEQUENCES = 3000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases import case
+from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult, TokenKind
 from verispec.judge import Inconclusive, Kind
 from verispec.judge.statistics.budget import p_value_level
@@ -85,16 +87,18 @@ def test_max_tokens_is_exact(load: Load, prompts: Any, draft: str, budget: int) 
 def test_output_ends_at_the_first_stop_token(load: Load, prompts: Any, draft: str) -> None:
     """Every token of a greedy output in turn is made the stop token, wherever it lies among accepted drafts.
 
-    A stop token that is the last that max_tokens allows ends the output by stop, as every other does.
+    A stop token that is the last that max_tokens allows ends the output by stop, as every other does. It is the only
+    one there, and elsewhere the last of nine, of which the text has no other.
     """
     generator, prompt = load(draft), prompts[2]
     plain = generator.generate(greedy([prompt], 24))[0].token_ids
     stops = list(dict.fromkeys(plain))
+    absent = [token for token in range(64) if token not in stops][:8]
     results = generator.generate(
         [
-            GenerationRequest(prompt, max_tokens=room, ignore_eos=True, stop_token_ids=(stop,))
+            GenerationRequest(prompt, max_tokens=room, ignore_eos=True, stop_token_ids=(*before, stop))
             for stop in stops
-            for room in (24, plain.index(stop) + 1)
+            for room, before in ((24, absent), (plain.index(stop) + 1, ()))
         ]
     )
     for stop, result in zip([stop for stop in stops for _ in range(2)], results, strict=True):
@@ -126,7 +130,10 @@ def test_output_ends_at_the_end_of_sequence(load: Load, tiny: dict[str, Path]) -
     "GEN-10", target="tiny", draft="draft_model k=3", stop="several ends of sequence", reach="Llama 3 has two of them"
 )
 def test_output_ends_at_every_end_of_sequence(load: Load, tiny: dict[str, Path]) -> None:
-    """The generation configuration lists the ends of sequence; the first of them is the one in the configuration."""
+    """The generation configuration lists the ends of sequence; the first of them is the one in the configuration.
+
+    A minimum of 14 tokens forbids both where the engine takes one.
+    """
     folder, other = tiny["target"].parent / "two ends", 5
     if not folder.exists():
         shutil.copytree(tiny["target"], folder)
@@ -145,6 +152,12 @@ def test_output_ends_at_every_end_of_sequence(load: Load, tiny: dict[str, Path])
         ended += bool(places) and text[places[0]] == other
     if not ended:
         raise Inconclusive(f"no text has the end of sequence {other} before {EOS}")
+    with contextlib.suppress(UnsupportedCall):
+        asked = [GenerationRequest(prompt, max_tokens=16, min_tokens=14) for prompt in prompts]
+        for prompt, result in zip(prompts, generator.generate(asked), strict=True):
+            early = {EOS, other}.intersection(result.token_ids[:14])
+            text = list(result.token_ids)
+            require(not early, f"prompt {prompt}: min_tokens is 14, the text {text} has {early} before")
 
 
 @case("GEN-11", draft=[*METHODS, TREE], length=[1, 2, 3, 15, 16, 17], reach=REACH)

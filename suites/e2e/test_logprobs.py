@@ -70,9 +70,21 @@ def test_processed_logprobs_are_what_was_sampled_from(load: Load, prompts: Any, 
     check_batch(load(draft, logprobs_mode="processed").generate(asked := batch(prompts)), asked, "processed", of_target)
 
 
+@case(
+    "GEN-30",
+    draft="ngram k=3",
+    sampler="request_state",
+    mode="processed",
+    reach="a request with logprobs, logprobs_mode=processed_logprobs",
+)
+def test_processed_logprobs_of_the_slots(load: Load, prompts: Any) -> None:
+    generator = load("ngram k=3", sampler="request_state", logprobs_mode="processed")
+    check_batch(generator.generate(asked := batch(prompts)), asked, "processed", of_target)
+
+
 @case("GEN-31", draft=METHODS, memory=[None, *LAYOUTS], reach="a request with prompt_logprobs")
 def test_prompt_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str, memory: str | None) -> None:
-    """Prompts of 1 to 64 tokens, whole and in chunks, among requests that do not ask.
+    """Prompts of 1 to 64 tokens, whole and in chunks, among requests that do not ask; one of them is sampled.
 
     Where memory is short, prompts are so long that a request is preempted and its prompt read again.
     """
@@ -81,6 +93,7 @@ def test_prompt_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str
         GenerationRequest(prompt[:length], max_tokens=12, ignore_eos=True, prompt_logprobs=count)
         for prompt, length, count in zip(prompts, lengths, (None, 2, 0, 1, None, 5), strict=False)
     ]
+    asked[1] = replace(asked[1], temperature=0.6, seed=1)
     check_prompts(load(draft, memory or ""), asked)
 
 
@@ -96,13 +109,14 @@ def test_prompt_logprobs_of_long_prompts(load: Load, prompts: Any, draft: str) -
 
 
 def check_prompts(generator: Generator, asked: list[GenerationRequest]) -> None:
-    """Check the log-probabilities of every prompt, and the greedy text after it."""
+    """Check the log-probabilities of every prompt, and the text after it where it is greedy."""
     for n, (request, result) in enumerate(zip(asked, generator.generate(asked), strict=True)):
         what, (first, *following) = f"prompt {n}", request.prompt_token_ids
         entries, top = result.prompt_logprobs, request.prompt_logprobs
         wanted = 0 if top is None else 1 + len(following)
         require(len(entries) == wanted, f"{what} has {len(entries)} log-probabilities, expected {wanted}")
-        reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
+        if request.greedy:
+            reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
         if top is None:
             continue
         require(entries[0] is None, f"{what}: its first token has a log-probability")

@@ -16,8 +16,17 @@ from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Inconclusive, Kind
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._counter_rng import Definition
+from verispec.suites.e2e._logprobs import check_entries
 from verispec.suites.e2e._lookup import looked_up
-from verispec.suites.e2e._parameters import LENGTH, Setting, check_distribution, check_greedy, check_tokens, fields
+from verispec.suites.e2e._parameters import (
+    LENGTH,
+    Setting,
+    check_distribution,
+    check_greedy,
+    check_share,
+    check_tokens,
+    fields,
+)
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import ARGMAX, METHODS, TREE, Load, options_of, require, with_steps
 
@@ -155,7 +164,10 @@ test_seeds_keep_to_a_grammar = seeded_cases("GEN-39", GRAMMARS[:1])
     reach=lambda params: f"a sampled request with {params['parameter']}",
 )
 def test_no_token_lies_outside_of_its_limits(load: Load, prompts: Any, seed: int, parameter: str, draft: str) -> None:
-    """Texts over 2,048 tokens: requests have the limit at different strengths, and every second request has none."""
+    """Texts over 2,048 tokens: requests have the limit at different strengths, and every second request has none.
+
+    Those without one are cold, where their rows leave room for few other tokens than the most likely one.
+    """
     strengths: dict[str, list[dict[str, Any]]] = {
         "min-p": [{"min_p": value} for value in (0.05, 0.2, 0.5, 0.9)],
         "top-k": [{"top_k": value} for value in (1, 2, 5, 40)],
@@ -166,14 +178,21 @@ def test_no_token_lies_outside_of_its_limits(load: Load, prompts: Any, seed: int
             prompt[:16],
             max_tokens=48,
             ignore_eos=True,
-            temperature=1.0,
+            temperature=1.0 if n % 2 else 0.25,
             seed=seed % 2**31 + n,
             **(strengths[parameter][n // 2 % 4] if n % 2 else {}),
         )
         for n, prompt in enumerate(prompts[:16])
     ]
-    for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
+    results = load(draft).generate(asked)
+    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
         check_tokens(reference_model(TARGET), request, result, f"request {n} with {parameter}")
+    check_share(
+        reference_model(TARGET),
+        list(zip(asked, results, strict=True))[::2],
+        lambda rows: rows < rows.max(axis=1, keepdims=True),
+        "tokens are not the most likely of their rows",
+    )
 
 
 WIDE: dict[str, dict[str, Any]] = {"top-k": {"top_k": 1500}, "top-p": {"top_p": 0.999}, "min-p": {"min_p": 1e-6}}
@@ -289,7 +308,10 @@ def test_a_preempted_request_keeps_its_parameters(load: Load, prompts: Any, draf
 
 @case("GEN-33", parameter="one for each request", draft=["draft_model k=3"], reach="a request with n above 1")
 def test_every_sample_has_the_parameters(load: Load, prompts: Any, draft: str) -> None:
-    """Three samples of each request, at a top-k of 1, so that every token is known; with log-probabilities of each."""
+    """Three samples of each request, at a top-k of 1, so that every token is known; with log-probabilities of each.
+
+    The samples of the last request differ, so that each shows whose log-probabilities it has.
+    """
     asked = [
         replace(request, top_k=1, top_p=1.0)
         for request in with_parameters(prompts, 16, temperature=0.8, seed=5, n=3, logprobs=1)
@@ -297,17 +319,21 @@ def test_every_sample_has_the_parameters(load: Load, prompts: Any, draft: str) -
     decode = load_tokenizer(TARGET).decode
     stop = decode(greedy_text(TARGET, prompts[0], 16))[12:16]
     asked.append(replace(asked[0], repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, stop=(stop,)))
-    for name, request, result in zip([*SEVERAL, "a stop string"], asked, load(draft).generate(asked), strict=True):
+    asked.append(GenerationRequest(prompts[8], 8, ignore_eos=True, temperature=2.0, seed=5, n=3, logprobs=1))
+    names = [*SEVERAL, "a stop string", "no parameter"]
+    for name, request, result in zip(names, asked, load(draft).generate(asked), strict=True):
         require(len(result.samples) == 2, f"the request with {name} has {1 + len(result.samples)} samples, expected 3")
         for n, sample in enumerate((result, *result.samples)):
             what = f"sample {n} of the request with {name}"
+            told = len(sample.logprobs)
+            require(
+                told == len(sample.token_ids), f"{what} has {told} log-probabilities, {len(sample.token_ids)} tokens"
+            )
             if request.stop:
                 wanted, found, _ = decode(sample.token_ids, skip_special_tokens=True).partition(stop)
                 require(sample.text == wanted, f"{what} has the text {sample.text!r}, expected {wanted!r}")
                 require(bool(found) or len(sample.token_ids) == 16, f"{what} ended without {stop!r}")
                 continue
             check_tokens(reference_model(TARGET), request, sample, what)
-            told = len(sample.logprobs)
-            require(
-                told == len(sample.token_ids), f"{what} has {told} log-probabilities, {len(sample.token_ids)} tokens"
-            )
+            if not request.top_k:
+                check_entries(reference_model(TARGET), request, sample.token_ids, sample.logprobs, "raw", what)

@@ -62,6 +62,8 @@ def test_a_step_shares_no_random_number_with_the_next(engine: Engine, seed: int)
 
 
 UNSEEDED, FLAT = 2000, 256
+AGREE = 50
+"""Equal tokens at one distance in a batch: eight are expected, and 50 have a chance of 1e-22."""
 OWN = 300
 """Requests whose drafter is the target."""
 
@@ -70,7 +72,8 @@ OWN = 300
 def test_requests_without_a_seed_repeat_no_other(engine: Engine, seed: int) -> None:
     """2,000 requests of three drafts and a bonus token from flat rows of 256 tokens: each is one of 2^32 texts.
 
-    Two that repeat another one have a chance of 1e-7. Seeds of 16 bits give 30, those of 20 bits two.
+    Two that repeat another one have a chance of 1e-7. Seeds of 16 bits give 30, those of 20 bits two. Nor do the tokens
+    of one place alone repeat at any distance, such as that of a buffer of 256 rows.
     """
     torch.manual_seed(seed)
     sampler = SamplerUnderTest(offered(engine.sampler()))
@@ -81,6 +84,12 @@ def test_requests_without_a_seed_repeat_no_other(engine: Engine, seed: int) -> N
     if repeated > 1:
         message = f"{repeated} of {UNSEEDED} requests without a seed have the drafts and tokens of another one"
         raise Mismatch(Failure(Kind.LAW, message))
+    for place, column in enumerate(np.array([tokens[:1] + tokens[-1:] for tokens in drafted.tokens]).T):
+        agree = [int((column[shift:] == column[:-shift]).sum()) for shift in range(1, UNSEEDED)]
+        if max(agree) >= AGREE:
+            what = f"the {('first', 'last')[place]} tokens of {max(agree)} requests without a seed"
+            message = f"{what} are those of the request {agree.index(max(agree)) + 1} places before"
+            raise Mismatch(Failure(Kind.LAW, message))
 
 
 @case("WS-11", check="own drafts", reach="every request whose drafts are sampled")

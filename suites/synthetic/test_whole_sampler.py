@@ -108,16 +108,20 @@ MARGIN = 1e-4
 def test_tokens_follow_from_rates_and_random_numbers(
     sampler: SamplerUnderTest, seed: int, batch: str, draft: str
 ) -> None:
-    """Twelve batches: accepted drafts by their numbers, then the token of the row behind them."""
+    """Fifteen batches: accepted drafts by their numbers, then the token of the row behind them.
+
+    Every fifth batch is one request.
+    """
     rng = np.random.default_rng(seed)
     judged = 0
-    for n in range(12):
+    for n in range(15):
+        counts = COUNTS if n % 5 else (5,)
         step = random_sampler_batch(
             rng,
-            COUNTS,
-            temperature=temperatures(batch, len(COUNTS)),
+            counts,
+            temperature=temperatures(batch, len(counts)),
             draft=draft == "present",
-            seeds=[100 * n + b for b in range(len(COUNTS))],
+            seeds=[100 * n + b for b in range(len(counts))],
             synthetic_rates=FALLING,
         )
         trace = sampler.trace(step)
