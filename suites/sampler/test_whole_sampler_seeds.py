@@ -37,6 +37,30 @@ def test_a_counters_seed_has_64_bits(sampler: SamplerUnderTest) -> None:
         raise Mismatch(Failure(Kind.RELATION, message))
 
 
+LARGE, EACH = 100_003, 40
+"""A vocabulary past the numbers of 16 bits, and requests without a draft; as many have one."""
+
+
+@case(
+    "WS-10",
+    family=[None, "request_state", "fused"],
+    check="large vocabulary",
+    reach="a model with more than 65,536 tokens",
+)
+def test_every_part_of_a_large_vocabulary_is_sampled(sampler: SamplerUnderTest) -> None:
+    """Flat rows give bonus tokens, and recovered ones after drafts that are hardly ever accepted.
+
+    That none of 40 tokens lies in a third of the vocabulary has a chance of 9e-8.
+    """
+    drafts = [[n] if n % 2 else [] for n in range(2 * EACH)]
+    tokens = sampler(SamplerBatch(torch.zeros(3 * EACH, LARGE), drafts, torch.ones(2 * EACH)))
+    for start, kind in ((0, "without"), (1, "with")):
+        thirds = np.bincount([3 * ids[-1] // LARGE for ids in tokens[start::2]], minlength=3).tolist()
+        if not all(thirds):
+            message = f"requests {kind} a draft have {thirds} tokens in the thirds of {LARGE:,} equally likely ones"
+            raise Mismatch(Failure(Kind.LAW, message))
+
+
 STEPS = 80
 AGREEING = 0.9
 """Largest share of steps that may agree, or differ. With 40 steps a right sampler exceeds it with a chance of 1e-8."""

@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 CAUGHT: dict[str, list[str]] = {
+    "bound_mutants:logprobs_of_the_first": ["parameters:GEN-33:draft=draft_model k=3;parameter=one for each request"],
+    "bound_mutants:samples_of_seed_zero": ["requests:GEN-33:draft=none;check=count"],
+    "bound_mutants:one_end_before_min_tokens": [
+        "limits:GEN-10:target=tiny;draft=draft_model k=3;stop=several ends of sequence",
+    ],
+    "bound_mutants:warm_prompt_logprobs": ["logprobs:GEN-31:draft=none"],
+    "bound_mutants:slots_sample_a_copy": ["logprobs:GEN-30:draft=ngram k=3;sampler=request_state;mode=processed"],
+    "bound_mutants:drafts_at_least_warm": ["independence:GEN-7:target=tiny;memory=budget;draft=draft_model k=3"],
+    "bound_mutants:four_stop_tokens": ["limits:GEN-10:draft=none;stop=any token"],
+    "bound_mutants:two_stop_strings": ["requests:GEN-32:draft=none"],
+    "bound_mutants:few_biases": ["parameters:GEN-21:parameter=logit bias;draft=eagle3 k=3;sampling=greedy"],
+    "bound_mutants:cold_is_greedy": ["parameters:GEN-23:parameter=top-k;draft=none"],
+    "bound_mutants:at_most_two": ["independence:GEN-5:draft=none;memory=preemption;check=numbers"],
     "condition_mutants:chain_state_kept": ["greedy:GEN-14:draft=eagle3 k=5;check=chains"],
     "condition_mutants:draws_for_all": ["sampled:GEN-12:draft=draft_model k=3;memory=blocks of 32, chunks of 24"],
     "condition_mutants:prompt_logprobs_again": ["logprobs:GEN-31:draft=none;memory=preemption"],

@@ -13,6 +13,7 @@ from verispec.judge import Mismatch, SamplerUnderTest
 from verispec.reference.sampler import flat, processors, whole
 from verispec.reference.sampler.whole import WholeFlatSampler
 from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
+from verispec.suites.sampler import test_whole_sampler_chains as chains
 from verispec.suites.sampler import test_whole_sampler_limits as limits
 from verispec.suites.sampler import test_whole_sampler_parameters as parameters
 from verispec.suites.sampler import test_whole_sampler_seeds as seeds
@@ -36,6 +37,42 @@ def unseeded_of_12_bits(patch: Patch) -> None:
 def the_same_numbers_in_every_step(patch: Patch) -> None:
     generator = whole._generator
     patch.setattr(whole, "_generator", lambda s, device: generator(7 if s is None else s, device))
+
+
+def noise_of_256_rows(patch: Patch) -> None:
+    """The noise of the last token has 256 rows; further requests begin again."""
+    fill, filled = flat.fill_with_noise, dict[int, torch.Tensor]()
+
+    def again(row: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        fill(row, generator)
+        filled[len(filled)] = row
+        return row if len(filled) <= 256 else row.copy_(filled[len(filled) - 257])
+
+    patch.setattr(flat, "fill_with_noise", again)
+
+
+def numbers_from_the_17th_draft(patch: Patch) -> None:
+    run = flat.ops.run
+
+    def repeated(name: str, device: torch.device, **arguments: Any) -> None:
+        if name == "rejection_random_sample":
+            numbers, start = arguments["uniform_probs_ptr"], 0
+            for end in arguments["cu_num_draft_tokens_ptr"].tolist():
+                numbers[start + 16 : end] = numbers[start : max(end - 16, start)].clone()
+                start = end
+        run(name, device, **arguments)
+
+    patch.setattr(flat.ops, "run", repeated)
+
+
+def ids_of_16_bits(patch: Patch) -> None:
+    constrain = flat.FlatSampler._constrain
+
+    def cut(self: Any, logits: torch.Tensor, *given: Any) -> None:
+        constrain(self, logits, *given)
+        logits[:, 2**16 :] = float("-inf")
+
+    patch.setattr(flat.FlatSampler, "_constrain", cut)
 
 
 class Sharing:
@@ -114,6 +151,12 @@ def under_test(kind: Any = WholeFlatSampler) -> SamplerUnderTest:
     [
         (seeds_of_31_bits, lambda: seeds.test_a_counters_seed_has_64_bits(under_test(WholeRequestStateSampler))),
         (unseeded_of_12_bits, lambda: seeds.test_requests_without_a_seed_repeat_no_other(ENGINE, 5)),
+        (noise_of_256_rows, lambda: seeds.test_requests_without_a_seed_repeat_no_other(ENGINE, 5)),
+        (ids_of_16_bits, lambda: seeds.test_every_part_of_a_large_vocabulary_is_sampled(under_test())),
+        (
+            numbers_from_the_17th_draft,
+            lambda: chains.test_tokens_of_long_chains_follow_from_the_random_numbers(under_test(), 5, "absent"),
+        ),
         (the_same_numbers_in_every_step, lambda: seeds.test_a_step_shares_no_random_number_with_the_next(ENGINE, 5)),
         (probabilities_at_1, lambda: seeds.test_drafts_of_the_targets_own_rows_are_accepted(ENGINE, 5)),
         (heat_capped, lambda: limits.test_extreme_temperatures_keep_their_odds(under_test(), 5, "30")),

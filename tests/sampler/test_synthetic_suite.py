@@ -43,6 +43,18 @@ def rates_unconditional(patch: Patch) -> None:
     patch.setattr(synthetic_rates, "unconditional_to_conditional_rates", list)
 
 
+def unconditional_for_one(patch: Patch) -> None:
+    """A request that is alone in its batch is verified by unconditional rates."""
+    sample = FlatSampler.sample
+
+    def other(self: Any, logits: torch.Tensor, drafts: Any, *given: Any) -> torch.Tensor:
+        if self._synthetic_rates is not None and len(drafts.counts) == 1:
+            self = FlatSampler(self._synthetic_rates.cumprod(0))
+        return sample(self, logits, drafts, *given)
+
+    patch.setattr(FlatSampler, "sample", other)
+
+
 def greedy_tokens_of_the_next_row(patch: Patch) -> None:
     verify = FlatSampler._verify_greedy
 
@@ -57,6 +69,7 @@ def greedy_tokens_of_the_next_row(patch: Patch) -> None:
     [
         (rates_unconditional, "packed", "all sampled"),
         (rates_unconditional, "slots", "mixed"),
+        (unconditional_for_one, "packed", "all sampled"),
         (greedy_tokens_of_the_next_row, "packed", "all greedy"),
         (greedy_tokens_of_the_next_row, "packed", "mixed"),
         (argument_changed(request_state, "gumbel_sample", is_drafting=lambda _: True), "slots", "all sampled"),
