@@ -111,7 +111,7 @@ def test_a_resumed_request_draws_on(load: Load, prompts: Any, seed: int, draft: 
     """
     asked = [
         GenerationRequest(p, max_tokens=LENGTH, ignore_eos=True, temperature=60.0, seed=seed % 2**31 + n)
-        for n, p in enumerate(prompts[:8])
+        for n, p in enumerate(prompts[:6])
     ]
     results = load(draft, "preemption").generate(asked)
     check_share(

@@ -24,6 +24,7 @@ PENALTIES: dict[str, dict[str, Any]] = {
     "presence penalty": {"presence_penalty": 1.5},
     "negative presence penalty": {"presence_penalty": -1.2},
     "frequency penalty": {"frequency_penalty": 1.6},
+    "frequency reward": {"frequency_penalty": -1.1},
     "repetition penalty": {"repetition_penalty": 1.7},
     "repetition reward": {"repetition_penalty": 0.6},
     "penalties": {"presence_penalty": 1.2, "frequency_penalty": 0.8, "repetition_penalty": 1.45},
