@@ -38,6 +38,8 @@ TREES: dict[str, tuple[tuple[int, ...], ...]] = {
 """Shapes by name. Ranks may be skipped: a node's siblings need not be in the tree."""
 TARGET = fixtures.model("target")
 LENGTH = 24
+CLOSE = 1e-3
+"""Distance of two logits of about 1 below which rounding may exchange their ranks."""
 REACH = "speculative_token_tree is an accepted option"
 
 
@@ -183,6 +185,28 @@ def test_tree_drafts_are_the_most_likely_tokens(load: Load, tiny: dict[str, Path
         raise Inconclusive(f"only {len(whole)} steps verified a whole tree")
     right = whole.count(depth)
     require(right >= 0.9 * len(whole), f"{right} of {len(whole)} steps accept {depth} drafts, the path of ranks 0")
+
+
+@case("GEN-14", target="tiny", tree="wide", check="ranks", reach=REACH, quick=False)
+def test_each_rank_is_drafted(load: Load, tiny: dict[str, Path]) -> None:
+    """Three drafts below the root: one is accepted where the target's token is among the drafter's three likeliest."""
+    draft, options = of_tree("wide")
+    prompts = [(first, second, 1) for first in (1, 3, 6) for second in (2, 5)]
+    generator = load(draft, target=tiny["target"], drafter=tiny["draft"], **options)
+    ranks = set()
+    for prompt, result in zip(prompts, with_steps(generator.generate(greedy(prompts, LENGTH))), strict=True):
+        rows, place = reference_model(tiny["draft"]).logits(prompt, result.token_ids), 0
+        for step in result.steps:
+            falling = rows[place].argsort()[::-1] if place < len(rows) else ()
+            if step.drafted == 3 and len(falling) and rows[place][falling[2]] - rows[place][falling[3]] > CLOSE:
+                rank = list(falling).index(result.token_ids[place])
+                wanted = int(rank < 3)
+                what = f"prompt {prompt}, token {place}: {step.accepted} drafts accepted, expected {wanted}"
+                require(step.accepted == wanted, f"{what} for the drafter's token of rank {rank}")
+                ranks.add(rank)
+            place += step.accepted + 1
+    if not {0, 1, 2} <= ranks:
+        raise Inconclusive(f"the target's tokens have the drafter's ranks {sorted(ranks)} alone")
 
 
 def probe(load: Load, prompts: Any) -> None:

@@ -406,6 +406,7 @@ CAUGHT: dict[str, list[str]] = {
     "drafter_mutants:state_after_the_norm": ["drafters:GEN-48:draft=mtp k=3"],
     "drafter_mutants:state_of_the_target": ["drafters:GEN-48:draft=mtp k=3"],
     "drafter_mutants:token_not_shifted": ["drafters:GEN-48:draft=mtp k=3"],
+    "tree_mutants:rank_two_is_three": ["trees:GEN-14:target=tiny;tree=wide;check=ranks"],
     "tree_mutants:branches_seen": [
         "trees:GEN-44:tree=forks",
     ],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from runner_mutants import engine_with
 
+from verispec.engines.protocol.generation import LoadOptions
 from verispec.reference.models.attention import TreeQueries
 from verispec.reference.runners import base
 from verispec.reference.runners.cpu import CPURunner
@@ -70,3 +72,15 @@ branches_seen = engine_with(BranchesSeen)
 path_not_moved = engine_with(PathNotMoved)
 positions_of_places = engine_with(PositionsOfPlaces)
 one_number_for_all = engine_with(OneNumberForAll)
+
+
+class RankTwoIsThree(CPURunner):
+    """Nodes of rank 2 get the fourth most likely token."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        if self._tree is not None:
+            self._tree.ranks[self._tree.ranks == 2] = 3
+
+
+rank_two_is_three = engine_with(RankTwoIsThree)
