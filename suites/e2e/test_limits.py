@@ -156,8 +156,8 @@ def test_output_ends_at_every_end_of_sequence(load: Load, tiny: dict[str, Path])
         asked = [GenerationRequest(prompt, max_tokens=16, min_tokens=14) for prompt in prompts]
         for prompt, result in zip(prompts, generator.generate(asked), strict=True):
             early = {EOS, other}.intersection(result.token_ids[:14])
-            text = list(result.token_ids)
-            require(not early, f"prompt {prompt}: min_tokens is 14, the text {text} has {early} before")
+            what = f"prompt {prompt}: min_tokens is 14, the text {list(result.token_ids)}"
+            require(not early, f"{what} has {early} before")
 
 
 @case("GEN-11", draft=[*METHODS, TREE], length=[1, 2, 3, 15, 16, 17], reach=REACH)

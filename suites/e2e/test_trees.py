@@ -197,9 +197,9 @@ def test_each_rank_is_drafted(load: Load, tiny: dict[str, Path]) -> None:
     for prompt, result in zip(prompts, with_steps(generator.generate(greedy(prompts, LENGTH))), strict=True):
         rows, place = reference_model(tiny["draft"]).logits(prompt, result.token_ids), 0
         for step in result.steps:
-            falling = rows[place].argsort()[::-1] if place < len(rows) else ()
-            if step.drafted == 3 and len(falling) and rows[place][falling[2]] - rows[place][falling[3]] > CLOSE:
-                rank = list(falling).index(result.token_ids[place])
+            falling = rows[place].argsort()[::-1].tolist() if place < len(rows) else []
+            if step.drafted == 3 and falling and rows[place][falling[2]] - rows[place][falling[3]] > CLOSE:
+                rank = falling.index(result.token_ids[place])
                 wanted = int(rank < 3)
                 what = f"prompt {prompt}, token {place}: {step.accepted} drafts accepted, expected {wanted}"
                 require(step.accepted == wanted, f"{what} for the drafter's token of rank {rank}")
