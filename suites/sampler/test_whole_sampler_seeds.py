@@ -37,7 +37,7 @@ def test_a_counters_seed_has_64_bits(sampler: SamplerUnderTest) -> None:
         raise Mismatch(Failure(Kind.RELATION, message))
 
 
-LARGE, EACH = 100_003, 40
+LARGE, EACH = 100_003, 48
 """A vocabulary past the numbers of 16 bits, and requests without a draft; as many have one."""
 
 
@@ -50,7 +50,7 @@ LARGE, EACH = 100_003, 40
 def test_every_part_of_a_large_vocabulary_is_sampled(sampler: SamplerUnderTest) -> None:
     """Flat rows give bonus tokens, and recovered ones after drafts that are hardly ever accepted.
 
-    That none of 40 tokens lies in a third of the vocabulary has a chance of 9e-8.
+    That none of 48 tokens lies in a third of the vocabulary has a chance of 4e-9.
     """
     drafts = [[n] if n % 2 else [] for n in range(2 * EACH)]
     tokens = sampler(SamplerBatch(torch.zeros(3 * EACH, LARGE), drafts, torch.ones(2 * EACH)))
