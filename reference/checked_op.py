@@ -67,7 +67,7 @@ def teach(
     """
     plan = plan_of(contract)
     torch = sys.modules.get("torch")
-    # Where the check cannot read values without waiting for the device, there are none to look at.
+    # On a device reading values would wait for it, so the check looks at none.
     counted = plan.counted if layout.device == "cpu" else ()
     if torch is None or not _reads(torch) or any(tensor.within for tensor in counted):
         return

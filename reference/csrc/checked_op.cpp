@@ -372,7 +372,7 @@ PyType_Slot slots[] = {
 PyType_Spec spec{"verispec.reference._csrc.CheckedOp", sizeof(CheckedOp), 0,
                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, slots};
 
-// What is read of a tensor: address, dtype, shape, strides and device; None where nothing is.
+// The address, dtype, shape, strides and device of a tensor; None for values that are not read.
 nb::object reading(nb::handle value) {
   DLTensor tensor;
   if (!read_tensor(value.ptr(), tensor)) return nb::none();

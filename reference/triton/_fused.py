@@ -36,8 +36,9 @@ from ._launches import current_record
 from ._launches import launch as launch_kernel
 from ._logit_keys import REJECTED, limits
 from ._request_state import DraftLogits
+from ._threshold_gather import TILE, Gathered, make_gathered
 from ._threshold_search import CHUNK, Search, make_search
-from ._thresholds import TILE, Gathered, Thresholds, find_thresholds, make_gathered, make_thresholds
+from ._thresholds import Thresholds, find_thresholds, make_thresholds
 
 UNREJECTED: tl.constexpr = tl.constexpr(2**30)
 REGISTERS = (80, 64, 128)

@@ -10,8 +10,8 @@ import triton.language as tl
 from ._fused_rows import DRAFT, GREEDY, ONE_HOT, decide, load_kept, scale_of, weights_of
 from ._logit_keys import ACCEPTED, REJECTED
 from ._logits import load_logits
+from ._threshold_gather import TILE
 from ._threshold_search import CHUNK
-from ._thresholds import TILE
 from .philox import draw_words
 
 TRIALS: tl.constexpr = tl.constexpr(64)

@@ -15,8 +15,8 @@ import triton.language as tl
 from ._fused_rows import RequestTensors, weights_of
 from ._logit_keys import ACCEPTED, OPEN, REJECTED, KeyRows, limits
 from ._logits import load_logits
+from ._threshold_gather import TILE, TILES
 from ._threshold_search import GROUP, GROUPS, chunk_ids
-from ._thresholds import TILE, TILES
 
 SLACK: tl.constexpr = tl.constexpr(2.0**-12)
 """Relative distance from a bound at which rounding decides nothing."""

@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 
 from ._logits import load_logits
+from ._threshold_gather import TILE
 from ._threshold_search import CHUNK
-from ._thresholds import TILE
 from .philox import log_acceptance_number
 
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)

@@ -73,7 +73,7 @@ def current_record() -> LaunchRecord | None:
 
 @contextmanager
 def recorded() -> Iterator[LaunchRecord]:
-    """LaunchRecord the launches of a call in this thread."""
+    """Record the launches of a call in this thread."""
     record = LaunchRecord()
     before, _active.record = current_record(), record
     try:

@@ -12,8 +12,9 @@ import triton
 import triton.language as tl
 
 from ._logit_keys import KeyRows
+from ._threshold_gather import make_gathered
 from ._threshold_search import CHUNK, chunk_ids, load_groups, survey
-from ._thresholds import find_thresholds, make_gathered, make_thresholds
+from ._thresholds import find_thresholds, make_thresholds
 
 
 @triton.jit

@@ -27,7 +27,7 @@ def test_the_fraction_follows(op: OpUnderTest, length: float) -> None:
 
 @case("ALR-1", mode="generated", reach=REACH)
 def test_generated(op: OpUnderTest, seed: int) -> None:
-    """Lengths of all bits, and the last ones below a whole number: every engine's differences are exact."""
+    """Lengths with full fractions, and the largest floats below a whole number."""
     rng = np.random.default_rng(seed)
     for i in range(100):
         n = int(rng.integers(1, 10))

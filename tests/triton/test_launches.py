@@ -25,7 +25,15 @@ from triton.runtime import jit
 from verispec.reference import triton as ours
 from verispec.reference.triton import _fused, _launches
 
-FUSED = ("_fused", "_fused_limits", "_threshold_search", "_thresholds", "verify_greedy", "verify_one_hot")
+FUSED = (
+    "_fused",
+    "_fused_limits",
+    "_threshold_gather",
+    "_threshold_search",
+    "_thresholds",
+    "verify_greedy",
+    "verify_one_hot",
+)
 
 
 class Group(NamedTuple):

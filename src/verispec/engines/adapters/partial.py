@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -97,6 +97,13 @@ def choose_interpreter(engine: str, code: str) -> None:
     from verispec.engines import triton_interpreter
 
     triton_interpreter.prepare(engine)
+
+
+def limits_of_triton() -> AbstractContextManager[None]:
+    """Return `triton_interpreter.limits()`; Triton is imported no earlier than this."""
+    from verispec.engines import triton_interpreter
+
+    return triton_interpreter.limits()
 
 
 def require_room(index: int, length: int, limit: int) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,14 @@ import torch
 
 from verispec.engines import Description, Engine, OpFunction, SamplerBatch, Unsupported, UnsupportedCall
 from verispec.engines.accelerator_stubs import bare_packages, import_under_test, install
-from verispec.engines.adapters.partial import PartialEngine, choose_interpreter, import_errors, refuse, version_of
+from verispec.engines.adapters.partial import (
+    PartialEngine,
+    choose_interpreter,
+    import_errors,
+    limits_of_triton,
+    refuse,
+    version_of,
+)
 from verispec.engines.adapters.rectangular import Group, by_groups
 from verispec.engines.adapters.sglang_trees import TREE_OPS, verify_chains
 from verispec.errors import VerispecError
@@ -244,11 +250,6 @@ class OnDevice(torch.Tensor):  # type: ignore[misc]
     """A tensor that says it is on a GPU, which the renormalisation requires and the interpreter does not need."""
 
     is_cuda = True
-
-
-def limits_of_triton() -> AbstractContextManager[None]:
-    """Return `triton_interpreter.limits()`, which imports Triton."""
-    return importlib.import_module("verispec.engines.triton_interpreter").limits()  # type: ignore[no-any-return]
 
 
 def _limited(wrapper: Callable[..., None], function: Callable[..., None], **arguments: Any) -> None:

@@ -16,7 +16,7 @@ import torch
 
 from verispec.engines import Engine, OpFunction, Unsupported, UnsupportedCall
 from verispec.engines.accelerator_stubs import import_under_test
-from verispec.engines.adapters.partial import choose_interpreter, require_cpu
+from verispec.engines.adapters.partial import choose_interpreter, limits_of_triton, require_cpu
 from verispec.engines.adapters.vllm.refusals import guarded
 from verispec.engines.adapters.vllm_ascend import VllmAscend
 from verispec.reference import contracts
@@ -67,7 +67,7 @@ def _interpreted(call: Callable[[Any, Mapping[str, Any]], None], kernels: Any, *
         raise UnsupportedCall(f"this adapter drives no {', '.join(lost)}")
     if len(given.get("cu_num_draft_tokens_ptr", ())) > MOST_REQUESTS:
         raise UnsupportedCall("its kernels go through requests one by one, which takes the interpreter minutes")
-    with importlib.import_module("verispec.engines.triton_interpreter").limits():
+    with limits_of_triton():
         call(kernels, given)
 
 
@@ -127,7 +127,7 @@ def _recovered(kernels: Any, given: Mapping[str, Any]) -> None:
         "target_indices_ptr": None,
         "global_vocab_size": given["vocab_size"],
         "ENABLE_REDUCE_SAMPLING": False,
-        "PADDED_VOCAB_SIZE": importlib.import_module("triton").next_power_of_2(given["vocab_size"]),
+        "PADDED_VOCAB_SIZE": 1 << (given["vocab_size"] - 1).bit_length(),
         "SUB_BLOCK": _SUB_BLOCK,
     }
     _launch(kernels.sample_recovered_tokens_kernel, (len(counts), max(counts)), values)
