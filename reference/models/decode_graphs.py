@@ -26,11 +26,11 @@ from .mtp import MTPHead
 Run = Callable[[Mapping[str, torch.Tensor], PagedBatch], tuple[torch.Tensor, ...]]
 Recorder = Callable[[Callable[[], tuple[torch.Tensor, ...]]], tuple[tuple[torch.Tensor, ...], Callable[[], None]]]
 
-_RECORD_AT = 4
+RECORD_AT = 4
 """Passes of a shape before it is recorded: a recording costs about as much as ten passes."""
-_FEWEST_KEYS = 128
-_MOST_REQUESTS = 512
-_MOST_TOKENS = 16
+FEWEST_KEYS = 128
+MOST_REQUESTS = 512
+MOST_TOKENS = 16
 """Tokens per request of the longest pass that is recorded: a step with many drafts, no prefill."""
 
 
@@ -59,6 +59,17 @@ def record_cuda_graph(
     return outputs, graph.replay
 
 
+def recorded(
+    record: Recorder, run: Callable[[], tuple[torch.Tensor, ...]]
+) -> tuple[tuple[torch.Tensor, ...], Callable[[], None]]:
+    """Record `run` by `record`, the passes of models inside as parts of the same graph."""
+    DecodeGraphs.recording = True
+    try:
+        return record(run)
+    finally:
+        DecodeGraphs.recording = False
+
+
 Shape = tuple[int | str, ...]
 
 
@@ -69,7 +80,8 @@ class DecodeGraphs:
         record: records a function of no arguments; None runs every pass as it is.
     """
 
-    _recording = False
+    recording = False
+    """True while a graph is recorded; passes inside become part of it."""
 
     def __init__(self, record: Recorder | None = record_cuda_graph) -> None:
         self._record = record
@@ -88,20 +100,15 @@ class DecodeGraphs:
                 get -1 for padding.
             paged: batch of the pass.
         """
-        # A pass inside a recorded chain becomes part of the chain's graph.
-        shape = None if self._record is None or DecodeGraphs._recording else _shape(tensors, paged)
+        shape = None if self._record is None or DecodeGraphs.recording else _shape(tensors, paged)
         if self._record is None or shape is None:
             return run(tensors, paged)
         recording = self._recordings.get(shape)
         if recording is None:
             self._seen[shape] = self._seen.get(shape, 0) + 1
-            if self._seen[shape] < _RECORD_AT:
+            if self._seen[shape] < RECORD_AT:
                 return run(tensors, paged)
-            DecodeGraphs._recording = True
-            try:
-                recording = self._recordings[shape] = _Recording(tensors, paged, shape, run, self._record)
-            finally:
-                DecodeGraphs._recording = False
+            recording = self._recordings[shape] = _Recording(tensors, paged, shape, run, self._record)
         return recording.replay(tensors, paged)
 
 
@@ -112,13 +119,14 @@ def _shape(tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> Shape | No
     """
     requests, tokens = len(paged.query_lens), int(paged.query_lens[0])
     uneven = any(tensor.shape[0] % requests for tensor in tensors.values())
-    if uneven or requests > _MOST_REQUESTS or tokens > _MOST_TOKENS or (paged.query_lens != tokens).any():
+    if uneven or requests > MOST_REQUESTS or tokens > MOST_TOKENS or (paged.query_lens != tokens).any():
         return None
     rows = [part for name, tensor in tensors.items() for part in (name, tensor.shape[0] // requests)]
-    return _power_of_two(requests), tokens, max(_FEWEST_KEYS, _power_of_two(int(paged.max_seq_lens.max()))), *rows
+    return power_of_two(requests), tokens, max(FEWEST_KEYS, power_of_two(int(paged.max_seq_lens.max()))), *rows
 
 
-def _power_of_two(count: int) -> int:
+def power_of_two(count: int) -> int:
+    """Return the least power of two that is at least `count`."""
     return 1 << (count - 1).bit_length()
 
 
@@ -162,7 +170,7 @@ class _Recording:
             return run(self._tensors, batch)
 
         self._fill(tensors, paged)
-        self._outputs, self._compute = record(run_padded)
+        self._outputs, self._compute = recorded(record, run_padded)
 
     def replay(self, tensors: Mapping[str, torch.Tensor], paged: PagedBatch) -> tuple[torch.Tensor, ...]:
         """Compute the pass of these inputs and return the rows of its requests."""

@@ -98,10 +98,15 @@ class ChainProposer(ABC):
 
     def propose(self, step: VerifiedStep) -> Drafts:
         """Return K draft tokens per request, K that of the request that can use most."""
+        ids, probs = self.draft(step)
+        return Drafts(ids.tolist(), probs)
+
+    def draft(self, step: VerifiedStep) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the draft tokens of `propose`, [B, K], and their distributions [B, K, V] if some were drawn."""
         batch_size, depth = len(step.query_lens), step.depth
         logits, hidden, last = self._read(step)
         if not depth:
-            return Drafts([[] for _ in range(batch_size)])
+            return step.token_ids.new_empty((batch_size, 0)), None
         followed = last + 1 if self._shift else last
         ids, probs = self._draw(step.draw, logits, followed)
         drafts, draft_probs = [ids[:, None]], [] if probs is None else [probs[:, None]]
@@ -120,7 +125,7 @@ class ChainProposer(ABC):
             more, *more_probs = graphs(partial(self._continue, step.draw, depth), tensors, ahead)
             drafts.append(more)
             draft_probs += more_probs
-        return Drafts(torch.cat(drafts, dim=1).tolist(), torch.cat(draft_probs, dim=1) if draft_probs else None)
+        return torch.cat(drafts, dim=1), torch.cat(draft_probs, dim=1) if draft_probs else None
 
     def _continue(
         self, draw: DrawDrafts | None, num_drafts: int, tensors: Mapping[str, torch.Tensor], paged: PagedBatch

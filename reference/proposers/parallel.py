@@ -15,7 +15,7 @@ from torch import nn
 from verispec.reference.models.kv_cache import KVCache
 
 from .draft_model import DraftModelProposer
-from .protocol import Drafts, VerifiedStep
+from .protocol import VerifiedStep
 
 
 class ParallelProposer(DraftModelProposer):
@@ -32,14 +32,14 @@ class ParallelProposer(DraftModelProposer):
         super().__init__(model, cache, **options)
         self._mask_id = mask_id
 
-    def propose(self, step: VerifiedStep) -> Drafts:
-        """Return K draft tokens per request."""
+    def draft(self, step: VerifiedStep) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the draft tokens of `propose`, [B, K], and their distributions [B, K, V] if some were drawn."""
         batch_size, num_drafts = len(step.query_lens), step.depth
         logits, _, followed = self._read(step, max(num_drafts, 1), self._mask_id)
         if not num_drafts:
-            return Drafts([[] for _ in range(batch_size)])
+            return step.token_ids.new_empty((batch_size, 0)), None
         rows = logits.view(batch_size, num_drafts, -1)
         drawn = [self._draw(step.draw, rows[:, ahead], followed, ahead) for ahead in range(num_drafts)]
         probs = [row for _, row in drawn if row is not None]
         token_ids = torch.stack([ids for ids, _ in drawn], dim=1)
-        return Drafts(token_ids.tolist(), torch.stack(probs, dim=1) if probs else None)
+        return token_ids, torch.stack(probs, dim=1) if probs else None

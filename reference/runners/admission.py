@@ -1,10 +1,10 @@
-"""Validation of a request before it is queued, and its defaults from the engine and the model."""
+"""Validation of options and requests before they are used, and defaults from the engine and the model."""
 
 from __future__ import annotations
 
 from transformers import PreTrainedModel
 
-from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
 from verispec.errors import VerispecError
 
 
@@ -59,3 +59,41 @@ def eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
 def default_seed(engine_seed: int, arrived: int) -> int:
     """Return a seed for a request that brings none, from the engine's seed and the request's place among all."""
     return (engine_seed * 0x9E3779B97F4A7C15 + arrived + 1) % 2**63
+
+
+def check_model_length(wanted: int | None, own: int) -> int:
+    """Return the maximum number of tokens of a sequence: `wanted`, or the model's `own` limit.
+
+    Raises:
+        VerispecError: V-GEN-OPTION if the model cannot have so many, or none could be generated.
+    """
+    limit = wanted or own
+    if not 2 <= limit <= own:
+        raise VerispecError(
+            "V-GEN-OPTION",
+            f"max_model_len must be from 2 to the model's own limit of {own} tokens, got {limit}",
+            where="max_model_len",
+            hint="omit max_model_len to take the model's limit",
+        )
+    return limit
+
+
+def check_recurrent_options(options: LoadOptions) -> None:
+    """Check that `options` fit a target with recurrent layers.
+
+    Raises:
+        VerispecError: V-GEN-OPTION for adapters or a draft tree.
+    """
+    for name, wanted, cause, hint in (
+        ("lora_adapters", (), "adapters are added to the flattened tokens of all", "merge the adapter"),
+        ("speculative_token_tree", None, "a node would need the state of its own branch", "draft a chain"),
+    ):
+        given = getattr(options, name)
+        if given != wanted:
+            raise VerispecError(
+                "V-GEN-OPTION",
+                f"{name} must be {wanted!r} for a target with recurrent layers, got {given!r}",
+                where=name,
+                cause=f"these layers run request by request; {cause}",
+                hint=hint,
+            )

@@ -25,6 +25,7 @@ from verispec.engines.protocol.generation import (
     LoadOptions,
     OnEmit,
     SpeculationMetrics,
+    TokenLogprobs,
 )
 from verispec.engines.protocol.speculation import AUTO
 from verispec.errors import VerispecError
@@ -39,10 +40,11 @@ from verispec.reference.models import (
     mask_token,
 )
 from verispec.reference.models.attention import ATTENTION
-from verispec.reference.models.decode_graphs import Recorder
+from verispec.reference.models.decode_graphs import GraphedModel, Recorder
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.models.lora import LoraAdapters
 from verispec.reference.models.recurrent import RecurrentPart, RecurrentStates, recurrent_layers
+from verispec.reference.proposers.chain import ChainProposer
 from verispec.reference.proposers.draft_model import DraftModelProposer
 from verispec.reference.proposers.head import Head, HeadProposer
 from verispec.reference.proposers.ngram import NgramProposer
@@ -51,13 +53,20 @@ from verispec.reference.proposers.protocol import DrawDrafts, Proposer
 from verispec.reference.proposers.suffix import SuffixLimits, SuffixProposer
 from verispec.reference.proposers.tree import DraftTree, TreeProposer
 
-from .admission import check_request, default_seed, eos_token_ids
+from .admission import (
+    check_model_length,
+    check_recurrent_options,
+    check_request,
+    default_seed,
+    eos_token_ids,
+)
 from .backlog import keep_states, read_backlog
 from .block_pool import BlockPool, pool_size
 from .draft_depth import DraftDepths, PassCost, Speeds
 from .request import RequestState
 from .sampling import FlatSampling, RequestStateSampling, Sampling
 from .scheduler import Scheduled, Scheduler
+from .step_graphs import StepGraphs
 from .step_inputs import StepInputs, flatten_step, record_prompt_logprobs, verified_step
 from .tree import TreeVerification, check_tree_model, check_tree_request, compact
 from .verification import Verified, verify
@@ -100,6 +109,7 @@ class BaseRunner(ABC):
         self._draft_cost: PassCost | None = None
         self.proposer = self._make_proposer(num_blocks)
         self._depths = self._make_depths() if options.num_speculative_tokens == AUTO else None
+        self._step_graphs = self._make_step_graphs()
         self._scheduler = Scheduler(
             self.pool,
             max_num_seqs=options.max_num_seqs,
@@ -151,16 +161,7 @@ class BaseRunner(ABC):
         return model
 
     def _limit(self) -> int:
-        own: int = self._model.config.max_position_embeddings
-        wanted = self.options.max_model_len or own
-        if not 2 <= wanted <= own:
-            raise VerispecError(
-                "V-GEN-OPTION",
-                f"max_model_len must be from 2 to the model's own limit of {own} tokens, got {wanted}",
-                where="max_model_len",
-                hint="omit max_model_len to take the model's limit",
-            )
-        return wanted
+        return check_model_length(self.options.max_model_len, self._model.config.max_position_embeddings)
 
     def _make_cache(self, model: PreTrainedModel, num_blocks: int) -> KVCache:
         config = model.config
@@ -171,19 +172,7 @@ class BaseRunner(ABC):
         """Return the states of the target's recurrent layers; None if it has none."""
         if not recurrent_layers(self._model):
             return None
-        for name, wanted, cause, hint in (
-            ("lora_adapters", (), "adapters are added to the flattened tokens of all", "merge the adapter"),
-            ("speculative_token_tree", None, "a node would need the state of its own branch", "draft a chain"),
-        ):
-            given = getattr(self.options, name)
-            if given != wanted:
-                raise VerispecError(
-                    "V-GEN-OPTION",
-                    f"{name} must be {wanted!r} for a target with recurrent layers, got {given!r}",
-                    where=name,
-                    cause=f"these layers run request by request; {cause}",
-                    hint=hint,
-                )
+        check_recurrent_options(self.options)
         drafts = self.options.max_drafts if self.options.method != "none" else 0
         return RecurrentStates(self._model, self.options.max_num_seqs, drafts, self._upload)
 
@@ -253,6 +242,16 @@ class BaseRunner(ABC):
         target, options = PassCost(self._model, self.cache, self.speeds), self.options
         costs = self.speeds, target, self._draft_cost, options.parallel_drafting
         return DraftDepths(*costs, most=options.max_drafts, max_num_seqs=options.max_num_seqs)
+
+    def _make_step_graphs(self) -> StepGraphs | None:
+        """Return graphs of whole steps; None if the model runs outside graphs, or if steps need more of the host."""
+        proposer, forward = self.proposer, self._forward
+        if self.recorder is None or not isinstance(forward, GraphedModel) or self._depths is not None:
+            return None
+        is_chain = proposer is None or isinstance(proposer, ChainProposer)
+        if not is_chain or self.options.rejection_sample_method == "synthetic":
+            return None
+        return StepGraphs(forward, self.cache, proposer, self._aux, self.recorder, block_size=self.options.block_size)
 
     def _set_up_auxiliary_states(self, head: Eagle3Head | MTPHead) -> None:
         """Make the target hand out the hidden states that the head reads; nothing else does this."""
@@ -336,6 +335,28 @@ class BaseRunner(ABC):
     def step(self, on_emit: OnEmit | None = None) -> None:
         """Run one step: schedule, run the target, verify, emit, draft."""
         scheduled = self._scheduler.schedule()
+        if not self._replay(scheduled, on_emit):
+            self._launch(scheduled, on_emit)
+        for part in scheduled:
+            if part.request.finish_reason is not None:
+                self._scheduler.finish(part.request)
+
+    def _replay(self, scheduled: Sequence[Scheduled], on_emit: OnEmit | None) -> bool:
+        """Run a step as one graph, and return False if it cannot be one."""
+        depth = 0 if self.proposer is None else self.options.num_drafts(len(scheduled))
+        replayed = None if self._step_graphs is None else self._step_graphs.run(scheduled, depth)
+        if replayed is None:
+            return False
+        emitted, drafts = replayed
+        self._advance(scheduled, scheduled, emitted, [[] for _ in emitted], on_emit)
+        if depth:
+            for part, count, token_ids in zip(scheduled, self._wanted_drafts(scheduled), drafts, strict=True):
+                if count:
+                    part.request.propose(token_ids[:count], None)
+        return True
+
+    def _launch(self, scheduled: Sequence[Scheduled], on_emit: OnEmit | None) -> None:
+        """Run a step of any kind."""
         inputs = self._prepare(scheduled)
         if self._lora is not None:
             adapters = [part.request.params.lora_adapter for part in scheduled]
@@ -360,13 +381,11 @@ class BaseRunner(ABC):
             compact(self.cache, sampling, paths, self.options.block_size)
         elif sampling:
             verified = verify(self._sampling, logits[: inputs.num_sample_rows], sampling, self.options.logprobs_mode)
-        self._advance(scheduled, sampling, verified, on_emit)
+        emitted, logprobs = ([], []) if verified is None else (verified.emitted, verified.logprobs)
+        self._advance(scheduled, sampling, emitted, logprobs, on_emit)
         unfinished = any(part.request.finish_reason is None for part in scheduled)
         if self.proposer is not None and (unfinished or self.proposer.reads_last_tokens):
             self._draft(scheduled, inputs, verified)
-        for part in sampling:
-            if part.request.finish_reason is not None:
-                self._scheduler.finish(part.request)
 
     def _prepare(self, scheduled: Sequence[Scheduled]) -> StepInputs:
         return flatten_step(scheduled, self.cache, self.options.block_size, self._upload, self._tree)
@@ -375,25 +394,24 @@ class BaseRunner(ABC):
         self,
         scheduled: Sequence[Scheduled],
         sampling: Sequence[Scheduled],
-        verified: Verified | None,
+        emitted: Sequence[list[int]],
+        logprobs: Sequence[list[TokenLogprobs]],
         on_emit: OnEmit | None,
     ) -> None:
         """Count the computed tokens, and append the emitted tokens to every request that sampled."""
         for part in scheduled:
             part.request.num_computed += part.num_tokens
-        if verified is None:
-            return
-        for part, token_ids, logprobs in zip(sampling, verified.emitted, verified.logprobs, strict=True):
+        for part, token_ids, more in zip(sampling, emitted, logprobs, strict=True):
             request, accepted = part.request, len(token_ids) - 1
             request.num_computed -= part.num_drafts - accepted
             if part.num_drafts:
                 self._num_drafts += 1
                 self._num_draft_tokens += part.num_drafts
                 self._accepted[:accepted] += 1
-            emitted = request.emit(token_ids, part.num_drafts)
-            request.logprobs.extend(logprobs[:emitted])
+            count = request.emit(token_ids, part.num_drafts)
+            request.logprobs.extend(more[:count])
             if on_emit is not None:
-                on_emit(request.index, token_ids[:emitted], request.kinds[-emitted:])
+                on_emit(request.index, token_ids[:count], request.kinds[-count:])
 
     def _wanted_drafts(self, scheduled: Sequence[Scheduled]) -> list[int]:
         """Return the number of drafts of each request for the next step."""

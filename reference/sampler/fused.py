@@ -28,31 +28,49 @@ def verify_greedy_drafts(logits: torch.Tensor, drafts: DraftBatch) -> torch.Tens
     """Verify a packed batch of greedy requests.
 
     Args:
-        logits: [N + B, V] of any dtype of the op, per request the rows of its draft tokens, then its bonus row.
+        logits: [N + B, V] as `verify_greedy_rows` takes them; per request the rows of its drafts, then its bonus row.
         drafts: the proposed draft tokens.
 
     Returns:
         [B, largest k + 1] int32: accepted draft tokens, then the argmax after them, then -1.
     """
     device, requests = logits.device, len(drafts.counts)
-    index = torch.arange(requests, dtype=torch.int32, device=device)
     cu_num_logits = torch.zeros(requests + 1, dtype=torch.int32, device=device)
-    cu_num_logits[1:] = drafts.cumulative + index + 1
+    cu_num_logits[1:] = drafts.cumulative + torch.arange(1, requests + 1, dtype=torch.int32, device=device)
     draft_sampled = torch.zeros(logits.shape[0], dtype=torch.int32, device=device)
     if drafts.token_ids.shape[0]:
         # Draft n is the input token of the row after the one that verifies it.
         row = torch.arange(drafts.token_ids.shape[0], device=device)
         owner = torch.searchsorted(drafts.cumulative, row, right=True)
         draft_sampled[row + owner + 1] = drafts.token_ids
-    outputs = _outputs(requests, max(drafts.counts) + 1, device)
+    return verify_greedy_rows(logits, draft_sampled, cu_num_logits, max(drafts.counts) + 1)
+
+
+def verify_greedy_rows(
+    logits: torch.Tensor, input_ids: torch.Tensor, cu_num_logits: torch.Tensor, max_rows: int
+) -> torch.Tensor:
+    """Verify greedy requests whose drafts stand among the target's input tokens.
+
+    Args:
+        logits: [L, V] of any dtype of the op, or float64, which is rounded to float32.
+        input_ids: [L] int32 input token of each row; a request's drafts follow its first token.
+        cu_num_logits: [B + 1] int32 first row of each request, and the end of the last one.
+        max_rows: maximum number of rows of a request.
+
+    Returns:
+        [B, `max_rows`] int32: accepted draft tokens, then the argmax after them, then -1.
+    """
+    requests = cu_num_logits.shape[0] - 1
+    outputs = _outputs(requests, max_rows, logits.device)
     ops.run(
         "verify_greedy",
-        device,
+        logits.device,
         **outputs,
-        target_logits=logits,
-        draft_sampled=draft_sampled,
+        # Kernels take no float64, which the reference model and tests of several ranks compute in.
+        target_logits=logits.float() if logits.dtype == torch.float64 else logits,
+        draft_sampled=input_ids,
         cu_num_logits=cu_num_logits,
-        idx_mapping=index,
+        idx_mapping=torch.arange(requests, dtype=torch.int32, device=logits.device),
     )
     return outputs["sampled"].to(torch.int32)
 
