@@ -165,7 +165,6 @@ def render(best: dict[str, dict[int, float]], chosen: dict[str, dict[int, int]],
         ("reference none", "transformers none"),
         ("reference draft_model", "transformers none"),
         ("reference none", "reference none, no graphs"),
-        ("reference draft_model", "reference draft_model, no graphs"),
     ]
     lines += ["", f"| ratio | {titles} |", "| --- |" + " ---: |" * len(BATCHES)]
     for ours, other in pairs:

@@ -40,11 +40,10 @@ from verispec.reference.models import (
     mask_token,
 )
 from verispec.reference.models.attention import ATTENTION
-from verispec.reference.models.decode_graphs import GraphedModel, Recorder
+from verispec.reference.models.decode_graphs import Recorder
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.models.lora import LoraAdapters
 from verispec.reference.models.recurrent import RecurrentPart, RecurrentStates, recurrent_layers
-from verispec.reference.proposers.chain import ChainProposer
 from verispec.reference.proposers.draft_model import DraftModelProposer
 from verispec.reference.proposers.head import Head, HeadProposer
 from verispec.reference.proposers.ngram import NgramProposer
@@ -109,7 +108,7 @@ class BaseRunner(ABC):
         self._draft_cost: PassCost | None = None
         self.proposer = self._make_proposer(num_blocks)
         self._depths = self._make_depths() if options.num_speculative_tokens == AUTO else None
-        self._step_graphs = self._make_step_graphs()
+        self._step_graphs = StepGraphs.of(self._forward, self.cache, self.proposer, self._aux, self.recorder, options)
         self._scheduler = Scheduler(
             self.pool,
             max_num_seqs=options.max_num_seqs,
@@ -242,16 +241,6 @@ class BaseRunner(ABC):
         target, options = PassCost(self._model, self.cache, self.speeds), self.options
         costs = self.speeds, target, self._draft_cost, options.parallel_drafting
         return DraftDepths(*costs, most=options.max_drafts, max_num_seqs=options.max_num_seqs)
-
-    def _make_step_graphs(self) -> StepGraphs | None:
-        """Return graphs of whole steps; None if the model runs outside graphs, or if steps need more of the host."""
-        proposer, forward = self.proposer, self._forward
-        if self.recorder is None or not isinstance(forward, GraphedModel) or self._depths is not None:
-            return None
-        is_chain = proposer is None or isinstance(proposer, ChainProposer)
-        if not is_chain or self.options.rejection_sample_method == "synthetic":
-            return None
-        return StepGraphs(forward, self.cache, proposer, self._aux, self.recorder, block_size=self.options.block_size)
 
     def _set_up_auxiliary_states(self, head: Eagle3Head | MTPHead) -> None:
         """Make the target hand out the hidden states that the head reads; nothing else does this."""

@@ -9,11 +9,14 @@ verification accepts. So requests with fewer drafts share a graph with the other
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
+from torch import nn
 
+from verispec.engines.protocol.generation import LoadOptions
+from verispec.engines.protocol.speculation import AUTO
 from verispec.reference.models.attention import PagedBatch
 from verispec.reference.models.auxiliary import AuxiliaryStates
 from verispec.reference.models.decode_graphs import (
@@ -28,7 +31,7 @@ from verispec.reference.models.decode_graphs import (
 )
 from verispec.reference.models.kv_cache import NULL_BLOCK, PAD_SLOT, KVCache
 from verispec.reference.proposers.chain import ChainProposer
-from verispec.reference.proposers.protocol import VerifiedStep
+from verispec.reference.proposers.protocol import Proposer, VerifiedStep
 from verispec.reference.sampler.fused import verify_greedy_rows
 from verispec.reference.sampler.ops import PLACEHOLDER
 
@@ -64,7 +67,6 @@ class StepGraphs:
         proposer: ChainProposer | None,
         aux: AuxiliaryStates | None,
         record: Recorder,
-        *,
         block_size: int,
     ) -> None:
         self.forward = forward
@@ -75,6 +77,25 @@ class StepGraphs:
         self.block_size = block_size
         self._seen: dict[Shape, int] = {}
         self._steps: dict[Shape, _Step] = {}
+
+    @classmethod
+    def of(
+        cls,
+        forward: nn.Module,
+        cache: KVCache,
+        proposer: Proposer | None,
+        aux: AuxiliaryStates | None,
+        record: Recorder | None,
+        options: LoadOptions,
+    ) -> Self | None:
+        """Return the graphs of a runner; None where models run outside graphs, or a step needs more of the host."""
+        if record is None or not isinstance(forward, GraphedModel):
+            return None
+        if options.num_speculative_tokens == AUTO or options.rejection_sample_method == "synthetic":
+            return None
+        if proposer is not None and not isinstance(proposer, ChainProposer):
+            return None
+        return cls(forward, cache, proposer, aux, record, options.block_size)
 
     def run(self, scheduled: Sequence[Scheduled], drafts: int) -> tuple[list[list[int]], list[list[int]]] | None:
         """Run a step, if its shape recurs.
