@@ -81,9 +81,12 @@ def test_the_lowest_of_equal_scores_wins(op: OpUnderTest, seed: int, draft: str,
     check(op, batch)
 
 
-@case("SRT-3", check="many rows", draft=DRAFT, reach=REACH)
+@case("SRT-3", check="many rows", draft=DRAFT)
 def test_the_lowest_of_equal_scores_in_many_rows(op: OpUnderTest, seed: int, draft: str) -> None:
-    """Buffers of so many rows that a program reads all tiles of one; equal scores lie in different tiles."""
+    """Buffers of so many rows that a program reads all tiles of one; equal scores lie in different tiles.
+
+    Callers allocate a row per draft token: no production call has rows behind the last count.
+    """
     vocab, room = 4099, 260
     batch = rng_batch(seed, "ragged", draft, vocab)
     rows(batch, 0.25, 0.125)

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from verispec.engines import UnsupportedCall
+from verispec.engines import Unsupported, UnsupportedCall
 from verispec.engines.process.proxy import Remote, RemoteDied, RemoteError
-from verispec.engines.process.subprocess_ops import TensorPayload
+from verispec.engines.process.subprocess_ops import Child, TensorPayload
 from verispec.errors import VerispecError
 
 
@@ -222,3 +222,13 @@ def test_too_much_memory_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("verispec.engines.process.subprocess_ops.LARGEST", 16)
     with pytest.raises(UnsupportedCall, match="too much for a child process"):
         TensorPayload({"a": torch.zeros(5)})
+
+
+def test_an_op_returns_its_value() -> None:
+    child = Child("reference", "cpu", {})
+    op = child.op("acceptance_length_to_rates")
+    assert not isinstance(op, Unsupported)
+    assert op(length=2.5, n=3) == [1.0, 0.5, 0.0]
+    with pytest.raises(ValueError, match=r"."):
+        child.op("resolve_synthetic_acceptance_rates")(3)  # type: ignore[operator]
+    child.close()

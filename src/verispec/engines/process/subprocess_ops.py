@@ -38,7 +38,8 @@ class Child:
     def op(self, name: str) -> OpFunction | Unsupported:
         """Return a function that runs the op `name` in the child process.
 
-        It raises the engine's own exception, after copying back what the op has written.
+        It returns the op's value where the contract has one, and raises the engine's own exception, after copying back
+        what the op has written.
         """
         refused = self._remote.call("refused", name)
         if refused is not None:
@@ -46,12 +47,13 @@ class Child:
             return refused
         contract = contracts.load(name)
 
-        def call(*args: Any, **kwargs: Any) -> None:
+        def call(*args: Any, **kwargs: Any) -> Any:
             parcel = TensorPayload(positional(contract, args, kwargs))
-            storages, error = self._remote.call("run", name, parcel)
+            storages, returned, error = self._remote.call("run", name, parcel)
             parcel.take_back(storages)
             if error is not None:
                 raise error
+            return returned
 
         call.__name__ = f"{self._name}/{name}"
         return call
@@ -150,7 +152,7 @@ class OpServer:
         tell = getattr(self._engine, "tile_sizes", None)
         return tuple(tell(name)) if callable(tell) else ()
 
-    def run(self, name: str, parcel: TensorPayload) -> tuple[list[bytes], Exception | None]:
+    def run(self, name: str, parcel: TensorPayload) -> tuple[list[bytes], Any, Exception | None]:
         """Call the op `name`.
 
         Args:
@@ -158,16 +160,19 @@ class OpServer:
             parcel: its arguments.
 
         Returns:
-            The bytes of all storages after the call, also after an exception, and the exception.
+            The bytes of all storages after the call, also after an exception; the value of an op whose contract has
+            one, else None; and the exception.
         """
         function = self._engine.op(name)
         assert not isinstance(function, Unsupported)
+        returned: Any = None
         error: Exception | None = None
         try:
-            function(**parcel.arguments())
+            value = function(**parcel.arguments())
+            returned = value if contracts.load(name).returns else None
         except Exception as raised:
             error = portable(raised)
-        return [storage.numpy().tobytes() for storage in parcel.storages], error
+        return [storage.numpy().tobytes() for storage in parcel.storages], returned, error
 
 
 def _tensor(raw: bytes) -> torch.Tensor:
