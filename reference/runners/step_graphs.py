@@ -3,7 +3,7 @@
 A decode step of greedy requests needs three things from the host: its tokens, the lengths and the blocks of its
 sequences. One copy takes them to the device, another brings the emitted tokens and the next drafts back, and both are
 parts of the graph. Every request has a row of T = K + 1 tokens; after its last draft there are placeholders, which no
-verification accepts. So requests with fewer drafts share a graph with the others.
+verification accepts. So requests with fewer drafts, and steps that end requests, need no graphs of their own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from verispec.reference.models.decode_graphs import (
     power_of_two,
     recorded,
 )
-from verispec.reference.models.kv_cache import NULL_BLOCK, PAD_SLOT, KVCache
+from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
 from verispec.reference.proposers.chain import ChainProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
 from verispec.reference.sampler.fused import verify_greedy_rows
@@ -108,7 +108,7 @@ class StepGraphs:
             Emitted tokens and next drafts of each request. None if nothing was run: the step has a prompt, or another
             request that is not plain, or its shape is new.
         """
-        tokens = max(part.num_drafts for part in scheduled) + 1
+        tokens = max(drafts, *(part.num_drafts for part in scheduled)) + 1
         if len(scheduled) > MOST_REQUESTS or tokens > MOST_TOKENS or not all(map(_is_plain_decode, scheduled)):
             return None
         # Behind the longest sequence stand its drafts, the token after them, and the next drafts.
@@ -179,8 +179,8 @@ class _Step:
         starts = torch.arange(requests + 1, dtype=torch.int32, device=self._device) * tokens
         computed = given[:, :1].to(torch.int64)
         positions = (computed + torch.arange(tokens, device=self._device)).view(-1)
+        # The keys of placeholders are written over before anything reads them, as those of rejected drafts are.
         slots = slot_mapping(starts, positions, block_table, graphs.block_size)
-        slots.masked_fill_(token_ids == PLACEHOLDER, PAD_SLOT)
         query_lens = np.full(requests, tokens)
         # Placeholders count as tokens, so that each row's last token sees them all; nothing reads what they see.
         seq_lens = (computed[:, 0] + tokens).to(torch.int32)

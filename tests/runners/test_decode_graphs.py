@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
-from transformers import LlamaConfig, PreTrainedModel
+from graph_runners import EagerGPURunner, EagerRunner, ReplayRunner, Replays, Tensors, tokens
+from transformers import LlamaConfig
 
 from verispec.engines.protocol.generation import GenerationRequest
-from verispec.reference.models import Eagle3Head
 from verispec.reference.models.attention import PagedBatch
-from verispec.reference.models.decode_graphs import DecodeGraphs, GraphedHead, GraphedModel
+from verispec.reference.models.decode_graphs import DecodeGraphs
 from verispec.reference.models.kv_cache import KVCache
-from verispec.reference.proposers.head import Head
-from verispec.reference.runners.base import BaseRunner
-from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.gpu import GPURunner
 
 if TYPE_CHECKING:
     from conftest import Models
 
-Tensors = tuple[torch.Tensor, ...]
 STYLES = [
     (method, sampler, temperature)
     for method in ("none", "ngram", "draft_model", "parallel", "eagle3", "mtp")
@@ -35,79 +30,12 @@ DEPTHS = ((1, 1, 3), (2, 2, 0), (3, 3, 2), (4, 4, 3))
 """K by batch size: batches of three and four fill the same recorded shape with chains of two depths."""
 
 
-class Replays:
-    """A recorder for machines without CUDA: a replay runs the recorded function again, into the same memory."""
-
-    def __init__(self) -> None:
-        self.recorded = 0
-        self.replayed = 0
-
-    def __call__(self, run: Callable[[], Tensors]) -> tuple[Tensors, Callable[[], None]]:
-        outputs = run()
-        self.recorded += 1
-
-        def replay() -> None:
-            self.replayed += 1
-            for output, again in zip(outputs, run(), strict=True):
-                output.copy_(again)
-
-        return outputs, replay
-
-
-class EagerRunner(CPURunner):
-    """Runs transformers' own modules."""
-
-    def _callable(self, model: PreTrainedModel) -> nn.Module:
-        return model
-
-    def _callable_head(self, head: Eagle3Head) -> Head:
-        return head
-
-
-class ReplayRunner(CPURunner):
-    """Runs recorded passes, as the GPU runner does."""
-
-    def __init__(self, *args: Any) -> None:
-        self.recorder = self.replays = Replays()
-        super().__init__(*args)
-
-    def _callable(self, model: PreTrainedModel) -> nn.Module:
-        return GraphedModel(model, self.replays)
-
-    def _callable_head(self, head: Eagle3Head) -> Head:
-        return GraphedHead(head, self.replays)
-
-    def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
-        super()._set_up_auxiliary_states(head)
-        assert isinstance(self._forward, GraphedModel) and self._aux is not None
-        self._forward.watch(self._aux)
-
-
-class EagerGPURunner(GPURunner):
-    """Launches every kernel from the host."""
-
-    recorder = None
-
-    def _callable(self, model: PreTrainedModel) -> nn.Module:
-        return model
-
-    def _callable_head(self, head: Eagle3Head) -> Head:
-        return head
-
-    def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
-        BaseRunner._set_up_auxiliary_states(self, head)
-
-
 def shrinking(prompts: list[tuple[int, ...]], temperature: float) -> list[GenerationRequest]:
     """Requests of which later ones end first, so that smaller batches fill the shapes of larger ones."""
     return [
         GenerationRequest(prompt, max_tokens=34 - 4 * i, temperature=temperature, seed=i, ignore_eos=True)
         for i, prompt in enumerate(prompts)
     ]
-
-
-def tokens(runner: BaseRunner, requests: list[GenerationRequest]) -> list[tuple[int, ...]]:
-    return [result.token_ids for result in runner.generate(requests)]
 
 
 @pytest.mark.parametrize(("method", "sampler", "temperature"), STYLES)
