@@ -40,7 +40,7 @@ from .slots import slot_mapping
 
 
 class Shape(NamedTuple):
-    """What a graph is recorded for: requests and keys are rounded up."""
+    """The shape that a graph is recorded for: requests and keys are rounded up."""
 
     requests: int
     tokens: int
