@@ -139,7 +139,7 @@ struct BlockStats {
 };
 
 // 2^y for y <= 0, exact where y is an integer.
-inline double power_of_two(double y) {
+inline double exact_exp2(double y) {
   if (y >= -1022.0 && y == std::floor(y)) {
     const uint64_t bits = static_cast<uint64_t>(static_cast<int64_t>(y) + 1023) << 52;
     double power;
@@ -245,7 +245,7 @@ class Row {
     const float* x = view_.block(block, buffer);
     rows().weights(x, n, base, scale_, weights);
     for (int64_t i = 0; i < n; ++i) weights[i] = keeps(x[i], block * kBlock + i) ? weights[i] : 0.0f;
-    return top == kInfinite ? 1.0 : power_of_two(base.log - base_.log);
+    return top == kInfinite ? 1.0 : exact_exp2(base.log - base_.log);
   }
 
  private:
@@ -259,7 +259,7 @@ class Row {
   // From the mass of a block's own base to the row's. Logits of positive infinity have all of a row's mass.
   double factor(int64_t block) const {
     if (top_ == kInfinite) return stats_->top[block] == kInfinite ? 1.0 : 0.0;
-    return stats_->mass[block] > 0 ? power_of_two(stats_->log[block] - base_.log) : 0.0;
+    return stats_->mass[block] > 0 ? exact_exp2(stats_->log[block] - base_.log) : 0.0;
   }
 };
 
