@@ -11,39 +11,24 @@ from __future__ import annotations
 import argparse
 import cProfile
 import pstats
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "runners"))
+
 import torch
 from generate import CANDIDATES, NEW_TOKENS, OWN, PROMPT_TOKENS, draft_of, prompts
-from torch import nn
-from transformers import PreTrainedModel
+from graph_runners import EagerGPURunner
 
 from verispec import fixtures
 from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
-from verispec.reference.models import Eagle3Head, load_target
-from verispec.reference.proposers.head import Head
-from verispec.reference.runners.base import BaseRunner
+from verispec.reference.models import load_target
 from verispec.reference.runners.gpu import GPURunner
 
 BATCHES = (1, 16, 128)
 Run = Callable[[int], int]
-
-
-class LaunchedRunner(GPURunner):
-    """The GPU runner without recorded passes: the host launches every kernel."""
-
-    recorder = None
-
-    def _callable(self, model: PreTrainedModel) -> nn.Module:
-        return model
-
-    def _callable_head(self, head: Eagle3Head) -> Head:
-        return head
-
-    def _set_up_auxiliary_states(self, head: Eagle3Head) -> None:
-        BaseRunner._set_up_auxiliary_states(self, head)
 
 
 def ids_of(count: int) -> list[tuple[int, ...]]:
@@ -114,7 +99,7 @@ def measure(rounds: int) -> tuple[dict[str, dict[int, float]], dict[str, dict[in
     """Return the best speed of each engine, and its K, by number of prompts."""
     plain = {
         "reference none": reference(GPURunner, "none", 1),
-        "reference none, no graphs": reference(LaunchedRunner, "none", 1),
+        "reference none, no graphs": reference(EagerGPURunner, "none", 1),
         "transformers none": transformers(False, OWN),
     }
     runs: dict[str, dict[int, Run]] = {name: dict.fromkeys(BATCHES, run) for name, run in plain.items()}

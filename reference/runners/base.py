@@ -52,13 +52,7 @@ from verispec.reference.proposers.protocol import DrawDrafts, Proposer
 from verispec.reference.proposers.suffix import SuffixLimits, SuffixProposer
 from verispec.reference.proposers.tree import DraftTree, TreeProposer
 
-from .admission import (
-    check_model_length,
-    check_recurrent_options,
-    check_request,
-    default_seed,
-    eos_token_ids,
-)
+from .admission import check_model_length, check_recurrent_options, check_request, default_seed, eos_token_ids
 from .backlog import keep_states, read_backlog
 from .block_pool import BlockPool, pool_size
 from .draft_depth import DraftDepths, PassCost, Speeds

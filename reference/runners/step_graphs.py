@@ -9,6 +9,7 @@ verification accepts. So requests with fewer drafts, and steps that end requests
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -48,6 +49,7 @@ class Shape(NamedTuple):
     drafts: int
 
 
+@dataclass(eq=False, slots=True)
 class StepGraphs:
     """Recorded decode steps of a runner.
 
@@ -60,23 +62,14 @@ class StepGraphs:
         block_size: tokens per block.
     """
 
-    def __init__(
-        self,
-        forward: GraphedModel,
-        cache: KVCache,
-        proposer: ChainProposer | None,
-        aux: AuxiliaryStates | None,
-        record: Recorder,
-        block_size: int,
-    ) -> None:
-        self.forward = forward
-        self.cache = cache
-        self.proposer = proposer
-        self.aux = aux
-        self.record = record
-        self.block_size = block_size
-        self._seen: dict[Shape, int] = {}
-        self._steps: dict[Shape, _Step] = {}
+    forward: GraphedModel
+    cache: KVCache
+    proposer: ChainProposer | None
+    aux: AuxiliaryStates | None
+    record: Recorder
+    block_size: int
+    _seen: dict[Shape, int] = field(default_factory=dict)
+    _steps: dict[Shape, _Step] = field(default_factory=dict)
 
     @classmethod
     def of(
