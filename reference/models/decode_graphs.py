@@ -257,7 +257,9 @@ class GraphedHead:
         record: argument of `DecodeGraphs`.
     """
 
-    def __init__(self, head: Eagle3Head | MTPHead | FusedHead | FusedMTPHead, record: Recorder = record_cuda_graph) -> None:
+    def __init__(
+        self, head: Eagle3Head | MTPHead | FusedHead | FusedMTPHead, record: Recorder = record_cuda_graph
+    ) -> None:
         self._head = head
         self.combine = head.combine
         self.logits = head.logits

@@ -235,7 +235,9 @@ def _probe(forward: nn.Module, model: PreTrainedModel) -> tuple[torch.Tensor]:
 def _probe_head(forward: Any, head: Eagle3Head | MTPHead) -> tuple[torch.Tensor, ...]:
     """Return combined states, logits and the next rows' hidden states, of a few rows."""
     positions, paged = _probe_batch(head.config, 1 + head.layer_idx, head.embed_tokens.weight.device)
-    aux = torch.linspace(-3, 3, _PROBE_TOKENS * head.aux_width, device=positions.device).sin().view(1, _PROBE_TOKENS, -1)
+    aux = (
+        torch.linspace(-3, 3, _PROBE_TOKENS * head.aux_width, device=positions.device).sin().view(1, _PROBE_TOKENS, -1)
+    )
     with torch.inference_mode():
         states = forward.combine(aux)
         normed, following = forward(_probe_tokens(positions, head.config), states, positions[None], paged=paged)

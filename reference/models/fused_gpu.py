@@ -24,7 +24,9 @@ class _Linear:
         self._gated = gated
         self._outputs = len(self._weight) // (2 if gated else 1)
 
-    def __call__(self, x: torch.Tensor, norm: _Norm | None = None, residual: torch.Tensor | None = None) -> torch.Tensor:
+    def __call__(
+        self, x: torch.Tensor, norm: _Norm | None = None, residual: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Return the projection of `x`, or of its norm, plus `residual` if given."""
         x = x.contiguous()
         out = x.new_empty((*x.shape[:-1], self._outputs))

@@ -13,7 +13,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-_KEY_BLOCK = 32
+_KEY_BLOCK = 128
 _ROW_BLOCK = 16
 """Rows of queries per program, the fewest that a matrix product takes."""
 _ONE_WARP = 512
@@ -69,12 +69,13 @@ def rotate_and_store(
         head_dim: size of a head, even.
         norms: [2, head size] weights of the norms of queries and of keys; None without them.
         epsilon: epsilon of the norms.
-        cosine: [positions, head size], and `sine` alike.
+        cosine: [positions, head size].
+        sine: [positions, head size].
         positions: [T] int64.
         slots: [T] int64; keys of slots outside of the cache are dropped.
         cache: [slots, 2 * key-value heads * head size].
     """
-    _rotate_kernel[(qkv.shape[0], num_heads + 2 * num_kv_heads)](
+    _rotate_kernel[(qkv.shape[0],)](
         qkv,
         qkv if norms is None else norms,
         epsilon,
@@ -89,8 +90,9 @@ def rotate_and_store(
         KV_HEADS=num_kv_heads,
         HALF=head_dim // 2,
         NORM=norms is not None,
+        HEAD_BLOCK=triton.next_power_of_2(num_heads + 2 * num_kv_heads),
         BLOCK=triton.next_power_of_2(head_dim // 2),
-        num_warps=1,
+        num_warps=4,
     )
 
 
@@ -110,38 +112,37 @@ def _rotate_kernel(
     KV_HEADS: tl.constexpr,
     HALF: tl.constexpr,
     NORM: tl.constexpr,
+    HEAD_BLOCK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     token = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    lanes = tl.arange(0, BLOCK)
-    mask = lanes < HALF
-    row = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * 2 * HALF
-    low = tl.load(row + lanes, mask=mask, other=0.0)
-    high = tl.load(row + HALF + lanes, mask=mask, other=0.0)
-    if head < HEADS + KV_HEADS:
-        if NORM:
-            scale = 1.0 / tl.sqrt((tl.sum(low * low, axis=0) + tl.sum(high * high, axis=0)) / (2 * HALF) + epsilon)
-            weight = norms + (head >= HEADS).to(tl.int32) * 2 * HALF + lanes
-            low = low * scale * tl.load(weight, mask=mask, other=0.0)
-            high = high * scale * tl.load(weight + HALF, mask=mask, other=0.0)
-        # Placeholders behind the longest sequence have no rotation, and nothing reads them.
-        position = tl.maximum(tl.minimum(tl.load(positions + token), num_positions - 1), 0)
-        table = position * 2 * HALF + lanes
-        turned_low = low * tl.load(cosine + table, mask=mask, other=0.0)
-        turned_low -= high * tl.load(sine + table, mask=mask, other=0.0)
-        turned_high = high * tl.load(cosine + table + HALF, mask=mask, other=0.0)
-        turned_high += low * tl.load(sine + table + HALF, mask=mask, other=0.0)
-        low, high = turned_low, turned_high
-    if head < HEADS:
-        tl.store(row + lanes, low, mask=mask)
-        tl.store(row + HALF + lanes, high, mask=mask)
-    else:
-        slot = tl.load(slots + token)
-        if slot >= 0 and slot < num_slots:
-            entry = cache + (slot * 2 * KV_HEADS + head - HEADS) * 2 * HALF
-            tl.store(entry + lanes, low, mask=mask)
-            tl.store(entry + HALF + lanes, high, mask=mask)
+    head, lane = tl.arange(0, HEAD_BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    is_lane = lane < HALF
+    mask = (head < HEADS + 2 * KV_HEADS) & is_lane
+    row = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * 2 * HALF + lane
+    low, high = tl.load(row, mask=mask, other=0.0), tl.load(row + HALF, mask=mask, other=0.0)
+    is_rotated = mask & (head < HEADS + KV_HEADS)
+    if NORM:
+        scale = 1.0 / tl.sqrt(tl.sum(low * low + high * high, axis=1)[:, None] / (2 * HALF) + epsilon)
+        weight = norms + (head >= HEADS).to(tl.int32) * 2 * HALF + lane
+        low = tl.where(is_rotated, low * scale * tl.load(weight, mask=is_rotated, other=0.0), low)
+        high = tl.where(is_rotated, high * scale * tl.load(weight + HALF, mask=is_rotated, other=0.0), high)
+    # Placeholders behind the longest sequence have no rotation, and nothing reads them.
+    position = tl.maximum(tl.minimum(tl.load(positions + token), num_positions - 1), 0)
+    cosines, sines = cosine + position * 2 * HALF + lane, sine + position * 2 * HALF + lane
+    rotated_low = low * tl.load(cosines, mask=is_lane, other=0.0) - high * tl.load(sines, mask=is_lane, other=0.0)
+    rotated_high = high * tl.load(cosines + HALF, mask=is_lane, other=0.0)
+    rotated_high += low * tl.load(sines + HALF, mask=is_lane, other=0.0)
+    low, high = tl.where(is_rotated, rotated_low, low), tl.where(is_rotated, rotated_high, high)
+    is_query = mask & (head < HEADS)
+    tl.store(row, low, mask=is_query)
+    tl.store(row + HALF, high, mask=is_query)
+    slot = tl.load(slots + token)
+    if slot >= 0 and slot < num_slots:
+        entry = cache + (slot * 2 * KV_HEADS + head - HEADS) * 2 * HALF + lane
+        is_cached = mask & (head >= HEADS)
+        tl.store(entry, low, mask=is_cached)
+        tl.store(entry + HALF, high, mask=is_cached)
 
 
 def attend(
@@ -197,6 +198,7 @@ def attend(
         KEYS=_KEY_BLOCK,
         BLOCK=max(16, triton.next_power_of_2(head_dim)),
         num_warps=4,
+        num_stages=1,
     )
 
 
@@ -220,7 +222,6 @@ def _attention_kernel(
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr = "tf32x3",
 ):
     request, kv_head, tile = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     start, end = tl.load(query_start_loc + request), tl.load(query_start_loc + request + 1)
@@ -255,7 +256,7 @@ def _attention_kernel(
         loads = is_key[:, None] & is_dim[None, :]
         keys = tl.load(entry[:, None] + dims[None, :], mask=loads, other=0.0)
         values = tl.load(entry[:, None] + KV_HEADS * HEAD_DIM + dims[None, :], mask=loads, other=0.0)
-        scores = tl.dot(query, tl.trans(keys), input_precision=PRECISION) * scale
+        scores = tl.dot(query, tl.trans(keys), input_precision="tf32x3") * scale
         scores = tl.where(is_key[None, :] & (key[None, :] <= position[:, None]), scores, float("-inf"))
         new_top = tl.maximum(top, tl.max(scores, axis=1))
         # A row without any key yet keeps a finite reference, so that no difference of infinities is NaN.
@@ -263,7 +264,7 @@ def _attention_kernel(
         weights = tl.exp(scores - reference[:, None])
         decay = tl.exp(top - reference)
         total = total * decay + tl.sum(weights, axis=1)
-        mixed = mixed * decay[:, None] + tl.dot(weights, values, input_precision=PRECISION)
+        mixed = mixed * decay[:, None] + tl.dot(weights, values, input_precision="tf32x3")
         top = new_top
     mixed = mixed / tl.where(total > 0, total, 1.0)[:, None]
     tl.store(
@@ -321,10 +322,12 @@ def linear(
 
 
 def tile(rows: int) -> tuple[int, int, int, int, int]:
-    """Return a tile's rows, outputs and width, and the warps and stages of its program."""
+    """Return a tile's rows, outputs and width, and the warps and stages of its program: the fastest on an H100."""
     if rows <= 16:
-        return 16, 16, 128, 2, 2
-    return 64, 32, 32, 4, 3
+        return 16, 16, 64, 2, 4
+    if rows <= 1024:
+        return 16, 32, 64, 2, 3
+    return 128, 64, 32, 8, 3
 
 
 @triton.jit
@@ -364,7 +367,9 @@ def _linear_kernel(
         mask = is_output[None, :] & is_place[:, None]
         sums = tl.dot(values, tl.load(address, mask=mask, other=0.0), sums, input_precision="tf32x3")
         if GATED:
-            ups = tl.dot(values, tl.load(address + outputs * width, mask=mask, other=0.0), ups, input_precision="tf32x3")
+            ups = tl.dot(
+                values, tl.load(address + outputs * width, mask=mask, other=0.0), ups, input_precision="tf32x3"
+            )
     if NORM:
         scale = (1.0 / tl.sqrt(squares / width + epsilon))[:, None]
         sums *= scale

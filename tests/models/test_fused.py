@@ -24,6 +24,7 @@ from transformers import (
 from verispec.reference.models import Eagle3Head
 from verispec.reference.models.attention import ATTENTION, PagedBatch
 from verispec.reference.models.fused import FusedHead, FusedModel, fuse, fuse_head
+from verispec.reference.models.fused_cpu import PARTS
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.runners.slots import slot_mapping
 
@@ -97,7 +98,7 @@ def test_ragged_batch_like_transformers(name: str) -> None:
     sequences = [torch.randint(VOCAB, (length,)) for length in (37, 5, 61)]
     expected = [model(input_ids=sequence[None]).logits[0] for sequence in sequences]
     model.set_attn_implementation(ATTENTION)
-    fast = fuse(model, parts)
+    fast = fuse(model, PARTS)
     assert isinstance(fast, FusedModel)
     cache = KVCache(model.config, 2, 30 * BLOCK, torch.float32, torch.device("cpu"))
     for paged, _, bounds in paged_passes(cache):
@@ -121,7 +122,7 @@ def test_every_number_of_rows(rows: int) -> None:
     slots = BLOCK + torch.arange(rows)
     lens = starts[1:]
     paged = PagedBatch(cache, slots, positions, table, lens.numpy(), starts, lens, lens.numpy(), BLOCK)
-    got = fuse(model, parts)(input_ids=token_ids, paged=paged).logits[0]
+    got = fuse(model, PARTS)(input_ids=token_ids, paged=paged).logits[0]
     assert_same(got[:64], want)
 
 
@@ -129,7 +130,7 @@ def test_threads_share_the_work_and_change_nothing() -> None:
     """As much work as wakes them; each number is summed by one thread, in the same order."""
     model = make(*KINDS["llama"])
     model.set_attn_implementation(ATTENTION)
-    fast = fuse(model, parts)
+    fast = fuse(model, PARTS)
     token_ids = torch.randint(VOCAB, (1, 5 * 64))
     table = torch.arange(1, 81, dtype=torch.int32).view(5, 16)
     starts, lens = torch.arange(0, 321, 64, dtype=torch.int32), torch.full((5,), 64, dtype=torch.int32)
@@ -147,7 +148,7 @@ def test_what_is_outside_of_the_cache_is_not_touched() -> None:
     """Padding and slots that no cache has are not written, blocks that no cache has are not read."""
     model = make(*KINDS["llama"])
     model.set_attn_implementation(ATTENTION)
-    fast = fuse(model, parts)
+    fast = fuse(model, PARTS)
     cache = KVCache(model.config, 2, 40, torch.float32, torch.device("cpu"))
     cache.poison(torch.arange(40))
     for layer in cache.layers:
@@ -175,7 +176,7 @@ def test_a_head_like_its_own_modules(head: Eagle3Head, norm_before_residual: boo
         for sequence, aux in zip(sequences, states, strict=True)
     ]
     head.set_attn_implementation(ATTENTION)
-    fast = fuse_head(head, parts)
+    fast = fuse_head(head, PARTS)
     assert isinstance(fast, FusedHead)
     cache = KVCache(head.config, 1, 30 * BLOCK, torch.float32, torch.device("cpu"))
     for paged, positions, bounds in paged_passes(cache):
@@ -190,23 +191,23 @@ def test_a_head_like_its_own_modules(head: Eagle3Head, norm_before_residual: boo
 def test_a_head_of_another_computation_stays_as_it_is(head: Eagle3Head) -> None:
     head.set_attn_implementation(ATTENTION)
     head.midlayer.register_forward_hook(lambda module, args, output: output * 1.5)
-    assert fuse_head(head, parts) is head
+    assert fuse_head(head, PARTS) is head
 
 
 def test_another_activation_stays_with_transformers(head: Eagle3Head) -> None:
     """GELU is so near to SiLU around zero that the small numbers of an untrained model cannot tell them apart."""
     head.set_attn_implementation(ATTENTION)
     head.midlayer.mlp.act_fn = torch.nn.GELU()
-    assert fuse_head(head, parts) is head
+    assert fuse_head(head, PARTS) is head
     model = make(LlamaForCausalLM, LlamaConfig(hidden_act="gelu", **SIZES))
     model.set_attn_implementation(ATTENTION)
-    assert fuse(model, parts) is model
+    assert fuse(model, PARTS) is model
 
 
 def test_a_sliding_window_stays_with_transformers() -> None:
     model = make(MistralForCausalLM, MistralConfig(sliding_window=32, **SIZES))
     model.set_attn_implementation(ATTENTION)
-    assert fuse(model, parts) is model
+    assert fuse(model, PARTS) is model
 
 
 def test_another_computation_of_the_same_parts_stays_with_transformers() -> None:
@@ -214,10 +215,10 @@ def test_another_computation_of_the_same_parts_stays_with_transformers() -> None
     model = make(*KINDS["llama"])
     model.set_attn_implementation(ATTENTION)
     model.model.layers[0].register_forward_hook(lambda module, args, output: output * 1.5)
-    assert fuse(model, parts) is model
+    assert fuse(model, PARTS) is model
 
 
 def test_half_precision_stays_with_transformers() -> None:
     model = make(*KINDS["llama"]).bfloat16()
     model.set_attn_implementation(ATTENTION)
-    assert fuse(model, parts) is model
+    assert fuse(model, PARTS) is model
