@@ -13,7 +13,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-_KEY_BLOCK = 128
+_KEY_BLOCKS = {64: 128, 128: 128}
+"""Keys per step of a program by the size of a head; other sizes take 32, so that shared memory suffices."""
 _ROW_BLOCK = 16
 """Rows of queries per program, the fewest that a matrix product takes."""
 _ONE_WARP = 512
@@ -177,7 +178,7 @@ def attend(
         block_table: [B, blocks] int32; blocks outside of the cache are not read.
         block_size: tokens per block.
     """
-    rows = max_query_len * (num_heads // num_kv_heads)
+    rows, block = max_query_len * (num_heads // num_kv_heads), max(16, triton.next_power_of_2(head_dim))
     _attention_kernel[(seq_lens.shape[0], num_kv_heads, triton.cdiv(rows, _ROW_BLOCK))](
         qkv,
         out,
@@ -195,8 +196,8 @@ def attend(
         KV_HEADS=num_kv_heads,
         HEAD_DIM=head_dim,
         ROWS=_ROW_BLOCK,
-        KEYS=_KEY_BLOCK,
-        BLOCK=max(16, triton.next_power_of_2(head_dim)),
+        KEYS=_KEY_BLOCKS.get(block, 32),
+        BLOCK=block,
         num_warps=4,
         num_stages=1,
     )

@@ -12,7 +12,7 @@ if __name__ == "__main__":
 
 import numpy as np
 import torch
-from test_fused import BLOCK, KINDS, VOCAB, at, make
+from fused_models import BLOCK, KINDS, VOCAB, assert_same, at, make
 from torch import nn
 from transformers import LlamaConfig, Qwen2Config
 
@@ -74,11 +74,6 @@ def passes(
     return made
 
 
-def require_same(got: torch.Tensor, want: torch.Tensor) -> None:
-    # Layers of float32 sums in another order: some 1e-6 of the largest number.
-    torch.testing.assert_close(got.cpu(), want.cpu(), rtol=0, atol=1e-4 * float(want.abs().max()))
-
-
 def check_model(name: str, lengths: tuple[int, ...], layers: int, device: torch.device) -> None:
     """Compare a ragged batch and what follows it with transformers' own passes."""
     kind, config = KINDS[name]
@@ -92,7 +87,7 @@ def check_model(name: str, lengths: tuple[int, ...], layers: int, device: torch.
     assert isinstance(fast, FusedModel)
     cache = KVCache(model.config, layers, (sum(lengths) // BLOCK + 8) * BLOCK, torch.float32, device)
     for paged, _, bounds in passes(cache, lengths, device):
-        require_same(fast(input_ids=at(sequences, bounds)[None], paged=paged).logits[0], at(expected, bounds))
+        assert_same(fast(input_ids=at(sequences, bounds)[None], paged=paged).logits[0], at(expected, bounds))
 
 
 def check_head(head: Eagle3Head | MTPHead, device: torch.device) -> None:
@@ -111,9 +106,9 @@ def check_head(head: Eagle3Head | MTPHead, device: torch.device) -> None:
     for paged, positions, bounds in passes(cache, SHORT, device):
         combined = fast.combine(at(states, bounds))
         normed, following = fast(at(sequences, bounds)[None], combined[None], positions[None], paged=paged)
-        require_same(normed[0], at([normed[0] for normed, _ in whole], bounds))
-        require_same(following[0], at([following[0] for _, following in whole], bounds))
-        require_same(fast.logits(normed[0]), head.logits(normed[0]))
+        assert_same(normed[0], at([normed[0] for normed, _ in whole], bounds))
+        assert_same(following[0], at([following[0] for _, following in whole], bounds))
+        assert_same(fast.logits(normed[0]), head.logits(normed[0]))
 
 
 def eagle3_head(norm_before_residual: bool) -> Eagle3Head:

@@ -17,7 +17,7 @@ from fused_gpu_checks import (
     eagle3_head,
     mtp_head,
 )
-from test_fused import KINDS
+from fused_models import KINDS
 
 PROGRAM = Path(__file__).with_name("fused_gpu_checks.py")
 MANY = (3, 1100, 21)
