@@ -92,7 +92,6 @@ def check_model(name: str, lengths: tuple[int, ...], layers: int, device: torch.
 
 def check_head(head: Eagle3Head | MTPHead, device: torch.device) -> None:
     """Compare a head's rows with those of its own modules."""
-    head = head.to(device)
     sequences = [torch.randint(VOCAB, (length,), device=device) for length in SHORT]
     states = [torch.randn(length, head.aux_width, device=device) for length in SHORT]
     whole = [
@@ -111,15 +110,17 @@ def check_head(head: Eagle3Head | MTPHead, device: torch.device) -> None:
         assert_same(fast.logits(normed[0]), head.logits(normed[0]))
 
 
-def eagle3_head(norm_before_residual: bool) -> Eagle3Head:
+def eagle3_head(norm_before_residual: bool, device: torch.device) -> Eagle3Head:
     torch.manual_seed(5)
     config = Eagle3Config(**HEADS, norm_before_residual=norm_before_residual)
-    return Eagle3Head(config, nn.Embedding(VOCAB, config.hidden_size)).eval().requires_grad_(False)
+    embedding = nn.Embedding(VOCAB, config.hidden_size, device=device)
+    return Eagle3Head(config, embedding).eval().requires_grad_(False)
 
 
-def mtp_head() -> MTPHead:
+def mtp_head(device: torch.device) -> MTPHead:
+    """Return a head on the device of its target, whose embeddings it shares."""
     torch.manual_seed(6)
-    target = make(KINDS["qwen2"][0], Qwen2Config(**HEADS, num_hidden_layers=1))
+    target = make(KINDS["qwen2"][0], Qwen2Config(**HEADS, num_hidden_layers=1)).to(device)
     return MTPHead(MTPConfig(**HEADS, num_hidden_layers=1), target).eval().requires_grad_(False)
 
 
@@ -151,9 +152,9 @@ def main() -> None:
         "bias": (check_model, "llama_bias", SHORT, 1, device),
         "no power of two": (check_model, "qwen2", LONG, 1, device),
         "norms of heads": (check_model, "qwen3", SHORT, 1, device),
-        "eagle3": (check_head, eagle3_head(False), device),
-        "eagle3, residual after the norm": (check_head, eagle3_head(True), device),
-        "mtp": (check_head, mtp_head(), device),
+        "eagle3": (check_head, eagle3_head(False, device), device),
+        "eagle3, residual after the norm": (check_head, eagle3_head(True, device), device),
+        "mtp": (check_head, mtp_head(device), device),
         "cache": (check_outside_of_the_cache, device),
     }
     with torch.inference_mode():

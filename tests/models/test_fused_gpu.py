@@ -42,6 +42,6 @@ def test_a_model_on_a_gpu(name: str, lengths: tuple[int, ...]) -> None:
 def test_heads_and_the_cache_on_a_gpu() -> None:
     device = torch.device("cuda")
     with torch.inference_mode():
-        for head in (eagle3_head(False), eagle3_head(True), mtp_head()):
+        for head in (eagle3_head(False, device), eagle3_head(True, device), mtp_head(device)):
             check_head(head, device)
         check_outside_of_the_cache(device)
