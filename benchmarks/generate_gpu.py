@@ -43,6 +43,7 @@ def reference(kind: type[GPURunner], method: str, drafts: int) -> Run:
         draft=draft_of(method),
         num_speculative_tokens="auto" if drafts == OWN else drafts,
         max_num_seqs=max(BATCHES),
+        max_num_batched_tokens=max(BATCHES) * PROMPT_TOKENS,  # transformers reads all prompts at once too
     )
     runner = kind(fixtures.model("target"), options)
     requests = [GenerationRequest(ids, max_tokens=NEW_TOKENS, ignore_eos=True) for ids in ids_of(max(BATCHES))]

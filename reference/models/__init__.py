@@ -1,8 +1,8 @@
 """Models of the reference engine: any causal model that transformers loads, and heads that draft.
 
 Only the heads (`eagle3`, `mtp`) are implemented here. Targets and draft models are transformers' own classes, and hooks
-read the target's inner states for a head (`auxiliary`). On the CPU, kernels of the reference run the weights of models
-that they reproduce (`fused_cpu`).
+read the target's inner states for a head (`auxiliary`). Kernels of the reference run the weights of models that they
+reproduce (`fused`), in C++ and in Triton.
 """
 
 from .auxiliary import AuxiliaryStates, default_layers

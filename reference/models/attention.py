@@ -8,8 +8,7 @@ masks are not used.
 
 Requests with the same number of queries form a group and are attended together, so that no query is padding.
 
-`PagedBatch.kernel` is the batch for the equivalent C++ kernel, which runs float32 models on the CPU without
-transformers' forward methods (`fused_cpu`).
+Float32 models run on kernels of the reference instead (`fused`). `PagedBatch.kernel` is the batch for those in C++.
 """
 
 from __future__ import annotations

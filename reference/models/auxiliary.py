@@ -58,7 +58,7 @@ class AuxiliaryStates:
     Use it as a context manager or call `close`. `take` returns the states of the latest pass.
 
     Args:
-        model: a Llama-like or Qwen-like model of transformers, or its `CompactModel`.
+        model: a Llama-like or Qwen-like model of transformers, or its `FusedModel`.
         layers: layer ids in [0, L]; the states are returned in this order.
 
     Raises:

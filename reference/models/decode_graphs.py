@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from .attention import PagedBatch
 from .auxiliary import AuxiliaryStates
 from .eagle3 import Eagle3Head
+from .fused import FusedHead, FusedMTPHead
 from .kv_cache import NULL_BLOCK, PAD_SLOT
 from .mtp import MTPHead
 
@@ -152,7 +152,8 @@ class _Recording:
         self._seq_lens = torch.zeros(self._requests, dtype=torch.int32, device=device)
         blocks = -(-keys // paged.block_size)
         self._block_table = torch.zeros((self._requests, blocks), dtype=torch.int32, device=device)
-        starts = torch.arange(self._requests + 1, dtype=torch.int32, device=device) * tokens
+        # A graph reads addresses and keeps no tensor alive, so that all that it reads are attributes.
+        self._starts = torch.arange(self._requests + 1, dtype=torch.int32, device=device) * tokens
 
         def run_padded() -> tuple[torch.Tensor, ...]:
             # A batch keeps what it computes, so that each run needs a new one.
@@ -162,7 +163,7 @@ class _Recording:
                 self._positions,
                 self._block_table,
                 np.full(self._requests, tokens),
-                starts,
+                self._starts,
                 self._seq_lens,
                 np.full(self._requests, keys),
                 paged.block_size,
@@ -197,14 +198,14 @@ class _Recording:
 
 
 class GraphedModel(nn.Module):
-    """A model of transformers whose decode passes are replayed.
+    """A model whose decode passes are replayed.
 
     Args:
-        model: model with ``verispec_paged`` attention.
+        model: model with ``verispec_paged`` attention, or its fused form.
         record: argument of `DecodeGraphs`.
     """
 
-    def __init__(self, model: PreTrainedModel, record: Recorder = record_cuda_graph) -> None:
+    def __init__(self, model: nn.Module, record: Recorder = record_cuda_graph) -> None:
         super().__init__()
         self._wrapped = model
         self._aux: AuxiliaryStates | None = None
@@ -252,11 +253,13 @@ class GraphedHead:
     """A head whose decode passes are replayed; the other methods are the head's own.
 
     Args:
-        head: head with ``verispec_paged`` attention.
+        head: head with ``verispec_paged`` attention, or its fused form.
         record: argument of `DecodeGraphs`.
     """
 
-    def __init__(self, head: Eagle3Head | MTPHead, record: Recorder = record_cuda_graph) -> None:
+    def __init__(
+        self, head: Eagle3Head | MTPHead | FusedHead | FusedMTPHead, record: Recorder = record_cuda_graph
+    ) -> None:
         self._head = head
         self.combine = head.combine
         self.logits = head.logits

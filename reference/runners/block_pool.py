@@ -48,6 +48,8 @@ class BlockPool:
     def grow(self, blocks: list[int], num_tokens: int) -> bool:
         """Add blocks to `blocks` until they hold `num_tokens` tokens; False, and nothing taken, if too few are free."""
         missing = blocks_needed(num_tokens, self.block_size) - len(blocks)
+        if missing <= 0:
+            return True
         if missing > len(self._free):
             return False
         blocks.extend(self._free.pop() for _ in range(missing))

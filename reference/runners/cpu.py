@@ -9,7 +9,8 @@ from transformers import PreTrainedModel
 
 from verispec.engines.protocol.generation import OnEmit
 from verispec.reference.models import Eagle3Head, MTPHead
-from verispec.reference.models.fused_cpu import compact, compact_head
+from verispec.reference.models.fused import fuse, fuse_head
+from verispec.reference.models.fused_cpu import PARTS
 from verispec.reference.proposers.head import Head
 
 from .base import BaseRunner
@@ -26,10 +27,10 @@ class CPURunner(BaseRunner):
     speeds = CPU_SPEEDS
 
     def _callable(self, model: PreTrainedModel) -> nn.Module:
-        return compact(model)
+        return fuse(model, PARTS)
 
     def _callable_head(self, head: Eagle3Head | MTPHead) -> Head:
-        return compact_head(head)
+        return fuse_head(head, PARTS)
 
     def step(self, on_emit: OnEmit | None = None) -> None:
         """Run one step, that of a small hybrid in one thread."""

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from verispec.reference.models import Eagle3Head, MTPHead
 from verispec.reference.models.decode_graphs import GraphedHead, GraphedModel, Recorder, record_cuda_graph
+from verispec.reference.models.fused import Parts, fuse, fuse_head
 from verispec.reference.proposers.head import Head
 
 from .base import BaseRunner
@@ -23,10 +24,10 @@ class GPURunner(BaseRunner):
     recorder: Recorder | None = staticmethod(record_cuda_graph)
 
     def _callable(self, model: PreTrainedModel) -> nn.Module:
-        return GraphedModel(model)
+        return GraphedModel(fuse(model, _parts()))
 
     def _callable_head(self, head: Eagle3Head | MTPHead) -> Head:
-        return GraphedHead(head)
+        return GraphedHead(fuse_head(head, _parts()))
 
     def _set_up_auxiliary_states(self, head: Eagle3Head | MTPHead) -> None:
         super()._set_up_auxiliary_states(head)
@@ -37,3 +38,10 @@ class GPURunner(BaseRunner):
     @staticmethod
     def _upload(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).pin_memory().to(GPURunner.device, non_blocking=True)
+
+
+def _parts() -> Parts:
+    """Return the kernels of models; the import needs Triton, which machines without a GPU may lack."""
+    from verispec.reference.models.fused_gpu import PARTS
+
+    return PARTS

@@ -168,18 +168,15 @@ class RequestState:
         self.steps.append(SpeculativeStep(drafted, accepted))
         self.acceptance.count(drafted, accepted)
         self.drop_drafts()
-        room = self.max_tokens - self.num_tokens
-        emitted = 0
-        for token in sampled[:room]:
-            self.tokens[self.num_tokens] = token
-            self.kinds.append(TokenKind.ACCEPTED if emitted < accepted else last)
-            if self.params.grammar is not None:
-                self.grammar_state = self.params.grammar.advance(self.grammar_state, token)
-            self.num_tokens += 1
-            emitted += 1
-            if token in self.stop_token_ids or self._ends_by_text():
-                self.finish_reason = FinishReason.STOP
-                return emitted
+        tokens = sampled[: self.max_tokens - self.num_tokens]
+        self.tokens[self.num_tokens : self.num_tokens + len(tokens)] = tokens
+        emitted, is_stopped = self._until_stop(tokens)
+        self.num_tokens += emitted
+        self.kinds += [TokenKind.ACCEPTED] * min(emitted, accepted)
+        self.kinds += [last] * (emitted - accepted)
+        if is_stopped:
+            self.finish_reason = FinishReason.STOP
+            return emitted
         limit = self.params.abort_after
         if self.num_tokens == self.max_tokens:
             self.finish_reason = FinishReason.LENGTH
@@ -195,10 +192,22 @@ class RequestState:
         text = self.decode(self.output_token_ids.tolist())
         return text[: min((text.find(stop) for stop in self.params.stop if stop in text), default=len(text))]
 
-    def _ends_by_text(self) -> bool:
-        if self.decode is None or not self.params.stop:
-            return False
-        text = self.decode(self.output_token_ids.tolist())
+    def _until_stop(self, tokens: Sequence[int]) -> tuple[int, bool]:
+        """Return the number of new tokens up to the end of the request, and whether the last one ends it."""
+        grammar, is_text = self.params.grammar, self.decode is not None and bool(self.params.stop)
+        if grammar is None and not is_text and self.stop_token_ids.isdisjoint(tokens):
+            return len(tokens), False
+        for count, token in enumerate(tokens, 1):
+            if grammar is not None:
+                self.grammar_state = grammar.advance(self.grammar_state, token)
+            if token in self.stop_token_ids or (is_text and self._ends_by_text(count)):
+                return count, True
+        return len(tokens), False
+
+    def _ends_by_text(self, new: int) -> bool:
+        """Return True if the output and `new` tokens behind it have a stop string."""
+        assert self.decode is not None
+        text = self.decode(self.tokens[self.num_prompt_tokens : self.num_tokens + new].tolist())
         return any(stop in text for stop in self.params.stop)
 
     def result(self) -> GenerationResult:

@@ -8,7 +8,7 @@ again later. There is no difference between prefill and decode: a request always
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from .block_pool import BlockPool
 from .request import RequestState
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduled:
+class Scheduled(NamedTuple):
     """A request's part of a step.
 
     Attributes:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from verispec.reference.models import Eagle3Head
-from verispec.reference.models.fused_cpu import compact_head
+from verispec.reference.models.fused import fuse_head
+from verispec.reference.models.fused_cpu import PARTS
 from verispec.reference.proposers.head import Head
 from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.gpu import GPURunner
@@ -34,7 +35,7 @@ class OnHost(RankMixin, GPURunner):
     recorder = None
 
     def _callable_head(self, head: Eagle3Head) -> Head:
-        return compact_head(head)
+        return fuse_head(head, PARTS)
 
     def _upload(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)

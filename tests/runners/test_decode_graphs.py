@@ -115,3 +115,15 @@ def test_cuda_graphs_of_each_depth_give_the_same_tokens(
     method: str, sampler: str, temperature: float, models: Models, prompts: list[tuple[int, ...]]
 ) -> None:
     compare_with_eager(EagerGPURunner, GPURunner, method, sampler, temperature, models, prompts)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["none", "draft_model", "parallel", "eagle3", "mtp"])
+def test_cuda_graphs_of_fused_models_give_the_same_tokens(
+    method: str, models: Models, prompts: list[tuple[int, ...]]
+) -> None:
+    """Kernels are fused in float32 alone; the second time everything that recurs is replayed, prompts' chains too."""
+    requests, options = shrinking(prompts, 0.0), {**OPTIONS, "dtype": "float32"}
+    eager, graphed = (models.runner(method, kind, **options) for kind in (EagerGPURunner, GPURunner))
+    expected = tokens(eager, requests)
+    assert [tokens(graphed, requests) for _ in range(3)] == [expected] * 3

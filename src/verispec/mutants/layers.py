@@ -71,7 +71,18 @@ OPTIONS = ("tests/engines/test_option_bounds.py", "tests/engines/test_protocol.p
 VALIDATION = ("generation.py", "draft_tree.py", "speculation.py", "values.py")
 CPU_MODELS = tuple(
     f"{stem}.py"
-    for stem in ("attention", "auxiliary", "eagle3", "fused_cpu", "kv_cache", "lora", "mtp", "recurrent", "target")
+    for stem in (
+        "attention",
+        "auxiliary",
+        "eagle3",
+        "fused",
+        "fused_cpu",
+        "kv_cache",
+        "lora",
+        "mtp",
+        "recurrent",
+        "target",
+    )
 )
 """Files of models that a runner on the CPU calls; checkpoints have self-tests, and graphs need a GPU."""
 

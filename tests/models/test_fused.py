@@ -1,62 +1,21 @@
-"""Compact models compute what transformers computes, and what they cannot compute stays with transformers."""
+"""Fused models compute what transformers computes, and what they cannot compute stays with transformers."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from fused_models import BLOCK, KINDS, SIZES, VOCAB, assert_same, at, make
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from verispec.reference.models import Eagle3Head
 from verispec.reference.models.attention import ATTENTION, PagedBatch
-from verispec.reference.models.fused_cpu import CompactHead, CompactModel, compact, compact_head
+from verispec.reference.models.fused import FusedHead, FusedModel, fuse, fuse_head
+from verispec.reference.models.fused_cpu import PARTS
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.runners.slots import slot_mapping
-
-VOCAB, BLOCK = 61, 4
-SIZES: dict[str, Any] = {
-    "vocab_size": VOCAB,
-    "hidden_size": 48,
-    "intermediate_size": 80,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.3,
-}
-# Sizes that the kernels treat in different ways: whole vectors, a vector and a rest, and those known to the compiler.
-KINDS = {
-    "llama": (LlamaForCausalLM, LlamaConfig(**SIZES)),
-    "llama_bias": (LlamaForCausalLM, LlamaConfig(attention_bias=True, mlp_bias=True, **SIZES | {"head_dim": 72})),
-    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SIZES | {"head_dim": 20, "intermediate_size": 75})),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SIZES | {"head_dim": 64})),
-    "llama_128": (LlamaForCausalLM, LlamaConfig(**SIZES | {"head_dim": 128, "hidden_size": 54})),
-}
-
-
-def make(kind: type[PreTrainedModel], config: Any) -> PreTrainedModel:
-    torch.manual_seed(3)
-    model = kind(copy.deepcopy(config)).eval().requires_grad_(False)
-    for name, weight in model.named_parameters():
-        if name.endswith(("norm.weight", "layernorm.weight", "bias")):
-            weight.add_(torch.randn_like(weight), alpha=0.3)
-    return model
-
 
 BOUNDS = ([(0, 30), (0, 1), (0, 60)], [(30, 37), (1, 5), (60, 61)])
 """Two passes over three sequences: more rows and more keys than the kernels take at once, then a few behind them."""
@@ -82,23 +41,14 @@ def paged_passes(cache: KVCache) -> Iterator[tuple[PagedBatch, torch.Tensor, lis
         )
 
 
-def at(parts: Sequence[torch.Tensor], bounds: list[tuple[int, int]]) -> torch.Tensor:
-    return torch.cat([part[start:end] for part, (start, end) in zip(parts, bounds, strict=True)])
-
-
-def assert_same(got: torch.Tensor, want: torch.Tensor) -> None:
-    # Two layers of float32 sums in another order: some 1e-6 of the largest number.
-    torch.testing.assert_close(got, want, rtol=0, atol=1e-4 * float(want.abs().max()))
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_ragged_batch_like_transformers(name: str) -> None:
     model = make(*KINDS[name])
     sequences = [torch.randint(VOCAB, (length,)) for length in (37, 5, 61)]
     expected = [model(input_ids=sequence[None]).logits[0] for sequence in sequences]
     model.set_attn_implementation(ATTENTION)
-    fast = compact(model)
-    assert isinstance(fast, CompactModel)
+    fast = fuse(model, PARTS)
+    assert isinstance(fast, FusedModel)
     cache = KVCache(model.config, 2, 30 * BLOCK, torch.float32, torch.device("cpu"))
     for paged, _, bounds in paged_passes(cache):
         got = fast(input_ids=at(sequences, bounds)[None], paged=paged).logits[0]
@@ -121,7 +71,7 @@ def test_every_number_of_rows(rows: int) -> None:
     slots = BLOCK + torch.arange(rows)
     lens = starts[1:]
     paged = PagedBatch(cache, slots, positions, table, lens.numpy(), starts, lens, lens.numpy(), BLOCK)
-    got = compact(model)(input_ids=token_ids, paged=paged).logits[0]
+    got = fuse(model, PARTS)(input_ids=token_ids, paged=paged).logits[0]
     assert_same(got[:64], want)
 
 
@@ -129,7 +79,7 @@ def test_threads_share_the_work_and_change_nothing() -> None:
     """As much work as wakes them; each number is summed by one thread, in the same order."""
     model = make(*KINDS["llama"])
     model.set_attn_implementation(ATTENTION)
-    fast = compact(model)
+    fast = fuse(model, PARTS)
     token_ids = torch.randint(VOCAB, (1, 5 * 64))
     table = torch.arange(1, 81, dtype=torch.int32).view(5, 16)
     starts, lens = torch.arange(0, 321, 64, dtype=torch.int32), torch.full((5,), 64, dtype=torch.int32)
@@ -147,7 +97,7 @@ def test_what_is_outside_of_the_cache_is_not_touched() -> None:
     """Padding and slots that no cache has are not written, blocks that no cache has are not read."""
     model = make(*KINDS["llama"])
     model.set_attn_implementation(ATTENTION)
-    fast = compact(model)
+    fast = fuse(model, PARTS)
     cache = KVCache(model.config, 2, 40, torch.float32, torch.device("cpu"))
     cache.poison(torch.arange(40))
     for layer in cache.layers:
@@ -175,8 +125,8 @@ def test_a_head_like_its_own_modules(head: Eagle3Head, norm_before_residual: boo
         for sequence, aux in zip(sequences, states, strict=True)
     ]
     head.set_attn_implementation(ATTENTION)
-    fast = compact_head(head)
-    assert isinstance(fast, CompactHead)
+    fast = fuse_head(head, PARTS)
+    assert isinstance(fast, FusedHead)
     cache = KVCache(head.config, 1, 30 * BLOCK, torch.float32, torch.device("cpu"))
     for paged, positions, bounds in paged_passes(cache):
         combined = fast.combine(at(states, bounds))
@@ -190,23 +140,23 @@ def test_a_head_like_its_own_modules(head: Eagle3Head, norm_before_residual: boo
 def test_a_head_of_another_computation_stays_as_it_is(head: Eagle3Head) -> None:
     head.set_attn_implementation(ATTENTION)
     head.midlayer.register_forward_hook(lambda module, args, output: output * 1.5)
-    assert compact_head(head) is head
+    assert fuse_head(head, PARTS) is head
 
 
 def test_another_activation_stays_with_transformers(head: Eagle3Head) -> None:
     """GELU is so near to SiLU around zero that the small numbers of an untrained model cannot tell them apart."""
     head.set_attn_implementation(ATTENTION)
     head.midlayer.mlp.act_fn = torch.nn.GELU()
-    assert compact_head(head) is head
+    assert fuse_head(head, PARTS) is head
     model = make(LlamaForCausalLM, LlamaConfig(hidden_act="gelu", **SIZES))
     model.set_attn_implementation(ATTENTION)
-    assert compact(model) is model
+    assert fuse(model, PARTS) is model
 
 
 def test_a_sliding_window_stays_with_transformers() -> None:
     model = make(MistralForCausalLM, MistralConfig(sliding_window=32, **SIZES))
     model.set_attn_implementation(ATTENTION)
-    assert compact(model) is model
+    assert fuse(model, PARTS) is model
 
 
 def test_another_computation_of_the_same_parts_stays_with_transformers() -> None:
@@ -214,10 +164,10 @@ def test_another_computation_of_the_same_parts_stays_with_transformers() -> None
     model = make(*KINDS["llama"])
     model.set_attn_implementation(ATTENTION)
     model.model.layers[0].register_forward_hook(lambda module, args, output: output * 1.5)
-    assert compact(model) is model
+    assert fuse(model, PARTS) is model
 
 
 def test_half_precision_stays_with_transformers() -> None:
     model = make(*KINDS["llama"]).bfloat16()
     model.set_attn_implementation(ATTENTION)
-    assert compact(model) is model
+    assert fuse(model, PARTS) is model

@@ -1,0 +1,168 @@
+"""Checks of fused models with Triton kernels; run as a program, all of them in Triton's interpreter."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from typing import Any
+
+if __name__ == "__main__":
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import numpy as np
+import torch
+from fused_models import BLOCK, KINDS, VOCAB, assert_same, at, make
+from torch import nn
+from transformers import LlamaConfig, Qwen2Config
+
+from verispec.engines import triton_interpreter
+from verispec.reference.models import Eagle3Config, Eagle3Head, MTPHead
+from verispec.reference.models.attention import ATTENTION, PagedBatch
+from verispec.reference.models.fused import FusedHead, FusedModel, FusedMTPHead, fuse, fuse_head
+from verispec.reference.models.fused_gpu import PARTS
+from verispec.reference.models.kv_cache import KVCache
+from verispec.reference.models.mtp import MTPConfig
+from verispec.reference.runners.slots import slot_mapping
+
+SHORT, LONG = (3, 19, 6), (3, 140, 21)
+"""Tokens of each sequence: more rows than a tile; more keys than a block of the kernel."""
+NEW = (1, 3, 2)
+"""Tokens of each sequence in a second pass."""
+HEADS = {
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 256,
+}
+
+
+def passes(
+    cache: KVCache, lengths: tuple[int, ...], device: torch.device
+) -> list[tuple[PagedBatch, torch.Tensor, list[tuple[int, int]]]]:
+    """Return two passes over three sequences: all tokens but the newest, and those; slots are NaN before."""
+    cache.poison(torch.arange(cache.num_slots))
+    needed = [-(-length // BLOCK) for length in lengths]
+    blocks = torch.randperm(cache.num_slots // BLOCK - 1) + 1
+    table = torch.zeros(3, max(needed), dtype=torch.int32)
+    for row, (count, first) in enumerate(zip(needed, np.cumsum([0, *needed[:-1]]), strict=True)):
+        table[row, :count] = blocks[first : first + count]
+    made = []
+    for bounds in (
+        [(0, length - new) for length, new in zip(lengths, NEW, strict=True)],
+        [(length - new, length) for length, new in zip(lengths, NEW, strict=True)],
+    ):
+        lens, ends = np.array([end - start for start, end in bounds]), np.array([end for _, end in bounds])
+        starts = torch.from_numpy(np.concatenate(([0], lens.cumsum())).astype(np.int32))
+        positions = torch.cat([torch.arange(start, end) for start, end in bounds])
+        slots = slot_mapping(starts, positions, table, BLOCK)
+        paged = PagedBatch(
+            cache,
+            slots.to(device),
+            positions.to(device),
+            table.to(device),
+            lens,
+            starts.to(device),
+            torch.from_numpy(ends.astype(np.int32)).to(device),
+            ends,
+            BLOCK,
+        )
+        made.append((paged, positions.to(device), bounds))
+    return made
+
+
+def check_model(name: str, lengths: tuple[int, ...], layers: int, device: torch.device) -> None:
+    """Compare a ragged batch and what follows it with transformers' own passes."""
+    kind, config = KINDS[name]
+    config = copy.deepcopy(config)
+    config.max_position_embeddings, config.num_hidden_layers = max(256, *lengths), layers
+    model = make(kind, config).to(device)
+    sequences = [torch.randint(VOCAB, (length,), device=device) for length in lengths]
+    expected = [model(input_ids=sequence[None]).logits[0] for sequence in sequences]
+    model.set_attn_implementation(ATTENTION)
+    fast = fuse(model, PARTS)
+    assert isinstance(fast, FusedModel)
+    cache = KVCache(model.config, layers, (sum(lengths) // BLOCK + 8) * BLOCK, torch.float32, device)
+    for paged, _, bounds in passes(cache, lengths, device):
+        assert_same(fast(input_ids=at(sequences, bounds)[None], paged=paged).logits[0], at(expected, bounds))
+
+
+def check_head(head: Eagle3Head | MTPHead, device: torch.device) -> None:
+    """Compare a head's rows with those of its own modules."""
+    sequences = [torch.randint(VOCAB, (length,), device=device) for length in SHORT]
+    states = [torch.randn(length, head.aux_width, device=device) for length in SHORT]
+    whole = [
+        head(sequence[None], head.combine(aux)[None], torch.arange(len(sequence), device=device)[None])
+        for sequence, aux in zip(sequences, states, strict=True)
+    ]
+    head.set_attn_implementation(ATTENTION)
+    fast = fuse_head(head, PARTS)
+    assert isinstance(fast, FusedHead | FusedMTPHead)
+    cache = KVCache(head.config, 1, 60 * BLOCK, torch.float32, device)
+    for paged, positions, bounds in passes(cache, SHORT, device):
+        combined = fast.combine(at(states, bounds))
+        normed, following = fast(at(sequences, bounds)[None], combined[None], positions[None], paged=paged)
+        assert_same(normed[0], at([normed[0] for normed, _ in whole], bounds))
+        assert_same(following[0], at([following[0] for _, following in whole], bounds))
+        assert_same(fast.logits(normed[0]), head.logits(normed[0]))
+
+
+def eagle3_head(norm_before_residual: bool, device: torch.device) -> Eagle3Head:
+    torch.manual_seed(5)
+    config = Eagle3Config(**HEADS, norm_before_residual=norm_before_residual)
+    embedding = nn.Embedding(VOCAB, config.hidden_size, device=device)
+    return Eagle3Head(config, embedding).eval().requires_grad_(False)
+
+
+def mtp_head(device: torch.device) -> MTPHead:
+    """Return a head on the device of its target, whose embeddings it shares."""
+    torch.manual_seed(6)
+    target = make(KINDS["qwen2"][0], Qwen2Config(**HEADS, num_hidden_layers=1)).to(device)
+    return MTPHead(MTPConfig(**HEADS, num_hidden_layers=1), target).eval().requires_grad_(False)
+
+
+def check_outside_of_the_cache(device: torch.device) -> None:
+    """Padding and slots that no cache has are not written, blocks that no cache has are not read."""
+    model = make(KINDS["llama"][0], LlamaConfig(**HEADS, num_hidden_layers=1)).to(device)
+    model.set_attn_implementation(ATTENTION)
+    fast = fuse(model, PARTS)
+    cache = KVCache(model.config, 1, 40, torch.float32, device)
+    whole = cache.layers[0]
+    whole.fill_(float("nan"))
+    whole[8:24] = 0
+    cache.layers = [whole[8:24]]
+    slots = torch.tensor([-1, 20, 3, 4], device=device)
+    starts = torch.tensor([0, 4], dtype=torch.int32, device=device)
+    lens = torch.tensor([99], dtype=torch.int32, device=device)
+    table = torch.tensor([[7, -3]], dtype=torch.int32, device=device)
+    positions = torch.arange(4, 8, device=device)
+    paged = PagedBatch(cache, slots, positions, table, np.array([4]), starts, lens, np.array([99]), BLOCK)
+    assert fast(input_ids=torch.tensor([[5, 6, 7, 8]], device=device), paged=paged).logits.isfinite().all()
+    assert whole.nan_to_num().any(dim=1).nonzero().flatten().tolist() == [8 + 3, 8 + 4]
+    assert whole.isnan().all(dim=1).nonzero().flatten().tolist() == [*range(8), *range(24, 40)]
+
+
+def main() -> None:
+    triton_interpreter.prepare("a test")
+    device, checks = torch.device("cpu"), sys.argv[1:]
+    arguments: dict[str, tuple[Any, ...]] = {
+        "bias": (check_model, "llama_bias", SHORT, 1, device),
+        "no power of two": (check_model, "qwen2", LONG, 1, device),
+        "norms of heads": (check_model, "qwen3", SHORT, 1, device),
+        "eagle3": (check_head, eagle3_head(False, device), device),
+        "eagle3, residual after the norm": (check_head, eagle3_head(True, device), device),
+        "mtp": (check_head, mtp_head(device), device),
+        "cache": (check_outside_of_the_cache, device),
+    }
+    with torch.inference_mode():
+        for name in checks or arguments:
+            check, *given = arguments[name]
+            check(*given)
+            print(name, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Fused models with Triton kernels compute what transformers computes, in the interpreter and on a GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from fused_gpu_checks import (
+    LONG,
+    SHORT,
+    check_head,
+    check_model,
+    check_outside_of_the_cache,
+    eagle3_head,
+    mtp_head,
+)
+from fused_models import KINDS
+
+PROGRAM = Path(__file__).with_name("fused_gpu_checks.py")
+MANY = (3, 1100, 21)
+"""More rows than small tiles are for."""
+
+
+def test_in_the_interpreter() -> None:
+    """One process runs all checks: Triton asks for its interpreter once."""
+    done = subprocess.run([sys.executable, PROGRAM], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("lengths", [SHORT, LONG, MANY])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_model_on_a_gpu(name: str, lengths: tuple[int, ...]) -> None:
+    with torch.inference_mode():
+        check_model(name, lengths, 2, torch.device("cuda"))
+
+
+@pytest.mark.gpu
+def test_heads_and_the_cache_on_a_gpu() -> None:
+    device = torch.device("cuda")
+    with torch.inference_mode():
+        for head in (eagle3_head(False, device), eagle3_head(True, device), mtp_head(device)):
+            check_head(head, device)
+        check_outside_of_the_cache(device)
