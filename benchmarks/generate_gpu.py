@@ -100,7 +100,7 @@ def measure(rounds: int) -> tuple[dict[str, dict[int, float]], dict[str, dict[in
     """Return the best speed of each engine, and its K, by number of prompts."""
     plain = {
         "reference none": reference(GPURunner, "none", 1),
-        "reference none, no graphs": reference(EagerGPURunner, "none", 1),
+        "reference none, transformers' layers": reference(EagerGPURunner, "none", 1),
         "transformers none": transformers(False, OWN),
     }
     runs: dict[str, dict[int, Run]] = {name: dict.fromkeys(BATCHES, run) for name, run in plain.items()}
@@ -150,7 +150,7 @@ def render(best: dict[str, dict[int, float]], chosen: dict[str, dict[int, int]],
         ("reference eagle3", "reference none"),
         ("reference none", "transformers none"),
         ("reference draft_model", "transformers none"),
-        ("reference none", "reference none, no graphs"),
+        ("reference none", "reference none, transformers' layers"),
     ]
     lines += ["", f"| ratio | {titles} |", "| --- |" + " ---: |" * len(BATCHES)]
     for ours, other in pairs:

@@ -36,6 +36,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "verispec.reference.models": (
         "verispec.reference.models",
         "verispec.reference.cpu",
+        "verispec.reference.triton",
         "verispec.reference.contracts",
     ),
     "verispec.reference.sampler": ("verispec.reference", *PROTOCOLS),

@@ -20,6 +20,9 @@ class _Linear:
         weights = [p.weight for p in projections]
         biases = [w.new_zeros(len(w)) if p.bias is None else p.bias for w, p in zip(weights, projections, strict=True)]
         self._weight = torch.cat(weights) if len(weights) > 1 else weights[0].contiguous()
+        if len(weights) > 1:  # the modules get views of it, so that memory holds each weight once
+            for projection, part in zip(projections, self._weight.split([len(w) for w in weights]), strict=True):
+                projection.weight.data = part
         self._bias = None if all(p.bias is None for p in projections) else torch.cat(biases)
         self._gated = gated
         self._outputs = len(self._weight) // (2 if gated else 1)

@@ -1,7 +1,7 @@
 """Kernels of a decoder layer, for a paged batch of float32 rows.
 
-A pass of a small model waits for its kernels, so that a layer has few of them: a product has the norm before it and the
-gate or the sum after it in one kernel, and the rotation of queries and keys writes the KV cache.
+A pass of a small model waits for its kernels, so that a layer has few of them. A product has the norm before it and the
+gate or the sum after it in one kernel. The rotation of queries and keys writes the KV cache.
 
 Products use three products of TF32 each, whose sum is about as exact as float32 ("tf32x3").
 """
@@ -164,7 +164,7 @@ def attend(
     """Attend the rotated queries of `qkv` to the cache: each sees its own sequence up to its own position.
 
     Args:
-        qkv: as `rotate_and_store` left it.
+        qkv: [T, (heads + 2 * key-value heads) * head size] with rotated queries.
         out: [T, heads * head size].
         num_heads: heads of queries.
         num_kv_heads: heads of keys, and of values.

@@ -69,7 +69,7 @@ class ReplayRunner(CPURunner):
 
 
 class EagerGPURunner(GPURunner):
-    """Launches every kernel from the host."""
+    """Runs transformers' own modules and launches every kernel from the host."""
 
     recorder = None
 
