@@ -24,10 +24,12 @@ class GPURunner(BaseRunner):
     recorder: Recorder | None = staticmethod(record_cuda_graph)
 
     def _callable(self, model: PreTrainedModel) -> nn.Module:
-        return GraphedModel(fuse(model, _parts()))
+        parts = _parts()
+        return GraphedModel(model if parts is None else fuse(model, parts))
 
     def _callable_head(self, head: Eagle3Head | MTPHead) -> Head:
-        return GraphedHead(fuse_head(head, _parts()))
+        parts = _parts()
+        return GraphedHead(head if parts is None else fuse_head(head, parts))
 
     def _set_up_auxiliary_states(self, head: Eagle3Head | MTPHead) -> None:
         super()._set_up_auxiliary_states(head)
@@ -40,8 +42,11 @@ class GPURunner(BaseRunner):
         return torch.from_numpy(array).pin_memory().to(GPURunner.device, non_blocking=True)
 
 
-def _parts() -> Parts:
-    """Return the kernels of models; the import needs Triton, which machines without a GPU may lack."""
+def _parts() -> Parts | None:
+    """Return the kernels of models; None for a device without TF32, in which they multiply."""
+    if torch.cuda.get_device_capability() < (8, 0):
+        return None
+    # The import needs Triton, which machines without a GPU may lack.
     from verispec.reference.models.fused_gpu import PARTS
 
     return PARTS
