@@ -264,12 +264,15 @@ def make_sure(trees: Trees, values: dict[str, Any]) -> None:
 
 
 def spoil(rng: Rng, trees: Trees, values: dict[str, Any], vocab: int) -> None:
-    """Put padding tokens and ids past the vocabulary among the drafts, NaN among the rows, and shuffle the places."""
+    """Put padding tokens and ids past the vocabulary among the drafts, NaN among rows and random samples."""
     wrong = rng.random(trees.tokens.shape) < 0.15
     values["candidates"] = np.where(wrong, rng.choice([-1, -1, vocab], trees.tokens.shape), trees.tokens)
     for name in ("target_probs", "draft_probs"):
         if values.get(name) is not None:
             values[name][rng.random(values[name].shape) < 0.03] = np.nan
+    for name in ("uniform_samples", "uniform_samples_for_final_sampling"):
+        if name in values:
+            values[name][rng.random(values[name].shape) < 0.05] = np.nan
 
 
 @dataclass(slots=True)

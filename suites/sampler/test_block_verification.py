@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verispec.cases import case
+from verispec.cases.request_state import random_requests
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference.oracle.philox import Draw, uniform
 from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, layouts, verify, widths
@@ -51,6 +52,21 @@ def test_equal_rows_pass_before_an_impossible_draft(op: OpUnderTest, seed: int) 
             requests.target_logits[row, token % 33] = requests.draft_logits[state, step, token % 33] = -np.inf  # type: ignore[index]
     got = verify(op, requests)["num_accepted"]
     assert_same("all drafts but the last", [requests.drafts(b) - 1 for b in range(requests.requests)], got)
+
+
+@case("BLK-2", check="all mass at one token", token=[0, 36], reach=BLOCK)
+def test_the_mass_of_the_first_and_of_the_last_token(op: OpUnderTest, seed: int, token: int) -> None:
+    """Drafts have p / q = 10/11, but for an impossible last one, and `token` alone has more of p than of q."""
+    requests = random_requests(np.random.default_rng(seed), (3,) * 5, 37, temperature=1.0)
+    requests.target_logits[:], requests.draft_logits[:] = -np.inf, -np.inf  # type: ignore[index]
+    for b, state in enumerate(requests.idx_mapping):
+        for step in range(requests.drafts(b)):
+            row, draft = requests.row(b, step), 1 + step
+            requests.draft_sampled[row + 1] = draft
+            is_last = step + 1 == requests.drafts(b)
+            requests.target_logits[row, [token, token if is_last else draft]] = np.log([0.7, 0.3])
+            requests.draft_logits[state, step, [draft, 30]] = np.log([0.33, 0.67])  # type: ignore[index]
+    verify(op, requests)
 
 
 @case("BLK-3", draft=DRAFT, reach=BLOCK)

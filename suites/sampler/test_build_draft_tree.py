@@ -109,9 +109,9 @@ def test_trees_of_unequal_size(op: OpUnderTest, seed: int, mode: str, counts: st
 
 @case("BDT-12", links=["entry", "depth", "cycle"])
 def test_lists_that_lead_nowhere(op: OpUnderTest, links: str) -> None:
-    """An entry past the list; a chain longer than the depth; two nodes that are each other's parent."""
+    """Entries past the list, with a selected candidate there; too long a chain; nodes that are each other's parent."""
     wrong = {
-        "entry": given(2, 2, [-1, 0, 1], [0, 1, 2], [0, 6, 900], [0, 1, 3]),
+        "entry": given(2, 2, [-1, 0, 1], [0, 1, 2, 3], [0, 6, 8, 900], [0, 1, 3, 5]),
         "depth": given(1, 2, [-1, 0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3]),
         "cycle": given(1, 4, [-1, 2, 1, 0], [0, 1, 3], [0, 1, 2], [1, 2, 3]),
     }[links]

@@ -23,6 +23,7 @@ from verispec.suites.sampler._calls import BatchShape, MadeCall, make, structure
 from verispec.suites.sampler._combinations import axes_of, combination, held
 from verispec.suites.sampler._refusals import try_each
 from verispec.suites.sampler.test_every_op import (
+    DRAWN_PER_ID,
     MODES,
     OPS,
     PROGRAMS,
@@ -124,6 +125,19 @@ def test_dtypes_and_layouts_in_large_calls(op: OpUnderTest, engine: Engine, seed
         right += 1
     if not right:
         raise Inconclusive(ALREADY)
+
+
+@case("ANY-6", subjects=[op for op in OPS if uses_rows(op) and op not in DRAWN_PER_ID], check="past 65,536 ids")
+def test_dtypes_of_rows_past_65_536_ids(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
+    """Rows of each dtype in which the first or the last three ids alone are possible, or all of them."""
+    counts, vocab = ((1, 1), 300 if is_slow(engine) else 66_000)
+    call = make(subject, seed, BatchShape(counts, vocab, left="ends"))
+    wide = [t for t in op.contract.tensors if "V" in t.shape and len(t.dtypes) > 1]
+    for i in range(max(len(t.dtypes) for t in wide)):
+        dtypes = {t.name: t.dtypes[i % len(t.dtypes)] for t in wide}
+        dtypes |= {name: dtypes[group[0]] for group in call.same for name in group if group[0] in dtypes}
+        announce(", ".join(f"{name} {dtype}" for name, dtype in dtypes.items()))
+        check(op, held(call, dtypes), dtypes=dtypes)
 
 
 @case("ANY-5", subjects=COMPARING, check="large batches", quick=False)

@@ -53,7 +53,8 @@ def repeated(
             continue
         tiled = np.tile(array, [copies if axis in sizes else 1 for axis in tensor.shape])
         if tensor.indexes:
-            offset = np.repeat(np.arange(copies), len(array)) * sizes.get(tensor.indexes, 0)
+            blocks = [_block(tensor.indexes, copy, copies) for copy in range(copies)]
+            offset = np.repeat(blocks, len(array)) * sizes.get(tensor.indexes, 0)
             tiled = np.where(tiled < 0, tiled, tiled + offset.reshape(-1, *[1] * (array.ndim - 1)))
         large[tensor.name] = tiled
     wide = {
@@ -124,9 +125,10 @@ def copies_of(
             if tensor.cumulative:
                 own[tensor.name] = _own_counts(array, tensor, sizes, copy)
                 continue
-            part = _cut(array, tensor, sizes, copy)
+            part = _cut(array, tensor, sizes, copy, copies)
             if tensor.indexes:
-                part = np.where(part < 0, part, part - copy * sizes.get(tensor.indexes, 0))
+                offset = _block(tensor.indexes, copy, copies) * sizes.get(tensor.indexes, 0)
+                part = np.where(part < 0, part, part - offset)
             own[tensor.name] = part
         yield own
 
@@ -140,10 +142,18 @@ def _own_counts(array: Array, tensor: Tensor, sizes: Mapping[str, int], copy: in
     return part
 
 
-def _cut(array: Array, tensor: Tensor, sizes: Mapping[str, int], copy: int) -> Array:
+def _block(axis: str, copy: int, copies: int) -> int:
+    """Return the number of a copy's block along an axis.
+
+    States are in reverse order, so that the last copy has the low ones, and no state is near its request's number.
+    """
+    return copies - 1 - copy if axis == "R" else copy
+
+
+def _cut(array: Array, tensor: Tensor, sizes: Mapping[str, int], copy: int, copies: int = 1) -> Array:
     """Return the part of an array that belongs to a copy."""
-    at = tuple(
-        slice(copy * size, (copy + 1) * size) if (size := sizes.get(str(axis))) is not None else slice(None)
-        for axis in tensor.shape[: array.ndim]
-    )
-    return array if tensor.cumulative else array[at]
+    at = []
+    for axis in tensor.shape[: array.ndim]:
+        size, block = sizes.get(str(axis)), _block(str(axis), copy, copies)
+        at.append(slice(None) if size is None else slice(block * size, (block + 1) * size))
+    return array if tensor.cumulative else array[tuple(at)]
