@@ -86,7 +86,10 @@ UNREACHED = [
     ("EXP-1", {"relation": "split", "dtype": "float32"}),  # requests without drafts, one by one
     ("RGS-9", {"token": -2}),  # padding is -1
     ("RRS-17", {"ids": "int32", "u": "float32"}),  # random numbers are float64
+    ("RRS-1", {"requests": 65_537, "draft": "present"}),  # no server has so many at a time
     ("SRT-5", {"vocab": 2, "draft": "present"}),
+    ("TKP-1", {"vocab": 1}),
+    ("TKP-7", {"finite": "none"}),  # a grammar leaves at least the end of the text
     ("ENT-2", {"row": "hole"}),
     ("ENT-5", {"token": 2**31 - 1}),
     ("ESM-2", {"at": "limit"}),
