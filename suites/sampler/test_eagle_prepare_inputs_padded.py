@@ -29,7 +29,7 @@ def test_extreme_counts(op: OpUnderTest, valid: str) -> None:
     op.check_outputs(arguments(counts, {"all": counts + 1, "one": [1, 1, 1], "none": [0, 0, 0]}[valid]))
 
 
-@case("EPI-2", valid=[0, 1, 5], reach=REACH)
+@case("EPI-2", valid=[0, 1, 5], reach=lambda p: REACH if p["valid"] <= 1 else None)
 def test_without_drafts_nothing_is_rejected(op: OpUnderTest, valid: int) -> None:
     op.check_outputs(arguments([0, 3, 0], [valid, 2, valid], [4, 0, 0]))
 
