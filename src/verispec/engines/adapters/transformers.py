@@ -88,7 +88,7 @@ class TransformersGenerator(OneByOne):
             sizes = [model.config.get_text_config().vocab_size for model in (self._model, self._assistant)]
             if sizes[0] != sizes[1]:  # its `generate` refuses them before it draws a token
                 raise UnsupportedCall(
-                    f"a draft model with a vocabulary of {sizes[1]} tokens, the target's has {sizes[0]}"
+                    f"a draft model with a vocabulary of {sizes[1]} tokens; the target has {sizes[0]}"
                 )
             self._assistant.generation_config.num_assistant_tokens = options.max_drafts
             self._assistant.generation_config.num_assistant_tokens_schedule = "constant"
