@@ -74,17 +74,20 @@ CONTRACT = Contract(
             "CSM-5",
             "Slots below num_tokens that belong to no request, and slots from max_num_tokens, keep their value.",
             _VLLM,
+            unreachable="every token belongs to a request, and the buffer has max_num_tokens slots",
         ),
         Clause(
             "CSM-6",
             "Slots past 2^31 are exact.",
             _VLLM,
+            unreachable="no KV cache has 2^31 slots yet",
         ),
         Clause(
             "CSM-7",
             "A request reads its own row of the block table, by the table's row stride; a request without tokens "
             "reads none.",
             _VLLM,
+            unreachable="callers pass the whole table, contiguous, and requests with tokens; CSM-1 reads their rows",
         ),
         Clause(
             "CSM-8",
@@ -92,7 +95,12 @@ CONTRACT = Contract(
             "contract: no unchecked number is an index",
             unreachable="the scheduler allocates blocks for every position that it schedules",
         ),
-        Clause("CSM-9", "A batch without requests still pads the tail; without tokens and tail it is a no-op.", _VLLM),
+        Clause(
+            "CSM-9",
+            "A batch without requests still pads the tail; without tokens and tail it is a no-op.",
+            _VLLM,
+            unreachable="a step without scheduled tokens maps no slots",
+        ),
         Clause(
             "CSM-10",
             "Strides of inner dimensions and of one-dimensional tensors are honoured.",

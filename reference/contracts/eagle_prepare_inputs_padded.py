@@ -76,7 +76,12 @@ CONTRACT = Contract(
             "The first request's count starts at zero, every other count at the previous cumulative sum.",
             _VLLM,
         ),
-        Clause("EPI-5", "Rows from num_reqs are neither read nor written; num_reqs = 0 is a no-op.", _VLLM),
+        Clause(
+            "EPI-5",
+            "Rows from num_reqs are neither read nor written; num_reqs = 0 is a no-op.",
+            _VLLM,
+            unreachable="callers allocate a row per request, of which each batch has one",
+        ),
         Clause("EPI-6", "Counts and indices of int32 and of int64 give the same numbers, in any mix.", _VLLM),
         Clause(
             "EPI-7",

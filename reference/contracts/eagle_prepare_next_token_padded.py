@@ -65,11 +65,17 @@ CONTRACT = Contract(
             "vllm#45237",
             unreachable="verification writes no other negative token",
         ),
-        Clause("ENT-7", "Rows from num_reqs are neither read nor written; num_reqs = 0 is a no-op.", _VLLM),
+        Clause(
+            "ENT-7",
+            "Rows from num_reqs are neither read nor written; num_reqs = 0 is a no-op.",
+            _VLLM,
+            unreachable="callers allocate a row per request, of which each batch has one",
+        ),
         Clause(
             "ENT-8",
             "The row stride is honoured, and columns past num_sampled_tokens_per_req do not count.",
             _VLLM,
+            unreachable="callers pass the whole tensor that verification allocates, contiguous",
         ),
         Clause("ENT-9", "Ids and counts of int32 and of int64 give the same tokens, in any mix.", _VLLM),
         Clause(

@@ -90,7 +90,13 @@ CONTRACT = Contract(
             "contract: slots are as wide as the output, 64 bits",
             unreachable="no KV cache has 2^31 slots yet",
         ),
-        Clause("ESM-10", "The row stride of the block table is honoured.", _VLLM, fault="strides ignored"),
+        Clause(
+            "ESM-10",
+            "The row stride of the block table is honoured.",
+            _VLLM,
+            unreachable="callers pass the first rows of a contiguous table, all columns",
+            fault="strides ignored",
+        ),
         Clause(
             "ESM-11",
             "Strides of inner dimensions and of one-dimensional tensors are honoured.",

@@ -104,7 +104,12 @@ CONTRACT = Contract(
             unreachable="callers allocate these tensors themselves, contiguous",
             fault="strides ignored",
         ),
-        Clause("EXP-7", "Elements of the output past the last count keep their value.", _VLLM),
+        Clause(
+            "EXP-7",
+            "Elements of the output past the last count keep their value.",
+            _VLLM,
+            unreachable="callers allocate an element per draft token",
+        ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.expand_kernel", since="0.18.1"),),
     host_sizes=(HostSize(("batch_size",), rows="input_ptr"),),

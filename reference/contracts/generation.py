@@ -103,7 +103,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-19",
-            "No bad word is completed, wherever its tokens meet a draft boundary, and no other token is forbidden.",
+            "No bad word of emitted tokens is completed, wherever they meet a draft boundary, and no other token is "
+            "forbidden. Whether a word may begin in the prompt is left to the engine.",
             "vllm#52311, vllm#31908",
         ),
         Clause(

@@ -142,7 +142,12 @@ CONTRACT = Contract(
             "contract: no rounding beyond the input's",
             unreachable="callers compute probabilities in float32",
         ),
-        Clause("SRT-16", "Elements of the output past the last count keep their value.", _VLLM),
+        Clause(
+            "SRT-16",
+            "Elements of the output past the last count keep their value.",
+            _VLLM,
+            unreachable="callers allocate an element per draft token",
+        ),
     ),
     symbols=(Symbol("vllm", "vllm.v1.sample.rejection_sampler.sample_recovered_tokens_kernel", since="0.18.1"),),
     law="With inv_q the reciprocal of unit exponential noise the token follows norm(max(p - q, 0)).",

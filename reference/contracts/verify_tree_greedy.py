@@ -40,7 +40,12 @@ CONTRACT = Contract(
             _SGLANG,
         ),
         Clause("VTG-6", "All siblings are tried, in the order of their list; of equal tokens the first wins.", _SGLANG),
-        Clause("VTG-7", "A path has K draft tokens at most: the children of the last one are not tried.", _SGLANG),
+        Clause(
+            "VTG-7",
+            "A path has K draft tokens at most: the children of the last one are not tried.",
+            _SGLANG,
+            unreachable="callers give accept_index a column per level of the tree, or one per node",
+        ),
         Clause("VTG-8", "A tree of the root alone emits the argmax of the root.", _SGLANG),
         Clause("VTG-9", "Nodes that no link names are padding: neither their tokens nor their argmax matter.", _SGLANG),
         Clause("VTG-10", "A padding token, -1, is never accepted.", "contract: the target emits no negative token"),

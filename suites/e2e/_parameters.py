@@ -116,7 +116,16 @@ class Setting:
         ]
 
     def _fields(self, prompt: tuple[int, ...], parameter: str) -> dict[str, Any]:
-        return fields(parameter, greedy_text(self.target, prompt, LENGTH))
+        """Return a parameter's fields, without bad words that the prompt may begin: engines differ about them."""
+        wanted = fields(parameter, greedy_text(self.target, prompt, LENGTH))
+        if words := wanted.get("bad_words"):
+            wanted["bad_words"] = tuple(word for word in words if not begins_in(prompt, word))
+        return wanted
+
+
+def begins_in(prompt: tuple[int, ...], word: tuple[int, ...]) -> bool:
+    """Return True if a text after the prompt could complete a word whose first tokens end the prompt."""
+    return any(prompt[-n:] == word[:n] for n in range(1, len(word)))
 
 
 def check_greedy(

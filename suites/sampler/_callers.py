@@ -22,6 +22,11 @@ def from_caller(situation: str) -> Callable[[Mapping[str, Any]], str | None]:
     return reach
 
 
+def of_vocabulary(params: Mapping[str, Any]) -> str | None:
+    """Return the reach of sizes around a tile; no model has one or two tokens."""
+    return "vocabularies are no multiples of a tile" if params["vocab"] > 2 else None
+
+
 def updated_in_place(params: Mapping[str, Any]) -> str | None:
     """From the second draft step on, the positions that vLLM passes are the buffer that it has updated."""
     op = "eagle_step_slot_mapping_metadata"

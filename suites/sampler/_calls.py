@@ -203,10 +203,12 @@ def copy_and_expand_eagle_inputs(rng: Rng, shape: BatchShape) -> MadeCall:
 
 @maker
 def compute_slot_mapping(rng: Rng, shape: BatchShape) -> MadeCall:
-    options: dict[str, Any] = {"columns": max([1, *shape.counts]) // 16 + 2}
+    # One token per request and its drafts; no caller schedules a request without any.
+    lengths = np.asarray(shape.counts, dtype=np.int64) + (not shape.special)
+    options: dict[str, Any] = {"columns": max([1, *lengths]) // 16 + 2}
     if shape.synthetic:
         options |= {"TOTAL_CP_WORLD_SIZE": 2, "TOTAL_CP_RANK": 1, "CP_KV_CACHE_INTERLEAVE_SIZE": 4}
-    values = slot_arguments(rng, shape.counts, tail=5 * shape.synthetic, **options)
+    values = slot_arguments(rng, lengths, tail=5 * shape.synthetic, **options)
     if shape.special:
         wrong = rng.random(len(values["positions_ptr"])) < 0.1
         values["positions_ptr"][wrong] = rng.choice([-1, -40, 10_000], int(wrong.sum()))

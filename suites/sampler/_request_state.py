@@ -13,6 +13,12 @@ from verispec.reference.oracle._request_state import clean, logsumexp
 
 REACH = "the GPU model runner verifies every batch of drafts this way"
 
+
+def drafted_reach(params: Mapping[str, Any]) -> str | None:
+    """Return `REACH` for calls with a draft token: vLLM's GPU model runner samples other batches without these ops."""
+    return None if params["counts"] == "none" else REACH
+
+
 COUNTS: dict[str, tuple[int, ...]] = {
     "one": (3,),
     "ragged": (3, 1, 5, 2),

@@ -48,7 +48,7 @@ def test_the_tail_is_padded(op: OpUnderTest, seed: int, tail: int) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), [3, 2], tail))
 
 
-@case("CSM-5", spare=[1, 50], reach="the slot buffer is as long as the largest batch")
+@case("CSM-5", spare=[1, 50])
 def test_slots_past_the_tail_are_left_alone(op: OpUnderTest, seed: int, spare: int) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), [3, 2]), shapes={"slot_mapping_ptr": (5 + spare,)})
 
@@ -60,13 +60,13 @@ def test_tokens_of_no_request_are_left_alone(op: OpUnderTest, seed: int) -> None
     op.check_outputs(values)
 
 
-@case("CSM-6", block_id=[2**27 + 5, 2**31 - 1], reach="a KV cache of 2^31 slots is 128 GiB at 64 bytes a slot")
+@case("CSM-6", block_id=[2**27 + 5, 2**31 - 1])
 def test_slots_past_2_to_the_31(op: OpUnderTest, seed: int, block_id: int) -> None:
     values = arguments(np.random.default_rng(seed), [3, 2])
     op.check_outputs({**values, "block_table_ptr": np.full((2, 8), block_id)})
 
 
-@case("CSM-7", lengths=[(0, 3, 0, 4), (2, 0)], layout=["dense", "padded"], reach="requests without scheduled tokens")
+@case("CSM-7", lengths=[(0, 3, 0, 4), (2, 0)], layout=["dense", "padded"])
 def test_each_request_reads_its_own_row(op: OpUnderTest, seed: int, lengths: tuple[int, ...], layout: str) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), lengths), layouts={"block_table_ptr": layout})
 
@@ -78,7 +78,7 @@ def test_a_position_beyond_the_table_never_indexes(op: OpUnderTest, seed: int, p
     op.check_outputs(values)
 
 
-@case("CSM-9", tail=[0, 5], lengths=[(), (0, 0)], on="cuda", reach="a batch may be all padding")
+@case("CSM-9", tail=[0, 5], lengths=[(), (0, 0)])
 def test_no_tokens(op: OpUnderTest, seed: int, tail: int, lengths: tuple[int, ...]) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), lengths, tail))
 
@@ -101,10 +101,10 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
 
 @case("CSM-1", mode="generated", reach=REACH)
 def test_generated(op: OpUnderTest, seed: int) -> None:
-    @explore(structures(CONTRACT, layouts=False, vocab=(1, 20)), 150, seed)
+    @explore(structures(CONTRACT, layouts=False, vocab=(1, 20), some_draft=True), 150, seed)
     def check(drawn: DrawnCall) -> None:
         rng = np.random.default_rng(drawn.seed)
-        op.check_outputs(arguments(rng, drawn.counts, block=drawn.vocab))
+        op.check_outputs(arguments(rng, np.maximum(drawn.counts, 1), block=drawn.vocab))
 
 
 @case("CSM-1", relation="injective", reach=REACH)

@@ -29,7 +29,7 @@ def test_extreme_counts(op: OpUnderTest, valid: str) -> None:
     op.check_outputs(arguments(counts, {"all": counts + 1, "one": [1, 1, 1], "none": [0, 0, 0]}[valid]))
 
 
-@case("EPI-2", valid=[0, 1, 5], reach=REACH)
+@case("EPI-2", valid=[0, 1, 5], reach=lambda p: REACH if p["valid"] <= 1 else None)
 def test_without_drafts_nothing_is_rejected(op: OpUnderTest, valid: int) -> None:
     op.check_outputs(arguments([0, 3, 0], [valid, 2, valid], [4, 0, 0]))
 
@@ -44,7 +44,7 @@ def test_drafts_are_counted_from_the_request_before(op: OpUnderTest, first: int)
     op.check_outputs(arguments([first, 2, 2], [1, 1, 3]))
 
 
-@case("EPI-5", requests=["none", "fewer than rows"], reach="buffers are as long as the largest batch")
+@case("EPI-5", requests=["none", "fewer than rows"])
 def test_rows_past_the_batch_are_left_alone(op: OpUnderTest, seed: int, requests: str) -> None:
     values = random_arguments(np.random.default_rng(seed), COUNTS["ragged"])
     values["num_reqs"] = 0 if requests == "none" else 2
@@ -65,7 +65,7 @@ def test_strides(op: OpUnderTest, seed: int) -> None:
 
 @case("EPI-1", mode="generated", reach=REACH)
 def test_generated(op: OpUnderTest, seed: int) -> None:
-    @explore(structures(CONTRACT, layouts=False), 150, seed)
+    @explore(structures(CONTRACT, layouts=False, some_draft=True), 150, seed)
     def check(drawn: DrawnCall) -> None:
         op.check_outputs(random_arguments(np.random.default_rng(drawn.seed), drawn.counts))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from verispec.cases import case
@@ -25,12 +28,17 @@ def sampled(rng: np.random.Generator, b: int, t: int) -> Array:
     return rows
 
 
+def row_reach(params: Mapping[str, Any]) -> str | None:
+    """Return the reach of rows that verification writes: no padding token comes before a token."""
+    return None if params["row"] == "hole" else REACH
+
+
 @case("ENT-1", t=[1, 2, 4, 8, 129], b=[1, 7, 257], reach=REACH)
 def test_valid_tokens_are_counted(op: OpUnderTest, seed: int, t: int, b: int) -> None:
     op.check_outputs(arguments(sampled(np.random.default_rng(seed), b, t)))
 
 
-@case("ENT-2", row=["full", "some", "first only", "zero id", "hole"], reach=REACH)
+@case("ENT-2", row=["full", "some", "first only", "zero id", "hole"], reach=row_reach)
 def test_the_last_valid_token(op: OpUnderTest, row: str) -> None:
     """A hole is a padding token between valid tokens; the last valid token still wins."""
     rows = {
@@ -53,7 +61,11 @@ def test_a_discarded_request_takes_the_backup(op: OpUnderTest, at: int) -> None:
     op.check_outputs(arguments([[1, 2, 3], [4, 5, -1], [-1, -1, -1]], discarded=np.arange(3) == at))
 
 
-@case("ENT-5", token=[VOCAB, VOCAB + 1, 2**31 - 1], reach="a padded vocabulary lets an id past its end be sampled")
+@case(
+    "ENT-5",
+    token=[VOCAB, VOCAB + 1, 2**31 - 1],
+    reach=lambda p: "a padded vocabulary lets an id past its end be sampled" if p["token"] <= VOCAB + 1 else None,
+)
 def test_an_id_past_the_vocabulary_is_not_valid(op: OpUnderTest, token: int) -> None:
     op.check_outputs(arguments([[1, 2, token], [token, -1, -1], [VOCAB - 1, token, -1]]))
 
@@ -63,7 +75,7 @@ def test_another_negative_id_is_not_valid(op: OpUnderTest, token: int) -> None:
     op.check_outputs(arguments([[1, token, -1], [token, -1, -1], [token, 5, -1]]))
 
 
-@case("ENT-7", requests=["none", "fewer than rows"], reach="buffers are as long as the largest batch")
+@case("ENT-7", requests=["none", "fewer than rows"])
 def test_rows_past_the_batch_are_left_alone(op: OpUnderTest, seed: int, requests: str) -> None:
     values = arguments(sampled(np.random.default_rng(seed), 5, 4))
     values["num_reqs"] = 0 if requests == "none" else 3
@@ -71,7 +83,7 @@ def test_rows_past_the_batch_are_left_alone(op: OpUnderTest, seed: int, requests
     op.check_outputs(values, shapes=rows)
 
 
-@case("ENT-8", check=["row stride", "fewer columns"], reach="the sampled rows are a view of a wider buffer")
+@case("ENT-8", check=["row stride", "fewer columns"])
 def test_the_row_stride_and_the_columns_in_use(op: OpUnderTest, seed: int, check: str) -> None:
     values = arguments(sampled(np.random.default_rng(seed), 5, 4))
     if check == "row stride":
@@ -93,7 +105,7 @@ def test_inner_strides(op: OpUnderTest, seed: int, layout: str) -> None:
 
 @case("ENT-1", mode="generated", reach=REACH)
 def test_generated(op: OpUnderTest, seed: int) -> None:
-    @explore(structures(CONTRACT, layouts=False, vocab=(1, 9)), 150, seed)
+    @explore(structures(CONTRACT, layouts=False, vocab=(1, 9), some_draft=True), 150, seed)
     def check(drawn: DrawnCall) -> None:
         rng = np.random.default_rng(drawn.seed)
         rows = sampled(rng, len(drawn.counts), drawn.vocab)

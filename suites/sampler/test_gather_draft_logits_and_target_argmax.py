@@ -9,7 +9,7 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.request_state import RequestBatch
 from verispec.judge import OpUnderTest
-from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, layouts, widths
+from verispec.suites.sampler._request_state import COUNTS, DRAFT, batch, drafted_reach, layouts, widths
 from verispec.suites.sampler._sampling import gather_arguments
 
 
@@ -18,7 +18,7 @@ def check(op: OpUnderTest, requests: RequestBatch, block: int = 16, **options: A
     op.check_outputs(values, shapes=shapes, **options)
 
 
-@case("GDL-1", counts=list(COUNTS), draft=DRAFT, block=[16, 37, 100], reach=REACH)
+@case("GDL-1", counts=list(COUNTS), draft=DRAFT, block=[16, 37, 100], reach=drafted_reach)
 def test_block_maxima_of_greedy_rows(op: OpUnderTest, seed: int, counts: str, draft: str, block: int) -> None:
     check(op, batch(seed, counts, draft, temperature=0.0), block)
 
@@ -30,7 +30,7 @@ def test_the_lowest_of_equal_maxima(op: OpUnderTest, seed: int) -> None:
     check(op, requests)
 
 
-@case("GDL-2", counts=list(COUNTS), reach=REACH)
+@case("GDL-2", counts=list(COUNTS), reach=drafted_reach)
 def test_draft_logits_of_sampled_rows(op: OpUnderTest, seed: int, counts: str) -> None:
     check(op, batch(seed, counts, temperature=0.7))
 
@@ -40,7 +40,7 @@ def test_the_bonus_row_of_a_short_request(op: OpUnderTest, seed: int, draft: str
     check(op, batch(seed, "gaps", draft))
 
 
-@case("GDL-4", padding=["first", "middle", "last"], draft=DRAFT, reach="captured graphs pad the batch")
+@case("GDL-4", padding=["first", "middle", "last"], draft=DRAFT)
 def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str, draft: str) -> None:
     at = {"first": [0], "middle": [1, 2], "last": [3]}[padding]
     check(op, batch(seed, "ragged", draft, padding=at))

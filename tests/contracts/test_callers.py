@@ -76,3 +76,44 @@ def test_every_explained_value_is_one_of_a_case(declared: list[CaseSpec]) -> Non
     assert {
         (name, value) for name, gloss in GLOSSES.items() for value in gloss.values if value not in values[name]
     } == set()
+
+
+UNREACHED = [
+    ("SRT-16", {"extra": 1}),  # a buffer longer than the batch's draft tokens
+    ("EXP-7", {"dtype": "float32"}),
+    ("EXP-3", {"dtype": "int32", "check": "only equal values"}),  # temperatures alone are replaced
+    ("EXP-5", {"counts": "empty", "dtype": "float32"}),
+    ("EXP-1", {"relation": "split", "dtype": "float32"}),  # requests without drafts, one by one
+    ("RGS-9", {"token": -2}),  # padding is -1
+    ("RRS-17", {"ids": "int32", "u": "float32"}),  # random numbers are float64
+    ("RRS-1", {"requests": 65_537, "draft": "present"}),  # no server has so many at a time
+    ("SRT-5", {"vocab": 2, "draft": "present"}),
+    ("TKP-1", {"vocab": 1}),
+    ("TKP-7", {"finite": "none"}),  # a grammar leaves at least the end of the text
+    ("ENT-2", {"row": "hole"}),
+    ("EPI-2", {"valid": 5}),  # a request without drafts emits one token at most
+    ("ENT-5", {"token": 2**31 - 1}),
+    ("ESM-2", {"at": "limit"}),
+    ("ESM-5", {"rows": 1, "b": 0}),
+    ("CSM-7", {"lengths": (2, 0), "layout": "dense"}),
+    ("PRJ-9", {"padding": "last", "draft": "present"}),  # verification runs outside of captured graphs
+    ("PRJ-1", {"counts": "none"}),  # a step without drafts is not verified
+    ("GUM-6", {"padding": "first"}),  # padding comes last
+    ("VTG-7", {"depth": 1}),  # a tree deeper than its paths may be
+]
+"""Calls that no caller in vLLM 0.33.0 makes, nor in SGLang 0.5.23 for trees, by clause."""
+
+
+@pytest.mark.parametrize(("clause", "params"), UNREACHED, ids=[c for c, _ in UNREACHED])
+def test_a_call_that_no_caller_makes_has_no_reach(
+    declared: list[CaseSpec], clause: str, params: dict[str, object]
+) -> None:
+    rows = [
+        (spec, row)
+        for spec in declared
+        if spec.clause == clause
+        for row in ({**combination, **spec.fixed} for combination in spec.combinations())
+        if params.items() <= row.items()
+    ]
+    assert rows, "the case is still there"
+    assert [spec.reach_of(row, "cuda") for spec, row in rows if spec.reach_of(row, "cuda")] == []

@@ -85,13 +85,31 @@ class TransformersGenerator(OneByOne):
             )
         self._assistant = load_target(options.draft, dtype, device) if options.draft else None
         if self._assistant is not None:
+            sizes = [model.config.get_text_config().vocab_size for model in (self._model, self._assistant)]
+            if sizes[0] != sizes[1]:  # its `generate` refuses them before it draws a token
+                raise UnsupportedCall(
+                    f"a draft model with a vocabulary of {sizes[1]} tokens; the target has {sizes[0]}"
+                )
             self._assistant.generation_config.num_assistant_tokens = options.max_drafts
             self._assistant.generation_config.num_assistant_tokens_schedule = "constant"
             self._assistant.generation_config.assistant_confidence_threshold = 0.0
 
     def lacks(self, request: GenerationRequest) -> Iterable[tuple[object, str]]:
-        """Return parameters that transformers does not have together, or applies in another order."""
+        """Return parameters that transformers does not have together, or applies in another order.
+
+        Raises:
+            UnsupportedCall: a bias of an unknown token, in the words of transformers' own check.
+        """
+        if request.logit_bias:
+            try:
+                row = torch.zeros(1, self.admission.vocab_size)
+                transformers.SequenceBiasLogitsProcessor(_biases(request))(torch.zeros(1, 1, dtype=torch.long), row)
+            except ValueError as refusal:
+                raise UnsupportedCall(f"logit_bias: {refusal}") from refusal
+        # They become a function that transformers calls; ids that it returns are not checked.
+        unknown = [token for token in request.allowed_token_ids or () if token >= self.admission.vocab_size]
         return (
+            (unknown, f"tokens {unknown} of allowed_token_ids"),
             (request.grammar is not None and request.allowed_token_ids, "grammar beside allowed token ids"),
             (request.min_p and request.top_p < 1, "min-p before top-p: it applies top-p first"),
         )
@@ -141,10 +159,15 @@ def _sampling(request: GenerationRequest) -> dict[str, Any]:
     if request.grammar is not None:
         wanted["prefix_allowed_tokens_fn"] = _followed(request.grammar, len(request.prompt_token_ids))
     if request.logit_bias:
-        wanted["sequence_bias"] = [[[token], bias] for token, bias in request.logit_bias.items()]
+        wanted["sequence_bias"] = _biases(request)
     if request.min_tokens:
         wanted["min_new_tokens"] = request.min_tokens
     return wanted
+
+
+def _biases(request: GenerationRequest) -> list[list[Any]]:
+    """Return biases in the form of transformers: of a sequence of one token each."""
+    return [[[token], bias] for token, bias in request.logit_bias.items()]
 
 
 def _followed(grammar: TokenGrammar, prompt_length: int) -> Callable[[int, torch.Tensor], list[int]]:
