@@ -364,13 +364,12 @@ def _linear_kernel(
         if NORM:
             squares += tl.sum(values * values, axis=1)
             values *= tl.load(norm + place, mask=is_place, other=0.0)[None, :]
-        address = weight + output[None, :] * width + place[:, None]
+        address = weight + output.to(tl.int64)[None, :] * width + place[:, None]
         mask = is_output[None, :] & is_place[:, None]
         sums = tl.dot(values, tl.load(address, mask=mask, other=0.0), sums, input_precision="tf32x3")
         if GATED:
-            ups = tl.dot(
-                values, tl.load(address + outputs * width, mask=mask, other=0.0), ups, input_precision="tf32x3"
-            )
+            address = weight + (outputs + output).to(tl.int64)[None, :] * width + place[:, None]
+            ups = tl.dot(values, tl.load(address, mask=mask, other=0.0), ups, input_precision="tf32x3")
     if NORM:
         scale = (1.0 / tl.sqrt(squares / width + epsilon))[:, None]
         sums *= scale
