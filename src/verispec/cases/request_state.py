@@ -69,6 +69,7 @@ def random_requests(
     temperature: float | None = None,
     draft_vocab: int | None = None,
     padding: Sequence[int] = (),
+    spare: int | None = None,
 ) -> RequestBatch:
     """Return a random batch whose draft distribution is close to the target's: about half of the drafts pass.
 
@@ -80,6 +81,8 @@ def random_requests(
         temperature: temperature of every request, None for a mix that includes greedy requests.
         draft_vocab: vocabulary size of the draft, None for the target's.
         padding: requests that are padding.
+        spare: rows after the last request's, which no engine's verification has; None for two in a batch of an odd
+            number of requests, since a kernel must know the last row by itself. A batch without rows has two.
     """
     requests, width = len(counts), draft_vocab or vocab
     shared, states = min(vocab, width), requests + SPARE_STATES
@@ -89,8 +92,8 @@ def random_requests(
         _give_slot_0_to_a_late_request(idx_mapping, counts)
     rows = [0 if state < 0 else count + 1 for state, count in zip(idx_mapping, counts, strict=True)]
     total = sum(rows)
-    # A captured batch has rows to spare, another none: a kernel must know the last row by itself.
-    spare = PADDING_ROWS if len(counts) % 2 or not total else 0
+    if spare is None or not total:
+        spare = PADDING_ROWS if len(counts) % 2 or not total else 0
     expanded_idx_mapping = np.concatenate((np.repeat(idx_mapping, rows), np.full(spare, -1)))
     expanded_local_pos = np.concatenate([np.arange(n) for n in rows] + [np.zeros(spare, np.int64)])
     temperatures = np.asarray(
