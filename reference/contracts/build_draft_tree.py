@@ -104,7 +104,7 @@ CONTRACT = Contract(
         Clause(
             "BDT-7",
             "In mode 0 a row has verified_seq_len + D columns, those of the text keep their value, and the rows of a "
-            "request follow those of all requests before it.",
+            "request follow those of all requests before it. In any mode what follows the last row keeps its value.",
             _SGLANG,
         ),
         Clause("BDT-8", "In mode 1 a row has D columns, whatever the length of the text.", _SGLANG),

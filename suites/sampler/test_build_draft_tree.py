@@ -18,8 +18,8 @@ CONTRACT = contracts.load("build_draft_tree")
 LENGTHS = {"zero": [0, 0, 0], "even": [7, 7, 7], "ragged": [5, 0, 31], "long": [2, 131_072, 9]}
 
 
-def check(op: OpUnderTest, selection: Selection, lengths: Any, mode: int = 0, **options: Any) -> None:
-    values, shapes = build_arguments(selection, lengths, mode)
+def check(op: OpUnderTest, selection: Selection, lengths: Any, mode: int = 0, spare: int = 0, **options: Any) -> None:
+    values, shapes = build_arguments(selection, lengths, mode, spare)
     op.check_outputs(values, shapes=shapes, **options)
 
 
@@ -81,6 +81,12 @@ def test_nodes_attend_to_their_ancestors(op: OpUnderTest, seed: int, n: int, mod
 @case("BDT-7", lengths=list(LENGTHS), reach=REACH)
 def test_columns_of_the_text_keep_their_value(op: OpUnderTest, seed: int, lengths: str) -> None:
     check(op, selected(seed, 5, 2), LENGTHS[lengths])
+
+
+@case("BDT-7", spare=[1, 40], reach="the mask's buffer is as long as the largest batch")
+def test_the_rest_of_the_mask_keeps_its_value(op: OpUnderTest, seed: int, spare: int) -> None:
+    for mode in (0, 1):
+        check(op, selected(seed, 5, 2), LENGTHS["ragged"], mode, spare)
 
 
 @case("BDT-8", lengths=list(LENGTHS), reach=REACH)

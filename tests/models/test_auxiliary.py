@@ -57,6 +57,15 @@ def test_states_are_handed_over_once(model: PreTrainedModel) -> None:
             aux.take()
 
 
+def test_states_can_be_put_back(model: PreTrainedModel) -> None:
+    with AuxiliaryStates(model, [5, 1, 5]) as aux:
+        model(IDS[:1])
+        latest = aux.latest()
+        expected = aux.take()
+        aux.put(latest)
+        assert torch.equal(aux.take(), expected)
+
+
 def test_closing_leaves_no_hook(model: PreTrainedModel) -> None:
     with AuxiliaryStates(model, [0, model.config.num_hidden_layers]):
         pass
