@@ -8,6 +8,7 @@ then compares the result with the model's own forward call. If they differ, tran
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -73,10 +74,73 @@ def epsilon_of(norm: Any) -> float:
     return epsilon
 
 
-def require_silu(mlp: Any) -> None:
-    """Raise AttributeError unless SiLU is the activation."""
+@dataclass(frozen=True, slots=True)
+class LayerParts:
+    """A Llama-like decoder layer, taken apart; products and norms are those of a platform.
+
+    Attributes:
+        index: number of the layer in the KV cache.
+        num_heads: heads of queries.
+        num_kv_heads: heads of keys, and of values.
+        head_dim: size of a head.
+        scale: factor of the scores.
+        input_norm: norm of the layer's input; None if the caller normalises it.
+        query_norm: norm of each head of queries; None without it.
+        key_norm: norm of each head of keys; None without it.
+        output_norm: norm of the input of the MLP.
+        qkv: projection to queries, keys and values.
+        out: projection of the mixed values of attention.
+        gate_up: gated projection of the MLP.
+        down: last projection of the MLP.
+    """
+
+    index: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    input_norm: Any
+    query_norm: Any
+    key_norm: Any
+    output_norm: Any
+    qkv: Any
+    out: Any
+    gate_up: Any
+    down: Any
+
+
+def take_apart(layer: Any, input_norm: Any, linear: Callable[..., Any], norm: Callable[[Any], Any]) -> LayerParts:
+    """Return the parts of a layer.
+
+    Args:
+        layer: decoder layer of transformers, or of a head.
+        input_norm: norm of its input; None if the caller normalises it.
+        linear: makes one product of projections.
+        norm: makes a norm.
+
+    Raises:
+        AttributeError: the layer lacks a part of a Llama-like layer, or has another activation than SiLU.
+    """
+    attention, mlp = layer.self_attn, layer.mlp
     if not isinstance(mlp.act_fn, nn.SiLU | SiLUActivation):
         raise AttributeError(f"{type(mlp.act_fn).__name__} is not SiLU")
+    query, key = attention.q_proj, attention.k_proj
+    query_norm, key_norm = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
+    return LayerParts(
+        index=attention.layer_idx,
+        num_heads=query.out_features // attention.head_dim,
+        num_kv_heads=key.out_features // attention.head_dim,
+        head_dim=attention.head_dim,
+        scale=attention.scaling,
+        input_norm=None if input_norm is None else norm(input_norm),
+        query_norm=None if query_norm is None else norm(query_norm),
+        key_norm=None if key_norm is None else norm(key_norm),
+        output_norm=norm(layer.post_attention_layernorm),
+        qkv=linear(query, key, attention.v_proj),
+        out=linear(attention.o_proj),
+        gate_up=linear(mlp.gate_proj, mlp.up_proj, gated=True),
+        down=linear(mlp.down_proj),
+    )
 
 
 class FusedModel(nn.Module):
@@ -111,22 +175,30 @@ class FusedModel(nn.Module):
         return FusedOutput(self._lm_head(self._norm(hidden)))
 
 
-class FusedHead:
+class _Drafting:
+    """Methods and parts that both heads have."""
+
+    def __init__(self, head: Any, parts: Parts) -> None:
+        self.to_target = head.to_target
+        self.target_logits = head.target_logits
+        self.logits = parts.linear(head.lm_head)
+        self._embedding: torch.Tensor = head.embed_tokens.weight
+        positions: int = head.config.max_position_embeddings
+        self._rotation = Rotation(head.rotary_emb, positions, self._embedding.device)
+
+
+class FusedHead(_Drafting):
     """Replacement of an `Eagle3Head` for proposers, with the same methods."""
 
     def __init__(self, head: Eagle3Head, parts: Parts) -> None:
+        super().__init__(head, parts)
         midlayer = head.midlayer
-        self._embedding: torch.Tensor = head.embed_tokens.weight
-        rotation = Rotation(head.rotary_emb, head.config.max_position_embeddings, self._embedding.device)
-        self.to_target = head.to_target
-        self.target_logits = head.target_logits
+        self.combine = parts.linear(head.fc)
         self._norm_before_residual = midlayer.norm_before_residual
         self._embedding_norm = parts.norm(midlayer.input_layernorm)
         self._hidden_norm = parts.norm(midlayer.hidden_norm)
-        self._layer = parts.layer(midlayer, None, rotation)
+        self._layer = parts.layer(midlayer, None, self._rotation)
         self._norm = parts.norm(head.norm)
-        self.combine = parts.linear(head.fc)
-        self.logits = parts.linear(head.lm_head)
 
     def __call__(
         self, input_ids: torch.Tensor, hidden: torch.Tensor, position_ids: torch.Tensor, *, paged: PagedBatch
@@ -141,22 +213,18 @@ class FusedHead:
         return self._norm(hidden), hidden
 
 
-class FusedMTPHead:
+class FusedMTPHead(_Drafting):
     """Replacement of an `MTPHead` for proposers, with the same methods."""
 
     def __init__(self, head: MTPHead, parts: Parts) -> None:
+        super().__init__(head, parts)
         block = head.mtp_block
-        self._embedding: torch.Tensor = head.embed_tokens.weight
-        rotation = Rotation(head.rotary_emb, head.config.max_position_embeddings, self._embedding.device)
         self.combine = head.combine
-        self.to_target = head.to_target
-        self.target_logits = head.target_logits
         self._hidden_norm = parts.norm(head.hidden_layernorm)
         self._token_norm = parts.norm(head.token_layernorm)
         self._input = parts.linear(head.input_proj)
-        self._layer = parts.layer(block, block.input_layernorm, rotation)
+        self._layer = parts.layer(block, block.input_layernorm, self._rotation)
         self._norm = parts.norm(head.final_layernorm)
-        self.logits = parts.linear(head.lm_head)
 
     def __call__(
         self, input_ids: torch.Tensor, hidden: torch.Tensor, position_ids: torch.Tensor, *, paged: PagedBatch

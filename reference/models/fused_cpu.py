@@ -10,9 +10,11 @@ from torch import nn
 from verispec.reference.cpu import kernel
 
 from .attention import PagedBatch
-from .fused import Parts, Rotation, epsilon_of, require_silu
+from .fused import Parts, Rotation, epsilon_of, take_apart
 
 _PANEL: int = kernel("PANEL")
+_KERNELS = ("input_norm", "query_norm", "key_norm", "output_norm", "qkv", "out", "gate_up", "down")
+"""Parts of a layer that have kernels of their own."""
 
 
 class _Linear:
@@ -69,36 +71,15 @@ class _Layer(nn.Module):
 
     def __init__(self, layer: Any, input_norm: Any, rotation: Rotation) -> None:
         super().__init__()
-        attention, mlp = layer.self_attn, layer.mlp
-        require_silu(mlp)
-        query, key, value = attention.q_proj, attention.k_proj, attention.v_proj
-        self._index: int = attention.layer_idx
-        norms = [
-            norm if norm is None else _Norm(norm)
-            for norm in (input_norm, getattr(attention, "q_norm", None), getattr(attention, "k_norm", None))
-        ]
-        output_norm = _Norm(layer.post_attention_layernorm)
-        parts = {
-            "qkv": _Linear(query, key, value),
-            "out": _Linear(attention.o_proj),
-            "gate_up": _Linear(mlp.gate_proj, mlp.up_proj, gated=True),
-            "down": _Linear(mlp.down_proj),
-        }
-        self._alive = (norms, output_norm, parts, rotation)  # keep them alive: the kernel has their addresses
+        parts = take_apart(layer, input_norm, _Linear, _Norm)
+        self._index = parts.index
+        self._alive = (parts, rotation)  # keep them alive: the kernel has their addresses
         self._kernel = kernel("DecoderLayer")(
-            **dict(
-                zip(
-                    ("input_norm", "query_norm", "key_norm"),
-                    (norm if norm is None else norm.kernel for norm in norms),
-                    strict=True,
-                )
-            ),
-            **{name: part.kernel for name, part in parts.items()},
-            output_norm=output_norm.kernel,
-            num_heads=query.out_features // attention.head_dim,
-            num_kv_heads=key.out_features // attention.head_dim,
-            head_dim=attention.head_dim,
-            scale=attention.scaling,
+            **{name: None if (part := getattr(parts, name)) is None else part.kernel for name in _KERNELS},
+            num_heads=parts.num_heads,
+            num_kv_heads=parts.num_kv_heads,
+            head_dim=parts.head_dim,
+            scale=parts.scale,
             cosine=rotation.cosine.data_ptr(),
             sine=rotation.sine.data_ptr(),
             num_positions=len(rotation.cosine),

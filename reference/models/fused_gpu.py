@@ -10,7 +10,7 @@ from torch import nn
 from verispec.reference.triton._decoder_layer import attend, linear, rms_norm, rotate_and_store
 
 from .attention import PagedBatch
-from .fused import Parts, Rotation, epsilon_of, require_silu
+from .fused import Parts, Rotation, epsilon_of, take_apart
 
 
 class _Linear:
@@ -73,34 +73,20 @@ class _Layer(nn.Module):
 
     def __init__(self, layer: Any, input_norm: Any, rotation: Rotation) -> None:
         super().__init__()
-        attention, mlp = layer.self_attn, layer.mlp
-        require_silu(mlp)
-        query, key, value = attention.q_proj, attention.k_proj, attention.v_proj
-        self._index: int = attention.layer_idx
-        self._heads = (
-            query.out_features // attention.head_dim,
-            key.out_features // attention.head_dim,
-            attention.head_dim,
-        )
-        self._scale: float = attention.scaling
+        self._parts = parts = take_apart(layer, input_norm, _Linear, _Norm)
+        self._rotation = rotation
+        self._heads = (parts.num_heads, parts.num_kv_heads, parts.head_dim)
         self._head_norms: torch.Tensor | None = None
         self._epsilon = 0.0
-        if hasattr(attention, "q_norm") or hasattr(attention, "k_norm"):
-            self._head_norms = torch.stack((attention.q_norm.weight, attention.k_norm.weight))
-            self._epsilon = epsilon_of(attention.q_norm)
-        self._input_norm = None if input_norm is None else _Norm(input_norm)
-        self._output_norm = _Norm(layer.post_attention_layernorm)
-        self._qkv = _Linear(query, key, value)
-        self._out = _Linear(attention.o_proj)
-        self._gate_up = _Linear(mlp.gate_proj, mlp.up_proj, gated=True)
-        self._down = _Linear(mlp.down_proj)
-        self._rotation = rotation
+        if parts.query_norm is not None or parts.key_norm is not None:
+            self._head_norms = torch.stack((parts.query_norm.weight, parts.key_norm.weight))
+            self._epsilon = parts.query_norm.epsilon
 
     def forward(self, hidden: torch.Tensor, paged: PagedBatch, x: torch.Tensor | None = None) -> torch.Tensor:
         """Map [1, T, H] to the same shape; attention reads `x` instead of `hidden` if it is given."""
-        hidden = hidden[0]
-        qkv = self._qkv(hidden if x is None else x[0], self._input_norm)
-        cache = paged.cache.layers[self._index]
+        parts, hidden = self._parts, hidden[0]
+        qkv = parts.qkv(hidden if x is None else x[0], parts.input_norm)
+        cache = paged.cache.layers[parts.index]
         rotate_and_store(
             qkv,
             *self._heads,
@@ -112,12 +98,12 @@ class _Layer(nn.Module):
             paged.slot_mapping,
             cache,
         )
-        mixed = qkv.new_empty((len(qkv), self._heads[0] * self._heads[2]))
+        mixed = qkv.new_empty((len(qkv), parts.num_heads * parts.head_dim))
         attend(
             qkv,
             mixed,
             *self._heads,
-            self._scale,
+            parts.scale,
             cache,
             paged.positions,
             paged.query_start_loc,
@@ -126,8 +112,9 @@ class _Layer(nn.Module):
             paged.block_table,
             paged.block_size,
         )
-        hidden = self._out(mixed, residual=hidden)
-        return self._down(self._gate_up(hidden, self._output_norm), residual=hidden)[None]
+        hidden = parts.out(mixed, residual=hidden)
+        following: torch.Tensor = parts.down(parts.gate_up(hidden, parts.output_norm), residual=hidden)
+        return following[None]
 
 
 PARTS = Parts(_Linear, _Norm, _Layer)

@@ -22,9 +22,13 @@ def from_caller(situation: str) -> Callable[[Mapping[str, Any]], str | None]:
     return reach
 
 
-def of_vocabulary(params: Mapping[str, Any]) -> str | None:
-    """Return the reach of sizes around a tile; no model has one or two tokens."""
-    return "vocabularies are no multiples of a tile" if params["vocab"] > 2 else None
+def of_models(situation: str) -> Callable[[Mapping[str, Any]], str | None]:
+    """Return the reach of cases over vocabularies: the situation; no model has one or two tokens."""
+    return lambda params: situation if params["vocab"] > 2 else None
+
+
+of_vocabulary = of_models("vocabularies are no multiples of a tile")
+"""Reach of sizes around a tile."""
 
 
 def updated_in_place(params: Mapping[str, Any]) -> str | None:

@@ -23,6 +23,7 @@ from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTe
 from verispec.judge.statistics import assert_distribution
 from verispec.judge.statistics.effects import BLOCKS, COARSE, DECISIONS, LARGE, effects, of_steps
 from verispec.judge.statistics.trial import Trial
+from verispec.suites.sampler._callers import of_models
 from verispec.suites.sampler._streams import Coupled, measure_noise, run_needles, run_stream
 from verispec.suites.sampler._threads import openmp_threads
 
@@ -393,14 +394,7 @@ def test_large_vocabularies_follow_the_target(sampler: SamplerUnderTest, trial: 
     run_stream(sampler, rows, trial, trial.size(MANY_TOKENS), rng, most=16, effects=effects(COARSE, LARGE))
 
 
-@case(
-    "WS-11",
-    family=FAMILIES,
-    mode="law",
-    vocab=[2, 300],
-    drafts=[1, 8],
-    reach=lambda p: "every sampled request" if p["vocab"] > 2 else None,
-)
+@case("WS-11", family=FAMILIES, mode="law", vocab=[2, 300], drafts=[1, 8], reach=of_models("every sampled request"))
 def test_drafts_are_accepted_at_the_overlap(sampler: SamplerUnderTest, trial: Trial, vocab: int, drafts: int) -> None:
     rng = np.random.default_rng(trial.seed)
     rows = random_row_sets(rng, 16, drafts, vocab, limits="temperature")
