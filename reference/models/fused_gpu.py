@@ -1,4 +1,4 @@
-"""Fused models on a GPU: six Triton kernels per decoder layer (``triton/_decoder_layer.py``)."""
+"""Fused models on a GPU: six Triton kernels per decoder layer (``triton/_decoder_layer.py``, ``_linear.py``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from verispec.reference.triton._decoder_layer import attend, linear, rms_norm, rotate_and_store
+from verispec.reference.triton._decoder_layer import attend, rms_norm, rotate_and_store
+from verispec.reference.triton._linear import linear
 
 from .attention import PagedBatch
 from .fused import Parts, Rotation, epsilon_of, take_apart

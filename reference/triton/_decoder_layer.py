@@ -1,9 +1,8 @@
 """Kernels of a decoder layer, for a paged batch of float32 rows.
 
-A pass of a small model waits for its kernels, so that a layer has few of them. A product has the norm before it and the
-gate or the sum after it in one kernel. The rotation of queries and keys writes the KV cache.
-
-Products use three products of TF32 each, whose sum is about as exact as float32 ("tf32x3").
+A pass of a small model waits for its kernels, so that a layer has few of them. The rotation of queries and keys writes
+the KV cache; products are in ``_linear.py``. Scores are sums of three products of TF32, which are about as exact as
+float32 ("tf32x3").
 """
 
 from __future__ import annotations
@@ -273,115 +272,3 @@ def _attention_kernel(
         mixed,
         mask=is_query[:, None] & is_dim[None, :],
     )
-
-
-def linear(
-    x: Any,
-    weight: Any,
-    bias: Any | None,
-    out: Any,
-    norm: Any | None = None,
-    epsilon: float = 0.0,
-    residual: Any | None = None,
-    is_gated: bool = False,
-) -> None:
-    """Write a projection of `x` to `out`.
-
-    Args:
-        x: [T, K].
-        weight: [N, K]; [2 * N, K] for a gated projection, the gate's rows first.
-        bias: [N] or [2 * N]; None without it.
-        out: [T, N].
-        norm: [K] weight of an RMS norm of the rows of `x`; None for the rows as they are.
-        epsilon: epsilon of the norm.
-        residual: [T, N], added to the projection; None without it.
-        is_gated: True for silu(gate) * up of the two halves of the projection.
-    """
-    rows, outputs = out.shape
-    tile_rows, tile_outputs, tile_width, warps, stages = tile(rows)
-    _linear_kernel[(triton.cdiv(outputs, tile_outputs), triton.cdiv(rows, tile_rows))](
-        x,
-        weight,
-        weight if bias is None else bias,
-        weight if norm is None else norm,
-        epsilon,
-        out if residual is None else residual,
-        out,
-        rows,
-        outputs,
-        x.shape[1],
-        NORM=norm is not None,
-        BIAS=bias is not None,
-        GATED=is_gated,
-        RESIDUAL=residual is not None,
-        ROWS=tile_rows,
-        OUTPUTS=tile_outputs,
-        WIDTH=tile_width,
-        num_warps=warps,
-        num_stages=stages,
-    )
-
-
-def tile(rows: int) -> tuple[int, int, int, int, int]:
-    """Return a tile's rows, outputs and width, and the warps and stages of its program: the fastest on an H100."""
-    if rows <= 16:
-        return 16, 16, 64, 2, 4
-    if rows <= 1024:
-        return 16, 32, 64, 2, 3
-    return 128, 64, 32, 8, 3
-
-
-@triton.jit
-def _linear_kernel(
-    x,
-    weight,
-    bias,
-    norm,
-    epsilon,
-    residual,
-    out,
-    rows,
-    outputs,
-    width,
-    NORM: tl.constexpr,
-    BIAS: tl.constexpr,
-    GATED: tl.constexpr,
-    RESIDUAL: tl.constexpr,
-    ROWS: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    is_row, is_output = row < rows, output < outputs
-    sums = tl.zeros((ROWS, OUTPUTS), tl.float32)
-    ups = sums
-    squares = tl.zeros((ROWS,), tl.float32)
-    for first in range(0, width, WIDTH):
-        place = first + tl.arange(0, WIDTH)
-        is_place = place < width
-        values = tl.load(x + row[:, None] * width + place[None, :], mask=is_row[:, None] & is_place[None, :], other=0.0)
-        if NORM:
-            squares += tl.sum(values * values, axis=1)
-            values *= tl.load(norm + place, mask=is_place, other=0.0)[None, :]
-        address = weight + output.to(tl.int64)[None, :] * width + place[:, None]
-        mask = is_output[None, :] & is_place[:, None]
-        sums = tl.dot(values, tl.load(address, mask=mask, other=0.0), sums, input_precision="tf32x3")
-        if GATED:
-            address = weight + (outputs + output).to(tl.int64)[None, :] * width + place[:, None]
-            ups = tl.dot(values, tl.load(address, mask=mask, other=0.0), ups, input_precision="tf32x3")
-    if NORM:
-        scale = (1.0 / tl.sqrt(squares / width + epsilon))[:, None]
-        sums *= scale
-        ups *= scale
-    if BIAS:
-        sums += tl.load(bias + output, mask=is_output, other=0.0)[None, :]
-    if GATED:
-        if BIAS:
-            ups += tl.load(bias + outputs + output, mask=is_output, other=0.0)[None, :]
-        sums = sums / (1.0 + tl.exp(-sums)) * ups
-    place = row[:, None] * outputs + output[None, :]
-    mask = is_row[:, None] & is_output[None, :]
-    if RESIDUAL:
-        sums += tl.load(residual + place, mask=mask, other=0.0)
-    tl.store(out + place, sums, mask=mask)

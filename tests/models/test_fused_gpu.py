@@ -12,6 +12,7 @@ from fused_gpu_checks import (
     LONG,
     SHORT,
     check_head,
+    check_linear,
     check_model,
     check_outside_of_the_cache,
     eagle3_head,
@@ -22,6 +23,12 @@ from fused_models import KINDS
 PROGRAM = Path(__file__).with_name("fused_gpu_checks.py")
 MANY = (3, 1100, 21)
 """More rows than small tiles are for."""
+PROJECTIONS = [
+    *((rows, 512, 256) for rows in (1, 3, 5, 8, 9, 16, 33, 128, 129, 700, 1030)),
+    *((rows, 2048, 520) for rows in (1, 4, 6, 30, 64, 200)),
+    *((rows, 4100, 2048) for rows in (1, 5, 32, 33, 140)),
+]
+"""Rows, outputs and width on both sides of each bound between kernels and tiles."""
 
 
 def test_in_the_interpreter() -> None:
@@ -35,7 +42,7 @@ def test_in_the_interpreter() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_model_on_a_gpu(name: str, lengths: tuple[int, ...]) -> None:
     with torch.inference_mode():
-        check_model(name, lengths, 2, torch.device("cuda"))
+        check_model(*KINDS[name], lengths, 2, torch.device("cuda"))
 
 
 @pytest.mark.gpu
@@ -45,3 +52,9 @@ def test_heads_and_the_cache_on_a_gpu() -> None:
         for head in (eagle3_head(False, device), eagle3_head(True, device), mtp_head(device)):
             check_head(head, device)
         check_outside_of_the_cache(device)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("rows", "outputs", "width"), PROJECTIONS)
+def test_a_projection_on_a_gpu(rows: int, outputs: int, width: int) -> None:
+    check_linear(rows, outputs, width, torch.device("cuda"))
