@@ -102,7 +102,9 @@ class BaseRunner(ABC):
         self._draft_cost: PassCost | None = None
         self.proposer = self._make_proposer(num_blocks)
         self._depths = self._make_depths() if options.num_speculative_tokens == AUTO else None
-        self._step_graphs = StepGraphs.of(self._forward, self.cache, self.proposer, self._aux, self.recorder, options)
+        self._step_graphs = StepGraphs.of(
+            self._forward, self.cache, self.proposer, self._aux, self.recorder, options, self.vocab_size
+        )
         self._scheduler = Scheduler(
             self.pool,
             max_num_seqs=options.max_num_seqs,
@@ -265,6 +267,8 @@ class BaseRunner(ABC):
         with torch.inference_mode():
             while any(state.finish_reason is None for state in states):
                 self.step(on_emit)
+            if self._step_graphs is not None:
+                self._step_graphs.settle()
         return [
             replace(first.result(), samples=tuple(state.result() for state in others)) for first, *others in samples
         ]

@@ -1,9 +1,13 @@
 """Whole decode steps as graphs: target, verification and drafting in one launch.
 
-A decode step of greedy requests needs three things from the host: its tokens, the lengths and the blocks of its
-sequences. One copy takes them to the device, another brings the emitted tokens and the next drafts back, and both are
-parts of the graph. Every request has a row of T = K + 1 tokens; after its last draft there are placeholders, which no
-verification accepts. So requests with fewer drafts, and steps that end requests, need no graphs of their own.
+A decode step of greedy requests needs three things: its tokens, the lengths and the blocks of its sequences. Every
+request has a row of T = K + 1 tokens; after its last draft there are placeholders, which no verification accepts. So
+requests with fewer drafts, and steps that end requests, need no graphs of their own.
+
+The device does not wait for the host between steps. A graph leaves the tokens and lengths of the next step where it
+read its own. So the next step is launched before this one is read, if all requests have room for it. It counts if the
+host schedules what it computed. The rows of a request that has ended are dropped. They write to blocks that it had: the
+next owner's tokens are launched later, and are written over them.
 """
 
 from __future__ import annotations
@@ -33,9 +37,11 @@ from verispec.reference.models.decode_graphs import (
 from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
 from verispec.reference.proposers.chain import ChainProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
+from verispec.reference.sampler import ops
 from verispec.reference.sampler.fused import verify_greedy_rows
 from verispec.reference.sampler.ops import PLACEHOLDER
 
+from .request import RequestState
 from .scheduler import Scheduled
 from .slots import slot_mapping
 
@@ -60,6 +66,7 @@ class StepGraphs:
         aux: auxiliary states that the proposer reads; None if it reads none.
         record: records a function of no arguments.
         block_size: tokens per block.
+        vocab_size: number of tokens of the target's vocabulary.
     """
 
     forward: GraphedModel
@@ -68,8 +75,10 @@ class StepGraphs:
     aux: AuxiliaryStates | None
     record: Recorder
     block_size: int
+    vocab_size: int
     _seen: dict[Shape, int] = field(default_factory=dict)
     _steps: dict[Shape, _Step] = field(default_factory=dict)
+    _ahead: _Launched | None = None
 
     @classmethod
     def of(
@@ -80,6 +89,7 @@ class StepGraphs:
         aux: AuxiliaryStates | None,
         record: Recorder | None,
         options: LoadOptions,
+        vocab_size: int,
     ) -> Self | None:
         """Return the graphs of a runner; None where models run outside graphs, or a step needs more of the host."""
         if record is None or not isinstance(forward, GraphedModel):
@@ -88,7 +98,7 @@ class StepGraphs:
             return None
         if proposer is not None and not isinstance(proposer, ChainProposer):
             return None
-        return cls(forward, cache, proposer, aux, record, options.block_size)
+        return cls(forward, cache, proposer, aux, record, options.block_size, vocab_size)
 
     def run(self, scheduled: Sequence[Scheduled], drafts: int) -> tuple[list[list[int]], list[list[int]]] | None:
         """Run a step, if its shape recurs.
@@ -101,6 +111,7 @@ class StepGraphs:
             Emitted tokens and next drafts of each request. None if nothing was run: the step has a prompt, or another
             request that is not plain, or its shape is new.
         """
+        ahead, self._ahead = self._ahead, None
         tokens = max(drafts, *(part.num_drafts for part in scheduled)) + 1
         if len(scheduled) > MOST_REQUESTS or tokens > MOST_TOKENS or not all(map(_is_plain_decode, scheduled)):
             return None
@@ -113,12 +124,52 @@ class StepGraphs:
             if self._seen[shape] < RECORD_AT:
                 return None
             step = self._steps[shape] = _Step(self, shape)
-        return step.run(scheduled)
+        step.fill(scheduled)
+        rows = None if ahead is None or ahead.step is not step else step.rows_of(ahead, scheduled)
+        if ahead is None or rows is None:
+            launched, rows = step.start(scheduled), list(range(len(scheduled)))
+        else:
+            launched = ahead
+        if step.has_room(launched):
+            self._ahead = step.launch(launched.requests, launched.blocks)
+        emitted, following = step.read(launched, self._ahead)
+        return [emitted[row] for row in rows], [following[row] for row in rows]
+
+    def settle(self) -> None:
+        """Drop the step that was launched ahead, and wait until the device has left it."""
+        if self._ahead is not None:
+            self._ahead.wait()
+            self._ahead = None
 
 
 def _is_plain_decode(part: Scheduled) -> bool:
     """Return True if the request verifies drafts or decodes one token, and wants the most likely tokens alone."""
     return part.samples and part.num_tokens == part.num_drafts + 1 and part.request.plain
+
+
+@dataclass(eq=False, slots=True)
+class _Launched:
+    """A step on its way.
+
+    Attributes:
+        requests: requests of its first rows.
+        blocks: [requests, blocks] int32 blocks of each request, and null blocks behind them.
+        results: [padded requests, T + K] int32 in memory of the host.
+        done: event behind the step; None where a launch waits for its end.
+        inputs: [requests, 1 + T] int32 lengths and tokens; None until the step before it is read.
+    """
+
+    step: _Step
+    requests: list[RequestState]
+    blocks: np.ndarray
+    results: torch.Tensor
+    done: torch.cuda.Event | None
+    inputs: np.ndarray | None = None
+
+    def wait(self) -> None:
+        """Wait for the results."""
+        if self.done is not None:
+            self.done.synchronize()
 
 
 class _Step:
@@ -129,30 +180,82 @@ class _Step:
         self._shape = shape
         self._device = graphs.cache.layers[0].device
         blocks = -(-shape.keys // graphs.block_size)
-        self._given = self._host((shape.requests, 1 + shape.tokens + blocks))
-        self._results = self._host((shape.requests, shape.tokens + shape.drafts))
-        self._rows, self._read = self._given.numpy(), self._results.numpy()
+        self._first_block = 1 + shape.tokens
+        self._given = self._host((shape.requests, self._first_block + blocks))
+        self._inputs = torch.zeros_like(self._given, device=self._device)
+        # The host reads the results of one step while the device writes those of the next.
+        results = (shape.requests, shape.tokens + shape.drafts)
+        self._results = [self._host(results), self._host(results)]
+        self._rows = self._given.numpy()
+        self._outputs: tuple[torch.Tensor, ...] = ()
         self._compute: Callable[[], None] | None = None
 
     def _host(self, shape: tuple[int, int]) -> torch.Tensor:
-        """Return int32 memory of the host that a graph can copy from and to."""
+        """Return int32 memory of the host that is copied without waiting."""
         return torch.zeros(shape, dtype=torch.int32, pin_memory=self._device.type == "cuda")
 
-    def run(self, scheduled: Sequence[Scheduled]) -> tuple[list[list[int]], list[list[int]]]:
-        self._fill(scheduled)
-        if self._compute is None:
-            _, self._compute = recorded(self._graphs.record, self._step)
-        self._compute()
-        if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
-        read, tokens = self._read[: len(scheduled)], self._shape.tokens
-        counts = (read[:, :tokens] != PLACEHOLDER).sum(axis=1).tolist()
-        emitted = [row[:count] for row, count in zip(read[:, :tokens].tolist(), counts, strict=True)]
-        return emitted, read[:, tokens:].tolist()
+    def rows_of(self, ahead: _Launched, scheduled: Sequence[Scheduled]) -> list[int] | None:
+        """Return the rows of the requests in a step launched ahead; None if it computed anything else."""
+        places = {id(request): row for row, request in enumerate(ahead.requests)}
+        rows = [places.get(id(part.request), -1) for part in scheduled]
+        if -1 in rows or ahead.inputs is None:
+            return None
+        given = self._rows[: len(rows), : self._first_block]
+        return rows if (given == ahead.inputs[rows]).all() else None
 
-    def _fill(self, scheduled: Sequence[Scheduled]) -> None:
+    def start(self, scheduled: Sequence[Scheduled]) -> _Launched:
+        """Launch the step that `fill` wrote."""
+        if self._compute is None:
+            self._inputs.copy_(self._given)
+            self._outputs, self._compute = recorded(self._graphs.record, self._step)
+        self._inputs.copy_(self._given, non_blocking=True)
+        given = self._rows[: len(scheduled)].copy()
+        launched = self.launch([part.request for part in scheduled], given[:, self._first_block :])
+        launched.inputs = given[:, : self._first_block]
+        return launched
+
+    def launch(self, requests: list[RequestState], blocks: np.ndarray) -> _Launched:
+        """Launch a step from what the device has: a copy of the host's rows, or what the step before left there."""
+        assert self._compute is not None
+        self._compute()
+        self._results.reverse()
+        self._results[0].copy_(self._outputs[0], non_blocking=True)
+        done = None
+        if self._device.type == "cuda":
+            done = torch.cuda.Event()
+            done.record()
+        return _Launched(self, requests, blocks, self._results[0], done)
+
+    def has_room(self, launched: _Launched) -> bool:
+        """Return True if a further step can follow a launched one, whatever that accepts.
+
+        No request may reach its maximum length, and the slots of both steps must be in blocks that the device knows.
+        """
+        assert launched.inputs is not None
+        _, tokens, keys, drafts = self._shape
+        if any(r.max_tokens - r.num_tokens <= tokens + drafts for r in launched.requests):
+            return False
+        slots = (launched.blocks != NULL_BLOCK).sum(axis=1) * self._graphs.block_size
+        return bool((launched.inputs[:, 0] + 2 * tokens + 1 + drafts <= np.minimum(slots, keys)).all())
+
+    def read(self, launched: _Launched, ahead: _Launched | None) -> tuple[list[list[int]], list[list[int]]]:
+        """Return emitted tokens and next drafts of each request, and note what a step launched ahead has read."""
+        assert launched.inputs is not None
+        launched.wait()
+        results, tokens = launched.results.numpy()[: len(launched.requests)].copy(), self._shape.tokens
+        counts = (results[:, :tokens] != PLACEHOLDER).sum(axis=1)
+        if ahead is not None:
+            inputs = np.full_like(launched.inputs, PLACEHOLDER)
+            inputs[:, 0] = launched.inputs[:, 0] + counts
+            inputs[:, 1] = results[np.arange(len(results)), counts - 1]
+            inputs[:, 2 : 2 + self._shape.drafts] = results[:, tokens:]
+            ahead.inputs = inputs
+        emitted = [row[:count] for row, count in zip(results[:, :tokens].tolist(), counts.tolist(), strict=True)]
+        return emitted, results[:, tokens:].tolist()
+
+    def fill(self, scheduled: Sequence[Scheduled]) -> None:
         """Write each request's length, tokens and blocks; padding requests have placeholders and the null block."""
-        rows, first_block = self._rows, 1 + self._shape.tokens
+        rows, first_block = self._rows, self._first_block
         columns = rows.shape[1] - first_block
         rows[:, 1:first_block] = PLACEHOLDER
         rows[:, first_block:] = NULL_BLOCK
@@ -165,9 +268,9 @@ class _Step:
             row[first_block : first_block + len(blocks)] = blocks
 
     def _step(self) -> tuple[torch.Tensor, ...]:
-        """Run target, verification and drafting on the device, from and to the memory of the host."""
+        """Run target, verification and drafting on the device; return the results and leave the next step's inputs."""
         graphs, (requests, tokens, keys, drafts) = self._graphs, self._shape
-        given = self._given.to(self._device, non_blocking=True)
+        given = self._inputs
         token_ids, block_table = given[:, 1 : 1 + tokens].reshape(-1), given[:, 1 + tokens :].contiguous()
         starts = torch.arange(requests + 1, dtype=torch.int32, device=self._device) * tokens
         computed = given[:, :1].to(torch.int64)
@@ -215,5 +318,29 @@ class _Step:
                 draw=None,
             )
             results.append(graphs.proposer.draft(step)[0].to(torch.int32))
-        self._results.copy_(torch.cat(results, dim=1), non_blocking=True)
-        return ()
+        self._leave_next(results)
+        return (torch.cat(results, dim=1),)
+
+    def _leave_next(self, results: list[torch.Tensor]) -> None:
+        """Overwrite lengths and tokens with those of the next step; padding requests stay empty."""
+        requests, tokens, _, drafts = self._shape
+        sampled, given = results[0], self._inputs
+        last = torch.empty(requests, dtype=torch.int32, device=self._device)
+        counts = torch.empty_like(last)
+        ops.run(
+            "eagle_prepare_next_token_padded",
+            self._device,
+            sampled_token_ids_ptr=sampled,
+            discard_request_mask_ptr=given[:, self._first_block] == NULL_BLOCK,
+            backup_next_token_ids_ptr=torch.full_like(last, PLACEHOLDER),
+            next_token_ids_ptr=last,
+            valid_sampled_tokens_count_ptr=counts,
+            vocab_size=self._graphs.vocab_size,
+            num_sampled_tokens_per_req=tokens,
+            num_reqs=requests,
+            stride_sampled_token_ids=sampled.stride(0),
+            BLOCK_SIZE_TOKENS=1 << (tokens - 1).bit_length(),
+        )
+        unused = torch.full((requests, tokens - 1 - drafts), PLACEHOLDER, dtype=torch.int32, device=self._device)
+        following = [(given[:, 0] + counts)[:, None], last[:, None], *results[1:], unused]
+        given[:, : self._first_block].copy_(torch.cat(following, dim=1))

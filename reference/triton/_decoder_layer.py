@@ -7,15 +7,20 @@ float32 ("tf32x3").
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import triton
 import triton.language as tl
 
+from ._overlap import after_launches_before, overlapping
+
 _KEY_BLOCKS = {64: 128, 128: 128}
 """Keys per step of a program by the size of a head; other sizes take 32, so that shared memory suffices."""
 _ROW_BLOCK = 16
 """Rows of queries per program, the fewest that a matrix product takes."""
+_FEW_PROGRAMS = 132
+"""Programs of attention up to which each has eight warps: an H100 has as many multiprocessors."""
 _ONE_WARP = 512
 """Longest row that one warp norms: more of them would wait for each other."""
 
@@ -33,11 +38,13 @@ def rms_norm(x: Any, weight: Any, epsilon: float, out: Any) -> None:
         epsilon,
         BLOCK=block,
         num_warps=1 if block <= _ONE_WARP else 8,
+        **overlapping(x),
     )
 
 
 @triton.jit
-def _rms_norm_kernel(x, weight, out, out_stride, width, epsilon, BLOCK: tl.constexpr):
+def _rms_norm_kernel(x, weight, out, out_stride, width, epsilon, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr):
+    after_launches_before(OVERLAPS)
     row = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, BLOCK)
     mask = lanes < width
@@ -93,6 +100,7 @@ def rotate_and_store(
         HEAD_BLOCK=triton.next_power_of_2(num_heads + 2 * num_kv_heads),
         BLOCK=triton.next_power_of_2(head_dim // 2),
         num_warps=4,
+        **overlapping(qkv),
     )
 
 
@@ -114,7 +122,9 @@ def _rotate_kernel(
     NORM: tl.constexpr,
     HEAD_BLOCK: tl.constexpr,
     BLOCK: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
+    after_launches_before(OVERLAPS)
     token = tl.program_id(0).to(tl.int64)
     head, lane = tl.arange(0, HEAD_BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
     is_lane = lane < HALF
@@ -178,7 +188,8 @@ def attend(
         block_size: tokens per block.
     """
     rows, block = max_query_len * (num_heads // num_kv_heads), max(16, triton.next_power_of_2(head_dim))
-    _attention_kernel[(seq_lens.shape[0], num_kv_heads, triton.cdiv(rows, _ROW_BLOCK))](
+    grid = seq_lens.shape[0], num_kv_heads, triton.cdiv(rows, _ROW_BLOCK)
+    _attention_kernel[grid](
         qkv,
         out,
         scale,
@@ -197,8 +208,9 @@ def attend(
         ROWS=_ROW_BLOCK,
         KEYS=_KEY_BLOCKS.get(block, 32),
         BLOCK=block,
-        num_warps=4,
+        num_warps=8 if math.prod(grid) <= _FEW_PROGRAMS else 4,
         num_stages=1,
+        **overlapping(qkv),
     )
 
 
@@ -222,7 +234,9 @@ def _attention_kernel(
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
+    after_launches_before(OVERLAPS)
     request, kv_head, tile = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     start, end = tl.load(query_start_loc + request), tl.load(query_start_loc + request + 1)
     # The query heads of one key-value head are further queries, so that its keys are loaded once.

@@ -17,6 +17,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from ._overlap import after_launches_before, overlapping
+
 _FEW = 4
 """Rows up to which weights of any size are multiplied in float32."""
 _FEW_OF_SMALL = 8
@@ -64,7 +66,7 @@ def linear(
         outputs,
         width,
     )
-    options = {
+    options = overlapping(x) | {
         "NORM": norm is not None,
         "BIAS": bias is not None,
         "GATED": is_gated,
@@ -146,10 +148,12 @@ def _few_rows_kernel(
     BIAS: tl.constexpr,
     GATED: tl.constexpr,
     RESIDUAL: tl.constexpr,
+    OVERLAPS: tl.constexpr,
     ROWS: tl.constexpr,
     OUTPUTS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
+    after_launches_before(OVERLAPS)
     row, output = tl.arange(0, ROWS), tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     is_row, is_output = row < rows, output < outputs
     # Every thread sums its own part of the width: threads exchange sums once, at the end.
@@ -205,11 +209,13 @@ def _split_kernel(
     BIAS: tl.constexpr,
     GATED: tl.constexpr,
     RESIDUAL: tl.constexpr,
+    OVERLAPS: tl.constexpr,
     ROWS: tl.constexpr,
     OUTPUTS: tl.constexpr,
     WIDTH: tl.constexpr,
     PARTS: tl.constexpr,
 ):
+    after_launches_before(OVERLAPS)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     is_row, is_output = row < rows, output < outputs
@@ -270,10 +276,12 @@ def _many_rows_kernel(
     BIAS: tl.constexpr,
     GATED: tl.constexpr,
     RESIDUAL: tl.constexpr,
+    OVERLAPS: tl.constexpr,
     ROWS: tl.constexpr,
     OUTPUTS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
+    after_launches_before(OVERLAPS)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     is_row, is_output = row < rows, output < outputs

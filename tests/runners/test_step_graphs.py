@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from graph_runners import EagerRunner, ReplayRunner
+from graph_runners import EagerGPURunner, EagerRunner, ReplayRunner
 
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
+from verispec.reference.runners.base import BaseRunner
+from verispec.reference.runners.gpu import GPURunner
+from verispec.reference.runners.scheduler import Scheduled
+from verispec.reference.runners.step_graphs import _Step
 
 if TYPE_CHECKING:
     from conftest import Models
@@ -26,17 +31,25 @@ class CountingRunner(ReplayRunner):
         super()._launch(*arguments)
 
 
+RUNNERS = EagerRunner, CountingRunner
+
+
 def outcome(results: list[GenerationResult]) -> list[tuple[Any, ...]]:
     return [(r.token_ids, r.finish_reason, r.kinds, r.steps, r.logprobs) for r in results]
 
 
-def compare(models: Models, method: str, requests: list[GenerationRequest], **options: Any) -> CountingRunner:
+def compare(
+    models: Models,
+    method: str,
+    requests: list[GenerationRequest],
+    runners: tuple[type[BaseRunner], type[BaseRunner]] = RUNNERS,
+    **options: Any,
+) -> BaseRunner:
     """Generate twice on both runners, so that the second time runs recorded graphs; return the one with graphs."""
-    eager = models.runner(method, EagerRunner, **{**OPTIONS, **options})
-    graphed = models.runner(method, CountingRunner, **{**OPTIONS, **options})
-    assert isinstance(graphed, CountingRunner)
+    eager, graphed = (models.runner(method, runner, **{**OPTIONS, **options}) for runner in runners)
     for _ in range(2):
-        graphed.launched = 0
+        if isinstance(graphed, CountingRunner):
+            graphed.launched = 0
         assert outcome(graphed.generate(requests)) == outcome(eager.generate(requests))
     assert graphed.metrics() == eager.metrics()
     return graphed
@@ -45,7 +58,8 @@ def compare(models: Models, method: str, requests: list[GenerationRequest], **op
 @pytest.mark.parametrize("method", [*METHODS, "parallel", "mtp"])
 def test_only_the_prompt_is_launched(method: str, models: Models, prompts: list[tuple[int, ...]]) -> None:
     request = GenerationRequest(prompts[3], max_tokens=24, ignore_eos=True)
-    assert compare(models, method, [request]).launched == 1
+    runner = compare(models, method, [request])
+    assert isinstance(runner, CountingRunner) and runner.launched == 1
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -69,6 +83,48 @@ def test_other_neighbours_and_late_requests(method: str, models: Models, prompts
         for i, prompt in enumerate(prompts * 2)
     ]
     compare(models, method, requests, max_num_batched_tokens=16)
+
+
+PLACES = [pytest.param(RUNNERS, id="cpu"), pytest.param((EagerGPURunner, GPURunner), id="gpu", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("runners", PLACES)
+@pytest.mark.parametrize("method", [*METHODS, "parallel"])
+def test_steps_are_launched_before_the_last_one_is_read(
+    method: str,
+    runners: tuple[type[BaseRunner], type[BaseRunner]],
+    models: Models,
+    prompts: list[tuple[int, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ends that the device cannot see drop what it computed ahead; large blocks leave room for it."""
+    starts: list[int] = []
+    start = _Step.start
+
+    def counted(step: _Step, scheduled: Sequence[Scheduled]) -> Any:
+        starts.append(len(scheduled))
+        return start(step, scheduled)
+
+    monkeypatch.setattr(_Step, "start", counted)
+    stop = models.continue_greedily(prompts[0], 12)[9]
+    requests = [
+        GenerationRequest(prompts[0], max_tokens=40, stop_token_ids=(stop,), ignore_eos=True),
+        GenerationRequest(prompts[1], max_tokens=40, abort_after=17, ignore_eos=True),
+        GenerationRequest(prompts[2], max_tokens=24, ignore_eos=True),
+    ]
+    runner = compare(models, method, requests, runners, block_size=64)
+    starts.clear()
+    steps = max(len(result.steps) for result in runner.generate(requests))
+    assert 0 < len(starts) < steps / 2
+
+
+@pytest.mark.parametrize("runners", PLACES)
+def test_drafts_are_cut_after_a_launch(
+    runners: tuple[type[BaseRunner], type[BaseRunner]], models: Models, prompts: list[tuple[int, ...]]
+) -> None:
+    """The device verified all drafts ahead; the host schedules fewer of them, and the step is launched again."""
+    requests = [GenerationRequest(prompt, max_tokens=24, ignore_eos=True) for prompt in prompts[2::-1]]
+    compare(models, "draft_model", requests, runners, block_size=64, max_num_batched_tokens=10)
 
 
 @pytest.mark.parametrize("method", METHODS)
