@@ -9,6 +9,7 @@ Padding requests have the null block alone, so that their keys harm no request. 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -54,8 +55,15 @@ def record_cuda_graph(
         run()  # libraries allocate their workspaces in a first run, which a recording forbids
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outputs = run()
+    # A recording may become invalid if CUDA's objects are freed meanwhile; those of an old runner are cyclic garbage.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph):
+            outputs = run()
+    finally:
+        if collects:
+            gc.enable()
     return outputs, graph.replay
 
 
