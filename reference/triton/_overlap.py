@@ -24,7 +24,7 @@ def overlapping(tensor: Any) -> dict[str, Any]:
 def _can_overlap(device: Any) -> bool:
     if device.type != "cuda" or torch.version.hip is not None:
         return False
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+    return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
 
 @triton.jit
