@@ -146,7 +146,7 @@ def draft_head(folder: Path, target: PreTrainedModel) -> DraftHead:
 
 
 def inner_states(target: PreTrainedModel, ids: Tensor, layers: Sequence[int]) -> Tensor:
-    """Return what the target's layers with these ids read, side by side: [tokens, len(layers) * H].
+    """Return the states that the target's layers with these ids read, side by side: [tokens, len(layers) * H].
 
     The id after the last layer stands for the final norm.
     """
