@@ -126,7 +126,7 @@ test_sampled_texts_keep_to_allowed_ids = drawn_cases("GEN-18", ["allowed ids"])
 test_seeds_keep_to_allowed_ids = seeded_cases("GEN-18", ["allowed ids"])
 
 test_greedy_texts_complete_no_bad_word = greedy_cases("GEN-19", ["bad words", "bad words of one token"])
-test_long_chains_complete_no_bad_word = greedy_cases("GEN-19", ["bad words"], LONG)
+test_long_chains_complete_no_bad_word = greedy_cases("GEN-19", ["bad words", "long bad words"], LONG)
 test_sampled_texts_complete_no_bad_word = drawn_cases("GEN-19", ["bad words"])
 test_seeds_complete_no_bad_word = seeded_cases("GEN-19", ["bad words"])
 
