@@ -43,7 +43,7 @@ def accept(out, n, stride, WIDE=False):
 engine.k.accept = Launcher(accept)
 """
 DEEP = FALLBACK.replace("return self.fn", "return self.fn.inner")
-"""Its launcher holds something that nobody can follow."""
+"""Its launcher holds something that the checker cannot follow."""
 PLACEHOLDER = """
 class Placeholder:
     def __init__(self):
