@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 from torch.nn.functional import silu
 from transformers import PreTrainedModel
-
-Tensor = torch.Tensor
 
 
 class DraftHead(ABC):
