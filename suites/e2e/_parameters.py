@@ -38,6 +38,7 @@ def fields(parameter: str, text: Sequence[int]) -> dict[str, Any]:
     table: dict[str, dict[str, Any]] = {
         "allowed ids": {"allowed_token_ids": tuple(range(own[0] % 2, VOCAB if max(text) < VOCAB else 2048, 2))},
         "bad words": {"bad_words": tuple(dict.fromkeys([*pairs, *triples[1::3]]))},
+        "long bad words": {"bad_words": (tuple(text[4:9]), *others_than(text))},
         "bad words of one token": {"bad_words": tuple((token,) for token in own[:2])},
         "min tokens": {"min_tokens": 6, "stop_token_ids": tuple(own[1:4]), "ignore_eos": False},
         "logit bias": {"logit_bias": {own[0]: -4.0, own[1 % len(own)]: -4.0, (own[0] + 3) % VOCAB: 1.5}},
@@ -64,6 +65,12 @@ def fields(parameter: str, text: Sequence[int]) -> dict[str, Any]:
     table["everything"] = {**table["ids, bias and penalties"], **table["bad words"], "top_k": 3, "top_p": 0.9}
     table["min-p and top-p"] = {"min_p": 0.15, "top_p": 0.8}
     return table[parameter]
+
+
+def others_than(text: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return words of four tokens that end like windows of a text over eight tokens and begin otherwise."""
+    windows = list(zip(text, text[1:], text[2:], text[3:], strict=False))
+    return [word for first, *rest in windows if (word := ((first + 1) % VOCAB, *rest)) not in windows]
 
 
 @cache

@@ -21,8 +21,8 @@ from transformers import PreTrainedModel
 from verispec.cases.request_parameters import distribution
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Failure, Kind, Mismatch
-from verispec.reference.models import AuxiliaryStates, load_eagle3, load_mtp, load_target, mask_token
-from verispec.reference.models.checkpoint import is_eagle3, read_config
+from verispec.reference.models import load_target, mask_token
+from verispec.suites.e2e._draft_heads import DraftHead, draft_head, inner_states
 from verispec.suites.e2e._recurrence import is_mamba2, mamba2
 
 Array = np.ndarray[Any, Any]
@@ -162,12 +162,11 @@ def reference_masked(folder: Path, depth: int) -> ReferenceModel:
     )
 
 
-def _head_and_target(folder: Path, target: Path) -> Iterator[tuple[Any, PreTrainedModel]]:
+def _head_and_target(folder: Path, target: Path) -> Iterator[tuple[DraftHead, PreTrainedModel]]:
     """Yield head and target in float64, then in float32."""
     for dtype in (torch.float64, torch.float32):
         reads = model(target, dtype)
-        head = (load_eagle3 if is_eagle3(read_config(folder)) else load_mtp)(folder, reads)
-        yield widen(head) if dtype == torch.float64 else head, reads
+        yield draft_head(folder, reads), reads
 
 
 @lru_cache(maxsize=256)
@@ -255,36 +254,34 @@ def continuations(folder: Path, prompt: tuple[int, ...], depth: int) -> Array:
     return rows.reshape(*(size,) * depth, depth + 1, size)
 
 
-def _head_rows(head: Any, target: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
+def _head_rows(head: DraftHead, target: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
     """Return the logits of first drafts, [emitted, V]."""
     rows: Array = _chain_rows(head, target, 1, prompt, tokens)[:, 0]
     return rows
 
 
 def _chain_rows(
-    head: Any, target: PreTrainedModel, depth: int, prompt: tuple[int, ...], tokens: tuple[int, ...]
+    head: DraftHead, target: PreTrainedModel, depth: int, prompt: tuple[int, ...], tokens: tuple[int, ...]
 ) -> Array:
     """Return the head's logits [emitted, depth, V]; -inf in columns without a token of the head.
 
     The row of position i reads token i + 1 and drafts token i + 2, first from the target's state of position i. Each
     further row of a chain reads the head's own state of the row before. It attends to that row and to all that it sees.
     """
-    ids = torch.tensor([[*prompt, *tokens, *[0] * depth]])
+    ids = torch.tensor([*prompt, *tokens, *[0] * depth])
     first, known = len(prompt) - 2, len(prompt) + len(tokens) - 2
     ends = torch.arange(first, known)
-    layers = head.config.aux_layers(target.config.num_hidden_layers)
     found = []
-    with _quiet(), AuxiliaryStates(target, layers) as aux:
-        target(ids[:, :known], logits_to_keep=1, use_cache=False)
-        hidden = head.combine(aux.take())
-        read, positions = ids[:, 1 : known + 1], torch.arange(known)
+    with _quiet():
+        hidden = head.combine(inner_states(target, ids[None, :known], head.layers))
+        read, positions = ids[1 : known + 1], torch.arange(known)
         sees = torch.ones(known, known, dtype=torch.bool).tril()
         last = ends
         for step in range(1, depth + 1):
-            normed, following = head(read, hidden, positions[None], attention_mask=sees[None, None])
-            found.append(head.target_logits(head.logits(normed[0, last])))
-            read = torch.cat((read, ids[:, ends + step + 1]), dim=1)
-            hidden = torch.cat((hidden, following[:, last]), dim=1)
+            following = head.rows(head.embed(read, positions), hidden, positions, sees)
+            found.append(head.logits(following[last]))
+            read = torch.cat((read, ids[ends + step + 1]))
+            hidden = torch.cat((hidden, following[last]))
             positions = torch.cat((positions, ends + step))
             added = torch.cat((sees[last], torch.eye(len(ends), dtype=torch.bool)), dim=1)
             sees = torch.cat((torch.nn.functional.pad(sees, (0, len(ends))), added))

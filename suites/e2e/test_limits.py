@@ -107,6 +107,23 @@ def test_output_ends_at_the_first_stop_token(load: Load, prompts: Any, draft: st
         require(result.finish_reason is FinishReason.STOP, f"finished by {result.finish_reason}, expected stop")
 
 
+@case("GEN-10", target="tiny", draft="draft_model k=8", stop="late in a step", reach="stop tokens")
+def test_output_ends_at_a_stop_token_late_in_a_step(load: Load, tiny: dict[str, Path]) -> None:
+    """The target drafts for itself: after the first token a step emits nine, and the stop token is past its fourth."""
+    prompts = [(first, second, third) for first in (1, 2, 3, 5) for second in (4, 6, 7) for third in (1, 2)]
+    texts = [greedy_text(tiny["target"], prompt, 10) for prompt in prompts]
+    late = [(p, text, token) for p, text in zip(prompts, texts, strict=True) for token in text if text.index(token) > 4]
+    late = list(dict.fromkeys(late))[:8]
+    generator = load("draft_model k=8", target=tiny["target"], drafter=tiny["target"])
+    asked = [GenerationRequest(prompt, 24, ignore_eos=True, stop_token_ids=(token,)) for prompt, _, token in late]
+    for (_, text, token), result in zip(late, generator.generate(asked), strict=True):
+        wanted = text[: text.index(token) + 1]
+        require(
+            result.token_ids == wanted, f"stop token {token}: got {list(result.token_ids)}, expected {list(wanted)}"
+        )
+        require(result.finish_reason is FinishReason.STOP, f"finished by {result.finish_reason}, expected stop")
+
+
 @case("GEN-10", target="tiny", draft="draft_model k=3", stop="end of sequence", reach="texts that end")
 def test_output_ends_at_the_end_of_sequence(load: Load, tiny: dict[str, Path]) -> None:
     """The target drafts for itself, so every draft is accepted, those behind the end of the sequence too."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, Generator
+from verispec.judge import Inconclusive
 from verispec.suites.e2e._logprobs import check_batch, check_entries
 from verispec.suites.e2e._reference_model import ReferenceModel, greedy_text, reference_model
 from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require
@@ -63,6 +65,18 @@ def test_raw_logprobs_without_other_tokens(load: Load, prompts: Any, draft: str)
     plain = [replace(request, logprobs=0) for request in greedy([asked[0].prompt_token_ids], 12)]
     for requests in (asked, plain):
         check_batch(load(draft).generate(requests), requests, "raw", of_target)
+
+
+@case("GEN-29", target="tiny", draft="draft_model k=8", reach="a request with logprobs, and steps of nine tokens")
+def test_raw_logprobs_of_long_chains(load: Load, tiny: dict[str, Path]) -> None:
+    """The small target drafts for itself, so that a step emits more tokens than those of other cases can."""
+    target = tiny["target"]
+    generator = load("draft_model k=8", target=target, drafter=target)
+    asked = [replace(request, logprobs=2) for request in greedy([(1, 5, 2), (3, 7, 4)], 24)]
+    results = generator.generate(asked)
+    check_batch(results, asked, "raw", lambda request: reference_model(target))
+    if not any(step.accepted > 4 for result in results for step in result.steps):
+        raise Inconclusive("no step accepted five drafts")
 
 
 @case("GEN-30", draft=METHODS, mode="processed", reach="a request with logprobs, logprobs_mode=processed_logprobs")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,17 +33,19 @@ from verispec.suites.e2e._setups import ARGMAX, METHODS, TREE, Load, options_of,
 Test = Callable[..., None]
 TARGET = fixtures.model("target")
 LIMITS = ["temperature", "min-p", "top-k", "top-p"]
+LONG = ["draft_model k=8"]
+"""Each draft of a step has processed logits, the later ones too."""
 ORDER = ["penalties and limits", "min-p and top-p", "everything"]
 
 
-def greedy_cases(clause: str, parameters: list[str]) -> Test:
+def greedy_cases(clause: str, parameters: list[str], drafts: Sequence[str] = METHODS) -> Test:
     """Declare cases of greedy requests, among sampled and greedy requests without the parameter."""
 
     @case(
         clause,
         sampling="greedy",
         parameter=parameters,
-        draft=METHODS,
+        draft=drafts,
         reach=lambda params: f"a greedy request with {params['parameter']}",
     )
     def check(load: Load, tiny: dict[str, Path], prompts: Any, parameter: str, draft: str) -> None:
@@ -119,10 +121,12 @@ def check_seeded(load: Load, tiny: dict[str, Path], parameter: str, draft: str, 
 
 
 test_greedy_texts_keep_to_allowed_ids = greedy_cases("GEN-18", ["allowed ids"])
+test_long_chains_keep_to_allowed_ids = greedy_cases("GEN-18", ["allowed ids"], LONG)
 test_sampled_texts_keep_to_allowed_ids = drawn_cases("GEN-18", ["allowed ids"])
 test_seeds_keep_to_allowed_ids = seeded_cases("GEN-18", ["allowed ids"])
 
 test_greedy_texts_complete_no_bad_word = greedy_cases("GEN-19", ["bad words", "bad words of one token"])
+test_long_chains_complete_no_bad_word = greedy_cases("GEN-19", ["bad words", "long bad words"], LONG)
 test_sampled_texts_complete_no_bad_word = drawn_cases("GEN-19", ["bad words"])
 test_seeds_complete_no_bad_word = seeded_cases("GEN-19", ["bad words"])
 
@@ -131,6 +135,7 @@ test_sampled_texts_have_min_tokens = drawn_cases("GEN-20", ["min tokens"])
 test_seeds_have_min_tokens = seeded_cases("GEN-20", ["min tokens"])
 
 test_greedy_texts_are_biased = greedy_cases("GEN-21", ["logit bias"])
+test_long_chains_are_biased = greedy_cases("GEN-21", ["logit bias"], LONG)
 test_sampled_texts_are_biased = drawn_cases("GEN-21", ["logit bias"])
 test_seeds_are_biased = seeded_cases("GEN-21", ["logit bias"])
 
@@ -142,6 +147,7 @@ PENALTIES = [
     "repetition reward",
 ]
 test_greedy_texts_are_penalised = greedy_cases("GEN-22", [*PENALTIES, "penalties"])
+test_long_chains_are_penalised = greedy_cases("GEN-22", ["penalties"], LONG)
 test_sampled_texts_are_penalised = drawn_cases("GEN-22", ["repetition reward", "presence penalty"])
 test_seeds_are_penalised = seeded_cases("GEN-22", [*PENALTIES, "penalties"])
 

@@ -78,6 +78,14 @@ def test_a_position_beyond_the_table_never_indexes(op: OpUnderTest, seed: int, p
     op.check_outputs(values)
 
 
+@case("CSM-8", requests=70)
+def test_positions_beyond_the_table_late_in_a_batch(op: OpUnderTest, seed: int) -> None:
+    """One token per request: before its table, at its last and its next position, and far beyond."""
+    values = arguments(np.random.default_rng(seed), [1] * 70)
+    values["positions_ptr"] = np.resize([-1, 8 * 16 - 1, 8 * 16, 2**40], 70)
+    op.check_outputs(values)
+
+
 @case("CSM-9", tail=[0, 5], lengths=[(), (0, 0)])
 def test_no_tokens(op: OpUnderTest, seed: int, tail: int, lengths: tuple[int, ...]) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), lengths, tail))

@@ -219,6 +219,27 @@ def test_synthetic_mode_draws_its_own_token_from_the_target(sampler: SamplerUnde
     assert_distribution(seen.tolist(), weights / weights.sum(), "tokens after the drafts in synthetic mode")
 
 
+@case(
+    "WS-26", family=["request_state"], rates="near 1", mode="law", reach="rejection_sample_method=synthetic", p_values=1
+)
+def test_rates_keep_their_distance_to_one(sampler: SamplerUnderTest, seed: int) -> None:
+    """Conditional rates that 16 bits round to 1 reject one of 64 drafts in 1.5 % of the chains."""
+    drafts, distance = 64, 15 * 2.0**-16
+    whole = np.zeros(2, dtype=np.int64)
+    for call in range(16):
+        step = SamplerBatch(
+            torch.zeros((REQUESTS * (drafts + 1), 8)),
+            [[(b + n) % 8 for n in range(drafts)] for b in range(REQUESTS)],
+            torch.ones(REQUESTS),
+            seeds=[seed % 2**31 + REQUESTS * call + b for b in range(REQUESTS)],
+            synthetic_rates=[(1 - distance) ** (n + 1) for n in range(drafts)],
+        )
+        for tokens in sampler(step):
+            whole[int(len(tokens) == drafts + 1)] += 1
+    chance = (1 - distance) ** drafts
+    assert_distribution(whole.tolist(), np.array([1 - chance, chance]), "chains that synthetic rates keep")
+
+
 @case("WS-25", heat=["0.02", "0.002", "mixed"], reach="every request whose drafts are sampled")
 def test_drafts_come_from_their_own_rows(engine: Engine, seed: int, heat: str) -> None:
     """One token of each row leads by 0.5, which a temperature of 0.02 makes certain and one of 50 does not.

@@ -155,3 +155,43 @@ def test_a_kernel_that_is_imported_already_is_mutated(layer: Layer, tmp_path: Pa
     process.join()
     assert value == 7
     assert "x - 1" in source
+
+
+CONSTANTS = """import triton.language as tl
+
+STATE: tl.constexpr = tl.constexpr(1)
+SPLITS = {"few": 4}
+TILE = 2
+"""
+SAME_VALUES = """import triton.language as tl
+
+STATE: tl.constexpr = tl.constexpr(1)
+SPLITS = {"few": 4}
+"""
+
+
+def constants_after(active: activation.Activation, mutants: list[Mutant], answers: Any) -> None:
+    """Report the constants of a module, of one that imports them, and of one with others of the same names."""
+    names = [importlib.import_module(f"mutated_package.{name}") for name in ("op", "importer", "same")]
+    for mutant in mutants:
+        active.activate(mutant)
+        answers.put([(module.STATE.value, module.SPLITS["few"]) for module in names] + [names[1].TILE])
+
+
+def test_constants_of_imported_modules_are_mutated(layer: Layer, tmp_path: Path) -> None:
+    """Constants of Triton kernels kept their value, so that none of their mutants acted."""
+    pytest.importorskip("triton")
+    (layer.folder / "op.py").write_text(CONSTANTS)
+    (layer.folder / "importer.py").write_text("from mutated_package.op import SPLITS, STATE, TILE\n")
+    (layer.folder / "same.py").write_text(SAME_VALUES)
+    found = [(fault.before, fault.after) for fault in operators_python.faults(CONSTANTS)]
+    plain = Mutant("oracle", "op.py", 3, 0, "", "", "", "", 0)
+    mutants = [replace(plain, number=found.index(fault)) for fault in (("1", "2"), ("4", "5"), ("2", "3"))]
+    context = multiprocessing.get_context("fork")
+    active, answers = activation.make(layer, None, 0, tmp_path / "sources"), context.Queue()
+    process = context.Process(target=constants_after, args=(active, mutants, answers))
+    process.start()
+    got = [answers.get(timeout=120) for _ in mutants]
+    process.join()
+    # Each mutant takes back the one before.
+    assert got == [[(2, 4), (2, 4), (1, 4), 2], [(1, 5), (1, 5), (1, 4), 2], [(1, 4), (1, 4), (1, 4), 3]]

@@ -21,7 +21,8 @@ def sources(entry: Equivalent) -> list[Path]:
     layer, _, name = entry.file.partition("/")
     if layer == "cpp":
         return [path for path in CSRC.iterdir() if fnmatchcase(path.name, name)]
-    return [path for path in LAYERS[layer].paths() if fnmatchcase(path.name, name)]
+    folder = LAYERS[layer].folder
+    return [path for path in LAYERS[layer].paths() if fnmatchcase(path.relative_to(folder).as_posix(), name)]
 
 
 def is_there(entry: Equivalent, path: Path) -> bool:

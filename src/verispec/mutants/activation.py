@@ -210,8 +210,8 @@ def _adopt(old: Any, new: Any, module: ModuleType) -> None:
             if ours.__code__.co_freevars == theirs.__code__.co_freevars:
                 ours.__code__ = theirs.__code__
                 ours.__defaults__, ours.__kwdefaults__ = theirs.__defaults__, theirs.__kwdefaults__
-        elif isinstance(value, (int, float, bool, tuple)) and old is vars(module) and here != value:
-            _spread(name, here, value)
+        elif old is vars(module) and _is_constant(value) and _literal(here) != _literal(value):
+            _spread(module, name, value)
 
 
 def _plain(value: Any) -> FunctionType | None:
@@ -225,11 +225,31 @@ def _plain(value: Any) -> FunctionType | None:
     return None
 
 
-def _spread(name: str, before: Any, value: Any) -> None:
-    """Set a changed constant wherever it was imported under its name."""
-    for other in [m for n, m in sys.modules.items() if n.startswith("verispec.")]:
-        if vars(other).get(name) is before or (name in vars(other) and vars(other)[name] == before):
-            setattr(other, name, value)
+def _literal(value: Any) -> Any:
+    """Return the number in a ``tl.constexpr``, and any other value as it is."""
+    return value.value if type(value).__name__ == "constexpr" else value
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_is_constant(entry) for entry in value.values())
+    return isinstance(_literal(value), (int, float, bool, tuple))
+
+
+def _spread(module: ModuleType, name: str, value: Any) -> None:
+    """Set a changed constant in its module, and wherever it was imported under its name.
+
+    Constants of Triton kernels and dicts are objects of their own, so that others of one name and value stay.
+    """
+    before = vars(module).get(name)
+    is_object = isinstance(before, dict) or before is not _literal(before)
+    package = module.__name__.partition(".")[0]
+    for other in [m for n, m in sys.modules.items() if n.partition(".")[0] == package]:
+        if name in vars(other):
+            here = vars(other)[name]
+            if here is before or (not is_object and here == before):
+                setattr(other, name, value)
+    setattr(module, name, value)
 
 
 def make(layer: Layer, extension: Path | None, count: int, folder: Path) -> Activation:

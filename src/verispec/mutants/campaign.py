@@ -158,9 +158,8 @@ def _baseline(campaign: Campaign) -> Path:
     together = measured_together(layer)
     name = together[0].name
     digest = hashlib.sha256(f"{name} {campaign.plan.run_seed} {campaign.plan.op} {campaign.plan.device}".encode())
-    roots = [part.folder for part in together]
-    roots += [suites_folder(), _package("cases"), _package("judge"), _package("mutants")]
-    roots += [layer.root / tests for tests in layer.tests]
+    roots = [*(part.folder for part in together), _package("mutants")]
+    roots += [layer.root / tests for tests in layer.tests] or [suites_folder(), _package("cases"), _package("judge")]
     for root in roots:
         for path in sorted(p for p in (root, *root.rglob("*")) if p.suffix in (".py", ".cpp", ".h")):
             digest.update(path.read_bytes())

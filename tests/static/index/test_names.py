@@ -3,7 +3,8 @@
 import pytest
 
 from verispec.static import MemoryTree, check_tree
-from verispec.static.facts import FileFacts
+from verispec.static.facts import FileFacts, Param
+from verispec.static.linking.binding import exchanged
 from verispec.static.linking.index import build, module_name
 from verispec.static.readers.outline import outline
 
@@ -77,3 +78,8 @@ def test_module_name(path, packages, name):
 def test_modules_come_in_the_order_of_their_paths() -> None:
     facts = {path: FileFacts(outline(b"")) for path in ("pkg/b.py", "pkg/__init__.py", "pkg/a.py")}
     assert list(build([(facts, False)]).modules) == ["pkg", "pkg.a", "pkg.b"]
+
+
+def test_exchanged_arguments_come_in_the_order_of_the_parameters() -> None:
+    params = [Param(name, "p", "", False) for name in ("a", "b", "b_ptr")]
+    assert list(exchanged(["b", "a", "a"], params)) == [("b", "a"), ("a", "b"), ("b", "a"), ("a", "b_ptr")]

@@ -183,3 +183,9 @@ def test_a_name_that_two_libraries_register(judged):
     tree["engine/keep.py"] = KEEP
     assert len(judged("SIG302", tree)) == 1
     assert judged("SIG302", {**tree, "engine/c.py": other}) == ()
+
+
+def test_a_faulty_fake_after_a_good_one(judged):
+    good, bad = (DIRECT.format(fake=fake, arguments=NAMED) for fake in ("out, n, *, scale=1.0", "out, *, scale=1.0"))
+    (finding,) = judged("SIG304", {"engine/a.py": good, "engine/b.py": bad.replace("resize", "shrink")})
+    assert finding.symbol == "shrink"

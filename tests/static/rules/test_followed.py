@@ -68,6 +68,7 @@ class Derived(Sampler):
     [
         ("greedy", "BLOCK", "pass", 0),
         ("greedy", "BLOCKS", "pass", 1),
+        ("None", "BLOCKS", "kept = self.kernel = greedy", 1),
         ("greedy if fast else random", "BLOCKS", "pass", 2),
         ("greedy", "BLOCKS", "self.kernel = fast", 0),
         ("fast", "BLOCKS", "pass", 0),
@@ -164,3 +165,10 @@ def test_a_wrapper_that_changes_what_it_gets(judged, before):
         params="*args, **kwargs", before=before, forwarded="*args, **kwargs", call="out, FLAG=1"
     )
     assert errors(judged, text) == errors(judged, text, "SIG102") == []
+
+
+def test_a_function_that_calls_others_before_it_forwards(judged):
+    text = KERNELS.format(more="") + WRAPPER.format(
+        params="*args, **kwargs", before="check()", forwarded="*args, **kwargs", call="out, BLOCK=16"
+    )
+    assert len(errors(judged, text, "SIG102")) == 1

@@ -178,3 +178,9 @@ def test_a_decorated_override_says_nothing(judged, decorator):
 )
 def test_a_value_that_is_not_there(judged, value, errors):
     assert len(judged("SIG207", patch(install=f"core.sampler.topk = {value}"), CORE)) == errors
+
+
+@pytest.mark.parametrize("there", ["topk_fast = load()", "from fast import *", "def __getattr__(name): ..."])
+def test_a_value_that_cannot_be_followed_may_be_there(judged, there):
+    core = CORE | {"core/ops.py": f"{OPS}\n{there}\n"}
+    assert judged("SIG207", patch(install="core.sampler.topk = core.ops.topk_fast"), core) == ()

@@ -127,3 +127,12 @@ def test_row_that_is_promoted_under_its_own_name(judged):
 @pytest.mark.parametrize("product", ["row.to(tl.int64) * stride", "row * 2", "row + stride"])
 def test_row_that_is_promoted_or_not_scaled(judged, product):
     assert judged("SIG403", {"engine/k.py": ROWS.format(product=product, promoted="")}) == ()
+
+
+@pytest.mark.parametrize(
+    "products", [("row * logits_stride", "row * 2 * stride"), ("row * stride", "row * logits_stride")]
+)
+def test_one_of_several_products_may_overflow(judged, products):
+    text = ROWS.format(product=f"{products[0]} + {products[1]}", promoted="")
+    (finding,) = judged("SIG403", {"engine/k.py": text.replace("out_ptr, stride", "out_ptr, stride, logits_stride")})
+    assert finding.level is Level.WARNING

@@ -192,3 +192,10 @@ def test_write_into_a_converted_output(judged, body, level):
     findings = judged("SIG401", sources(python=text + "\ntorch.ops._C.other(1)\n"))
     assert [finding.level for finding in findings] == ([level] if level else [])
     assert all("output" in finding.message for finding in findings)
+
+
+@pytest.mark.parametrize(("namespace", "expected"), [("_C", 1), ("elsewhere", 0)])
+def test_a_macro_stands_for_the_namespace_of_several_calls(judged, namespace, expected):
+    """Two of its ops must be called there: one name alone may be that of another library's op."""
+    python = CALLER.replace("torch.ops._C.other(value)", f"torch.ops.{namespace}.other(value)")
+    assert len(judged("SIG302", sources(call="output", python=python))) == expected
