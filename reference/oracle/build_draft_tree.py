@@ -44,13 +44,14 @@ def build_draft_tree(
             of = parent[j]
             if of is not None:
                 children.setdefault(of, []).append(j)
+        paths: list[list[int]] = []
         for i in range(nodes):
             index[b, i] = b * nodes + i
-            ancestors: list[int] = []
-            node: int | None = i
-            while node is not None and node != 0 and len(ancestors) < depth:
-                ancestors.append(node)
-                node = parent[node]
+            of = parent[i]
+            # Most parents come before their children, so that long chains reuse their paths.
+            is_known = i > 0 and of is not None and of < i
+            ancestors = [i, *paths[of or 0]][:depth] if is_known else path(i, parent, depth)
+            paths.append(ancestors)
             where[b * nodes + i] = length + len(ancestors)
             before = length if tree_mask_mode == 0 else 0
             begin = start + i * (before + nodes) + before
@@ -69,3 +70,12 @@ def build_draft_tree(
         "retrieve_next_token": first_child,
         "retrieve_next_sibling": sibling,
     }
+
+
+def path(node: int | None, parent: list[int | None], depth: int) -> list[int]:
+    """Return a node and its ancestors below the root, at most `depth` of them."""
+    nodes: list[int] = []
+    while node is not None and node != 0 and len(nodes) < depth:
+        nodes.append(node)
+        node = parent[node]
+    return nodes

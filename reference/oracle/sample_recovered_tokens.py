@@ -46,5 +46,5 @@ def largest(mass: Array, inv_q: Array) -> int | None:
     """Return the lowest id with the largest mass * inv_q among entries of positive mass, None if there is none."""
     with np.errstate(over="ignore", invalid="ignore"):
         scores = np.where(mass > 0, mass.astype(inv_q.dtype) * inv_q, -np.inf)
-    winner = int(np.argmax(np.nan_to_num(scores, nan=-np.inf, posinf=np.inf, neginf=-np.inf)))
+    winner = int(np.argmax(np.where(np.isnan(scores), -np.inf, scores)))
     return winner if mass[winner] > 0 else None

@@ -215,7 +215,7 @@ class _Step:
         return launched
 
     def launch(self, requests: list[RequestState], blocks: np.ndarray) -> _Launched:
-        """Launch a step from what the device has: a copy of the host's rows, or what the step before left there."""
+        """Launch a step from the inputs on the device: the host's rows, or those that the step before left."""
         assert self._compute is not None
         self._compute()
         self._results.reverse()

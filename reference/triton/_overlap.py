@@ -29,6 +29,6 @@ def _can_overlap(device: Any) -> bool:
 
 @triton.jit
 def after_launches_before(OVERLAPS: tl.constexpr):
-    """Wait until all launches before have ended and what they wrote can be read."""
+    """Wait until all launches before have ended and their results can be read."""
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()

@@ -33,7 +33,7 @@ from verispec.suites.e2e._setups import ARGMAX, METHODS, TREE, Load, options_of,
 Test = Callable[..., None]
 TARGET = fixtures.model("target")
 LIMITS = ["temperature", "min-p", "top-k", "top-p"]
-LONG = ["draft_model k=8"]
+DEEP = ["draft_model k=8"]
 """Each draft of a step has processed logits, the later ones too."""
 ORDER = ["penalties and limits", "min-p and top-p", "everything"]
 
@@ -121,12 +121,12 @@ def check_seeded(load: Load, tiny: dict[str, Path], parameter: str, draft: str, 
 
 
 test_greedy_texts_keep_to_allowed_ids = greedy_cases("GEN-18", ["allowed ids"])
-test_long_chains_keep_to_allowed_ids = greedy_cases("GEN-18", ["allowed ids"], LONG)
+test_long_chains_keep_to_allowed_ids = greedy_cases("GEN-18", ["allowed ids"], DEEP)
 test_sampled_texts_keep_to_allowed_ids = drawn_cases("GEN-18", ["allowed ids"])
 test_seeds_keep_to_allowed_ids = seeded_cases("GEN-18", ["allowed ids"])
 
 test_greedy_texts_complete_no_bad_word = greedy_cases("GEN-19", ["bad words", "bad words of one token"])
-test_long_chains_complete_no_bad_word = greedy_cases("GEN-19", ["bad words", "long bad words"], LONG)
+test_long_chains_complete_no_bad_word = greedy_cases("GEN-19", ["bad words", "long bad words"], DEEP)
 test_sampled_texts_complete_no_bad_word = drawn_cases("GEN-19", ["bad words"])
 test_seeds_complete_no_bad_word = seeded_cases("GEN-19", ["bad words"])
 
@@ -135,7 +135,7 @@ test_sampled_texts_have_min_tokens = drawn_cases("GEN-20", ["min tokens"])
 test_seeds_have_min_tokens = seeded_cases("GEN-20", ["min tokens"])
 
 test_greedy_texts_are_biased = greedy_cases("GEN-21", ["logit bias"])
-test_long_chains_are_biased = greedy_cases("GEN-21", ["logit bias"], LONG)
+test_long_chains_are_biased = greedy_cases("GEN-21", ["logit bias"], DEEP)
 test_sampled_texts_are_biased = drawn_cases("GEN-21", ["logit bias"])
 test_seeds_are_biased = seeded_cases("GEN-21", ["logit bias"])
 
@@ -147,7 +147,7 @@ PENALTIES = [
     "repetition reward",
 ]
 test_greedy_texts_are_penalised = greedy_cases("GEN-22", [*PENALTIES, "penalties"])
-test_long_chains_are_penalised = greedy_cases("GEN-22", ["penalties"], LONG)
+test_long_chains_are_penalised = greedy_cases("GEN-22", ["penalties"], DEEP)
 test_sampled_texts_are_penalised = drawn_cases("GEN-22", ["repetition reward", "presence penalty"])
 test_seeds_are_penalised = seeded_cases("GEN-22", [*PENALTIES, "penalties"])
 

@@ -38,6 +38,7 @@ def sequence_law(
     return law
 
 
+@pytest.mark.slow  # GEN-5 and GEN-7 check the same laws of the same runners in every run
 @pytest.mark.parametrize(
     ("method", "draft_sample_method", "sampler"),
     [

@@ -102,6 +102,14 @@ def probabilities(
     return rounded(weights / weights.sum(axis=1, keepdims=True) if rows else weights, dtype)
 
 
+def drawn(rng: np.random.Generator, probs: Array) -> Array:
+    """Return an id drawn from each row of `probs`, [n, V]: the one that `rng.choice` would draw, row by row."""
+    cdf = (probs / probs.sum(axis=1, keepdims=True)).cumsum(axis=1)
+    cdf /= cdf[:, -1:]
+    ids: Array = (cdf <= rng.random((len(probs), 1))).sum(axis=1)
+    return ids
+
+
 def random_batch(
     rng: np.random.Generator,
     counts: tuple[int, ...] | list[int] | Array,
@@ -130,7 +138,7 @@ def random_batch(
     q = probabilities(rng, n, vocab, dtype) if draft else None
     ids = rng.integers(0, vocab, size=n)
     if q is not None and n:
-        ids = np.array([rng.choice(vocab, p=row / row.sum()) for row in q]) if vocab <= 4096 else ids
+        ids = drawn(rng, q) if vocab <= 4096 else ids
     uniform = rng.random(n) * 0.999 + 0.0005
     ratio = p[np.arange(n), ids] / (q[np.arange(n), ids] if q is not None else 1.0)
     close = np.abs(ratio - uniform) <= MARGIN * np.maximum(ratio, uniform)
