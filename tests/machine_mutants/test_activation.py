@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import multiprocessing
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,9 @@ def layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Layer]:
     (package / "__init__.py").touch()
     (package / "op.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
+    # A test before may have imported a package of the same name from another folder.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mutated_package"]:
+        monkeypatch.delitem(sys.modules, name)
     yield Layer("oracle", "", "mutated_package", ())
 
 
