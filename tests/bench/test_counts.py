@@ -21,6 +21,7 @@ def compare(kind: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.counts
 def test_triton_kernels_launch_read_and_write_as_recorded() -> None:
     done = compare("launches")
     assert done.returncode == 0, done.stdout + done.stderr
