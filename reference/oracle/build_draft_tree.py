@@ -49,8 +49,7 @@ def build_draft_tree(
             index[b, i] = b * nodes + i
             of = parent[i]
             # Most parents come before their children, so that long chains reuse their paths.
-            is_known = i > 0 and of is not None and of < i
-            ancestors = [i, *paths[of or 0]][:depth] if is_known else path(i, parent, depth)
+            ancestors = path(i, parent, depth) if of is None or of >= i else [i, *paths[of]][:depth]
             paths.append(ancestors)
             where[b * nodes + i] = length + len(ancestors)
             before = length if tree_mask_mode == 0 else 0
