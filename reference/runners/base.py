@@ -59,7 +59,7 @@ from .draft_depth import DraftDepths, PassCost, Speeds
 from .request import RequestState
 from .sampling import FlatSampling, RequestStateSampling, Sampling
 from .scheduler import Scheduled, Scheduler
-from .step_graphs import StepGraphs
+from .step_graphs import SPARE_SLOTS, StepGraphs
 from .step_inputs import StepInputs, flatten_step, record_prompt_logprobs, verified_step
 from .tree import TreeVerification, check_tree_model, check_tree_request, compact
 from .verification import Verified, verify
@@ -111,6 +111,7 @@ class BaseRunner(ABC):
             token_budget=options.max_num_batched_tokens,
             max_model_len=self.max_model_len,
             lookahead=self.proposer.lookahead if self.proposer else 0,
+            spare=0 if self._step_graphs is None else SPARE_SLOTS,
             repeatable=self.proposer is not None and options.sampler == "request_state",
         )
         self._draws = options.draft is not None and options.draft_sample_method == "probabilistic"

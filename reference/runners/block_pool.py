@@ -45,6 +45,11 @@ class BlockPool:
         """Ids of the blocks that no sequence has."""
         return tuple(self._free)
 
+    @property
+    def half_free(self) -> bool:
+        """True while more than half of the blocks are free."""
+        return 2 * len(self._free) > self.num_blocks
+
     def grow(self, blocks: list[int], num_tokens: int) -> bool:
         """Add blocks to `blocks` until they hold `num_tokens` tokens; False, and nothing taken, if too few are free."""
         missing = blocks_needed(num_tokens, self.block_size) - len(blocks)

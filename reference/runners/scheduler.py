@@ -46,6 +46,7 @@ class Scheduler:
         token_budget: maximum number of tokens in a step.
         max_model_len: maximum number of tokens of a sequence.
         lookahead: slots that a drafter writes behind the last token of a step.
+        spare: slots that a request gets besides while half of the pool is free, for the steps after this one.
         repeatable: True if the drafts that a request verifies must not depend on the other requests. They are then
             never cut to the rest of the budget, and a resumed request drafts again before it samples.
     """
@@ -58,6 +59,7 @@ class Scheduler:
         token_budget: int,
         max_model_len: int,
         lookahead: int,
+        spare: int,
         repeatable: bool,
     ) -> None:
         self.pool = pool
@@ -67,6 +69,7 @@ class Scheduler:
         self.token_budget = token_budget
         self.max_model_len = max_model_len
         self.lookahead = lookahead
+        self.spare = spare
         self.waiting: deque[RequestState] = deque()
         self.running: list[RequestState] = []
 
@@ -120,7 +123,11 @@ class Scheduler:
 
     def _reserve(self, part: Scheduled) -> bool:
         end = part.request.num_computed + part.num_tokens + self.lookahead
-        return self.pool.grow(part.request.blocks, min(end, self.max_model_len))
+        if not self.pool.grow(part.request.blocks, min(end, self.max_model_len)):
+            return False
+        if self.spare and self.pool.half_free:
+            self.pool.grow(part.request.blocks, min(end + self.spare, self.max_model_len))
+        return True
 
     def _preempt_youngest(self) -> RequestState:
         request = self.running.pop()

@@ -2,7 +2,9 @@
 
 A decode step of greedy requests needs three things: its tokens, the lengths and the blocks of its sequences. Every
 request has a row of T = K + 1 tokens; after its last draft there are placeholders, which no verification accepts. So
-requests with fewer drafts, and steps that end requests, need no graphs of their own.
+requests with fewer drafts, and steps that end requests, need no graphs of their own. A step that reads prompts to their
+ends has placeholders behind each prompt, and yields one token of each request. Its drafter takes the placeholders for
+rejected drafts.
 
 The device does not wait for the host between steps. A graph leaves the tokens and lengths of the next step where it
 read its own. So the next step is launched before this one is read, if all requests have room for it. It counts if the
@@ -34,7 +36,7 @@ from verispec.reference.models.decode_graphs import (
     power_of_two,
     recorded,
 )
-from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
+from verispec.reference.models.kv_cache import NULL_BLOCK, PAD_SLOT, KVCache
 from verispec.reference.proposers.chain import ChainProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
 from verispec.reference.sampler import ops
@@ -45,12 +47,29 @@ from .request import RequestState
 from .scheduler import Scheduled
 from .slots import slot_mapping
 
+SPARE_SLOTS = 64
+"""Slots of the steps that are launched before the host has read the last one.
+
+The device learns of new blocks only where no step is ahead. A step of K = 3 takes 2 to 3 of them, so that 20 follow.
+"""
+
+
+MOST_PROMPT_TOKENS = 2048
+"""Tokens of the largest step of prompts that is recorded, padding included; launches of larger ones matter less."""
+MOST_PADDING = 4
+"""Tokens of a recorded step of prompts, for each token that is no padding."""
+
 
 class Shape(NamedTuple):
-    """The shape that a graph is recorded for: requests and keys are rounded up."""
+    """The shape that a graph is recorded for: requests and keys are rounded up, and tokens of prompts.
+
+    Attributes:
+        width: tokens that the step may yield of a request; 1 after a prompt, else all its tokens are verified.
+    """
 
     requests: int
     tokens: int
+    width: int
     keys: int
     drafts: int
 
@@ -108,16 +127,13 @@ class StepGraphs:
             drafts: draft tokens that the proposer makes per request; 0 lets it read alone.
 
         Returns:
-            Emitted tokens and next drafts of each request. None if nothing was run: the step has a prompt, or another
-            request that is not plain, or its shape is new.
+            Emitted tokens and next drafts of each request. None if nothing was run: the step has both prompts and
+            drafts, or a part of a prompt, or a request that is not plain, or its shape is new.
         """
         ahead, self._ahead = self._ahead, None
-        tokens = max(drafts, *(part.num_drafts for part in scheduled)) + 1
-        if len(scheduled) > MOST_REQUESTS or tokens > MOST_TOKENS or not all(map(_is_plain_decode, scheduled)):
+        shape = _shape(scheduled, drafts)
+        if shape is None:
             return None
-        # Behind the longest sequence stand its drafts, the token after them, and the next drafts.
-        keys = max(part.request.num_computed for part in scheduled) + tokens + 1 + drafts
-        shape = Shape(power_of_two(len(scheduled)), tokens, max(FEWEST_KEYS, power_of_two(keys)), drafts)
         step = self._steps.get(shape)
         if step is None:
             self._seen[shape] = self._seen.get(shape, 0) + 1
@@ -142,9 +158,25 @@ class StepGraphs:
             self._ahead = None
 
 
-def _is_plain_decode(part: Scheduled) -> bool:
-    """Return True if the request verifies drafts or decodes one token, and wants the most likely tokens alone."""
-    return part.samples and part.num_tokens == part.num_drafts + 1 and part.request.plain
+def _shape(scheduled: Sequence[Scheduled], drafts: int) -> Shape | None:
+    """Return the shape of a step; None if it is none that is recorded."""
+    requests = power_of_two(len(scheduled))
+    if requests > MOST_REQUESTS or not all(part.samples and part.request.plain for part in scheduled):
+        return None
+    if all(part.num_tokens == part.num_drafts + 1 for part in scheduled):
+        tokens = width = max(drafts, *(part.num_drafts for part in scheduled)) + 1
+        if tokens > MOST_TOKENS:
+            return None
+    else:
+        tokens, width = power_of_two(max(part.num_tokens for part in scheduled)), 1
+        total = sum(part.num_tokens for part in scheduled)
+        if requests * tokens > min(MOST_PROMPT_TOKENS, MOST_PADDING * total):
+            return None
+        if any(part.num_drafts or part.request.params.prompt_logprobs is not None for part in scheduled):
+            return None
+    # Behind the longest sequence stand its drafts, the token after them, and the next drafts.
+    keys = max(part.request.num_computed for part in scheduled) + tokens + 1 + drafts
+    return Shape(requests, tokens, width, max(FEWEST_KEYS, power_of_two(keys)), drafts)
 
 
 @dataclass(eq=False, slots=True)
@@ -154,7 +186,7 @@ class _Launched:
     Attributes:
         requests: requests of its first rows.
         blocks: [requests, blocks] int32 blocks of each request, and null blocks behind them.
-        results: [padded requests, T + K] int32 in memory of the host.
+        results: [padded requests, width + K] int32 in memory of the host.
         done: event behind the step; None where a launch waits for its end.
         inputs: [requests, 1 + T] int32 lengths and tokens; None until the step before it is read.
     """
@@ -184,7 +216,7 @@ class _Step:
         self._given = self._host((shape.requests, self._first_block + blocks))
         self._inputs = torch.zeros_like(self._given, device=self._device)
         # The host reads the results of one step while the device writes those of the next.
-        results = (shape.requests, shape.tokens + shape.drafts)
+        results = (shape.requests, shape.width + shape.drafts)
         self._results = [self._host(results), self._host(results)]
         self._rows = self._given.numpy()
         self._outputs: tuple[torch.Tensor, ...] = ()
@@ -230,9 +262,12 @@ class _Step:
         """Return True if a further step can follow a launched one, whatever that accepts.
 
         No request may reach its maximum length, and the slots of both steps must be in blocks that the device knows.
+        Steps after prompts have another shape.
         """
         assert launched.inputs is not None
-        _, tokens, keys, drafts = self._shape
+        _, tokens, width, keys, drafts = self._shape
+        if width < tokens:
+            return False
         if any(r.max_tokens - r.num_tokens <= tokens + drafts for r in launched.requests):
             return False
         slots = (launched.blocks != NULL_BLOCK).sum(axis=1) * self._graphs.block_size
@@ -242,16 +277,16 @@ class _Step:
         """Return emitted tokens and next drafts of each request, and note what a step launched ahead has read."""
         assert launched.inputs is not None
         launched.wait()
-        results, tokens = launched.results.numpy()[: len(launched.requests)].copy(), self._shape.tokens
-        counts = (results[:, :tokens] != PLACEHOLDER).sum(axis=1)
+        results, width = launched.results.numpy()[: len(launched.requests)].copy(), self._shape.width
+        counts = (results[:, :width] != PLACEHOLDER).sum(axis=1)
         if ahead is not None:
             inputs = np.full_like(launched.inputs, PLACEHOLDER)
             inputs[:, 0] = launched.inputs[:, 0] + counts
             inputs[:, 1] = results[np.arange(len(results)), counts - 1]
-            inputs[:, 2 : 2 + self._shape.drafts] = results[:, tokens:]
+            inputs[:, 2 : 2 + self._shape.drafts] = results[:, width:]
             ahead.inputs = inputs
-        emitted = [row[:count] for row, count in zip(results[:, :tokens].tolist(), counts.tolist(), strict=True)]
-        return emitted, results[:, tokens:].tolist()
+        emitted = [row[:count] for row, count in zip(results[:, :width].tolist(), counts.tolist(), strict=True)]
+        return emitted, results[:, width:].tolist()
 
     def fill(self, scheduled: Sequence[Scheduled]) -> None:
         """Write each request's length, tokens and blocks; padding requests have placeholders and the null block."""
@@ -269,15 +304,25 @@ class _Step:
 
     def _step(self) -> tuple[torch.Tensor, ...]:
         """Run target, verification and drafting on the device; return the results and leave the next step's inputs."""
-        graphs, (requests, tokens, keys, drafts) = self._graphs, self._shape
-        given = self._inputs
-        token_ids, block_table = given[:, 1 : 1 + tokens].reshape(-1), given[:, 1 + tokens :].contiguous()
+        graphs, (requests, tokens, width, keys, drafts) = self._graphs, self._shape
+        given, is_prompt = self._inputs, width < tokens
+        token_rows, block_table = given[:, 1 : 1 + tokens], given[:, 1 + tokens :].contiguous()
         starts = torch.arange(requests + 1, dtype=torch.int32, device=self._device) * tokens
         computed = given[:, :1].to(torch.int64)
-        positions = (computed + torch.arange(tokens, device=self._device)).view(-1)
-        # The keys of placeholders are written over before anything reads them, as those of rejected drafts are.
-        slots = slot_mapping(starts, positions, block_table, graphs.block_size)
+        places = torch.arange(tokens, device=self._device)
+        positions = computed + places
         query_lens = np.full(requests, tokens)
+        num_rejected = torch.full_like(computed[:, 0], tokens - 1)
+        if is_prompt:
+            # Behind a prompt may be no room: its placeholders stand at its last position and have no slot.
+            lengths = (token_rows != PLACEHOLDER).sum(dim=1).clamp(min=1)
+            positions = torch.minimum(positions, computed + lengths[:, None] - 1)
+            num_rejected = tokens - lengths
+        positions = positions.view(-1)
+        slots = slot_mapping(starts, positions, block_table, graphs.block_size)
+        if is_prompt:
+            slots.masked_fill_((places >= lengths[:, None]).view(-1), PAD_SLOT)
+        # The keys of other placeholders are written over before anything reads them, as those of rejected drafts are.
         # Placeholders count as tokens, so that each row's last token sees them all; nothing reads what they see.
         seq_lens = (computed[:, 0] + tokens).to(torch.int32)
         paged = PagedBatch(
@@ -291,14 +336,19 @@ class _Step:
             np.full(requests, keys),
             graphs.block_size,
         )
+        token_ids = token_rows.reshape(-1)
         input_ids = token_ids.clamp(min=0)
+        rows = (starts[:-1] + lengths - 1) if is_prompt else 0
         output = graphs.forward(
-            input_ids=input_ids[None], position_ids=positions[None], logits_to_keep=0, use_cache=False, paged=paged
+            input_ids=input_ids[None], position_ids=positions[None], logits_to_keep=rows, use_cache=False, paged=paged
         )
-        sampled = verify_greedy_rows(output.logits[0], token_ids, starts, tokens)
+        if is_prompt:
+            sampled = verify_greedy_rows(output.logits[0], token_ids[rows], starts // tokens, 1)
+        else:
+            sampled = verify_greedy_rows(output.logits[0], token_ids, starts, tokens)
         results = [sampled]
         if graphs.proposer is not None:
-            index = torch.arange(1, requests + 1, dtype=torch.int32, device=self._device)
+            backup_token_ids = torch.zeros(requests, dtype=torch.int32, device=self._device)
             step = VerifiedStep(
                 token_ids=input_ids,
                 positions=positions,
@@ -306,10 +356,10 @@ class _Step:
                 query_start_loc=starts,
                 block_table=block_table,
                 aux_hidden_states=None if graphs.aux is None else graphs.aux.take()[0],
-                cu_num_draft_tokens=index * (tokens - 1),
+                cu_num_draft_tokens=num_rejected.cumsum(0).to(torch.int32),
                 sampled_token_ids=sampled,
                 discarded=torch.zeros(requests, dtype=torch.bool, device=self._device),
-                backup_token_ids=torch.zeros_like(index),
+                backup_token_ids=backup_token_ids,
                 numbers=(),
                 prompt_lens=(),
                 sequences=(),
@@ -318,12 +368,13 @@ class _Step:
                 draw=None,
             )
             results.append(graphs.proposer.draft(step)[0].to(torch.int32))
-        self._leave_next(results)
+        if not is_prompt:
+            self._leave_next(results)
         return (torch.cat(results, dim=1),)
 
     def _leave_next(self, results: list[torch.Tensor]) -> None:
         """Overwrite lengths and tokens with those of the next step; padding requests stay empty."""
-        requests, tokens, _, drafts = self._shape
+        requests, tokens, _, _, drafts = self._shape
         sampled, given = results[0], self._inputs
         last = torch.empty(requests, dtype=torch.int32, device=self._device)
         counts = torch.empty_like(last)

@@ -9,10 +9,12 @@ import pytest
 from graph_runners import EagerGPURunner, EagerRunner, ReplayRunner
 
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
+from verispec.reference.models.decode_graphs import RECORD_AT
+from verispec.reference.runners import base
 from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.gpu import GPURunner
 from verispec.reference.runners.scheduler import Scheduled
-from verispec.reference.runners.step_graphs import _Step
+from verispec.reference.runners.step_graphs import SPARE_SLOTS, _Step
 
 if TYPE_CHECKING:
     from conftest import Models
@@ -43,11 +45,12 @@ def compare(
     method: str,
     requests: list[GenerationRequest],
     runners: tuple[type[BaseRunner], type[BaseRunner]] = RUNNERS,
+    times: int = 2,
     **options: Any,
 ) -> BaseRunner:
-    """Generate twice on both runners, so that the second time runs recorded graphs; return the one with graphs."""
+    """Generate twice or more on both, so that the second time runs recorded graphs; return the runner with graphs."""
     eager, graphed = (models.runner(method, runner, **{**OPTIONS, **options}) for runner in runners)
-    for _ in range(2):
+    for _ in range(times):
         if isinstance(graphed, CountingRunner):
             graphed.launched = 0
         assert outcome(graphed.generate(requests)) == outcome(eager.generate(requests))
@@ -127,8 +130,48 @@ def test_drafts_are_cut_after_a_launch(
     compare(models, "draft_model", requests, runners, block_size=64, max_num_batched_tokens=10)
 
 
+@pytest.mark.parametrize("runners", PLACES)
+@pytest.mark.parametrize("lengths", [(5,), (32,), (21, 1), (17, 3, 32, 9, 30)], ids=str)
+@pytest.mark.parametrize("method", [*METHODS, "parallel", "mtp"])
+def test_prompts_are_graphs(
+    method: str,
+    lengths: tuple[int, ...],
+    runners: tuple[type[BaseRunner], type[BaseRunner]],
+    models: Models,
+    prompts: list[tuple[int, ...]],
+) -> None:
+    """Prompts of the same padded length, up to the longest sequence, are recorded at the fourth time."""
+    requests = [GenerationRequest(prompts[3][:length], max_tokens=2, ignore_eos=True) for length in lengths]
+    runner = compare(models, method, requests, runners, times=RECORD_AT, max_num_seqs=8, max_model_len=34)
+    if isinstance(runner, CountingRunner):
+        assert runner.launched == 0
+
+
+def test_a_step_of_prompts_that_is_launched(models: Models, prompts: list[tuple[int, ...]]) -> None:
+    """Its padding is too long, its prompt is a part, its prompt's log-probabilities are wanted, or it has drafts."""
+    for lengths, options in [((60, 1, 1, 1, 1), {}), ((40,), {"max_num_batched_tokens": 16})]:
+        requests = [GenerationRequest(prompts[3][:length], max_tokens=1, ignore_eos=True) for length in lengths]
+        runner = compare(models, "none", requests, times=RECORD_AT + 1, max_num_seqs=8, **options)
+        assert isinstance(runner, CountingRunner) and runner.launched > 0
+    scored = [GenerationRequest(prompts[3], max_tokens=1, ignore_eos=True, prompt_logprobs=2)]
+    compare(models, "none", scored, times=RECORD_AT + 1)
+    late = [GenerationRequest(prompts[2], max_tokens=count, ignore_eos=True) for count in (4, 9, 8, 7)]
+    compare(models, "draft_model", late, times=RECORD_AT, max_num_seqs=2)
+
+
+@pytest.mark.parametrize("spare", [0, SPARE_SLOTS])
 @pytest.mark.parametrize("method", METHODS)
-def test_preempted_requests(method: str, models: Models, prompts: list[tuple[int, ...]]) -> None:
+def test_preempted_requests(
+    method: str, spare: int, models: Models, prompts: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spare slots change which requests are preempted, and thereby their drafts, but no token."""
+    monkeypatch.setattr(base, "SPARE_SLOTS", spare)
     requests = [GenerationRequest(prompt, max_tokens=40, ignore_eos=True) for prompt in prompts[:4]]
-    runner = compare(models, method, requests, max_model_len=96, num_blocks=33)
-    assert sum(result.preemptions for result in runner.generate(requests))
+    options = {**OPTIONS, "max_model_len": 96, "num_blocks": 33}
+    eager, graphed = (models.runner(method, runner, **options) for runner in RUNNERS)
+    for _ in range(2):
+        expected, results = eager.generate(requests), graphed.generate(requests)
+        assert [result.token_ids for result in results] == [result.token_ids for result in expected]
+        assert spare or outcome(results) == outcome(expected)
+        assert sum(result.preemptions for result in results)
+    assert len(graphed.pool.free_blocks) == graphed.pool.num_blocks - 1
