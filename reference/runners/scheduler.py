@@ -125,7 +125,7 @@ class Scheduler:
         end = part.request.num_computed + part.num_tokens + self.lookahead
         if not self.pool.grow(part.request.blocks, min(end, self.max_model_len)):
             return False
-        if self.spare and self.pool.half_free:
+        if self.pool.half_free:
             self.pool.grow(part.request.blocks, min(end + self.spare, self.max_model_len))
         return True
 

@@ -52,8 +52,6 @@ SPARE_SLOTS = 64
 
 The device learns of new blocks only where no step is ahead. A step of K = 3 takes 2 to 3 of them, so that 20 follow.
 """
-
-
 MOST_PROMPT_TOKENS = 2048
 """Tokens of the largest step of prompts that is recorded, padding included; launches of larger ones matter less."""
 MOST_PADDING = 4
@@ -312,12 +310,12 @@ class _Step:
         places = torch.arange(tokens, device=self._device)
         positions = computed + places
         query_lens = np.full(requests, tokens)
-        num_rejected = torch.full_like(computed[:, 0], tokens - 1)
+        known = torch.arange(1, requests + 1, dtype=torch.int32, device=self._device)
         if is_prompt:
             # Behind a prompt may be no room: its placeholders stand at its last position and have no slot.
             lengths = (token_rows != PLACEHOLDER).sum(dim=1).clamp(min=1)
             positions = torch.minimum(positions, computed + lengths[:, None] - 1)
-            num_rejected = tokens - lengths
+            known = lengths.cumsum(0).to(torch.int32)
         positions = positions.view(-1)
         slots = slot_mapping(starts, positions, block_table, graphs.block_size)
         if is_prompt:
@@ -342,13 +340,10 @@ class _Step:
         output = graphs.forward(
             input_ids=input_ids[None], position_ids=positions[None], logits_to_keep=rows, use_cache=False, paged=paged
         )
-        if is_prompt:
-            sampled = verify_greedy_rows(output.logits[0], token_ids[rows], starts // tokens, 1)
-        else:
-            sampled = verify_greedy_rows(output.logits[0], token_ids, starts, tokens)
+        verified = token_ids[rows] if is_prompt else token_ids
+        sampled = verify_greedy_rows(output.logits[0], verified, starts // tokens * width, width)
         results = [sampled]
         if graphs.proposer is not None:
-            backup_token_ids = torch.zeros(requests, dtype=torch.int32, device=self._device)
             step = VerifiedStep(
                 token_ids=input_ids,
                 positions=positions,
@@ -356,10 +351,10 @@ class _Step:
                 query_start_loc=starts,
                 block_table=block_table,
                 aux_hidden_states=None if graphs.aux is None else graphs.aux.take()[0],
-                cu_num_draft_tokens=num_rejected.cumsum(0).to(torch.int32),
+                cu_num_draft_tokens=starts[1:] - known,
                 sampled_token_ids=sampled,
                 discarded=torch.zeros(requests, dtype=torch.bool, device=self._device),
-                backup_token_ids=backup_token_ids,
+                backup_token_ids=torch.zeros_like(known),
                 numbers=(),
                 prompt_lens=(),
                 sequences=(),

@@ -37,7 +37,7 @@ RUNNERS = EagerRunner, CountingRunner
 
 
 def outcome(results: list[GenerationResult]) -> list[tuple[Any, ...]]:
-    return [(r.token_ids, r.finish_reason, r.kinds, r.steps, r.logprobs) for r in results]
+    return [(r.token_ids, r.finish_reason, r.kinds, r.steps, r.logprobs, r.prompt_logprobs) for r in results]
 
 
 def compare(
@@ -172,6 +172,6 @@ def test_preempted_requests(
     for _ in range(2):
         expected, results = eager.generate(requests), graphed.generate(requests)
         assert [result.token_ids for result in results] == [result.token_ids for result in expected]
-        assert spare or outcome(results) == outcome(expected)
+        assert spare or (outcome(results), graphed.metrics()) == (outcome(expected), eager.metrics())
         assert sum(result.preemptions for result in results)
     assert len(graphed.pool.free_blocks) == graphed.pool.num_blocks - 1
