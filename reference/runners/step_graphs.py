@@ -36,7 +36,7 @@ from verispec.reference.models.decode_graphs import (
     power_of_two,
     recorded,
 )
-from verispec.reference.models.kv_cache import NULL_BLOCK, PAD_SLOT, KVCache
+from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
 from verispec.reference.proposers.chain import ChainProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
 from verispec.reference.sampler import ops
@@ -307,20 +307,14 @@ class _Step:
         token_rows, block_table = given[:, 1 : 1 + tokens], given[:, 1 + tokens :].contiguous()
         starts = torch.arange(requests + 1, dtype=torch.int32, device=self._device) * tokens
         computed = given[:, :1].to(torch.int64)
-        places = torch.arange(tokens, device=self._device)
-        positions = computed + places
+        positions = (computed + torch.arange(tokens, device=self._device)).view(-1)
+        # The keys of placeholders are written over before anything reads them, as those of rejected drafts are.
+        slots = slot_mapping(starts, positions, block_table, graphs.block_size)
         query_lens = np.full(requests, tokens)
         known = torch.arange(1, requests + 1, dtype=torch.int32, device=self._device)
         if is_prompt:
-            # Behind a prompt may be no room: its placeholders stand at its last position and have no slot.
             lengths = (token_rows != PLACEHOLDER).sum(dim=1).clamp(min=1)
-            positions = torch.minimum(positions, computed + lengths[:, None] - 1)
             known = lengths.cumsum(0).to(torch.int32)
-        positions = positions.view(-1)
-        slots = slot_mapping(starts, positions, block_table, graphs.block_size)
-        if is_prompt:
-            slots.masked_fill_((places >= lengths[:, None]).view(-1), PAD_SLOT)
-        # The keys of other placeholders are written over before anything reads them, as those of rejected drafts are.
         # Placeholders count as tokens, so that each row's last token sees them all; nothing reads what they see.
         seq_lens = (computed[:, 0] + tokens).to(torch.int32)
         paged = PagedBatch(

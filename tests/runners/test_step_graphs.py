@@ -159,6 +159,37 @@ def test_a_step_of_prompts_that_is_launched(models: Models, prompts: list[tuple[
     compare(models, "draft_model", late, times=RECORD_AT, max_num_seqs=2)
 
 
+def test_nothing_follows_a_prompt_ahead(
+    models: Models, prompts: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step after a prompt has another shape, so that a second launch of the prompt's would be for nothing."""
+    widths: list[tuple[int, int]] = []
+    launch = _Step.launch
+
+    def counted(step: _Step, *arguments: Any) -> Any:
+        widths.append((step._shape.width, step._shape.tokens))
+        return launch(step, *arguments)
+
+    monkeypatch.setattr(_Step, "launch", counted)
+    request = GenerationRequest(prompts[2], max_tokens=60, ignore_eos=True)
+    runner = compare(models, "draft_model", [request], times=RECORD_AT, block_size=64)
+    widths.clear()
+    runner.generate([request])
+    assert [width for width, tokens in widths if width < tokens] == [1]
+
+
+@pytest.mark.parametrize(("place", "expected"), [(2, 16), (4, 10)])
+def test_spare_slots_end_at_the_longest_sequence(
+    place: int, expected: int, models: Models, prompts: list[tuple[int, ...]]
+) -> None:
+    """Requests get them while half of the pool is free: 17 tokens of 5 blocks do, 40 tokens of 10 do not."""
+    runner = models.runner("none", ReplayRunner, **OPTIONS, max_model_len=64, num_blocks=17)
+    blocks: list[int] = []
+    request = GenerationRequest(prompts[place], max_tokens=1)
+    runner.generate([request], lambda *_: blocks.append(len(runner._scheduler.running[0].blocks)))
+    assert blocks == [expected]
+
+
 @pytest.mark.parametrize("spare", [0, SPARE_SLOTS])
 @pytest.mark.parametrize("method", METHODS)
 def test_preempted_requests(
