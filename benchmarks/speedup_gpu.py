@@ -103,6 +103,7 @@ def runners(folder: Path, kind: type[BaseRunner]) -> Iterator[tuple[str, BaseRun
             num_speculative_tokens=DRAFTS,
             rejection_sample_method="synthetic",
             synthetic_acceptance_length=float(tokens),
+            sampler="request_state",
             **common,
         )
         yield f"{tokens}", kind(folder / "target", options)

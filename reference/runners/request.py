@@ -105,6 +105,11 @@ class RequestState:
         return self.params.greedy and simple and not needs_processing(self.params)
 
     @property
+    def seed_word(self) -> int:
+        """The seed as a signed 64-bit number with the same bits."""
+        return (self.seed + 2**63) % 2**64 - 2**63
+
+    @property
     def num_prompt_tokens(self) -> int:
         """Number of prompt tokens."""
         return len(self.params.prompt_token_ids)

@@ -59,7 +59,7 @@ class FlatSampling:
                 cause="the ops of packed batches have no block verification",
                 hint="set sampler to request_state",
             )
-        rates = _synthetic_rates(options, device)
+        rates = synthetic_rates(options, device)
         self._synthetic = rates is not None
         self._sampler = FlatSampler(rates)
         self._upload = upload
@@ -104,7 +104,7 @@ class RequestStateSampling:
     def __init__(self, options: LoadOptions, vocab_size: int, draws: bool, device: torch.device) -> None:
         self._sampler = RequestStateSampler(
             block_verification=options.rejection_sample_method == "block",
-            synthetic_rates=_synthetic_rates(options, device),
+            synthetic_rates=synthetic_rates(options, device),
         )
         self._device = device
         count = options.max_num_seqs
@@ -159,13 +159,13 @@ class RequestStateSampling:
         slot, params = request.slot, request.params
         self._owners[slot] = request
         self._temperature[slot] = params.temperature
-        self._seed[slot] = (request.seed + 2**63) % 2**64 - 2**63
+        self._seed[slot] = request.seed_word
         self._top_k[slot] = params.top_k
         self._top_p[slot] = params.top_p
         self._min_p[slot] = params.min_p
 
 
-def _synthetic_rates(options: LoadOptions, device: torch.device) -> torch.Tensor | None:
+def synthetic_rates(options: LoadOptions, device: torch.device) -> torch.Tensor | None:
     """Return the conditional acceptance rates of synthetic verification, [K]; None for the other methods."""
     if options.rejection_sample_method != "synthetic":
         return None

@@ -6,6 +6,9 @@ requests with fewer drafts, and steps that end requests, need no graphs of their
 ends has placeholders behind each prompt, and yields one token of each request. Its drafter takes the placeholders for
 rejected drafts.
 
+Synthetic verification is a graph with the slot-indexed sampler, whose random numbers follow from seed and position. Those
+of packed batches come from generators, which no graph can take back after a step that nobody uses.
+
 The device does not wait for the host between steps. A graph leaves the tokens and lengths of the next step where it
 read its own. So the next step is launched before this one is read, if all requests have room for it. It counts if the
 host schedules what it computed. The rows of a request that has ended are dropped. They write to blocks that it had: the
@@ -42,8 +45,10 @@ from verispec.reference.proposers.protocol import Proposer, VerifiedStep
 from verispec.reference.sampler import ops
 from verispec.reference.sampler.fused import verify_greedy_rows
 from verispec.reference.sampler.ops import PLACEHOLDER
+from verispec.reference.sampler.request_state import RequestRows, RequestStates, RequestStateSampler
 
 from .request import RequestState
+from .sampling import synthetic_rates
 from .scheduler import Scheduled
 from .slots import slot_mapping
 
@@ -84,6 +89,7 @@ class StepGraphs:
         record: records a function of no arguments.
         block_size: tokens per block.
         vocab_size: number of tokens of the target's vocabulary.
+        rates: [K] float32 conditional acceptance rates of synthetic verification; None verifies by the target.
     """
 
     forward: GraphedModel
@@ -93,6 +99,7 @@ class StepGraphs:
     record: Recorder
     block_size: int
     vocab_size: int
+    rates: torch.Tensor | None = None
     _seen: dict[Shape, int] = field(default_factory=dict)
     _steps: dict[Shape, _Step] = field(default_factory=dict)
     _ahead: _Launched | None = None
@@ -111,11 +118,13 @@ class StepGraphs:
         """Return the graphs of a runner; None where models run outside graphs, or a step needs more of the host."""
         if record is None or not isinstance(forward, GraphedModel):
             return None
-        if options.num_speculative_tokens == AUTO or options.rejection_sample_method == "synthetic":
+        is_synthetic = options.rejection_sample_method == "synthetic"
+        if options.num_speculative_tokens == AUTO or (is_synthetic and options.sampler == "flat"):
             return None
         if proposer is not None and not isinstance(proposer, ChainProposer):
             return None
-        return cls(forward, cache, proposer, aux, record, options.block_size, vocab_size)
+        rates = synthetic_rates(options, cache.layers[0].device)
+        return cls(forward, cache, proposer, aux, record, options.block_size, vocab_size, rates)
 
     def run(self, scheduled: Sequence[Scheduled], drafts: int) -> tuple[list[list[int]], list[list[int]]] | None:
         """Run a step, if its shape recurs.
@@ -210,7 +219,8 @@ class _Step:
         self._shape = shape
         self._device = graphs.cache.layers[0].device
         blocks = -(-shape.keys // graphs.block_size)
-        self._first_block = 1 + shape.tokens
+        self._first_seed = 1 + shape.tokens  # behind length and tokens
+        self._first_block = self._first_seed + (0 if graphs.rates is None else 2)  # a seed has 64 bits
         self._given = self._host((shape.requests, self._first_block + blocks))
         self._inputs = torch.zeros_like(self._given, device=self._device)
         # The host reads the results of one step while the device writes those of the next.
@@ -230,7 +240,7 @@ class _Step:
         rows = [places.get(id(part.request), -1) for part in scheduled]
         if -1 in rows or ahead.inputs is None:
             return None
-        given = self._rows[: len(rows), : self._first_block]
+        given = self._rows[: len(rows), : self._first_seed]
         return rows if (given == ahead.inputs[rows]).all() else None
 
     def start(self, scheduled: Sequence[Scheduled]) -> _Launched:
@@ -241,7 +251,7 @@ class _Step:
         self._inputs.copy_(self._given, non_blocking=True)
         given = self._rows[: len(scheduled)].copy()
         launched = self.launch([part.request for part in scheduled], given[:, self._first_block :])
-        launched.inputs = given[:, : self._first_block]
+        launched.inputs = given[:, : self._first_seed]
         return launched
 
     def launch(self, requests: list[RequestState], blocks: np.ndarray) -> _Launched:
@@ -287,16 +297,18 @@ class _Step:
         return emitted, results[:, width:].tolist()
 
     def fill(self, scheduled: Sequence[Scheduled]) -> None:
-        """Write each request's length, tokens and blocks; padding requests have placeholders and the null block."""
-        rows, first_block = self._rows, self._first_block
+        """Write each request's length, tokens, seed and blocks; padding requests have placeholders and null blocks."""
+        rows, first_seed, first_block = self._rows, self._first_seed, self._first_block
         columns = rows.shape[1] - first_block
-        rows[:, 1:first_block] = PLACEHOLDER
+        rows[:, 1:first_seed] = PLACEHOLDER
         rows[:, first_block:] = NULL_BLOCK
         rows[len(scheduled) :, 0] = 0
         for row, part in zip(rows, scheduled, strict=False):
             request, start = part.request, part.request.num_computed
             row[0] = start
             row[1 : 1 + part.num_tokens] = request.tokens[start : start + part.num_tokens]
+            if first_seed < first_block:
+                row[first_seed:first_block] = np.array([request.seed_word]).view(np.int32)
             blocks = request.blocks[:columns]  # those behind are for drafts that this step does not make
             row[first_block : first_block + len(blocks)] = blocks
 
@@ -304,7 +316,7 @@ class _Step:
         """Run target, verification and drafting on the device; return the results and leave the next step's inputs."""
         graphs, (requests, tokens, width, keys, drafts) = self._graphs, self._shape
         given, is_prompt = self._inputs, width < tokens
-        token_rows, block_table = given[:, 1 : 1 + tokens], given[:, 1 + tokens :].contiguous()
+        token_rows, block_table = given[:, 1 : 1 + tokens], given[:, self._first_block :].contiguous()
         starts = torch.arange(requests + 1, dtype=torch.int32, device=self._device) * tokens
         computed = given[:, :1].to(torch.int64)
         positions = (computed + torch.arange(tokens, device=self._device)).view(-1)
@@ -334,8 +346,11 @@ class _Step:
         output = graphs.forward(
             input_ids=input_ids[None], position_ids=positions[None], logits_to_keep=rows, use_cache=False, paged=paged
         )
-        verified = token_ids[rows] if is_prompt else token_ids
-        sampled = verify_greedy_rows(output.logits[0], verified, starts // tokens * width, width)
+        if graphs.rates is None or is_prompt:
+            verified = token_ids[rows] if is_prompt else token_ids
+            sampled = verify_greedy_rows(output.logits[0], verified, starts // tokens * width, width)
+        else:
+            sampled = self._accept_by_rate(output.logits[0], token_ids, positions, starts)
         results = [sampled]
         if graphs.proposer is not None:
             step = VerifiedStep(
@@ -361,6 +376,27 @@ class _Step:
             self._leave_next(results)
         return (torch.cat(results, dim=1),)
 
+    def _accept_by_rate(
+        self, logits: torch.Tensor, token_ids: torch.Tensor, positions: torch.Tensor, starts: torch.Tensor
+    ) -> torch.Tensor:
+        """Verify greedy requests by their seeds alone; return [requests, tokens] int32 as `verify_greedy_rows` does."""
+        requests, tokens = self._shape.requests, self._shape.tokens
+        states = torch.arange(requests, dtype=torch.int32, device=self._device)
+        steps = torch.arange(tokens, dtype=torch.int32, device=self._device)
+        rows = RequestRows(
+            draft_sampled=token_ids,
+            cu_num_logits=starts,
+            pos=positions,
+            idx_mapping=states,
+            expanded_idx_mapping=states.repeat_interleave(tokens),
+            expanded_local_pos=steps.repeat(requests),
+            max_rows=tokens,
+        )
+        seed = self._inputs[:, self._first_seed : self._first_block].contiguous().view(torch.int64)[:, 0]
+        temperature = torch.zeros(requests, device=self._device)
+        sampler = RequestStateSampler(synthetic_rates=self._graphs.rates)
+        return sampler.sample(logits.float(), rows, RequestStates(temperature, seed)).token_ids.to(torch.int32)
+
     def _leave_next(self, results: list[torch.Tensor]) -> None:
         """Overwrite lengths and tokens with those of the next step; padding requests stay empty."""
         requests, tokens, _, _, drafts = self._shape
@@ -383,4 +419,4 @@ class _Step:
         )
         unused = torch.full((requests, tokens - 1 - drafts), PLACEHOLDER, dtype=torch.int32, device=self._device)
         following = [(given[:, 0] + counts)[:, None], last[:, None], *results[1:], unused]
-        given[:, : self._first_block].copy_(torch.cat(following, dim=1))
+        given[:, : self._first_seed].copy_(torch.cat(following, dim=1))
