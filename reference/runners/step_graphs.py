@@ -6,8 +6,8 @@ requests with fewer drafts, and steps that end requests, need no graphs of their
 ends has placeholders behind each prompt, and yields one token of each request. Its drafter takes the placeholders for
 rejected drafts.
 
-Synthetic verification is a graph with the slot-indexed sampler, whose random numbers follow from seed and position. Those
-of packed batches come from generators, which no graph can take back after a step that nobody uses.
+Synthetic verification is a graph with the slot-indexed sampler, whose random numbers follow from seed and position.
+Those of packed batches come from generators, which no graph can take back after a step that nobody uses.
 
 The device does not wait for the host between steps. A graph leaves the tokens and lengths of the next step where it
 read its own. So the next step is launched before this one is read, if all requests have room for it. It counts if the
@@ -392,7 +392,9 @@ class _Step:
             expanded_local_pos=steps.repeat(requests),
             max_rows=tokens,
         )
-        seed = self._inputs[:, self._first_seed : self._first_block].contiguous().view(torch.int64)[:, 0]
+        # The seed of a single row may begin at an odd word, where no int64 view can.
+        words = self._inputs[:, self._first_seed : self._first_block].clone(memory_format=torch.contiguous_format)
+        seed = words.view(torch.int64)[:, 0]
         temperature = torch.zeros(requests, device=self._device)
         sampler = RequestStateSampler(synthetic_rates=self._graphs.rates)
         return sampler.sample(logits.float(), rows, RequestStates(temperature, seed)).token_ids.to(torch.int32)
