@@ -1,4 +1,7 @@
-"""Fused models on a GPU: six Triton kernels per decoder layer (``triton/_decoder_layer.py``, ``_linear.py``)."""
+"""Fused models on a GPU: six Triton kernels per decoder layer.
+
+They are in ``triton/_decoder_layer.py``, ``_attention.py`` and ``_linear.py``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from verispec.reference.triton._decoder_layer import attend, rms_norm, rotate_and_store
+from verispec.reference.triton._attention import attend
+from verispec.reference.triton._decoder_layer import rms_norm, rotate_and_store
 from verispec.reference.triton._linear import linear
 
 from .attention import PagedBatch
