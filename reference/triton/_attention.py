@@ -18,12 +18,17 @@ import triton.language as tl
 
 from ._overlap import after_launches_before, overlapping
 
-_KEY_BLOCKS = {64: 128, 128: 128}
-"""Keys per step of a program by the size of a head; other sizes take 32, so that shared memory suffices."""
+_KEY_BLOCKS = {64: (64, 128), 128: (64, 128)}
+"""Keys per step of a program by the size of a head: where each block has a program of its own, and elsewhere.
+
+Other sizes take 32, so that shared memory suffices.
+"""
 _ROW_BLOCK = 16
 """Rows of queries per program, the fewest that a matrix product takes."""
 _FEW_PROGRAMS = 132
-"""Programs up to which each has eight warps, and keys are split: an H100 has as many multiprocessors."""
+"""Programs up to which each has eight warps: an H100 has as many multiprocessors."""
+_SPLIT_PROGRAMS = 132
+"""Programs up to which keys are split."""
 _MOST_SPLITS = 16
 """Programs that share a tile's keys; more of them would be joined more slowly than their keys are read."""
 
@@ -97,8 +102,7 @@ def attend(
     """
     rows, block = max_query_len * (num_heads // num_kv_heads), max(16, triton.next_power_of_2(head_dim))
     tiles = triton.cdiv(rows, _ROW_BLOCK)
-    keys = _KEY_BLOCKS.get(block, 32)
-    splits = _splits(seq_lens.shape[0] * num_kv_heads * tiles, triton.cdiv(block_table.shape[1] * block_size, keys))
+    keys, splits = _split(seq_lens.shape[0] * num_kv_heads * tiles, block_table.shape[1] * block_size, block)
     grid = seq_lens.shape[0], num_kv_heads, tiles * splits
     _attention_kernel[grid](
         qkv,
@@ -127,10 +131,14 @@ def attend(
     )
 
 
-def _splits(tiles: int, key_blocks: int) -> int:
-    """Return the power of two of programs that share the keys of a tile, at most one per block of keys."""
-    free = max(_FEW_PROGRAMS // tiles, 1)
-    return min(triton.next_power_of_2(key_blocks), 1 << (free.bit_length() - 1), _MOST_SPLITS)
+def _split(tiles: int, num_keys: int, block: int) -> tuple[int, int]:
+    """Return the keys per step of a program, and the power of two of programs that share a tile's `num_keys` keys."""
+    free = min(max(_SPLIT_PROGRAMS // tiles, 1), _MOST_SPLITS)
+    few, many = _KEY_BLOCKS.get(block, (32, 32))
+    wanted = triton.next_power_of_2(triton.cdiv(num_keys, few))
+    if wanted <= free:
+        return few, wanted
+    return many, min(triton.next_power_of_2(triton.cdiv(num_keys, many)), 1 << (free.bit_length() - 1))
 
 
 @triton.jit
