@@ -18,17 +18,15 @@ import triton.language as tl
 
 from ._overlap import after_launches_before, overlapping
 
-_KEY_BLOCKS = {64: (64, 128), 128: (64, 128)}
-"""Keys per step of a program by the size of a head: where each block has a program of its own, and elsewhere.
-
-Other sizes take 32, so that shared memory suffices.
-"""
+_SIZES = {64: (64, 128, 264), 128: (64, 128, 132)}
+"""By the size of a head: keys per step where each block of keys has a program and elsewhere, and programs up to which
+keys are split. An H100 runs two programs per multiprocessor with heads of 64 and one with heads of 128."""
+_OTHER_SIZES = 32, 32, 132
+"""The same for other sizes of heads, so that shared memory suffices."""
 _ROW_BLOCK = 16
 """Rows of queries per program, the fewest that a matrix product takes."""
 _FEW_PROGRAMS = 132
 """Programs up to which each has eight warps: an H100 has as many multiprocessors."""
-_SPLIT_PROGRAMS = 132
-"""Programs up to which keys are split."""
 _MOST_SPLITS = 16
 """Programs that share a tile's keys; more of them would be joined more slowly than their keys are read."""
 
@@ -133,8 +131,8 @@ def attend(
 
 def _split(tiles: int, num_keys: int, block: int) -> tuple[int, int]:
     """Return the keys per step of a program, and the power of two of programs that share a tile's `num_keys` keys."""
-    free = min(max(_SPLIT_PROGRAMS // tiles, 1), _MOST_SPLITS)
-    few, many = _KEY_BLOCKS.get(block, (32, 32))
+    few, many, programs = _SIZES.get(block, _OTHER_SIZES)
+    free = min(max(programs // tiles, 1), _MOST_SPLITS)
     wanted = triton.next_power_of_2(triton.cdiv(num_keys, few))
     if wanted <= free:
         return few, wanted

@@ -33,6 +33,7 @@ from verispec.reference.models.fused_gpu import PARTS
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.models.mtp import MTPConfig
 from verispec.reference.runners.slots import slot_mapping
+from verispec.reference.triton._attention import attend
 from verispec.reference.triton._linear import linear
 
 SHORT, LONG = (3, 19, 6), (3, 140, 21)
@@ -194,6 +195,37 @@ def check_linear(rows: int, outputs: int, width: int, device: torch.device) -> N
         assert (out - expected).abs().max() <= 5e-6 * expected.abs().max()
 
 
+def check_attention(
+    lengths: tuple[int, ...], new: int, heads: tuple[int, int, int], columns: int, device: torch.device
+) -> None:
+    """Compare the last `new` tokens of each sequence with float64; three times, as tickets must be zero after a call."""
+    torch.manual_seed(sum(lengths))
+    (num_heads, num_kv_heads, head_dim), requests = heads, len(lengths)
+    slots, width = requests * columns * BLOCK, (num_heads + 2 * num_kv_heads) * head_dim
+    starts = torch.arange(requests + 1, dtype=torch.int32, device=device) * new
+    positions = torch.cat([torch.arange(length - new, length) for length in lengths]).to(device)
+    seq_lens = torch.tensor(lengths, dtype=torch.int32, device=device)
+    for _ in range(3):
+        cache = torch.randn(slots, 2 * num_kv_heads * head_dim, device=device)
+        qkv = torch.randn(requests * new, width, device=device)
+        table = torch.randperm(requests * columns, device=device).view(requests, columns).to(torch.int32)
+        out = torch.full((requests * new, num_heads * head_dim), torch.nan, device=device)
+        scale = head_dim**-0.5
+        attend(qkv, out, *heads, scale, cache, positions, starts, new, seq_lens, table, BLOCK)
+        for row, length in enumerate(lengths):
+            places = table[row].long()[:, None] * BLOCK + torch.arange(BLOCK, device=device)
+            kept = cache[places.flatten()[:length]].double().view(length, 2, num_kv_heads, 1, head_dim)
+            keys, values = kept.expand(-1, -1, -1, num_heads // num_kv_heads, -1).flatten(2, 3).permute(1, 2, 0, 3)
+            queries = qkv[row * new : row * new + new, : num_heads * head_dim].double().view(new, num_heads, head_dim)
+            visible = torch.ones(new, length, dtype=torch.bool, device=device).tril(length - new)
+            expected = nn.functional.scaled_dot_product_attention(
+                queries.transpose(0, 1), keys, values, attn_mask=visible, scale=scale
+            )
+            got = out[row * new : row * new + new].view(new, num_heads, head_dim).transpose(0, 1)
+            # Sums of float32 were off by at most 2e-6 of the largest output; a lost key is by more than 1e-3.
+            assert (got - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
 def main() -> None:
     triton_interpreter.prepare("a test")
     device, checks = torch.device("cpu"), sys.argv[1:]
@@ -208,6 +240,8 @@ def main() -> None:
         "few rows of a wide weight": (check_linear, 2, 9, 520, device),
         "parts of the width": (check_linear, 18, 21, 200, device),
         "many rows": (check_linear, 130, 21, 70, device),
+        "attention": (check_attention, (7, 140, 33, 65), 2, (4, 2, 16), 36, device),
+        "attention of some tiles": (check_attention, (150, 9), 9, (4, 2, 16), 40, device),
         "cache": (check_outside_of_the_cache, device),
     }
     with torch.inference_mode():

@@ -11,6 +11,7 @@ import torch
 from fused_gpu_checks import (
     LONG,
     SHORT,
+    check_attention,
     check_head,
     check_linear,
     check_model,
@@ -18,7 +19,7 @@ from fused_gpu_checks import (
     eagle3_head,
     mtp_head,
 )
-from fused_models import KINDS
+from fused_models import BLOCK, KINDS
 
 PROGRAM = Path(__file__).with_name("fused_gpu_checks.py")
 MANY = (3, 1100, 21)
@@ -29,6 +30,13 @@ PROJECTIONS = [
     *((rows, 4100, 2048) for rows in (1, 5, 32, 33, 140)),
 ]
 """Rows, outputs and width on both sides of each bound between kernels and tiles."""
+
+SEQUENCES = [
+    *(((length,), new) for length in (5, 64, 65, 129, 500, 1025, 4000) for new in (1, 5)),
+    *(((700, 9, 256, 3, 90) * 3, new) for new in (1, 3, 20)),
+    ((300, 40) * 64, 2),
+]
+"""Lengths and new tokens of sequences on both sides of each number of programs that share their keys."""
 
 
 def test_in_the_interpreter() -> None:
@@ -58,3 +66,12 @@ def test_heads_and_the_cache_on_a_gpu() -> None:
 @pytest.mark.parametrize(("rows", "outputs", "width"), PROJECTIONS)
 def test_a_projection_on_a_gpu(rows: int, outputs: int, width: int) -> None:
     check_linear(rows, outputs, width, torch.device("cuda"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("heads", [(4, 2, 64), (32, 8, 64), (16, 4, 128), (6, 3, 20)], ids=str)
+@pytest.mark.parametrize(("lengths", "new"), SEQUENCES, ids=lambda value: str(value)[:20])
+def test_attention_on_a_gpu(heads: tuple[int, int, int], lengths: tuple[int, ...], new: int) -> None:
+    lengths = tuple(max(length, new) for length in lengths)
+    columns = -(-max(lengths) // BLOCK)
+    check_attention(lengths, new, heads, columns, torch.device("cuda"))
