@@ -198,7 +198,7 @@ def check_linear(rows: int, outputs: int, width: int, device: torch.device) -> N
 def check_attention(
     lengths: tuple[int, ...], new: int, heads: tuple[int, int, int], columns: int, device: torch.device
 ) -> None:
-    """Compare the last `new` tokens of each sequence with float64; three times, as tickets must be zero after a call."""
+    """Compare the last `new` tokens of each sequence with float64; three times, as a call must leave tickets zero."""
     torch.manual_seed(sum(lengths))
     (num_heads, num_kv_heads, head_dim), requests = heads, len(lengths)
     slots, width = requests * columns * BLOCK, (num_heads + 2 * num_kv_heads) * head_dim
