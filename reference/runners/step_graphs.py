@@ -7,7 +7,7 @@ ends has placeholders behind each prompt, and yields one token of each request. 
 rejected drafts.
 
 Synthetic verification is a graph with the slot-indexed sampler, whose random numbers follow from seed and position.
-Those of packed batches come from generators, which no graph can take back after a step that nobody uses.
+Those of packed batches come from generators, which no graph can take back after a step that is dropped.
 
 The device does not wait for the host between steps. A graph leaves the tokens and lengths of the next step where it
 read its own. So the next step is launched before this one is read, if all requests have room for it. It counts if the

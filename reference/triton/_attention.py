@@ -1,8 +1,8 @@
 """Attention of rotated queries to a paged cache, for a batch of float32 rows.
 
 A program has a tile of one request's queries for one key-value head. Where that makes few programs, the keys are split
-among several, so that a long sequence is not read block after block. Each leaves its part in scratch memory and takes a
-ticket of its tile. The program with the last ticket joins the parts, and sets the counter back to zero.
+among several, so that a long sequence is not read block after block. Each leaves its share in scratch memory and takes a
+ticket of its tile. The program with the last ticket joins the shares, and sets the counter back to zero.
 
 Scores are sums of three products of TF32, which are about as exact as float32 ("tf32x3").
 """
@@ -31,8 +31,8 @@ _MOST_SPLITS = 16
 """Programs that share a tile's keys; more of them would be joined more slowly than their keys are read."""
 
 
-class Parts(NamedTuple):
-    """What the programs of a tile leave: its sums over their keys, relative to the largest score among them.
+class Shares(NamedTuple):
+    """Sums that the programs of a tile leave, each over its keys and relative to the largest score among them.
 
     Attributes:
         mixed: [tiles, splits, rows, head size rounded up] float32 weighted sums of values.
@@ -50,7 +50,7 @@ class Parts(NamedTuple):
 _tickets: dict[tuple[Any, int], Any] = {}
 
 
-def _make_parts(device: Any, tiles: int, splits: int, rows: int, block: int) -> Parts | None:
+def _make_shares(device: Any, tiles: int, splits: int, rows: int, block: int) -> Shares | None:
     """Return scratch memory; None if keys are not split. Tickets are kept, so that no launch has to clear them."""
     if splits == 1:
         return None
@@ -63,7 +63,7 @@ def _make_parts(device: Any, tiles: int, splits: int, rows: int, block: int) -> 
             _tickets[key] = tickets
     mixed = torch.empty((tiles, splits, rows, block), device=device)
     total, top = torch.empty((2, tiles, splits, rows), device=device).unbind()
-    return Parts(mixed, total, top, tickets)
+    return Shares(mixed, total, top, tickets)
 
 
 def attend(
@@ -115,7 +115,7 @@ def attend(
         block_table.stride(0),
         block_table.shape[1],
         block_size,
-        _make_parts(qkv.device, math.prod(grid) // splits, splits, _ROW_BLOCK, block),
+        _make_shares(qkv.device, math.prod(grid) // splits, splits, _ROW_BLOCK, block),
         HEADS=num_heads,
         KV_HEADS=num_kv_heads,
         HEAD_DIM=head_dim,
@@ -153,7 +153,7 @@ def _attention_kernel(
     block_table_stride,
     columns,
     block_size,
-    parts,
+    shares,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -212,14 +212,14 @@ def _attention_kernel(
     is_last = True
     if SPLITS > 1:
         place = (request * KV_HEADS + kv_head) * (tl.num_programs(2) // SPLITS) + tile
-        _leave(parts, place * SPLITS + split, mixed, total, top, ROWS, BLOCK)
+        _leave(shares, place * SPLITS + split, mixed, total, top, ROWS, BLOCK)
         # Every thread's stores come before the ticket, and the last program's loads after it.
         tl.debug_barrier()
-        is_last = tl.atomic_add(parts.tickets + place, 1, sem="acq_rel") == SPLITS - 1
+        is_last = tl.atomic_add(shares.tickets + place, 1, sem="acq_rel") == SPLITS - 1
         tl.debug_barrier()
         if is_last:
-            mixed, total = _join(parts, place * SPLITS, SPLITS, ROWS, BLOCK)
-            tl.store(parts.tickets + place, 0)
+            mixed, total = _join(shares, place * SPLITS, SPLITS, ROWS, BLOCK)
+            tl.store(shares.tickets + place, 0)
     if is_last:
         mixed = mixed / tl.where(total > 0, total, 1.0)[:, None]
         tl.store(
@@ -230,25 +230,25 @@ def _attention_kernel(
 
 
 @triton.jit
-def _leave(parts, part, mixed, total, top, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def _leave(shares, part, mixed, total, top, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Store the sums of a program."""
     row = part * ROWS + tl.arange(0, ROWS)
-    tl.store(parts.mixed + row[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :], mixed)
-    tl.store(parts.total + row, total)
-    tl.store(parts.top + row, top)
+    tl.store(shares.mixed + row[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :], mixed)
+    tl.store(shares.total + row, total)
+    tl.store(shares.top + row, top)
 
 
 @triton.jit
-def _join(parts, first, SPLITS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def _join(shares, first, SPLITS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Return the sums of all programs of a tile, relative to the largest score of all."""
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     for split in tl.static_range(SPLITS):
-        top = tl.maximum(top, tl.load(parts.top + (first + split) * ROWS + tl.arange(0, ROWS)))
+        top = tl.maximum(top, tl.load(shares.top + (first + split) * ROWS + tl.arange(0, ROWS)))
     reference = tl.where(top == float("-inf"), 0.0, top)
     mixed, total = tl.zeros((ROWS, BLOCK), tl.float32), tl.zeros((ROWS,), tl.float32)
     for split in tl.static_range(SPLITS):
         row = (first + split) * ROWS + tl.arange(0, ROWS)
-        decay = tl.exp(tl.load(parts.top + row) - reference)
-        total += tl.load(parts.total + row) * decay
-        mixed += tl.load(parts.mixed + row[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]) * decay[:, None]
+        decay = tl.exp(tl.load(shares.top + row) - reference)
+        total += tl.load(shares.total + row) * decay
+        mixed += tl.load(shares.mixed + row[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]) * decay[:, None]
     return mixed, total
