@@ -1,8 +1,8 @@
 """Attention of rotated queries to a paged cache, for a batch of float32 rows.
 
 A program has a tile of one request's queries for one key-value head. Where that makes few programs, the keys are split
-among several, so that a long sequence is not read block after block. Each leaves its share in scratch memory and takes a
-ticket of its tile. The program with the last ticket joins the shares, and sets the counter back to zero.
+among several, so that a long sequence is not read block after block. Each leaves its share in scratch memory and takes
+a ticket of its tile. The program with the last ticket joins the shares, and sets the counter back to zero.
 
 Scores are sums of three products of TF32, which are about as exact as float32 ("tf32x3").
 """
