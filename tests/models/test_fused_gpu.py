@@ -25,7 +25,7 @@ PROGRAM = Path(__file__).with_name("fused_gpu_checks.py")
 MANY = (3, 1100, 21)
 """More rows than small tiles are for."""
 PROJECTIONS = [
-    *((rows, 512, 256) for rows in (1, 3, 5, 8, 9, 16, 33, 128, 129, 700, 1030)),
+    *((rows, 512, 256) for rows in (0, 1, 3, 5, 8, 9, 16, 33, 128, 129, 700, 1030)),
     *((rows, 2048, 520) for rows in (1, 4, 6, 30, 64, 200)),
     *((rows, 4100, 2048) for rows in (1, 5, 32, 33, 140)),
 ]
