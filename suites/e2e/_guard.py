@@ -20,12 +20,7 @@ from verispec.engines.protocol.generation import (
 )
 from verispec.engines.protocol.serving import Answer, Server
 from verispec.errors import VerispecError
-from verispec.judge import Failure, Kind, Mismatch
-
-
-def _raised(error: Exception) -> Mismatch:
-    message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    return Mismatch(Failure(Kind.RAISED, message))
+from verispec.judge import Failure, Kind, Mismatch, failed_call
 
 
 class GuardedGenerator:
@@ -56,7 +51,7 @@ class GuardedGenerator:
             raise
         except Exception as error:
             self.broken = True
-            raise _raised(error) from error
+            raise failed_call(error) from error
         if given != list(requests):
             raise Mismatch(Failure(Kind.INPUT_CHANGED, "the engine changed the requests that it was given"))
         check_told(told, called, given, results)
@@ -98,7 +93,7 @@ def _guarded(call: Callable[[], T]) -> T:
     except (UnsupportedCall, VerispecError):
         raise
     except Exception as error:
-        raise _raised(error) from error
+        raise failed_call(error) from error
 
 
 def check_told(

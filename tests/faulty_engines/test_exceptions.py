@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, cast
+
 import pytest
 
 from verispec.engines import UnsupportedCall
+from verispec.engines.protocol.generation import GenerationResult
 from verispec.judge import DeviceLost, Kind, Mismatch, lost_device
 from verispec.judge._failure import call_engine
+from verispec.suites.e2e._guard import GuardedGenerator, GuardedServer
 
 
 class CompilationError(Exception):
@@ -36,11 +41,49 @@ def test_an_exception_is_a_failure_that_says_what_was_raised() -> None:
     assert (verdict.failure.kind, verdict.failure.message) == (Kind.RAISED, "KeyError: 'cu_num_tokens'")
 
 
+def test_a_text_of_many_lines_is_one_line_and_whole_in_the_traceback() -> None:
+    verdict = verdict_on(ValueError("expected\n\n  3 rows, got 4" + "!" * 500))
+
+    assert isinstance(verdict, Mismatch)
+    assert verdict.failure.message.startswith("ValueError: expected 3 rows, got 4!")
+    assert len(verdict.failure.message) == 300
+    assert verdict.failure.details["traceback"].endswith("!" * 500)
+
+
+NOT_COMPILED = CompilationError("at 13:4:\n    a kernel's source\n    ^\nint32 here and int64 there")
+
+
 def test_of_a_kernel_that_does_not_compile_the_reason_is_told_and_not_its_source() -> None:
-    verdict = verdict_on(CompilationError("at 13:4:\n    a kernel's source\n    ^\nint32 here and int64 there"))
+    verdict = verdict_on(NOT_COMPILED)
 
     assert isinstance(verdict, Mismatch)
     assert verdict.failure.message == "CompilationError: int32 here and int64 there"
+
+
+class Raising:
+    """A generator and a server whose calls raise."""
+
+    def generate(self, requests: object, on_emit: object) -> list[GenerationResult]:
+        raise NOT_COMPILED
+
+    def post(self, body: object) -> tuple[int, str]:
+        raise NOT_COMPILED
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: GuardedGenerator(cast(Any, Raising())).generate([]),
+        lambda: GuardedServer(cast(Any, Raising())).post(b""),
+    ],
+)
+def test_generation_reports_exceptions_as_ops_do(call: Callable[[], object]) -> None:
+    with pytest.raises(Mismatch) as caught:
+        call()
+    failure = caught.value.failure
+
+    assert (failure.kind, failure.message) == (Kind.RAISED, "CompilationError: int32 here and int64 there")
+    assert "raise NOT_COMPILED" in failure.details["traceback"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from verispec.judge._failure import (
     NotOffered,
     Outcome,
     assert_same,
+    failed_call,
     lost_device,
     offered,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "assert_same",
     "check_repeated",
     "exact",
+    "failed_call",
     "is_repeatable",
     "joined",
     "lost_device",

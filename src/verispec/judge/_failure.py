@@ -130,6 +130,22 @@ def lost_device(error: BaseException) -> DeviceLost | None:
     return DeviceLost(text.partition("\n")[0]) if "CUDA error" in text or "Error [CUDA]" in text else None
 
 
+def failed_call(error: Exception) -> DeviceLost | Mismatch:
+    """Return the result of an engine's call that raised `error`, with the engine's part of the traceback.
+
+    Args:
+        error: any exception that is neither a rejection nor an error of the harness.
+
+    Returns:
+        `DeviceLost` if the process's CUDA context is broken, else a failure of the case.
+    """
+    text = describe_exception(error)
+    if type(error).__name__ == "CompilationError":  # drop the kernel's source, which Triton prints before the error
+        text = f"CompilationError: {text.rpartition(chr(10))[2]}"
+    message = " ".join(text.split())[:300]  # the traceback has all of it
+    return lost_device(error) or Mismatch(Failure(Kind.RAISED, message, details={"traceback": engine_traceback(error)}))
+
+
 def call_engine(call: Callable[[], Answer]) -> Answer:
     """Call an engine and turn any exception into a failure.
 
@@ -150,13 +166,7 @@ def call_engine(call: Callable[[], Answer]) -> Answer:
     except UnsupportedCall:
         raise
     except Exception as error:
-        text = describe_exception(error)
-        if type(error).__name__ == "CompilationError":  # drop the kernel's source, which Triton prints before the error
-            text = f"CompilationError: {text.rpartition(chr(10))[2]}"
-        verdict = lost_device(error) or Mismatch(
-            Failure(Kind.RAISED, text, details={"traceback": engine_traceback(error)})
-        )
-        raise verdict from error
+        raise failed_call(error) from error
     finally:
         oracle.off_limits.reset(running)
 
