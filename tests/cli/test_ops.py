@@ -72,6 +72,41 @@ def test_a_clause_without_a_case_fails(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert (code, lines[-1]) == (exits.BAD, f"{OP} lacks cases for EXP-2")
 
 
+def test_a_clause_of_generation_without_a_case_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tests = {clause: found for clause, found in inventory.tests_by_clause().items() if clause != "GEN-18"}
+    monkeypatch.setattr(inventory, "tests_by_clause", lambda folders: tests)
+    code, lines = checked(capsys)
+    assert (code, lines[-1]) == (exits.BAD, "generation lacks cases for GEN-18")
+
+
+def test_tests_that_a_factory_makes_are_found(tmp_path: Path) -> None:
+    """The clause may be any argument. A function that calls a factory is none itself: its tests are not found."""
+    (tmp_path / "test_made.py").write_text(
+        """
+def made(parameters, clause):
+    @case(clause, parameter=parameters)
+    def check(parameter): ...
+    return check
+
+def used(clause):
+    return made([], clause)
+
+test_one = made(["a"], "OWN-1")
+test_two = made(parameters=["b"], clause="OWN-2")
+test_three = used("OWN-3")
+
+@case("OWN-4")
+def test_four(): ...
+""",
+        encoding="utf-8",
+    )
+    found = {clause: tests for clause, tests in inventory.tests_by_clause((tmp_path,)).items() if "OWN" in clause}
+    folder = f"{tmp_path.name}/test_made.py"
+    assert found == {f"OWN-{n}": (f"{folder}::test_{name}",) for n, name in ((1, "one"), (2, "two"), (4, "four"))}
+
+
 def test_a_new_op_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,9 +25,14 @@ WANTED: dict[str, tuple[str, ...]] = {
     "fused": ("oracle", "cpu", "triton", "suite", "call"),
     "tree": ("oracle", "cpu", "triton", "suite", "call", "mutants"),
     "shared": ("oracle", "suite"),
+    "sampler": ("suite",),
+    "generation": ("suite",),
+    "serving": ("suite",),
+    "signature": ("suite",),
+    "every": ("suite",),
 }
-"""Cells that an op of each family must have. Shared ops are plain functions or parts of other kernels. Contracts of
-other families describe end-to-end samplers and engines, whose cases have no op of their own."""
+"""Cells that a contract of each family must have. Shared ops are plain functions or parts of other kernels. The last
+five families describe end-to-end samplers and engines, which have clauses alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +168,32 @@ def tests_by_clause(folders: tuple[Path, ...] = ()) -> dict[str, tuple[str, ...]
 
 
 def _cases(module: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield clause and name of every function with a ``@case(clause, ...)`` decorator."""
+    """Yield clause and name of every test of a suite: decorated with ``@case(clause, ...)``, or made by a factory."""
+    factories: dict[str, tuple[int, str]] = {}
     for node in ast.walk(module):
-        for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
-            if not (isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name)):
-                continue
-            clause = decorator.args[0] if decorator.func.id == "case" and decorator.args else None
-            if isinstance(clause, ast.Constant) and isinstance(node, ast.FunctionDef):
-                yield str(clause.value), node.name
+        if isinstance(node, ast.FunctionDef):
+            yield from (
+                (str(clause.value), node.name) for clause in _declared(node) if isinstance(clause, ast.Constant)
+            )
+            if parameter := _clause_parameter(node):
+                factories[node.name] = parameter
+        elif isinstance(node, ast.Assign) and isinstance(call := node.value, ast.Call):
+            [test, made_by] = node.targets[0], call.func
+            if isinstance(test, ast.Name) and isinstance(made_by, ast.Name) and made_by.id in factories:
+                place, name = factories[made_by.id]
+                clauses = [*call.args[place : place + 1], *(word.value for word in call.keywords if word.arg == name)]
+                yield from ((str(clause.value), test.id) for clause in clauses if isinstance(clause, ast.Constant))
+
+
+def _declared(function: ast.FunctionDef) -> Iterator[ast.expr]:
+    """Yield the clauses of the ``@case(clause, ...)`` decorators of a function."""
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) and decorator.func.id == "case":
+            yield from decorator.args[:1]
+
+
+def _clause_parameter(function: ast.FunctionDef) -> tuple[int, str] | None:
+    """Return place and name of the parameter that is the clause of a test which the function makes, if there is one."""
+    inner = [node for node in ast.walk(function) if isinstance(node, ast.FunctionDef) and node is not function]
+    clauses = {clause.id for test in inner for clause in _declared(test) if isinstance(clause, ast.Name)}
+    return next(((place, each.arg) for place, each in enumerate(function.args.args) if each.arg in clauses), None)
