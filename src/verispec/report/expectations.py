@@ -27,8 +27,8 @@ def proposal(run: Run) -> str:
         "# Proposed by verispec run --update-expectations.",
         "# Fill in each empty issue: nobody fixes a known failure without one.",
     ]
-    for entry in entries:
-        lines += _kept(entry, entries, run)
+    for entry, own in zip(entries, _by_entry(entries, run.records), strict=True):
+        lines += _kept(entry, own, run)
     for cause in summary.causes:
         lines += ["", *_comment(cause)]
         by_outcome: dict[str, list[str]] = {}
@@ -76,17 +76,22 @@ def _candidates(case: str) -> Iterator[str]:
             yield f"{op}:*{pair}*"
 
 
-def _kept(entry: Expectation, entries: Sequence[Expectation], run: Run) -> Iterator[str]:
-    """Yield the entry where it holds; a comment where it does not."""
-    mine = [
-        record
-        for record in run.records
-        if next((e for e in entries if selects(e.case, record.id)), None) == entry  # the first that matches counts
-    ]
+def _by_entry(entries: Sequence[Expectation], records: Sequence[Record]) -> list[list[Record]]:
+    """Return the records of each entry; of several entries that match a record, the first counts."""
+    owned: list[list[Record]] = [[] for _ in entries]
+    for record in records:
+        first = next((n for n, entry in enumerate(entries) if selects(entry.case, record.id)), None)
+        if first is not None:
+            owned[first].append(record)
+    return owned
+
+
+def _kept(entry: Expectation, own: Sequence[Record], run: Run) -> Iterator[str]:
+    """Yield the entry where it holds for its `own` records; a comment where it does not."""
     varies = entry.outcome == VARIES
-    stale = [record for record in mine if record.seen == "pass" and not varies]
-    holds = [record.id for record in mine if record.seen == entry.outcome or varies]
-    unknown = not mine and not (run.footer.get("complete") and not any(run.header["selection"].values()))
+    stale = [record for record in own if record.seen == "pass" and not varies]
+    holds = [record.id for record in own if record.seen == entry.outcome or varies]
+    unknown = not own and not (run.footer.get("complete") and not any(run.header["selection"].values()))
     if unknown or (holds and not stale):
         yield from _entry(entry.case, entry.outcome, entry.issue, entry.reason)
     elif holds:
