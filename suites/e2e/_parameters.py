@@ -43,7 +43,7 @@ def fields(parameter: str, text: Sequence[int]) -> dict[str, Any]:
         "min tokens": {"min_tokens": 6, "stop_token_ids": tuple(own[1:4]), "ignore_eos": False},
         "logit bias": {"logit_bias": {own[0]: -4.0, own[1 % len(own)]: -4.0, (own[0] + 3) % VOCAB: 1.5}},
         "grammar": {"grammar": residues(VOCAB if max(text) < VOCAB else 2048)},
-        "presence penalty": {"presence_penalty": 2.0},
+        "presence penalty": {"presence_penalty": 1.5},  # at 2 no draft of prompt lookup before a change is accepted
         "negative presence penalty": {"presence_penalty": -1.5},
         "frequency penalty": {"frequency_penalty": 0.75},
         "repetition penalty": {"repetition_penalty": 2.0},
