@@ -104,8 +104,6 @@ Outcome = tuple[bool, int]
 """True and the draft if it is accepted, or False and the token that is drawn instead of it."""
 Row = Callable[[int, int, int, int, Rounding], Iterable[Outcome]]
 """(state, row, step, draft, rounding) to the outcomes that are right; exactly one if `EXACT`. Draft -1 is no draft."""
-
-
 OUTPUTS = ("sampled", "num_sampled", "num_rejected", "next_token", "next_row")
 
 
@@ -122,8 +120,8 @@ def verify(inputs: Mapping[str, Any], rule: Row) -> dict[str, Array]:
 def allowed_results(op: str, inputs: Mapping[str, Any], b: int) -> list[dict[str, Any]]:
     """Return all outputs of request `b`, by name, that are right for `op` within `ALLOWED`; none for padding."""
     rule: Row = import_module(f"verispec.reference.oracle.{op}").rows(**inputs)
-    requests = request_rows(inputs["cu_num_logits"], inputs["idx_mapping"])
-    return [result for r in requests if r[0] == b for result in results_of_request(inputs, r, rule, ALLOWED)]
+    own = request_rows(inputs["cu_num_logits"][b : b + 2], inputs["idx_mapping"][b : b + 1])
+    return [result for request in own for result in results_of_request(inputs, request, rule, ALLOWED)]
 
 
 def results_of_request(

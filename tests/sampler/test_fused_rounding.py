@@ -10,6 +10,7 @@ import pytest
 from verispec.cases.request_state import RequestBatch, random_requests
 from verispec.reference import contracts, oracle
 from verispec.reference.oracle._fused import ALLOWED, EXACT, OUTPUTS, Numbers, inverse_cdf, weights
+from verispec.suites.sampler import _fused
 from verispec.suites.sampler._fused import by_rule
 
 VOCAB = 8
@@ -120,6 +121,20 @@ def test_another_token_of_a_random_batch_is_wrong(op: str) -> None:
             got = expected[name].copy()
             got[b] += 1
             assert wrong[name](expected[name], got, inputs).tolist() == [other == b for other in range(len(got))]
+
+
+def test_a_kernel_that_is_always_wrong_is_judged_by_some_of_its_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = random_requests(np.random.default_rng(7), (1,) * 500, 9, draft=False, temperature=0.7)
+    inputs = inputs_of("verify_one_hot", batch)
+    expected, tried = oracle.load("verify_one_hot")(**inputs)["sampled"], []
+
+    def no_result(op: str, inputs: dict[str, Any], b: int) -> list[dict[str, Any]]:
+        tried.append(b)
+        return []
+
+    monkeypatch.setattr(_fused, "allowed_results", no_result)
+    assert by_rule("verify_one_hot")["sampled"](expected, expected + 100, inputs).all()
+    assert tried == list(range(_fused.ENOUGH))
 
 
 def test_padding_may_not_change() -> None:
