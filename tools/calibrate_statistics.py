@@ -3,11 +3,14 @@
     python tools/calibrate_statistics.py null --runs 10000 --first-seed 1000000 --processes 64 --out calibration.jsonl
     python tools/calibrate_statistics.py faults --runs 200 --first-seed 1000000 --processes 64 --out calibration.jsonl
     python tools/calibrate_statistics.py summary --out calibration.jsonl
+    python tools/calibrate_statistics.py tables
 
 `null` and `faults` append one JSON object per run to the file; runs that it already holds are not repeated, so an
 interrupted calibration continues. Twenty seeds share their rows. `summary` counts
 the correct runs whose evidence ever reached 10, 100 and 1,000: at most 10, 1 and 0.1 % by Ville's inequality. Per fault
 it prints how often it was found and how it was named.
+
+`tables` prints how often the G-test fails right tables, as multiples of the level of one p-value: at most 1 each.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/statistics"))
 
 from simulations import FAULTS, TESTS, correct, planted, run
+from tables import beside_a_large_one, enumerated, equal, sampled
 
 Job = tuple[str, str, int]
 """Kind of run ("null" or "faults"), the test or the fault, and the seed."""
@@ -123,17 +127,33 @@ def summarise(records: Iterable[dict[str, Any]]) -> None:
         print(json.dumps(line), flush=True)
 
 
+def print_tables() -> None:
+    """Print one JSON object per table: the expected counts, and the probability that a right table fails."""
+    for expected in ([14.0, 14.0], [10.0, 30.0], [53 / 3] * 3, [10.0, 10.0, 30.0], [10.0, 20.0, 30.0]):
+        print(json.dumps({"expected": [round(e, 1) for e in expected], "tested": round(enumerated(expected), 2)}))
+    for cells, each in ((8, 10), (16, 10), (64, 10), (300, 10), (64, 30)):
+        found = {name: round(ratio, 2) for name, ratio in sampled(equal(cells, each)).items()}
+        print(json.dumps({"cells": cells, "expected": each, **found}), flush=True)
+    for cells in (8, 32, 128):
+        found = {name: round(ratio, 2) for name, ratio in sampled(beside_a_large_one(cells)).items()}
+        print(json.dumps({"cells": cells, "expected": "10, and one large", **found}), flush=True)
+
+
 def main() -> None:
     """Run the calibration that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["null", "faults", "summary"])
+    parser.add_argument("what", choices=["null", "faults", "summary", "tables"])
     parser.add_argument("--runs", type=int, default=200, help="seeds per test or fault")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--only", action="append", default=[], help="a test or a fault by name; repeatable")
-    parser.add_argument("--out", type=Path, required=True, help="JSON-lines file of the runs")
+    parser.add_argument("--out", type=Path, help="JSON-lines file of the runs; not for tables")
     options = parser.parse_args()
-    if options.what == "summary":
+    if options.what == "tables":
+        print_tables()
+    elif options.out is None:
+        parser.error("--out names the file of the runs")
+    elif options.what == "summary":
         summarise(read(options.out))
     else:
         collect(jobs_of(options), options.out, options.processes)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -21,22 +20,22 @@ INVERSE = 3
 """The draw of tokens by inverse CDF."""
 
 
-_SHIFTS: ContextVar[tuple[float, float]] = ContextVar("shifts", default=(0.0, 0.0))
+@dataclass(frozen=True)
+class Rounding:
+    """Distance from its bound within which a decision may be taken either way.
 
-
-@contextmanager
-def moved_numbers(accept: float, draw: float) -> Iterator[None]:
-    """Move all random numbers, to find the results that rounding allows.
-
-    Args:
-        accept: relative change of acceptance numbers.
-        draw: change of the numbers of inverse CDFs.
+    Attributes:
+        accept: share of q, for tests of p against q.
+        draw: share of the row's mass, for draws by inverse CDF and for top-p.
     """
-    token = _SHIFTS.set((accept, draw))
-    try:
-        yield
-    finally:
-        _SHIFTS.reset(token)
+
+    accept: float = 0.0
+    draw: float = 0.0
+
+
+EXACT = Rounding()
+ALLOWED = Rounding(accept=2.0**-16, draw=2.0**-20)
+"""Rounding of float32 kernels: log p - log q of logits up to 2^8 apart, at 2^-24 each, and the contract's 2^-20."""
 
 
 @dataclass(frozen=True)
@@ -48,68 +47,106 @@ class Numbers:
     step: int
 
     def acceptance(self) -> float:
-        return uniform(self.seed, self.pos, self.step, Draw.ACCEPT) * (1.0 + _SHIFTS.get()[0])
+        return uniform(self.seed, self.pos, self.step, Draw.ACCEPT)
 
     def trial(self, t: int) -> tuple[float, float]:
         """Return the number of the inverse CDF of trial `t`, and the number of its acceptance test."""
         counter = (t, (self.step << 8 | INVERSE) & WORD, self.pos & WORD, (self.pos >> 32) & WORD)
         w0, w1, w2, _ = philox4x32(counter, (self.seed & WORD, (self.seed >> 32) & WORD))
-        return (w0 * 2**20 + (w1 >> 12) + 0.5) * 2.0**-52 + _SHIFTS.get()[1], (w2 + 0.5) * 2.0**-32
+        return (w0 * 2**20 + (w1 >> 12) + 0.5) * 2.0**-52, (w2 + 0.5) * 2.0**-32
 
 
-def weights(row: Array, temperature: float, k: int | None = None, p: float | None = None) -> Array:
-    """Return exp(logit / temperature) relative to the largest, 0 for tokens that top-k and top-p drop."""
+def exceeds(left: float, right: float, error: float) -> set[bool]:
+    """Return the answers to left > right that are right when `right` moves by at most `error`."""
+    return {left > right - error, left > right + error}
+
+
+def weights(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) -> Iterator[Array]:
+    """Yield exp(logit / temperature) relative to the largest, 0 for tokens that top-k and top-p drop.
+
+    Several arrays follow each other where rounding decides the number of tokens that top-p keeps.
+    """
     logits = clean(row)
     top = logits.max()
     if top == -np.inf:
-        return np.zeros(len(logits))
+        yield np.zeros(len(logits))
+        return
     weight: Array = (logits == np.inf).astype(np.float64)
     if top != np.inf:
         weight = np.exp((logits - top) / temperature)
-    if k is None and p is None:
-        return weight
     ids = order(logits)
     if k is not None and 0 < k < len(ids):
         ids = ids[:k]
+    fewest = most = len(ids)
     if p is not None and not p >= 1.0:
-        scaled = logits[ids] / temperature
-        keep = probabilities_before(scaled) < p
-        keep[0] = True
-        ids = ids[keep]
-    kept = np.zeros(len(logits))
-    kept[ids] = weight[ids]
-    return kept
+        before = probabilities_before(logits[ids] / temperature)
+        fewest, most = (max(int((before < float(p) + e).sum()), 1) for e in (-rounding.draw, rounding.draw))
+    for count in range(fewest, most + 1):
+        kept = np.zeros(len(logits))
+        kept[ids[:count]] = weight[ids[:count]]
+        yield kept
 
 
-def inverse_cdf(weight: Array, u: float) -> int:
-    """Return the first id whose cumulative weight exceeds u times the total; token 0 where there is no weight."""
-    cumulative = np.cumsum(weight)
-    if not cumulative[-1] > 0.0:
-        return 0
-    above = np.nonzero(cumulative > u * cumulative[-1])[0]
-    return int(above[0]) if len(above) else int(np.nonzero(weight)[0][-1])
+def inverse_cdf(weight: Array, u: float, error: float) -> list[int]:
+    """Return the first id whose cumulative weight exceeds u times the total; token 0 where there is no weight.
+
+    All ids with weight that a number within `error` of u would give are returned.
+    """
+    ids = np.flatnonzero(weight)
+    cumulative = np.cumsum(weight[ids])
+    if not len(ids) or not cumulative[-1] > 0.0:
+        return [0]
+    ends = [int((cumulative <= (u + e) * cumulative[-1]).sum()) for e in (-error, error)]
+    return [int(i) for i in ids[min(ends[0], len(ids) - 1) : ends[1] + 1]]
 
 
-Row = Callable[[int, int, int, int], tuple[bool, int]]
-"""(state, row, step, draft) to whether the draft is accepted, and the token if it is not; draft -1 is no draft."""
+Outcome = tuple[bool, int]
+"""True and the draft if it is accepted, or False and the token that is drawn instead of it."""
+Row = Callable[[int, int, int, int, Rounding], Iterable[Outcome]]
+"""(state, row, step, draft, rounding) to the outcomes that are right; exactly one if `EXACT`. Draft -1 is no draft."""
+OUTPUTS = ("sampled", "num_sampled", "num_rejected", "next_token", "next_row")
 
 
-def verify_rows(outputs: dict[str, Array], cu_num_logits: Array, idx_mapping: Array, drafts: Array, rule: Row) -> None:
-    """Walk the rows of every request by `rule` and write its tokens, counts and bookkeeping."""
-    for b, state, first, count in request_rows(cu_num_logits, idx_mapping):
-        tokens: list[int] = []
-        for step in range(count + 1):
-            draft = int(drafts[first + step + 1]) if step < count else -1
-            accepted, token = rule(state, first + step, step, draft)
-            tokens.append(draft if accepted else token)
-            if not accepted:
-                break
-        outputs["sampled"][b] = -1
-        outputs["sampled"][b, : len(tokens)] = tokens
-        outputs["num_sampled"][b] = len(tokens)
-        outputs["num_rejected"][b] = count + 1 - len(tokens)
-        outputs["next_token"][b] = tokens[-1]
-        outputs["next_row"][b] = first + len(tokens) - 1
+def verify(inputs: Mapping[str, Any], rule: Row) -> dict[str, Array]:
+    """Walk the rows of every request by `rule` and return its tokens, counts and bookkeeping, one array per output."""
+    outputs = {name: inputs[name].copy() for name in OUTPUTS}
+    for request in request_rows(inputs["cu_num_logits"], inputs["idx_mapping"]):
+        (result,) = results_of_request(inputs, request, rule, EXACT)
+        for name, value in result.items():
+            outputs[name][request[0]] = value
+    return outputs
+
+
+def allowed_results(op: str, inputs: Mapping[str, Any], b: int) -> list[dict[str, Any]]:
+    """Return all outputs of request `b`, by name, that are right for `op` within `ALLOWED`; none for padding."""
+    rule: Row = import_module(f"verispec.reference.oracle.{op}").rows(**inputs)
+    own = request_rows(inputs["cu_num_logits"][b : b + 2], inputs["idx_mapping"][b : b + 1])
+    return [result for request in own for result in results_of_request(inputs, request, rule, ALLOWED)]
+
+
+def results_of_request(
+    inputs: Mapping[str, Any], request: tuple[int, int, int, int], rule: Row, rounding: Rounding
+) -> list[dict[str, Any]]:
+    """Return the outputs of one request, by name, that are right: exactly one if `EXACT`.
+
+    Args:
+        inputs: arguments of the op.
+        request: an entry of `request_rows`.
+        rule: outcomes of one row.
+        rounding: distance within which each decision may be taken either way.
+    """
+    _, state, first, count = request
+    columns = inputs["sampled"].shape[1]
+    drafts = inputs["draft_sampled"][first + 1 : first + 1 + count].tolist()
+    results = []
+    for step, draft in enumerate((*drafts, -1)):
+        outcomes = set(rule(state, first + step, step, draft, rounding))
+        for token in (token for is_accepted, token in outcomes if not is_accepted):
+            sampled = [*drafts[:step], token, *[-1] * (columns - step - 1)]
+            results.append(dict(zip(OUTPUTS, (sampled, step + 1, count - step, token, first + step), strict=True)))
+        if not any(is_accepted for is_accepted, _ in outcomes):
+            break
+    return results
 
 
 def limit(values: Array | None, state: int) -> Any:

@@ -2,72 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from verispec.reference.contracts._fused import TRIALS
-from verispec.reference.oracle._fused import Numbers, inverse_cdf, limit, verify_rows, weights
+from verispec.reference.oracle._fused import (
+    Numbers,
+    Outcome,
+    Rounding,
+    Row,
+    exceeds,
+    inverse_cdf,
+    limit,
+    verify,
+    weights,
+)
 from verispec.reference.oracle._request_state import clean, log_prob, logsumexp
 
 Array = np.ndarray[Any, Any]
 
 
-def verify_draft_logits(
+def rows(
     *,
-    sampled: Array,
-    num_sampled: Array,
-    num_rejected: Array,
-    next_token: Array,
-    next_row: Array,
     target_logits: Array,
     draft_logits: Array,
-    draft_sampled: Array,
-    cu_num_logits: Array,
-    idx_mapping: Array,
     pos: Array,
     temperature: Array,
     seed: Array,
     top_k: Array | None = None,
     top_p: Array | None = None,
     draft_normaliser: Array | None = None,
-) -> dict[str, Array]:
-    outputs = {
-        "sampled": sampled.copy(),
-        "num_sampled": num_sampled.copy(),
-        "num_rejected": num_rejected.copy(),
-        "next_token": next_token.copy(),
-        "next_row": next_row.copy(),
-    }
+    **_: Any,
+) -> Row:
     vocabulary = min(target_logits.shape[1], draft_logits.shape[2])
 
-    def rule(state: int, row: int, step: int, draft: int) -> tuple[bool, int]:
-        scale = float(temperature[state])
-        target = target_logits[row, :vocabulary]
+    def rule(state: int, row: int, step: int, draft: int, rounding: Rounding) -> Iterator[Outcome]:
+        target, scale = target_logits[row, :vocabulary], float(temperature[state])
         if scale == 0.0:
             best = int(clean(target).argmax())
-            return draft == best, best
-        weight = weights(target, scale, limit(top_k, state), limit(top_p, state))
+            yield draft == best, best
+            return
         numbers = Numbers(int(seed[state]), int(pos[row]), step)
-        total = weight.sum()
-        if not total > 0.0:
-            return False, 0
-        if not 0 <= draft < vocabulary or step >= draft_logits.shape[1]:
-            return False, inverse_cdf(weight, numbers.trial(0)[0])
-        p = weight / total
-        log_q = clean(draft_logits[state, step, :vocabulary]) / scale
-        log_q = log_prob(log_q, logsumexp(log_q) if draft_normaliser is None else float(draft_normaliser[state, step]))
-        q = np.exp(log_q)
-        if p[draft] > numbers.acceptance() * q[draft]:
-            return True, draft
-        for t in range(TRIALS):
-            u, v = numbers.trial(t)
-            candidate = inverse_cdf(p, u)
-            if v * p[candidate] < p[candidate] - q[candidate]:
-                return False, candidate
-        residual = np.maximum(p - q, 0.0)
-        u, _ = numbers.trial(TRIALS)
-        return False, inverse_cdf(residual if residual.sum() > 0.0 else p, u)
+        for weight in weights(target, scale, limit(top_k, state), limit(top_p, state), rounding):
+            if not weight.sum() > 0.0:
+                yield False, 0
+            elif not 0 <= draft < vocabulary or step >= draft_logits.shape[1]:
+                for token in inverse_cdf(weight, numbers.trial(0)[0], rounding.draw):
+                    yield False, token
+            else:
+                yield from verified(weight / weight.sum(), draft_probs(state, step, scale), draft, numbers, rounding)
 
-    verify_rows(outputs, cu_num_logits, idx_mapping, draft_sampled, rule)
-    return outputs
+    def draft_probs(state: int, step: int, scale: float) -> Array:
+        log_q = clean(draft_logits[state, step, :vocabulary]) / scale
+        normaliser = logsumexp(log_q) if draft_normaliser is None else float(draft_normaliser[state, step])
+        q: Array = np.exp(log_prob(log_q, normaliser))
+        return q
+
+    return rule
+
+
+def verified(p: Array, q: Array, draft: int, numbers: Numbers, rounding: Rounding) -> Iterator[Outcome]:
+    """Yield the outcomes for a draft of distribution `q`: accepted, or a token of norm(max(p - q, 0))."""
+    share = numbers.acceptance() * q[draft]
+    answers = exceeds(p[draft], share, rounding.accept * share)
+    if True in answers:
+        yield True, draft
+    if False not in answers:
+        return
+    for t in range(TRIALS):
+        u, v = numbers.trial(t)
+        goes_on = False
+        for candidate in inverse_cdf(p, u, rounding.draw):
+            answers = exceeds(p[candidate] - q[candidate], v * p[candidate], rounding.accept * q[candidate])
+            if True in answers:
+                yield False, candidate
+            goes_on |= False in answers
+        if not goes_on:
+            return
+    residual = np.maximum(p - q, 0.0)
+    mass = residual.sum()
+    u, _ = numbers.trial(TRIALS)
+    # Rounding moves a boundary by a share of the whole mass of p, which is 1.
+    if mass > 0.0:
+        yield from ((False, token) for token in inverse_cdf(residual, u, rounding.draw / mass))
+    if not mass > rounding.draw:
+        yield from ((False, token) for token in inverse_cdf(p, u, rounding.draw))
+
+
+def verify_draft_logits(**inputs: Any) -> dict[str, Array]:
+    return verify(inputs, rows(**inputs))

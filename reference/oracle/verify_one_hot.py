@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from verispec.reference.oracle._fused import Numbers, inverse_cdf, limit, verify_rows, weights
+from verispec.reference.oracle._fused import (
+    Numbers,
+    Outcome,
+    Rounding,
+    Row,
+    exceeds,
+    inverse_cdf,
+    limit,
+    verify,
+    weights,
+)
 from verispec.reference.oracle._request_state import clean
 
 Array = np.ndarray[Any, Any]
 
 
-def verify_one_hot(
+def rows(
     *,
-    sampled: Array,
-    num_sampled: Array,
-    num_rejected: Array,
-    next_token: Array,
-    next_row: Array,
     target_logits: Array,
-    draft_sampled: Array,
-    cu_num_logits: Array,
-    idx_mapping: Array,
     pos: Array,
     temperature: Array,
     seed: Array,
     top_k: Array | None = None,
     top_p: Array | None = None,
-) -> dict[str, Array]:
-    outputs = {
-        "sampled": sampled.copy(),
-        "num_sampled": num_sampled.copy(),
-        "num_rejected": num_rejected.copy(),
-        "next_token": next_token.copy(),
-        "next_row": next_row.copy(),
-    }
-
-    def rule(state: int, row: int, step: int, draft: int) -> tuple[bool, int]:
-        if temperature[state] == 0.0:
-            best = int(clean(target_logits[row]).argmax())
-            return draft == best, best
-        weight = weights(target_logits[row], float(temperature[state]), limit(top_k, state), limit(top_p, state))
+    **_: Any,
+) -> Row:
+    def rule(state: int, row: int, step: int, draft: int, rounding: Rounding) -> Iterator[Outcome]:
+        logits, scale = target_logits[row], float(temperature[state])
+        if scale == 0.0:
+            best = int(clean(logits).argmax())
+            yield draft == best, best
+            return
         numbers = Numbers(int(seed[state]), int(pos[row]), step)
-        if 0 <= draft < len(weight):
-            if weight[draft] > numbers.acceptance() * weight.sum():
-                return True, draft
+        for weight in weights(logits, scale, limit(top_k, state), limit(top_p, state), rounding):
             others = weight.copy()
-            others[draft] = 0.0
-            if others.sum() > 0.0:
-                weight = others
-        return False, inverse_cdf(weight, numbers.trial(0)[0])
+            if 0 <= draft < len(weight):
+                share = numbers.acceptance() * weight.sum()
+                answers = exceeds(weight[draft], share, rounding.accept * share)
+                if True in answers:
+                    yield True, draft
+                if False not in answers:
+                    continue
+                others[draft] = 0.0
+            for token in inverse_cdf(others if others.sum() > 0.0 else weight, numbers.trial(0)[0], rounding.draw):
+                yield False, token
 
-    verify_rows(outputs, cu_num_logits, idx_mapping, draft_sampled, rule)
-    return outputs
+    return rule
+
+
+def verify_one_hot(**inputs: Any) -> dict[str, Array]:
+    return verify(inputs, rows(**inputs))

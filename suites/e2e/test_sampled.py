@@ -148,7 +148,7 @@ SEQUENCES = 4000
 PROMPT = (1, 5, 2)
 HEAT = 2.0
 """Flat enough that 86 sequences are expected ten times or more; half of the first drafts are rejected (p and q overlap
-by 0.47), so that a recovered token from the wrong distribution gives G near 380 where the level is at 182."""
+by 0.47), so that a recovered token from the wrong distribution gives G near 380 where the level is at 196."""
 
 
 @case("GEN-6", target="tiny", draft=METHODS[:3], limits=["none", "top_k"], reach=REACH, p_values=1)

@@ -79,6 +79,20 @@ MUTANTS: dict[str, list[Entry]] = {
         ("SRT-4", "largest(residual, inv_q_ptr[b])", "largest(residual, inv_q_ptr[0])", 0),
         ("SRT-7", "if 0 <= draft_token_ids_ptr[token] < vocab_size:", "if draft_token_ids_ptr[token] < vocab_size:"),
     ],
+    "verify_draft_logits": [
+        ("VDL-1", "share = numbers.acceptance() * q[draft]", "share = 0.5 * q[draft]"),
+        ("VDL-2", "numbers.trial(t)", "numbers.trial(t + 1)"),
+        ("VDL-2", "v * p[candidate]", "v"),
+        ("VDL-3", "np.maximum(p - q, 0.0)", "p.copy()"),
+        ("VDL-7", "not 0 <= draft < vocabulary", "not draft < vocabulary"),
+        ("VDL-16", "if draft_normaliser is None else", "if draft_normaliser is not None or True else"),
+    ],
+    "verify_one_hot": [
+        ("VOH-1", "exceeds(weight[draft], share,", "exceeds(weight[draft] / 2, share,"),
+        ("VOH-2", "others[draft] = 0.0", "others[draft] *= 0.5"),
+        ("VOH-3", "numbers.trial(0)", "numbers.trial(1)"),
+        ("VOH-6", "if 0 <= draft < len(weight):", "if draft < len(weight):"),
+    ],
     "verify_tree_greedy": [
         (
             "VTG-6",

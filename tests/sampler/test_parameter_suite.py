@@ -13,11 +13,13 @@ import torch
 
 from verispec.engines import SamplerBatch
 from verispec.judge import Kind, Mismatch, SamplerUnderTest
+from verispec.judge.statistics import FEWEST_EXPECTED
 from verispec.reference import contracts
 from verispec.reference.sampler import flat, request_state, whole
 from verispec.reference.sampler.whole import WholeFlatSampler
 from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
 from verispec.suites.sampler import test_whole_sampler_parameters as suite
+from verispec.suites.sampler._parameters import outcomes
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -124,6 +126,15 @@ CAUGHT = [
     Caught("WS-24", processing(faults.grammar_of_the_next_row), "grammar"),
     Caught("WS-24", processing(faults.grammar_of_the_step), "grammar", drawn=True),
 ]
+
+
+@pytest.mark.parametrize("draft", ["present", "absent"])
+@pytest.mark.parametrize("parameter", ["min-p", "min-p and top-p", "everything"])
+def test_every_seed_draws_outcomes_that_can_be_tested(parameter: str, draft: str) -> None:
+    """Of the first draws of min-p, one in three has a single outcome with drawn drafts."""
+    for seed in range(12):
+        exact = outcomes(suite.telling_pair(np.random.default_rng(seed), parameter, draft), 1)
+        assert suite.CALLS * suite.COPIES * (1 - exact.max()) >= 2 * FEWEST_EXPECTED
 
 
 def judge(caught: Caught, sampler: Any, draft: str) -> None:

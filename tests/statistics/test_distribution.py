@@ -1,0 +1,47 @@
+"""The test of a distribution."""
+
+from __future__ import annotations
+
+import pytest
+import tables
+
+from verispec.judge import Inconclusive, Mismatch
+from verispec.judge.statistics import assert_distribution
+from verispec.judge.statistics.budget import allow_p_values
+
+
+def test_the_only_possible_outcome_decides_without_a_p_value() -> None:
+    with allow_p_values(0):
+        assert assert_distribution([0, 7], [0.0, 1.0], "drafts") == 1.0
+        with pytest.raises(Mismatch, match="outcome 0 has probability 0 and came 1 times"):
+            assert_distribution([1, 2999], [0.0, 1.0], "drafts")
+        with pytest.raises(Inconclusive, match="0 draws"):
+            assert_distribution([0, 0], [0.0, 1.0], "drafts")
+
+
+def test_a_rare_outcome_needs_draws() -> None:
+    with pytest.raises(Inconclusive, match="3000 draws are too few"):
+        assert_distribution([1, 2999], [0.001, 0.999], "drafts")
+
+
+@pytest.mark.parametrize(
+    "expected", [[14.0, 14.0], [10.0, 10.0], [10.0, 30.0], [53 / 3] * 3, [10.0, 10.0, 30.0]], ids=str
+)
+def test_small_tables_fail_no_more_often_than_their_level(expected: list[float]) -> None:
+    """Without margin and exact test, two cells of 14 fail 9 times as often, and three of 53 / 3 draws 2.4 times."""
+    assert tables.enumerated(expected) <= 1
+
+
+@pytest.mark.parametrize("expected", [tables.equal(32), tables.beside_a_large_one(64)], ids=len)
+def test_tables_of_small_cells_fail_no_more_often_than_their_level(expected: list[float]) -> None:
+    found = tables.sampled(expected)
+    assert found["plain"] > 2
+    assert 0.1 < found["tested"] < 0.7
+
+
+def test_a_deviation_fails() -> None:
+    assert_distribution([540, 460], [0.5, 0.5], "coins")
+    with pytest.raises(Mismatch, match="at 1 degrees of freedom"):
+        assert_distribution([600, 400], [0.5, 0.5], "coins")
+    with pytest.raises(Mismatch, match="at 7 degrees of freedom"):
+        assert_distribution([160, 40, 100, 100, 100, 100, 100, 100], [0.125] * 8, "dice")
