@@ -45,9 +45,9 @@ class Adapted:
     merged: dict[int | None, Path]
 
 
-def save_adapted(folder: Path) -> Adapted:
-    """Write the adapters and the merged targets below `folder`."""
-    target = fixtures.model("target")
+def save_adapted(folder: Path, target: Path | None = None) -> Adapted:
+    """Write the adapters and the merged targets below `folder`; without a `target`, those of the fixture."""
+    target = target or fixtures.model("target")
     weights = {name: tensor.double() for name, tensor in load_file(target / "model.safetensors").items()}
     adapters = tuple(folder / f"adapter{place}" for place in range(len(_KINDS)))
     merged: dict[int | None, Path] = {None: target}

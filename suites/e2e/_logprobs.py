@@ -8,6 +8,7 @@ import numpy as np
 
 from verispec.cases.request_parameters import distribution, possible, processed, slack_after
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, TokenLogprobs
+from verispec.suites.e2e._parameters import stops_of
 from verispec.suites.e2e._reference_model import Array, ReferenceModel
 from verispec.suites.e2e._setups import require, require_accepted_drafts
 
@@ -59,7 +60,7 @@ def check_entries(
     for i, (logits, token, entry) in enumerate(zip(rows, tokens, entries, strict=True)):
         row, off = logits, slack
         if mode == "processed":
-            row, off = processed(logits, request, tokens[:i]), slack_after(slack, request)
+            row, off = processed(logits, request, tokens[:i], stops_of(request)), slack_after(slack, request)
         if mode == "processed" and not request.greedy:
             exact = distribution(row, request)
             if (possible(row, request, off) != (exact > 0)).any():
@@ -68,6 +69,25 @@ def check_entries(
                 row = np.log(exact)
             off /= request.temperature
         check_row(row, token, entry, request.logprobs or 0, 2 * off + ARITHMETIC, f"{what}, token {i}")
+
+
+def check_prompt_entries(
+    model: ReferenceModel, request: GenerationRequest, result: GenerationResult, what: str
+) -> None:
+    """Check the log-probabilities of a prompt: one entry per token that asks for them, and None for the first."""
+    first, *following = request.prompt_token_ids
+    entries, top = result.prompt_logprobs, request.prompt_logprobs
+    wanted = 0 if top is None else 1 + len(following)
+    require(len(entries) == wanted, f"{what} has {len(entries)} log-probabilities of its prompt, expected {wanted}")
+    if top is None:
+        return
+    require(entries[0] is None, f"{what}: the first token of its prompt has a log-probability")
+    if following:
+        own = [entry for entry in entries[1:] if entry is not None]
+        missing = len(following) - len(own)
+        require(not missing, f"{what}: {missing} tokens of its prompt have no log-probability")
+        read = GenerationRequest((first,), logprobs=top)
+        check_entries(model, read, following, own, "raw", f"the prompt of {what}")
 
 
 def check_row(row: Array, token: int, entry: TokenLogprobs, top: int, bound: float, what: str) -> None:

@@ -10,9 +10,9 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, Generator
 from verispec.judge import Inconclusive
-from verispec.suites.e2e._logprobs import check_batch, check_entries
+from verispec.suites.e2e._logprobs import check_batch, check_prompt_entries
 from verispec.suites.e2e._reference_model import ReferenceModel, greedy_text, reference_model
-from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require
+from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy
 
 TARGET = fixtures.model("target")
 COUNTS = (None, 5, 0, None, 1, 3)
@@ -126,17 +126,6 @@ def test_prompt_logprobs_of_long_prompts(load: Load, prompts: Any, draft: str) -
 def check_prompts(generator: Generator, asked: list[GenerationRequest]) -> None:
     """Check the log-probabilities of every prompt, and the text after it where it is greedy."""
     for n, (request, result) in enumerate(zip(asked, generator.generate(asked), strict=True)):
-        what, (first, *following) = f"prompt {n}", request.prompt_token_ids
-        entries, top = result.prompt_logprobs, request.prompt_logprobs
-        wanted = 0 if top is None else 1 + len(following)
-        require(len(entries) == wanted, f"{what} has {len(entries)} log-probabilities, expected {wanted}")
+        check_prompt_entries(reference_model(TARGET), request, result, f"prompt {n}")
         if request.greedy:
-            reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
-        if top is None:
-            continue
-        require(entries[0] is None, f"{what}: its first token has a log-probability")
-        if following:
-            own = [entry for entry in entries[1:] if entry is not None]
-            require(len(own) == len(following), f"{what}: {len(following) - len(own)} tokens have no log-probability")
-            read = GenerationRequest((first,), logprobs=top)
-            check_entries(reference_model(TARGET), read, following, own, "raw", what)
+            reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, f"prompt {n}")

@@ -138,6 +138,9 @@ CAUGHT: dict[str, list[str]] = {
     "independence_mutants:lookup_window": [
         "counter_rng:GEN-17:draft=ngram k=3;sampler=request_state",
     ],
+    "pair_mutants:penalties_of_the_last_chunk": ["pairs:GEN-22:memory=cramped slots;target=tiny;feature=penalties"],
+    "pair_mutants:adapter_lost_on_resuming": ["pairs:GEN-43:memory=cramped;target=tiny;feature=adapter"],
+    "pair_mutants:stop_strings_beside_stop_tokens": ["pairs:GEN-32:memory=ample;target=tiny;feature=stop strings"],
     "runner_mutants:kv_not_rolled_back": [
         "greedy:GEN-13:draft=draft_model k=3",
         "greedy:GEN-13:draft=ngram k=3",
