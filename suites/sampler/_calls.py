@@ -57,7 +57,8 @@ class BatchShape:
         left: possible tokens of a row, one of `LEFT` of `_few_tokens`, or empty for all.
         sure: True for drafts that pass whatever the random numbers are, but for the last one of each request.
         special: True for padding tokens, ids outside the vocabulary, NaN, minus infinity and positions outside of
-            limits in the batch. The draft then has fewer steps, and ids, than the target.
+            limits in the batch. The draft then has fewer steps, and ids, than the target. Of `sure` drafts one of each
+            request is such a token.
     """
 
     counts: tuple[int, ...] = (3, 1, 5, 2)
@@ -131,7 +132,7 @@ def _flat(rng: Rng, shape: BatchShape, greedy: float = 0.3) -> Any:
     if shape.sure:
         pass_all_but_last(batch)
     if shape.special:
-        spoil(rng, batch)
+        spoil(rng, batch, shape.sure)
     return batch
 
 
@@ -198,7 +199,8 @@ def eagle_step_slot_mapping_metadata(rng: Rng, shape: BatchShape) -> MadeCall:
 def copy_and_expand_eagle_inputs(rng: Rng, shape: BatchShape) -> MadeCall:
     lengths = np.asarray(shape.counts, dtype=np.int64) + 1
     rejected = rng.integers(0, lengths)
-    return MadeCall(expanded_arguments(rng, lengths, rejected, 2 if shape.draft else 1, not shape.synthetic))
+    slots = int(rng.choice([2, 3, 5, 9, 17])) if shape.draft else 1
+    return MadeCall(expanded_arguments(rng, lengths, rejected, slots, not shape.synthetic))
 
 
 @maker
@@ -236,7 +238,7 @@ def _requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatch:
     if shape.sure:
         certain_drafts(batch)
     if shape.special:
-        hostile_rows(rng, batch)
+        hostile_rows(rng, batch, shape.sure)
     return batch
 
 
@@ -315,7 +317,7 @@ def synthetic_rejection(rng: Rng, shape: BatchShape) -> MadeCall:
 @maker
 def flatten_sampled(rng: Rng, shape: BatchShape) -> MadeCall:
     rows = np.asarray(shape.counts, dtype=np.int64) + 1
-    return MadeCall(*flatten_arguments(rng, rows, rng.integers(0, rows + 1)))
+    return MadeCall(*flatten_arguments(rng, rows, rng.integers(0, rows + 1 + 2 * shape.special)))
 
 
 def _fused_verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:

@@ -141,9 +141,9 @@ def test_very_many_rows(op: OpUnderTest, engine: Engine, seed: int, subject: str
     check(op, make(subject, seed, BatchShape(counts, 2, **MODES[mode])))
 
 
-def some_requests(seed: int, requests: int, vocab: int, mode: str, **options: Any) -> BatchShape:
-    """Return requests with 0 to 3 drafts each, in one of `MODES`."""
-    counts = tuple((7 * b + seed) % 4 for b in range(requests))
+def some_requests(seed: int, requests: int, vocab: int, mode: str, drafts: int = 3, **options: Any) -> BatchShape:
+    """Return requests with 0 to `drafts` drafts each, in one of `MODES`."""
+    counts = tuple((11 * b + seed) % (drafts + 1) for b in range(requests))
     return BatchShape(counts, vocab, **MODES[mode], **options)
 
 
@@ -155,12 +155,15 @@ CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
 def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
     """Every draft passes, but for the last one of every second request: all steps of all lengths are reached.
 
+    In a second call one of each request's drafts is padding or no id.
+
     A request of one draft, which is wrong, comes behind each long one: a kernel that goes on into it is seen.
     """
     for length in (9,) if is_slow(engine) else (3, 9, 17, 40, 130, 1100):
         for vocab in (5,) if is_slow(engine) else (5, 17):
             shape = BatchShape((length, 1, length, 1, length, 3, 0), vocab, **MODES[mode], sure=True)
             check(op, make(subject, seed + vocab, shape))
+            check(op, make(subject, seed + vocab, replace(shape, special=True)))
             if "temperature" in {p.name for p in op.contract.params}:
                 check(op, make(subject, seed + vocab, replace(shape, temperature=0.0)))
 

@@ -69,7 +69,7 @@ def test_special_values_in_large_batches(
     right = 0
     for vocab in (3, 20, 1300) if requests == 23 and uses_rows(subject) and not is_slow(engine) else (3, 20):
         small, large = (
-            make(subject, seed + vocab, some_requests(seed, n, vocab, mode, special=True)) for n in (23, own)
+            make(subject, seed + vocab, some_requests(seed, n, vocab, mode, drafts=6, special=True)) for n in (23, own)
         )
         try:
             check(op, small)
