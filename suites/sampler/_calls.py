@@ -57,8 +57,7 @@ class BatchShape:
         left: possible tokens of a row, one of `LEFT` of `_few_tokens`, or empty for all.
         sure: True for drafts that pass whatever the random numbers are, but for the last one of each request.
         special: True for padding tokens, ids outside the vocabulary, NaN, minus infinity and positions outside of
-            limits in the batch. The draft then has fewer steps, and ids, than the target. Of `sure` drafts one of each
-            request is such a token.
+            limits in the batch. The draft then has fewer steps, and ids, than the target.
     """
 
     counts: tuple[int, ...] = (3, 1, 5, 2)
@@ -190,8 +189,8 @@ def eagle_step_slot_mapping_metadata(rng: Rng, shape: BatchShape) -> MadeCall:
     ends = [0, 5, STEP_BLOCK - 1, STEP_BLOCK, STEP_LIMIT - 2, STEP_LIMIT - 1]
     values = step_arguments(rng, rng.choice(ends, size=shape.requests), rows=3 * shape.synthetic)
     if shape.special:
-        values["positions_ptr"][rng.random(shape.requests) < 0.1] = -2
-        values["seq_lens_ptr"][rng.random(shape.requests) < 0.1] = STEP_LIMIT
+        for name, value in (("positions_ptr", -2), ("seq_lens_ptr", STEP_LIMIT)):
+            values[name][rng.random(shape.requests) < 0.1] = value
     return MadeCall(values)
 
 
@@ -199,8 +198,8 @@ def eagle_step_slot_mapping_metadata(rng: Rng, shape: BatchShape) -> MadeCall:
 def copy_and_expand_eagle_inputs(rng: Rng, shape: BatchShape) -> MadeCall:
     lengths = np.asarray(shape.counts, dtype=np.int64) + 1
     rejected = rng.integers(0, lengths)
-    slots = int(rng.choice([2, 3, 5, 9, 17])) if shape.draft else 1
-    return MadeCall(expanded_arguments(rng, lengths, rejected, slots, not shape.synthetic))
+    slots = rng.choice([2, 3, 5, 9, 17] if shape.draft else [1])
+    return MadeCall(expanded_arguments(rng, lengths, rejected, int(slots), not shape.synthetic))
 
 
 @maker
@@ -324,10 +323,11 @@ def _fused_verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.reference import contracts
 
     draft, temperature = op == "verify_draft_logits", 0.0 if op == "verify_greedy" else shape.temperature
-    requests = _fused.raw(_requests(rng, replace(shape, exact=False), draft=draft, temperature=temperature))
-    requests = _fewer_steps(requests, shape)
+    made = _requests(rng, replace(shape, exact=False), draft=draft, temperature=temperature)
+    requests = _fewer_steps(_fused.raw(made), shape)
     limited = shape.synthetic and op != "verify_greedy"
-    k, p = [([0, max(shape.vocab // 2, 1)], [0.9, 1.0, 0.5]), ([1, 0, 2], None), (None, [0.6, 1.0])][rng.integers(3)]
+    some = [0, max(shape.vocab // 2, 1), max(shape.vocab - 1, 1)]
+    k, p = [(some, [0.9, 1.0, 0.5, 1.0]), ([1, 0, 2], None), (None, [0.6, 1.0])][rng.integers(3)]
     given = _fused.limits(requests, k, p) if limited else {}
     compare = {} if op == "verify_greedy" else _fused.by_rule(op)
     same = (("target_logits", "draft_logits"),) if draft else ()
@@ -372,14 +372,16 @@ def apply_top_k_top_p(rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.suites.sampler.test_apply_top_k_top_p import within
 
     values = limit_arguments(rng, "both", shape.vocab, shape.requests)
-    if shape.exact:
+    if shape.exact or shape.special:
         # Whole numbers: a limit falls among ties, more of them than any tile holds where the vocabulary is large.
         values["logits"] = np.round(values["logits"] / 3)
+    if shape.exact:
         values["k"] = rng.integers(1, max(shape.vocab, 2), shape.requests)
     values["logits"][impossible(rng, values["logits"].shape, shape.left)] = -np.inf
     if shape.special:
-        values["logits"] = np.round(values["logits"] / 3)
         values["logits"][rng.random(values["logits"].shape) < 0.1] = -np.inf
+        has_limit = shape.draft or not shape.synthetic  # without one, nothing need be read
+        values["logits"][rng.random(values["logits"].shape) < 0.05] = np.nan if has_limit else -np.inf
         values["k"] = rng.choice([1, shape.vocab - 1, shape.vocab, shape.vocab + 5], shape.requests)
         values["p"] = rng.choice([1e-6, 0.5, 1.0], shape.requests).astype(np.float32)
     if shape.synthetic:
