@@ -18,14 +18,8 @@ from verispec.judge import Compare
 from verispec.reference import oracle
 from verispec.suites.sampler import _fused, _rejection, _request_state, _trees
 from verispec.suites.sampler._drafting import (
-    STEP_BLOCK,
-    STEP_LIMIT,
-    expanded_arguments,
-    next_token_arguments,
-    random_inputs,
-    slot_arguments,
-    step_arguments,
-)
+    STEP_BLOCK, STEP_LIMIT, expanded_arguments, next_token_arguments, random_inputs, slot_arguments, step_arguments,
+)  # fmt: skip
 from verispec.suites.sampler._few_tokens import impossible, leave_few
 from verispec.suites.sampler._sampling import (
     counter_arguments,
@@ -213,6 +207,7 @@ def compute_slot_mapping(rng: Rng, shape: BatchShape) -> MadeCall:
     if shape.special:
         wrong = rng.random(len(values["positions_ptr"])) < 0.1
         values["positions_ptr"][wrong] = rng.choice([-1, -40, 10_000], int(wrong.sum()))
+        values["positions_ptr"][-1:] = 16 * options["columns"] * values["TOTAL_CP_WORLD_SIZE"]
     return MadeCall(values)
 
 
@@ -323,11 +318,11 @@ def _fused_verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.reference import contracts
 
     draft, temperature = op == "verify_draft_logits", 0.0 if op == "verify_greedy" else shape.temperature
-    made = _requests(rng, replace(shape, exact=False), draft=draft, temperature=temperature)
-    requests = _fewer_steps(_fused.raw(made), shape)
+    requests = _requests(rng, replace(shape, exact=False), draft=draft, temperature=temperature)
+    requests = _fewer_steps(_fused.raw(requests), shape)
     limited = shape.synthetic and op != "verify_greedy"
-    some = [0, max(shape.vocab // 2, 1), max(shape.vocab - 1, 1)]
-    k, p = [(some, [0.9, 1.0, 0.5, 1.0]), ([1, 0, 2], None), (None, [0.6, 1.0])][rng.integers(3)]
+    some, masses = [0, max(shape.vocab // 2, 1), max(shape.vocab - 1, 1), 1, 2], [0.9, 1.0, 0.5, 0.6]
+    k, p = [(some, masses), (some, None), (None, masses)][rng.integers(3)]
     given = _fused.limits(requests, k, p) if limited else {}
     compare = {} if op == "verify_greedy" else _fused.by_rule(op)
     same = (("target_logits", "draft_logits"),) if draft else ()

@@ -133,8 +133,15 @@ def test_dtypes_and_layouts_in_large_calls(op: OpUnderTest, engine: Engine, seed
 
 @case("ANY-6", subjects=[op for op in OPS if uses_rows(op) and op not in DRAWN_PER_ID], check="past 65,536 ids")
 def test_dtypes_of_rows_past_65_536_ids(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
-    """Rows of each dtype in which the first or the last three ids alone are possible, or all of them."""
+    """Rows of each dtype in which the first or the last three ids alone are possible, or all of them.
+
+    Without draft probabilities the drafts are among the last three.
+    """
     counts, vocab = ((1, 1), 300 if is_slow(engine) else 66_000)
+    call = make(subject, seed, BatchShape((3, 3), vocab, draft=False, left="ends"))
+    if "draft_token_ids_ptr" in call.values:
+        call.values["draft_token_ids_ptr"] = vocab - 1 - np.arange(6) % 3
+        check(op, call)
     call = make(subject, seed, BatchShape(counts, vocab, left="ends"))
     wide = [t for t in op.contract.tensors if "V" in t.shape and len(t.dtypes) > 1]
     for i in range(max(len(t.dtypes) for t in wide)):
