@@ -16,10 +16,7 @@ from verispec.cases.batches import random_batch
 from verispec.cases.request_state import RequestBatch, random_requests
 from verispec.judge import Compare
 from verispec.reference import oracle
-from verispec.suites.sampler import _fused, _rejection, _request_state, _trees
-from verispec.suites.sampler._drafting import (
-    STEP_BLOCK, STEP_LIMIT, expanded_arguments, next_token_arguments, random_inputs, slot_arguments, step_arguments,
-)  # fmt: skip
+from verispec.suites.sampler import _drafting, _fused, _rejection, _request_state, _trees
 from verispec.suites.sampler._few_tokens import impossible, leave_few
 from verispec.suites.sampler._sampling import (
     counter_arguments,
@@ -163,7 +160,7 @@ def expand_batch_to_tokens(rng: Rng, shape: BatchShape) -> MadeCall:
 
 @maker
 def eagle_prepare_inputs_padded(rng: Rng, shape: BatchShape) -> MadeCall:
-    return MadeCall(random_inputs(rng, shape.counts))
+    return MadeCall(_drafting.random_inputs(rng, shape.counts))
 
 
 @maker
@@ -175,15 +172,15 @@ def eagle_prepare_next_token_padded(rng: Rng, shape: BatchShape) -> MadeCall:
     rows[np.arange(columns)[None, :] >= valid[:, None]] = -1
     if shape.synthetic:
         rows[rng.random(rows.shape) < 0.05] = -1
-    return MadeCall(next_token_arguments(rows, rng.random(shape.requests) < 0.2, vocab=shape.vocab))
+    return MadeCall(_drafting.next_token_arguments(rows, rng.random(shape.requests) < 0.2, vocab=shape.vocab))
 
 
 @maker
 def eagle_step_slot_mapping_metadata(rng: Rng, shape: BatchShape) -> MadeCall:
-    ends = [0, 5, STEP_BLOCK - 1, STEP_BLOCK, STEP_LIMIT - 2, STEP_LIMIT - 1]
-    values = step_arguments(rng, rng.choice(ends, size=shape.requests), rows=3 * shape.synthetic)
+    ends = [0, 5, _drafting.STEP_BLOCK - 1, _drafting.STEP_BLOCK, _drafting.STEP_LIMIT - 2, _drafting.STEP_LIMIT - 1]
+    values = _drafting.step_arguments(rng, rng.choice(ends, size=shape.requests), rows=3 * shape.synthetic)
     if shape.special:
-        for name, value in (("positions_ptr", -2), ("seq_lens_ptr", STEP_LIMIT)):
+        for name, value in (("positions_ptr", -2), ("seq_lens_ptr", _drafting.STEP_LIMIT)):
             values[name][rng.random(shape.requests) < 0.1] = value
     return MadeCall(values)
 
@@ -193,7 +190,7 @@ def copy_and_expand_eagle_inputs(rng: Rng, shape: BatchShape) -> MadeCall:
     lengths = np.asarray(shape.counts, dtype=np.int64) + 1
     rejected = rng.integers(0, lengths)
     slots = rng.choice([2, 3, 5, 9, 17] if shape.draft else [1])
-    return MadeCall(expanded_arguments(rng, lengths, rejected, int(slots), not shape.synthetic))
+    return MadeCall(_drafting.expanded_arguments(rng, lengths, rejected, int(slots), not shape.synthetic))
 
 
 @maker
@@ -203,7 +200,7 @@ def compute_slot_mapping(rng: Rng, shape: BatchShape) -> MadeCall:
     options: dict[str, Any] = {"columns": max([1, *lengths]) // 16 + 2}
     if shape.synthetic:
         options |= {"TOTAL_CP_WORLD_SIZE": 2, "TOTAL_CP_RANK": 1, "CP_KV_CACHE_INTERLEAVE_SIZE": 4}
-    values = slot_arguments(rng, lengths, tail=5 * shape.synthetic, **options)
+    values = _drafting.slot_arguments(rng, lengths, tail=5 * shape.synthetic, **options)
     if shape.special:
         wrong = rng.random(len(values["positions_ptr"])) < 0.1
         values["positions_ptr"][wrong] = rng.choice([-1, -40, 10_000], int(wrong.sum()))
