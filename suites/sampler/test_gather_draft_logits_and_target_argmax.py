@@ -30,6 +30,14 @@ def test_the_lowest_of_equal_maxima(op: OpUnderTest, seed: int) -> None:
     check(op, requests)
 
 
+@case("GDL-1", dtype=["bfloat16", "float16"], check="tiny logits")
+def test_tiny_logits_are_not_zero(op: OpUnderTest, seed: int, dtype: str) -> None:
+    """Multiples of 2^-24, which float16 holds as subnormal numbers."""
+    requests = batch(seed, "ragged", "absent", temperature=0.0)
+    requests.target_logits[:] = np.round(requests.target_logits * 16) * np.float32(2.0**-24)
+    check(op, requests, dtypes={"target_logits": dtype})
+
+
 @case("GDL-2", counts=list(COUNTS), reach=drafted_reach)
 def test_draft_logits_of_sampled_rows(op: OpUnderTest, seed: int, counts: str) -> None:
     check(op, batch(seed, counts, temperature=0.7))
