@@ -16,16 +16,7 @@ from verispec.cases.batches import random_batch
 from verispec.cases.request_state import RequestBatch, random_requests
 from verispec.judge import Compare
 from verispec.reference import oracle
-from verispec.suites.sampler import _fused, _rejection, _request_state, _trees
-from verispec.suites.sampler._drafting import (
-    STEP_BLOCK,
-    STEP_LIMIT,
-    expanded_arguments,
-    next_token_arguments,
-    random_inputs,
-    slot_arguments,
-    step_arguments,
-)
+from verispec.suites.sampler import _drafting, _fused, _rejection, _request_state, _trees
 from verispec.suites.sampler._few_tokens import impossible, leave_few
 from verispec.suites.sampler._sampling import (
     counter_arguments,
@@ -131,7 +122,7 @@ def _flat(rng: Rng, shape: BatchShape, greedy: float = 0.3) -> Any:
     if shape.sure:
         pass_all_but_last(batch)
     if shape.special:
-        spoil(rng, batch)
+        spoil(rng, batch, shape.sure)
     return batch
 
 
@@ -169,7 +160,7 @@ def expand_batch_to_tokens(rng: Rng, shape: BatchShape) -> MadeCall:
 
 @maker
 def eagle_prepare_inputs_padded(rng: Rng, shape: BatchShape) -> MadeCall:
-    return MadeCall(random_inputs(rng, shape.counts))
+    return MadeCall(_drafting.random_inputs(rng, shape.counts))
 
 
 @maker
@@ -181,16 +172,16 @@ def eagle_prepare_next_token_padded(rng: Rng, shape: BatchShape) -> MadeCall:
     rows[np.arange(columns)[None, :] >= valid[:, None]] = -1
     if shape.synthetic:
         rows[rng.random(rows.shape) < 0.05] = -1
-    return MadeCall(next_token_arguments(rows, rng.random(shape.requests) < 0.2, vocab=shape.vocab))
+    return MadeCall(_drafting.next_token_arguments(rows, rng.random(shape.requests) < 0.2, vocab=shape.vocab))
 
 
 @maker
 def eagle_step_slot_mapping_metadata(rng: Rng, shape: BatchShape) -> MadeCall:
-    ends = [0, 5, STEP_BLOCK - 1, STEP_BLOCK, STEP_LIMIT - 2, STEP_LIMIT - 1]
-    values = step_arguments(rng, rng.choice(ends, size=shape.requests), rows=3 * shape.synthetic)
+    ends = [0, 5, _drafting.STEP_BLOCK - 1, _drafting.STEP_BLOCK, _drafting.STEP_LIMIT - 2, _drafting.STEP_LIMIT - 1]
+    values = _drafting.step_arguments(rng, rng.choice(ends, size=shape.requests), rows=3 * shape.synthetic)
     if shape.special:
-        values["positions_ptr"][rng.random(shape.requests) < 0.1] = -2
-        values["seq_lens_ptr"][rng.random(shape.requests) < 0.1] = STEP_LIMIT
+        for name, value in (("positions_ptr", -2), ("seq_lens_ptr", _drafting.STEP_LIMIT)):
+            values[name][rng.random(shape.requests) < 0.1] = value
     return MadeCall(values)
 
 
@@ -198,7 +189,8 @@ def eagle_step_slot_mapping_metadata(rng: Rng, shape: BatchShape) -> MadeCall:
 def copy_and_expand_eagle_inputs(rng: Rng, shape: BatchShape) -> MadeCall:
     lengths = np.asarray(shape.counts, dtype=np.int64) + 1
     rejected = rng.integers(0, lengths)
-    return MadeCall(expanded_arguments(rng, lengths, rejected, 2 if shape.draft else 1, not shape.synthetic))
+    slots = rng.choice([2, 3, 5, 9, 17] if shape.draft else [1])
+    return MadeCall(_drafting.expanded_arguments(rng, lengths, rejected, int(slots), not shape.synthetic))
 
 
 @maker
@@ -208,10 +200,11 @@ def compute_slot_mapping(rng: Rng, shape: BatchShape) -> MadeCall:
     options: dict[str, Any] = {"columns": max([1, *lengths]) // 16 + 2}
     if shape.synthetic:
         options |= {"TOTAL_CP_WORLD_SIZE": 2, "TOTAL_CP_RANK": 1, "CP_KV_CACHE_INTERLEAVE_SIZE": 4}
-    values = slot_arguments(rng, lengths, tail=5 * shape.synthetic, **options)
+    values = _drafting.slot_arguments(rng, lengths, tail=5 * shape.synthetic, **options)
     if shape.special:
         wrong = rng.random(len(values["positions_ptr"])) < 0.1
         values["positions_ptr"][wrong] = rng.choice([-1, -40, 10_000], int(wrong.sum()))
+        values["positions_ptr"][-1:] = 16 * options["columns"] * values["TOTAL_CP_WORLD_SIZE"]
     return MadeCall(values)
 
 
@@ -236,7 +229,7 @@ def _requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatch:
     if shape.sure:
         certain_drafts(batch)
     if shape.special:
-        hostile_rows(rng, batch)
+        hostile_rows(rng, batch, shape.sure)
     return batch
 
 
@@ -315,17 +308,18 @@ def synthetic_rejection(rng: Rng, shape: BatchShape) -> MadeCall:
 @maker
 def flatten_sampled(rng: Rng, shape: BatchShape) -> MadeCall:
     rows = np.asarray(shape.counts, dtype=np.int64) + 1
-    return MadeCall(*flatten_arguments(rng, rows, rng.integers(0, rows + 1)))
+    return MadeCall(*flatten_arguments(rng, rows, rng.integers(0, rows + 1 + 2 * shape.special)))
 
 
 def _fused_verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.reference import contracts
 
     draft, temperature = op == "verify_draft_logits", 0.0 if op == "verify_greedy" else shape.temperature
-    requests = _fused.raw(_requests(rng, replace(shape, exact=False), draft=draft, temperature=temperature))
-    requests = _fewer_steps(requests, shape)
+    requests = _requests(rng, replace(shape, exact=False), draft=draft, temperature=temperature)
+    requests = _fewer_steps(_fused.raw(requests), shape)
     limited = shape.synthetic and op != "verify_greedy"
-    k, p = [([0, max(shape.vocab // 2, 1)], [0.9, 1.0, 0.5]), ([1, 0, 2], None), (None, [0.6, 1.0])][rng.integers(3)]
+    some, masses = [0, max(shape.vocab // 2, 1), max(shape.vocab - 1, 1), 1, 2], [0.9, 1.0, 0.5, 0.6]
+    k, p = [(some, masses), (some, None), (None, masses)][rng.integers(3)]
     given = _fused.limits(requests, k, p) if limited else {}
     compare = {} if op == "verify_greedy" else _fused.by_rule(op)
     same = (("target_logits", "draft_logits"),) if draft else ()
@@ -370,14 +364,16 @@ def apply_top_k_top_p(rng: Rng, shape: BatchShape) -> MadeCall:
     from verispec.suites.sampler.test_apply_top_k_top_p import within
 
     values = limit_arguments(rng, "both", shape.vocab, shape.requests)
-    if shape.exact:
+    if shape.exact or shape.special:
         # Whole numbers: a limit falls among ties, more of them than any tile holds where the vocabulary is large.
         values["logits"] = np.round(values["logits"] / 3)
+    if shape.exact:
         values["k"] = rng.integers(1, max(shape.vocab, 2), shape.requests)
     values["logits"][impossible(rng, values["logits"].shape, shape.left)] = -np.inf
     if shape.special:
-        values["logits"] = np.round(values["logits"] / 3)
         values["logits"][rng.random(values["logits"].shape) < 0.1] = -np.inf
+        has_limit = shape.draft or not shape.synthetic  # without one, nothing need be read
+        values["logits"][rng.random(values["logits"].shape) < 0.05] = np.nan if has_limit else -np.inf
         values["k"] = rng.choice([1, shape.vocab - 1, shape.vocab, shape.vocab + 5], shape.requests)
         values["p"] = rng.choice([1e-6, 0.5, 1.0], shape.requests).astype(np.float32)
     if shape.synthetic:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 
 from verispec.cases.batches import Batch
@@ -32,11 +35,22 @@ def pass_all_but_last(batch: Batch) -> None:
                 batch.draft_probs[last, [batch.draft_token_ids[last], other]] = 0.5
 
 
-def spoil(rng: Rng, batch: Batch) -> None:
+def pad_one(rng: Rng, draft_ids: np.ndarray[Any, Any], chains: Iterable[tuple[int, int]], vocab: int) -> None:
+    """Put padding, or an id past a vocabulary that is not small, at one place of each chain (first place, length)."""
+    for first, length in chains:
+        if length:
+            draft_ids[first + rng.integers(length)] = rng.choice([-1] if vocab < 10 else [-1, vocab])
+
+
+def spoil(rng: Rng, batch: Batch, sure: bool = False) -> None:
     """Put padding tokens among the drafts, and rows of the target that are certain or equal the draft's.
 
-    Where the vocabulary is not small, ids past it are among the drafts too.
+    Where the vocabulary is not small, ids past it are among the drafts too. Of `sure` drafts one of each request is
+    replaced.
     """
+    if sure:
+        pad_one(rng, batch.draft_token_ids, [(batch.at(b).start, n) for b, n in enumerate(batch.counts)], batch.vocab)
+        return
     wrong = rng.random(batch.tokens) < 0.15
     batch.draft_token_ids[wrong] = rng.choice([-1] if batch.vocab < 10 else [-1, batch.vocab], int(wrong.sum()))
     for row in np.flatnonzero(rng.random(batch.tokens) < 0.3):
@@ -66,8 +80,15 @@ def certain_drafts(batch: RequestBatch) -> None:
                 batch.target_logits[row, token] = np.logaddexp.reduce(batch.target_logits[row]) + 0.2
 
 
-def hostile_rows(rng: Rng, batch: RequestBatch) -> None:
-    """Put padding tokens and ids past the vocabulary among the drafts, NaN and minus infinity among the logits."""
+def hostile_rows(rng: Rng, batch: RequestBatch, sure: bool = False) -> None:
+    """Put padding tokens and ids past the vocabulary among the drafts, NaN and minus infinity among the logits.
+
+    Of `sure` drafts one of each request is replaced.
+    """
+    if sure:
+        chains = [(batch.row(b, 0) + 1, batch.drafts(b)) for b, state in enumerate(batch.idx_mapping) if state >= 0]
+        pad_one(rng, batch.draft_sampled, chains, batch.target_logits.shape[1])
+        return
     wrong = rng.random(len(batch.draft_sampled)) < 0.15
     batch.draft_sampled[wrong] = rng.choice([-1, batch.target_logits.shape[1]], int(wrong.sum()))
     tables = [batch.target_logits] if batch.draft_logits is None else [batch.target_logits, batch.draft_logits]

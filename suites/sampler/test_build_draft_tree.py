@@ -113,10 +113,14 @@ def test_trees_of_unequal_size(op: OpUnderTest, seed: int, mode: str, counts: st
     check(op, selection, np.arange(len(sizes)), int(mode == "tree"))
 
 
-@case("BDT-12", links=["entry", "depth", "cycle"])
+@case("BDT-12", links=["entry", "last entry", "depth", "cycle"])
 def test_lists_that_lead_nowhere(op: OpUnderTest, links: str) -> None:
-    """Entries past the list, with a selected candidate there; too long a chain; nodes that are each other's parent."""
+    """Entries past the list, with a selected candidate there; too long a chain; nodes that are each other's parent.
+
+    Past the last list is memory that holds the ids of lists.
+    """
     wrong = {
+        "last entry": given(2, 2, [1, 0, 1], [0, 1, 2, 3], [0, 1, 6, 7]),
         "entry": given(2, 2, [-1, 0, 1], [0, 1, 2, 3], [0, 6, 8, 900], [0, 1, 3, 5]),
         "depth": given(1, 2, [-1, 0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3]),
         "cycle": given(1, 4, [-1, 2, 1, 0], [0, 1, 3], [0, 1, 2], [1, 2, 3]),

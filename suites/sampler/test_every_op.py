@@ -98,6 +98,8 @@ def test_sizes_around_the_implementation_s_own(
         if size == "vocabulary":
             counts = (3, 1, 0, 2) if n <= 512 else (2, 0, 1) if subject in DRAWN_PER_ID else (3, 4, 0, 2, 5, 1, 1)
             shapes.append(BatchShape(counts, n, exact=bool(n % 2)))
+            if 1000 < n <= 5000 and not is_slow(engine):
+                shapes.append(BatchShape(counts[:3], n, draft=bool(n // 2 % 2), synthetic=True))
         elif n <= (300 if subject in SQUARE else 1100) or (not uses_rows(subject) and subject not in SQUARE):
             # The output of a request of n drafts has n + 1 columns for each request.
             shapes.append(BatchShape((1, n, 0), 5, draft=bool(n % 3), synthetic=bool(n // 2 % 2)))
@@ -141,9 +143,9 @@ def test_very_many_rows(op: OpUnderTest, engine: Engine, seed: int, subject: str
     check(op, make(subject, seed, BatchShape(counts, 2, **MODES[mode])))
 
 
-def some_requests(seed: int, requests: int, vocab: int, mode: str, **options: Any) -> BatchShape:
-    """Return requests with 0 to 3 drafts each, in one of `MODES`."""
-    counts = tuple((7 * b + seed) % 4 for b in range(requests))
+def some_requests(seed: int, requests: int, vocab: int, mode: str, drafts: int = 3, **options: Any) -> BatchShape:
+    """Return requests with 0 to `drafts` drafts each, in one of `MODES`."""
+    counts = tuple((11 * b + seed) % (drafts + 1) for b in range(requests))
     return BatchShape(counts, vocab, **MODES[mode], **options)
 
 
@@ -155,13 +157,18 @@ CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
 def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
     """Every draft passes, but for the last one of every second request: all steps of all lengths are reached.
 
+    In a second call one of each request's drafts is padding or no id.
+
     A request of one draft, which is wrong, comes behind each long one: a kernel that goes on into it is seen.
     """
     for length in (9,) if is_slow(engine) else (3, 9, 17, 40, 130, 1100):
         for vocab in (5,) if is_slow(engine) else (5, 17):
             shape = BatchShape((length, 1, length, 1, length, 3, 0), vocab, **MODES[mode], sure=True)
             check(op, make(subject, seed + vocab, shape))
-            if "temperature" in {p.name for p in op.contract.params}:
+            names = {p.name for p in op.contract.params}
+            if names & {"draft_sampled", "draft_token_ids_ptr"}:
+                check(op, make(subject, seed + vocab, replace(shape, special=True)))
+            if "temperature" in names:
                 check(op, make(subject, seed + vocab, replace(shape, temperature=0.0)))
 
 
@@ -181,13 +188,15 @@ def is_slow(engine: Engine) -> bool:
 def test_any_number_of_threads(
     op: OpUnderTest, engine: Engine, seed: int, subject: str, threads: str, work: str
 ) -> None:
-    """Work enough for every kernel to share it out: many requests, or fewer with wide rows."""
+    """Work enough for every kernel to share it out: many requests, or fewer with wide rows, in the other mode too."""
     shape = BatchShape((2, 0, 1, 3) * (WORK // 6), 2) if work == "tokens" else BatchShape((2, 1, 0, 3) * 24, 1200)
     if is_slow(engine) or (work == "tokens" and contracts.load(subject).family != "flat"):
         # Their oracles draw by counter, one number at a time; their kernels share out rows times vocabulary.
         shape = BatchShape((2, 0, 1, 3) * 9, 70)
     with openmp_threads(int(threads)):
         check(op, make(subject, seed, shape))
+        if work == "rows" and not is_slow(engine):
+            check(op, make(subject, seed, BatchShape((2, 1, 0, 1) * 18, 1200, draft=threads != "3", synthetic=True)))
 
 
 @case("ANY-4", subjects=OPS)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.request_state import RequestBatch
+from verispec.cases.request_state import RequestBatch, random_requests
 from verispec.judge import OpUnderTest
 from verispec.suites.sampler._request_state import COUNTS, DRAFT, batch, drafted_reach, layouts, widths
 from verispec.suites.sampler._sampling import gather_arguments
@@ -30,6 +30,14 @@ def test_the_lowest_of_equal_maxima(op: OpUnderTest, seed: int) -> None:
     check(op, requests)
 
 
+@case("GDL-1", dtype=["bfloat16", "float16"], check="tiny logits")
+def test_tiny_logits_are_not_zero(op: OpUnderTest, seed: int, dtype: str) -> None:
+    """Multiples of 2^-24, which float16 holds as subnormal numbers."""
+    requests = batch(seed, "ragged", "absent", temperature=0.0)
+    requests.target_logits[:] = np.round(requests.target_logits * 16) * np.float32(2.0**-24)
+    check(op, requests, dtypes={"target_logits": dtype})
+
+
 @case("GDL-2", counts=list(COUNTS), reach=drafted_reach)
 def test_draft_logits_of_sampled_rows(op: OpUnderTest, seed: int, counts: str) -> None:
     check(op, batch(seed, counts, temperature=0.7))
@@ -38,6 +46,16 @@ def test_draft_logits_of_sampled_rows(op: OpUnderTest, seed: int, counts: str) -
 @case("GDL-3", draft=DRAFT, reach="adaptive verification ends before the configured number of steps")
 def test_the_bonus_row_of_a_short_request(op: OpUnderTest, seed: int, draft: str) -> None:
     check(op, batch(seed, "gaps", draft))
+
+
+@case("GDL-3", counts=["one", "ragged", "gaps"], check="steps of padding")
+def test_the_row_before_padding(op: OpUnderTest, seed: int, counts: str) -> None:
+    """Rows of padding hold the steps of an earlier batch: their state alone says that they are padding."""
+    for temperature in (0.0, 0.7):
+        rng = np.random.default_rng(seed)
+        requests = random_requests(rng, COUNTS[counts], 37, spare=5, temperature=temperature)
+        requests.expanded_local_pos[requests.expanded_idx_mapping < 0] = 1 + np.arange(5) % 3
+        check(op, requests)
 
 
 @case("GDL-4", padding=["first", "middle", "last"], draft=DRAFT)

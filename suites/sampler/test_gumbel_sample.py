@@ -132,12 +132,14 @@ def test_a_narrow_cache(op: OpUnderTest, seed: int, dtype: str) -> None:
 def test_the_token_is_sampled_from_rounded_logits(op: OpUnderTest, seed: int, dtype: str) -> None:
     """Logits that the cache cannot tell apart give the token that equal logits give: the noise alone decides.
 
-    Further logits lie halfway between two numbers of a cache, or above the middle, or are subnormal or infinite in
-    float16.
+    Further logits lie at a quarter, a half or three quarters between two numbers of a cache. These are even or odd,
+    normal, subnormal in float16, or the first and the last of their range.
     """
     values = cached(arguments(seed, "draft", rows=64), seed)
     logits = 1000 + np.random.default_rng(seed).uniform(0.0, 0.2, values["logits"].shape)
-    logits[:, :6] = -1 - 2.0**-8, -1 - 2.0**-11, -1 - 2.0**-11 - 2.0**-12, 3.1e-5, -1 - 2.0**-8 - 2.0**-12, -7e4
+    steps = [(-24, (0, 1, 520, 521, 1022, 1023)), (-10, (1024, 1025, 2047)), (-7, (128, 129, 255)), (5, (2046, 2047))]
+    between = [-(n + part) * 2.0**step for step, lower in steps for n in lower for part in (0.25, 0.5, 0.75)]
+    logits[:, :6] = np.resize([*between, -7e4], (64, 6))
     values["logits"] = logits.astype(np.float32)
 
     def rounded(reals: Array) -> Array:

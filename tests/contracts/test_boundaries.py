@@ -50,3 +50,13 @@ def test_a_comparison_is_met_at_several_places() -> None:
         return {int(at) for uniform in equal for at in np.flatnonzero(uniform != values["uniform_probs_ptr"])}
 
     assert len(equal_at(1)) < len(equal_at(6))
+
+
+def test_a_smaller_operand_is_a_comparison() -> None:
+    """The last column is one less than their number, which no input holds: a table that is wider was never read."""
+    op = "eagle_step_slot_mapping_metadata"
+    subject = OpUnderTest(contracts.load(op), cpu.op(op))
+    values, _ = complete(subject, make(op, 3, BatchShape((3, 1, 0, 2))))
+    found = boundaries(oracle.load(op), [values], structure(op), fits=lambda v: fits(contracts.load(op), v))
+    relations = {b.relation for b in found if b.text.startswith("min(position // block_size")}
+    assert relations == {"below", "equal", "above"}

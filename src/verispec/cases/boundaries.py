@@ -1,15 +1,17 @@
 """Calls at the edge of every comparison of an oracle: equal, just below and just above.
 
-The module records the oracle's comparisons. If an operand is an input value, the input is set to the other operand,
-or to a neighbour of it. The call is kept if the comparison then has the requested result. A new op therefore gets
-its boundary cases from its oracle. Values that float32 cannot represent are omitted, since an implementation that
-computes in float32 may decide them differently.
+The module records the oracle's comparisons, those of `min` and `max` among them. If an operand is an input value, the
+input is set to the other operand, or to a neighbour of it. So is an input that is one more or less than the operand,
+such as a number of columns whose last index is compared. The call is kept if the comparison then has the requested
+result. A new op therefore gets its boundary cases from its oracle. Values that float32 cannot represent are omitted,
+since an implementation that computes in float32 may decide them differently.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -26,6 +28,8 @@ BESIDE = 2.0**-10
 MOST_ELEMENTS = 256
 """Elements of a comparison of arrays that are looked at."""
 RELATIONS = ("below", "equal", "above")
+OFFSETS = (0, 1, -1)
+"""Differences of an input value and the operand that is computed from it."""
 _COMPARED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 
@@ -138,20 +142,22 @@ def _numbers(left: Any, right: Any) -> list[tuple[float, float]]:
 
 def _attempts(values: Call, pairs: list[tuple[float, float]], relation: str, fixed: Collection[str]) -> Iterator[Call]:
     """Yield calls with one input value replaced so that an observed pair would stand in `relation`."""
-    tried = 0
-    for left, right in dict.fromkeys(pairs[:24]):
+    for offset in OFFSETS:
+        yield from itertools.islice(_replaced(values, pairs[:24], relation, fixed, offset), 40)
+
+
+def _replaced(
+    values: Call, pairs: list[tuple[float, float]], relation: str, fixed: Collection[str], offset: int
+) -> Iterator[Call]:
+    """Yield the attempts at inputs that are `offset` more than an operand."""
+    for left, right in dict.fromkeys(pairs):
         for old, target, sign in ((left, right, 1), (right, left, -1)):
-            if not np.isfinite(target):
+            if not np.isfinite(target) or (offset and not (old.is_integer() and target.is_integer())):
                 continue
-            for name, index in _places(values, old):
-                if name in fixed:
-                    continue
-                new = _beside(values[name], target, relation, sign)
+            for name, index in _places(values, old + offset):
+                new = None if name in fixed else _beside(values[name], target, relation, sign)
                 if new is not None and new != old:
-                    tried += 1
-                    yield _with(values, name, index, new)
-                if tried >= 40:
-                    return
+                    yield _with(values, name, index, new + offset)
 
 
 def _beside(value: Any, target: float, relation: str, sign: int) -> Any:
@@ -207,7 +213,7 @@ def _watched(oracle: Callable[..., Any]) -> tuple[Callable[..., Any], dict[int, 
 
 
 class _Watcher(ast.NodeTransformer):
-    """Wraps comparisons of numbers: ``a < b`` becomes ``_compared(site, a, b, a < b)``."""
+    """Wraps comparisons of numbers: ``a < b`` becomes ``_compared(site, a, b, a < b)``, ``min(a, b)`` likewise."""
 
     def __init__(self, texts: dict[int, str]) -> None:
         self._texts = texts
@@ -218,10 +224,22 @@ class _Watcher(ast.NodeTransformer):
         if not all(isinstance(operator, _COMPARED) for operator in node.ops):
             return node
         operands = [node.left, *node.comparators]
-        parts: list[ast.expr] = []
-        for left, operator, right in zip(operands[:-1], node.ops, operands[1:], strict=True):
-            site = len(self._texts)
-            self._texts[site] = text
-            plain = ast.Compare(left, [operator], [right])
-            parts.append(ast.Call(ast.Name("_compared", ast.Load()), [ast.Constant(site), left, right, plain], []))
+        parts = [
+            self._compared(text, left, right, ast.Compare(left, [operator], [right]))
+            for left, operator, right in zip(operands[:-1], node.ops, operands[1:], strict=True)
+        ]
         return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        text = ast.unparse(node)
+        self.generic_visit(node)
+        wrapped: ast.expr = node
+        if isinstance(node.func, ast.Name) and node.func.id in ("min", "max") and not node.keywords:
+            for left, right in itertools.pairwise(node.args):
+                wrapped = self._compared(text, left, right, wrapped)
+        return wrapped
+
+    def _compared(self, text: str, left: ast.expr, right: ast.expr, result: ast.expr) -> ast.expr:
+        site = len(self._texts)
+        self._texts[site] = text
+        return ast.Call(ast.Name("_compared", ast.Load()), [ast.Constant(site), left, right, result], [])

@@ -187,9 +187,16 @@ class GuardedTensor:
         view = torch.as_strided(buffer, tuple(shape), tuple(strides), BAND)
         return cls(view, buffer, outside, torch.empty(0))
 
-    def fill(self, values: torch.Tensor) -> None:
-        """Copy `values` into the tensor."""
+    def fill(self, values: torch.Tensor, pattern: int = 0) -> None:
+        """Copy `values` into the tensor; with pattern 1 some of them into its guard too.
+
+        Memory beside a tensor often holds its like: ids that were drawn at random hardly ever equal one of the call's.
+        """
         self.view.copy_(values)
+        if pattern and values.numel():
+            places = _draws.integers(0, values.numel(), int(self._outside.sum()))
+            alike = self.view.reshape(-1)[torch.from_numpy(places).to(self.view.device)]
+            self.buffer[self._outside] = alike
 
     def seal(self) -> None:
         """Save the whole buffer, just before the call."""

@@ -362,7 +362,7 @@ class OpUnderTest:
             layout = layouts.get(param.name, "dense")
             tensor = GuardedTensor.make(shape, dtype, layout=layout, pattern=pattern, device=self.device)
             if param.name in arrays:
-                tensor.fill(torch.as_tensor(arrays[param.name]).to(dtype))
+                tensor.fill(torch.as_tensor(arrays[param.name]).to(dtype), pattern)
             guarded[param.name] = tensor
         for param in self.contract.params:
             if isinstance(param, Scalar) and param.stride_of in guarded:

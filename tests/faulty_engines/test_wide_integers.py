@@ -1,0 +1,34 @@
+"""Faults of integers that 32 bits, or a double, do not hold (ANY-6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from verispec.judge import Mismatch, OpUnderTest
+from verispec.reference import contracts, cpu
+from verispec.suites.sampler.test_every_op_values import test_integers_past_2_to_the_53 as check_wide
+
+NEXT, EXPAND = "eagle_prepare_next_token_padded", "expand_batch_to_tokens"
+
+
+def backup_of_32_bits(**arguments: Any) -> None:
+    """Return backup tokens through int32."""
+    backup = arguments["backup_next_token_ids_ptr"]
+    cpu.op(NEXT)(**{**arguments, "backup_next_token_ids_ptr": backup.to(torch.int32)})
+
+
+def late_values_through_a_double(**arguments: Any) -> None:
+    """Round the integers of all requests past the 64th to a double."""
+    given = arguments["input_ptr"].clone()
+    given[64:] = given[64:].double().to(given.dtype)
+    cpu.op(EXPAND)(**{**arguments, "input_ptr": given})
+
+
+@pytest.mark.parametrize(("op", "fault"), [(NEXT, backup_of_32_bits), (EXPAND, late_values_through_a_double)])
+def test_fewer_bits_are_seen(op: str, fault: Any) -> None:
+    check_wide(OpUnderTest(contracts.load(op), cpu.op(op)), 1, op, "plain")
+    with pytest.raises(Mismatch):
+        check_wide(OpUnderTest(contracts.load(op), fault), 1, op, "plain")
