@@ -161,8 +161,8 @@ class Nucleus {
   // rounding. `tail` is that of a part of a row of `size` tokens.
   static float lightest(double tail, double part, int64_t size, Base base, float scale) {
     const double weight = 0.5 * tail / (part * static_cast<double>(size));
-    const auto lowest = static_cast<float>((base.log + std::log2(weight)) / scale);
-    return std::max(lowest, std::numeric_limits<float>::lowest());
+    constexpr double kMost = std::numeric_limits<float>::max();
+    return static_cast<float>(std::clamp((base.log + std::log2(weight)) / scale, -kMost, kMost));
   }
 
   // Lists what lies from `low` to below `high`. Each block's part ends with minus infinity, on a multiple of kLanes.
