@@ -14,7 +14,8 @@ from verispec.reference import cpu
 
 VOCAB = 32_845
 """Sub-blocks 8, 24, 40 and so on of 256 are sampled; the last 77 logits are in none."""
-P = (0.9003, 0.5, 1e-9, 0.999, 0.0, 0.3)
+P = (0.9003, 0.8003, 0.5, 0.7003, 1e-9, 0.8503, 0.999, 0.7503, 0.0, 0.3)
+"""No multiple of 1 / VOCAB, so that rounding decides on no token of equal ones."""
 Rows = np.ndarray[Any, Any]
 
 ROWS: dict[str, Callable[[np.random.Generator, Rows], Rows]] = {
@@ -31,6 +32,10 @@ ROWS: dict[str, Callable[[np.random.Generator, Rows], Rows]] = {
     "some infinite": lambda rng, x: np.where(rng.random(x.shape) < 1e-3, np.inf, x),
     "falling": lambda rng, x: x * 0.3 - np.arange(x.shape[1]) / 2000,
     "one large": lambda rng, x: np.where(np.arange(x.shape[1]) == 20_001, 11.0, x * 0.3),
+    # The second one seems heavy beside the sample, but the first one alone is what most of P keep.
+    "two large": lambda rng, x: np.where(
+        np.arange(x.shape[1]) == 20_001, 11.0, np.where(np.arange(x.shape[1]) == 20_002, 8.0, x * 3 - 40)
+    ),
 }
 
 
@@ -40,11 +45,11 @@ def test_rows_of_every_kind(kind: str, op: str) -> None:
     rng = np.random.default_rng(sorted(ROWS).index(kind))
     batch = random_requests(rng, [1] * 12, VOCAB, temperature=1.0)
     batch.target_logits[:] = ROWS[kind](rng, batch.target_logits).astype(np.float32)
-    # A third of the drafts each: a random token, the largest logit, and one that is close to it.
-    best = np.argsort(np.nan_to_num(batch.target_logits, nan=-np.inf), axis=1)[:, [-1, -200]]
+    # A quarter of the drafts each: a random token, the largest logit, the second one, and one that is close to them.
+    best = np.argsort(np.nan_to_num(batch.target_logits, nan=-np.inf), axis=1)[:, [-1, -2, -200]]
     for row in range(len(best) - 1):
-        if row % 3:
-            batch.draft_sampled[row + 1] = best[row, row % 3 - 1]
+        if row // 2 % 4:
+            batch.draft_sampled[row + 1] = best[row, row // 2 % 4 - 1]
     limits = {"top_p": np.resize(P, len(batch.temperature))}
     for name in cpu._kernels.instruction_sets():
         before = cpu._kernels.use_instruction_set(name)
