@@ -37,6 +37,15 @@ inline double sum_of(const float* x, int64_t n) {
   return ((totals[0] + totals[4]) + (totals[2] + totals[6])) + ((totals[1] + totals[5]) + (totals[3] + totals[7]));
 }
 
+// The sum of the squares of n weights, a multiple of 8.
+inline double squares_of(const float* x, int64_t n) {
+  float totals[8] = {};
+  for (int64_t i = 0; i < n; i += 8) {
+    for (int64_t chain = 0; chain < 8; ++chain) totals[chain] += x[i + chain] * x[i + chain];
+  }
+  return sum_of(totals, 8);
+}
+
 // The first of n weights whose cumulative sum exceeds `target`, else the last one with weight; -1 where there is none.
 inline int64_t draw_from(const float* weights, int64_t n, double target) {
   double before = 0;
@@ -81,8 +90,10 @@ class RowView {
   }
 
   // The logits of a block: where they are, or widened into `buffer`.
-  const float* block(int64_t block, float* buffer) const {
-    const int64_t begin = block * kBlock, n = block_size(block);
+  const float* block(int64_t block, float* buffer) const { return read(block * kBlock, block_size(block), buffer); }
+
+  // The same for n logits.
+  const float* read(int64_t begin, int64_t n, float* buffer) const {
     if (stride_ == 1 && type_ == Type::float32) return reinterpret_cast<const float*>(data_) + begin;
     if (stride_ == 1 && type_ == Type::bfloat16) {
       rows().widen_bfloat16(reinterpret_cast<const uint16_t*>(data_) + begin, n, buffer);
@@ -140,14 +151,48 @@ struct BlockStats {
 
 // 2^y for y <= 0, exact where y is an integer.
 inline double exact_exp2(double y) {
-  if (y >= -1022.0 && y == std::floor(y)) {
-    const uint64_t bits = static_cast<uint64_t>(static_cast<int64_t>(y) + 1023) << 52;
+  const auto whole = y >= -1022.0 ? static_cast<int64_t>(y) : 0;
+  if (y >= -1022.0 && y == static_cast<double>(whole)) {
+    const uint64_t bits = static_cast<uint64_t>(whole + 1023) << 52;
     double power;
     std::memcpy(&power, &bits, sizeof power);
     return power;
   }
   return std::exp2(y);
 }
+
+// Masses of the blocks of a row, and their cumulative sums.
+class BlockMasses {
+ public:
+  void clear(int64_t blocks) {
+    masses_.assign(blocks, 0.0);
+    sums_.assign(blocks, 0.0);
+  }
+
+  double& operator[](int64_t block) { return masses_[block]; }
+  double operator[](int64_t block) const { return masses_[block]; }
+  double total() const { return sums_.empty() ? 0.0 : sums_.back(); }
+
+  void add_up() {
+    double total = 0;
+    for (size_t b = 0; b < masses_.size(); ++b) sums_[b] = total += masses_[b];
+  }
+
+  // The first block up to which more than `target` lies, else the last one with mass; `before` becomes the mass before
+  // it. There must be some mass.
+  int64_t find(double target, double& before) const {
+    auto b = std::upper_bound(sums_.begin(), sums_.end(), target) - sums_.begin();
+    if (b == static_cast<int64_t>(sums_.size())) {
+      while (!(masses_[--b] > 0)) {
+      }
+    }
+    before = b > 0 ? sums_[b - 1] : 0.0;
+    return b;
+  }
+
+ private:
+  std::vector<double> masses_, sums_;
+};
 
 // A row after its scan: its maximum, and its masses relative to 2^log of its base.
 class Row {
@@ -161,25 +206,28 @@ class Row {
     const int64_t blocks = view.blocks();
     for (int64_t b = 0; b < blocks; ++b) top_ = std::max(top_, stats.top[b]);
     base_ = Base::of(top_, scale);
-    total_ = 0;
+    masses_.clear(with_mass ? blocks : 0);
+    above_.clear(with_mass ? blocks : 0);
     if (!with_mass) return;
-    mass_.resize(std::max(mass_.size(), static_cast<size_t>(blocks)));
-    for (int64_t b = 0; b < blocks; ++b) total_ += mass_[b] = stats.mass[b] * factor(b);
+    for (int64_t b = 0; b < blocks; ++b) {
+      const double to_row = factor(b);
+      masses_[b] = stats.mass[b] * to_row;
+      above_[b] = stats.above[b] * to_row;
+    }
+    masses_.add_up();
+    above_.add_up();
   }
 
-  // Mass of the logits of at least the scan's bound.
-  double above() const {
-    double sum = 0;
-    for (int64_t b = 0; b < view_.blocks(); ++b) sum += stats_->above[b] * factor(b);
-    return sum;
-  }
+  // Of all logits, and of those of at least the scan's bound.
+  const BlockMasses& masses() const { return masses_; }
+  const BlockMasses& above() const { return above_; }
 
   const RowView& view() const { return view_; }
   const BlockStats& stats() const { return *stats_; }
   float top() const { return top_; }
   float scale() const { return scale_; }
   Base base() const { return base_; }
-  double total() const { return total_; }
+  double total() const { return masses_.total(); }
 
   // Of one logit.
   double weight(float logit) const {
@@ -199,25 +247,29 @@ class Row {
 
   // Inverse CDF at u, without the token `excluded` (-1: none). `rest` is the mass that was drawn from; -1 where none.
   int64_t draw(double u, int64_t excluded, double& rest) const {
-    return draw(u, excluded, rest, mass_, [](float, int64_t) { return true; });
+    return draw(u, excluded, rest, masses_, [](const float*, int64_t, int64_t, float*) {});
   }
 
-  // The same among the tokens of keeps(logit, id), `masses` being that of each block.
-  template <class Keeps>
-  int64_t draw(double u, int64_t excluded, double& rest, const std::vector<double>& masses, const Keeps& keeps) const {
+  // The same among the tokens to which filter(logits, first id, n, weights) leaves their weights; `masses` is theirs.
+  template <class Filter>
+  int64_t draw(double u, int64_t excluded, double& rest, const BlockMasses& masses, const Filter& filter) const {
     alignas(64) float weights[kBlock];
-    const int64_t hole = excluded < 0 ? -1 : excluded / kBlock, blocks = view_.blocks();
-    double hole_mass = 0;
-    if (hole >= 0) {
-      const double factor = block_weights(hole, weights, keeps);
-      weights[excluded % kBlock] = 0;
-      hole_mass = sum_of(weights, view_.block_size(hole)) * factor;
+    double before = 0;
+    if (excluded < 0) {
+      rest = masses.total();
+      if (!(rest > 0)) return -1;
+      const int64_t found = masses.find(u * rest, before);
+      const double factor = block_weights(found, weights, filter);
+      return found * kBlock + draw_from(weights, view_.block_size(found), (u * rest - before) / factor);
     }
+    const int64_t hole = excluded / kBlock, blocks = view_.blocks();
+    const double hole_factor = block_weights(hole, weights, filter);
+    weights[excluded % kBlock] = 0;
+    const double hole_mass = sum_of(weights, view_.block_size(hole)) * hole_factor;
     rest = 0;
     for (int64_t b = 0; b < blocks; ++b) rest += b == hole ? hole_mass : masses[b];
     if (!(rest > 0)) return -1;
     const double target = u * rest;
-    double before = 0;
     int64_t found = -1;
     for (int64_t b = 0; b < blocks; ++b) {
       const double mass = b == hole ? hole_mass : masses[b];
@@ -226,14 +278,14 @@ class Row {
       before += mass;
     }
     // By rounding the target may lie past the last block with mass: its last token is drawn then.
-    const double factor = block_weights(found, weights, keeps);
+    const double factor = block_weights(found, weights, filter);
     if (found == hole) weights[excluded % kBlock] = 0;
     return found * kBlock + draw_from(weights, view_.block_size(found), (target - before) / factor);
   }
 
   // The weights of a block relative to its own base; returns the factor to the row's.
-  template <class Keeps>
-  double block_weights(int64_t block, float* weights, const Keeps& keeps) const {
+  template <class Filter>
+  double block_weights(int64_t block, float* weights, const Filter& filter) const {
     alignas(64) float buffer[kBlock];
     const float top = stats_->top[block];
     const int64_t n = view_.block_size(block);
@@ -244,7 +296,7 @@ class Row {
     const Base base = Base::of(top, scale_);
     const float* x = view_.block(block, buffer);
     rows().weights(x, n, base, scale_, weights);
-    for (int64_t i = 0; i < n; ++i) weights[i] = keeps(x[i], block * kBlock + i) ? weights[i] : 0.0f;
+    filter(x, block * kBlock, n, weights);
     return top == kInfinite ? 1.0 : exact_exp2(base.log - base_.log);
   }
 
@@ -253,8 +305,7 @@ class Row {
   const BlockStats* stats_ = nullptr;
   float scale_ = 0, top_ = kNone;
   Base base_{};
-  double total_ = 0;
-  std::vector<double> mass_;
+  BlockMasses masses_, above_;
 
   // From the mass of a block's own base to the row's. Logits of positive infinity have all of a row's mass.
   double factor(int64_t block) const {
@@ -308,6 +359,11 @@ struct FusedBatch {
   }
 };
 
+struct Decision {
+  bool accepted;
+  int64_t token;
+};
+
 // A thread's share of the blocks of a row, and the wait for all others.
 struct Team {
   int64_t rank = 0, size = 1;
@@ -318,11 +374,14 @@ struct Team {
 #pragma omp barrier
     }
   }
-};
 
-struct Decision {
-  bool accepted;
-  int64_t token;
+  // The decision of the first thread, which the others wait for in `shared`.
+  template <class Decide>
+  Decision by_first(Decision& shared, const Decide& decide) const {
+    if (rank == 0) shared = decide();
+    wait();
+    return shared;
+  }
 };
 
 // Verifies every request of a batch by `rule`, which has

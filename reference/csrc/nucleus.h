@@ -1,260 +1,234 @@
 // The tokens of a row that top-p alone keeps: a threshold, and the kept mass of each block.
 //
-// A sample of the row brackets the threshold. One more pass adds up what lies above the bracket and lists what lies in
-// it, and the threshold is searched in that list.
+// A sample of the row brackets the threshold from below. If it also tells a bound just above the threshold before the
+// scan, the scan adds up the mass from that bound on. One more pass lists the logits between the two, and the threshold
+// is searched in that list. A row whose mass lies on few tokens has no such bound, and all of these are listed.
 
 #pragma once
 
-#include "fused.h"
+#include "search.h"
 
 namespace verispec {
 
-inline float after(float x) { return std::nextafter(x, kInfinite); }
-inline float preceding(float x) { return std::nextafter(x, kNone); }
-
-// A token in the order of TKP-1: larger logits first, of equal ones the lower id.
-struct Ranked {
-  float logit;
-  int32_t id;
-  float weight;
-
-  bool keeps(float other, int64_t other_id) const { return (other > logit) | ((other == logit) & (other_id <= id)); }
-  static bool before(const Ranked& a, const Ranked& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
-};
-
-// Tokens with their weights, in the order of their ids.
-struct Candidates {
-  std::vector<float> logits, weights;
-  std::vector<int32_t> ids;
-  int64_t size = 0;
-
-  void reserve(int64_t room) {
-    if (static_cast<int64_t>(ids.size()) >= room) return;
-    logits.resize(2 * room);
-    weights.resize(2 * room);
-    ids.resize(2 * room);
-  }
-
-  double mass_from(float bound) const { return rows().weight_above(logits.data(), weights.data(), size, bound); }
-
-  // Takes over what `from`, which may be this list, has from `low` to below `high`.
-  void keep(const Candidates& from, float low, float high) {
-    reserve(from.size + kLanes);
-    size = rows().keep(from.logits.data(), from.weights.data(), from.ids.data(), from.size, low, high, logits.data(),
-                       weights.data(), ids.data());
-  }
-};
-
-// Finds the token of a list at which the cumulative mass, in the order of TKP-1, reaches a number.
-class Search {
+// Logits of a few sub-blocks, to estimate masses of the row. Estimates save work, but no result depends on them.
+class Sample {
  public:
-  // Halves what lies from `low` to below `high` until few tokens are left; `before` is the mass from `high` on.
-  void narrow(const Candidates& from, double before, double want, float low, float high) {
-    list_ = &from;
-    low_ = low;
-    high_ = high;
-    before_ = before;
-    while (list_->size > kFew) {
-      const float middle = low_ / 2 + high_ / 2;
-      if (!(middle > low_ && middle < high_)) return;
-      const double mass = list_->mass_from(middle);
-      if (before_ + mass < want) {
-        before_ += mass;
-        high_ = middle;
-      } else {
-        low_ = middle;
-      }
-      own_.keep(*list_, low_, high_);
-      list_ = &own_;
+  // False if the row is too short.
+  bool take(const RowView& view) {
+    const int64_t subs = view.size() / kSubBlock;
+    share_ = 0;
+    if (subs < 4 * kSubs) return false;
+    list_.reserve(kSize);
+    for (int64_t s = 0; s < kSubs; ++s) {
+      const int64_t at = (2 * s + 1) * subs / (2 * kSubs);
+      float* to = &list_.logits[s * kSubBlock];
+      const float* x = view.read(at * kSubBlock, kSubBlock, to);
+      if (x != to) std::copy(x, x + kSubBlock, to);
     }
+    list_.size = kSize;
+    top_ = rows().maximum(list_.logits.data(), kBlock, nullptr);
+    for (int64_t i = kBlock; i < kSize; i += kBlock) {
+      top_ = std::max(top_, rows().maximum(&list_.logits[i], kBlock, nullptr));
+    }
+    if (!(top_ > kNone && top_ < kInfinite)) return false;
+    share_ = static_cast<double>(kSize) / static_cast<double>(view.size());
+    return true;
   }
 
-  // After `narrow`: the last token before which less than `want` lies, and at least the first one. If rounding has
-  // left no token, all those from the upper bound on.
-  Ranked last(double want) {
-    sorted_.clear();
-    for (int64_t i = 0; i < list_->size; ++i) sorted_.push_back({list_->logits[i], list_->ids[i], list_->weights[i]});
-    if (sorted_.empty()) return {preceding(high_), std::numeric_limits<int32_t>::max(), 0};
-    std::sort(sorted_.begin(), sorted_.end(), Ranked::before);
-    size_t kept = 0;
-    while (kept < sorted_.size() && (kept == 0 || before_ < want)) before_ += sorted_[kept++].weight;
-    return sorted_[kept - 1];
+  bool is_taken() const { return share_ > 0; }
+  float top() const { return top_; }
+  // The sample's part of the row.
+  double share() const { return share_; }
+
+  void weigh(Base base, float scale) {
+    base_ = base;
+    scale_ = scale;
+    list_.weigh(base, scale);
+    total_ = list_.mass_from(kNone);
   }
 
-  // After `last`: the list around it, with all tokens of the same logit.
-  const std::vector<Ranked>& around() const { return sorted_; }
+  double total() const { return total_; }
+  // The number of equal weights of which the total would be as uncertain.
+  double effective_size() const { return total_ * total_ / squares_of(list_.weights.data(), list_.size); }
+
+  // The logit below which `mass` of the sample lies, less (negative: and) `spreads` standard deviations. No weight
+  // below a logit is larger than its own, which bounds the variance.
+  float limit_of(double mass, double spreads, float lowest) const {
+    float low = std::min(lowest, top_), high = after(top_);
+    for (int step = 0; step < kSteps; ++step) {
+      const float middle = low / 2 + high / 2;
+      const double below = total_ - list_.mass_from(middle);
+      const double weight = std::exp2(static_cast<double>(middle) * scale_ - base_.log);
+      (below + spreads * std::sqrt(below * weight) < mass ? low : high) = middle;
+    }
+    return spreads > 0 ? low : high;
+  }
 
  private:
-  static constexpr int64_t kFew = 48;
-  const Candidates* list_ = nullptr;
-  Candidates own_;
-  std::vector<Ranked> sorted_;
-  float low_ = 0, high_ = 0;
-  double before_ = 0;
+  static constexpr int64_t kSubs = 16, kSize = kSubs * kSubBlock;
+  static constexpr int kSteps = 8;
+  static_assert(kSize % kBlock == 0);
+
+  Candidates list_;
+  Base base_{};
+  float scale_ = 0, top_ = kNone;
+  double share_ = 0, total_ = 0;
 };
 
 class Nucleus {
  public:
-  // The row's scan must have masses and sub-block maxima.
-  void find(const Row& row, double p) {
-    row_ = &row;
-    total_ = 0;
-    last_ = {kInfinite, -1, 0};
-    const int64_t blocks = row.view().blocks();
-    if (static_cast<int64_t>(mass_.size()) < blocks) {
-      mass_.resize(blocks);
-      start_.resize(blocks + 1);
+  // Before the scan: returns the bound from which on it adds up masses, minus infinity for none. The draft's weight
+  // counts with the sample, as it is often the largest part of a row. Without a good sample the draft's logit is the
+  // bound, but none is needed if the draft seems heavy enough to be kept whatever lies before it.
+  float bound(const RowView& view, float scale, double p, float draft) {
+    is_guessed_ = false;
+    bound_ = draft;
+    if (!sample_.take(view) || !(p > 0)) return bound_;
+    const Base base = Base::of(draft > sample_.top() && draft < kInfinite ? draft : sample_.top(), scale);
+    sample_.weigh(base, scale);
+    const double weight = draft > kNone ? std::exp2(static_cast<double>(draft) * scale - base.log) : 0.0;
+    const double effective = sample_.effective_size(), ours = weight * sample_.share();
+    if (effective >= kEnough) {
+      const double tail = (1.0 - p) * (sample_.total() * (1 + kSpreads / std::sqrt(effective)) + ours);
+      is_guessed_ = true;
+      bound_ = sample_.limit_of(tail, -kSpreads, lightest(tail, sample_.share(), view.size(), base, scale));
+    } else if (ours > 2 * (1.0 - p) * (sample_.total() + ours)) {
+      bound_ = kNone;
     }
-    std::fill(mass_.begin(), mass_.begin() + blocks, 0.0);
-    if (!(row.total() > 0)) return;
-    const double want = p * row.total();
-    float low = row.top(), high = after(row.top());
-    double above = 0;
-    if (low == kInfinite || !(want > 0)) {
-      list_top();
-    } else {
-      const float lowest = lowest_of(p);
-      bracket(p, lowest, low, high);
-      above = split(low, high);
-      // The threshold lies on one side of the bracket if the sample misled.
-      if (!(above < want)) {
-        low = high;
-        high = after(row.top());
-        above = split(low, high);
-      } else if (low > lowest && above + listed_.mass_from(low) < want) {
-        high = low;
-        low = lowest;
-        above = split(low, high);
-      }
-    }
-    search_.narrow(listed_, above, want, low, high);
-    last_ = search_.last(want);
-    const float heavier = after(last_.logit);
-    for (int64_t b = 0; b < blocks && heavier > last_.logit; ++b) {
-      const int64_t at = start_[b], n = start_[b + 1] - at;
-      if (n > 0) mass_[b] += rows().weight_above(&listed_.logits[at], &listed_.weights[at], n, heavier);
-    }
-    for (const Ranked& token : search_.around()) {
-      if (token.logit == last_.logit && token.id <= last_.id) mass_[token.id / kBlock] += token.weight;
-    }
-    for (int64_t b = 0; b < blocks; ++b) total_ += mass_[b];
+    return bound_;
   }
 
-  double total() const { return total_; }
+  // A row of which many tokens are kept needs no maxima of sub-blocks to skip those without any.
+  bool needs_maxima() const { return !is_guessed_; }
+
+  // After the scan: true if less than `want` lies before the draft for certain.
+  bool surely_keeps(const Row& row, float draft, double weight, double want) const {
+    const bool is_above = bound_ > kNone && draft >= bound_;
+    return (is_above ? row.above() : row.masses()).total() - weight < want;
+  }
+
+  // After the scan, which has masses, those from the bound on, and sub-block maxima where they are needed.
+  void find(const Row& row, double p) {
+    row_ = &row;
+    last_ = {kInfinite, -1};
+    const int64_t blocks = row.view().blocks();
+    masses_.clear(blocks);
+    if (!(row.total() > 0)) return;
+    const double want = p * row.total();
+    float low = row.top(), high = kInfinite, hint = kInfinite;
+    double above = 0;
+    if (low == kInfinite || !(want > 0)) {
+      list(low, high);
+    } else {
+      const bool is_above = is_guessed_ && row.above().total() < want;
+      if (is_above) {
+        high = bound_;
+        masses_ = row.above();
+        above = masses_.total();
+      }
+      const double tail = (1.0 - p) * row.total();
+      const float lowest = std::min(lightest(tail, 1, row.view().size(), row.base(), row.scale()), row.top());
+      low = std::min(lowest, high);
+      if (sample_.is_taken()) {
+        sample_.weigh(row.base(), row.scale());
+        low = std::min(std::max(low, sample_.limit_of(tail * sample_.share(), kSpreads, lowest)), high);
+        if (!is_above) hint = sample_.limit_of(tail * sample_.share(), -kSpreads, lowest);
+      }
+      list(low, high);
+      if (low > lowest && above + listed_.mass_from(low) < want) {
+        low = lowest;
+        list(low, high);
+      }
+    }
+    search_.narrow(listed_, above, want, low, std::min(high, after(row.top())), hint);
+    keep_to(search_.last(want));
+  }
+
+  double total() const { return masses_.total(); }
   bool keeps(float logit, int64_t id) const { return logit > kNone && last_.keeps(logit, id); }
 
   // Inverse CDF at u, as Row::draw.
   int64_t draw(double u, int64_t excluded, double& rest) const {
-    return row_->draw(u, excluded, rest, mass_, [&](float logit, int64_t id) { return last_.keeps(logit, id); });
+    return row_->draw(u, excluded, rest, masses_, [&](const float* x, int64_t first, int64_t n, float* weights) {
+      const int64_t equal = std::clamp<int64_t>(int64_t{last_.id} + 1 - first, 0, n);
+      for (int64_t i = 0; i < equal; ++i) weights[i] = x[i] >= last_.logit ? weights[i] : 0.0f;
+      for (int64_t i = equal; i < n; ++i) weights[i] = x[i] > last_.logit ? weights[i] : 0.0f;
+    });
   }
 
  private:
-  // All logits below weigh less than 1 - p together, so that none of them is kept. Half of that leaves room for
-  // rounding.
-  float lowest_of(double p) const {
-    const double share = 0.5 * (1.0 - p) * row_->total() / static_cast<double>(row_->view().size());
-    const double lowest = (row_->base().log + std::log2(share)) / row_->scale();
-    return std::clamp(static_cast<float>(lowest), std::numeric_limits<float>::lowest(), row_->top());
+  // All logits below weigh less than `tail` together, so that none of them is kept. Half of that leaves room for
+  // rounding. `tail` is that of a part of a row of `size` tokens.
+  static float lightest(double tail, double part, int64_t size, Base base, float scale) {
+    const double weight = 0.5 * tail / (part * static_cast<double>(size));
+    constexpr double kMost = std::numeric_limits<float>::max();
+    return static_cast<float>(std::clamp((base.log + std::log2(weight)) / scale, -kMost, kMost));
   }
 
-  // Sets the bracket by the light tokens of a few sub-blocks, since there are many of these: five standard deviations
-  // on either side of what they tell.
-  void bracket(double p, float lowest, float& low, float& high) {
-    const RowView& view = row_->view();
-    const int64_t subs = view.size() / kSubBlock;
-    low = lowest;
-    high = after(row_->top());
-    if (subs < 4 * kSampled) return;
-    sample_.reserve(kSampled * kSubBlock + kLanes);
-    alignas(64) float buffer[kBlock];
-    for (int64_t s = 0; s < kSampled; ++s) {
-      const int64_t at = (2 * s + 1) * subs / (2 * kSampled);
-      const float* x = view.block(at / kSubBlocks, buffer) + at % kSubBlocks * kSubBlock;
-      std::copy(x, x + kSubBlock, &sample_.logits[s * kSubBlock]);
-    }
-    rows().weights(sample_.logits.data(), kSampled * kSubBlock, row_->base(), row_->scale(), sample_.weights.data());
-    // Mass and squared weights of bins of equal width from `lowest` up. What is lighter goes to the first few in turn,
-    // so that one addition does not wait for the one before.
-    float bins[kLighter + kBins][2] = {};
-    const float per_bin = (kBins - 1) / (row_->top() - lowest);
-    for (int64_t i = 0; i < kSampled * kSubBlock; ++i) {
-      const float w = sample_.weights[i], place = std::min((sample_.logits[i] - lowest) * per_bin, kBins - 1.0f);
-      float* bin = bins[place > 0 ? kLighter + static_cast<int>(place) : static_cast<int>(i % kLighter)];
-      bin[0] += w;
-      bin[1] += w * w;
-    }
-    const double tail = (1.0 - p) * row_->total() * (kSampled * kSubBlock) / static_cast<double>(view.size());
-    double mass = 0, squares = 0;
-    for (int bin = -kLighter; bin < kBins; ++bin) {
-      mass += bins[kLighter + bin][0];
-      squares += bins[kLighter + bin][1];
-      if (bin < 0) continue;
-      const double spread = 5 * std::sqrt(squares);
-      if (mass + spread < tail) low = lowest + static_cast<float>(bin) / per_bin;
-      if (mass - spread > tail) {
-        high = lowest + static_cast<float>(bin + 1) / per_bin;
-        break;
-      }
-    }
-  }
-
-  // Lists what lies from `low` to below `high`; returns the mass from `high` on.
-  double split(float low, float high) {
+  // Lists what lies from `low` to below `high`. Each block's part ends with minus infinity, on a multiple of kLanes.
+  void list(float low, float high) {
     const RowView& view = row_->view();
     const BlockStats& stats = row_->stats();
     alignas(64) float buffer[kBlock];
     int64_t count = 0;
-    double above = 0;
+    start_.resize(std::max(start_.size(), static_cast<size_t>(view.blocks() + 1)));
     for (int64_t b = 0; b < view.blocks(); ++b) {
       start_[b] = count;
-      mass_[b] = 0;
       if (stats.top[b] < low) continue;
       listed_.reserve(count + kBlock + kLanes);
-      const float* x = view.block(b, buffer);
-      const int64_t first = b * kBlock;
-      int32_t* ids = &listed_.ids[count];
-      int64_t listed = 0;
-      mass_[b] = rows().split(x, view.block_size(b), &stats.sub[b * kSubBlocks], row_->base(), row_->scale(), low, high,
-                              static_cast<int32_t>(first), ids, listed);
-      above += mass_[b];
-      for (int64_t i = 0; i < listed; ++i) listed_.logits[count + i] = x[ids[i] - first];
-      count += listed;
+      float* to = &listed_.logits[count];
+      const float* sub = is_guessed_ ? nullptr : &stats.sub[b * kSubBlocks];
+      const int64_t n = rows().list(view.block(b, buffer), view.block_size(b), sub, low, high, to);
+      std::fill(to + n, to + n + kLanes, kNone);
+      count += (n + kLanes - 1) / kLanes * kLanes;
     }
-    weigh(count);
-    return above;
+    start_[view.blocks()] = listed_.size = count;
+    listed_.weigh(row_->base(), row_->scale());
   }
 
-  // Lists the tokens with the largest logit.
-  void list_top() {
-    const RowView& view = row_->view();
-    alignas(64) float buffer[kBlock];
-    int64_t count = 0;
-    for (int64_t b = 0; b < view.blocks(); ++b) {
-      start_[b] = count;
-      if (row_->stats().top[b] < row_->top()) continue;
-      listed_.reserve(count + kBlock + kLanes);
-      count += rows().select(view.block(b, buffer), view.block_size(b), row_->top(), static_cast<int32_t>(b * kBlock),
-                             &listed_.ids[count]);
+  void keep_to(const Limit& limit) {
+    const int64_t blocks = row_->view().blocks();
+    const float from = limit.are_all() ? limit.logit : after(limit.logit);
+    for (int64_t b = 0; b < blocks && (limit.are_all() || from > limit.logit); ++b) {
+      const int64_t at = start_[b], n = start_[b + 1] - at;
+      if (n > 0) masses_[b] += rows().weight_above(&listed_.logits[at], &listed_.weights[at], n, from);
     }
-    std::fill(listed_.logits.begin(), listed_.logits.begin() + count, row_->top());
-    weigh(count);
+    last_ = {limit.logit, std::numeric_limits<int32_t>::max()};
+    if (!limit.are_all()) keep_equals(limit);
+    masses_.add_up();
   }
 
-  void weigh(int64_t count) {
-    start_[row_->view().blocks()] = count;
-    listed_.size = count;
-    if (count > 0) rows().weights(listed_.logits.data(), count, row_->base(), row_->scale(), listed_.weights.data());
+  // Some of the tokens with the limit's logit are kept: those with the lowest ids.
+  void keep_equals(const Limit& limit) {
+    int64_t left = limit.equals;
+    for (int64_t b = 0; b < row_->view().blocks(); ++b) {
+      int64_t here = 0;
+      for (int64_t i = start_[b]; i < start_[b + 1] && here < left; ++i) {
+        if (listed_.logits[i] != limit.logit) continue;
+        masses_[b] += listed_.weights[i];
+        ++here;
+      }
+      left -= here;
+      if (left > 0) continue;
+      alignas(64) float buffer[kBlock];
+      const float* x = row_->view().block(b, buffer);
+      last_.id = static_cast<int32_t>(b * kBlock + nth_equal(x, limit.logit, here));
+      return;
+    }
   }
 
-  static constexpr int64_t kSampled = 32;  // sub-blocks
-  static constexpr int kBins = 512, kLighter = 16;
+  static constexpr double kSpreads = 2;  // standard deviations; a miss costs another pass
+  static constexpr double kEnough = 25;  // equal weights that tell a total to within a fifth
+
   const Row* row_ = nullptr;
-  Candidates sample_, listed_;
+  Sample sample_;
+  Candidates listed_;
   Search search_;
-  std::vector<double> mass_;    // kept, of each block
+  BlockMasses masses_;          // kept
   std::vector<int64_t> start_;  // of each block in the list
-  double total_ = 0;
-  Ranked last_{kInfinite, -1, 0};
+  float bound_ = kNone;
+  bool is_guessed_ = false;
+  Last last_{kInfinite, -1};
 };
 
 }  // namespace verispec

@@ -42,8 +42,8 @@ float count_infinite(const float* x, int64_t n) {
 #define VERISPEC_WIDTH 16
 namespace baseline {
 #include "rows.inc"
-constexpr RowFunctions kFunctions{"baseline", maximum, scan,  scan_above,   weights, widen,
-                                  select,  split, weight_above, keep};
+constexpr RowFunctions kFunctions{"baseline", maximum, scan, scan_above, weights, widen,
+                                  select, list, weight_above, keep};
 }  // namespace baseline
 
 #if defined(__x86_64__)
@@ -56,8 +56,8 @@ constexpr RowFunctions kFunctions{"baseline", maximum, scan,  scan_above,   weig
 #define VERISPEC_WIDTH 32
 namespace avx2 {
 #include "rows.inc"
-constexpr RowFunctions kFunctions{"avx2", maximum, scan,  scan_above,   weights, widen,
-                                  select,  split, weight_above, keep};
+constexpr RowFunctions kFunctions{"avx2", maximum, scan, scan_above, weights, widen,
+                                  select, list, weight_above, keep};
 }  // namespace avx2
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -70,8 +70,8 @@ constexpr RowFunctions kFunctions{"avx2", maximum, scan,  scan_above,   weights,
 #define VERISPEC_WIDTH 64
 namespace avx512 {
 #include "rows.inc"
-constexpr RowFunctions kFunctions{"avx512", maximum, scan,  scan_above,   weights, widen,
-                                  select,  split, weight_above, keep};
+constexpr RowFunctions kFunctions{"avx512", maximum, scan, scan_above, weights, widen,
+                                  select, list, weight_above, keep};
 }  // namespace avx512
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -50,16 +50,15 @@ struct RowFunctions {
   void (*widen_bfloat16)(const uint16_t* x, int64_t n, float* out);
   // Appends first_id + i for every x[i] >= bound; returns how many. `ids` has room for n + kLanes.
   int64_t (*select)(const float* x, int64_t n, float bound, int32_t first_id, int32_t* ids);
-  // Returns the mass of n <= kBlock logits of at least `high`; lists the ids of those from `low` to below `high`, for
-  // which there is room for n + kLanes, and counts them. Skips sub-blocks whose maxima are below `low`.
-  float (*split)(const float* x, int64_t n, const float* sub, Base base, float scale, float low, float high,
-                 int32_t first_id, int32_t* ids, int64_t& count);
+  // Copies those of n <= kBlock logits that lie from `low` to below `high`, in their order, to a list with room for
+  // n + kLanes; returns how many. `high` of infinity is no bound. Skips sub-blocks whose maxima (unless null) are
+  // below `low`.
+  int64_t (*list)(const float* x, int64_t n, const float* sub, float low, float high, float* out);
   // Sum of the weights of logits of at least `bound`.
   double (*weight_above)(const float* x, const float* w, int64_t n, float bound);
   // Copies the entries with logits from `low` to below `high`, in their order; returns how many. In place, or to lists
   // with room for n + kLanes.
-  int64_t (*keep)(const float* x, const float* w, const int32_t* ids, int64_t n, float low, float high, float* kept_x,
-                  float* kept_w, int32_t* kept_ids);
+  int64_t (*keep)(const float* x, const float* w, int64_t n, float low, float high, float* kept_x, float* kept_w);
 };
 
 // The version in use: the widest that the processor has.

@@ -16,20 +16,24 @@ class Survivors {
   void find(const Row& row, int64_t k, double p) {
     const float bound = std::max(bound_of_k(row, k), std::numeric_limits<float>::lowest());
     gather(row, bound);
-    last_ = {bound, std::numeric_limits<int32_t>::max(), 0};
+    last_ = {bound, std::numeric_limits<int32_t>::max()};
     if (k < kept_.size) {
       order_.resize(kept_.size);
-      for (int64_t i = 0; i < kept_.size; ++i) order_[i] = {kept_.logits[i], kept_.ids[i], 0};
-      std::nth_element(order_.begin(), order_.begin() + (k - 1), order_.end(), Ranked::before);
+      for (int64_t i = 0; i < kept_.size; ++i) order_[i] = {kept_.logits[i], ids_[i]};
+      std::nth_element(order_.begin(), order_.begin() + (k - 1), order_.end(), [](const Last& a, const Last& b) {
+        return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+      });
       keep_to(order_[k - 1]);
     }
-    if (kept_.size > 0) {
-      rows().weights(kept_.logits.data(), kept_.size, row.base(), row.scale(), kept_.weights.data());
-    }
+    kept_.weigh(row.base(), row.scale());
     if (!(p >= 1.0) && kept_.size > 0) {
       const double want = p * sum();
       search_.narrow(kept_, 0, want, last_.logit, after(row.top()));
-      keep_to(search_.last(want));
+      const Limit limit = search_.last(want);
+      // Of the logit at the limit of k, that has dropped some already.
+      const int32_t last = limit.logit == last_.logit ? last_.id : std::numeric_limits<int32_t>::max();
+      keep_to({limit.logit,
+               limit.are_all() ? last : ids_[nth_equal(kept_.logits.data(), limit.logit, limit.equals)]});
     }
     total_ = sum();
     sums_.clear();
@@ -38,12 +42,12 @@ class Survivors {
   double total() const { return total_; }
   bool keeps(float logit, int64_t id) const { return logit > kNone && last_.keeps(logit, id); }
   int64_t size() const { return kept_.size; }
-  int64_t id(int64_t i) const { return kept_.ids[i]; }
+  int64_t id(int64_t i) const { return ids_[i]; }
 
   // Inverse CDF at u, without the token `excluded` (-1: none). `rest` is the mass that was drawn from; -1 where none.
   int64_t draw(double u, int64_t excluded, double& rest) const {
     add_up();
-    const int32_t* ids = kept_.ids.data();
+    const int32_t* ids = ids_.data();
     const int64_t size = kept_.size, at = std::lower_bound(ids, ids + size, excluded) - ids;
     const int64_t hole = at < size && ids[at] == excluded ? at : size;
     const double all = sums_.empty() ? 0.0 : sums_.back();
@@ -72,15 +76,15 @@ class Survivors {
   }
 
   // Drops the tokens after `last`. Without branches: half of them would be predicted wrongly.
-  void keep_to(const Ranked& last) {
+  void keep_to(const Last& last) {
     last_ = last;
     int64_t kept = 0;
     for (int64_t i = 0; i < kept_.size; ++i) {
       const float logit = kept_.logits[i], weight = kept_.weights[i];
-      const int32_t id = kept_.ids[i];
+      const int32_t id = ids_[i];
       kept_.logits[kept] = logit;
       kept_.weights[kept] = weight;
-      kept_.ids[kept] = id;
+      ids_[kept] = id;
       kept += last.keeps(logit, id);
     }
     kept_.size = kept;
@@ -104,9 +108,10 @@ class Survivors {
       const float* x = view.block(b, buffer);
       const int64_t n = view.block_size(b), first = b * kBlock;
       kept_.reserve(size + kBlock + kLanes);
+      ids_.resize(kept_.logits.size());
       for (int64_t begin = 0; begin < n; begin += kSubBlock) {
         if (row.stats().sub[b * kSubBlocks + begin / kSubBlock] < bound) continue;
-        int32_t* ids = &kept_.ids[size];
+        int32_t* ids = &ids_[size];
         const int64_t count = rows().select(x + begin, std::min(kSubBlock, n - begin), bound,
                                             static_cast<int32_t>(first + begin), ids);
         for (int64_t i = 0; i < count; ++i) kept_.logits[size + i] = x[ids[i] - first];
@@ -117,18 +122,22 @@ class Survivors {
   }
 
   Candidates kept_;
+  std::vector<int32_t> ids_;
   Search search_;
   std::vector<float> maxima_;
-  std::vector<Ranked> order_;
+  std::vector<Last> order_;
   mutable std::vector<double> sums_;
   double total_ = 0;
-  Ranked last_{kInfinite, -1, 0};
+  Last last_{kInfinite, -1};
 };
 
 // A target row of a sampled request: all of its tokens, or the survivors of its limits.
 class TargetRow {
  public:
   Row row;
+
+  // Before the scan of a row that top-p alone limits: the bound from which on it adds up masses.
+  float bound(const RowView& view, float scale, double p, float draft) { return nucleus_.bound(view, scale, p, draft); }
 
   // `k` of 0 and `p` of 1 are no limits. The row's scan has masses unless there is top-k, and sub-blocks where limited.
   void limit(int64_t k, double p) {
@@ -137,14 +146,17 @@ class TargetRow {
     if (limits_ == Limits::top_p) nucleus_.find(row, p);
   }
 
+  bool needs_maxima(int64_t k, double p) const { return k > 0 || (!(p >= 1.0) && nucleus_.needs_maxima()); }
+
   static bool has_limits(int64_t k, double p) { return k > 0 || !(p >= 1.0); }
 
-  // True if the draft's weight is above `share` of the mass that top-p alone keeps, by the mass of all tokens that are
-  // not lighter than the draft, before anything is searched. What is kept weighs from p to p and the draft's weight.
+  // True if the draft's weight is above `share` of the mass that top-p alone keeps, by the mass from the scan's bound
+  // on, before anything is searched. What is kept weighs from p to p and the draft's weight.
   bool surely_accepts(int64_t draft, double share, double p) const {
     constexpr double kRoom = 1e-5;  // for rounding, as a part of the mass
-    const double total = row.total(), weight = row.weight(row.view().get(draft));
-    return row.above() - weight < (p - kRoom) * total &&
+    const float logit = row.view().get(draft);
+    const double total = row.total(), weight = row.weight(logit);
+    return nucleus_.surely_keeps(row, logit, weight, (p - kRoom) * total) &&
            weight > share * (1 + kRoom) * std::min(total, (p + kRoom) * total + weight);
   }
 

@@ -17,6 +17,7 @@ struct Rule {
     BlockStats target_stats[2], draft_stats[2];
     TargetRow target;
     Row draft;
+    Decision decision;
 
     void reserve(int64_t blocks) {
       for (BlockStats& s : target_stats) s.reserve(blocks);
@@ -42,14 +43,15 @@ struct Rule {
     const double p = is_greedy ? 1.0 : sampling.p(state);
     const bool with_mass = !is_greedy && k == 0;
     const bool is_draft = !is_greedy && draft >= 0 && draft < batch.vocabulary && step < draft_logits.shape[1];
-    const bool has_nucleus = with_mass && is_draft && TargetRow::has_limits(k, p);
-    const float bound = has_nucleus ? view.get(draft) : kNone;
+    const bool has_nucleus = with_mass && TargetRow::has_limits(k, p);
+    const float bound = has_nucleus ? own.target.bound(view, scale, p, is_draft ? view.get(draft) : kNone) : kNone;
     const RowView draft_view = is_draft ? RowView(draft_logits, state, step, batch.vocabulary) : RowView();
 
     BlockStats &stats = shared.target_stats[step % 2], &draft_stats = shared.draft_stats[step % 2];
     const auto [begin, end] = team.share(view.blocks());
-    stats.scan(view, begin, end, scale, with_mass, TargetRow::has_limits(k, p), bound);
     if (is_draft && !draft_normaliser) draft_stats.scan(draft_view, begin, end, scale, true, false);
+    // Last, so that the caches hold it: the limits read parts of it again.
+    stats.scan(view, begin, end, scale, with_mass, own.target.needs_maxima(k, p), bound);
     team.wait();
 
     TargetRow& target = own.target;
@@ -65,14 +67,17 @@ struct Rule {
       return logit > kNone ? std::exp2(logit * scale - log_normaliser) : 0.0;
     };
     const double share = is_draft ? numbers.acceptance() * q(draft) : 0.0;
-    if (bound > kNone && target.surely_accepts(draft, share, p)) return {true, draft};
-    target.limit(k, p);
-    if (!is_draft || !(target.total() > 0)) {
-      double rest = 0;
-      return {false, std::max<int64_t>(target.draw(numbers.trial(0).first, -1, rest), 0)};
-    }
-    if (target.weight(draft) > share * target.total()) return {true, draft};
-    return {false, residual(target, q, numbers)};
+    if (has_nucleus && is_draft && target.surely_accepts(draft, share, p)) return {true, draft};
+    const auto settle = [&]() -> Decision {
+      target.limit(k, p);
+      if (!is_draft || !(target.total() > 0)) {
+        double rest = 0;
+        return {false, std::max<int64_t>(target.draw(numbers.trial(0).first, -1, rest), 0)};
+      }
+      if (target.weight(draft) > share * target.total()) return {true, draft};
+      return {false, residual(target, q, numbers)};
+    };
+    return TargetRow::has_limits(k, p) ? team.by_first(shared.decision, settle) : settle();
   }
 
   // Logarithm to base 2 of the draft row's sum, as the drafter gave it or from the scan; infinite for a row without

@@ -10,6 +10,7 @@ struct Rule {
   struct Scratch {
     BlockStats stats[2];
     TargetRow target;
+    Decision decision;
 
     void reserve(int64_t blocks) {
       for (BlockStats& s : stats) s.reserve(blocks);
@@ -31,12 +32,12 @@ struct Rule {
     const int64_t k = is_greedy ? 0 : sampling.k(state, batch.vocabulary);
     const double p = is_greedy ? 1.0 : sampling.p(state);
     const bool with_mass = !is_greedy && k == 0, is_draft = draft >= 0 && draft < batch.vocabulary;
-    const bool has_nucleus = with_mass && is_draft && TargetRow::has_limits(k, p);
-    const float bound = has_nucleus ? view.get(draft) : kNone;
+    const bool has_nucleus = with_mass && TargetRow::has_limits(k, p);
+    const float bound = has_nucleus ? own.target.bound(view, scale, p, is_draft ? view.get(draft) : kNone) : kNone;
 
     BlockStats& stats = shared.stats[step % 2];
     const auto [begin, end] = team.share(view.blocks());
-    stats.scan(view, begin, end, scale, with_mass, TargetRow::has_limits(k, p), bound);
+    stats.scan(view, begin, end, scale, with_mass, own.target.needs_maxima(k, p), bound);
     team.wait();
     own.target.row.combine(view, stats, scale, with_mass);
     if (is_greedy) {
@@ -44,14 +45,17 @@ struct Rule {
       return {step < batch.drafts(b) && draft == best, best};
     }
     const RowNumbers numbers = sampling.numbers(state, row, step);
-    if (bound > kNone && own.target.surely_accepts(draft, numbers.acceptance(), p)) return {true, draft};
-    own.target.limit(k, p);
-    if (is_draft && own.target.weight(draft) > numbers.acceptance() * own.target.total()) return {true, draft};
-    const double u = numbers.trial(0).first;
-    double rest = 0;
-    int64_t token = own.target.draw(u, is_draft ? draft : -1, rest);
-    if (token < 0) token = own.target.draw(u, -1, rest);
-    return {false, std::max<int64_t>(token, 0)};
+    if (has_nucleus && is_draft && own.target.surely_accepts(draft, numbers.acceptance(), p)) return {true, draft};
+    const auto settle = [&]() -> Decision {
+      own.target.limit(k, p);
+      if (is_draft && own.target.weight(draft) > numbers.acceptance() * own.target.total()) return {true, draft};
+      const double u = numbers.trial(0).first;
+      double rest = 0;
+      int64_t token = own.target.draw(u, is_draft ? draft : -1, rest);
+      if (token < 0) token = own.target.draw(u, -1, rest);
+      return {false, std::max<int64_t>(token, 0)};
+    };
+    return TargetRow::has_limits(k, p) ? team.by_first(shared.decision, settle) : settle();
   }
 };
 

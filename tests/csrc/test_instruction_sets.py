@@ -76,18 +76,6 @@ def test_every_number_of_threads_gives_the_same() -> None:
     assert results[0] == results[1] == results[2]
 
 
-@pytest.mark.parametrize("lift", [12.0, -12.0])
-def test_a_row_that_differs_where_it_is_sampled(lift: float) -> None:
-    """Top-p guesses its limit from one in sixteen sub-blocks; here they are far above or below all others."""
-    vocab, requests = 32_845, 6
-    batch = random_requests(np.random.default_rng(3), [2] * requests, vocab, draft=False, temperature=1.0)
-    block, place = np.divmod(np.arange(vocab), 1024)
-    sampled = (block % 2 == 0) & (place // 128 == block // 2 % 8)
-    rows = np.random.default_rng(4).normal(size=batch.target_logits.shape)
-    batch.target_logits[:] = np.where(sampled, rows + lift, rows)
-    assert_as_the_oracle("verify_one_hot", batch, {"top_p": np.resize([0.5, 0.9, 0.999], len(batch.temperature))})
-
-
 def lowered(rows: np.ndarray[Any, Any]) -> None:
     """Leave no logit in the first sub-blocks, whose maximum a scan takes for its base."""
     rows[..., np.arange(rows.shape[-1]) % 1024 < 200] = -np.inf
