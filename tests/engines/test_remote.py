@@ -19,6 +19,7 @@ from verispec.engines import Unsupported, UnsupportedCall
 from verispec.engines.process.proxy import Remote, RemoteDied, RemoteError
 from verispec.engines.process.subprocess_ops import Child, TensorPayload
 from verispec.errors import VerispecError
+from verispec.judge._traceback import engine_traceback
 
 
 class Lossy(Exception):
@@ -121,8 +122,19 @@ def test_exceptions_come_through_whole(remote: Remote) -> None:
     assert error.value.diagnostic.hint == "do so"
     with pytest.raises(RemoteError, match="Odd: strange"):
         remote.call("raise_odd")
-    with pytest.raises(RemoteError, match=r"Lossy: code 5$"):
+    with pytest.raises(RemoteError, match=r"^Lossy: code 5\n"):
         remote.call("raise_lossy")
+
+
+@pytest.mark.parametrize("method", ["raise_unsupported", "raise_odd"])
+def test_exceptions_bring_the_frames_of_the_other_side(remote: Remote, method: str) -> None:
+    with pytest.raises((UnsupportedCall, RemoteError)) as caught:
+        remote.call(method)
+    text = engine_traceback(caught.value)
+
+    assert f"in {method}\n" in text.partition("in the process of the engine:\n")[2]
+    assert "in _serve" not in text
+    assert str(Path(__file__).parent) not in text, "paths of the machine"
 
 
 def test_forks_share_what_was_imported_once_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from verispec.engines import UnsupportedCall
-from verispec.engines.adapters.vllm.installed.generate import PRELOAD, _result, refusals, settings
+from verispec.engines.adapters.vllm.installed.generate import PRELOAD, GeneratorServer, _result, refusals, settings
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -74,3 +74,30 @@ def test_a_broken_installation_is_no_rejection() -> None:
         import no_such_module  # noqa: F401
     with pytest.raises(ImportError, match="no_such_name"), refusals():
         from os import no_such_name  # noqa: F401
+
+
+class RefusingEngine:
+    """vLLM's engine, which refuses its third request."""
+
+    def __init__(self) -> None:
+        self.waiting: list[str] = []
+
+    def add_request(self, request_id: str, prompt: object, params: object, lora_request: object) -> None:
+        if len(self.waiting) == 2:
+            raise ValueError("too long")
+        self.waiting.append(request_id)
+
+    def abort_request(self, request_ids: list[str]) -> None:
+        self.waiting = [each for each in self.waiting if each not in request_ids]
+
+
+def test_a_refused_request_leaves_none_of_its_batch_behind() -> None:
+    """The next call would get the tokens of those that were added before it."""
+    server, engine = object.__new__(GeneratorServer), RefusingEngine()
+    server._llm, server._adapters = SimpleNamespace(llm_engine=engine), {}
+    server._params = SimpleNamespace
+    requests = [GenerationRequest((1,), abort_after=2)] * 4
+
+    with pytest.raises(UnsupportedCall, match="too long"):
+        server.generate(requests)
+    assert engine.waiting == []

@@ -17,12 +17,19 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
+from verispec.errors import portable as portable_paths
+
 _SERVE = "from verispec.engines.process.proxy import serve; serve()"
 """Not ``-m``: an exception of a module that runs as __main__ cannot be pickled for this side."""
+
+
+FRAMES = 12
+"""Innermost frames of an exception that travel with it."""
 
 
 class RemoteError(Exception):
@@ -233,9 +240,14 @@ def _serve(requests: Connection, answers: Connection) -> None:
 
 
 def portable(error: Exception) -> Exception:
-    """Return `error` if pickling keeps it, else a `RemoteError` with its text."""
+    """Return `error` if pickling keeps it, else a `RemoteError` with its text; its frames here are a note of it."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first one is this module's
     try:
-        back = pickle.loads(pickle.dumps(error))
+        is_kept = str(pickle.loads(pickle.dumps(error))) == str(error)
     except Exception:
-        return RemoteError(f"{type(error).__name__}: {error}")
-    return error if str(back) == str(error) else RemoteError(f"{type(error).__name__}: {error}")
+        is_kept = False
+    sent = error if is_kept else RemoteError(f"{type(error).__name__}: {error}")
+    if frames:
+        listed = "".join(traceback.format_list(frames[-FRAMES:])).rstrip()
+        sent.add_note(portable_paths(f"in the process of the engine:\n{listed}"))
+    return sent

@@ -121,7 +121,11 @@ class GeneratorServer:
         engine, last = self._llm.llm_engine, {}
         for n, (prompt, own) in enumerate(zip(prompts, params, strict=True)):
             adapter = self._adapters.get(requests[n].lora_adapter)
-            engine.add_request(str(n), prompt, own, lora_request=adapter)
+            try:
+                engine.add_request(str(n), prompt, own, lora_request=adapter)
+            except Exception:
+                engine.abort_request([str(earlier) for earlier in range(n)])  # the next call would get their tokens
+                raise
         while engine.has_unfinished_requests():
             for output in engine.step():
                 place = int(output.request_id.partition("-")[0])
