@@ -157,7 +157,7 @@ CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
 def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
     """Every draft passes, but for the last one of every second request: all steps of all lengths are reached.
 
-    In a second call one of each request's drafts is padding or no id.
+    In a second call, of up to 130 drafts, one of each request's is padding or no id.
 
     A request of one draft, which is wrong, comes behind each long one: a kernel that goes on into it is seen.
     """
@@ -166,7 +166,7 @@ def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subje
             shape = BatchShape((length, 1, length, 1, length, 3, 0), vocab, **MODES[mode], sure=True)
             check(op, make(subject, seed + vocab, shape))
             names = {p.name for p in op.contract.params}
-            if names & {"draft_sampled", "draft_token_ids_ptr"}:
+            if length <= 130 and names & {"draft_sampled", "draft_token_ids_ptr"}:
                 check(op, make(subject, seed + vocab, replace(shape, special=True)))
             if "temperature" in names:
                 check(op, make(subject, seed + vocab, replace(shape, temperature=0.0)))
