@@ -91,5 +91,24 @@ def verified(p: Array, q: Array, draft: int, numbers: Numbers, rounding: Roundin
         yield from ((False, token) for token in inverse_cdf(p, u, rounding.draw))
 
 
-def verify_draft_logits(**inputs: Any) -> dict[str, Array]:
+def verify_draft_logits(
+    *,
+    sampled: Array,
+    num_sampled: Array,
+    num_rejected: Array,
+    next_token: Array,
+    next_row: Array,
+    target_logits: Array,
+    draft_logits: Array,
+    draft_sampled: Array,
+    cu_num_logits: Array,
+    idx_mapping: Array,
+    pos: Array,
+    temperature: Array,
+    seed: Array,
+    top_k: Array | None = None,
+    top_p: Array | None = None,
+    draft_normaliser: Array | None = None,
+) -> dict[str, Array]:
+    inputs = dict(locals())
     return verify(inputs, rows(**inputs))

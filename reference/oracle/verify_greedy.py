@@ -20,5 +20,17 @@ def rows(*, target_logits: Array, **_: Any) -> Row:
     return rule
 
 
-def verify_greedy(**inputs: Any) -> dict[str, Array]:
+def verify_greedy(
+    *,
+    sampled: Array,
+    num_sampled: Array,
+    num_rejected: Array,
+    next_token: Array,
+    next_row: Array,
+    target_logits: Array,
+    draft_sampled: Array,
+    cu_num_logits: Array,
+    idx_mapping: Array,
+) -> dict[str, Array]:
+    inputs = dict(locals())
     return verify(inputs, rows(**inputs))

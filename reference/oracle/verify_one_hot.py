@@ -56,5 +56,22 @@ def rows(
     return rule
 
 
-def verify_one_hot(**inputs: Any) -> dict[str, Array]:
+def verify_one_hot(
+    *,
+    sampled: Array,
+    num_sampled: Array,
+    num_rejected: Array,
+    next_token: Array,
+    next_row: Array,
+    target_logits: Array,
+    draft_sampled: Array,
+    cu_num_logits: Array,
+    idx_mapping: Array,
+    pos: Array,
+    temperature: Array,
+    seed: Array,
+    top_k: Array | None = None,
+    top_p: Array | None = None,
+) -> dict[str, Array]:
+    inputs = dict(locals())
     return verify(inputs, rows(**inputs))

@@ -139,6 +139,7 @@ GLOSSES: dict[str, Gloss] = {
     "lost": Gloss("ancestor that is not selected"),
     "logits": Gloss("dtype or values of the logits"),
     "max_tokens": Gloss("maximum number of tokens of the served answer"),
+    "feature": Gloss("feature of a request that is paired with every other feature, one request per pair"),
     "memory": Gloss(
         "settings of the KV cache and the scheduler",
         {
