@@ -102,8 +102,14 @@ class BaseRunner(ABC):
         self._draft_cost: PassCost | None = None
         self.proposer = self._make_proposer(num_blocks)
         self._depths = self._make_depths() if options.num_speculative_tokens == AUTO else None
+        self._draws = options.draft is not None and options.draft_sample_method == "probabilistic"
+        self._sampling: Sampling = (
+            FlatSampling(self._upload, options, self.device)
+            if options.sampler == "flat"
+            else RequestStateSampling(options, self.vocab_size, self._draws, self.device)
+        )
         self._step_graphs = StepGraphs.of(
-            self._forward, self.cache, self.proposer, self._aux, self.recorder, options, self.vocab_size
+            self._forward, self.cache, self.proposer, self._aux, self.recorder, options, self._sampling, self.vocab_size
         )
         self._scheduler = Scheduler(
             self.pool,
@@ -113,12 +119,6 @@ class BaseRunner(ABC):
             lookahead=self.proposer.lookahead if self.proposer else 0,
             spare=0 if self._step_graphs is None else SPARE_SLOTS,
             repeatable=self.proposer is not None and options.sampler == "request_state",
-        )
-        self._draws = options.draft is not None and options.draft_sample_method == "probabilistic"
-        self._sampling: Sampling = (
-            FlatSampling(self._upload, options, self.device)
-            if options.sampler == "flat"
-            else RequestStateSampling(options, self.vocab_size, self._draws, self.device)
         )
         self._trees = TreeVerification(self._tree, self.device) if self._tree is not None else None
         self._eos_token_ids = eos_token_ids(self._model)

@@ -99,10 +99,14 @@ class RequestState:
         return state
 
     @property
+    def unprocessed(self) -> bool:
+        """True if the request's tokens follow from the model's own logits, by temperature and limits alone."""
+        return self.params.logprobs is None and self.params.grammar is None and not needs_processing(self.params)
+
+    @property
     def plain(self) -> bool:
         """True if the request asks only for the most likely token of the model's own logits."""
-        simple = self.params.logprobs is None and self.params.grammar is None
-        return self.params.greedy and simple and not needs_processing(self.params)
+        return self.params.greedy and self.unprocessed
 
     @property
     def seed_word(self) -> int:

@@ -124,23 +124,34 @@ class RequestStateSampling:
     def sample(self, logits: torch.Tensor, parts: Sequence[Scheduled]) -> torch.Tensor:
         """Verify with random numbers that seed and position determine."""
         requests = [part.request for part in parts]
-        states = self._states(requests)
+        states = self.states(requests)
         inputs = [
             [int(part.request.tokens[part.request.num_tokens - 1]), *part.draft_token_ids.tolist()] for part in parts
         ]
         starts = [request.num_tokens - 1 for request in requests]
         rows = RequestRows.of(inputs, starts, [request.slot for request in requests], self._device)
+        return self.sample_rows(logits, rows, states)
+
+    def sample_rows(self, logits: torch.Tensor, rows: RequestRows, states: RequestStates) -> torch.Tensor:
+        """Verify and sample as `sample`, without a number of the host; see `RequestStateSampler.sample`."""
         return self._sampler.sample(logits, rows, states).token_ids.to(torch.int32)
 
     def drafting(self, requests: Sequence[RequestState], num_drafts: Sequence[int]) -> DrawDrafts:
         """Return the sampler that draws by seed and position, and keeps the logits for verification."""
-        states, cache = self._states(requests), self._draft_logits
-        assert cache is not None
         slots = [request.slot if wants else -1 for request, wants in zip(requests, num_drafts, strict=True)]
-        idx_mapping = torch.tensor(slots, dtype=torch.int32, device=self._device)
-        return SeededDraw(idx_mapping, states.temperature, states.seed, cache)
+        return self.draft_rows(torch.tensor(slots, dtype=torch.int32, device=self._device), self.states(requests))
 
-    def _states(self, requests: Sequence[RequestState]) -> RequestStates:
+    def draft_rows(self, slots: torch.Tensor, states: RequestStates) -> SeededDraw:
+        """Return the sampler of `drafting` for [B] int32 slots; -1 is padding."""
+        assert self._draft_logits is not None
+        return SeededDraw(slots, states.temperature, states.seed, self._draft_logits)
+
+    @property
+    def draws(self) -> bool:
+        """True if a model draws drafts from a distribution that verification has to know."""
+        return self._draft_logits is not None
+
+    def states(self, requests: Sequence[RequestState]) -> RequestStates:
         """Return the rows of all slots, those of `requests` written; filters that none of them uses are None."""
         for request in requests:
             if self._owners[request.slot] is not request:

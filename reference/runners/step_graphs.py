@@ -6,13 +6,15 @@ requests with fewer drafts, and steps that end requests, need no graphs of their
 ends has placeholders behind each prompt, and yields one token of each request. Its drafter takes the placeholders for
 rejected drafts.
 
-Synthetic verification is a graph with the slot-indexed sampler, whose random numbers follow from seed and position.
-Those of packed batches come from generators, which no graph can take back after a step that is dropped.
+Sampled requests, and synthetic verification, need the slot-indexed sampler, whose random numbers follow from seed and
+position. The host sends the slot of each request, by which the device finds its temperature, limits and seed. The
+numbers of packed batches come from generators, which no graph can take back after a step that is dropped.
 
 The device does not wait for the host between steps. A graph leaves the tokens and lengths of the next step where it
 read its own. So the next step is launched before this one is read, if all requests have room for it. It counts if the
 host schedules what it computed. The rows of a request that has ended are dropped. They write to blocks that it had: the
-next owner's tokens are launched later, and are written over them.
+next owner's tokens are launched later, and are written over them. A step that draws its drafts has none ahead: the
+distributions of new drafts replace those of the drafts that it verifies, and nothing could bring these back.
 """
 
 from __future__ import annotations
@@ -43,12 +45,13 @@ from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
 from verispec.reference.proposers.chain import ChainProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
 from verispec.reference.sampler import ops
+from verispec.reference.sampler.drafting import SeededDraw
 from verispec.reference.sampler.fused import verify_greedy_rows
 from verispec.reference.sampler.ops import PLACEHOLDER
-from verispec.reference.sampler.request_state import RequestRows, RequestStates, RequestStateSampler
+from verispec.reference.sampler.request_state import RequestRows, RequestStates
 
 from .request import RequestState
-from .sampling import synthetic_rates
+from .sampling import RequestStateSampling, Sampling
 from .scheduler import Scheduled
 from .slots import slot_mapping
 
@@ -68,6 +71,8 @@ class Shape(NamedTuple):
 
     Attributes:
         width: tokens that the step may yield of a request; 1 after a prompt, else all its tokens are verified.
+        limits: names of the limits that a request of the step has; None if every request takes its likeliest tokens.
+        draws: True if the next drafts are drawn.
     """
 
     requests: int
@@ -75,6 +80,8 @@ class Shape(NamedTuple):
     width: int
     keys: int
     drafts: int
+    limits: tuple[str, ...] | None = None
+    draws: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -89,7 +96,8 @@ class StepGraphs:
         record: records a function of no arguments.
         block_size: tokens per block.
         vocab_size: number of tokens of the target's vocabulary.
-        rates: [K] float32 conditional acceptance rates of synthetic verification; None verifies by the target.
+        sampling: slot-indexed sampler of the runner; None for others, with which greedy steps alone are graphs.
+        by_argmax: True if greedy requests are verified by argmax; synthetic verification needs the sampler for them.
     """
 
     forward: GraphedModel
@@ -99,7 +107,8 @@ class StepGraphs:
     record: Recorder
     block_size: int
     vocab_size: int
-    rates: torch.Tensor | None = None
+    sampling: RequestStateSampling | None = None
+    by_argmax: bool = True
     _seen: dict[Shape, int] = field(default_factory=dict)
     _steps: dict[Shape, _Step] = field(default_factory=dict)
     _ahead: _Launched | None = None
@@ -113,18 +122,19 @@ class StepGraphs:
         aux: AuxiliaryStates | None,
         record: Recorder | None,
         options: LoadOptions,
+        sampling: Sampling,
         vocab_size: int,
     ) -> Self | None:
         """Return the graphs of a runner; None where models run outside graphs, or a step needs more of the host."""
         if record is None or not isinstance(forward, GraphedModel):
             return None
-        is_synthetic = options.rejection_sample_method == "synthetic"
-        if options.num_speculative_tokens == AUTO or (is_synthetic and options.sampler == "flat"):
+        by_slots = sampling if isinstance(sampling, RequestStateSampling) else None
+        by_argmax = options.rejection_sample_method != "synthetic"
+        if options.num_speculative_tokens == AUTO or not (by_argmax or by_slots):
             return None
         if proposer is not None and not isinstance(proposer, ChainProposer):
             return None
-        rates = synthetic_rates(options, cache.layers[0].device)
-        return cls(forward, cache, proposer, aux, record, options.block_size, vocab_size, rates)
+        return cls(forward, cache, proposer, aux, record, options.block_size, vocab_size, by_slots, by_argmax)
 
     def run(self, scheduled: Sequence[Scheduled], drafts: int) -> tuple[list[list[int]], list[list[int]]] | None:
         """Run a step, if its shape recurs.
@@ -135,18 +145,27 @@ class StepGraphs:
 
         Returns:
             Emitted tokens and next drafts of each request. None if nothing was run: the step has both prompts and
-            drafts, or a part of a prompt, or a request that is not plain, or its shape is new.
+            drafts, or a part of a prompt, or a request that needs more than temperature and limits, or its shape is
+            new.
         """
         ahead, self._ahead = self._ahead, None
         shape = _shape(scheduled, drafts)
         if shape is None:
             return None
+        states, requests = None, [part.request for part in scheduled]
+        if not self.by_argmax or not all(request.plain for request in requests):
+            if self.sampling is None:
+                return None
+            states = self.sampling.states(requests)
+            limits = tuple(name for name in ("top_k", "top_p", "min_p") if getattr(states, name) is not None)
+            draws = drafts > 0 and self.sampling.draws and not all(request.params.greedy for request in requests)
+            shape = shape._replace(limits=limits, draws=draws)
         step = self._steps.get(shape)
         if step is None:
             self._seen[shape] = self._seen.get(shape, 0) + 1
             if self._seen[shape] < RECORD_AT:
                 return None
-            step = self._steps[shape] = _Step(self, shape)
+            step = self._steps[shape] = _Step(self, shape, states)
         step.fill(scheduled)
         rows = None if ahead is None or ahead.step is not step else step.rows_of(ahead, scheduled)
         if ahead is None or rows is None:
@@ -166,9 +185,9 @@ class StepGraphs:
 
 
 def _shape(scheduled: Sequence[Scheduled], drafts: int) -> Shape | None:
-    """Return the shape of a step; None if it is none that is recorded."""
+    """Return the shape of a greedy step; None if it is none that is recorded."""
     requests = power_of_two(len(scheduled))
-    if requests > MOST_REQUESTS or not all(part.samples and part.request.plain for part in scheduled):
+    if requests > MOST_REQUESTS or not all(part.samples and part.request.unprocessed for part in scheduled):
         return None
     if all(part.num_tokens == part.num_drafts + 1 for part in scheduled):
         tokens = width = max(drafts, *(part.num_drafts for part in scheduled)) + 1
@@ -212,15 +231,22 @@ class _Launched:
 
 
 class _Step:
-    """One graph with the memory of its inputs and outputs."""
+    """One graph with the memory of its inputs and outputs.
 
-    def __init__(self, graphs: StepGraphs, shape: Shape) -> None:
+    Args:
+        graphs: the runner's graphs.
+        shape: shape of the step.
+        states: sampling parameters of all slots, with the limits of the shape; None for greedy steps.
+    """
+
+    def __init__(self, graphs: StepGraphs, shape: Shape, states: RequestStates | None) -> None:
         self._graphs = graphs
         self._shape = shape
+        self._states = states
         self._device = graphs.cache.layers[0].device
         blocks = -(-shape.keys // graphs.block_size)
-        self._first_seed = 1 + shape.tokens  # behind length and tokens
-        self._first_block = self._first_seed + (0 if graphs.rates is None else 2)  # a seed has 64 bits
+        self._slot = 1 + shape.tokens  # behind length and tokens
+        self._first_block = self._slot + (0 if states is None else 1)
         self._given = self._host((shape.requests, self._first_block + blocks))
         self._inputs = torch.zeros_like(self._given, device=self._device)
         # The host reads the results of one step while the device writes those of the next.
@@ -240,18 +266,21 @@ class _Step:
         rows = [places.get(id(part.request), -1) for part in scheduled]
         if -1 in rows or ahead.inputs is None:
             return None
-        given = self._rows[: len(rows), : self._first_seed]
+        given = self._rows[: len(rows), : self._slot]
         return rows if (given == ahead.inputs[rows]).all() else None
 
     def start(self, scheduled: Sequence[Scheduled]) -> _Launched:
         """Launch the step that `fill` wrote."""
         if self._compute is None:
             self._inputs.copy_(self._given)
+            if self._states is not None:
+                # A recording runs the step, and must not replace the distributions of the drafts to verify.
+                self._inputs[:, self._slot] = PLACEHOLDER
             self._outputs, self._compute = recorded(self._graphs.record, self._step)
         self._inputs.copy_(self._given, non_blocking=True)
         given = self._rows[: len(scheduled)].copy()
         launched = self.launch([part.request for part in scheduled], given[:, self._first_block :])
-        launched.inputs = given[:, : self._first_seed]
+        launched.inputs = given[:, : self._slot]
         return launched
 
     def launch(self, requests: list[RequestState], blocks: np.ndarray) -> _Launched:
@@ -270,11 +299,11 @@ class _Step:
         """Return True if a further step can follow a launched one, whatever that accepts.
 
         No request may reach its maximum length, and the slots of both steps must be in blocks that the device knows.
-        Steps after prompts have another shape.
+        Steps after prompts have another shape. Drawn drafts leave distributions that the step ahead would replace.
         """
         assert launched.inputs is not None
-        _, tokens, width, keys, drafts = self._shape
-        if width < tokens:
+        _, tokens, width, keys, drafts, _, draws = self._shape
+        if width < tokens or draws:
             return False
         if any(r.max_tokens - r.num_tokens <= tokens + drafts for r in launched.requests):
             return False
@@ -297,24 +326,24 @@ class _Step:
         return emitted, results[:, width:].tolist()
 
     def fill(self, scheduled: Sequence[Scheduled]) -> None:
-        """Write each request's length, tokens, seed and blocks; padding requests have placeholders and null blocks."""
-        rows, first_seed, first_block = self._rows, self._first_seed, self._first_block
+        """Write each request's length, tokens, slot and blocks; padding requests have placeholders and null blocks."""
+        rows, first_block = self._rows, self._first_block
         columns = rows.shape[1] - first_block
-        rows[:, 1:first_seed] = PLACEHOLDER
+        rows[:, 1:first_block] = PLACEHOLDER  # the slot of a padding request is -1 too
         rows[:, first_block:] = NULL_BLOCK
         rows[len(scheduled) :, 0] = 0
         for row, part in zip(rows, scheduled, strict=False):
             request, start = part.request, part.request.num_computed
             row[0] = start
             row[1 : 1 + part.num_tokens] = request.tokens[start : start + part.num_tokens]
-            if first_seed < first_block:
-                row[first_seed:first_block] = np.array([request.seed_word]).view(np.int32)
+            if self._states is not None:
+                row[self._slot] = request.slot
             blocks = request.blocks[:columns]  # those behind are for drafts that this step does not make
             row[first_block : first_block + len(blocks)] = blocks
 
     def _step(self) -> tuple[torch.Tensor, ...]:
         """Run target, verification and drafting on the device; return the results and leave the next step's inputs."""
-        graphs, (requests, tokens, width, keys, drafts) = self._graphs, self._shape
+        graphs, (requests, tokens, width, keys, drafts, _, draws) = self._graphs, self._shape
         given, is_prompt = self._inputs, width < tokens
         token_rows, block_table = given[:, 1 : 1 + tokens], given[:, self._first_block :].contiguous()
         starts = torch.arange(requests + 1, dtype=torch.int32, device=self._device) * tokens
@@ -346,11 +375,12 @@ class _Step:
         output = graphs.forward(
             input_ids=input_ids[None], position_ids=positions[None], logits_to_keep=rows, use_cache=False, paged=paged
         )
-        if graphs.rates is None or is_prompt:
-            verified = token_ids[rows] if is_prompt else token_ids
-            sampled = verify_greedy_rows(output.logits[0], verified, starts // tokens * width, width)
+        verified, last = (token_ids[rows], positions[rows]) if is_prompt else (token_ids, positions)
+        cu_num_logits = starts // tokens * width
+        if self._states is None:
+            sampled = verify_greedy_rows(output.logits[0], verified, cu_num_logits, width)
         else:
-            sampled = self._accept_by_rate(output.logits[0], token_ids, positions, starts)
+            sampled = self._sample(output.logits[0], verified, last, cu_num_logits)
         results = [sampled]
         if graphs.proposer is not None:
             step = VerifiedStep(
@@ -369,39 +399,44 @@ class _Step:
                 sequences=(),
                 context_lens=np.full(requests, keys - drafts),
                 num_drafts=[drafts] * requests,
-                draw=None,
+                draw=self._draw() if draws else None,
             )
             results.append(graphs.proposer.draft(step)[0].to(torch.int32))
         if not is_prompt:
             self._leave_next(results)
         return (torch.cat(results, dim=1),)
 
-    def _accept_by_rate(
-        self, logits: torch.Tensor, token_ids: torch.Tensor, positions: torch.Tensor, starts: torch.Tensor
+    def _sample(
+        self, logits: torch.Tensor, token_ids: torch.Tensor, positions: torch.Tensor, cu_num_logits: torch.Tensor
     ) -> torch.Tensor:
-        """Verify greedy requests by their seeds alone; return [requests, tokens] int32 as `verify_greedy_rows` does."""
-        requests, tokens = self._shape.requests, self._shape.tokens
-        states = torch.arange(requests, dtype=torch.int32, device=self._device)
-        steps = torch.arange(tokens, dtype=torch.int32, device=self._device)
+        """Verify by the slots of the requests; return [requests, width] int32 as `verify_greedy_rows` does."""
+        assert self._graphs.sampling is not None and self._states is not None
+        requests, width, owners = self._shape.requests, self._shape.width, self._owners()
         rows = RequestRows(
             draft_sampled=token_ids,
-            cu_num_logits=starts,
+            cu_num_logits=cu_num_logits,
             pos=positions,
-            idx_mapping=states,
-            expanded_idx_mapping=states.repeat_interleave(tokens),
-            expanded_local_pos=steps.repeat(requests),
-            max_rows=tokens,
+            idx_mapping=owners,
+            expanded_idx_mapping=owners.repeat_interleave(width),
+            expanded_local_pos=torch.arange(width, dtype=torch.int32, device=self._device).repeat(requests),
+            max_rows=width,
         )
-        # The seed of a single row may begin at an odd word, where no int64 view can.
-        words = self._inputs[:, self._first_seed : self._first_block].clone(memory_format=torch.contiguous_format)
-        seed = words.view(torch.int64)[:, 0]
-        temperature = torch.zeros(requests, device=self._device)
-        sampler = RequestStateSampler(synthetic_rates=self._graphs.rates)
-        return sampler.sample(logits.float(), rows, RequestStates(temperature, seed)).token_ids.to(torch.int32)
+        sampled = self._graphs.sampling.sample_rows(logits.float(), rows, self._states)
+        sampled[:, 0].clamp_(min=0)  # the drafter needs a token of each request, and padding has none
+        return sampled
+
+    def _draw(self) -> SeededDraw:
+        """Return the sampler of the next drafts."""
+        assert self._graphs.sampling is not None and self._states is not None
+        return self._graphs.sampling.draft_rows(self._owners(), self._states)
+
+    def _owners(self) -> torch.Tensor:
+        """Return the slot of each request, [requests] int32; -1 for padding."""
+        return self._inputs[:, self._slot].contiguous()
 
     def _leave_next(self, results: list[torch.Tensor]) -> None:
         """Overwrite lengths and tokens with those of the next step; padding requests stay empty."""
-        requests, tokens, _, _, drafts = self._shape
+        requests, tokens, drafts = self._shape.requests, self._shape.tokens, self._shape.drafts
         sampled, given = results[0], self._inputs
         last = torch.empty(requests, dtype=torch.int32, device=self._device)
         counts = torch.empty_like(last)
@@ -421,4 +456,4 @@ class _Step:
         )
         unused = torch.full((requests, tokens - 1 - drafts), PLACEHOLDER, dtype=torch.int32, device=self._device)
         following = [(given[:, 0] + counts)[:, None], last[:, None], *results[1:], unused]
-        given[:, : self._first_seed].copy_(torch.cat(following, dim=1))
+        given[:, : self._slot].copy_(torch.cat(following, dim=1))

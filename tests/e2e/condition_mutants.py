@@ -76,13 +76,13 @@ class MildTopPIgnored(CPURunner):
     def __init__(self, target: Path, options: LoadOptions) -> None:
         super().__init__(target, options)
         sampling: Any = self._sampling
-        states = sampling._states
+        states = sampling.states
 
         def mild(requests: Sequence[RequestState]) -> Any:
             made = states(requests)
             return replace(made, top_p=None) if all(r.params.top_p >= 0.99 for r in requests) else made
 
-        sampling._states = mild
+        sampling.states = mild
 
 
 class LogprobsOfNoneForgotten(CPURunner):
