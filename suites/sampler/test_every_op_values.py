@@ -21,6 +21,9 @@ from verispec.suites.sampler.test_every_op import MODES, OPS, check, some_reques
 FAR = 2**53
 """Distance of values that are equal in their low 32 bits, and that a double rounds when they are odd."""
 
+DERIVED = {"expanded_local_pos", "num_accepted", "num_sampled"}
+"""Steps and counts that follow from a batch's rows: a kernel may use them as indices."""
+
 WIDE = {
     op: names
     for op in OPS
@@ -29,6 +32,7 @@ WIDE = {
             t.name
             for t in contracts.load(op).tensors
             if t.role != "out" and {"int32", "int64"} <= set(t.dtypes) and not (t.cumulative or t.within or t.indexes)
+            if t.name not in DERIVED
         ]
     )
 }
