@@ -1,6 +1,7 @@
-"""Tokens per second of greedy generation on a GPU: the reference's runner beside transformers, in one process.
+"""Tokens per second of generation on a GPU: the reference's runner beside transformers, in one process.
 
     python benchmarks/generate_gpu.py [--rounds 4] [--profile] [--out benchmarks/generate_gpu.md]
+    python benchmarks/generate_gpu.py --temperature 0.8 --top-p 0.95 --out benchmarks/sampled_gpu.md
 
 Each engine that drafts first finds its best number of draft tokens K. Then rounds go through all of them in turn, and
 the best round of each counts. `--profile` prints the reference's host functions instead, for one prompt with drafts.
@@ -14,7 +15,9 @@ import pstats
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "runners"))
 
@@ -28,7 +31,27 @@ from verispec.reference.models import load_target
 from verispec.reference.runners.gpu import GPURunner
 
 BATCHES = (1, 16, 128)
+PARTS = "reference draft_model, steps in parts"
 Run = Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Style:
+    """Sampling of all requests; temperature 0 is greedy."""
+
+    temperature: float
+    top_p: float
+
+    def __str__(self) -> str:
+        limit = "" if self.top_p == 1 else f" and top-p {self.top_p:g}"
+        return f"temperature {self.temperature:g}{limit}" if self.temperature else "greedy"
+
+
+class LaunchedGPURunner(GPURunner):
+    """Launches each step in parts: passes of models as graphs, verification and drafting kernel by kernel."""
+
+    def _replay(self, *_: Any) -> bool:
+        return False
 
 
 def ids_of(count: int) -> list[tuple[int, ...]]:
@@ -37,20 +60,22 @@ def ids_of(count: int) -> list[tuple[int, ...]]:
     return [few[i % len(few)] for i in range(count)]
 
 
-def reference(kind: type[GPURunner], method: str, drafts: int) -> Run:
+def reference(kind: type[GPURunner], style: Style, method: str, drafts: int) -> Run:
     options = LoadOptions(
         method=method,
+        sampler="request_state" if style.temperature else "flat",
         draft=draft_of(method),
         num_speculative_tokens="auto" if drafts == OWN else drafts,
         max_num_seqs=max(BATCHES),
         max_num_batched_tokens=max(BATCHES) * PROMPT_TOKENS,  # transformers reads all prompts at once too
     )
     runner = kind(fixtures.model("target"), options)
-    requests = [GenerationRequest(ids, max_tokens=NEW_TOKENS, ignore_eos=True) for ids in ids_of(max(BATCHES))]
+    fields = {"max_tokens": NEW_TOKENS, "ignore_eos": True, "temperature": style.temperature, "top_p": style.top_p}
+    requests = [GenerationRequest(ids, seed=seed, **fields) for seed, ids in enumerate(ids_of(max(BATCHES)))]
     return lambda count: sum(len(result.token_ids) for result in runner.generate(requests[:count]))
 
 
-def transformers(assisted: bool, drafts: int) -> Run:
+def transformers(style: Style, assisted: bool, drafts: int) -> Run:
     device = torch.device("cuda")
     target, assistant = (load_target(fixtures.model(name), torch.float32, device) for name in ("target", "draft"))
     if drafts != OWN:
@@ -60,12 +85,14 @@ def transformers(assisted: bool, drafts: int) -> Run:
 
     def run(count: int) -> int:
         ids = torch.tensor(ids_of(count), device=device)
-        more = {"assistant_model": assistant} if assisted else {}
+        more: dict[str, Any] = {"assistant_model": assistant} if assisted else {}
+        if style.temperature:
+            more |= {"temperature": style.temperature, "top_p": style.top_p, "top_k": 0}
         with torch.inference_mode():
             output = target.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
-                do_sample=False,
+                do_sample=style.temperature > 0,
                 max_new_tokens=NEW_TOKENS,
                 eos_token_id=None,
                 pad_token_id=0,
@@ -96,12 +123,13 @@ def best_of(make: Callable[[int], Run], candidates: tuple[int, ...], count: int)
     return drafts, run
 
 
-def measure(rounds: int) -> tuple[dict[str, dict[int, float]], dict[str, dict[int, int]]]:
+def measure(style: Style, rounds: int) -> tuple[dict[str, dict[int, float]], dict[str, dict[int, int]]]:
     """Return the best speed of each engine, and its K, by number of prompts."""
     plain = {
-        "reference none": reference(GPURunner, "none", 1),
-        "reference none, transformers' layers": reference(EagerGPURunner, "none", 1),
-        "transformers none": transformers(False, OWN),
+        "reference none": reference(GPURunner, style, "none", 1),
+        "reference none, steps in parts": reference(LaunchedGPURunner, style, "none", 1),
+        "reference none, transformers' layers": reference(EagerGPURunner, style, "none", 1),
+        "transformers none": transformers(style, False, OWN),
     }
     runs: dict[str, dict[int, Run]] = {name: dict.fromkeys(BATCHES, run) for name, run in plain.items()}
     chosen: dict[str, dict[int, int]] = {}
@@ -113,8 +141,9 @@ def measure(rounds: int) -> tuple[dict[str, dict[int, float]], dict[str, dict[in
 
     own = (*CANDIDATES, OWN)
     for method in ("draft_model", "eagle3"):
-        add(f"reference {method}", lambda k, method=method: reference(GPURunner, method, k), own, BATCHES)
-    add("transformers draft_model", lambda k: transformers(True, k), own, BATCHES[:1])
+        add(f"reference {method}", lambda k, method=method: reference(GPURunner, style, method, k), own, BATCHES)
+    add(PARTS, lambda k: reference(LaunchedGPURunner, style, "draft_model", k), CANDIDATES[:3], BATCHES)
+    add("transformers draft_model", lambda k: transformers(style, True, k), own, BATCHES[:1])
     best: dict[str, dict[int, float]] = {name: {} for name in runs}
     for _ in range(rounds):
         for name, by_count in runs.items():
@@ -123,13 +152,13 @@ def measure(rounds: int) -> tuple[dict[str, dict[int, float]], dict[str, dict[in
     return best, chosen
 
 
-def render(best: dict[str, dict[int, float]], chosen: dict[str, dict[int, int]], rounds: int) -> str:
+def render(best: dict[str, dict[int, float]], chosen: dict[str, dict[int, int]], style: Style, rounds: int) -> str:
     titles = " | ".join(f"{count} prompt{'s' * (count > 1)}" for count in BATCHES)
     lines = [
-        "# Greedy generation on a GPU",
+        f"# {'Sampled' if style.temperature else 'Greedy'} generation on a GPU",
         "",
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, float32, prompts of {PROMPT_TOKENS} tokens,",
-        f"{NEW_TOKENS} new ones; best of {rounds} rounds that went through all engines in one process.",
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, float32, {style}, prompts of {PROMPT_TOKENS}",
+        f"tokens, {NEW_TOKENS} new ones; best of {rounds} rounds that went through all engines in one process.",
         "Each engine drafts as many tokens as suit it best (in brackets; own: the engine chooses).",
         "transformers assists one prompt at a time.",
         "",
@@ -150,6 +179,8 @@ def render(best: dict[str, dict[int, float]], chosen: dict[str, dict[int, int]],
         ("reference eagle3", "reference none"),
         ("reference none", "transformers none"),
         ("reference draft_model", "transformers none"),
+        ("reference none", "reference none, steps in parts"),
+        ("reference draft_model", PARTS),
         ("reference none", "reference none, transformers' layers"),
     ]
     lines += ["", f"| ratio | {titles} |", "| --- |" + " ---: |" * len(BATCHES)]
@@ -159,9 +190,9 @@ def render(best: dict[str, dict[int, float]], chosen: dict[str, dict[int, int]],
     return "\n".join(lines) + "\n"
 
 
-def profile() -> None:
+def profile(style: Style) -> None:
     """Print the host functions of one prompt with drafts, the most expensive ones first."""
-    run = reference(GPURunner, "draft_model", 3)
+    run = reference(GPURunner, style, "draft_model", 3)
     run(1)
     profiler = cProfile.Profile()
     profiler.enable()
@@ -174,13 +205,16 @@ def profile() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
+    parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--profile", action="store_true", help="print the host functions of a drafted prompt")
     parser.add_argument("--out", type=Path, help="Markdown file to write besides printing it")
     arguments = parser.parse_args()
+    style = Style(arguments.temperature, arguments.top_p)
     if arguments.profile:
-        profile()
+        profile(style)
         return
-    text = render(*measure(arguments.rounds), arguments.rounds)
+    text = render(*measure(style, arguments.rounds), style, arguments.rounds)
     print(text)
     if arguments.out:
         arguments.out.write_text(text, encoding="utf-8")
