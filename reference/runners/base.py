@@ -106,7 +106,7 @@ class BaseRunner(ABC):
         self._sampling: Sampling = (
             FlatSampling(self._upload, options, self.device)
             if options.sampler == "flat"
-            else RequestStateSampling(options, self.vocab_size, self._draws, self.device)
+            else RequestStateSampling(options, self.vocab_size, self._draws, self.recorder is not None, self.device)
         )
         self._step_graphs = StepGraphs.of(
             self._forward, self.cache, self.proposer, self._aux, self.recorder, options, self._sampling, self.vocab_size

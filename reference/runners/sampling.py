@@ -92,23 +92,32 @@ class FlatSampling:
 
 
 class RequestStateSampling:
-    """Slot-indexed batches: one row per slot, and a counter-based RNG.
+    """Slot-indexed batches: one state per slot, and a counter-based RNG.
+
+    A step that is launched before the last one is read may be dropped, after its drafts were drawn. So slots have two
+    states each where drafts are drawn by graphs: a step verifies the drafts of one state and leaves its own in the
+    other. What a dropped step leaves is where the step before it has verified.
 
     Args:
         options: options of the engine.
         vocab_size: vocabulary size of the target.
         draws: True if a model draws drafts from a distribution that verification has to know.
+        has_graphs: True if steps may be graphs.
         device: device of the runner.
     """
 
-    def __init__(self, options: LoadOptions, vocab_size: int, draws: bool, device: torch.device) -> None:
+    def __init__(
+        self, options: LoadOptions, vocab_size: int, draws: bool, has_graphs: bool, device: torch.device
+    ) -> None:
         self._sampler = RequestStateSampler(
             block_verification=options.rejection_sample_method == "block",
             synthetic_rates=synthetic_rates(options, device),
         )
         self._device = device
-        count = options.max_num_seqs
-        self._owners: list[RequestState | None] = [None] * count
+        self._slots = options.max_num_seqs
+        count = self._slots * (2 if draws and has_graphs else 1)
+        self._owners: list[RequestState | None] = [None] * self._slots
+        self._is_second = [False] * self._slots
         self._temperature = torch.zeros(count, device=device)
         self._seed = torch.zeros(count, dtype=torch.int64, device=device)
         self._top_k = torch.zeros(count, dtype=torch.int32, device=device)
@@ -129,7 +138,7 @@ class RequestStateSampling:
             [int(part.request.tokens[part.request.num_tokens - 1]), *part.draft_token_ids.tolist()] for part in parts
         ]
         starts = [request.num_tokens - 1 for request in requests]
-        rows = RequestRows.of(inputs, starts, [request.slot for request in requests], self._device)
+        rows = RequestRows.of(inputs, starts, [self.state_of(request) for request in requests], self._device)
         return self.sample_rows(logits, rows, states)
 
     def sample_rows(self, logits: torch.Tensor, rows: RequestRows, states: RequestStates) -> torch.Tensor:
@@ -138,13 +147,26 @@ class RequestStateSampling:
 
     def drafting(self, requests: Sequence[RequestState], num_drafts: Sequence[int]) -> DrawDrafts:
         """Return the sampler that draws by seed and position, and keeps the logits for verification."""
-        slots = [request.slot if wants else -1 for request, wants in zip(requests, num_drafts, strict=True)]
-        return self.draft_rows(torch.tensor(slots, dtype=torch.int32, device=self._device), self.states(requests))
+        owners = [self.state_of(r) if wants else -1 for r, wants in zip(requests, num_drafts, strict=True)]
+        return self.draft_rows(torch.tensor(owners, dtype=torch.int32, device=self._device), self.states(requests))
 
-    def draft_rows(self, slots: torch.Tensor, states: RequestStates) -> SeededDraw:
-        """Return the sampler of `drafting` for [B] int32 slots; -1 is padding."""
+    def draft_rows(self, owners: torch.Tensor, states: RequestStates) -> SeededDraw:
+        """Return the sampler of `drafting` for [B] int32 states; -1 is padding."""
         assert self._draft_logits is not None
-        return SeededDraw(slots, states.temperature, states.seed, self._draft_logits)
+        return SeededDraw(owners, states.temperature, states.seed, self._draft_logits)
+
+    def state_of(self, request: RequestState) -> int:
+        """Return the state with the distributions of the request's drafts."""
+        return request.slot + self._slots * self._is_second[request.slot]
+
+    def other(self, owners: torch.Tensor) -> torch.Tensor:
+        """Return the other states of the slots of [B] int32 states; -1 is padding."""
+        return torch.where(owners < 0, owners, (owners + self._slots) % (2 * self._slots))
+
+    def turn(self, requests: Sequence[RequestState]) -> None:
+        """Note that the drafts of each request are those of its other state."""
+        for request in requests:
+            self._is_second[request.slot] = not self._is_second[request.slot]
 
     @property
     def draws(self) -> bool:
@@ -152,7 +174,7 @@ class RequestStateSampling:
         return self._draft_logits is not None
 
     def states(self, requests: Sequence[RequestState]) -> RequestStates:
-        """Return the rows of all slots, those of `requests` written; filters that none of them uses are None."""
+        """Return all states, those of `requests` written; filters that none of them uses are None."""
         for request in requests:
             if self._owners[request.slot] is not request:
                 self._write(request)
@@ -167,13 +189,13 @@ class RequestStateSampling:
         )
 
     def _write(self, request: RequestState) -> None:
-        slot, params = request.slot, request.params
-        self._owners[slot] = request
-        self._temperature[slot] = params.temperature
-        self._seed[slot] = request.seed_word
-        self._top_k[slot] = params.top_k
-        self._top_p[slot] = params.top_p
-        self._min_p[slot] = params.min_p
+        params, states = request.params, slice(request.slot, None, self._slots)
+        self._owners[request.slot] = request
+        self._temperature[states] = params.temperature
+        self._seed[states] = request.seed_word
+        self._top_k[states] = params.top_k
+        self._top_p[states] = params.top_p
+        self._min_p[states] = params.min_p
 
 
 def synthetic_rates(options: LoadOptions, device: torch.device) -> torch.Tensor | None:

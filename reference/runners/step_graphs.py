@@ -7,21 +7,21 @@ ends has placeholders behind each prompt, and yields one token of each request. 
 rejected drafts.
 
 Sampled requests, and synthetic verification, need the slot-indexed sampler, whose random numbers follow from seed and
-position. The host sends the slot of each request, by which the device finds its temperature, limits and seed. The
+position. The host sends the state of each request, where the device finds its temperature, limits and seed. The
 numbers of packed batches come from generators, which no graph can take back after a step that is dropped.
 
 The device does not wait for the host between steps. A graph leaves the tokens and lengths of the next step where it
 read its own. So the next step is launched before this one is read, if all requests have room for it. It counts if the
 host schedules what it computed. The rows of a request that has ended are dropped. They write to blocks that it had: the
-next owner's tokens are launched later, and are written over them. A step that draws its drafts has none ahead: the
-distributions of new drafts replace those of the drafts that it verifies, and nothing could bring these back.
+next owner's tokens are launched later, and are written over them. Distributions of drawn drafts go to two states in
+turn (`RequestStateSampling`), so that a dropped step writes over none that is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -32,13 +32,9 @@ from verispec.engines.protocol.speculation import AUTO
 from verispec.reference.models.attention import PagedBatch
 from verispec.reference.models.auxiliary import AuxiliaryStates
 from verispec.reference.models.decode_graphs import (
-    FEWEST_KEYS,
-    MOST_REQUESTS,
-    MOST_TOKENS,
     RECORD_AT,
     GraphedModel,
     Recorder,
-    power_of_two,
     recorded,
 )
 from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
@@ -54,34 +50,13 @@ from .request import RequestState
 from .sampling import RequestStateSampling, Sampling
 from .scheduler import Scheduled
 from .slots import slot_mapping
+from .step_shapes import Shape, shape_of
 
 SPARE_SLOTS = 64
 """Slots of the steps that are launched before the host has read the last one.
 
 The device learns of new blocks only where no step is ahead. A step of K = 3 takes 2 to 3 of them, so that 20 follow.
 """
-MOST_PROMPT_TOKENS = 2048
-"""Tokens of the largest step of prompts that is recorded, padding included; launches of larger ones matter less."""
-MOST_PADDING = 4
-"""Tokens of a recorded step of prompts, for each token that is no padding."""
-
-
-class Shape(NamedTuple):
-    """The shape that a graph is recorded for: requests and keys are rounded up, and tokens of prompts.
-
-    Attributes:
-        width: tokens that the step may yield of a request; 1 after a prompt, else all its tokens are verified.
-        limits: names of the limits that a request of the step has; None if every request takes its likeliest tokens.
-        draws: True if the next drafts are drawn.
-    """
-
-    requests: int
-    tokens: int
-    width: int
-    keys: int
-    drafts: int
-    limits: tuple[str, ...] | None = None
-    draws: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -149,7 +124,7 @@ class StepGraphs:
             new.
         """
         ahead, self._ahead = self._ahead, None
-        shape = _shape(scheduled, drafts)
+        shape = shape_of(scheduled, drafts)
         if shape is None:
             return None
         states, requests = None, [part.request for part in scheduled]
@@ -175,6 +150,8 @@ class StepGraphs:
         if step.has_room(launched):
             self._ahead = step.launch(launched.requests, launched.blocks)
         emitted, following = step.read(launched, self._ahead)
+        if shape.draws and self.sampling is not None:
+            self.sampling.turn(requests)
         return [emitted[row] for row in rows], [following[row] for row in rows]
 
     def settle(self) -> None:
@@ -182,27 +159,6 @@ class StepGraphs:
         if self._ahead is not None:
             self._ahead.wait()
             self._ahead = None
-
-
-def _shape(scheduled: Sequence[Scheduled], drafts: int) -> Shape | None:
-    """Return the shape of a greedy step; None if it is none that is recorded."""
-    requests = power_of_two(len(scheduled))
-    if requests > MOST_REQUESTS or not all(part.samples and part.request.unprocessed for part in scheduled):
-        return None
-    if all(part.num_tokens == part.num_drafts + 1 for part in scheduled):
-        tokens = width = max(drafts, *(part.num_drafts for part in scheduled)) + 1
-        if tokens > MOST_TOKENS:
-            return None
-    else:
-        tokens, width = power_of_two(max(part.num_tokens for part in scheduled)), 1
-        total = sum(part.num_tokens for part in scheduled)
-        if requests * tokens > min(MOST_PROMPT_TOKENS, MOST_PADDING * total):
-            return None
-        if any(part.num_drafts or part.request.params.prompt_logprobs is not None for part in scheduled):
-            return None
-    # Behind the longest sequence stand its drafts, the token after them, and the next drafts.
-    keys = max(part.request.num_computed for part in scheduled) + tokens + 1 + drafts
-    return Shape(requests, tokens, width, max(FEWEST_KEYS, power_of_two(keys)), drafts)
 
 
 @dataclass(eq=False, slots=True)
@@ -245,8 +201,8 @@ class _Step:
         self._states = states
         self._device = graphs.cache.layers[0].device
         blocks = -(-shape.keys // graphs.block_size)
-        self._slot = 1 + shape.tokens  # behind length and tokens
-        self._first_block = self._slot + (0 if states is None else 1)
+        self._state = 1 + shape.tokens  # behind length and tokens
+        self._first_block = self._state + (0 if states is None else 1)
         self._given = self._host((shape.requests, self._first_block + blocks))
         self._inputs = torch.zeros_like(self._given, device=self._device)
         # The host reads the results of one step while the device writes those of the next.
@@ -266,7 +222,7 @@ class _Step:
         rows = [places.get(id(part.request), -1) for part in scheduled]
         if -1 in rows or ahead.inputs is None:
             return None
-        given = self._rows[: len(rows), : self._slot]
+        given = self._rows[: len(rows), : self._first_block]
         return rows if (given == ahead.inputs[rows]).all() else None
 
     def start(self, scheduled: Sequence[Scheduled]) -> _Launched:
@@ -275,12 +231,12 @@ class _Step:
             self._inputs.copy_(self._given)
             if self._states is not None:
                 # A recording runs the step, and must not replace the distributions of the drafts to verify.
-                self._inputs[:, self._slot] = PLACEHOLDER
+                self._inputs[:, self._state] = PLACEHOLDER
             self._outputs, self._compute = recorded(self._graphs.record, self._step)
         self._inputs.copy_(self._given, non_blocking=True)
         given = self._rows[: len(scheduled)].copy()
         launched = self.launch([part.request for part in scheduled], given[:, self._first_block :])
-        launched.inputs = given[:, : self._slot]
+        launched.inputs = given[:, : self._first_block]
         return launched
 
     def launch(self, requests: list[RequestState], blocks: np.ndarray) -> _Launched:
@@ -299,16 +255,16 @@ class _Step:
         """Return True if a further step can follow a launched one, whatever that accepts.
 
         No request may reach its maximum length, and the slots of both steps must be in blocks that the device knows.
-        Steps after prompts have another shape. Drawn drafts leave distributions that the step ahead would replace.
+        Steps after prompts have another shape.
         """
         assert launched.inputs is not None
-        _, tokens, width, keys, drafts, _, draws = self._shape
-        if width < tokens or draws:
+        tokens, drafts = self._shape.tokens, self._shape.drafts
+        if self._shape.width < tokens:
             return False
         if any(r.max_tokens - r.num_tokens <= tokens + drafts for r in launched.requests):
             return False
         slots = (launched.blocks != NULL_BLOCK).sum(axis=1) * self._graphs.block_size
-        return bool((launched.inputs[:, 0] + 2 * tokens + 1 + drafts <= np.minimum(slots, keys)).all())
+        return bool((launched.inputs[:, 0] + 2 * tokens + 1 + drafts <= np.minimum(slots, self._shape.keys)).all())
 
     def read(self, launched: _Launched, ahead: _Launched | None) -> tuple[list[list[int]], list[list[int]]]:
         """Return emitted tokens and next drafts of each request, and note what a step launched ahead has read."""
@@ -317,27 +273,32 @@ class _Step:
         results, width = launched.results.numpy()[: len(launched.requests)].copy(), self._shape.width
         counts = (results[:, :width] != PLACEHOLDER).sum(axis=1)
         if ahead is not None:
-            inputs = np.full_like(launched.inputs, PLACEHOLDER)
+            inputs = launched.inputs.copy()
+            inputs[:, 1 : self._state] = PLACEHOLDER
             inputs[:, 0] = launched.inputs[:, 0] + counts
             inputs[:, 1] = results[np.arange(len(results)), counts - 1]
             inputs[:, 2 : 2 + self._shape.drafts] = results[:, width:]
+            if self._shape.draws:
+                assert self._graphs.sampling is not None
+                states = torch.from_numpy(inputs[:, self._state])
+                inputs[:, self._state] = self._graphs.sampling.other(states).numpy()
             ahead.inputs = inputs
         emitted = [row[:count] for row, count in zip(results[:, :width].tolist(), counts.tolist(), strict=True)]
         return emitted, results[:, width:].tolist()
 
     def fill(self, scheduled: Sequence[Scheduled]) -> None:
-        """Write each request's length, tokens, slot and blocks; padding requests have placeholders and null blocks."""
+        """Write each request's length, tokens, state and blocks; padding requests have placeholders and null blocks."""
         rows, first_block = self._rows, self._first_block
         columns = rows.shape[1] - first_block
-        rows[:, 1:first_block] = PLACEHOLDER  # the slot of a padding request is -1 too
+        rows[:, 1:first_block] = PLACEHOLDER  # the state of a padding request is -1 too
         rows[:, first_block:] = NULL_BLOCK
         rows[len(scheduled) :, 0] = 0
         for row, part in zip(rows, scheduled, strict=False):
             request, start = part.request, part.request.num_computed
             row[0] = start
             row[1 : 1 + part.num_tokens] = request.tokens[start : start + part.num_tokens]
-            if self._states is not None:
-                row[self._slot] = request.slot
+            if self._graphs.sampling is not None and self._states is not None:
+                row[self._state] = self._graphs.sampling.state_of(request)
             blocks = request.blocks[:columns]  # those behind are for drafts that this step does not make
             row[first_block : first_block + len(blocks)] = blocks
 
@@ -427,12 +388,13 @@ class _Step:
 
     def _draw(self) -> SeededDraw:
         """Return the sampler of the next drafts."""
-        assert self._graphs.sampling is not None and self._states is not None
-        return self._graphs.sampling.draft_rows(self._owners(), self._states)
+        sampling = self._graphs.sampling
+        assert sampling is not None and self._states is not None
+        return sampling.draft_rows(sampling.other(self._owners()), self._states)
 
     def _owners(self) -> torch.Tensor:
-        """Return the slot of each request, [requests] int32; -1 for padding."""
-        return self._inputs[:, self._slot].contiguous()
+        """Return the state of each request, [requests] int32; -1 for padding."""
+        return self._inputs[:, self._state].contiguous()
 
     def _leave_next(self, results: list[torch.Tensor]) -> None:
         """Overwrite lengths and tokens with those of the next step; padding requests stay empty."""
@@ -456,4 +418,7 @@ class _Step:
         )
         unused = torch.full((requests, tokens - 1 - drafts), PLACEHOLDER, dtype=torch.int32, device=self._device)
         following = [(given[:, 0] + counts)[:, None], last[:, None], *results[1:], unused]
-        given[:, : self._slot].copy_(torch.cat(following, dim=1))
+        given[:, : self._state].copy_(torch.cat(following, dim=1))
+        if self._shape.draws:
+            assert self._graphs.sampling is not None
+            given[:, self._state] = self._graphs.sampling.other(self._owners())
