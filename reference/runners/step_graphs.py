@@ -229,9 +229,6 @@ class _Step:
         """Launch the step that `fill` wrote."""
         if self._compute is None:
             self._inputs.copy_(self._given)
-            if self._states is not None:
-                # A recording runs the step, and must not replace the distributions of the drafts to verify.
-                self._inputs[:, self._state] = PLACEHOLDER
             self._outputs, self._compute = recorded(self._graphs.record, self._step)
         self._inputs.copy_(self._given, non_blocking=True)
         given = self._rows[: len(scheduled)].copy()

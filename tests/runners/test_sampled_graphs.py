@@ -130,9 +130,11 @@ def test_steps_of_sampled_requests_are_launched_ahead(
 @pytest.mark.parametrize("runners", PLACES)
 @pytest.mark.parametrize("method", ["draft_model", "eagle3"])
 def test_steps_ahead_are_dropped(method: str, runners: Runners, models: Models, prompts: list[tuple[int, ...]]) -> None:
-    """A request that ends lets another one in, and the steps of the others are launched again."""
+    """An abort, which the device cannot see, lets another request in, and the other one's drafts are verified again."""
     requests = [
-        GenerationRequest(prompts[2 + i % 3], max_tokens=9 + 5 * i, seed=i, ignore_eos=True, temperature=1.4)
+        GenerationRequest(
+            prompts[2 + i % 3], max_tokens=60, abort_after=9 + 5 * i, seed=i, ignore_eos=True, temperature=1.4
+        )
         for i in range(4)
     ]
     compare(models, method, requests, runners, times=RECORD_AT, max_num_seqs=2, **COUNTED)
