@@ -183,6 +183,7 @@ def is_slow(engine: Engine) -> bool:
     threads=["2", "3", "8", "1"],
     work=["rows", "tokens"],
     reach=from_caller("a server with another number of cores"),
+    on="cpu",
     quick=False,
 )
 def test_any_number_of_threads(
