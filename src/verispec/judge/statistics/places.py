@@ -60,7 +60,8 @@ def log_evidence(counts: Array) -> Array:
     s = np.array(CONCENTRATIONS)
     a = s / cells
     parts = gammaln(s) - gammaln(total + s) + gammaln(counts[..., None] + a).sum(-2) - cells * gammaln(a)
-    return logsumexp(parts + total * np.log(cells)) - np.log(len(s))
+    evidence: Array = logsumexp(parts + total * np.log(cells)) - np.log(len(s))
+    return evidence
 
 
 def logsumexp(logs: Array) -> Array:
