@@ -65,7 +65,7 @@ class ReferenceModel:
         """Rows of announced texts, in float64 and in float32."""
 
     def announce(self, texts: Iterable[tuple[Tokens, Tokens]]) -> None:
-        """Compute what `logits` and `rounding` return for these texts in few passes, once one of them is asked for.
+        """Compute the rows of these texts in few passes, once `logits` or `rounding` is asked for one of them.
 
         Earlier announcements are forgotten.
         """

@@ -61,7 +61,7 @@ def compare_output(name: str, expected: Array, got: Array, inputs: Mapping[str, 
 def under_poison(
     contract: Contract, first: Mapping[str, Any], second: Mapping[str, Any], expected: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """Return what the oracle expects of a second call that differs in its poison alone, without running it.
+    """Return the oracle's outputs for a second call that differs in its poison alone, without running it.
 
     An id that no op computes marks the elements that the first call leaves as they are. An op may copy it from an
     input, and NaN and flags may be results, so that such calls have no answer.
