@@ -1,13 +1,31 @@
-"""Runs that a test starts in its own process begin with torch imported."""
+"""Fixtures of all tests: runs that a test starts in its own process begin with torch imported.
+
+Tests are collected without garbage collection, as suites are (`verispec.run.collecting_process`), and the objects of
+all modules are left out of later ones.
+"""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
 import warm_start
 
 from verispec.run import supervisor
+
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Begin garbage collection, without what the collection of tests has made."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter collect at its end what a library of C++ would report as leaked."""
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
+
 from verispec.reference.oracle._rows import Array
 
 
@@ -44,19 +46,21 @@ def build_draft_tree(
             of = parent[j]
             if of is not None:
                 children.setdefault(of, []).append(j)
-        paths: list[list[int]] = []
+        paths: list[Array] = []
         for i in range(nodes):
             index[b, i] = b * nodes + i
             of = parent[i]
             # Most parents come before their children, so that long chains reuse their paths.
-            ancestors = path(i, parent, depth) if of is None or of >= i else [i, *paths[of]][:depth]
+            if of is None or of >= i:
+                ancestors = np.array(path(i, parent, depth), dtype=np.int64)
+            else:
+                ancestors = np.append(i, paths[of])[:depth]
             paths.append(ancestors)
             where[b * nodes + i] = length + len(ancestors)
             before = length if tree_mask_mode == 0 else 0
             begin = start + i * (before + nodes) + before
             mask[begin : begin + nodes] = False
-            for column in (0, *ancestors):
-                mask[begin + column] = True
+            mask[begin + np.append(0, ancestors)] = True
             if i in children:
                 first_child[b, i] = children[i][0]
                 for j, following in pairwise(children[i]):

@@ -145,7 +145,9 @@ def draft_head(folder: Path, target: PreTrainedModel) -> DraftHead:
 
 
 def inner_states(target: PreTrainedModel, ids: Tensor, layers: Sequence[int]) -> Tensor:
-    """Return the states that the target's layers with these ids read, side by side: [tokens, len(layers) * H].
+    """Return the states that the target's layers with these ids read, side by side.
+
+    They are [texts, tokens, len(layers) * H] for ids [texts, tokens].
 
     The id after the last layer stands for the final norm.
     """
@@ -153,7 +155,7 @@ def inner_states(target: PreTrainedModel, ids: Tensor, layers: Sequence[int]) ->
     stages = [*target.model.layers, target.model.norm]
 
     def keep(stage: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        found[stages.index(stage)] = (args[0] if args else kwargs["hidden_states"])[0]
+        found[stages.index(stage)] = args[0] if args else kwargs["hidden_states"]
 
     handles = [stages[layer].register_forward_pre_hook(keep, with_kwargs=True) for layer in layers]
     try:

@@ -22,12 +22,20 @@ from verispec.engines.protocol.serving import Answer, Server
 from verispec.errors import VerispecError
 from verispec.judge import Failure, Kind, Mismatch, failed_call
 
+Announce = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], None]
+
 
 class GuardedGenerator:
-    """`generator`, whose exceptions fail the case; `broken` once there was one. Clear refusals pass through."""
+    """A generator whose exceptions fail the case; `broken` once there was one. Clear refusals pass through.
 
-    def __init__(self, generator: Generator) -> None:
+    Args:
+        generator: the engine's.
+        announce: function that receives prompts and tokens of all results of a call, for who checks them.
+    """
+
+    def __init__(self, generator: Generator, announce: Announce | None = None) -> None:
         self._generator = generator
+        self._announce = announce
         self.broken = False
         self.requests: tuple[GenerationRequest, ...] = ()
         """Requests of the last call, for `verispec.saved_calls`."""
@@ -55,6 +63,9 @@ class GuardedGenerator:
         if given != list(requests):
             raise Mismatch(Failure(Kind.INPUT_CHANGED, "the engine changed the requests that it was given"))
         check_told(told, called, given, results)
+        if self._announce is not None:
+            pairs = zip(requests, results, strict=False)
+            self._announce([(request.prompt_token_ids, result.token_ids) for request, result in pairs])
         return results
 
     def metrics(self) -> SpeculationMetrics:

@@ -17,7 +17,7 @@ from verispec.engines.protocol.generation import FinishReason, GenerationRequest
 from verispec.engines.protocol.grammar import TransitionTable
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import assert_distribution
-from verispec.suites.e2e._reference_model import Array, ReferenceModel, greedy_text, reference_model
+from verispec.suites.e2e._reference_model import Array, ReferenceModel, greedy_text, greedy_texts, reference_model
 from verispec.suites.e2e._setups import MANY, Load, require
 from verispec.suites.e2e._tiny import EOS, VOCAB
 
@@ -115,16 +115,17 @@ class Setting:
 
     def requests(self, parameter: str, **common: Any) -> list[GenerationRequest]:
         """Return one request per prompt, with the parameter's fields made from the prompt's own greedy text."""
+        texts = greedy_texts(self.target, self.prompts, LENGTH)
         return [
             GenerationRequest(
-                prompt, **{"max_tokens": LENGTH, "ignore_eos": True, **common, **self._fields(prompt, parameter)}
+                prompt, **{"max_tokens": LENGTH, "ignore_eos": True, **common, **self._fields(prompt, text, parameter)}
             )
-            for prompt in self.prompts
+            for prompt, text in zip(self.prompts, texts, strict=True)
         ]
 
-    def _fields(self, prompt: tuple[int, ...], parameter: str) -> dict[str, Any]:
+    def _fields(self, prompt: tuple[int, ...], text: Sequence[int], parameter: str) -> dict[str, Any]:
         """Return a parameter's fields, without bad words that the prompt may begin: engines differ about them."""
-        wanted = fields(parameter, greedy_text(self.target, prompt, LENGTH))
+        wanted = fields(parameter, text)
         if words := wanted.get("bad_words"):
             wanted["bad_words"] = tuple(word for word in words if not begins_in(prompt, word))
         return wanted

@@ -8,11 +8,12 @@ through the same model in plain float32.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from verispec.suites.e2e._draft_heads import DraftHead, draft_head, inner_states
 from verispec.suites.e2e._recurrence import is_mamba2, mamba2
 
 Array = np.ndarray[Any, Any]
+Item = TypeVar("Item")
 Tokens = Sequence[int]
 Forward = Callable[[tuple[int, ...], tuple[int, ...]], Array]
 """Prompt and emitted tokens to logits [emitted, V]: token i is chosen from row i, given all before it."""
@@ -41,39 +43,64 @@ SAFETY = 8.0
 An argmax can change if two logits differ by at most twice the error. The other factor of 4 allows for the engine's own
 order of summation (paged attention, fused projections), which a plain forward pass does not share."""
 
+TOGETHER = 2048
+"""Tokens that are read in one pass: float64 logits of 2,048 ids take 32 MB."""
+
 
 class ReferenceModel:
-    """A model's logits for every token of a text in float64, and the error of float32."""
+    """A model's logits for every token of a text in float64, and the error of float32.
+
+    Args:
+        exact: the model in float64.
+        single: the model in float32.
+        together: both for texts of equal lengths; None for a model that reads one text at a time.
+    """
 
     def __init__(self, exact: Forward, single: Forward, *, together: tuple[Together, Together] | None = None) -> None:
-        self._exact = exact
-        self._single = single
+        self._forwards = exact, single
         self._together = together
-        self._ahead: dict[Text, tuple[Array, Array]] = {}
+        self._announced: dict[Text, Sequence[Text]] = {}
+        """The texts that are read together, for each of them."""
+        self._read: tuple[dict[Text, Array], dict[Text, Array]] = ({}, {})
+        """Rows of announced texts, in float64 and in float32."""
 
-    def read_ahead(self, texts: Sequence[tuple[Tokens, Tokens]]) -> None:
-        """Compute what `logits` and `rounding` return for these texts in few passes; forget earlier ones."""
-        if self._together is None:
-            return
-        alike: dict[tuple[int, int], list[Text]] = defaultdict(list)
-        for prompt, tokens in texts:
-            alike[len(prompt), len(tokens)].append((tuple(prompt), tuple(tokens)))
-        self._ahead = {}
-        for group in alike.values():
-            both = (rows(group) for rows in self._together)
-            self._ahead |= dict(zip(group, zip(*both, strict=True), strict=True))
+    def announce(self, texts: Iterable[tuple[Tokens, Tokens]]) -> None:
+        """Compute the rows of these texts in few passes, once `logits` or `rounding` is asked for one of them.
+
+        Earlier announcements are forgotten.
+        """
+        alike: dict[tuple[int, int], dict[Text, None]] = defaultdict(dict)
+        for prompt, tokens in texts if self._together else ():
+            alike[len(prompt), len(tokens)][tuple(prompt), tuple(tokens)] = None
+        self._announced = {}
+        self._read = ({}, {})
+        for (before, emitted), group in alike.items():
+            for part in batched(group, max(TOGETHER // (before + emitted), 1)):
+                self._announced |= dict.fromkeys(part, part)
+
+    def _rows(self, which: int, text: Text) -> Array:
+        """Return the rows of a text: 0 in float64, 1 in float32."""
+        if self._together is None or text not in self._announced:
+            return self._forwards[which](*text)
+        found = self._read[which]
+        if text not in found:
+            part = self._announced[text]
+            try:
+                found |= dict(zip(part, self._together[which](part), strict=True))
+            except IndexError:  # an emitted id outside of the vocabulary, which concerns its own text alone
+                self._announced = {}
+                return self._forwards[which](*text)
+        return found[text]
 
     @lru_cache(maxsize=256)  # noqa: B019 - it lives as long as the process
     def logits(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
         """Return the logits that each token is chosen from, [len(tokens), V] float64."""
-        ahead = self._ahead.get((prompt, tokens))
-        return self._exact(prompt, tokens) if ahead is None else ahead[0]
+        return self._rows(0, (prompt, tokens))
 
     @lru_cache(maxsize=256)  # noqa: B019
     def rounding(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> float:
         """Return the largest distance of a float32 logit from its float64 one in this text, times `SAFETY`."""
-        ahead = self._ahead.get((prompt, tokens))
-        exact, single = self.logits(prompt, tokens), self._single(prompt, tokens) if ahead is None else ahead[1]
+        exact, single = self.logits(prompt, tokens), self._rows(1, (prompt, tokens))
         known = np.isfinite(exact)
         return SAFETY * float(np.abs(single[known] - exact[known]).max())
 
@@ -130,15 +157,15 @@ class ReferenceModel:
 @cache
 def reference_model(folder: Path, single: torch.dtype = torch.float32) -> ReferenceModel:
     """Return the float64 reference model of a target or a draft model; `single` is what its engine computes in."""
-    exact, plain = (model(folder, dtype) for dtype in (torch.float64, single))
-    together = partial(_rows_of_all, exact), partial(_rows_of_all, plain)
-    return ReferenceModel(partial(_rows, exact), partial(_rows, plain), together=together)
+    exact, plain = (partial(_rows_of_all, folder, dtype) for dtype in (torch.float64, single))
+    return ReferenceModel(partial(_alone, exact), partial(_alone, plain), together=(exact, plain))
 
 
 @cache
 def reference_head(folder: Path, target: Path) -> ReferenceModel:
     """Return the float64 reference model of a head's first draft, from the target's own hidden states."""
-    return ReferenceModel(*(partial(_head_rows, *models) for models in _head_and_target(folder, target)))
+    together = [partial(_first_rows_of_all, *models) for models in _head_and_target(folder, target)]
+    return ReferenceModel(*(partial(_alone, rows) for rows in together), together=(together[0], together[1]))
 
 
 @cache
@@ -147,7 +174,8 @@ def reference_chain(folder: Path, target: Path, depth: int) -> ReferenceModel:
 
     Each chain starts from the target's hidden states, and reads the text's tokens as if it had drafted them.
     """
-    return ReferenceModel(*(partial(_chain_rows, *models, depth) for models in _head_and_target(folder, target)))
+    together = [partial(_chains_of_all, *models, depth) for models in _head_and_target(folder, target)]
+    return ReferenceModel(*(partial(_alone, rows) for rows in together), together=(together[0], together[1]))
 
 
 @cache
@@ -169,14 +197,37 @@ def _head_and_target(folder: Path, target: Path) -> Iterator[tuple[DraftHead, Pr
         yield draft_head(folder, reads), reads
 
 
-@lru_cache(maxsize=256)
 def greedy_text(folder: Path, prompt: tuple[int, ...], length: int) -> tuple[int, ...]:
     """Return the float64 target's own greedy continuation, with end-of-sequence tokens like any other."""
-    with _quiet():
-        ids = torch.tensor([prompt])
-        options = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": length}
-        output = model(folder, torch.float64).generate(ids, attention_mask=torch.ones_like(ids), **options)
-    return tuple(output[0, len(prompt) :].tolist())
+    return greedy_texts(folder, [prompt], length)[0]
+
+
+_greedy: dict[tuple[Path, tuple[int, ...], int], tuple[int, ...]] = {}
+"""Continuations by folder, prompt and length."""
+
+
+def greedy_texts(folder: Path, prompts: Sequence[tuple[int, ...]], length: int) -> list[tuple[int, ...]]:
+    """Return `greedy_text` of each prompt; those of equal lengths are continued together."""
+    alike: dict[int, dict[tuple[int, ...], None]] = defaultdict(dict)
+    for prompt in prompts:
+        if (folder, prompt, length) not in _greedy:
+            alike[len(prompt)][prompt] = None
+    options = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": length}
+    for before, group in alike.items():
+        for part in batched(group, max(TOGETHER // (before + length), 1)):
+            with _quiet():
+                ids = torch.tensor(part)
+                output = model(folder, torch.float64).generate(ids, attention_mask=torch.ones_like(ids), **options)
+            for prompt, tokens in zip(part, output[:, before:].tolist(), strict=True):
+                _greedy[folder, prompt, length] = tuple(tokens)
+    return [_greedy[folder, prompt, length] for prompt in prompts]
+
+
+def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the items in lists of at most `size`, in order."""
+    rest = iter(items)
+    while part := list(islice(rest, size)):
+        yield part
 
 
 @cache
@@ -226,15 +277,15 @@ def _quiet() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _rows(loaded: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
-    rows: Array = _rows_of_all(loaded, [(prompt, tokens)])[0]
+def _alone(together: Together, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
+    rows: Array = together([(prompt, tokens)])[0]
     return rows
 
 
-def _rows_of_all(loaded: PreTrainedModel, texts: Sequence[Text]) -> Array:
+def _rows_of_all(folder: Path, dtype: torch.dtype, texts: Sequence[Text]) -> Array:
     with _quiet():
         ids = torch.tensor([[*prompt, *tokens[:-1]] for prompt, tokens in texts])
-        output = loaded(ids, logits_to_keep=len(texts[0][1]), use_cache=False)
+        output = model(folder, dtype)(ids, logits_to_keep=len(texts[0][1]), use_cache=False)
         rows: Array = output.logits.double().numpy()
     return rows
 
@@ -254,14 +305,22 @@ def continuations(folder: Path, prompt: tuple[int, ...], depth: int) -> Array:
     return rows.reshape(*(size,) * depth, depth + 1, size)
 
 
-def _head_rows(head: DraftHead, target: PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
-    """Return the logits of first drafts, [emitted, V]."""
-    rows: Array = _chain_rows(head, target, 1, prompt, tokens)[:, 0]
+def _first_rows_of_all(head: DraftHead, target: PreTrainedModel, texts: Sequence[Text]) -> Array:
+    """Return the logits of first drafts, [texts, emitted, V]."""
+    rows: Array = _chains_of_all(head, target, 1, texts)[:, :, 0]
     return rows
 
 
+def _chains_of_all(head: DraftHead, target: PreTrainedModel, depth: int, texts: Sequence[Text]) -> Array:
+    """Return the head's logits [texts, emitted, depth, V]; the target reads texts of equal lengths together."""
+    with _quiet():
+        ids = torch.tensor([[*prompt, *tokens][:-2] for prompt, tokens in texts])
+        states = inner_states(target, ids, head.layers)
+        return np.stack([_chain_rows(head, own, depth, *text) for own, text in zip(states, texts, strict=True)])
+
+
 def _chain_rows(
-    head: DraftHead, target: PreTrainedModel, depth: int, prompt: tuple[int, ...], tokens: tuple[int, ...]
+    head: DraftHead, states: torch.Tensor, depth: int, prompt: tuple[int, ...], tokens: tuple[int, ...]
 ) -> Array:
     """Return the head's logits [emitted, depth, V]; -inf in columns without a token of the head.
 
@@ -272,21 +331,20 @@ def _chain_rows(
     first, known = len(prompt) - 2, len(prompt) + len(tokens) - 2
     ends = torch.arange(first, known)
     found = []
-    with _quiet():
-        hidden = head.combine(inner_states(target, ids[None, :known], head.layers))
-        read, positions = ids[1 : known + 1], torch.arange(known)
-        sees = torch.ones(known, known, dtype=torch.bool).tril()
-        last = ends
-        for step in range(1, depth + 1):
-            following = head.rows(head.embed(read, positions), hidden, positions, sees)
-            found.append(head.logits(following[last]))
-            read = torch.cat((read, ids[ends + step + 1]))
-            hidden = torch.cat((hidden, following[last]))
-            positions = torch.cat((positions, ends + step))
-            added = torch.cat((sees[last], torch.eye(len(ends), dtype=torch.bool)), dim=1)
-            sees = torch.cat((torch.nn.functional.pad(sees, (0, len(ends))), added))
-            last = torch.arange(len(sees) - len(ends), len(sees))
-        rows: Array = torch.stack(found, dim=1).double().numpy()
+    hidden = head.combine(states)
+    read, positions = ids[1 : known + 1], torch.arange(known)
+    sees = torch.ones(known, known, dtype=torch.bool).tril()
+    last = ends
+    for step in range(1, depth + 1):
+        following = head.rows(head.embed(read, positions), hidden, positions, sees)
+        found.append(head.logits(following[last]))
+        read = torch.cat((read, ids[ends + step + 1]))
+        hidden = torch.cat((hidden, following[last]))
+        positions = torch.cat((positions, ends + step))
+        added = torch.cat((sees[last], torch.eye(len(ends), dtype=torch.bool)), dim=1)
+        sees = torch.cat((torch.nn.functional.pad(sees, (0, len(ends))), added))
+        last = torch.arange(len(sees) - len(ends), len(sees))
+    rows: Array = torch.stack(found, dim=1).double().numpy()
     return rows
 
 

@@ -281,11 +281,11 @@ class ServedModel:
         """Return the text of tokens, special ones left out."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
-    def read_ahead(self, asked: Sequence[GenerationRequest], answers: Sequence[Choice]) -> None:
+    def announce(self, asked: Sequence[GenerationRequest], answers: Sequence[Choice]) -> None:
         """Compute the rows of several answers at once, where whole rows are known."""
         if self.exact:
             pairs = zip(asked, answers, strict=True)
-            self._reference.read_ahead([(r.prompt_token_ids, c.token_ids) for r, c in pairs if c.token_ids])
+            self._reference.announce([(r.prompt_token_ids, c.token_ids) for r, c in pairs if c.token_ids])
 
     def add_sampled(
         self,

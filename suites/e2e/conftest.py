@@ -17,6 +17,7 @@ from verispec.engines.registry import is_address
 from verispec.judge import offered
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._guard import GuardedGenerator, GuardedServer
+from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._served import ServedModel
 from verispec.suites.e2e._setups import Load, options_of
 from verispec.suites.e2e._tiny import save_tiny
@@ -92,7 +93,9 @@ def load(engine: Engine, held: list[tuple[object, GuardedGenerator | Unsupported
             generator = engine.load(target, **options)
         except UnsupportedCall as refusal:
             return Unsupported(refusal.reason)
-        return generator if isinstance(generator, Unsupported) else GuardedGenerator(generator)
+        if isinstance(generator, Unsupported):
+            return generator
+        return GuardedGenerator(generator, reference_model(target).announce)
 
     def loaded(
         draft: str,

@@ -16,7 +16,7 @@ from verispec.suites.e2e._drafts import judge_drafts, judge_of
 from verispec.suites.e2e._head import save_own_head
 from verispec.suites.e2e._reference_model import (
     ReferenceModel,
-    greedy_text,
+    greedy_texts,
     reference_chain,
     reference_head,
     reference_model,
@@ -51,8 +51,8 @@ def own_head(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_own_head(tmp_path_factory.mktemp("own head"))
 
 
-def own_text(prompt: Any) -> tuple[int, ...]:
-    return greedy_text(TARGET, tuple(prompt), LENGTH)
+def own_texts(prompts: Any) -> list[tuple[int, ...]]:
+    return greedy_texts(TARGET, prompts, LENGTH)
 
 
 @case("GEN-1", draft=DRAFTS, reach=REACH)
@@ -66,8 +66,9 @@ def test_every_token_is_the_targets(load: Load, prompts: Any, draft: str) -> Non
 def test_the_text_is_that_without_speculation(load: Load, prompts: Any, draft: str) -> None:
     """Judged against the float64 target's own greedy text, so that the engine is not started twice."""
     chosen = prompts[PROMPTS : PROMPTS + 4]
+    own = own_texts(chosen)
     for n, result in enumerate(load(draft).generate(greedy(chosen, LENGTH))):
-        reference_model(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, f"prompt {n}")
+        reference_model(TARGET).judge_equal(chosen[n], own[n], result.token_ids, f"prompt {n}")
 
 
 @case("GEN-3", draft=METHODS, others=["none", "2", "20"], reach="requests come and go")
@@ -78,10 +79,10 @@ def test_the_batch_does_not_matter(load: Load, prompts: Any, draft: str, others:
         GenerationRequest(p[: 5 + 7 * n % 50], max_tokens=3 + 5 * n % 30, ignore_eos=True)
         for n, p in enumerate(prompts[16 : 16 + count])
     ]
-    for n in (0, 1):
+    for n, own in enumerate(own_texts(prompts[:2])):
         among = load(draft).generate([*around, *greedy([prompts[n]], LENGTH)])[-1].token_ids
         what = f"prompt {n} among {count} others"
-        reference_model(TARGET).judge_equal(prompts[n], own_text(prompts[n]), among, what)
+        reference_model(TARGET).judge_equal(prompts[n], own, among, what)
 
 
 @case("GEN-3", draft=METHODS, others="sampled", reach="greedy and sampled requests in one batch")
@@ -92,26 +93,29 @@ def test_sampled_neighbours_do_not_matter(load: Load, prompts: Any, draft: str) 
     for n, request in enumerate(greedy(prompts[:4], LENGTH)):
         sampled = {"temperature": 0.7 + 0.1 * n, "seed": n, **styles[n % 3]}
         asked += [GenerationRequest(prompts[8 + n], max_tokens=20, ignore_eos=True, **sampled), request]
+    own = own_texts(prompts[:4])
     for n, result in enumerate(load(draft).generate(asked)[1::2]):
         what = f"prompt {n} among sampled ones"
-        reference_model(TARGET).judge_equal(prompts[n], own_text(prompts[n]), result.token_ids, what)
+        reference_model(TARGET).judge_equal(prompts[n], own[n], result.token_ids, what)
 
 
 @case("GEN-4", memory=LAYOUTS, draft=[*METHODS, *FURTHER], reach="the engine's own settings")
 def test_memory_layout_does_not_matter(load: Load, prompts: Any, memory: str, draft: str) -> None:
     chosen = prompts[:4]
+    own = own_texts(chosen)
     for n, result in enumerate(load(draft, memory).generate(greedy(chosen, LENGTH))):
         what = f"prompt {n} with {memory}"
-        reference_model(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, what)
+        reference_model(TARGET).judge_equal(chosen[n], own[n], result.token_ids, what)
 
 
 @case("GEN-4", memory="budget of 10", draft=SPECULATIVE, reach="more requests than the token budget has room for")
 def test_a_token_budget_may_cut_drafts(load: Load, prompts: Any, draft: str) -> None:
     """Short prompts, so that most steps have drafts of all four requests."""
     chosen = [prompt[:10] for prompt in prompts[:4]]
+    own = own_texts(chosen)
     for n, result in enumerate(load(draft, "budget of 10").generate(greedy(chosen, LENGTH))):
         what = f"prompt {n} with a budget of 10 tokens"
-        reference_model(TARGET).judge_equal(chosen[n], own_text(chosen[n]), result.token_ids, what)
+        reference_model(TARGET).judge_equal(chosen[n], own[n], result.token_ids, what)
 
 
 @case("GEN-4", target="tiny", memory="budget of 1", draft="none", reach="max_num_batched_tokens=1")

@@ -27,7 +27,7 @@ from verispec.suites.e2e._parameters import (
     check_tokens,
     fields,
 )
-from verispec.suites.e2e._reference_model import greedy_text, reference_model
+from verispec.suites.e2e._reference_model import greedy_text, greedy_texts, reference_model
 from verispec.suites.e2e._setups import ARGMAX, METHODS, TREE, Load, options_of, require, with_steps
 
 Test = Callable[..., None]
@@ -259,9 +259,9 @@ def test_penalties_count_the_whole_output(load: Load, prompts: Any, draft: str) 
 def test_penalties_count_the_whole_prompt(load: Load, prompts: Any, draft: str) -> None:
     """The tokens that the target would choose stand at the start of 500, and nowhere else in the prompt."""
     asked = []
-    for n, prompt in enumerate(prompts[:6]):
-        rest = [token for text in prompts[6:14] for token in text]
-        own = greedy_text(TARGET, (*rest, *prompt[:20]), LENGTH)
+    rest = [token for text in prompts[6:14] for token in text]
+    texts = greedy_texts(TARGET, [(*rest, *prompt[:20]) for prompt in prompts[:6]], LENGTH)
+    for n, (prompt, own) in enumerate(zip(prompts[:6], texts, strict=True)):
         others = [token for token in rest if token not in own]
         whole = (*own, *others, *(token for token in prompt[:20] if token not in own))
         penalty: dict[str, Any] = {"repetition_penalty": 1.3} if n % 2 else {}
@@ -284,12 +284,13 @@ SEVERAL = [
 
 def with_parameters(prompts: Any, length: int, **common: Any) -> list[GenerationRequest]:
     """Return one request for each of `SEVERAL` parameters, made from the target's own text."""
+    chosen = prompts[: len(SEVERAL)]
     return [
         GenerationRequest(
             prompt,
-            **{"max_tokens": length, "ignore_eos": True, **common, **fields(name, greedy_text(TARGET, prompt, length))},
+            **{"max_tokens": length, "ignore_eos": True, **common, **fields(name, text)},
         )
-        for name, prompt in zip(SEVERAL, prompts, strict=False)
+        for name, prompt, text in zip(SEVERAL, chosen, greedy_texts(TARGET, chosen, length), strict=True)
     ]
 
 

@@ -16,7 +16,7 @@ from verispec.judge.statistics import assert_distribution
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._parameters import check_tokens, fields, sequence_distribution
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
-from verispec.suites.e2e._setups import METHODS, TREE, Load, NotTold, greedy, require
+from verispec.suites.e2e._setups import MANY, METHODS, TREE, Load, NotTold, greedy, require
 from verispec.suites.e2e._tiny import EOS, VOCAB
 
 TARGET = fixtures.model("target")
@@ -114,7 +114,7 @@ def test_samples_are_independent(load: Load, tiny: dict[str, Path], seed: int, d
         for n in range(600)
     ]
     drafter = tiny["draft"] if draft.startswith("draft_model") else None
-    results = load(draft, target=tiny["target"], drafter=drafter).generate(asked)
+    results = load(draft, target=tiny["target"], drafter=drafter, max_num_seqs=MANY).generate(asked)
     counts, pairs = np.zeros((VOCAB,) * 3, dtype=np.int64), np.zeros((VOCAB, VOCAB), dtype=np.int64)
     equal = np.zeros((request.n, request.n), dtype=np.int64)
     for n, result in enumerate(results):

@@ -94,21 +94,19 @@ def check_texts(
         asked = sampled(texts, trial.seed + 1000 * rounds, limits)
         rounds += 1
         results = generator.generate(asked)
-        read_ahead(asked, results, drafter)
+        if drafter is not None:
+            drafter.announce(texts_of(asked, results))
         for request, result in zip(asked, results, strict=True):
             add_text(model, request, result, draft, drafter)
 
     trial.collect(model.evidence, cap * 3 // 4, step)  # Places at a cut are left out; one round is enough.
 
 
-def read_ahead(
-    asked: Sequence[GenerationRequest], results: Sequence[GenerationResult], drafter: ReferenceModel | None
-) -> None:
-    """Let the reference models read all texts together."""
-    texts = [(a.prompt_token_ids, r.token_ids) for a, r in zip(asked, results, strict=True) if r.token_ids]
-    for model in (reference_model(TARGET), drafter):
-        if model is not None:
-            model.read_ahead(texts)
+def texts_of(
+    asked: Sequence[GenerationRequest], results: Sequence[GenerationResult]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the prompt and the emitted tokens of each request."""
+    return [(request.prompt_token_ids, result.token_ids) for request, result in zip(asked, results, strict=True)]
 
 
 def add_text(
@@ -196,7 +194,7 @@ def test_first_drafts_are_accepted_at_the_overlap(
     for number in range(trial.size(1)):
         asked = sampled(prompts[:TEXTS], trial.seed + 1000 * number, limits)
         results = stepped(load(draft), asked)
-        read_ahead(asked, results, drafter)
+        drafter.announce(texts_of(asked, results))
         for request, result in zip(asked, results, strict=True):
             add_first_drafts(rates, request, result, drafter, certain=draft == ARGMAX)
         if rates.evidence.failed:

@@ -116,7 +116,7 @@ def _collect(served: ServedModel, trial: Trial, asked: Sequence[GenerationReques
         rounds += 1
         seeded = [replace(request, seed=first + n) for n, request in enumerate(asked)]
         choices = [answer.choices[0] for answer in served.server.ask(seeded)]
-        served.read_ahead(seeded, choices)
+        served.announce(seeded, choices)
         for request, choice in zip(seeded, choices, strict=True):
             if tokens := tokens_of(choice):
                 served.add_sampled(evidence, request, tokens)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from judging import command
 from toy_git import ToyRepository
 
 from verispec import exits
+from verispec.cli import main
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 
 EXAMPLE = (Path(__file__).resolve().parents[2] / "examples/own_engine/my_engine.py").read_text()
 BROKEN = EXAMPLE.replace("input_ptr == replace_from", "input_ptr != replace_from")
+Bisect = Callable[..., subprocess.CompletedProcess[str]]
+
 CASE = "sampler/expand_batch_to_tokens:EXP-2:dtype=float32;cu=int32"
-
-
-def bisect(toy: ToyRepository, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "verispec", "bisect", "--repo", str(toy.folder), "--case", CASE, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=toy.folder.parent)
 
 
 @pytest.fixture
@@ -29,13 +31,31 @@ def toy(tmp_path: Path) -> ToyRepository:
     return ToyRepository(tmp_path / "repo")
 
 
-def test_the_commit_that_broke_an_engine_is_found(toy: ToyRepository) -> None:
+@pytest.fixture
+def bisect(toy: ToyRepository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bisect:
+    """Return a function that runs the command beside the repository."""
+    monkeypatch.chdir(toy.folder.parent)
+    return lambda *words: command(capsys, "bisect", "--repo", str(toy.folder), *words)
+
+
+def repro_here(name: str, case: str, engine: str, source: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    """Run a case as `run_here` does, in this process, whose runs begin with torch imported."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as stop:
+        main(["repro", case, "--json", "--engine", f"{engine}@{source}"])
+    return subprocess.CompletedProcess((), int(stop.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def test_the_commit_that_broke_an_engine_is_found(
+    toy: ToyRepository, bisect: Bisect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("verispec.cli.bisect.run_here", repro_here)
     assert BROKEN != EXAMPLE
     good = toy.commit({"src/mine/__init__.py": "", "src/mine/adapter.py": EXAMPLE})
     toy.commit({"src/mine/adapter.py": EXAMPLE + "import no_such_module\n"}, "does not import")
     culprit = toy.commit({"src/mine/adapter.py": BROKEN}, "turn a comparison round")
     toy.commit({"README.md": "words"})
-    found = bisect(toy, "--good", good, "--engine", "mine.adapter:Engine")
+    found = bisect("--case", CASE, "--good", good, "--engine", "mine.adapter:Engine")
     assert found.returncode == exits.CANNOT_TELL, found.stderr
     assert "cannot be tested: V-ENG-MODULE" in found.stdout
     assert "ModuleNotFoundError: No module named 'no_such_module'" in " ".join(found.stdout.split())
@@ -43,7 +63,7 @@ def test_the_commit_that_broke_an_engine_is_found(toy: ToyRepository) -> None:
     toy.git("reset", "-q", "--hard", good)
     culprit = toy.commit({"src/mine/adapter.py": BROKEN}, "turn a comparison round")
     toy.commit({"README.md": "words"})
-    found = bisect(toy, "--good", good, "--engine", "mine.adapter:Engine")
+    found = bisect("--case", CASE, "--good", good, "--engine", "mine.adapter:Engine")
     assert found.returncode == exits.GOOD, found.stderr
     assert f"{culprit[:12]} is the first bad revision" in found.stdout
     assert "fails   value: output_ptr[0] is" in found.stdout
@@ -52,10 +72,10 @@ def test_the_commit_that_broke_an_engine_is_found(toy: ToyRepository) -> None:
     assert [line.split()[1] for line in judged] == ["bad", "good", "bad"], "one line per revision without a terminal"
 
 
-def test_a_parallel_search_runs_the_case_in_several_processes(toy: ToyRepository) -> None:
+def test_a_parallel_search_runs_the_case_in_several_processes(toy: ToyRepository, bisect: Bisect) -> None:
     good = toy.commit({"mine.py": EXAMPLE})
     commits = [toy.commit({"mine.py": BROKEN if number >= 3 else EXAMPLE, "n": str(number)}) for number in range(5)]
-    found = bisect(toy, "--good", good, "--engine", "mine:Engine", "--parallel", "3", "--json")
+    found = bisect("--case", CASE, "--good", good, "--engine", "mine:Engine", "--parallel", "3", "--json")
     assert found.returncode == exits.GOOD, found.stderr
     report = json.loads(found.stdout)
     assert report["first_bad"]["name"] == commits[3]
@@ -71,16 +91,17 @@ def test_a_parallel_search_runs_the_case_in_several_processes(toy: ToyRepository
         (("--case", CASE, "--on", "moon"), "there is no place 'moon'"),
     ],
 )
-def test_what_has_no_place_is_refused(words: tuple[str, ...], said: str, toy: ToyRepository) -> None:
-    command = [sys.executable, "-m", "verispec", "bisect", "--repo", str(toy.folder), "--good", "x", *words]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+def test_what_has_no_place_is_refused(words: tuple[str, ...], said: str, bisect: Bisect) -> None:
+    found = bisect("--good", "x", *words)
     assert (found.returncode, said in found.stderr) == (exits.USAGE, True), found.stderr
 
 
 def test_an_end_without_the_engine_says_why(toy: ToyRepository) -> None:
     good = toy.commit({"README.md": "words"})
     toy.commit({"mine.py": BROKEN})
-    found = bisect(toy, "--good", good, "--engine", "mine:Engine")
+    words = ["--repo", str(toy.folder), "--good", good, "--case", CASE, "--engine", "mine:Engine"]
+    command = [sys.executable, "-m", "verispec", "bisect", *words]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=toy.folder.parent)
     assert found.returncode == exits.CANNOT_TELL
     assert "V-BIS-END-UNKNOWN" in found.stderr
     assert "cannot import the module 'mine'" in found.stderr

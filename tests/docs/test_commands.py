@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
+from judging import command
 
 from verispec.cases import selects
 from verispec.cli import cli
@@ -68,10 +67,10 @@ def test_the_command_parses(words: list[str]) -> None:
     if words[0].startswith("-"):
         group.make_context("verispec", words, resilient_parsing=True)
         return
-    command = group.get_command(None, words[0])  # type: ignore[attr-defined]
-    assert command is not None, f"there is no command {words[0]}"
+    named = group.get_command(None, words[0])  # type: ignore[attr-defined]
+    assert named is not None, f"there is no command {words[0]}"
     if "--help" not in words:
-        command.make_context(f"verispec {words[0]}", words[1:])
+        named.make_context(f"verispec {words[0]}", words[1:])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -84,6 +83,6 @@ def test_the_case_ids_exist(page: Path, all_cases: list[str]) -> None:
     "words",
     [p for p in ALL if p.values[0][0] in RUN_HERE and "vllm" not in str(p.id) and not PLACEHOLDER.search(str(p.id))],
 )
-def test_the_command_runs(words: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", "verispec", *words], check=False, capture_output=True, text=True)
+def test_the_command_runs(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    done = command(capsys, *words)
     assert done.returncode == 0, done.stderr or done.stdout

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+from judging import command
 
 TUTORIAL = (Path(__file__).resolve().parents[2] / "docs/tutorial.md").read_text(encoding="utf-8")
 RUN = "verispec run --engine my_engine:Engine --only sampler/expand_batch_to_tokens"
@@ -26,24 +27,32 @@ def shown_after(heading: str) -> str:
     return re.search(rf"## {heading}.*?```text\n(.*?)```", TUTORIAL, re.DOTALL)[1]  # type: ignore[index]
 
 
-def output_of(command: str, folder: Path) -> tuple[int, str]:
-    words = [sys.executable, "-m", *shlex.split(command)]
-    environment = {**os.environ, "VERISPEC_CACHE_DIR": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, check=False, cwd=folder, capture_output=True, text=True, env=environment)
-    return done.returncode, done.stdout
+@pytest.fixture
+def output_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], tuple[int, str]]:
+    """Return a function that runs a command of the tutorial in the reader's folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VERISPEC_CACHE_DIR", str(tmp_path / "cache"))
+
+    def run(line: str) -> tuple[int, str]:
+        done = command(capsys, *shlex.split(line)[1:])
+        return done.returncode, done.stdout
+
+    return run
 
 
-def test_the_red_cell_turns_green(tmp_path: Path) -> None:
+def test_the_red_cell_turns_green(tmp_path: Path, output_of: Callable[[str], tuple[int, str]]) -> None:
     assert f"$ {RED}\n" in TUTORIAL
     assert f"$ {RUN}\n" in TUTORIAL
     engine = tmp_path / "my_engine.py"
     engine.write_text(block("my_engine.py"))
-    code, output = output_of(RED, tmp_path)
+    code, output = output_of(RED)
     assert code == 1
     assert shown_after("4. A red cell") in output
 
     repro = re.search(r"\$ (verispec repro .*)", TUTORIAL)[1]  # type: ignore[index]
-    code, output = output_of(repro, tmp_path)
+    code, output = output_of(repro)
     assert code == 1
     assert "-7777" in output
 
@@ -51,6 +60,6 @@ def test_the_red_cell_turns_green(tmp_path: Path) -> None:
     start = next(n for n, line in enumerate(lines) if "output_ptr.to" in line)
     lines[start : start + 3] = [block("fix")]
     engine.write_text("".join(lines))
-    code, output = output_of(RUN, tmp_path)
+    code, output = output_of(RUN)
     assert code == 0
     assert "no unexpected failure" in output

@@ -30,7 +30,7 @@ def test_both_computations_of_a_head_agree(name: str, tmp_path: Path) -> None:
         hidden = theirs.combine(aux.take())
         normed, following = theirs(ids[None, 1:], hidden, positions[None], attention_mask=sees[None, None])
         expected = theirs.target_logits(theirs.logits(normed))[0]
-        first = ours.combine(inner_states(target, ids[None, :KNOWN], layers))
+        first = ours.combine(inner_states(target, ids[None, :KNOWN], layers)[0])
         rows = ours.rows(ours.embed(ids[1:], positions), first, positions, sees)
         # The head's rotary table is float32, whose angles are off by up to 2^-24 each.
         assert torch.allclose(rows, following[0], atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -48,6 +49,18 @@ def importable() -> Any:
 
 def in_process(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     """Return exit code, stdout and stderr of a command."""
-    with importable(), pytest.raises(SystemExit) as stop:
+    with importable():
+        ended = command(capsys, *words)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def command(captured: pytest.CaptureFixture[str], *words: str) -> subprocess.CompletedProcess[str]:
+    """Return what a command of verispec ends with in this environment and folder.
+
+    Args:
+        captured: `capfd` if processes of the command write to its stderr, else `capsys`.
+        words: arguments of the command line.
+    """
+    with pytest.raises(SystemExit) as stop:
         main(list(words))
-    return int(stop.value.code or 0), *capsys.readouterr()
+    return subprocess.CompletedProcess(words, int(stop.value.code or 0), *captured.readouterr())

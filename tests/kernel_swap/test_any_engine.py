@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from judging import command
 
 from verispec import exits
+
+Transplant = Callable[..., subprocess.CompletedProcess[str]]
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPAND = "expand_batch_to_tokens"
@@ -48,63 +52,63 @@ sys.exit(0 if out.tolist() == [1.0, 2.0, 2.0] else 1)
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def transplant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Transplant]:
+    """Yield a function that runs the command in a folder with an engine, which it and its programs can import."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/__init__.py").touch()
     (tmp_path / "mine/kernels.py").write_text(KERNELS)
     (tmp_path / "adapter.py").write_text(ADAPTER)
     (tmp_path / "program.py").write_text(PROGRAM)
-    return tmp_path
+    path = [str(folder) for folder in (tmp_path, ROOT / "examples/own_engine", ROOT / "tests/faulty_engines")]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    monkeypatch.setattr(sys, "path", [*path, *sys.path])
+    yield lambda *words: command(capfd, "transplant", *words)
+    for name in ("adapter", "my_engine", "mine", "mine.kernels"):
+        sys.modules.pop(name, None)
 
 
-def transplant(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(map(str, (folder, ROOT / "examples/own_engine", ROOT / "tests/faulty_engines")))
-    command = [sys.executable, "-m", "verispec", "transplant", *words]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path}
-    )
-
-
-def test_a_program_of_an_own_engine_names_its_kernel(mine: Path) -> None:
-    done = transplant(mine, "--engine", "adapter:Engine", "--", sys.executable, "program.py")
+def test_a_program_of_an_own_engine_names_its_kernel(transplant: Transplant) -> None:
+    done = transplant("--engine", "adapter:Engine", "--", sys.executable, "program.py")
     assert done.stdout.startswith(f"culprit: {EXPAND}"), done.stdout + done.stderr
     assert done.returncode == exits.BAD
 
 
-def test_a_case_of_an_own_engine_names_its_kernel(mine: Path) -> None:
-    done = transplant(mine, "--engine", "adapter:Engine", "--case", CASE)
+def test_a_case_of_an_own_engine_names_its_kernel(transplant: Transplant) -> None:
+    done = transplant("--engine", "adapter:Engine", "--case", CASE)
     assert done.stdout.startswith(f"culprit: {EXPAND}"), done.stdout + done.stderr
 
 
-def test_a_kernel_that_cannot_be_substituted_says_why(mine: Path) -> None:
-    kernels = mine / "mine/kernels.py"
-    kernels.write_text(KERNELS.replace("cu_num_tokens", "ends"))
-    done = transplant(mine, "--engine", "adapter:Engine", "--", sys.executable, "program.py")
+def test_a_kernel_that_cannot_be_substituted_says_why(transplant: Transplant) -> None:
+    Path("mine/kernels.py").write_text(KERNELS.replace("cu_num_tokens", "ends"))
+    done = transplant("--engine", "adapter:Engine", "--", sys.executable, "program.py")
     assert done.returncode == exits.CANNOT_TELL
     assert "has no parameter for cu_num_tokens_ptr" in done.stdout
 
 
-def test_without_sites_a_case_of_one_op_is_answered(mine: Path) -> None:
-    done = transplant(mine, "--engine", "broken_engines:LosesWrites", "--case", CASE)
+def test_without_sites_a_case_of_one_op_is_answered(transplant: Transplant) -> None:
+    done = transplant("--engine", "broken_engines:LosesWrites", "--case", CASE)
     assert done.stdout.startswith(f"culprit: {EXPAND}"), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("words", [("--", "true"), ("--case", "sampler/whole_sampler:WS-7:batch=mixed")])
-def test_without_sites_anything_else_says_what_to_write(mine: Path, words: tuple[str, ...]) -> None:
-    done = transplant(mine, "--engine", "broken_engines:LosesWrites", *words)
+def test_without_sites_anything_else_says_what_to_write(transplant: Transplant, words: tuple[str, ...]) -> None:
+    done = transplant("--engine", "broken_engines:LosesWrites", *words)
     assert done.returncode == exits.USAGE
     assert "V-TRP-ENGINE" in done.stderr
     assert "write kernel_sites(self)" in done.stderr
 
 
 @pytest.mark.parametrize("engine", ["vllm", "adapter:Engine"])
-def test_a_run_that_never_used_the_engine_proves_nothing(mine: Path, engine: str) -> None:
-    done = transplant(mine, "--engine", engine, "--", "true")
+def test_a_run_that_never_used_the_engine_proves_nothing(transplant: Transplant, engine: str) -> None:
+    done = transplant("--engine", engine, "--", "true")
     assert done.stdout.startswith("cannot tell: the run never imported the engine"), done.stdout + done.stderr
     assert done.returncode == exits.CANNOT_TELL
 
 
-def test_an_engine_that_is_not_installed_says_so(mine: Path) -> None:
-    done = transplant(mine, "--engine", "vllm", "--case", CASE)
+def test_an_engine_that_is_not_installed_says_so(transplant: Transplant) -> None:
+    done = transplant("--engine", "vllm", "--case", CASE)
     assert done.returncode == exits.CANNOT_TELL
     assert "V-ENG-VLLM" in done.stdout

@@ -7,16 +7,20 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import toy_vllm
+from judging import command
 
 from verispec import exits
 from verispec.errors import VerispecError
 from verispec.kernel_swap import patch_vllm, run_command
 from verispec.reference import contracts
+
+Transplant = Callable[..., subprocess.CompletedProcess[str]]
 
 EXPAND = "expand_batch_to_tokens"
 
@@ -28,14 +32,22 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def transplant(*arguments: str, vllm: Path | None = None) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(filter(None, [str(vllm or ""), os.environ.get("PYTHONPATH", "")]))
-    command = [sys.executable, "-m", "verispec", "transplant", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+@pytest.fixture
+def transplant(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Transplant:
+    """Return a function that runs the command, with a folder `vllm` that its programs import vLLM from."""
+
+    def run(*arguments: str, vllm: Path | None = None) -> subprocess.CompletedProcess[str]:
+        if vllm is not None:
+            monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(vllm), os.environ.get("PYTHONPATH")])))
+        return command(capfd, "transplant", *arguments)
+
+    return run
 
 
 @pytest.mark.parametrize("generation", ["registry", "runner"])
-def test_a_lost_write_is_the_kernels_guilt(tmp_path: Path, program: Path, generation: str) -> None:
+def test_a_lost_write_is_the_kernels_guilt(
+    transplant: Transplant, tmp_path: Path, program: Path, generation: str
+) -> None:
     toy = toy_vllm.write(tmp_path / "toy", generation, toy_vllm.LOST_WRITE)
     done = transplant("--engine", "vllm", "--json", "--", sys.executable, str(program), vllm=toy)
     answer = json.loads(done.stdout)
@@ -43,13 +55,15 @@ def test_a_lost_write_is_the_kernels_guilt(tmp_path: Path, program: Path, genera
     assert done.returncode == exits.BAD
 
 
-def test_a_dispatcher_that_the_runner_misses_is_cured_too(tmp_path: Path, program: Path) -> None:
+def test_a_dispatcher_that_the_runner_misses_is_cured_too(
+    transplant: Transplant, tmp_path: Path, program: Path
+) -> None:
     toy = toy_vllm.write(tmp_path / "toy", "runner", toy_vllm.RIGHT, misplaced=True)
     done = transplant("--engine", "vllm", "--op", EXPAND, "--", sys.executable, str(program), vllm=toy)
     assert done.stdout.startswith(f"culprit: {EXPAND}"), done.stderr
 
 
-def test_a_fault_of_the_caller_stays(tmp_path: Path, program: Path) -> None:
+def test_a_fault_of_the_caller_stays(transplant: Transplant, tmp_path: Path, program: Path) -> None:
     toy = toy_vllm.write(tmp_path / "toy", "registry", toy_vllm.RIGHT)
     program.write_text(toy_vllm.PROGRAM.replace("[0.5, 1.0, 1.0] else 1", "[0.5, 1.0, 1.0] and False else 1"))
     done = transplant("--engine", "vllm", "--", sys.executable, str(program), vllm=toy)
@@ -59,7 +73,9 @@ def test_a_fault_of_the_caller_stays(tmp_path: Path, program: Path) -> None:
 
 def test_a_program_without_a_fault_says_so(tmp_path: Path, program: Path) -> None:
     toy = toy_vllm.write(tmp_path / "toy", "registry", toy_vllm.RIGHT)
-    done = transplant("--engine", "vllm", "--", sys.executable, str(program), vllm=toy)
+    words = [sys.executable, "-m", "verispec", "transplant", "--engine", "vllm", "--", sys.executable, str(program)]
+    environment = {**os.environ, "PYTHONPATH": str(toy)}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.startswith("no fault: ")
     assert done.returncode == exits.CANNOT_TELL
 
@@ -75,7 +91,7 @@ def test_a_program_without_a_fault_says_so(tmp_path: Path, program: Path) -> Non
         (("--engine", "vllm", "--case", "no such case"), "V-TRP-CASE"),
     ],
 )
-def test_mistakes_end_with_one_clear_line(arguments: tuple[str, ...], code: str) -> None:
+def test_mistakes_end_with_one_clear_line(transplant: Transplant, arguments: tuple[str, ...], code: str) -> None:
     done = transplant(*arguments)
     assert done.returncode == exits.USAGE, done.stderr
     assert done.stderr.startswith(f"verispec: {code} ")
@@ -116,7 +132,7 @@ def test_the_reference_kernel_has_the_engines_signature(monkeypatch: pytest.Monk
 
 
 def test_a_function_is_exchanged_where_callers_import_it_from(
-    tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
+    transplant: Transplant, tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for a caller that takes the name into its own module; nothing else of the function's module changes."""
     toy = toy_vllm.write(tmp_path / "toy", "registry", toy_vllm.RIGHT)

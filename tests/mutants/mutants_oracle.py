@@ -8,7 +8,7 @@ MUTANTS: dict[str, list[Entry]] = {
     "build_draft_tree": [
         ("BDT-3", "pairwise(children[i])", "pairwise(children[i][:2])"),
         ("BDT-5", "length + len(ancestors)", "len(ancestors)"),
-        ("BDT-6", "(0, *ancestors)", "ancestors"),
+        ("BDT-6", "np.append(0, ancestors)", "ancestors"),
         ("BDT-10", "if wanted in selected else None", "if wanted in selected else 0"),
         ("BDT-12", "len(ancestors) < depth", "len(ancestors) < depth + 2"),
     ],

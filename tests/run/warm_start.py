@@ -23,19 +23,23 @@ from verispec.run.plan import Plan, start_server
 READ_AT_START = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH", "TRITON_")
 """Beginnings of the variables that the interpreter or an imported library reads once."""
 
-PRELOADED = ["verispec.pytest_plugin", "verispec.cases.strategies", "scipy.stats", "transformers.models.llama"]
+PRELOADED = ["verispec.pytest_plugin", "verispec.cases.strategies", "scipy.stats"]
+GENERATION = ["verispec.suites.e2e._parameters"]
+"""Loaded for cases that generate: it imports transformers' models, and with them triton, which no other run has."""
 
 
 class WarmServer:
     """The part of a subprocess.Popen that `Supervisor` uses."""
 
-    def __init__(self, arguments: Sequence[str], log: IO[bytes], environment: dict[str, str]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], log: IO[bytes], environment: dict[str, str], modules: Sequence[str]
+    ) -> None:
         reader, writer = os.pipe()
         self.stdin = os.fdopen(writer, "wb")
         with Connection(reader, writable=False) as stdin, Connection(os.dup(log.fileno()), readable=False) as output:
             about = (list(arguments), environment, str(Path.cwd()), _path(), stdin, output)
             self._process = multiprocessing.get_context("forkserver").Process(target=_serve, args=about)
-            with patch.object(popen_forkserver, "forkserver", _own_server()):
+            with patch.object(popen_forkserver, "forkserver", _own_server(tuple(modules))):
                 self._process.start()
         self.pid = self._process.pid
 
@@ -57,7 +61,8 @@ def start(plan: Plan, scratch: Path, log: IO[bytes], *, collect_only: bool = Fal
     hooks = any(Path(folder, "sitecustomize.py").exists() for folder in environment.get("PYTHONPATH", "").split(":"))
     if hooks or _read_at_start(environment) != _read_at_start(_environment()):
         return start_server(plan, scratch, log, collect_only=collect_only)
-    return WarmServer(command[command.index("verispec.run.collecting_process") + 1 :], log, environment)
+    modules = [*PRELOADED, *(GENERATION if plan.generates else ())]
+    return WarmServer(command[command.index("verispec.run.collecting_process") + 1 :], log, environment, modules)
 
 
 def _read_at_start(environment: dict[str, str]) -> dict[str, str]:
@@ -79,10 +84,10 @@ def _path() -> list[str]:
 
 
 @functools.cache
-def _own_server() -> SimpleNamespace:
-    """Return the functions of `multiprocessing.forkserver` over a second server: engines use the first one."""
+def _own_server(modules: tuple[str, ...]) -> SimpleNamespace:
+    """Return the functions of `multiprocessing.forkserver` over a server of our own: engines use the first one."""
     server = ForkServer()
-    server.set_forkserver_preload(PRELOADED)
+    server.set_forkserver_preload(list(modules))
     with patch.dict(os.environ, _environment(), clear=True):
         server.ensure_running()
     return SimpleNamespace(connect_to_new_process=server.connect_to_new_process, read_signed=read_signed)

@@ -16,7 +16,7 @@ from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
 from verispec.judge._memory import PAST, GuardedTensor, read_only, to_numpy, wide
-from verispec.judge._output import compare_output, may_hold_poison, require_independence
+from verispec.judge._output import compare_output, require_independence, under_poison
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
 
@@ -116,12 +116,24 @@ class OpUnderTest:
         for pattern, (inputs, outputs) in enumerate(calls):
             self.last = (inputs, outputs)
             self.under_guards_alone = pattern > 0
-            if pattern == 0 or may_hold_poison(self.contract, calls[0][0], self.expected):
-                self.expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+            known = {} if pattern == 0 else under_poison(self.contract, calls[0][0], inputs, self.expected)
+            if known and self._is_right(known, outputs, inputs, call):
+                self.expected = known
+                continue
+            self.expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
             for name, got in outputs.items():
                 compare_output(name, self.expected[name], got, inputs, call.compare.get(name, exact))
         require_independence(self.contract, *calls)
         return calls[0][1]
+
+    @staticmethod
+    def _is_right(
+        expected: Mapping[str, Array], outputs: Mapping[str, Array], inputs: Mapping[str, Any], call: OpCall
+    ) -> bool:
+        """Return True if all outputs are as expected."""
+        return not any(
+            np.any(call.compare.get(name, exact)(expected[name], got, inputs)) for name, got in outputs.items()
+        )
 
     def call(
         self,

@@ -58,18 +58,36 @@ def compare_output(name: str, expected: Array, got: Array, inputs: Mapping[str, 
     )
 
 
-def may_hold_poison(contract: Contract, inputs: Mapping[str, Any], expected: Mapping[str, Array]) -> bool:
-    """Return False if no element of the expected outputs equals its poison: the oracle wrote all of them.
+def under_poison(
+    contract: Contract, first: Mapping[str, Any], second: Mapping[str, Any], expected: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Return the oracle's outputs for a second call that differs in its poison alone, without running it.
 
-    The oracle then expects the same under any poison.
+    An id that no op computes marks the elements that the first call leaves as they are. An op may copy it from an
+    input, and NaN and flags may be results, so that such calls have no answer.
 
     Args:
         contract: contract of the op.
-        inputs: arguments by parameter name, outputs with their poison.
-        expected: outputs of the oracle by parameter name.
+        first: arguments of the first call by parameter name, outputs with their poison.
+        second: those of the second call.
+        expected: outputs of the oracle for the first call, by parameter name.
+
+    Returns:
+        The outputs by parameter name; empty where the oracle has to say.
     """
-    outputs = [t.name for t in contract.outputs if t.role == "out" and t.name in expected]
-    return any(not np.all(exact(inputs[name], expected[name], inputs)) for name in outputs)
+    found = dict(expected)
+    written = [t.name for t in contract.outputs if t.role == "out" and t.name in expected]
+    ids = (v for name, v in first.items() if name not in written and isinstance(v, np.ndarray) and v.dtype.kind == "i")
+    if any(np.any(is_mark(values)) for values in ids):
+        return {}
+    for name in written:
+        kept = ~exact(first[name], expected[name], first)
+        if not np.any(kept):
+            continue
+        if not np.all(is_mark(first[name][kept])) or first[name].dtype.kind == "f":
+            return {}
+        found[name] = np.where(kept, second[name], expected[name])
+    return found
 
 
 def require_independence(

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from verispec.judge.statistics.budget import LEVEL
 from verispec.judge.statistics.faults import Bet
-from verispec.judge.statistics.places import PlaceView
+from verispec.judge.statistics.places import PlaceView, logsumexp
 
 Array = np.ndarray[Any, Any]
 
@@ -100,8 +99,8 @@ class Evidence:
             parts.append(float(logsumexp(self._logs)) - np.log(len(self.bets)))
         if len(self.views):
             views = [view.log_evidence - self._paid for view in self.views]
-            parts.append(float(logsumexp(views)) - np.log(len(views)))
-        return float(logsumexp(parts) - np.log(halves))
+            parts.append(float(logsumexp(np.array(views))) - np.log(len(views)))
+        return float(logsumexp(np.array(parts)) - np.log(halves))
 
     @property
     def limit(self) -> float:

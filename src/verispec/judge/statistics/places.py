@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 Array = np.ndarray[Any, Any]
 
@@ -56,15 +56,21 @@ def cells_of(before: Array, mass: Array, uniform: Array) -> Array:
 def log_evidence(counts: Array) -> Array:
     """Return log(mixture / uniform) of `counts` [..., cells] against equally likely cells; shape [...]."""
     cells = counts.shape[-1]
-    total = counts.sum(-1)
-    parts = []
-    for s in CONCENTRATIONS:
-        a = s / cells
-        parts.append(
-            gammaln(s) - gammaln(total + s) + gammaln(counts + a).sum(-1) - cells * gammaln(a) + total * np.log(cells)
-        )
-    result: Array = logsumexp(parts, axis=0) - np.log(len(parts))
-    return result
+    total = counts.sum(-1)[..., None]
+    s = np.array(CONCENTRATIONS)
+    a = s / cells
+    parts = gammaln(s) - gammaln(total + s) + gammaln(counts[..., None] + a).sum(-2) - cells * gammaln(a)
+    evidence: Array = logsumexp(parts + total * np.log(cells)) - np.log(len(s))
+    return evidence
+
+
+def logsumexp(logs: Array) -> Array:
+    """Return log(sum(exp(logs))) over the last axis; minus infinity where all are."""
+    top = logs.max(-1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        summed: Array = np.log(np.exp(logs - top).sum(-1)) + top[..., 0]
+    return summed
 
 
 class PlaceView:
