@@ -24,10 +24,14 @@ from verispec.judge import Failure, Kind, Mismatch, failed_call
 
 
 class GuardedGenerator:
-    """`generator`, whose exceptions fail the case; `broken` once there was one. Clear refusals pass through."""
+    """`generator` over `vocab_size` tokens; its exceptions and unknown tokens fail the case. Refusals pass through.
 
-    def __init__(self, generator: Generator) -> None:
+    `broken` is True once it raised.
+    """
+
+    def __init__(self, generator: Generator, vocab_size: int) -> None:
         self._generator = generator
+        self._vocab_size = vocab_size
         self.broken = False
         self.requests: tuple[GenerationRequest, ...] = ()
         """Requests of the last call, for `verispec.saved_calls`."""
@@ -55,6 +59,7 @@ class GuardedGenerator:
         if given != list(requests):
             raise Mismatch(Failure(Kind.INPUT_CHANGED, "the engine changed the requests that it was given"))
         check_told(told, called, given, results)
+        check_known(results, self._vocab_size)
         return results
 
     def metrics(self) -> SpeculationMetrics:
@@ -121,3 +126,13 @@ def check_told(
         if requests[index].n == 1 and kinds and streamed and streamed != kinds:
             message = f"request {index} has tokens of the kinds {list(kinds)}, its caller was told {list(streamed)}"
             raise Mismatch(Failure(Kind.VALUE, message))
+
+
+def check_known(results: Sequence[GenerationResult], vocab_size: int) -> None:
+    """Check that every emitted token of every sample is one of the vocabulary."""
+    for index, result in enumerate(results):
+        for sample in (result, *result.samples):
+            for place, token in enumerate(sample.token_ids):
+                if not 0 <= token < vocab_size:
+                    message = f"request {index} emitted {token} at position {place}; there are {vocab_size} tokens"
+                    raise Mismatch(Failure(Kind.VALUE, message, details={"position": place}))

@@ -16,6 +16,7 @@ from verispec.engines.protocol.generation import Generator, SpeculationMetrics
 from verispec.engines.registry import is_address
 from verispec.judge import offered
 from verispec.reference.models import load_tokenizer
+from verispec.reference.models.checkpoint import read_config
 from verispec.suites.e2e._guard import GuardedGenerator, GuardedServer
 from verispec.suites.e2e._served import ServedModel
 from verispec.suites.e2e._setups import Load, options_of
@@ -92,7 +93,9 @@ def load(engine: Engine, held: list[tuple[object, GuardedGenerator | Unsupported
             generator = engine.load(target, **options)
         except UnsupportedCall as refusal:
             return Unsupported(refusal.reason)
-        return generator if isinstance(generator, Unsupported) else GuardedGenerator(generator)
+        if isinstance(generator, Unsupported):
+            return generator
+        return GuardedGenerator(generator, int(read_config(target)["vocab_size"]))
 
     def loaded(
         draft: str,
