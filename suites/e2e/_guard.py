@@ -26,15 +26,19 @@ Announce = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], None]
 
 
 class GuardedGenerator:
-    """A generator whose exceptions fail the case; `broken` once there was one. Clear refusals pass through.
+    """A generator whose exceptions and unknown tokens fail the case. Clear refusals pass through.
+
+    `broken` is True once it raised.
 
     Args:
         generator: the engine's.
+        vocab_size: number of tokens of its target.
         announce: function that receives prompts and tokens of all results of a call, for who checks them.
     """
 
-    def __init__(self, generator: Generator, announce: Announce | None = None) -> None:
+    def __init__(self, generator: Generator, vocab_size: int, announce: Announce | None = None) -> None:
         self._generator = generator
+        self._vocab_size = vocab_size
         self._announce = announce
         self.broken = False
         self.requests: tuple[GenerationRequest, ...] = ()
@@ -63,6 +67,7 @@ class GuardedGenerator:
         if given != list(requests):
             raise Mismatch(Failure(Kind.INPUT_CHANGED, "the engine changed the requests that it was given"))
         check_told(told, called, given, results)
+        check_known(results, self._vocab_size)
         if self._announce is not None:
             pairs = zip(requests, results, strict=False)
             self._announce([(request.prompt_token_ids, result.token_ids) for request, result in pairs])
@@ -132,3 +137,13 @@ def check_told(
         if requests[index].n == 1 and kinds and streamed and streamed != kinds:
             message = f"request {index} has tokens of the kinds {list(kinds)}, its caller was told {list(streamed)}"
             raise Mismatch(Failure(Kind.VALUE, message))
+
+
+def check_known(results: Sequence[GenerationResult], vocab_size: int) -> None:
+    """Check that every emitted token of every sample is one of the vocabulary."""
+    for index, result in enumerate(results):
+        for sample in (result, *result.samples):
+            for place, token in enumerate(sample.token_ids):
+                if not 0 <= token < vocab_size:
+                    message = f"request {index} emitted {token} at position {place}; there are {vocab_size} tokens"
+                    raise Mismatch(Failure(Kind.VALUE, message, details={"position": place}))

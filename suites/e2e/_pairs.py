@@ -79,13 +79,15 @@ class Models:
 
 
 def save_models(folder: Path, tiny: Mapping[str, Path]) -> Models:
-    """Write the small target with a tokenizer, and two adapters of it, below `folder`."""
-    target = folder / "target"
-    shutil.copytree(tiny["target"], target)
+    """Write the small target and its draft models, all with one tokenizer, and two adapters below `folder`."""
     tokenizer = Tokenizer(models.WordLevel({word: token for token, word in enumerate(WORDS)}, unk_token=WORDS[EOS]))
     tokenizer.decoder = decoders.Fuse()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=WORDS[EOS]).save_pretrained(target)
-    return Models({"itself": tiny["target"], "another": tiny["draft"]}, save_adapted(folder, target))
+    saved = {}
+    for name, model in tiny.items():  # Engines compare the tokenizers of a target and its draft model.
+        saved[name] = Path(shutil.copytree(model, folder / name))
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=WORDS[EOS]).save_pretrained(saved[name])
+    target = saved["target"]
+    return Models({"itself": target, "another": saved["draft"]}, save_adapted(folder, target))
 
 
 def features(prompt: tuple[int, ...], text: Sequence[int], seed: int, decode: Any) -> dict[str, dict[str, Any]]:

@@ -16,6 +16,7 @@ from verispec.engines.protocol.generation import Generator, SpeculationMetrics
 from verispec.engines.registry import is_address
 from verispec.judge import offered
 from verispec.reference.models import load_tokenizer
+from verispec.reference.models.checkpoint import read_config
 from verispec.suites.e2e._guard import GuardedGenerator, GuardedServer
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._served import ServedModel
@@ -95,7 +96,8 @@ def load(engine: Engine, held: list[tuple[object, GuardedGenerator | Unsupported
             return Unsupported(refusal.reason)
         if isinstance(generator, Unsupported):
             return generator
-        return GuardedGenerator(generator, reference_model(target).announce)
+        vocab_size = int(read_config(target)["vocab_size"])
+        return GuardedGenerator(generator, vocab_size, reference_model(target).announce)
 
     def loaded(
         draft: str,

@@ -61,7 +61,8 @@ class Handle:
         self.cancelled = True
 
     def get_status(self) -> Any:
-        return STATUS.IGNORED if self.pipeline.ignores else STATUS.FINISHED
+        is_ignored = self.pipeline.ignores and (self.cancelled or not self.finished)
+        return STATUS.IGNORED if is_ignored else STATUS.FINISHED
 
 
 class Pipeline:
@@ -82,9 +83,11 @@ class Pipeline:
         return self.handles[-1]
 
     def has_non_finished_requests(self) -> bool:
-        return any(not handle.finished for handle in self.handles) and not self.ignores
+        return any(not handle.finished or handle.cancelled for handle in self.handles) and not self.ignores
 
     def step(self) -> None:
+        # The real one finds nothing to schedule then, and takes that for a lack of KV blocks.
+        self.ignores = all(handle.finished for handle in self.handles)
         for handle in self.handles:
             if not handle.finished:
                 handle.step()

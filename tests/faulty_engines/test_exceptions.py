@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from verispec.engines import UnsupportedCall
-from verispec.engines.protocol.generation import GenerationResult
+from verispec.engines.protocol.generation import FinishReason, GenerationResult
 from verispec.judge import DeviceLost, Kind, Mismatch, lost_device
 from verispec.judge._failure import call_engine
 from verispec.suites.e2e._guard import GuardedGenerator, GuardedServer
@@ -73,7 +73,7 @@ class Raising:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: GuardedGenerator(cast(Any, Raising())).generate([]),
+        lambda: GuardedGenerator(cast(Any, Raising()), 8).generate([]),
         lambda: GuardedServer(cast(Any, Raising())).post(b""),
     ],
 )
@@ -84,6 +84,19 @@ def test_generation_reports_exceptions_as_ops_do(call: Callable[[], object]) -> 
 
     assert (failure.kind, failure.message) == (Kind.RAISED, "CompilationError: int32 here and int64 there")
     assert "raise NOT_COMPILED" in failure.details["traceback"]
+
+
+@pytest.mark.parametrize("token", [-1, 8])
+def test_an_unknown_token_of_any_sample_is_named(token: int) -> None:
+    class Emitting(Raising):
+        def generate(self, requests: object, on_emit: object) -> list[GenerationResult]:
+            sample = GenerationResult((3, token), FinishReason.LENGTH)
+            return [GenerationResult((1, 7), FinishReason.LENGTH, samples=(sample,))]
+
+    generator = GuardedGenerator(cast(Any, Emitting()), 8)
+    with pytest.raises(Mismatch, match=f"request 0 emitted {token} at position 1; there are 8 tokens"):
+        generator.generate([])
+    assert not generator.broken
 
 
 @pytest.mark.parametrize(

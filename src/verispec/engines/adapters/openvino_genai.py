@@ -206,7 +206,8 @@ class OpenVinoGenerator:
         return new
 
     def _result(self, index: int, one: _Running) -> GenerationResult:
-        if one.handle.get_status() == self._genai.GenerationStatus.IGNORED:
+        # A pipeline whose requests are all cancelled ignores them too, for want of anything to schedule.
+        if not one.aborted and one.handle.get_status() == self._genai.GenerationStatus.IGNORED:
             raise RuntimeError(f"OpenVINO GenAI ignored request {index}: it needs more KV blocks than there are")
         logprobs = () if one.turn.request.logprobs is None else tuple(TokenLogprobs(value) for value in one.logprobs)
         reason = FinishReason.STOP if one.stopped else FinishReason.LENGTH
