@@ -26,6 +26,16 @@ def test_cut_line_is_left_out(tmp_path: Path) -> None:
     assert measured.read(tmp_path / "missing") == {}
 
 
+def test_a_limit_of_processor_seconds_decides_which_cases_are_used() -> None:
+    passed, ended = ({"outcome": outcome, "seconds": 3.0} for outcome in ("pass", "timeout"))
+    assert [measured.is_usable(passed, slowest) for slowest in (2.9, 3.0)] == [False, True]
+    assert not measured.is_usable(ended, 9.0)
+    assert [measured.is_known(passed, 9.0), measured.is_known(ended, 3.0), measured.is_known(ended, 9.0)] == [
+        True, True, False,
+    ]  # fmt: skip
+    assert not measured.is_known(None, 9.0)
+
+
 @pytest.mark.parametrize("numbers", [[], [3], [1, 2, 3, 7, 9, 10]])
 def test_ranges_and_reach_are_inverse(numbers: list[int]) -> None:
     found = measured.reaching({"case": {"reached": measured.ranges(numbers)}})

@@ -26,7 +26,7 @@ from verispec.run.plan import SEED, suites_folder
 from verispec.run.process_tree import die_with_parent
 
 LIMIT = 90.0
-"""Seconds of cases that one mutant may cost before it counts as a survivor."""
+"""Processor seconds of cases that one mutant may cost before it counts as a survivor."""
 SLOWEST = 600.0
 
 
@@ -40,7 +40,7 @@ class CampaignPlan:
         seed: seed of the sample.
         op: stem of a source file; empty takes all files.
         processes: number of processes; 0 is one per CPU.
-        limit: seconds of cases per mutant.
+        limit: processor seconds of cases per mutant.
         triggers: False drops mutants that act only under a condition.
         device: "cuda" runs Triton's mutants on a GPU; empty runs them in the interpreter.
         run_seed: seed of the suites.
@@ -58,7 +58,7 @@ class CampaignPlan:
     per_clause: int = 0
     """Cases of each clause that are used at most; 0 uses all."""
     slowest: float = SLOWEST
-    """Seconds after which a case without a mutant is given up and not used."""
+    """Processor seconds; a case that uses more without a mutant is omitted."""
 
     @property
     def jobs(self) -> int:
