@@ -264,7 +264,7 @@ def _measure(job: Job, items: dict[str, pytest.Item]) -> None:
 def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
     """Run each mutant against the cases that reach it."""
     known = {n: r for n, r in job.baseline.items() if n in items and measured.is_usable(r, job.slowest)}
-    times = {name: record["seconds"] for name, record in known.items()}
+    times: dict[str, float] = {name: record["seconds"] for name, record in known.items()}
     reaching = measured.reaching(known)
     kills: dict[tuple[str, str], int] = {}
     slack = SLACK + COMPILING * bool(job.device)
