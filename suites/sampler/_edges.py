@@ -13,7 +13,7 @@ from verispec.cases.request_state import RequestBatch, normal
 Array = np.ndarray[Any, Any]
 Rng = np.random.Generator
 
-PEAKS = 3
+PEAKS = 4
 """Likely tokens of a row."""
 COLD = 2.0**-10
 """A temperature near 0, by which a division is exact: logits are then thousands, as those of real models are."""
@@ -31,9 +31,10 @@ def places_of(rng: Rng, rows: int, edges: Sequence[int]) -> Array:
 
 
 def raise_logits(rng: Rng, logits: Array, edges: Sequence[int]) -> Array:
-    """Make tokens at edges the likeliest of each row, and equal in every second row; return their ids."""
+    """Make tokens at edges the likeliest of each row, all but one of every second row equal; return their ids."""
     places = places_of(rng, len(logits), edges)
-    more = np.where(np.arange(len(logits))[:, None] % 2, [2.5, 2.5, 2.5], [3.0, 2.5, 2.0]).astype(np.float32)
+    different, equal = [3.0, 2.5, 2.0, 1.5], [3.0, 2.5, 2.5, 2.5]
+    more = np.where(np.arange(len(logits))[:, None] % 2, equal, different).astype(np.float32)
     np.put_along_axis(logits, places, logits.max(axis=1, keepdims=True) + more, axis=1)
     return places
 
@@ -41,9 +42,9 @@ def raise_logits(rng: Rng, logits: Array, edges: Sequence[int]) -> Array:
 def raise_probabilities(rng: Rng, batch: Batch, edges: Sequence[int]) -> None:
     """Make tokens at edges the likeliest of each row of a packed batch, and drafts of them."""
     places = places_of(rng, batch.tokens, edges)
-    tables = [(batch.target_probs, [0.3, 0.25, 0.15])]
+    tables = [(batch.target_probs, [0.3, 0.2, 0.15, 0.1])]
     if batch.draft_probs is not None:
-        tables.append((batch.draft_probs, [0.15, 0.3, 0.25]))
+        tables.append((batch.draft_probs, [0.15, 0.25, 0.2, 0.1]))
     for probabilities, shares in tables:
         np.multiply(probabilities, 1 - sum(shares), out=probabilities)
         raised = np.take_along_axis(probabilities, places, axis=1) + shares
@@ -60,7 +61,7 @@ def raise_requests(rng: Rng, batch: RequestBatch, edges: Sequence[int]) -> None:
         if batch.draft_logits is not None:
             raised = batch.target_logits[row, places[row]] * scale + normal(rng, PEAKS) * 0.2
             batch.draft_logits[state, step, places[row]] = raised
-        batch.draft_sampled[row + 1] = rng.choice(places[row], p=[0.6, 0.25, 0.15])
+        batch.draft_sampled[row + 1] = rng.choice(places[row], p=[0.5, 0.2, 0.2, 0.1])
 
 
 def cool(rng: Rng, batch: RequestBatch) -> None:

@@ -195,7 +195,7 @@ def rows(rng: Rng, shape: tuple[int, ...], vocab: int, out: Array | None = None,
         weights[out] = 0.0
     if edges:
         places = places_of(rng, int(np.prod(shape)), edges).reshape(*shape, PEAKS)
-        np.put_along_axis(weights, places, weights.sum(axis=-1, keepdims=True) * [0.8, 0.6, 0.3], -1)
+        np.put_along_axis(weights, places, weights.sum(axis=-1, keepdims=True) * [0.8, 0.6, 0.3, 0.3], -1)
     cells = np.floor(steps * weights / weights.sum(axis=-1, keepdims=True))
     top = weights.argmax(axis=-1)[..., None]
     np.put_along_axis(cells, top, np.take_along_axis(cells, top, -1) + steps - cells.sum(-1, keepdims=True), -1)

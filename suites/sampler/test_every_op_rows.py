@@ -37,13 +37,13 @@ def test_likely_tokens_at_the_edges_of_blocks(
     The work is enough for several threads, which share out requests, or the rows of one request of many drafts.
     """
     sizes = [n for n in told_sizes(engine, subject) if n <= 16_400] or BLOCKS
-    vocab = max(2 * max(sizes), 4 * 1024) + 5
-    edges = edges_of(sizes, vocab)
-    groups = [(2, 0, 1)] if subject in DRAWN_PER_ID else [(3, 1, 0, 2, 4, 1, 2, 5), (17,)]
-    check_each(
-        partial(check_made, op, subject, seed + i, BatchShape(counts, vocab, edges=edges, **MODES[mode]))
-        for i, counts in enumerate(groups)
-    )
+    most, drawn = max(sizes), subject in DRAWN_PER_ID
+    many, one = (2, 0, 1) if drawn else (2, 1, 0, 3, 1) * 5, (1,) if drawn else (17,)
+
+    def check_edges(counts: tuple[int, ...], vocab: int) -> None:
+        check_made(op, subject, seed, BatchShape(counts, vocab, edges=edges_of(sizes, vocab), **MODES[mode]))
+
+    check_each([partial(check_edges, many, 2 * most + 5), partial(check_edges, one, max(2 * most, 4096) + 5)])
 
 
 @case(
@@ -57,7 +57,7 @@ def test_edges_of_many_blocks_and_of_many_rows(
     op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str
 ) -> None:
     """Rows of more than 64 blocks, and more than a hundred rows of eight blocks, which are copies of a few."""
-    blocks, copies = (9, 2) if is_slow(engine) or subject in DRAWN_PER_ID else (65, 20)
+    blocks, copies = (9, 2) if is_slow(engine) or subject in DRAWN_PER_ID else (65, 40)
     for counts, vocab, times in (((1, 1), blocks * 1024 + 5, 1), ((2, 1, 3, 0), 8 * 1024 + 5, copies)):
         call = make(subject, seed, BatchShape(counts, vocab, edges=edges_of(BLOCKS, vocab), **MODES[mode]))
         check_repeated(op, call.values, times, shapes=call.shapes, compare=call.compare)
