@@ -95,7 +95,7 @@ def some_limits(rng: np.random.Generator, vocab: int, edges: Any, *, by_mass: bo
         edges: ids of the likeliest tokens, which top-k then keeps a few of; empty for any limits.
         by_mass: True takes top-p alone if there are `edges`, False top-k.
     """
-    some = [1, 2, 3, 4, 0] if edges else [0, max(vocab // 2, 1), max(vocab - 1, 1), 1, 2]
+    some = [1, 2, -1, 3, 4, 0] if edges else [0, max(vocab // 2, 1), -1, max(vocab - 1, 1), 1, 2]
     masses = [0.9, 1.0, 0.5, 0.6]
     kinds = [(some, masses), (some, None), (None, masses)]
     if edges:

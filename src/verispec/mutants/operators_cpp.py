@@ -49,7 +49,7 @@ class _Finder:
         self._root = parser.parse(source).root_node
         # Python calls these, so that they start in thread 0.
         self._entries = set(re.findall(r"m\.def\([^,]*, &(\w+)", source.decode()))
-        self._constants = dict(re.findall(r"\b(k[A-Z]\w*) = (\d+)[,;]", source.decode()))
+        self._constants: dict[str, str] = dict(re.findall(r"\b(k[A-Z]\w*) = (\d+)[,;]", source.decode()))
 
     def find(self) -> Iterator[Site]:
         yield from self._visit(self._root, CppScope())
@@ -200,7 +200,7 @@ class _Finder:
     def _rounds(self, condition: Any) -> int | None:
         """Return the literal or constant that ends a loop, `BLOCKS` for blocks of a row, None if it ends otherwise."""
         found = re.match(r"\w+ < ([^ ]+)(?= && |$)", self._text(condition)) if condition is not None else None
-        end = self._constants.get(found[1], found[1]) if found else ""
+        end: str = self._constants.get(found[1], found[1]) if found else ""
         if end.isdigit():
             return int(end)
         return BLOCKS if re.search(r"\bblocks(\(\))?$", end) else None
