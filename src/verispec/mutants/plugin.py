@@ -24,7 +24,7 @@ import pytest
 from verispec.judge import Outcome
 from verispec.mutants import activation, launches, layers, measured
 from verispec.mutants.model import Mutant, MutantResult, Verdict
-from verispec.mutants.pool import Child, Limit, Pool, limit_processor_time, processor_seconds
+from verispec.mutants.pool import CaseProcess, Limit, Pool, limit_processor_time, processor_seconds
 from verispec.run.process_tree import die_with_parent
 
 JOB = pytest.StashKey["Job"]()
@@ -131,7 +131,7 @@ def _name(item: pytest.Item) -> str:
 
 def _fork(
     job: Job, items: dict[str, pytest.Item], cases: Sequence[str], limit: Limit, mutant: Mutant | None, enough: Any
-) -> Child:
+) -> CaseProcess:
     """Fork a process that runs `cases` with `mutant`, or records what they reach; `enough` ends it after a record."""
     reading, writing = os.pipe()
     sys.stdout.flush()
@@ -150,7 +150,7 @@ def _fork(
         finally:
             os._exit(code)
     os.close(writing)
-    return Child(pid, reading, list(cases), time.monotonic())
+    return CaseProcess(pid, reading, list(cases), time.monotonic())
 
 
 def _run_cases(

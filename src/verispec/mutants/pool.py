@@ -43,7 +43,7 @@ def limit_processor_time(seconds: float) -> None:
 
 
 @dataclass(slots=True)
-class Child:
+class CaseProcess:
     """A forked process that runs cases in order and reports each on a pipe."""
 
     pid: int
@@ -64,7 +64,7 @@ class Pool:
     def __init__(self, processes: int, limit: Limit) -> None:
         self._processes, self._limit = processes, limit
         self._selector = selectors.DefaultSelector()
-        self._running: dict[int, Child] = {}
+        self._running: dict[int, CaseProcess] = {}
 
     @property
     def full(self) -> bool:
@@ -74,12 +74,12 @@ class Pool:
     def __len__(self) -> int:
         return len(self._running)
 
-    def add(self, child: Child) -> None:
+    def add(self, child: CaseProcess) -> None:
         """Watch a process."""
         self._running[child.pipe] = child
         self._selector.register(child.pipe, selectors.EVENT_READ)
 
-    def wait(self) -> Iterator[Child]:
+    def wait(self) -> Iterator[CaseProcess]:
         """Yield the processes that have ended, after at most half a second."""
         for key, _ in self._selector.select(0.5):
             child = self._running[key.fd]
@@ -102,7 +102,7 @@ class Pool:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGKILL)
 
-    def _ended(self, child: Child, status: int) -> dict[str, Any]:
+    def _ended(self, child: CaseProcess, status: int) -> dict[str, Any]:
         """Return the record of a case during which its process ended."""
         wall = time.monotonic() - child.since
         is_used_up = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
@@ -113,7 +113,7 @@ class Pool:
             record |= {"outcome": "timeout", "seconds": limit, "reason": reason}
         return record
 
-    def _hear(self, child: Child, data: bytes) -> None:
+    def _hear(self, child: CaseProcess, data: bytes) -> None:
         child.text += data
         *lines, child.text = child.text.split(b"\n")
         for line in lines:
