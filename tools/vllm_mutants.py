@@ -42,7 +42,7 @@ FUNCTION = re.compile(r"^void (\w+?)(_kernel)?_impl\(", re.MULTILINE)
 NAMES = {"expand": "expand_batch_to_tokens"}
 """Ops whose function has another name."""
 SECONDS = 60.0
-"""Limit of a case without a fault: what writes out of bounds may hang, as vLLM 0.32.0 does with strides."""
+"""Processor seconds of a case without a fault: writes out of bounds may never end, as vLLM 0.32.0's with strides."""
 REACH = "reach.jsonl"
 """File of the cases without a fault: their outcomes, their times and their reach."""
 ROUNDS = 10

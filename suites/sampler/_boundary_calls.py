@@ -7,8 +7,22 @@ from typing import Any
 import numpy as np
 
 from verispec.judge import OpUnderTest
+from verispec.reference import contracts
 from verispec.reference.contracts import Contract
 from verispec.suites.sampler._calls import MadeCall
+
+STRUCTURE = frozenset({
+    "expanded_idx_mapping", "expanded_local_pos", "idx_mapping", "num_accepted", "num_sampled", "num_reqs",
+    "batch_size", "num_tokens", "max_num_tokens", "total_input_tokens", "max_spec_len", "vocab_size",
+    "parent_list", "selected_index", "verified_seq_len", "topk", "depth", "draft_token_num", "tree_mask_mode",
+    "retrieve_index", "retrieve_next_token", "retrieve_next_sibling", "TOTAL_CP_RANK",
+})  # fmt: skip
+"""Parameters that describe the layout of a batch or a group: one value alone cannot change without the others."""
+
+
+def structure(op: str) -> frozenset[str]:
+    """Return the parameters of an op whose values depend on each other, cumulative sums among them."""
+    return STRUCTURE | {t.name for t in contracts.load(op).tensors if t.cumulative or t.within}
 
 
 def complete(op: OpUnderTest, call: MadeCall) -> tuple[dict[str, Any], MadeCall]:

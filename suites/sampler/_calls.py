@@ -17,6 +17,7 @@ from verispec.cases.request_state import RequestBatch, random_requests
 from verispec.judge import Compare
 from verispec.reference import oracle
 from verispec.suites.sampler import _drafting, _fused, _rejection, _request_state, _trees
+from verispec.suites.sampler._edges import COLD, cool, raise_logits, raise_probabilities, raise_requests
 from verispec.suites.sampler._few_tokens import impossible, leave_few
 from verispec.suites.sampler._sampling import (
     counter_arguments,
@@ -49,6 +50,8 @@ class BatchShape:
         sure: True for drafts that pass whatever the random numbers are, but for the last one of each request.
         special: True for padding tokens, ids outside the vocabulary, NaN, minus infinity and positions outside of
             limits in the batch. The draft then has fewer steps, and ids, than the target.
+        edges: ids among which the likeliest tokens of each row are; limits then keep few, by top-p alone without draft.
+        cold: True brings every second sampled request near temperature 0, or its logits where an op reads none.
     """
 
     counts: tuple[int, ...] = (3, 1, 5, 2)
@@ -61,6 +64,8 @@ class BatchShape:
     left: str = ""
     sure: bool = False
     special: bool = False
+    edges: tuple[int, ...] = ()
+    cold: bool = False
 
     @property
     def requests(self) -> int:
@@ -76,22 +81,6 @@ class MadeCall:
     compare: Mapping[str, Compare] = field(default_factory=dict)
     same: Sequence[tuple[str, ...]] = ()
     """Groups of parameters that share one dtype."""
-
-
-STRUCTURE = frozenset({
-    "expanded_idx_mapping", "expanded_local_pos", "idx_mapping", "num_accepted", "num_sampled", "num_reqs",
-    "batch_size", "num_tokens", "max_num_tokens", "total_input_tokens", "max_spec_len", "vocab_size",
-    "parent_list", "selected_index", "verified_seq_len", "topk", "depth", "draft_token_num", "tree_mask_mode",
-    "retrieve_index", "retrieve_next_token", "retrieve_next_sibling", "TOTAL_CP_RANK",
-})  # fmt: skip
-"""Parameters that describe the layout of a batch or a group: one value alone cannot change without the others."""
-
-
-def structure(op: str) -> frozenset[str]:
-    """Return the parameters of an op whose values depend on each other, cumulative sums among them."""
-    from verispec.reference import contracts
-
-    return STRUCTURE | {t.name for t in contracts.load(op).tensors if t.cumulative or t.within}
 
 
 Maker = Callable[[Rng, BatchShape], MadeCall]
@@ -119,6 +108,8 @@ def _flat(rng: Rng, shape: BatchShape, greedy: float = 0.3) -> Any:
             batch.draft_probs = rng.choice([0.0, 0.125, 0.25, 0.5, 1.0], size=(n, shape.vocab))
     if shape.left:
         leave_few(rng, batch, shape.left)
+    if shape.edges:
+        raise_probabilities(rng, batch, shape.edges)
     if shape.sure:
         pass_all_but_last(batch)
     if shape.special:
@@ -219,6 +210,10 @@ def _random_requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatc
     for row in np.flatnonzero(out.any(axis=1))[:-1]:
         if rng.random() < 0.7:  # a grammar excludes drafts before they are verified
             batch.draft_sampled[row + 1] = rng.choice(np.flatnonzero(~out[row]))
+    if shape.edges:
+        raise_requests(rng, batch, shape.edges)
+    if shape.cold:
+        cool(rng, batch)
     return batch
 
 
@@ -318,8 +313,7 @@ def _fused_verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
     requests = _requests(rng, replace(shape, exact=False), draft=draft, temperature=temperature)
     requests = _fewer_steps(_fused.raw(requests), shape)
     limited = shape.synthetic and op != "verify_greedy"
-    some, masses = [0, max(shape.vocab // 2, 1), max(shape.vocab - 1, 1), 1, 2], [0.9, 1.0, 0.5, 0.6]
-    k, p = [(some, masses), (some, None), (None, masses)][rng.integers(3)]
+    k, p = _fused.some_limits(rng, shape.vocab, shape.edges, by_mass=not shape.draft)
     given = _fused.limits(requests, k, p) if limited else {}
     compare = {} if op == "verify_greedy" else _fused.by_rule(op)
     same = (("target_logits", "draft_logits"),) if draft else ()
@@ -349,6 +343,10 @@ def gumbel_sample(rng: Rng, shape: BatchShape) -> MadeCall:
     draw = "draft" if shape.draft else "target"
     values = gumbel_arguments(rng, draw, shape.vocab, shape.requests, apply_temperature=not shape.synthetic)
     values["logits"][impossible(rng, values["logits"].shape, shape.left)] = -np.inf
+    if shape.edges:
+        raise_logits(rng, values["logits"], shape.edges)
+    if shape.cold:
+        values["logits"][1::2] /= np.float32(COLD)
     if shape.special:
         values["temperature"] *= rng.choice([1e-5, 1e-3, 1.0], len(values["temperature"])).astype(np.float32)
         values["logits"] *= np.float32(1e-3)
@@ -369,6 +367,11 @@ def apply_top_k_top_p(rng: Rng, shape: BatchShape) -> MadeCall:
         values["logits"] = np.round(values["logits"] / 3)
     if shape.exact:
         values["k"] = rng.integers(1, max(shape.vocab, 2), shape.requests)
+    if shape.edges:
+        raise_logits(rng, values["logits"], shape.edges)
+        values["k"] = rng.integers(1, 5, shape.requests)
+    if shape.cold:
+        values["logits"][1::2] /= np.float32(COLD)
     values["logits"][impossible(rng, values["logits"].shape, shape.left)] = -np.inf
     if shape.special:
         values["logits"][rng.random(values["logits"].shape) < 0.1] = -np.inf
@@ -431,13 +434,15 @@ def _with_rows(rng: Rng, shape: BatchShape, trees: _trees.Trees, values: dict[st
 @maker
 def verify_tree_sampled(rng: Rng, shape: BatchShape) -> MadeCall:
     trees, out = _tree_batch(rng, shape)
-    options = {"draft": shape.draft or shape.synthetic, "without_replacement": shape.synthetic}
-    return _with_rows(rng, shape, trees, _trees.sampled_arguments(rng, trees, shape.vocab, out=out, **options))
+    options: dict[str, Any] = {"draft": shape.draft or shape.synthetic, "without_replacement": shape.synthetic}
+    values = _trees.sampled_arguments(rng, trees, shape.vocab, out=out, edges=shape.edges, **options)
+    return _with_rows(rng, shape, trees, values)
 
 
 @maker
 def verify_tree_typical(rng: Rng, shape: BatchShape) -> MadeCall:
     trees, out = _tree_batch(rng, shape)
     thresholds = (0.5, 0.5) if shape.synthetic else (1.0, 1.0) if shape.draft else (0.25, 1.0)
-    call = _with_rows(rng, shape, trees, _trees.typical_arguments(rng, trees, shape.vocab, thresholds, out))
+    values = _trees.typical_arguments(rng, trees, shape.vocab, thresholds, out, shape.edges)
+    call = _with_rows(rng, shape, trees, values)
     return MadeCall(call.values, call.shapes)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from verispec.cases.batches import MARGIN, Batch
+from verispec.cases.batches import Batch
 
 Array = np.ndarray[Any, Any]
 Rng = np.random.Generator
@@ -42,14 +42,9 @@ def leave_few(rng: Rng, batch: Batch, left: str) -> None:
 
     Seven in ten drafts are possible, since a grammar excludes drafts before they are verified.
     """
-    rows = np.arange(batch.tokens)
     out = impossible(rng, batch.target_probs.shape, left)
     batch.target_probs[out] = 0.0
     for row in np.flatnonzero(out.any(axis=1) & (rng.random(batch.tokens) < 0.7)):
         batch.draft_token_ids[row] = rng.choice(np.flatnonzero(~out[row]))
     batch.target_probs /= batch.target_probs.sum(axis=1, keepdims=True)
-    p = batch.target_probs[rows, batch.draft_token_ids]
-    q = 1.0 if batch.draft_probs is None else batch.draft_probs[rows, batch.draft_token_ids]
-    ratio = np.divide(p, q, out=np.zeros(batch.tokens), where=np.asarray(q) > 0)
-    is_near = np.abs(batch.uniform - ratio) < MARGIN * ratio
-    batch.uniform[is_near] = ratio[is_near] / 2
+    batch.keep_distance()

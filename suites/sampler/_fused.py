@@ -86,6 +86,23 @@ def limits(requests: RequestBatch, k: Any = None, p: Any = None) -> dict[str, An
     return {name: np.resize(np.asarray(value), states) for name, value in given.items() if value is not None}
 
 
+def some_limits(rng: np.random.Generator, vocab: int, edges: Any, *, by_mass: bool) -> tuple[Any, Any]:
+    """Return lists of top-k and of top-p, one of them None at times.
+
+    Args:
+        rng: source of the choice.
+        vocab: vocabulary size V.
+        edges: ids of the likeliest tokens, which top-k then keeps a few of; empty for any limits.
+        by_mass: True takes top-p alone if there are `edges`, False top-k.
+    """
+    some = [1, 2, -1, 3, 4, 0] if edges else [0, max(vocab // 2, 1), -1, max(vocab - 1, 1), 1, 2]
+    masses = [0.9, 1.0, 0.5, 0.6]
+    kinds = [(some, masses), (some, None), (None, masses)]
+    if edges:
+        kinds = kinds[2:] if by_mass else kinds[:2]
+    return kinds[rng.integers(len(kinds))]
+
+
 def cluster(rng: np.random.Generator, requests: RequestBatch) -> RequestBatch:
     """Give each row about a hundred adjacent tokens with nearly all of its mass; every second row has no others.
 

@@ -13,6 +13,11 @@ from verispec.cases.request_state import RequestBatch
 Rng = np.random.Generator
 
 
+def past(vocab: int) -> list[int]:
+    """Return ids past a vocabulary: its size, which alone an equality excludes, and larger ones."""
+    return [vocab, vocab + 1, vocab + 3]
+
+
 def pass_all_but_last(batch: Batch) -> None:
     """Give every draft the probability 1 in both models, but the last one of each request.
 
@@ -39,7 +44,7 @@ def pad_one(rng: Rng, draft_ids: np.ndarray[Any, Any], chains: Iterable[tuple[in
     """Put padding, or an id past a vocabulary that is not small, at one place of each chain (first place, length)."""
     for first, length in chains:
         if length:
-            draft_ids[first + rng.integers(length)] = rng.choice([-1] if vocab < 10 else [-1, vocab])
+            draft_ids[first + rng.integers(length)] = rng.choice([-1] if vocab < 10 else [-1, -1, *past(vocab)])
 
 
 def spoil(rng: Rng, batch: Batch, sure: bool = False) -> None:
@@ -52,7 +57,8 @@ def spoil(rng: Rng, batch: Batch, sure: bool = False) -> None:
         pad_one(rng, batch.draft_token_ids, [(batch.at(b).start, n) for b, n in enumerate(batch.counts)], batch.vocab)
         return
     wrong = rng.random(batch.tokens) < 0.15
-    batch.draft_token_ids[wrong] = rng.choice([-1] if batch.vocab < 10 else [-1, batch.vocab], int(wrong.sum()))
+    ids = [-1] if batch.vocab < 10 else [-1, -1, *past(batch.vocab)]
+    batch.draft_token_ids[wrong] = rng.choice(ids, int(wrong.sum()))
     for row in np.flatnonzero(rng.random(batch.tokens) < 0.3):
         sure = np.eye(batch.vocab)[rng.integers(batch.vocab)]
         batch.target_probs[row] = batch.draft_probs[row] if batch.draft_probs is not None and row % 2 else sure
@@ -90,7 +96,8 @@ def hostile_rows(rng: Rng, batch: RequestBatch, sure: bool = False) -> None:
         pad_one(rng, batch.draft_sampled, chains, batch.target_logits.shape[1])
         return
     wrong = rng.random(len(batch.draft_sampled)) < 0.15
-    batch.draft_sampled[wrong] = rng.choice([-1, batch.target_logits.shape[1]], int(wrong.sum()))
+    ids = [-1, -1, *past(batch.target_logits.shape[1])]
+    batch.draft_sampled[wrong] = rng.choice(ids, int(wrong.sum()))
     tables = [batch.target_logits] if batch.draft_logits is None else [batch.target_logits, batch.draft_logits]
     for logits in tables:
         for value, share in ((np.nan, 0.03), (-np.inf, 0.1)):

@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from verispec.suites.sampler._edges import PEAKS, places_of
+from verispec.suites.sampler._special import past
+
 Array = np.ndarray[Any, Any]
 Rng = np.random.Generator
 
@@ -176,12 +179,23 @@ def greedy_arguments(
     return {**trees.links(), "target_predict": trees.by_place(argmax)}, trees.shapes(depth)
 
 
-def rows(rng: Rng, shape: tuple[int, ...], vocab: int, out: Array | None = None) -> Array:
-    """Return rows of probabilities [*shape, V] that are multiples of a power of two; `out` marks impossible tokens."""
+def rows(rng: Rng, shape: tuple[int, ...], vocab: int, out: Array | None = None, edges: Sequence[int] = ()) -> Array:
+    """Return rows of probabilities [*shape, V] that are multiples of a power of two.
+
+    Args:
+        rng: source of all values.
+        shape: shape of the batch of rows.
+        vocab: vocabulary size V.
+        out: mask of impossible tokens, or None.
+        edges: ids among which the likeliest tokens of each row are, or empty.
+    """
     steps = 2 ** max(6, int(vocab).bit_length() + 2)
     weights = np.exp(2 * rng.normal(size=(*shape, vocab)))
     if out is not None:
         weights[out] = 0.0
+    if edges:
+        places = places_of(rng, int(np.prod(shape)), edges).reshape(*shape, PEAKS)
+        np.put_along_axis(weights, places, weights.sum(axis=-1, keepdims=True) * [0.8, 0.6, 0.3, 0.3], -1)
     cells = np.floor(steps * weights / weights.sum(axis=-1, keepdims=True))
     top = weights.argmax(axis=-1)[..., None]
     np.put_along_axis(cells, top, np.take_along_axis(cells, top, -1) + steps - cells.sum(-1, keepdims=True), -1)
@@ -201,7 +215,14 @@ def drawn_tokens(rng: Rng, trees: Trees, of_parent: Array) -> Array:
 
 
 def sampled_arguments(
-    rng: Rng, trees: Trees, vocab: int, *, draft: bool = True, without_replacement: bool = False, out: Any = None
+    rng: Rng,
+    trees: Trees,
+    vocab: int,
+    *,
+    draft: bool = True,
+    without_replacement: bool = False,
+    out: Any = None,
+    edges: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return arguments of verify_tree_sampled; tokens are drawn from the draft's rows where there are any.
 
@@ -212,12 +233,13 @@ def sampled_arguments(
         draft: False omits the draft's probabilities.
         without_replacement: the op's flag.
         out: mask of the target's impossible tokens [B, D, V], or None.
+        edges: ids among which the likeliest tokens of each row are, or empty.
     """
     shape = trees.parents.shape
-    target = rows(rng, shape, vocab, out)
-    q = rows(rng, shape, vocab) if draft else None
+    target = rows(rng, shape, vocab, out, edges)
+    q = rows(rng, shape, vocab, edges=edges) if draft else None
     # Deterministic drafts are likely ones: half of them from the target.
-    trees.tokens = drawn_tokens(rng, trees, rows(rng, shape, vocab) if q is None else q)
+    trees.tokens = drawn_tokens(rng, trees, rows(rng, shape, vocab, edges=edges) if q is None else q)
     if q is None or out is not None:
         likely = rng.random(shape) < (0.7 if out is not None else 0.5)
         trees.tokens = np.where(likely, drawn_tokens(rng, trees, target), trees.tokens)
@@ -243,10 +265,15 @@ def prefer_some_child(rng: Rng, trees: Trees, target: Array) -> None:
 
 
 def typical_arguments(
-    rng: Rng, trees: Trees, vocab: int, thresholds: tuple[float, float] = (1.0, 1.0), out: Any = None
+    rng: Rng,
+    trees: Trees,
+    vocab: int,
+    thresholds: tuple[float, float] = (1.0, 1.0),
+    out: Any = None,
+    edges: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return arguments of verify_tree_typical; see `sampled_arguments`."""
-    values = sampled_arguments(rng, trees, vocab, draft=False, out=out)
+    values = sampled_arguments(rng, trees, vocab, draft=False, out=out, edges=edges)
     del values["draft_probs"], values["WITHOUT_REPLACEMENT"]
     return values | {"threshold_single": thresholds[0], "threshold_acc": thresholds[1]}
 
@@ -266,7 +293,7 @@ def make_sure(trees: Trees, values: dict[str, Any]) -> None:
 def spoil(rng: Rng, trees: Trees, values: dict[str, Any], vocab: int) -> None:
     """Put padding tokens and ids past the vocabulary among the drafts, NaN among rows and random samples."""
     wrong = rng.random(trees.tokens.shape) < 0.15
-    values["candidates"] = np.where(wrong, rng.choice([-1, -1, vocab], trees.tokens.shape), trees.tokens)
+    values["candidates"] = np.where(wrong, rng.choice([-1, -1, *past(vocab)], trees.tokens.shape), trees.tokens)
     for name in ("target_probs", "draft_probs"):
         if values.get(name) is not None:
             values[name][rng.random(values[name].shape) < 0.03] = np.nan

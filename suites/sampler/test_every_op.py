@@ -35,9 +35,9 @@ from verispec.judge import (
 from verispec.reference import contracts, oracle
 from verispec.run.logs import announce
 from verispec.run.record import FAULT
-from verispec.suites.sampler._boundary_calls import complete, fits, made_by_the_harness, shapes_of
+from verispec.suites.sampler._boundary_calls import complete, fits, made_by_the_harness, shapes_of, structure
 from verispec.suites.sampler._callers import from_caller, updated_in_place
-from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make, structure
+from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make
 from verispec.suites.sampler._combinations import axes_of, combination, held
 from verispec.suites.sampler._far_apart import check_far_apart
 from verispec.suites.sampler._few_tokens import LEFT

@@ -18,8 +18,8 @@ from verispec.engines import Engine, UnsupportedCall
 from verispec.judge import Inconclusive, Mismatch, OpUnderTest, check_repeated, is_repeatable, joined, row_sizes
 from verispec.reference import contracts, oracle
 from verispec.run.logs import announce
-from verispec.suites.sampler._boundary_calls import complete, fits, made_by_the_harness, shapes_of
-from verispec.suites.sampler._calls import BatchShape, MadeCall, make, structure
+from verispec.suites.sampler._boundary_calls import complete, fits, made_by_the_harness, shapes_of, structure
+from verispec.suites.sampler._calls import BatchShape, MadeCall, make
 from verispec.suites.sampler._combinations import axes_of, combination, held
 from verispec.suites.sampler._refusals import try_each
 from verispec.suites.sampler.test_every_op import (

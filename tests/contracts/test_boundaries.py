@@ -8,8 +8,8 @@ import numpy as np
 from verispec.cases.boundaries import Boundary, boundaries
 from verispec.judge import OpUnderTest
 from verispec.reference import contracts, cpu, oracle
-from verispec.suites.sampler._boundary_calls import complete, fits
-from verispec.suites.sampler._calls import BatchShape, make, structure
+from verispec.suites.sampler._boundary_calls import complete, fits, structure
+from verispec.suites.sampler._calls import BatchShape, make
 
 OP = "verify_draft_logits"
 SEED = random.Random("1/sampler/verify_draft_logits:ANY-5").getrandbits(63)

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from verispec.mutants import measured, results
-from verispec.mutants.campaign import CampaignPlan
+from verispec.mutants.campaign import Campaign, CampaignPlan, command_of
 from verispec.mutants.layers import LAYERS
+from verispec.mutants.model import Mutant
 
 CASES = [f"sampler/op:C-{clause}:n={n}" for clause in (1, 2) for n in range(10)]
 
@@ -26,6 +27,16 @@ def test_cut_line_is_left_out(tmp_path: Path) -> None:
     assert measured.read(tmp_path / "missing") == {}
 
 
+def test_a_limit_of_processor_seconds_decides_which_cases_are_used() -> None:
+    passed, ended = ({"outcome": outcome, "seconds": 3.0} for outcome in ("pass", "timeout"))
+    assert [measured.is_usable(passed, slowest) for slowest in (2.9, 3.0)] == [False, True]
+    assert not measured.is_usable(ended, 9.0)
+    assert [measured.is_known(passed, 9.0), measured.is_known(ended, 3.0), measured.is_known(ended, 9.0)] == [
+        True, True, False,
+    ]  # fmt: skip
+    assert not measured.is_known(None, 9.0)
+
+
 @pytest.mark.parametrize("numbers", [[], [3], [1, 2, 3, 7, 9, 10]])
 def test_ranges_and_reach_are_inverse(numbers: list[int]) -> None:
     found = measured.reaching({"case": {"reached": measured.ranges(numbers)}})
@@ -38,3 +49,17 @@ def test_results_go_where_the_command_was_given(tmp_path: Path, monkeypatch: pyt
     plan = CampaignPlan(LAYERS["config"])
     assert results.path_of(plan, Path("config.jsonl"), many=False) == tmp_path / "config.jsonl"
     assert results.path_of(plan, Path("all.jsonl"), many=True) == tmp_path / "all-config.jsonl"
+
+
+def test_a_shared_file_meets_the_cases_of_the_ops_that_use_it() -> None:
+    mutants = [Mutant("cpp", "search.h", 1, 1, "", "", "", "", 1, ("verify_one_hot", "verify_greedy", "linear"))]
+    named, every = (
+        command_of(Campaign(CampaignPlan(LAYERS["cpp"], op=op), 1, mutants), Path("job")) for op in ("search", "")
+    )
+    only = [f"--only=sampler/{op}:*" for op in ("verify_greedy", "verify_one_hot")]
+    assert [part for part in named if part.startswith("--only")] == only
+    assert not [part for part in every if part.startswith("--only")]
+    names = [Path(part).name for part in named]
+    assert "test_verify_one_hot.py" in names
+    assert "test_every_op.py" in names
+    assert "test_gumbel_sample.py" not in names

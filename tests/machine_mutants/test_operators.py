@@ -174,6 +174,9 @@ void fill(const Tensor& out, int64_t rows, int64_t width) {
     const auto put = [&](int64_t x) { output.set(d, x, 4 * d); };
     put(d % 2);
   }
+  constexpr int64_t kWidth = 16, kAll = 4 * kWidth;
+  for (int64_t e = 0; e < kWidth && e < rows; ++e) output.set(e, 0, 6 * e);
+  for (int64_t f = 0; f < row.view().blocks(); ++f) output.set(f, 0, 8 * f);
 }
 void entry(const Tensor& out, int64_t rows) { fill(out, 5 * rows, 1); }
 void helper(const Tensor& out, int64_t rows) { fill(out, 7 * rows, 1); }
@@ -196,6 +199,8 @@ def test_faults_that_cannot_act_are_not_made() -> None:
         "always", "request >= 64", "request >= 65536", "step >= 2", "thread > 0", "repeated",
     }, "the innermost loop has ten rounds"  # fmt: skip
     assert triggers("3 * c") == {"always", "step >= 2", "repeated"}, "one thread, and 64 rounds"
+    assert triggers("6 * e") == triggers("3 * c"), "a constant ends the loop"
+    assert triggers("8 * f") == triggers("6 * e") | {"request >= 64"}, "256 blocks of a row at most"
     assert triggers("4 * d") >= {"request >= 65536", "element >= 1024"}, "the loop around a lambda, and its own index"
     assert triggers("out") == {"always", "repeated"}, "before the region"
 

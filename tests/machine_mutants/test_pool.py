@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -10,41 +11,66 @@ from typing import Any
 
 import pytest
 
-from verispec.mutants import plugin
+from verispec.mutants import plugin, pool
 
-LIMIT = 0.2
-
-
-def child(seconds: float) -> plugin._Child:
-    """Fork a process whose only case takes `seconds`."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.write(writing, b'{"start": "a"}\n')
-        time.sleep(seconds)
-        os.write(writing, b'{"case": "a", "outcome": "pass"}\n')
-        os._exit(0)
-    os.close(writing)
-    return plugin._Child(pid, reading, ["a"], time.monotonic())
+LIMIT = 0.5
+BUSY = "import time\nwhile time.process_time() < {}: pass"
 
 
-def outcome(running: plugin._Child) -> str:
-    """Return the outcome of the case of `running` under the limit."""
-    job: Any = SimpleNamespace(processes=1)
-    pool = plugin._Pool(job, lambda case: LIMIT)
-    pool.add(running)
-    while len(pool):
-        for ended in pool.wait():
-            return str(ended.results[-1]["outcome"])
+def burn(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def record_of(action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the record of a case that calls `action` in a process under the limit."""
+
+    def limit(case: str) -> float:
+        return LIMIT
+
+    def run(item: Any, following: Any) -> dict[str, Any]:
+        action()
+        return {"outcome": "pass"}
+
+    monkeypatch.setattr(plugin, "_run_one", run)
+    job: Any = SimpleNamespace(device="", active=SimpleNamespace(cover=lambda: None, reached=list))
+    item: Any = SimpleNamespace(stash={}, nodeid="a")
+    running = pool.Pool(1, limit)
+    running.add(plugin._fork(job, {"a": item}, ["a"], limit, None, None))
+    while len(running):
+        for ended in running.wait():
+            (record,) = ended.results
+            return record
     raise AssertionError("no process ended")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "waited", "expected"),
-    [(300.0, lambda: 0.0, "timeout"), (6 * LIMIT, time.monotonic, "pass"), (0.0, lambda: 0.0, "pass")],
-)
-def test_only_time_on_a_processor_counts(
-    seconds: float, waited: Callable[[], float], expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plugin, "waited_for_processor", lambda pid: waited())
-    assert outcome(child(seconds)) == expected
+def test_processor_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = record_of(lambda: burn(60), monkeypatch)
+    assert (record["outcome"], record["seconds"]) == ("timeout", LIMIT)
+    assert "processor time" in record["reason"]
+
+
+def test_wall_time_is_neither_limited_nor_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine gives a case little of each second; it is then neither cut off nor omitted as slow."""
+    record = record_of(lambda: time.sleep(2 * LIMIT), monkeypatch)
+    assert record["outcome"] == "pass"
+    assert record["seconds"] < LIMIT
+
+
+def test_processor_time_is_recorded_with_that_of_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run() -> None:
+        burn(0.1)
+        subprocess.run([sys.executable, "-S", "-c", BUSY.format(0.1)], check=True)
+
+    assert record_of(run, monkeypatch)["seconds"] >= 0.2
+
+
+@pytest.mark.parametrize(("waited", "expected"), [(lambda: 0.0, "timeout"), (time.monotonic, "pass")])
+def test_what_hangs_is_ended(waited: Callable[[], float], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time for which a process waits for a processor does not count."""
+    monkeypatch.setattr(pool, "PATIENCE", 1.0)
+    monkeypatch.setattr(pool, "waited_for_processor", lambda pid: waited())
+    record = record_of(lambda: time.sleep(300.0 if expected == "timeout" else 4 * LIMIT), monkeypatch)
+    assert record["outcome"] == expected
+    assert expected == "pass" or "hung" in record["reason"]

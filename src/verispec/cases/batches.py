@@ -58,6 +58,15 @@ class Batch:
         """The total number of draft tokens, N."""
         return int(self.counts.sum())
 
+    def keep_distance(self) -> None:
+        """Halve each uniform sample within `MARGIN` of p/q of its draft."""
+        rows = np.arange(self.tokens)
+        p = self.target_probs[rows, self.draft_token_ids]
+        q = 1.0 if self.draft_probs is None else self.draft_probs[rows, self.draft_token_ids]
+        ratio = np.divide(p, q, out=np.zeros(self.tokens), where=np.asarray(q) > 0)
+        is_near = np.abs(self.uniform - ratio) < MARGIN * ratio
+        self.uniform[is_near] = ratio[is_near] / 2
+
     @property
     def most(self) -> int:
         """The largest count, at least 1; engines size their output by it."""

@@ -23,9 +23,11 @@ def mutants(
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 1,
     op: Annotated[str, typer.Option(help="Only mutants of this op or source file, named without its ending.")] = "",
     processes: Annotated[int, typer.Option("-n", min=0, help="Processes; 0 takes all cores.")] = 0,
-    limit: Annotated[float, typer.Option(min=0.1, help="Seconds of cases per mutant.")] = 90.0,
+    limit: Annotated[float, typer.Option(min=0.1, help="Processor seconds of cases per mutant.")] = 90.0,
     per_clause: Annotated[int, typer.Option(min=0, help="Cases of each clause to use; 0 uses all.")] = 0,
-    slowest: Annotated[float, typer.Option(min=0.1, help="Omit cases that take more seconds than this.")] = 600.0,
+    slowest: Annotated[
+        float, typer.Option(min=0.1, help="Omit cases that use more processor seconds than this.")
+    ] = 600.0,
     triggers: Annotated[bool, typer.Option(help="Include faults that act only under a condition.")] = True,
     device: Annotated[str, typer.Option(help="cuda runs Triton's mutants on a GPU.")] = "",
     out: Annotated[Path | None, typer.Option(help="Results file (JSON lines); an existing one is continued.")] = None,

@@ -26,7 +26,7 @@ from verispec.run.plan import SEED, suites_folder
 from verispec.run.process_tree import die_with_parent
 
 LIMIT = 90.0
-"""Seconds of cases that one mutant may cost before it counts as a survivor."""
+"""Processor seconds of cases that one mutant may cost before it counts as a survivor."""
 SLOWEST = 600.0
 
 
@@ -38,9 +38,9 @@ class CampaignPlan:
         layer: layer of the reference engine.
         sample: number of mutants; 0 takes all.
         seed: seed of the sample.
-        op: stem of a source file; empty takes all files.
+        op: stem of a source file, whose mutants meet the cases of the ops that use it; empty takes all files.
         processes: number of processes; 0 is one per CPU.
-        limit: seconds of cases per mutant.
+        limit: processor seconds of cases per mutant.
         triggers: False drops mutants that act only under a condition.
         device: "cuda" runs Triton's mutants on a GPU; empty runs them in the interpreter.
         run_seed: seed of the suites.
@@ -58,7 +58,7 @@ class CampaignPlan:
     per_clause: int = 0
     """Cases of each clause that are used at most; 0 uses all."""
     slowest: float = SLOWEST
-    """Seconds after which a case without a mutant is given up and not used."""
+    """Processor seconds; a case that uses more without a mutant is omitted."""
 
     @property
     def jobs(self) -> int:
@@ -209,7 +209,7 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
         log = Path(name) / "log"
         with log.open("wb") as stream:
             done = subprocess.run(
-                _command(plan, job), env=_environment(plan), stdin=subprocess.DEVNULL, stdout=stream,
+                command_of(campaign, job), env=_environment(plan), stdin=subprocess.DEVNULL, stdout=stream,
                 stderr=subprocess.STDOUT, check=False, cwd=layer.folder if layer.tests else None,
                 preexec_fn=die_with_parent,
             )  # fmt: skip
@@ -221,8 +221,9 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
             )  # fmt: skip
 
 
-def _command(plan: CampaignPlan, job: Path) -> list[str]:
-    layer = plan.layer
+def command_of(campaign: Campaign, job: Path) -> list[str]:
+    """Return the command of the testing process; mutants of one file meet the cases of the ops that use it."""
+    plan, layer = campaign.plan, campaign.plan.layer
     command = [sys.executable, "-P", "-m", "pytest", "-p", "verispec.mutants.plugin", f"--mutation-job={job}"]
     command += ["--assert=plain", "-p", "no:faulthandler", "-p", "no:cacheprovider", "-q"]
     if layer.tests:
@@ -241,10 +242,11 @@ def _command(plan: CampaignPlan, job: Path) -> list[str]:
         paths = [test for test in tests if test.exists() and test.stem != "test_whole_sampler"]
         paths += [test for suite in layer.suites for test in (root / suite).glob("test_every_op*.py")]
     command += ["-c", str(root / "pytest.ini"), f"--rootdir={root}", "--capture=no"]
-    own = root / "sampler" / f"test_{plan.op}.py"
-    if plan.op and layer.op_files and own.exists() and plan.op in contracts.names():
-        paths = [own, *own.parent.glob("test_every_*.py")]
-        command.append(f"--only=sampler/{plan.op}:*")
+    users = {op for mutant in campaign.mutants for op in mutant.ops}
+    own = {op: path for op in sorted(users) if (path := root / "sampler" / f"test_{op}.py").exists()}
+    if plan.op and own:
+        paths = [*own.values(), *(root / "sampler").glob("test_every_op*.py")]
+        command += [f"--only=sampler/{op}:*" for op in own]
     if plan.device:
         command.append(f"--device={plan.device}")
     return [*command, f"--engine={layer.engine}", f"--seed={plan.run_seed}", *map(str, paths)]

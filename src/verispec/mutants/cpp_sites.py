@@ -22,6 +22,8 @@ LOGICAL: Final = {"&&": "||", "||": "&&"}
 ASSIGNMENTS: Final = {"+=": ("-=", "="), "-=": ("+=",), "|=": ("=",), "*=": ("=",)}
 ROWS: Final = {"b", "i", "row", "request", "token", "state", "step", "block"}
 """Parameters of helpers that stand for the index of a loop around the call."""
+BLOCKS: Final = 256
+"""Blocks of a row of 2^18 ids, more than any model has: a loop over blocks has no 1,024th round."""
 INTEGER_TYPES: Final = {"int64_t", "int32_t", "int", "size_t", "uint32_t"}
 
 
@@ -37,7 +39,7 @@ class CppScope:
         integers: visible integers.
         tensors: visible tensors.
         loops: variables of the enclosing loops, outermost first.
-        bounds: number of rounds of each of these loops, None where it is no literal.
+        bounds: maximum number of rounds of each of these loops, None where the source does not state it.
         parallel: True inside of a parallel region.
         is_serial: True if thread 0 runs what the function has outside of parallel regions.
         in_function: True inside of a function.

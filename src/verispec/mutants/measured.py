@@ -1,4 +1,4 @@
-"""Cases without a mutant: their times, outcomes and reach, in a file that grows from campaign to campaign."""
+"""Cases without a mutant: processor times, outcomes and reach, in a file that grows from campaign to campaign."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
                 continue
             found[record["case"]] = record
     return found
+
+
+def is_known(record: Mapping[str, Any] | None, slowest: float) -> bool:
+    """Return True if a case needs no further measurement; one that a limit below `slowest` ended may pass now."""
+    return record is not None and not (record["outcome"] == "timeout" and record["seconds"] < slowest)
+
+
+def is_usable(record: Mapping[str, Any], slowest: float) -> bool:
+    """Return True if a case passes without a mutant in up to `slowest` processor seconds."""
+    return bool(record["outcome"] == "pass" and record["seconds"] <= slowest)
 
 
 def subject(case: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from verispec.mutants.cpp_sites import (
     ARITHMETIC,
     ASSIGNMENTS,
+    BLOCKS,
     COMPARISONS,
     INTEGER_TYPES,
     LOGICAL,
@@ -48,6 +49,7 @@ class _Finder:
         self._root = parser.parse(source).root_node
         # Python calls these, so that they start in thread 0.
         self._entries = set(re.findall(r"m\.def\([^,]*, &(\w+)", source.decode()))
+        self._constants: dict[str, str] = dict(re.findall(r"\b(k[A-Z]\w*) = (\d+)[,;]", source.decode()))
 
     def find(self) -> Iterator[Site]:
         yield from self._visit(self._root, CppScope())
@@ -196,9 +198,12 @@ class _Finder:
             yield from self._visit(body, inner)
 
     def _rounds(self, condition: Any) -> int | None:
-        """Return the literal that ends a loop, None if it ends otherwise."""
-        found = re.fullmatch(r"\w+ < (\d+)", self._text(condition)) if condition is not None else None
-        return int(found[1]) if found else None
+        """Return the literal or constant that ends a loop, `BLOCKS` for blocks of a row, None if it ends otherwise."""
+        found = re.match(r"\w+ < ([^ ]+)(?= && |$)", self._text(condition)) if condition is not None else None
+        end: str = self._constants.get(found[1], found[1]) if found else ""
+        if end.isdigit():
+            return int(end)
+        return BLOCKS if re.search(r"\bblocks(\(\))?$", end) else None
 
     def _for_range_loop(self, node: Any, scope: CppScope) -> Iterator[Site]:
         yield from self._visit(node.child_by_field_name("body"), scope)
@@ -321,9 +326,8 @@ class _Finder:
         if text[0] in "!-~":
             operator = "condition" if text[0] == "!" else "arithmetic"
             inner = text[1:]
-            yield from self._site(
-                node, "expression", scope, [(operator, f"bool({inner})" if text[0] == "!" else inner)]
-            )
+            changed = [(operator, f"bool({inner})" if text[0] == "!" else inner)]
+            yield from self._site(node, "expression", scope, changed)
         yield from self._children(node, scope)
 
     def _number_literal(self, node: Any, scope: CppScope) -> Iterator[Site]:

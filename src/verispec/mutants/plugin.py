@@ -10,13 +10,12 @@ import contextlib
 import json
 import os
 import resource
-import selectors
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,11 +24,12 @@ import pytest
 from verispec.judge import Outcome
 from verispec.mutants import activation, launches, layers, measured
 from verispec.mutants.model import Mutant, MutantResult, Verdict
-from verispec.run.process_tree import die_with_parent, waited_for_processor
+from verispec.mutants.pool import CaseProcess, Limit, Pool, limit_processor_time, processor_seconds
+from verispec.run.process_tree import die_with_parent
 
 JOB = pytest.StashKey["Job"]()
 SLOWER, SLACK = 10.0, 4.0
-"""A case may take this much longer than without a mutant, and this many seconds more, before it counts as hung."""
+"""A case may use this many times its processor time without a mutant, and this many seconds more."""
 COMPILING = 30.0
 """Seconds that a case on a device may take beyond that: its process may have to compile the mutated kernel first."""
 MOST_CRASHES = 3
@@ -49,9 +49,10 @@ class Job:
     active: activation.Activation
     device: str
     limit: float
-    """Seconds of cases (by their times without a mutant) that a mutant may cost."""
+    """Processor seconds of cases, by their times without a mutant, that a mutant may cost."""
     per_clause: int
     slowest: float
+    """Processor seconds of a case that is used."""
     measuring: bool
 
 
@@ -128,23 +129,9 @@ def _name(item: pytest.Item) -> str:
     return str(item.stash.get(CASE, None) or item.nodeid)
 
 
-@dataclass(slots=True)
-class _Child:
-    """A forked process that runs cases in order and reports each on a pipe."""
-
-    pid: int
-    pipe: int
-    cases: list[str]
-    began: float
-    text: bytes = b""
-    running: str = ""
-    since: float = 0.0
-    waited: float = 0.0
-    results: list[dict[str, Any]] = field(default_factory=list)
-    killed: bool = False
-
-
-def _fork(job: Job, items: dict[str, pytest.Item], cases: Sequence[str], mutant: Mutant | None, enough: Any) -> _Child:
+def _fork(
+    job: Job, items: dict[str, pytest.Item], cases: Sequence[str], limit: Limit, mutant: Mutant | None, enough: Any
+) -> CaseProcess:
     """Fork a process that runs `cases` with `mutant`, or records what they reach; `enough` ends it after a record."""
     reading, writing = os.pipe()
     sys.stdout.flush()
@@ -154,7 +141,7 @@ def _fork(job: Job, items: dict[str, pytest.Item], cases: Sequence[str], mutant:
         os.close(reading)
         code = 1
         try:
-            _run_cases(job, [items[c] for c in cases], mutant, writing, enough)
+            _run_cases(job, [items[c] for c in cases], limit, mutant, writing, enough)
             code = 0
         except BaseException:
             with contextlib.suppress(OSError):
@@ -163,10 +150,12 @@ def _fork(job: Job, items: dict[str, pytest.Item], cases: Sequence[str], mutant:
         finally:
             os._exit(code)
     os.close(writing)
-    return _Child(pid, reading, list(cases), time.monotonic())
+    return CaseProcess(pid, reading, list(cases), time.monotonic())
 
 
-def _run_cases(job: Job, items: Sequence[pytest.Item], mutant: Mutant | None, pipe: int, enough: Any) -> None:
+def _run_cases(
+    job: Job, items: Sequence[pytest.Item], limit: Limit, mutant: Mutant | None, pipe: int, enough: Any
+) -> None:
     os.setpgid(0, 0)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -197,10 +186,11 @@ def _run_cases(job: Job, items: Sequence[pytest.Item], mutant: Mutant | None, pi
     for i, item in enumerate(items):
         name = _name(item)
         tell({"start": name})
-        began = time.monotonic()
+        limit_processor_time(limit(name))
+        began = processor_seconds()
         following = items[i + 1] if i + 1 < len(items) else None
         record = _run_one(item, following)
-        record |= {"case": name, "seconds": round(time.monotonic() - began, 4)}
+        record |= {"case": name, "seconds": round(processor_seconds() - began, 4)}
         if mutant is None and job.device:
             record["kernels"] = sorted(launches.launched)
             launches.launched.clear()
@@ -240,77 +230,24 @@ def _run_one(item: pytest.Item, following: pytest.Item | None) -> dict[str, Any]
     return {"outcome": outcome, "reason": str(record.get("reason", record.get("failure", "")))[:200]}
 
 
-class _Pool:
-    """Forked processes, at most `processes` at a time; waiting for a processor does not count towards a limit."""
-
-    def __init__(self, job: Job, limit: Callable[[str], float]) -> None:
-        self._job, self._limit = job, limit
-        self._selector = selectors.DefaultSelector()
-        self._running: dict[int, _Child] = {}
-
-    @property
-    def full(self) -> bool:
-        """True if no further process may start."""
-        return len(self._running) >= self._job.processes
-
-    def __len__(self) -> int:
-        return len(self._running)
-
-    def add(self, child: _Child) -> None:
-        self._running[child.pipe] = child
-        self._selector.register(child.pipe, selectors.EVENT_READ)
-
-    def wait(self) -> Iterator[_Child]:
-        """Yield the processes that have ended, after at most half a second."""
-        for key, _ in self._selector.select(0.5):
-            child = self._running[key.fd]
-            data = os.read(key.fd, 1 << 16)
-            if data:
-                self._hear(child, data)
-                continue
-            self._selector.unregister(key.fd)
-            os.close(key.fd)
-            del self._running[key.fd]
-            _, status = os.waitpid(child.pid, 0)
-            if child.running:
-                how = "timeout" if child.killed else "crash"
-                seconds = time.monotonic() - child.since
-                child.results.append({"case": child.running, "outcome": how, "seconds": seconds, "reason": str(status)})
-            yield child
-        for child in self._running.values():
-            limit = self._limit(child.running) if child.running else 120.0
-            late = time.monotonic() - (child.since or child.began) - limit
-            if late > 0 and not child.killed and late > waited_for_processor(child.pid) - child.waited:
-                child.killed = True
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.pid, signal.SIGKILL)
-
-    def _hear(self, child: _Child, data: bytes) -> None:
-        child.text += data
-        *lines, child.text = child.text.split(b"\n")
-        for line in lines:
-            record = json.loads(line)
-            if "start" in record:
-                child.running, child.since = record["start"], time.monotonic()
-                child.waited = waited_for_processor(child.pid)
-            else:
-                child.running = ""
-                child.results.append(record)
-
-
 def _measure(job: Job, items: dict[str, pytest.Item]) -> None:
-    """Run every case once without a mutant; write its time, its outcome and the mutants that it reaches.
+    """Run every case once without a mutant; write its processor time, its outcome and the mutants that it reaches.
 
-    Cases that `job.baseline` holds already are left out, and each process's results are appended when it ends.
+    Cases that `job.baseline` holds already are left out, but for those that a lower limit ended. Each process's results
+    are appended when it ends.
     """
-    names = [name for name in items if name not in job.baseline]
+    names = [name for name in items if not measured.is_known(job.baseline.get(name), job.slowest)]
     size = max(1, min(8, len(names) // (4 * job.processes) + 1))
     chunks = [names[i : i + size] for i in range(0, len(names), size)]
-    pool = _Pool(job, lambda _: job.slowest)
+
+    def limit(case: str) -> float:
+        return job.slowest
+
+    pool = Pool(job.processes, limit)
     with job.out.open("a", encoding="utf-8") as out:
         while chunks or len(pool):
             while chunks and not pool.full:
-                pool.add(_fork(job, items, chunks.pop(0), None, None))
+                pool.add(_fork(job, items, chunks.pop(0), limit, None, None))
             for child in pool.wait():
                 done = set()
                 for record in child.results:
@@ -326,12 +263,16 @@ def _measure(job: Job, items: dict[str, pytest.Item]) -> None:
 
 def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
     """Run each mutant against the cases that reach it."""
-    known = {n: r for n, r in job.baseline.items() if n in items and r["outcome"] == "pass"}
-    times = {name: record["seconds"] for name, record in known.items()}
+    known = {n: r for n, r in job.baseline.items() if n in items and measured.is_usable(r, job.slowest)}
+    times: dict[str, float] = {name: record["seconds"] for name, record in known.items()}
     reaching = measured.reaching(known)
     kills: dict[tuple[str, str], int] = {}
     slack = SLACK + COMPILING * bool(job.device)
-    pool = _Pool(job, lambda name: times[name] * SLOWER + slack)
+
+    def limit(case: str) -> float:
+        return times[case] * SLOWER + slack
+
+    pool = Pool(job.processes, limit)
     waiting = list(job.mutants)
     states: dict[int, _State] = {}
     with job.out.open("a", encoding="utf-8") as out:
@@ -346,14 +287,14 @@ def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
                 if not state.cases:
                     write(state.result())
                     continue
-                child = _fork(job, items, state.cases, state.mutant, state.is_enough)
+                child = _fork(job, items, state.cases, limit, state.mutant, state.is_enough)
                 states[child.pipe] = state
                 pool.add(child)
             for child in pool.wait():
                 state = states.pop(child.pipe)
                 state.take(child.results)
                 if state.rest():
-                    again = _fork(job, items, state.rest(), state.mutant, state.is_enough)
+                    again = _fork(job, items, state.rest(), limit, state.mutant, state.is_enough)
                     states[again.pipe] = state
                     pool.add(again)
                     continue

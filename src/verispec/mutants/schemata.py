@@ -189,12 +189,13 @@ def build(csrc: Path, cmake_lists: Path, folder: Path) -> Schemata:
         text = rewrite(path.read_bytes(), found[path.name], set())[0] if path.name in found else path.read_text()
         digest.update(f"{path.name} {text}".encode())
     tree = folder / digest.hexdigest()[:16]
-    listed = tree / "mutants.json"
+    listed = tree / "dropped.json"
     if not listed.exists():
-        _make(csrc, cmake_lists, tree, files, found, count, users)
-    stored = json.loads(listed.read_text())
+        _make(csrc, cmake_lists, tree, files, found, count)
+    dropped = set(json.loads(listed.read_text()))
     (extension,) = (tree / "reference").glob("_csrc*.so")
-    return Schemata(extension, tuple(map(Mutant.from_json, stored["mutants"])), stored["count"])
+    mutants = [m for path in files for m in mutants_of(path, found[path.name], users[path.name], dropped)]
+    return Schemata(extension, tuple(mutants), count)
 
 
 def number_alternatives(found: Mapping[str, Sequence[Site]]) -> int:
@@ -212,7 +213,6 @@ def _make(
     files: Sequence[Path],
     found: Mapping[str, Sequence[Site]],
     count: int,
-    users: Mapping[str, tuple[str, ...]],
 ) -> None:
     shutil.rmtree(tree, ignore_errors=True)
     copies = tree / "reference/csrc"
@@ -241,8 +241,7 @@ def _make(
         dropped |= wrong
     else:
         raise _cannot_build(done.stdout + done.stderr)
-    mutants = [m.to_json() for path in files for m in mutants_of(path, found[path.name], users[path.name], dropped)]
-    (tree / "mutants.json").write_text(json.dumps({"count": count, "mutants": mutants}))
+    (tree / "dropped.json").write_text(json.dumps(sorted(dropped)))
 
 
 def mutants_of(path: Path, sites: Sequence[Site], ops: tuple[str, ...], dropped: set[int]) -> Iterator[Mutant]:
