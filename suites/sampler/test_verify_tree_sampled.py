@@ -28,7 +28,7 @@ from verispec.suites.sampler._trees import (
 
 CONTRACT = contracts.load("verify_tree_sampled")
 VOCAB = 11
-DRAWN = {"given": {"draft": False}, "alike": {}, "different": {"without_replacement": True}}
+DRAWN: dict[str, dict[str, Any]] = {"given": {"draft": False}, "alike": {}, "different": {"without_replacement": True}}
 SAME = (("target_probs", "draft_probs"),)
 Values = dict[str, Any]
 
