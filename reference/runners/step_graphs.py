@@ -31,12 +31,7 @@ from verispec.engines.protocol.generation import LoadOptions
 from verispec.engines.protocol.speculation import AUTO
 from verispec.reference.models.attention import PagedBatch
 from verispec.reference.models.auxiliary import AuxiliaryStates
-from verispec.reference.models.decode_graphs import (
-    RECORD_AT,
-    GraphedModel,
-    Recorder,
-    recorded,
-)
+from verispec.reference.models.decode_graphs import RECORD_AT, GraphedModel, Recorder, recorded
 from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
 from verispec.reference.proposers.chain import ChainProposer
 from verispec.reference.proposers.protocol import Proposer, VerifiedStep
