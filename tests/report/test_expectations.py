@@ -115,3 +115,19 @@ def test_a_proposal_replaces_nothing_else(tmp_path: Path) -> None:
             require_proposal(tmp_path / name, None)
     with pytest.raises(VerispecError, match="folder of the proposal does not exist"):
         require_proposal(tmp_path / "nowhere/new.toml", None)
+
+
+def test_a_proposal_compares_each_case_with_each_entry_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of hundreds of entries and runs of thousands of cases are usual."""
+    records = [case(n // 10, n=n) for n in range(200)]
+    entries = tuple(Expectation(n + 1, f"{OP}:EXP-{n}", "fail", LINK) for n in range(20))
+    compared: list[str] = []
+
+    def counted(pattern: str, name: str) -> bool:
+        compared.append(pattern)
+        return selects(pattern, name)
+
+    known = run(*records, entries=entries)
+    monkeypatch.setattr("verispec.report.expectations.selects", counted)
+    assert len(entries_of(proposal(known))) == 20
+    assert 0 < len(compared) <= len(records) * len(entries)
