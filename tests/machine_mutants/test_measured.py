@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from verispec.mutants import measured, results
+from verispec.errors import VerispecError
+from verispec.mutants import campaign, measured, results
 from verispec.mutants.campaign import Campaign, CampaignPlan, command_of
 from verispec.mutants.layers import LAYERS
 from verispec.mutants.model import Mutant
@@ -35,6 +36,18 @@ def test_a_limit_of_processor_seconds_decides_which_cases_are_used() -> None:
         True, True, False,
     ]  # fmt: skip
     assert not measured.is_known(None, 9.0)
+    assert not measured.is_known({"outcome": "fail", "seconds": 3.0}, 9.0)
+
+
+def test_few_cases_that_fail_without_a_mutant_are_left_out() -> None:
+    known = {f"sampler/op:C-1:n={n}": {"outcome": "pass", "seconds": 0.1} for n in range(100)}
+    for n, outcome in ((3, "fail"), (7, "crash")):
+        known[f"sampler/op:C-1:n={n}"] = {"outcome": outcome, "seconds": 0.1, "reason": "no such device"}
+    assert campaign._few_failing(known) == ["sampler/op:C-1:n=3", "sampler/op:C-1:n=7"]
+    assert not any(measured.is_usable(known[name], 9.0) for name in campaign._few_failing(known))
+    known["sampler/op:C-1:n=9"]["outcome"] = "error"
+    with pytest.raises(VerispecError, match="V-MUT-BASELINE .*3 of 100 cases.*\n.*no such device"):
+        campaign._few_failing(known)
 
 
 @pytest.mark.parametrize("numbers", [[], [3], [1, 2, 3, 7, 9, 10]])

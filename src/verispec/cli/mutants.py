@@ -65,7 +65,11 @@ def mutants(
                 continue
             path = results.path_of(plan, out, many=of == "all")
             done = results.begin(path, plan, prepared.total, len(prepared.mutants))
-            campaign.judge(prepared, path, done)
+            left_out = campaign.judge(prepared, path, done)
+            if left_out:
+                typer.echo(
+                    f"{len(left_out)} cases fail without a mutant and are left out, the first: {left_out[0]}", err=True
+                )
             paths.append(path)
         if list_:
             raise typer.Exit(exits.GOOD)

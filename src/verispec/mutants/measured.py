@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+FAILED: Final = ("fail", "crash", "error")
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
@@ -22,13 +24,23 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def is_known(record: Mapping[str, Any] | None, slowest: float) -> bool:
-    """Return True if a case needs no further measurement; one that a limit below `slowest` ended may pass now."""
-    return record is not None and not (record["outcome"] == "timeout" and record["seconds"] < slowest)
+    """Return True if a case needs no further measurement.
+
+    One that a limit below `slowest` ended may pass now, and one that failed may have lacked what is installed now.
+    """
+    if record is None or record["outcome"] in FAILED:
+        return False
+    return not (record["outcome"] == "timeout" and record["seconds"] < slowest)
 
 
 def is_usable(record: Mapping[str, Any], slowest: float) -> bool:
     """Return True if a case passes without a mutant in up to `slowest` processor seconds."""
     return bool(record["outcome"] == "pass" and record["seconds"] <= slowest)
+
+
+def failing(known: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the cases that fail without a mutant. None is used, since it would fail with every mutant."""
+    return [name for name, record in known.items() if record["outcome"] in FAILED]
 
 
 def subject(case: str) -> str:
