@@ -46,7 +46,7 @@ def test_few_cases_that_fail_without_a_mutant_are_left_out() -> None:
     assert campaign._few_failing(known) == ["sampler/op:C-1:n=3", "sampler/op:C-1:n=7"]
     assert not any(measured.is_usable(known[name], 9.0) for name in campaign._few_failing(known))
     known["sampler/op:C-1:n=9"]["outcome"] = "error"
-    with pytest.raises(VerispecError, match="V-MUT-BASELINE .*3 of 100 cases.*\n.*no such device"):
+    with pytest.raises(VerispecError, match=r"V-MUT-BASELINE .*3 of 100 cases.*\n.*no such device"):
         campaign._few_failing(known)
 
 
