@@ -291,12 +291,16 @@ def make_sure(trees: Trees, values: dict[str, Any]) -> None:
 
 
 def spoil(rng: Rng, trees: Trees, values: dict[str, Any], vocab: int) -> None:
-    """Put padding tokens and ids past the vocabulary among the drafts, NaN among rows and random samples."""
+    """Put padding tokens and ids past the vocabulary among the drafts, and numbers that are none among the others.
+
+    Rows hold NaN, infinite and negative probabilities, random samples NaN.
+    """
     wrong = rng.random(trees.tokens.shape) < 0.15
     values["candidates"] = np.where(wrong, rng.choice([-1, -1, *past(vocab)], trees.tokens.shape), trees.tokens)
     for name in ("target_probs", "draft_probs"):
         if values.get(name) is not None:
-            values[name][rng.random(values[name].shape) < 0.03] = np.nan
+            wrong = rng.random(values[name].shape) < 0.03
+            values[name][wrong] = rng.choice([np.nan, np.nan, np.inf, -0.25], int(wrong.sum()))
     for name in ("uniform_samples", "uniform_samples_for_final_sampling"):
         if name in values:
             values[name][rng.random(values[name].shape) < 0.05] = np.nan
