@@ -15,8 +15,7 @@ import triton.language as tl
 from ._fused_rows import RequestTensors, weights_of
 from ._logit_keys import ACCEPTED, OPEN, REJECTED, KeyRows, limits
 from ._logits import load_logits
-from ._threshold_gather import TILE, TILES
-from ._threshold_search import GROUP, GROUPS, chunk_ids
+from ._threshold_search import GROUPS, chunk_ids
 
 SLACK: tl.constexpr = tl.constexpr(2.0**-12)
 """Relative distance from a bound at which rounding decides nothing."""
@@ -36,9 +35,8 @@ def scan_limited(search, rows, slot, row, split, token, scale):
     top = tl.max(maxima, axis=0)
     tl.store(search.tops + at, top)
     mass = weights_of(x, top, scale)
-    tiles = tl.sum(tl.reshape(tl.sum(mass, axis=1), (TILES, TILE // GROUP)), axis=1)
-    tl.store(search.tiles + at * TILES + tl.arange(0, TILES), tiles)
-    tl.store(search.totals + at, tl.sum(tiles, axis=0))
+    # Not by tiles: a row that a token is drawn from gets the weights of its tiles with its exact limits.
+    tl.store(search.totals + at, tl.sum(tl.sum(mass, axis=1), axis=0))
     if has_draft:
         is_before = (x > drafted) | ((x == drafted) & (ids < token))
         tl.store(search.above + at, tl.sum(tl.sum(tl.where(is_before, mass, 0.0), axis=1), axis=0))
