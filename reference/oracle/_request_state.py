@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from verispec.reference.oracle.philox import Draw, uniform
+from verispec.reference.oracle.philox import Draw, uniform_rows
 
 Array = np.ndarray[Any, Any]
 
@@ -19,19 +19,28 @@ def clean(logits: Array) -> Array:
     return np.where(np.isnan(wide), -np.inf, wide)
 
 
-def logsumexp(logits: Array) -> float:
-    """Return log(sum(exp(logits))), minus infinity for a row without any probability."""
-    top = logits.max()
-    if top == -np.inf:
-        return -np.inf
-    return float(top + np.log(np.exp(logits - top).sum()))
+def logsumexp(logits: Array) -> Any:
+    """Return log(sum(exp(logits))) over the last axis, minus infinity for a row without any probability."""
+    top = logits.max(axis=-1)
+    shift = np.where(top == -np.inf, 0.0, top)
+    with np.errstate(divide="ignore"):
+        return shift + np.log(np.exp(logits - shift[..., None]).sum(axis=-1))
 
 
-def log_prob(logits: Array, normaliser: float) -> Array:
-    """Return log p of every entry, minus infinity everywhere in a row without any probability."""
-    if normaliser == -np.inf:
-        return np.full(len(logits), -np.inf)
-    return logits - normaliser
+def log_prob(logits: Array, normaliser: Any) -> Array:
+    """Return log p of every entry [..., V], minus infinity everywhere in a row without any probability.
+
+    Args:
+        logits: [..., V].
+        normaliser: [...], minus infinity for a row without any probability.
+    """
+    normaliser = np.asarray(normaliser)[..., None]
+    is_empty = normaliser == -np.inf
+    return np.where(is_empty, -np.inf, logits - np.where(is_empty, 0.0, normaliser))
+
+
+TOGETHER = 2**20
+"""Logits of a block of requests whose rows are computed at once: 8 MB in float64."""
 
 
 @dataclass
@@ -88,32 +97,54 @@ def verified_requests(
 ) -> Iterator[tuple[int, int, list[DraftRow]]]:
     """Yield (request, state, draft rows) of every request that is not padding."""
     vocabulary = shared_vocabulary(target_logits, draft_logits)
-    for b, state, first, drafts in request_rows(cu_num_logits, idx_mapping):
-        scale = float(temperature[state])
-        steps = []
-        for i in range(drafts):
-            target = clean(target_logits[first + i, :vocabulary])
-            target_lse = logsumexp(target)
-            log_q, draft_lse = None, 0.0
-            has_step = draft_logits is None or i < draft_logits.shape[1]
-            if draft_logits is not None and has_step and scale != 0.0:
-                draft_row = clean(draft_logits[state, i, :vocabulary]) / scale
-                draft_lse = logsumexp(draft_row)
-                log_q = log_prob(draft_row, draft_lse)
-            draft = int(draft_sampled[first + i + 1])
-            steps.append(
-                DraftRow(
-                    draft=draft,
-                    is_valid=has_step and 0 <= draft < vocabulary,
-                    log_p=log_prob(target, target_lse),
-                    log_q=log_q,
-                    target_logsumexp=target_lse,
-                    draft_logsumexp=draft_lse,
-                    argmax=int(target.argmax()),
-                    log_u=float(np.log(uniform(int(seed[state]), int(pos[first + i]), i, Draw.ACCEPT))),
-                )
+    for block in _blocks(request_rows(cu_num_logits, idx_mapping), TOGETHER // max(vocabulary, 1)):
+        counts = [drafts for *_, drafts in block]
+        states = np.repeat([state for _, state, *_ in block], counts)
+        i = np.concatenate([np.arange(drafts) for drafts in counts])
+        rows = np.repeat([first for _, _, first, _ in block], counts) + i
+        target = clean(target_logits[rows, :vocabulary])
+        target_lse = logsumexp(target)
+        log_p, argmax = log_prob(target, target_lse), target.argmax(axis=1)
+        has_step, draws = np.full(len(i), True), np.full(len(i), False)
+        draft_lse, log_q = np.zeros(len(i)), np.zeros((len(i), vocabulary))
+        if draft_logits is not None:
+            has_step = i < draft_logits.shape[1]
+            draws = has_step & (temperature[states] != 0.0)
+            own = states[draws]
+            draft = clean(draft_logits[own, i[draws], :vocabulary]) / temperature[own, None].astype(np.float64)
+            draft_lse[draws] = logsumexp(draft)
+            log_q[draws] = log_prob(draft, draft_lse[draws])
+        log_u = np.log(uniform_rows(seed[states], pos[rows], i, Draw.ACCEPT, 1)[:, 0])
+        tokens = draft_sampled[rows + 1]
+        is_valid = has_step & (tokens >= 0) & (tokens < vocabulary)
+        steps = [
+            DraftRow(
+                draft=int(tokens[n]),
+                is_valid=bool(is_valid[n]),
+                log_p=log_p[n],
+                log_q=log_q[n] if draws[n] else None,
+                target_logsumexp=float(target_lse[n]),
+                draft_logsumexp=float(draft_lse[n]),
+                argmax=int(argmax[n]),
+                log_u=float(log_u[n]),
             )
-        yield b, state, steps
+            for n in range(len(i))
+        ]
+        ends = np.cumsum(counts)
+        for (b, state, _, drafts), end in zip(block, ends.tolist(), strict=True):
+            yield b, state, steps[end - drafts : end]
+
+
+def _blocks(requests: Sequence[tuple[int, int, int, int]], rows: int) -> Iterator[Sequence[tuple[int, int, int, int]]]:
+    """Yield requests of `request_rows` in turn, as many as have `rows` draft rows together, or one with more."""
+    start, held = 0, 0
+    for end, (*_, drafts) in enumerate(requests):
+        if end > start and held + drafts > rows:
+            yield requests[start:end]
+            start, held = end, 0
+        held += drafts
+    if requests:
+        yield requests[start:]
 
 
 def accept_while_argmax(steps: list[DraftRow], sampled_row: Array) -> int:

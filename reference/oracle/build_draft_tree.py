@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 from verispec.reference.oracle._rows import Array
@@ -24,48 +22,29 @@ def build_draft_tree(
     draft_token_num: int,
     tree_mask_mode: int,
 ) -> dict[str, Array]:
-    mask, where, index = tree_mask.copy(), positions.copy(), retrieve_index.copy()
-    first_child, sibling = retrieve_next_token.copy(), retrieve_next_sibling.copy()
-    nodes = draft_token_num
-    start = 0
-    for b in range(len(verified_seq_len)):
-        length = int(verified_seq_len[b])
-        selected = [int(candidate) for candidate in selected_index[b]]
-        parent: list[int | None] = [None]
-        for candidate in selected:
-            entry = candidate // topk
-            if candidate < 0 or entry >= max(parent_list.shape[1], 1):
-                parent.append(None)
-            elif entry == 0:
-                parent.append(0)
-            else:
-                wanted = int(parent_list[b, entry])
-                parent.append(selected.index(wanted) + 1 if wanted in selected else None)
-        children: dict[int, list[int]] = {}
-        for j in range(1, nodes):
-            of = parent[j]
-            if of is not None:
-                children.setdefault(of, []).append(j)
-        paths: list[Array] = []
-        for i in range(nodes):
-            index[b, i] = b * nodes + i
-            of = parent[i]
-            # Most parents come before their children, so that long chains reuse their paths.
-            if of is None or of >= i:
-                ancestors = np.array(path(i, parent, depth), dtype=np.int64)
-            else:
-                ancestors = np.append(i, paths[of])[:depth]
-            paths.append(ancestors)
-            where[b * nodes + i] = length + len(ancestors)
-            before = length if tree_mask_mode == 0 else 0
-            begin = start + i * (before + nodes) + before
-            mask[begin : begin + nodes] = False
-            mask[begin + np.append(0, ancestors)] = True
-            if i in children:
-                first_child[b, i] = children[i][0]
-                for j, following in pairwise(children[i]):
-                    sibling[b, j] = following
-        start += nodes * (nodes + (length if tree_mask_mode == 0 else 0))
+    mask, first_child, sibling = tree_mask.copy(), retrieve_next_token.copy(), retrieve_next_sibling.copy()
+    requests, nodes = len(verified_seq_len), draft_token_num
+    parent = parents_of(parent_list, selected_index, topk)
+    sees, level = ancestors_of(parent, depth)
+
+    lengths = verified_seq_len.astype(np.int64)[:, None]
+    before = lengths if tree_mask_mode == 0 else 0 * lengths
+    starts = np.cumsum(nodes * (nodes + before)) - nodes * (nodes + before[:, 0])
+    begins = starts[:, None] + np.arange(nodes) * (before + nodes) + before
+    mask[begins[:, :, None] + np.arange(nodes)] = sees
+
+    b, child = np.nonzero(parent >= 0)
+    of = parent[b, child]
+    order = np.lexsort((child, of, b))  # the children of a node stand together, in order of their numbers
+    b, of, child = b[order], of[order], child[order]
+    is_next = (b[1:] == b[:-1]) & (of[1:] == of[:-1])
+    sibling[b[1:][is_next], child[:-1][is_next]] = child[1:][is_next]
+    is_first = np.concatenate(([True], ~is_next))[: len(b)]
+    first_child[b[is_first], of[is_first]] = child[is_first]
+
+    where, index = positions.copy(), retrieve_index.copy()
+    where[: requests * nodes] = (lengths + level).reshape(-1)
+    index[:requests, :nodes] = np.arange(requests * nodes).reshape(requests, nodes)
     return {
         "tree_mask": mask,
         "positions": where,
@@ -75,10 +54,34 @@ def build_draft_tree(
     }
 
 
-def path(node: int | None, parent: list[int | None], depth: int) -> list[int]:
-    """Return a node and its ancestors below the root, at most `depth` of them."""
-    nodes: list[int] = []
-    while node is not None and node != 0 and len(nodes) < depth:
-        nodes.append(node)
-        node = parent[node]
-    return nodes
+def parents_of(parent_list: Array, selected_index: Array, topk: int) -> Array:
+    """Return the parent of each node, [B, D] int64; -1 for the root and for a node without a selected parent."""
+    selected = selected_index.astype(np.int64)
+    entry = selected // topk
+    is_listed = (selected >= 0) & (entry < max(parent_list.shape[1], 1))
+    parent = np.where(is_listed & (entry == 0), 0, -1)
+    b, j = np.nonzero(is_listed & (entry > 0))
+    matches = selected[b] == parent_list[b, entry[b, j]].astype(np.int64)[:, None]
+    others = selected.shape[1]
+    first = np.where(matches, np.arange(others), others).min(axis=1, initial=others)
+    parent[b, j] = np.where(first < others, first + 1, -1)
+    return np.pad(parent, ((0, 0), (1, 0)), constant_values=-1)
+
+
+def ancestors_of(parent: Array, depth: int) -> tuple[Array, Array]:
+    """Return the nodes that each node sees, [B, D, D] bool, and its depth, [B, D].
+
+    A node sees the root, itself and its ancestors, `depth` nodes below the root at most.
+    """
+    requests, nodes = parent.shape
+    sees = np.zeros((requests, nodes, nodes), dtype=bool)
+    sees[:, :, 0] = True
+    level = np.zeros((requests, nodes), dtype=np.int64)
+    ancestor = np.tile(np.arange(nodes), (requests, 1))
+    while (below := (ancestor > 0) & (level < depth)).any():
+        b, i = np.nonzero(below)
+        sees[b, i, ancestor[b, i]] = True
+        level[b, i] += 1
+        ancestor[b, i] = parent[b, ancestor[b, i]]
+        ancestor[~below] = 0
+    return sees, level

@@ -58,8 +58,8 @@ def gumbel(seed: int, pos: int, step: int, draw: Draw, lanes: int) -> Array:
     return -np.log(-np.log1p(-u))
 
 
-def gumbel_rows(seeds: Array, positions: Array, steps: Array, draw: Draw, lanes: int) -> Array:
-    """Return the Gumbel numbers of many rows at once, [rows, lanes]; row r is `gumbel` of its seed, position and step.
+def uniform_rows(seeds: Array, positions: Array, steps: Array, draw: Draw, lanes: int) -> Array:
+    """Return the uniform samples of many rows at once, [rows, lanes]: `uniform` of each seed, position and step.
 
     Args:
         seeds: [rows] int64.
@@ -80,9 +80,14 @@ def gumbel_rows(seeds: Array, positions: Array, steps: Array, draw: Draw, lanes:
         product0, product1 = np.uint64(MULTIPLIERS[0]) * c0, np.uint64(MULTIPLIERS[1]) * c2
         c0, c1, c2, c3 = (product1 >> half) ^ c1 ^ k0, product1 & mask, (product0 >> half) ^ c3 ^ k1, product0 & mask
         k0, k1 = (k0 + np.uint64(KEY_STEPS[0])) & mask, (k1 + np.uint64(KEY_STEPS[1])) & mask
-    words = np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1).reshape(len(seeds), -1)[:, :lanes]
-    u = (words.astype(np.float64) + 0.5) * 2.0**-32
-    numbers: Array = -np.log(-np.log1p(-u))
+    words = np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1).reshape(len(seeds), 4 * blocks)[:, :lanes]
+    numbers: Array = (words.astype(np.float64) + 0.5) * 2.0**-32
+    return numbers
+
+
+def gumbel_rows(seeds: Array, positions: Array, steps: Array, draw: Draw, lanes: int) -> Array:
+    """Return the Gumbel samples of many rows at once, [rows, lanes]; see `uniform_rows` for the arguments."""
+    numbers: Array = -np.log(-np.log1p(-uniform_rows(seeds, positions, steps, draw, lanes)))
     return numbers
 
 

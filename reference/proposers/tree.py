@@ -73,61 +73,70 @@ class TreeProposer:
 
     def propose(self, step: VerifiedStep) -> Drafts:
         """Return a tree's tokens per request; one without room for all levels is cut."""
-        tree, first = self._tree, step.positions[step.query_start_loc[:-1].long()].tolist()
-        known = [np.arange(start, end) for start, end in zip(first, step.context_lens.tolist(), strict=True)]
-        texts = [tokens[places] for tokens, places in zip(step.sequences, known, strict=True)]
-        rows = np.cumsum([len(places) for places in known]) - 1
-        logits = self._run(step.block_table, known, known, texts, None)[torch.from_numpy(rows)]
-        requests = np.flatnonzero(step.num_drafts)
-        drafts = np.full((len(known), tree.nodes), -1)
+        tree, first = self._tree, step.positions[step.query_start_loc[:-1].long()].numpy(force=True)
+        lens = step.context_lens - first
+        spans = [slice(*span) for span in zip(first, step.context_lens, strict=True)]
+        known = np.concatenate([np.arange(span.start, span.stop) for span in spans])
+        texts = np.concatenate([tokens[span] for tokens, span in zip(step.sequences, spans, strict=True)])
+        logits = self._run(step.block_table, lens, known, known, texts, None)
+        drafts = np.full((len(lens), tree.nodes), -1)
         roots = step.context_lens - 1
         room = step.block_table.shape[1] * self._block_size
-        parents = [np.array([0])] * len(requests)
-        logits = logits[torch.from_numpy(requests)]
+        # The nodes of a level that have children, with their requests; their logits are those of `logits`.
+        owners = np.flatnonzero(step.num_drafts)
+        nodes = np.zeros_like(owners)
+        logits = logits[torch.from_numpy((np.cumsum(lens) - 1)[owners])]
         for depth in range(1, int(tree.depths.max()) + 1):
-            if not len(requests):
+            if not len(owners):
                 break
-            for b, node, row in zip(
-                np.repeat(requests, [len(nodes) for nodes in parents]), np.concatenate(parents), logits, strict=True
-            ):
-                children = np.flatnonzero(tree.parents == node)
-                likely = row.argsort(descending=True, stable=True)[: int(tree.ranks[children].max()) + 1].tolist()
-                drafts[b, children] = [likely[rank] for rank in tree.ranks[children]]
-            inner = tree.inner_nodes(depth)
-            requests = requests[[bool((roots[b] + inner < room).any()) for b in requests]] if len(inner) else inner
-            parents = [inner[roots[b] + inner < room] for b in requests]
-            if len(requests):
+            self._draft_children(drafts, owners, nodes, logits)
+            inner, requests = tree.inner_nodes(depth), np.unique(owners)
+            fits = roots[requests, None] + inner < room
+            requests, fits = requests[fits.any(axis=1)], fits[fits.any(axis=1)]
+            owners, nodes = requests.repeat(fits.sum(axis=1)), inner[np.nonzero(fits)[1]]
+            if len(owners):
                 logits = self._run(
                     step.block_table[torch.from_numpy(requests)],
-                    [roots[b] + nodes for b, nodes in zip(requests, parents, strict=True)],
-                    [np.full(len(nodes), roots[b] + depth) for b, nodes in zip(requests, parents, strict=True)],
-                    [drafts[b, nodes] for b, nodes in zip(requests, parents, strict=True)],
+                    fits.sum(axis=1),
+                    roots[owners] + nodes,
+                    roots[owners] + depth,
+                    drafts[owners, nodes],
                     roots[requests],
                 )
-        return Drafts([_whole(row[1:].tolist()) for row in drafts])
+        return Drafts([_whole(row) for row in drafts[:, 1:].tolist()])
+
+    def _draft_children(self, drafts: np.ndarray, owners: np.ndarray, nodes: np.ndarray, logits: torch.Tensor) -> None:
+        """Write the children of nodes [n] to the `drafts` [B, D] of their `owners` [n], from their logits [n, V]."""
+        likely = most_likely(logits, int(self._tree.ranks.max()) + 1).numpy(force=True)
+        for node in np.unique(nodes):
+            children = np.flatnonzero(self._tree.parents == node)
+            at = np.flatnonzero(nodes == node)
+            drafts[owners[at, None], children] = likely[at][:, self._tree.ranks[children]]
 
     def _run(
         self,
         block_table: torch.Tensor,
-        places: Sequence[np.ndarray],
-        positions: Sequence[np.ndarray],
-        token_ids: Sequence[np.ndarray],
+        lens: np.ndarray,
+        places: np.ndarray,
+        positions: np.ndarray,
+        token_ids: np.ndarray,
         roots: np.ndarray | None,
     ) -> torch.Tensor:
         """Run the model and return the logits of all tokens, [T, V].
 
         Args:
             block_table: [B, blocks] of the requests.
-            places: places of each request's tokens in its sequence.
-            positions: their positions.
-            token_ids: their ids.
+            lens: [B] tokens of each request.
+            places: [T] places of the tokens in their sequences.
+            positions: [T] their positions.
+            token_ids: [T] their ids.
             roots: place of each request's root, [B]; None for tokens of the sequence.
         """
         device = block_table.device
-        lens = np.array([len(row) for row in places])
-        ends = np.array([row[-1] + 1 for row in places])
-        starts = torch.from_numpy(np.concatenate(([0], np.cumsum(lens))).astype(np.int32)).to(device)
-        where = torch.from_numpy(np.concatenate(places)).to(device)
+        bounds = np.concatenate(([0], np.cumsum(lens)))
+        ends = places[bounds[1:] - 1] + 1
+        starts = torch.from_numpy(bounds.astype(np.int32)).to(device)
+        where = torch.from_numpy(places).to(device)
         paged = PagedBatch(
             self._cache,
             slot_mapping(starts, where, block_table, self._block_size),
@@ -141,13 +150,22 @@ class TreeProposer:
             None if roots is None else TreeQueries(torch.from_numpy(roots).to(device), self._sees),
         )
         output = self._model(
-            input_ids=torch.from_numpy(np.concatenate(token_ids)).to(device)[None],
-            position_ids=torch.from_numpy(np.concatenate(positions)).to(device)[None],
+            input_ids=torch.from_numpy(token_ids).to(device)[None],
+            position_ids=torch.from_numpy(positions).to(device)[None],
             use_cache=False,
             paged=paged,
         )
         logits: torch.Tensor = output.logits[0]
         return logits
+
+
+def most_likely(logits: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the `count` most likely tokens of each row of `logits` [n, V], equal ones in order of their ids."""
+    rest, found = logits.clone(), []
+    for _ in range(count):
+        found.append(rest.argmax(dim=-1, keepdim=True))
+        rest.scatter_(-1, found[-1], float("-inf"))
+    return torch.cat(found, dim=-1)
 
 
 def _whole(tokens: list[int]) -> list[int]:

@@ -63,13 +63,13 @@ class WholeFlatSampler:
             draft_logits: [N, V] float32, before temperature; row j belongs to draft token j.
         """
         generators = [_generator(seed, self._device) for seed in _seeds(batch)]
-        temperatures = batch.temperature.tolist()
-        ends = list(itertools.accumulate(batch.counts))
-        drafted: list[list[int]] = [[] for _ in batch.counts]
+        temperatures, counts = batch.temperature.tolist(), batch.counts
+        ends = list(itertools.accumulate(counts))
+        drafted: list[list[int]] = [[] for _ in counts]
         probs = torch.zeros(draft_logits.shape, device=self._device)
-        for position in range(max(batch.counts, default=0)):
-            requests = [b for b, count in enumerate(batch.counts) if count > position]
-            rows = [ends[b] - batch.counts[b] + position for b in requests]
+        for position in range(max(counts, default=0)):
+            requests = [b for b, count in enumerate(counts) if count > position]
+            rows = [ends[b] - counts[b] + position for b in requests]
             token_ids, drawn_from = sample_drafts(
                 draft_logits[rows].to(self._device),
                 [temperatures[b] for b in requests],

@@ -6,11 +6,11 @@ Entry = tuple[str, str, str] | tuple[str, str, str, int]
 
 MUTANTS: dict[str, list[Entry]] = {
     "build_draft_tree": [
-        ("BDT-3", "pairwise(children[i])", "pairwise(children[i][:2])"),
-        ("BDT-5", "length + len(ancestors)", "len(ancestors)"),
-        ("BDT-6", "np.append(0, ancestors)", "ancestors"),
-        ("BDT-10", "if wanted in selected else None", "if wanted in selected else 0"),
-        ("BDT-12", "len(ancestors) < depth", "len(ancestors) < depth + 2"),
+        ("BDT-3", "= child[1:][is_next]", "= child[:-1][is_next] + 1"),
+        ("BDT-5", "(lengths + level).reshape(-1)", "level.reshape(-1)"),
+        ("BDT-6", "sees[:, :, 0] = True", "sees[:, 0, 0] = True"),
+        ("BDT-10", "first + 1, -1)", "first + 1, 0)"),
+        ("BDT-12", "level < depth", "level < depth + 2"),
     ],
     "compute_slot_mapping": [
         ("CSM-3", "rank == TOTAL_CP_RANK", "rank >= TOTAL_CP_RANK"),

@@ -77,8 +77,8 @@ def target_rows(counts: Any) -> Array:
 
 def rows_of(batch: SamplerBatch, b: int) -> slice:
     """Return the rows of request `b` of `batch`: its draft rows, then its bonus row."""
-    start = sum(batch.counts[:b]) + b
-    return slice(start, start + batch.counts[b] + 1)
+    start = sum(map(len, batch.draft_token_ids[:b])) + b
+    return slice(start, start + len(batch.draft_token_ids[b]) + 1)
 
 
 def select(batch: SamplerBatch, order: Any) -> SamplerBatch:

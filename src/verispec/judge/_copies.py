@@ -7,7 +7,7 @@ An op whose tensors have rows of requests, of tokens and of states treats the re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,24 +113,32 @@ def row_sizes(contract: Contract, values: Mapping[str, Any]) -> dict[str, int]:
 
 
 def copies_of(
-    contract: Contract, arrays: Mapping[str, Any], sizes: Mapping[str, int], copies: int
-) -> Iterator[dict[str, Any]]:
-    """Yield the arrays of each copy in a repeated batch, as if it were alone."""
-    for copy in range(copies):
-        own = dict(arrays)
-        for tensor in contract.tensors:
-            array = arrays.get(tensor.name)
-            if array is None:
-                continue
-            if tensor.cumulative:
-                own[tensor.name] = _own_counts(array, tensor, sizes, copy)
-                continue
-            part = _cut(array, tensor, sizes, copy, copies)
-            if tensor.indexes:
-                offset = _block(tensor.indexes, copy, copies) * sizes.get(tensor.indexes, 0)
-                part = np.where(part < 0, part, part - offset)
-            own[tensor.name] = part
-        yield own
+    contract: Contract, arrays: Mapping[str, Any], sizes: Mapping[str, int], copies: int, which: range
+) -> dict[str, Array]:
+    """Return arrays of a repeated batch as those of its copies, each as if it were alone: [copies, *shape of one].
+
+    Args:
+        contract: contract of a repeatable op.
+        arrays: arrays of the whole batch, by parameter name.
+        sizes: `row_sizes` of one copy.
+        copies: number of copies in the batch.
+        which: numbers of the copies that are returned.
+    """
+    own = {}
+    for tensor in contract.tensors:
+        array = arrays.get(tensor.name)
+        if array is None:
+            continue
+        if tensor.cumulative:
+            own[tensor.name] = np.stack([_own_counts(array, tensor, sizes, copy) for copy in which])
+            continue
+        parts = np.stack([_cut(array, tensor, sizes, copy, copies) for copy in which])
+        if tensor.indexes:
+            blocks = np.array([_block(tensor.indexes, copy, copies) for copy in which])
+            offset = (blocks * sizes.get(tensor.indexes, 0)).reshape(-1, *[1] * array.ndim)
+            parts = np.where(parts < 0, parts, parts - offset)
+        own[tensor.name] = parts
+    return own
 
 
 def _own_counts(array: Array, tensor: Tensor, sizes: Mapping[str, int], copy: int) -> Array:

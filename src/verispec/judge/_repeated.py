@@ -65,25 +65,43 @@ def _compare_copies(
 ) -> None:
     sizes = row_sizes(op.contract, values)
     arrays = {name: value for name, value in inputs.items() if isinstance(value, np.ndarray)}
-    first = next(copies_of(op.contract, arrays, sizes, copies))
+    first = {name: parts[0] for name, parts in copies_of(op.contract, arrays, sizes, copies, range(1)).items()}
     small = {**inputs, **first}
     expected, written = _oracle(op, small)
-    poison = copies_of(op.contract, {name: arrays[name] for name in outputs}, sizes, copies)
+    before, after = (
+        copies_of(op.contract, given, sizes, copies, range(copies))
+        for given in ({name: arrays[name] for name in outputs}, outputs)
+    )
+    # Elements that a copy leaves unwritten hold the poison of their own place.
+    got = {
+        name: np.where(~written[name] & (exact(before[name], after[name], {}) == 0), first[name], after[name])
+        for name in outputs
+    }
+    differs = np.zeros(copies, dtype=bool)
+    differs[0] = True
+    for value in got.values():
+        differs |= _differs_from_first(value)
     seen: set[bytes] = set()
-    for copy, (before, after) in enumerate(zip(poison, copies_of(op.contract, outputs, sizes, copies), strict=True)):
-        # Elements that a copy leaves unwritten hold the poison of their own place.
-        kept = {name: ~written[name] & (exact(before[name], after[name], {}) == 0) for name in outputs}
-        got = {name: np.where(kept[name], first[name], after[name]) for name in outputs}
-        key = b"".join(value.tobytes() for value in got.values())
+    for copy in np.flatnonzero(differs).tolist():
+        key = b"".join(value[copy].tobytes() for value in got.values())
         if key in seen:
             continue
         seen.add(key)
         try:
             for name, value in got.items():
-                compare_output(name, expected[name], value, small, compare.get(name, exact))
+                compare_output(name, expected[name], value[copy], small, compare.get(name, exact))
         except Mismatch as mismatch:
             mismatch.failure.details["copy of the batch"] = copy
             raise
+
+
+def _differs_from_first(copies: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a mask [copies] of the copies whose bytes are not those of the first."""
+    if not copies.size:
+        return np.zeros(len(copies), dtype=bool)
+    flat = np.ascontiguousarray(copies).reshape(len(copies), -1).view(np.uint8)
+    differs: np.ndarray[Any, Any] = (flat != flat[0]).any(axis=1)
+    return differs
 
 
 def _oracle(op: OpUnderTest, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:

@@ -333,8 +333,8 @@ def require_trace(answer: object, batch: SamplerBatch) -> Trace:
     tokens = require_tokens(answer.tokens, batch, "trace(batch).tokens")
     if len(answer.draws) != len(tokens):
         raise ProtocolError(f"{CODE} trace(batch).draws: expected {len(tokens)} entries, got {len(answer.draws)}")
-    for b, draws in enumerate(answer.draws):
-        for field, size in (("uniform", batch.counts[b]), ("noise", batch.vocab_size)):
+    for b, (draws, count) in enumerate(zip(answer.draws, batch.counts, strict=True)):
+        for field, size in (("uniform", count), ("noise", batch.vocab_size)):
             values = getattr(draws, field, None)
             if draws is not None and (values is None or tuple(values.shape) != (size,)):
                 got = tuple(values.shape) if values is not None else _shown(draws)
