@@ -209,6 +209,7 @@ def _work(session: pytest.Session, events: EventWriter, cases: Iterator[str]) ->
     config = session.config
     config.stash[EVENTS] = events
     config.pluginmanager.unregister(name="terminalreporter")  # it is not read, and an engine may close stdout
+    config.option.tbstyle = "no"  # nor is a traceback with its sources, which takes longer than most cases
     try:
         _start_engine(config)
     except VerispecError as error:

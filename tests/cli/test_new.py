@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from judging import SUITE, command
 
 from verispec.cli.new import clause_prefix, identifier
 from verispec.errors import VerispecError
 from verispec.reference import contracts
 
-
-def verispec(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "VERISPEC_CACHE_DIR": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "verispec", *words]
-    return subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, env=environment)
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_a_new_engine_passes_its_own_gate(tmp_path: Path) -> None:
+@pytest.fixture
+def verispec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs the command in a folder, in this process."""
+    monkeypatch.setenv("VERISPEC_CACHE_DIR", str(tmp_path / "cache"))
+
+    def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(folder)
+        return command(capfd, *words)
+
+    return run
+
+
+def test_a_new_engine_passes_its_own_gate(tmp_path: Path, verispec: Run) -> None:
     made = verispec("new", "engine", "My engine-2", "--in", "gate", folder=tmp_path)
     assert made.returncode == 0, made.stderr
     gate = tmp_path / "gate"
@@ -33,11 +42,11 @@ def test_a_new_engine_passes_its_own_gate(tmp_path: Path) -> None:
     done = verispec("run", "--engine", "my_engine_2:Engine", "--only", only, folder=gate)
     assert (done.returncode, "no unexpected failure" in done.stdout) == (0, True), done.stdout + done.stderr
     engine = gate / "my_engine_2.py"
-    engine.write_text(engine.read_text().replace("values == replace_from", "values != replace_from"))
-    assert verispec("run", "--engine", "my_engine_2:Engine", "--only", only, folder=gate).returncode == 1
+    engine.write_text(engine.read_text().replace("values == replace_from", "(values != replace_from)"))
+    assert verispec("run", "--engine", "my_engine_2:Engine", "--only", SUITE, folder=gate).returncode == 1
 
 
-def test_a_new_op_is_tested(tmp_path: Path) -> None:
+def test_a_new_op_is_tested(tmp_path: Path, verispec: Run) -> None:
     assert verispec("new", "op", "double_it", "--in", "mine", folder=tmp_path).returncode == 0
     assert verispec("new", "engine", "mine", folder=tmp_path).returncode == 0
     engine = tmp_path / "mine.py"
@@ -49,7 +58,7 @@ def test_a_new_op_is_tested(tmp_path: Path) -> None:
     )
     done = verispec("run", "--engine", "mine:Engine", "--suite", "mine", folder=tmp_path)
     assert (done.returncode, "no unexpected failure in 3 cases" in done.stdout) == (0, True), done.stdout + done.stderr
-    engine.write_text(engine.read_text().replace("2 * input", "3 * input"))
+    engine.write_text(engine.read_text().replace("2 * input", "(3 * input)"))
     words = ("--engine", "mine:Engine", "--suite", "mine", "--out", "run.jsonl")
     failed = verispec("run", *words, folder=tmp_path)
     assert (failed.returncode, "rule: output is twice input." in failed.stdout) == (1, True), failed.stdout
@@ -63,7 +72,8 @@ def test_a_new_op_is_tested(tmp_path: Path) -> None:
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text("my own test")
-    done = verispec("new", "engine", "mine", folder=tmp_path)
+    words = [sys.executable, "-m", "verispec", "new", "engine", "mine"]
+    done = subprocess.run(words, check=False, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
     assert "V-NEW-EXISTS test_mine.py" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["test_mine.py"]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from judging import command
 
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
@@ -73,11 +72,10 @@ def tree(folder: Path, wrong: int) -> Path:
 
 
 @pytest.mark.parametrize(("wrong", "outcome"), [(0, "pass"), (1, "fail")])
-def test_greedy_steps_are_judged(tmp_path: Path, wrong: int, outcome: str) -> None:
+def test_greedy_steps_are_judged(tmp_path: Path, wrong: int, outcome: str, capfd: pytest.CaptureFixture[str]) -> None:
     source, run = tree(tmp_path / "tree", wrong), tmp_path / "run.jsonl"
     case = "--only=sampler/whole_sampler:WS-1:batch=all greedy;draft=absent"
-    command = [sys.executable, "-m", "verispec", "run", f"--engine=lmdeploy@{source}", case, f"--out={run}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = command(capfd, "run", f"--engine=lmdeploy@{source}", case, f"--out={run}")
     assert done.returncode in (0, 1), done.stdout + done.stderr
     records = [json.loads(line) for line in run.read_text().splitlines()]
     assert [record["outcome"] for record in records if record["type"] == "case"] == [outcome]

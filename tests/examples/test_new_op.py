@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from judging import command
 
 from verispec.reference import contracts
 from verispec.reference.contracts import Contract
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/new_op"
-
-
-def outcomes(folder: Path) -> dict[str, str]:
-    """Run the example's suite on its engine; return the outcome of each case."""
-    out = folder / "run.jsonl"
-    command = [sys.executable, "-m", "verispec", "run", "--engine", "engine:Engine", "--suite", ".", "--out", str(out)]
-    subprocess.run(command, cwd=folder, check=False, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
-    return {line["id"]: line["outcome"] for line in lines if "outcome" in line}
 
 
 @pytest.mark.parametrize(
@@ -35,13 +24,23 @@ def outcomes(folder: Path) -> dict[str, str]:
     ],
     ids=["as it is", "no room for the bonus token", "negative"],
 )
-def test_the_suite_tells_right_from_wrong(tmp_path: Path, right: str, wrong: str, failing: list[str]) -> None:
+def test_the_suite_tells_right_from_wrong(
+    tmp_path: Path,
+    right: str,
+    wrong: str,
+    failing: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     folder = tmp_path / "new_op"
     shutil.copytree(EXAMPLE, folder)
     engine = folder / "engine.py"
     assert right in engine.read_text()
     engine.write_text(engine.read_text().replace(right, wrong, 1))
-    seen = outcomes(folder)
+    monkeypatch.chdir(folder)
+    command(capfd, "run", "--engine", "engine:Engine", "--suite", ".", "--out", "run.jsonl")
+    lines = [json.loads(line) for line in (folder / "run.jsonl").read_text().splitlines()]
+    seen = {line["id"]: line["outcome"] for line in lines if "outcome" in line}
     assert len(seen) == 7
     assert [case.rpartition(":")[2] for case, outcome in seen.items() if outcome == "fail"] == failing
 

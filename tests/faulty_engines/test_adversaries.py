@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from judging import verdict_on
+from judging import GENERATED, SUITE, verdict_on
 
 from verispec.report.verdict import RunSummary
 from verispec.run.plan import SEED, seed_of_today
@@ -36,6 +36,7 @@ def failing(verdict: RunSummary) -> set[tuple[str, str, str]]:
     return {(r.id.split(":")[1], str(r.outcome), str(r.failure["kind"])) for r in verdict.run.records if r.failed}
 
 
+@pytest.mark.slow
 def test_the_control_passes_what_sees_them(tmp_path: Path) -> None:
     verdict = verdict_on(
         "oracle_engine:OracleEngine", tmp_path / "run.jsonl", only=QUICK, seed=seed_of_today(), timeout=PATIENCE
@@ -55,7 +56,7 @@ def test_an_adversary_is_seen(name: str, tmp_path: Path) -> None:
 
 
 def test_a_single_sleep_costs_one_case(tmp_path: Path) -> None:
-    verdict = verdict_on("adversaries:SleepsOnce", tmp_path / "run.jsonl", only=(f"{OP}:EXP-*",), timeout=8.0)
+    verdict = verdict_on("adversaries:SleepsOnce", tmp_path / "run.jsonl", only=(SUITE, GENERATED), timeout=8.0)
     assert {(o, k) for _, o, k in failing(verdict)} == {("timeout", "timeout")}
 
 

@@ -67,7 +67,10 @@ def test_a_fault_of_large_batches_is_seen(test: Callable[..., None], more: Any, 
 
 @pytest.mark.parametrize("op", ["verify_tree_greedy", "build_draft_tree", "copy_and_expand_eagle_inputs"])
 def test_strides_that_large_calls_alone_ignore_are_seen(op: str) -> None:
-    """Ops whose requests have places in the whole batch, or sizes of it."""
+    """Ops whose requests have places in the whole batch, or sizes of it.
+
+    That the reference passes is for its own run of the suite: half of the time of these calls.
+    """
     name = {"verify_tree_greedy": "candidates", "build_draft_tree": "selected_index"}.get(op, "target_token_ids_ptr")
 
     def run(**arguments: Any) -> None:
@@ -76,10 +79,8 @@ def test_strides_that_large_calls_alone_ignore_are_seen(op: str) -> None:
             arguments[name] = value.as_strided(value.shape, torch.empty(value.shape).stride())
         cpu.op(op)(**arguments)
 
-    test = large.test_dtypes_and_layouts_in_large_calls
-    test(under_test(cpu.op(op), op), FAST, 1, op, "requests")
     with pytest.raises(Mismatch):
-        test(under_test(run, op), FAST, 1, op, "requests")
+        large.test_dtypes_and_layouts_in_large_calls(under_test(run, op), FAST, 1, op, "requests")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.timeout(600)
 
 FEW = f"{OP}:EXP-1:counts=wide"
 """The cases with the batch of the one case in which engines fail."""
+COUNTS = f"{OP}:EXP-1:counts=*"
+"""Cases before and after that one."""
 SHORT = 3.0
 """Seconds for a phase that never ends."""
 
@@ -54,7 +56,7 @@ def gone(pid: int) -> bool:
 
 def test_damaged_memory_fails_one_case(tmp_path: Path) -> None:
     """Later cases run in a new process: they are not blamed."""
-    kind, message = one_failure(result_of("DamagesMemory", tmp_path, only=(f"{OP}:EXP-1", f"{OP}:EXP-2")))
+    kind, message = one_failure(result_of("DamagesMemory", tmp_path, only=(COUNTS, f"{OP}:EXP-2")))
     assert (kind, "outside output_ptr" in message) == ("outside", True)
 
 
@@ -121,7 +123,7 @@ def test_what_an_engine_raises_costs_one_case(engine: str, kind: str, message: s
 
 
 def test_closed_streams_harm_nothing(tmp_path: Path) -> None:
-    summary = result_of("ClosesItsOutput", tmp_path, only=(f"{OP}:EXP-1",))
+    summary = result_of("ClosesItsOutput", tmp_path, only=(COUNTS,))
     assert (set(summary.counts), summary.run.footer["warnings"]) == ({"pass"}, [])
 
 
@@ -156,7 +158,7 @@ def test_output_without_end_is_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["BeginsToReject", "BeginsToLackTheOp"])
 def test_an_engine_that_begins_to_reject_is_not_good(engine: str, tmp_path: Path) -> None:
-    summary = result_of(engine, tmp_path, only=(f"{OP}:EXP-1", f"{OP}:EXP-2"))
+    summary = result_of(engine, tmp_path, only=(COUNTS, f"{OP}:EXP-2"))
     assert summary.counts["pass"] > 0
     assert set(summary.counts) == {"pass", "unsupported"}
     assert summary.exit_code() == exits.CANNOT_TELL
@@ -176,7 +178,7 @@ def test_an_op_that_is_offered_but_never_answers_is_not_good(tmp_path: Path) -> 
 
 def test_the_brake_stops_a_run_of_crashes(tmp_path: Path) -> None:
     options = {"brakes": Brakes(max_crashes=3)}
-    summary = result_of("CrashesInEveryCase", tmp_path, only=(f"{OP}:EXP-1",), options=options)
+    summary = result_of("CrashesInEveryCase", tmp_path, only=(COUNTS,), options=options)
     assert dict(summary.counts) == {"crash": 3}
     assert summary.run.footer["reason"] == "stopped after 3 crashes and hangs (--max-crashes)"
     assert not summary.complete
@@ -184,7 +186,7 @@ def test_the_brake_stops_a_run_of_crashes(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_does_not_start_again_keeps_what_was_found(tmp_path: Path) -> None:
-    summary = result_of("StartsOnce", tmp_path, only=(f"{OP}:EXP-1",))
+    summary = result_of("StartsOnce", tmp_path, only=(COUNTS,))
     assert summary.counts["crash"] == 1
     assert not summary.complete
     assert "the engine 'lifecycle_engines:StartsOnce' cannot be started" in summary.run.footer["reason"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from judging import THE_ONE, verdict_on
+from judging import GENERATED, SUITE, THE_ONE, verdict_on
 
 from verispec import exits
 from verispec.errors import VerispecError
@@ -45,9 +46,15 @@ FAULTS = {
 }
 
 
+def verdict_of(engine: str, folder: Path, **plan: Any) -> RunSummary:
+    """Return the summary of the suite's cases on an engine of `broken_engines`, or on one with a module of its own."""
+    name = engine if ":" in engine else f"broken_engines:{engine}"
+    return verdict_on(name, folder / "run.jsonl", only=(SUITE, GENERATED), **plan)
+
+
 @pytest.fixture(scope="module")
 def control(tmp_path_factory: pytest.TempPathFactory) -> RunSummary:
-    return verdict_on("oracle_engine:OracleEngine", tmp_path_factory.mktemp("control") / "run.jsonl")
+    return verdict_of("oracle_engine:OracleEngine", tmp_path_factory.mktemp("control"))
 
 
 def test_the_control_passes_whole(control: RunSummary) -> None:
@@ -58,7 +65,7 @@ def test_the_control_passes_whole(control: RunSummary) -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_one_fault_is_one_cause(name: str, control: RunSummary, tmp_path: Path) -> None:
-    verdict = verdict_on(f"broken_engines:{name}", tmp_path / "run.jsonl")
+    verdict = verdict_of(name, tmp_path)
     fault = FAULTS[name]
 
     assert [(c.level, c.clause, c.kind) for c in verdict.causes] == [(fault.level, fault.clause, fault.kind)]
@@ -76,7 +83,7 @@ def test_one_fault_is_one_cause(name: str, control: RunSummary, tmp_path: Path) 
     [("Segfaults", FAULTS["Segfaults"]), ("Hangs", crash("no answer within 20 s", kind="timeout"))],
 )
 def test_a_worker_costs_one_case(name: str, fault: Fault, control: RunSummary, tmp_path: Path) -> None:
-    verdict = verdict_on(f"broken_engines:{name}", tmp_path / "run.jsonl", processes=2)
+    verdict = verdict_of(name, tmp_path, processes=2)
 
     assert [(c.clause, c.kind, c.cases) for c in verdict.causes] == [(fault.clause, fault.kind, (fault.only,))]
     assert fault.message in verdict.causes[0].message
@@ -86,14 +93,14 @@ def test_a_worker_costs_one_case(name: str, fault: Fault, control: RunSummary, t
 
 
 def test_a_lost_device_costs_a_worker_one_case(control: RunSummary, tmp_path: Path) -> None:
-    verdict = verdict_on("broken_engines:LosesTheDevice", tmp_path / "run.jsonl", processes=2)
+    verdict = verdict_of("LosesTheDevice", tmp_path, processes=2)
 
     assert [(c.kind, c.cases) for c in verdict.causes] == [("crash", (THE_ONE,))]
     assert all_cases(verdict) == all_cases(control)
 
 
 def test_a_device_that_was_lost_unseen_costs_the_next_case(control: RunSummary, tmp_path: Path) -> None:
-    verdict = verdict_on("broken_engines:LosesTheDeviceUnseen", tmp_path / "run.jsonl")
+    verdict = verdict_of("LosesTheDeviceUnseen", tmp_path)
 
     assert [(c.kind, len(c.cases)) for c in verdict.causes] == [("crash", 1)]
     assert all_cases(verdict) == all_cases(control)
@@ -101,14 +108,14 @@ def test_a_device_that_was_lost_unseen_costs_the_next_case(control: RunSummary, 
 
 
 def test_printing_harms_nothing(control: RunSummary, tmp_path: Path) -> None:
-    verdict = verdict_on("broken_engines:Noisy", tmp_path / "run.jsonl")
+    verdict = verdict_of("Noisy", tmp_path)
 
     assert all_cases(verdict) == all_cases(control)
     assert (verdict.causes, verdict.exit_code()) == ((), exits.GOOD)
 
 
 def test_an_op_that_is_not_there_is_a_gap_and_no_pass(control: RunSummary, tmp_path: Path) -> None:
-    verdict = verdict_on("broken_engines:LacksTheOp", tmp_path / "run.jsonl")
+    verdict = verdict_of("LacksTheOp", tmp_path)
 
     assert [(g.outcome, g.reason) for g in verdict.gaps] == [
         ("unsupported", "there is no expand kernel on this platform")
@@ -118,7 +125,7 @@ def test_an_op_that_is_not_there_is_a_gap_and_no_pass(control: RunSummary, tmp_p
 
 
 def test_a_refused_call_is_a_gap_and_no_pass(control: RunSummary, tmp_path: Path) -> None:
-    verdict = verdict_on("broken_engines:RefusesBooleans", tmp_path / "run.jsonl")
+    verdict = verdict_of("RefusesBooleans", tmp_path)
 
     assert [(g.outcome, g.reason) for g in verdict.gaps] == [("unsupported", "booleans are not expanded")]
     assert all("dtype=bool" in case for case in verdict.gaps[0].cases)
@@ -127,7 +134,7 @@ def test_a_refused_call_is_a_gap_and_no_pass(control: RunSummary, tmp_path: Path
 
 
 def test_a_crash_after_the_last_case_is_said(control: RunSummary, tmp_path: Path) -> None:
-    verdict = verdict_on("broken_engines:CrashesAtClose", tmp_path / "run.jsonl")
+    verdict = verdict_of("CrashesAtClose", tmp_path)
 
     assert all_cases(verdict) == all_cases(control)
     assert len(verdict.run.footer["warnings"]) == 1
@@ -140,7 +147,7 @@ def test_a_crash_after_the_last_case_is_said(control: RunSummary, tmp_path: Path
 )
 def test_an_engine_that_cannot_start_is_one_error(name: str, cause: str, processes: int, tmp_path: Path) -> None:
     with pytest.raises(VerispecError) as caught:
-        verdict_on(f"broken_engines:{name}", tmp_path / "run.jsonl", processes=processes)
+        verdict_of(name, tmp_path, processes=processes)
 
     assert caught.value.diagnostic.code == "V-ENG-START"
     assert cause in caught.value.diagnostic.cause
@@ -163,7 +170,7 @@ def all_cases(verdict: RunSummary) -> set[str]:
 def test_an_adapters_fault_is_no_failed_clause(name: str, words: str, tmp_path: Path) -> None:
     """The run ends before its first case, with the code and what to write."""
     with pytest.raises(VerispecError) as raised:
-        verdict_on(f"broken_engines:{name}", tmp_path / "run.jsonl")
+        verdict_of(name, tmp_path)
     said = raised.value.diagnostic
     assert (said.code, raised.value.exit_code) == ("V-ENG-PROTOCOL", exits.CANNOT_TELL)
     assert words in said.cause

@@ -1,7 +1,8 @@
 """Every small fault in a kernel or an oracle is caught by the clause that speaks of it.
 
 Faults in different ops do not meet, so one build and one run test one mutant of every op: a round.
-Only the cases of the clauses named by the round's mutants are run, and each clause must fail.
+Only the cases of the clauses named by the round's mutants are run, and each clause must fail. The faults of oracles
+are first looked for without generated calls, which are nine tenths of the time.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from verispec.reference import contracts
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 Round = dict[str, Mutant]
+NOT_GENERATED = "*[!d]$"
+"""Cases that do not end with ``mode=generated``, and most others."""
 CSRC = {op: [Mutant(*entry) for entry in entries] for op, entries in CSRC_ENTRIES.items()}
 ORACLE = {op: [Mutant(*entry) for entry in entries] for op, entries in ORACLE_ENTRIES.items()}
 FILES = [
@@ -47,9 +50,9 @@ def with_mutant(source: Path, mutant: Mutant, known: Sequence[Mutant]) -> str:
     return mutated(source.read_text(), mutant, variables_of(source), known)
 
 
-def survivors(replaced: Mapping[str, Path], mutants: Round, folder: Path) -> list[str]:
-    """The clauses that tested the round and passed."""
-    only = [f"--only=sampler/{op}:{mutant[0]}:*" for op, mutant in mutants.items()]
+def survivors(replaced: Mapping[str, Path], mutants: Round, folder: Path, cases: str = "*") -> list[str]:
+    """The clauses that tested the round by those of their `cases`, and passed."""
+    only = [f"--only=sampler/{op}:{mutant[0]}:{cases}" for op, mutant in mutants.items()]
     environment = {
         **os.environ,
         "VERISPEC_MUTANT": ";".join(f"{name}={path}" for name, path in replaced.items()),
@@ -71,7 +74,10 @@ def test_a_fault_in_an_oracle_is_caught(mutants: Round, tmp_path: Path) -> None:
         path = tmp_path / f"{op}.py"
         path.write_text(with_mutant(ROOT / "reference/oracle" / path.name, mutant, ORACLE[op]))
         replaced[f"verispec.reference.oracle.{op}"] = path
-    assert not survivors(replaced, mutants, tmp_path)
+    alive = survivors(replaced, mutants, tmp_path, NOT_GENERATED)
+    left = {op: mutant for op, mutant in mutants.items() if mutant[0] in alive}
+    (tmp_path / "all").mkdir()
+    assert not left or not survivors(replaced, left, tmp_path / "all")
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
+from judging import command
 
 SUITE = """
 import weakref
@@ -24,12 +25,11 @@ def test_released(op, subject, turn):
 """
 
 
-def test_the_tensors_of_a_case_are_released_when_it_ends(tmp_path: Path) -> None:
+def test_the_tensors_of_a_case_are_released_when_it_ends(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     suite, out = tmp_path / "suite", tmp_path / "out.jsonl"
     suite.mkdir()
     (suite / "test_released.py").write_text(SUITE)
-    command = [sys.executable, "-m", "verispec", "run", "--suite", str(suite), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = command(capfd, "run", "--suite", str(suite), "--out", str(out))
     results = [json.loads(line) for line in out.read_text().splitlines()]
     outcomes = [result["outcome"] for result in results if result["type"] == "case"]
     assert outcomes == ["pass", "pass"], done.stdout + done.stderr

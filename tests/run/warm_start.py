@@ -23,7 +23,14 @@ from verispec.run.plan import Plan, start_server
 READ_AT_START = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH", "TRITON_")
 """Beginnings of the variables that the interpreter or an imported library reads once."""
 
-PRELOADED = ["verispec.pytest_plugin", "verispec.cases.strategies", "scipy.stats"]
+PRELOADED = [
+    "verispec.pytest_plugin",
+    "hypothesis.strategies",
+    "scipy.stats",
+    *(f"_pytest.{plugin}" for plugin in ("debugging", "junitxml", "pastebin", "terminal")),
+    *(f"verispec.suites.sampler.test_every_op{axis}" for axis in ("", "_large", "_rows", "_values")),
+]
+"""Loaded for every run: what the fork server imports before its first case, whatever the suite."""
 GENERATION = ["verispec.suites.e2e._parameters"]
 """Loaded for cases that generate: it imports transformers' models, and with them triton, which no other run has."""
 
