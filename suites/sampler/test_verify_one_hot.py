@@ -144,14 +144,16 @@ def test_a_residual_without_mass(op: OpUnderTest, seed: int, row: str) -> None:
 
 @case("VOH-10", rows=["some", "all", "minus infinity", "one infinite", "two infinite"])
 def test_rows_of_special_values(op: OpUnderTest, seed: int, rows: str) -> None:
-    requests = one_hot(seed, "ragged", 300)
+    """Two tokens with positive infinity are in the first and in the last block of any size."""
+    requests = one_hot(seed, "ragged", 2100 if rows == "two infinite" else 300)
+    last = requests.target_logits.shape[1] - 89
     if rows == "minus infinity":
         requests.target_logits[:] = -np.inf
     elif rows in {"some", "all"}:
         requests.target_logits[:, :: 2 if rows == "some" else 1] = np.nan
     else:
-        requests.target_logits[:, [7, 211][: 1 if rows == "one infinite" else 2]] = np.inf
-        requests.draft_sampled[::2] = 211
+        requests.target_logits[:, [7, last][: 1 if rows == "one infinite" else 2]] = np.inf
+        requests.draft_sampled[::2] = last
     for k, p in EVERY_LIMIT:
         verify(op, requests, **limits(requests, k, p))
 
