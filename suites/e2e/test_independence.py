@@ -164,19 +164,20 @@ def test_a_target_accepts_its_own_parallel_drafts(load: Load, tiny: dict[str, Pa
 def own_drafts(seed: int) -> list[GenerationRequest]:
     """Return requests over eight tokens: a greedy one, and sampled ones of three temperatures.
 
-    Drafts and their distributions are of the request's own temperature, and the first request has no distribution.
+    Drafts and their distributions are of the request's own temperature, and the first request has no distribution. Two
+    thirds of the sampled requests have room for one or two drafts alone, after which they end.
     """
     return [
         GenerationRequest((4, 5, 2), max_tokens=40, ignore_eos=True),
         *(
             GenerationRequest(
                 (n % 7 + 1, 5, 2),
-                max_tokens=40,
+                max_tokens=40 if n < 32 else 3 + n % 2,
                 ignore_eos=True,
                 temperature=(0.3, 1.0, 1.7)[n % 3],
                 seed=seed % 2**31 + n,
             )
-            for n in range(32)
+            for n in range(96)
         ),
     ]
 

@@ -233,6 +233,27 @@ def test_wide_limits_keep_rare_tokens(load: Load, prompts: Any, seed: int, param
         require(seen[rank] > 0, message, Kind.LAW)
 
 
+@case("GEN-23", sampler="request_state", check="wide", reach="a limit that keeps many tokens")
+def test_wide_limits_of_slots_keep_rare_tokens(load: Load, prompts: Any, seed: int) -> None:
+    """Rows are almost flat at a temperature of 60: most tokens are past rank 128 of those that a limit keeps.
+
+    That none of sixteen is has a chance of (128 / 300)^16 = 1e-6 in the narrowest of four requests.
+    """
+    limits: list[dict[str, Any]] = [{"top_k": 1500}, {"top_k": 300}, {"top_p": 0.95}, {"min_p": 0.6}]
+    asked = [
+        GenerationRequest(
+            prompt[:8], max_tokens=16, ignore_eos=True, temperature=60.0, seed=seed % 2**31 + n, **limits[n]
+        )
+        for n, prompt in enumerate(prompts[:4])
+    ]
+    results = load("ngram k=3", sampler="request_state").generate(asked)
+    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
+        check_tokens(reference_model(TARGET), request, result, f"request {n} with {limits[n]}")
+        law = reference_model(TARGET).distributions(request, result.token_ids)
+        past = law[np.arange(len(law)), list(result.token_ids)] < -np.sort(-law, axis=1)[:, 127]
+        require(bool(past.any()), f"{limits[n]}: no token of request {n} is past rank 128", Kind.LAW)
+
+
 LONG: list[dict[str, Any]] = [
     {},
     {"frequency_penalty": 0.2},

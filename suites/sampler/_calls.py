@@ -311,10 +311,14 @@ def _fused_verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
 
     draft, temperature = op == "verify_draft_logits", 0.0 if op == "verify_greedy" else shape.temperature
     requests = _requests(rng, replace(shape, exact=False), draft=draft, temperature=temperature)
+    if shape.exact:  # whole numbers, so that limits fall among ties
+        requests.target_logits = np.round(requests.target_logits)
     requests = _fewer_steps(_fused.raw(requests), shape)
-    limited = shape.synthetic and op != "verify_greedy"
+    limited = (shape.synthetic or shape.exact) and op != "verify_greedy"
     k, p = _fused.some_limits(rng, shape.vocab, shape.edges, by_mass=not shape.draft)
     given = _fused.limits(requests, k, p) if limited else {}
+    if shape.exact and "top_k" in given:
+        requests = _fused.draft_at_limit(requests, given["top_k"])
     compare = {} if op == "verify_greedy" else _fused.by_rule(op)
     same = (("target_logits", "draft_logits"),) if draft else ()
     values = requests.arguments(contracts.load(op), **given)

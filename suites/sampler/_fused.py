@@ -86,6 +86,29 @@ def limits(requests: RequestBatch, k: Any = None, p: Any = None) -> dict[str, An
     return {name: np.resize(np.asarray(value), states) for name, value in given.items() if value is not None}
 
 
+EVERY_LIMIT: tuple[tuple[int | None, float | None], ...] = ((None, None), (5, None), (None, 0.9), (5, 0.9))
+"""Top-k and top-p, alone and together, None for a limit that is not given."""
+
+
+def draft_at_limit(requests: RequestBatch, ks: Array) -> RequestBatch:
+    """Make each draft a token whose logit is the k-th largest: the first of them in one request, the last in the next.
+
+    The first one is kept by top-k. The last one is dropped if more tokens are equal than fit.
+
+    Args:
+        requests: the batch; its drafts are written over, where k is a limit.
+        ks: top-k by state.
+    """
+    for b, state in enumerate(requests.idx_mapping):
+        k = int(ks[state])
+        for step in range(requests.drafts(b) if state >= 0 else 0):
+            row = requests.row(b, step)
+            logits = requests.target_logits[row]
+            if 0 < k < len(logits):
+                requests.draft_sampled[row + 1] = np.flatnonzero(logits == np.sort(logits)[-k])[-(b % 2)]
+    return requests
+
+
 def some_limits(rng: np.random.Generator, vocab: int, edges: Any, *, by_mass: bool) -> tuple[Any, Any]:
     """Return lists of top-k and of top-p, one of them None at times.
 

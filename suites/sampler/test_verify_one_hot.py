@@ -9,7 +9,7 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, select_requests
 from verispec.judge import OpUnderTest, assert_same
-from verispec.suites.sampler._fused import REACH, cluster, limits, raw, verify
+from verispec.suites.sampler._fused import EVERY_LIMIT, REACH, cluster, draft_at_limit, limits, raw, verify
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
 
 VOCABS = [1, 2, 127, 1024, 8193, 20_000]
@@ -86,12 +86,14 @@ def test_top_p_of_clustered_tokens(op: OpUnderTest, seed: int) -> None:
     verify(op, requests, **limits(requests, p=0.95))
 
 
-@case("VOH-4", check="ties", k=["3", "40"], p=[None, "0.5"], reach="quantised logits tie")
+@case("VOH-4", check="ties", k=["3", "40"], p=[None, "0.5", "0.9999"], reach="quantised logits tie")
 def test_ties_at_the_limit(op: OpUnderTest, seed: int, k: str, p: str | None) -> None:
-    """Of equal logits the lower ids are kept."""
+    """Of equal logits the lower ids are kept, be they drafted or drawn."""
     requests = one_hot(seed, "wide", 300, temperature=1.0)
     requests.target_logits[:] = np.round(requests.target_logits)
-    verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+    given = limits(requests, int(k), None if p is None else float(p))
+    verify(op, requests, **given)
+    verify(op, draft_at_limit(requests, given["top_k"]), **given)
 
 
 @case("VOH-5", counts=list(COUNTS), reach=REACH)
@@ -142,15 +144,18 @@ def test_a_residual_without_mass(op: OpUnderTest, seed: int, row: str) -> None:
 
 @case("VOH-10", rows=["some", "all", "minus infinity", "one infinite", "two infinite"])
 def test_rows_of_special_values(op: OpUnderTest, seed: int, rows: str) -> None:
-    requests = one_hot(seed, "ragged", 300)
+    """Two tokens with positive infinity are in the first and in the last block of any size."""
+    requests = one_hot(seed, "ragged", 2100 if rows == "two infinite" else 300)
+    last = requests.target_logits.shape[1] - 89
     if rows == "minus infinity":
         requests.target_logits[:] = -np.inf
     elif rows in {"some", "all"}:
         requests.target_logits[:, :: 2 if rows == "some" else 1] = np.nan
     else:
-        requests.target_logits[:, [7, 211][: 1 if rows == "one infinite" else 2]] = np.inf
-        requests.draft_sampled[::2] = 211
-    verify(op, requests)
+        requests.target_logits[:, [7, last][: 1 if rows == "one infinite" else 2]] = np.inf
+        requests.draft_sampled[::2] = last
+    for k, p in EVERY_LIMIT:
+        verify(op, requests, **limits(requests, k, p))
 
 
 @case("VOH-11", dtype=["bfloat16", "float16"], limited=["no", "yes"], reach="the language-model head's own dtype")
