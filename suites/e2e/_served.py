@@ -25,6 +25,7 @@ from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._reference_model import Array, ReferenceModel, greedy_text, model, reference_model
+from verispec.suites.e2e._setups import require
 
 ROUNDING = {"float64": 1e-6, "float32": 1e-3, "float16": 0.05, "bfloat16": 0.25}
 """Maximum difference of a logit between two forward passes of other shapes.
@@ -248,6 +249,15 @@ class ServedModel:
             message = f"{what} has the text {choice.text!r}, its tokens are {expected!r}"
             raise Mismatch(Failure(Kind.VALUE, message))
 
+    def require_stopped(self, request: GenerationRequest, choice: Choice, expected: str, what: str) -> None:
+        """Raise `Mismatch` unless an answer has the text `expected`, which ends before a stop string."""
+        if not choice.text.startswith(expected) and not expected.startswith(choice.text):
+            # Another text altogether: another greedy token, which only a tie within rounding excuses.
+            self.judge_greedy(request, choice, what)
+            expected = before_first(choice.text, request.stop)
+        require(choice.text == expected, f"{what} has the text {choice.text!r}, expected {expected!r}")
+        require(choice.finish_reason == "stop", f"{what} finished by {choice.finish_reason!r}, expected 'stop'")
+
     def _judge_text(self, request: GenerationRequest, text: str, what: str) -> None:
         """Check a text without token ids by the model's own one, up to the first tie within rounding."""
         if self.server.checkpoint is None:
@@ -357,6 +367,11 @@ def _whole(logits: Array) -> Row:
     best = logits[order[0]]
     scale = float(best + np.log(np.exp(logits - best).sum()))
     return Row(order, logits[order] - scale, -np.inf, scale)
+
+
+def before_first(text: str, stops: Sequence[str]) -> str:
+    """Return the text before the first of `stops` in it."""
+    return text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]
 
 
 def tokens_of(choice: Choice) -> tuple[int, ...]:
