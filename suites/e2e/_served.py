@@ -262,7 +262,7 @@ class ServedModel:
         """Check a text without token ids by the model's own one, up to the first tie within rounding."""
         if self.server.checkpoint is None:
             raise UnsupportedCall("the server reports no token ids, and its checkpoint is unknown")
-        if request.repetition_penalty != 1 or request.presence_penalty or request.frequency_penalty:
+        if changes_logits(request):
             raise UnsupportedCall("the server reports no token ids")
         own = greedy_text(self.server.checkpoint, request.prompt_token_ids, request.max_tokens)
         ends = self.ends(request)
@@ -367,6 +367,17 @@ def _whole(logits: Array) -> Row:
     best = logits[order[0]]
     scale = float(best + np.log(np.exp(logits - best).sum()))
     return Row(order, logits[order] - scale, -np.inf, scale)
+
+
+def changes_logits(request: GenerationRequest) -> bool:
+    """Return True if a request changes the model's logits, so that its text needs token ids to be checked."""
+    return bool(
+        request.repetition_penalty != 1
+        or request.presence_penalty
+        or request.frequency_penalty
+        or request.logit_bias
+        or request.allowed_token_ids
+    )
 
 
 def before_first(text: str, stops: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.errors import VerispecError
 from verispec.judge import Failure, Kind, Mismatch
-from verispec.suites.e2e._served import ServedModel
+from verispec.suites.e2e._served import ServedModel, changes_logits
 from verispec.suites.e2e._served_logprobs import check_answer
 from verispec.suites.e2e._setups import require
 
@@ -55,10 +55,14 @@ def mixed(served: ServedModel) -> list[GenerationRequest]:
 
 
 def judge(served: ServedModel, asked: list[GenerationRequest], answers: Any, what: str) -> None:
-    """Check greedy answers, their ends and their log-probabilities; an answer without a reason was not awaited."""
+    """Check greedy answers, their ends and their log-probabilities; an answer without a reason was not awaited.
+
+    Penalised and biased ones are checked where the server reports tokens.
+    """
     for n, (request, answer) in enumerate(zip(asked, answers, strict=True)):
         choice = answer.choices[0]
-        if request.greedy and choice.finish_reason:
+        known = choice.token_ids is not None or not changes_logits(request)
+        if request.greedy and choice.finish_reason and known:
             served.judge_greedy(request, choice, f"request {n} {what}")
             if request.logprobs is not None and choice.token_ids is not None:
                 check_answer(served, request, choice, f"request {n} {what}")
