@@ -53,18 +53,19 @@ CONTRACT = Contract(
         ),
         Clause(
             "SRV-8",
-            "A request for n samples gets n of them, numbered from 0, each drawn anew from the model's distribution.",
+            "A request for n samples gets n of them, numbered from 0, each with the request's parameters and drawn anew "
+            "from the model's distribution.",
             f"{_API}: n",
         ),
         Clause(
             "SRV-9",
-            "Penalties change the model's logits as documented, and count every token before a place, accepted drafts "
-            "included.",
+            "Penalties, biases and allowed tokens change the model's logits as documented, and penalties count every "
+            "token before a place, accepted drafts included.",
             f"{_API}: presence_penalty, frequency_penalty; Keskar et al. 2019 (arXiv 1909.05858)",
         ),
         Clause(
             "SRV-10",
-            "The requests in flight do not change an answer.",
+            "The requests in flight do not change an answer, nor do those before it.",
             "vllm#50979; requests are independent",
         ),
         Clause(

@@ -25,6 +25,7 @@ from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._reference_model import Array, ReferenceModel, greedy_text, model, reference_model
+from verispec.suites.e2e._setups import require
 
 ROUNDING = {"float64": 1e-6, "float32": 1e-3, "float16": 0.05, "bfloat16": 0.25}
 """Maximum difference of a logit between two forward passes of other shapes.
@@ -248,11 +249,20 @@ class ServedModel:
             message = f"{what} has the text {choice.text!r}, its tokens are {expected!r}"
             raise Mismatch(Failure(Kind.VALUE, message))
 
+    def require_stopped(self, request: GenerationRequest, choice: Choice, expected: str, what: str) -> None:
+        """Raise `Mismatch` unless an answer has the text `expected`, which ends before a stop string."""
+        if not choice.text.startswith(expected) and not expected.startswith(choice.text):
+            # Another text altogether: another greedy token, which only a tie within rounding excuses.
+            self.judge_greedy(request, choice, what)
+            expected = before_first(choice.text, request.stop)
+        require(choice.text == expected, f"{what} has the text {choice.text!r}, expected {expected!r}")
+        require(choice.finish_reason == "stop", f"{what} finished by {choice.finish_reason!r}, expected 'stop'")
+
     def _judge_text(self, request: GenerationRequest, text: str, what: str) -> None:
         """Check a text without token ids by the model's own one, up to the first tie within rounding."""
         if self.server.checkpoint is None:
             raise UnsupportedCall("the server reports no token ids, and its checkpoint is unknown")
-        if request.repetition_penalty != 1 or request.presence_penalty or request.frequency_penalty:
+        if changes_logits(request):
             raise UnsupportedCall("the server reports no token ids")
         own = greedy_text(self.server.checkpoint, request.prompt_token_ids, request.max_tokens)
         ends = self.ends(request)
@@ -357,6 +367,22 @@ def _whole(logits: Array) -> Row:
     best = logits[order[0]]
     scale = float(best + np.log(np.exp(logits - best).sum()))
     return Row(order, logits[order] - scale, -np.inf, scale)
+
+
+def changes_logits(request: GenerationRequest) -> bool:
+    """Return True if a request changes the model's logits, so that its text needs token ids to be checked."""
+    return bool(
+        request.repetition_penalty != 1
+        or request.presence_penalty
+        or request.frequency_penalty
+        or request.logit_bias
+        or request.allowed_token_ids
+    )
+
+
+def before_first(text: str, stops: Sequence[str]) -> str:
+    """Return the text before the first of `stops` in it."""
+    return text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]
 
 
 def tokens_of(choice: Choice) -> tuple[int, ...]:

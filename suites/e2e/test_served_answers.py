@@ -16,7 +16,7 @@ from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics.budget import p_value_level
 from verispec.judge.statistics.text import GivenText
 from verispec.judge.statistics.trial import Trial
-from verispec.suites.e2e._served import ServedModel, tokens_of
+from verispec.suites.e2e._served import ServedModel, before_first, tokens_of
 from verispec.suites.e2e._served_logprobs import check_answer, check_prompt
 from verispec.suites.e2e._setups import require
 
@@ -49,7 +49,8 @@ def test_a_stream_is_the_answer_in_one_piece(served: ServedModel, form: str) -> 
     )
     asked = [GenerationRequest(prompt, max_tokens=DRAWN if drawn else LENGTH, **FORMS[form]) for prompt in prompts]
     if form == "stop":
-        asked = [replace(request, stop=(_stop_string(served, request),)) for request in asked]
+        texts = [served.server.ask([request])[0].choices[0].text for request in asked]
+        asked = [replace(request, stop=(_stop_string(text),)) for request, text in zip(asked, texts, strict=True)]
     differing = []
     for n, request in enumerate(asked):
         [whole], [streamed] = served.server.ask([request]), served.server.ask([request], stream=True)
@@ -80,9 +81,8 @@ def _differ(one: Choice, other: Choice) -> bool:
     return one.token_ids != other.token_ids
 
 
-def _stop_string(served: ServedModel, request: GenerationRequest) -> str:
-    """Four letters out of the middle of the answer."""
-    text = served.server.ask([request])[0].choices[0].text
+def _stop_string(text: str) -> str:
+    """Return four letters out of the middle of an answer."""
     if len(text) < 12:
         raise Inconclusive("the texts are too short to be stopped")
     return text[len(text) // 2 : len(text) // 2 + 4]
@@ -156,9 +156,11 @@ def test_logprobs_are_the_models_own(served: ServedModel, sampling: str) -> None
 
 @case("SRV-6", sampling="prompt", reach="a request with prompt_logprobs")
 def test_logprobs_of_a_prompt_are_the_models_own(served: ServedModel) -> None:
+    """The second time, a server that keeps prefixes has met every token of the prompts."""
     asked = [GenerationRequest(prompt, max_tokens=2, prompt_logprobs=n) for n, prompt in enumerate(served.prompts(3))]
-    for n, (request, answer) in enumerate(zip(asked, served.server.ask(asked), strict=True)):
-        check_prompt(served, request, answer.prompt_logprobs, f"request {n}")
+    for time in ("", ", asked again"):
+        for n, (request, answer) in enumerate(zip(asked, served.server.ask(asked), strict=True)):
+            check_prompt(served, request, answer.prompt_logprobs, f"request {n}{time}")
 
 
 @case("SRV-7", others=["none", "31"], reach="a request with a seed", p_values=1)
@@ -209,9 +211,12 @@ def _firsts(answers: Sequence[Answer]) -> list[Choice]:
 
 @case("SRV-8", sampling="drawn", reach="a request with n above 1")
 def test_samples_are_complete_and_drawn_anew(served: ServedModel, trial: Trial) -> None:
-    """Eight requests of four samples: all are there, each follows the model, and none copies another."""
+    """Eight requests of four samples: all are there, each follows the model, and none copies another.
+
+    Every second request has the temperature 0.5, so that samples with another one than the first's are seen.
+    """
     asked = [
-        GenerationRequest(prompt, max_tokens=LENGTH, temperature=1.0, n=4, seed=trial.seed % 2**31 + n)
+        GenerationRequest(prompt, max_tokens=LENGTH, temperature=1 - n % 2 / 2, n=4, seed=trial.seed % 2**31 + n)
         for n, prompt in enumerate(served.prompts(8 if served.exact else 2))
     ]
     evidence = GivenText(trial.weight, trial.seed, drafted=False)
@@ -226,6 +231,66 @@ def test_samples_are_complete_and_drawn_anew(served: ServedModel, trial: Trial) 
                 served.add_sampled(evidence, request, tokens, beside(tokens, samples[:index]))
     require(equal < len(asked), "the four samples of every request are equal")
     trial.conclude(evidence.evidence, evidence.evidence.count)
+
+
+ALIKE: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "max_tokens": {"max_tokens": 7},
+    "stop": {},
+    "logit_bias": {},
+    "penalties": {"presence_penalty": 1.5, "frequency_penalty": 0.5},
+}
+"""Parameters that every sample of a request has."""
+
+
+@case("SRV-8", parameter=list(ALIKE), reach="a request with n above 1")
+def test_every_sample_has_the_parameters_of_its_request(served: ServedModel, parameter: str) -> None:
+    """A top-k of 1 makes each sample the model's own text; without top-k, samples of a greedy request are."""
+    top = {"temperature": 1.0, "top_k": 1}
+    sure = top if parameter != "greedy" and served.takes(**top) else {}
+    [prompt] = served.prompts(1, repeated=True)
+    plain = GenerationRequest(prompt, max_tokens=LENGTH, seed=3, **sure)
+    [own] = _firsts(served.server.ask([plain]))
+    request = replace(plain, n=3, **ALIKE[parameter])
+    if parameter == "stop":
+        request = replace(request, stop=(_stop_string(own.text),))
+    elif parameter == "logit_bias":
+        request = replace(request, logit_bias=dict.fromkeys(tokens_of(own)[1::2], -100.0))
+    [answer] = served.server.ask([request])
+    require(len(answer.choices) == request.n, f"there are {len(answer.choices)} samples, expected {request.n}")
+    greedy = replace(request, temperature=0.0)
+    for index, choice in enumerate(answer.choices):
+        what = f"sample {index} of {request.n}"
+        if request.stop:
+            served.require_stopped(greedy, choice, before_first(own.text, request.stop), what)
+        else:
+            served.judge_greedy(greedy, choice, what)
+
+
+@case("SRV-8", parameter=["logprobs", "stop_token_ids"], reach="a request with n above 1")
+def test_every_sample_has_its_own_logprobs_and_end(served: ServedModel, parameter: str) -> None:
+    """Tokens that the last sample lacks are stop tokens, which end the others at places of their own."""
+    [prompt] = served.prompts(1, repeated=True)
+    request = GenerationRequest(prompt, max_tokens=LENGTH, temperature=1.0, seed=5, n=4)
+    if parameter == "logprobs":
+        request = replace(request, logprobs=min(2, served.server.most_logprobs))
+    else:
+        [drawn] = served.server.ask([request])
+        samples = [tokens_of(choice) for choice in drawn.choices]
+        stops = {token for tokens in samples[:-1] for token in tokens[3::5]}.difference(*samples[-1:])
+        request = replace(request, stop_token_ids=tuple(sorted(stops)))
+    [answer] = served.server.ask([request])
+    for index, choice in enumerate(answer.choices):
+        tokens, what = tokens_of(choice), f"sample {index} of {request.n}"
+        if parameter == "logprobs":
+            check_answer(served, request, choice, what)
+            continue
+        early = [token for token in tokens[:-1] if token in request.stop_token_ids]
+        require(not early, f"{what} goes on after the stop token {early[:1]}")
+        reason, full = choice.finish_reason, len(tokens) == request.max_tokens
+        at_both = full and tokens[-1] in served.ends(request) and reason in ("stop", "length")
+        good = at_both or reason == ("length" if full else "stop")
+        require(good, f"{what} has {len(tokens)} of {request.max_tokens} tokens and finished by {reason!r}")
 
 
 def beside(tokens: Sequence[int], earlier: Sequence[Sequence[int]]) -> list[int]:
@@ -244,4 +309,9 @@ def test_a_text_is_that_of_its_tokens(served: ServedModel, form: str) -> None:
     heat: dict[str, Any] = {"temperature": 1.0} if form == "sampled" else {}
     asked = [GenerationRequest(prompt, max_tokens=LENGTH, seed=n, **heat) for n, prompt in enumerate(prompts)]
     for n, answer in enumerate(served.server.ask(asked)):
-        served.require_text(answer.choices[0], f"request {n}")
+        [choice], what = answer.choices, f"request {n}"
+        count, told = len(tokens_of(choice)), answer.completion_tokens
+        # Servers differ on whether the stop token itself is among the tokens of an answer.
+        whole = told in (None, count, count + (choice.finish_reason == "stop"))
+        require(whole, f"{what} reports {count} of {told} tokens")
+        served.require_text(choice, what)

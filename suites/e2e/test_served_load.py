@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.errors import VerispecError
 from verispec.judge import Failure, Kind, Mismatch
-from verispec.suites.e2e._served import ServedModel
+from verispec.suites.e2e._served import ServedModel, changes_logits
 from verispec.suites.e2e._served_logprobs import check_answer
 from verispec.suites.e2e._setups import require
 
@@ -30,17 +31,22 @@ MIXED: tuple[dict[str, Any], ...] = (
     {"logprobs": 2},
     {"temperature": 0.6, "top_p": 0.6},
     {},
-    {"logit_bias": {11: 4.0, 300: -4.0}},
+    {"logit_bias": {11: 12.0, 300: -4.0}},
     {"temperature": 1.2, "top_k": 4},
     {},
 )
 """Parameters of requests in flight, in turn; a server gets those that it takes, and plain requests for the others."""
 
 
+STOPS = 6
+"""First tokens of each prompt that end an answer in turn."""
+
+
 def mixed(served: ServedModel) -> list[GenerationRequest]:
     """Return 32 requests: greedy, sampled, penalised, biased, and with log-probabilities."""
     prompts = served.prompts(IN_FLIGHT // 4, repeated=True)
-    kinds = [fields if served.takes(**fields) else {} for fields in MIXED]
+    stops = {"stop_token_ids": tuple(sorted({token for prompt in prompts for token in prompt[:STOPS]}))}
+    kinds = [fields if served.takes(**fields) else {} for fields in (*MIXED, stops)]
     asked = [
         GenerationRequest(prompts[n % len(prompts)], max_tokens=LENGTH - n % 7, **kinds[n % len(kinds)])
         for n in range(IN_FLIGHT)
@@ -49,10 +55,14 @@ def mixed(served: ServedModel) -> list[GenerationRequest]:
 
 
 def judge(served: ServedModel, asked: list[GenerationRequest], answers: Any, what: str) -> None:
-    """Check greedy answers, their ends and their log-probabilities; an answer without a reason was not awaited."""
+    """Check greedy answers, their ends and their log-probabilities; an answer without a reason was not awaited.
+
+    Penalised and biased ones are checked where the server reports tokens.
+    """
     for n, (request, answer) in enumerate(zip(asked, answers, strict=True)):
         choice = answer.choices[0]
-        if request.greedy and choice.finish_reason:
+        known = choice.token_ids is not None or not changes_logits(request)
+        if request.greedy and choice.finish_reason and known:
             served.judge_greedy(request, choice, f"request {n} {what}")
             if request.logprobs is not None and choice.token_ids is not None:
                 check_answer(served, request, choice, f"request {n} {what}")
@@ -62,6 +72,28 @@ def judge(served: ServedModel, asked: list[GenerationRequest], answers: Any, wha
 def test_requests_in_flight_change_no_answer(served: ServedModel, stream: bool) -> None:
     asked = mixed(served)
     judge(served, asked, served.server.ask(asked, stream=stream), f"of {IN_FLIGHT} in flight")
+
+
+@case("SRV-10", others="before", reach="many clients")
+def test_requests_leave_nothing_to_those_after_them(served: ServedModel) -> None:
+    """Requests with parameters end, and plain ones take their places: no bias, penalty, stop or limit stays."""
+    prompts = served.prompts(2, repeated=True)
+    own = [answer.choices[0] for answer in served.server.ask([GenerationRequest(p, max_tokens=8) for p in prompts])]
+    tokens = tuple(sorted({token for choice in own for token in choice.token_ids or ()}))
+    kinds: tuple[dict[str, Any], ...] = (
+        {"logit_bias": dict.fromkeys(tokens, -100.0)},
+        {"presence_penalty": 2.0, "frequency_penalty": 2.0},
+        {"stop_token_ids": tokens},
+        {"stop": tuple(choice.text[1:3] for choice in own if choice.text[1:3])},
+        {"repetition_penalty": 1.9},
+        {"temperature": 1.5, "seed": 4},
+        {"allowed_token_ids": tokens[:3]},
+    )
+    taken = [fields for fields in kinds if served.takes(**fields)]
+    asked = [GenerationRequest(prompt, max_tokens=4, **fields) for prompt in prompts for fields in taken]
+    served.server.ask(asked)
+    plain = [GenerationRequest(prompt, max_tokens=12) for prompt in prompts] * len(taken)
+    judge(served, plain, served.server.ask(plain), "after requests with parameters")
 
 
 @case("SRV-11", clients="leave", reach="a client that disconnects")
@@ -141,17 +173,22 @@ def test_a_bad_request_is_refused_and_the_server_goes_on(served: ServedModel, bo
             raise UnsupportedCall("the server takes prompts as text alone")
         if fields.get("prompt", "") is None:
             del sent["prompt"]
-    status, text = served.server.post(sent)
+    with ThreadPoolExecutor(1) as pool:
+        around = pool.submit(served.server.ask, [good] * 2)
+        status, text = served.server.post(sent)
     accepted = status == 200 and body in LENIENT
     if not accepted and not 400 <= status < 500:
         words = " ".join(text.split())[:200]
         raise Mismatch(Failure(Kind.ACCEPTED, f"{body} is answered with {status}, expected 400 to 499: {words}"))
     require(accepted or _says_why(text), f"{body} is refused with {status} and no reason: {text[:200]!r}")
-    try:
-        [answer] = served.server.ask([good])
-    except VerispecError as error:
-        raise Mismatch(Failure(Kind.RAISED, f"nobody answers after {body}: {error.diagnostic.message}")) from error
-    served.judge_greedy(good, answer.choices[0], f"the request after {body}")
+    for place, answers in (("beside", around.result), ("after", lambda: served.server.ask([good]))):
+        try:
+            found = answers()
+        except VerispecError as error:
+            words = f"nobody answers {place} {body}: {error.diagnostic.message}"
+            raise Mismatch(Failure(Kind.RAISED, words)) from error
+        for answer in found:
+            served.judge_greedy(good, answer.choices[0], f"a request {place} {body}")
 
 
 def _says_why(text: str) -> bool:

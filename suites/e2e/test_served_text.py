@@ -9,11 +9,11 @@ from typing import Any
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
-from verispec.engines.protocol.serving import Answer, Choice
+from verispec.engines.protocol.serving import Answer
 from verispec.judge import Inconclusive
 from verispec.judge.statistics.text import GivenText
 from verispec.judge.statistics.trial import Trial
-from verispec.suites.e2e._served import ServedModel, tokens_of
+from verispec.suites.e2e._served import ServedModel, before_first, tokens_of
 from verispec.suites.e2e._setups import require
 
 LENGTH = 32
@@ -30,6 +30,7 @@ STYLES: dict[str, tuple[dict[str, Any], ...]] = {
         {"temperature": 0.6, "top_p": 0.7},
         {"temperature": 1.4, "top_k": 6},
         {"temperature": 0.8, "min_p": 0.15},
+        {"temperature": 1.0, "top_k": 8, "top_p": 0.6},
         {"temperature": 0.9, "presence_penalty": 1.0, "frequency_penalty": 0.5},
         {"temperature": 1.0, "repetition_penalty": 1.3},
         {"temperature": 1.0},
@@ -43,7 +44,11 @@ PENALTIES: dict[str, dict[str, Any]] = {
     "presence": {"presence_penalty": 1.5},
     "frequency": {"frequency_penalty": 0.75},
     "repetition": {"repetition_penalty": 1.5},
+    "negative": {"presence_penalty": -1.0, "frequency_penalty": -0.5},
+    "repetition below 1": {"repetition_penalty": 0.7},
 }
+FEW = ("negative", "repetition below 1")
+"""Penalties whose sign alone is tested, by two prompts."""
 
 
 def greedy(prompts: Any, length: int = LENGTH, **more: Any) -> list[GenerationRequest]:
@@ -191,25 +196,38 @@ def test_an_answer_ends_before_its_first_stop_string(served: ServedModel, stop: 
             elif stop == "in the prompt":
                 stops = (served.decode(prompt)[-2:] + text[:2], text[place : place + 4])
             asked.append(GenerationRequest(prompt, max_tokens=LENGTH, stop=stops))
-            expected.append(_before_first(text, stops))
+            expected.append(before_first(text, stops))
     if not asked:
         raise Inconclusive("the texts are too short to be stopped")
     for n, (request, answer, text) in enumerate(zip(asked, served.server.ask(asked), expected, strict=True)):
-        _check_stopped(served, request, answer.choices[0], text, f"request {n} with stop={list(request.stop)}")
+        served.require_stopped(request, answer.choices[0], text, f"request {n} with stop={list(request.stop)}")
 
 
-def _before_first(text: str, stops: tuple[str, ...]) -> str:
-    """Return the text before the first of `stops` in it."""
-    return text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]
-
-
-def _check_stopped(served: ServedModel, request: GenerationRequest, choice: Choice, expected: str, what: str) -> None:
-    if not choice.text.startswith(expected) and not expected.startswith(choice.text):
-        # Another text altogether: another greedy token, which only a tie within rounding excuses.
-        served.judge_greedy(request, choice, what)
-        expected = _before_first(choice.text, request.stop)
-    require(choice.text == expected, f"{what} has the text {choice.text!r}, expected {expected!r}")
-    require(choice.finish_reason == "stop", f"{what} finished by {choice.finish_reason!r}, expected 'stop'")
+@case("SRV-4", stop="absent", stream=[False, True], reach="a request with stop strings")
+def test_a_stop_string_that_does_not_occur_changes_no_answer(served: ServedModel, stream: bool) -> None:
+    """The text ends with the beginning of two stop strings, and has the third in letters of the other case."""
+    prompts = served.prompts(2, repeated=True)
+    whole = [answer.choices[0] for answer in served.server.ask(greedy(prompts))]
+    asked, expected = [], []
+    for prompt, choice in zip(prompts, whole, strict=True):
+        text = choice.text
+        other = next((part for n in range(len(text) - 3) if (part := text[n : n + 4].swapcase()) not in text), "\x07")
+        if not text.endswith("\ufffd"):
+            stops = (f"{text[-1:]}\x07", f"{text[-3:]}\x07", other)
+            asked.append(GenerationRequest(prompt, max_tokens=LENGTH, stop=stops))
+            expected.append(choice)
+    if not asked:
+        raise Inconclusive("every text ends within a character")
+    answers = served.server.ask(asked, stream=stream)
+    for n, (request, answer, plain) in enumerate(zip(asked, answers, expected, strict=True)):
+        choice, what = answer.choices[0], f"request {n} with stop={list(request.stop)}"
+        if choice.text != plain.text:
+            cut = plain.text.startswith(choice.text)
+            require(not cut, f"{what} lacks {plain.text[len(choice.text) :]!r} at the end of its text")
+            served.judge_greedy(request, choice, what)  # A tie within rounding may change the text.
+            continue
+        same = choice.finish_reason == plain.finish_reason
+        require(same, f"{what} finished by {choice.finish_reason!r}, without stop strings by {plain.finish_reason!r}")
 
 
 @case("SRV-4", stop="tokens", reach="a request with stop_token_ids")
@@ -275,6 +293,8 @@ def test_no_stop_token_comes_before_min_tokens(served: ServedModel) -> None:
         tokens = tokens_of(choice)
         early = [token for token in tokens[: request.min_tokens] if token in request.stop_token_ids]
         require(not early, f"{what} has the stop token {early[:1]} among its first tokens")
+        late = [token for token in tokens[request.min_tokens : -1] if token in request.stop_token_ids]
+        require(not late, f"{what} goes on after the stop token {late[:1]}")
         least = request.min_tokens
         require(len(tokens) >= least, f"{what} has {len(tokens)} tokens")
         served.judge_greedy(request, choice, what)
@@ -285,7 +305,7 @@ def test_penalised_answers_are_the_models_own(served: ServedModel, penalty: str)
     fields = PENALTIES[penalty]
     if "repetition_penalty" in fields and not served.exact:
         raise UnsupportedCall("a repetition penalty scales logits, which only a checkpoint tells")
-    prompts = served.prompts(PROMPTS, repeated=True)
+    prompts = served.prompts(2 if penalty in FEW else PROMPTS, repeated=True)
     asked = greedy(prompts, **fields)
     plain = served.server.ask(greedy(prompts))
     answers = served.server.ask(asked)
@@ -310,3 +330,18 @@ def test_biased_answers_are_the_models_own(served: ServedModel) -> None:
     ]
     for n, (request, answer) in enumerate(zip(asked, served.server.ask(asked), strict=True)):
         served.judge_greedy(request, answer.choices[0], f"request {n} with biased tokens")
+
+
+@case("SRV-9", penalty="allowed tokens", reach="a request with allowed_token_ids")
+def test_answers_of_allowed_tokens_are_the_models_own(served: ServedModel) -> None:
+    """The first token of each prompt's own answer and every second token of its prompt are forbidden."""
+    if not served.exact:
+        raise UnsupportedCall("only a checkpoint tells which allowed token is the most likely; add checkpoint=FOLDER")
+    prompts = served.prompts(2, repeated=True)
+    plain = [tokens_of(answer.choices[0]) for answer in served.server.ask(greedy(prompts, 1))]
+    asked = [
+        GenerationRequest(prompt, 8, allowed_token_ids=tuple(sorted({*prompt[::2]} - {*own})))
+        for prompt, own in zip(prompts, plain, strict=True)
+    ]
+    for n, (request, answer) in enumerate(zip(asked, served.server.ask(asked), strict=True)):
+        served.judge_greedy(request, answer.choices[0], f"request {n} with allowed tokens")

@@ -35,6 +35,8 @@ WRONG: list[tuple[type[OwnServer], str]] = [
 
 NEEDS_CHECKPOINT = {
     "served_text:SRV-9:penalty=repetition",
+    "served_text:SRV-9:penalty=repetition below 1",
+    "served_text:SRV-9:penalty=allowed tokens",
     "served_text:SRV-2:style=top_k 5",
     "served_text:SRV-2:style=top_p 0.8",
     "served_text:SRV-2:style=unlike",

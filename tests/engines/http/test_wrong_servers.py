@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import wrong_answers
+import wrong_samples
 import wrong_sampling
+import wrong_state
 import wrong_streams
 import wrong_texts
 from own_server import OwnServer
@@ -103,6 +105,30 @@ CAUGHT: list[tuple[type[OwnServer], str]] = [
     (wrong_sampling.LastOfBatchIsFirst, "served_load:SRV-10:stream=no"),
     (wrong_sampling.HotGreedyBesideSampled, "served_load:SRV-10:stream=no"),
     (wrong_sampling.LongTextsDrift, "served_text:SRV-1:prompts=one beginning"),
+    (wrong_streams.LastLetterHeld, "served_text:SRV-4:stream=yes;stop=absent"),
+    (wrong_texts.EndLost, "served_text:SRV-4:stream=no;stop=absent"),
+    (wrong_texts.StopInAnyCase, "served_text:SRV-4:stream=no;stop=absent"),
+    (wrong_texts.StopsIgnoredAfterMinimum, "served_text:SRV-4:stop=min_tokens"),
+    (wrong_samples.OneLimit, "served_answers:SRV-8:parameter=max_tokens"),
+    (wrong_samples.OneStops, "served_answers:SRV-8:parameter=stop"),
+    (wrong_samples.OneStopsAtTokens, "served_answers:SRV-8:parameter=stop_token_ids"),
+    (wrong_samples.OneBiased, "served_answers:SRV-8:parameter=logit_bias"),
+    (wrong_samples.OnePenalised, "served_answers:SRV-8:parameter=penalties"),
+    (wrong_samples.OneLimitedToTopK, "served_answers:SRV-8:parameter=max_tokens"),
+    (wrong_samples.OneTemperature, "served_answers:SRV-8:sampling=drawn"),
+    (wrong_samples.OneGreedy, "served_answers:SRV-8:parameter=greedy"),
+    (wrong_samples.ReasonOfTheFirst, "served_answers:SRV-8:parameter=stop_token_ids"),
+    (wrong_samples.LogprobsOfTheFirst, "served_answers:SRV-8:parameter=logprobs"),
+    (wrong_state.BiasKept, "served_load:SRV-10:others=before"),
+    (wrong_state.StopsKept, "served_load:SRV-10:others=before"),
+    (wrong_state.StopTokensBeside, "served_load:SRV-10:stream=no"),
+    (wrong_state.BiasBeside, "served_load:SRV-10:stream=no"),
+    (wrong_state.PromptLogprobsCached, "served_answers:SRV-6:sampling=prompt"),
+    (wrong_state.CutBesideBad, "served_load:SRV-12:body=n 0"),
+    (wrong_state.RewardsIgnored, "served_text:SRV-9:penalty=negative"),
+    (wrong_state.RepetitionBelowOneIgnored, "served_text:SRV-9:penalty=repetition below 1"),
+    (wrong_state.AllowedIgnored, "served_text:SRV-9:penalty=allowed tokens"),
+    (wrong_state.TopPIgnoredWithTopK, "served_text:SRV-2:style=unlike"),
 ]
 """A fault, and a case that finds it."""
 
@@ -116,7 +142,7 @@ def test_a_further_wrong_server_is_caught(fault: type[OwnServer], case: str, tmp
 
 def test_every_wrong_server_has_an_entry() -> None:
     """The greedy bonus token is too faint for the samples of a server's cases."""
-    modules = (wrong_answers, wrong_sampling, wrong_streams, wrong_texts)
+    modules = (wrong_answers, wrong_samples, wrong_sampling, wrong_state, wrong_streams, wrong_texts)
     made = {
         value
         for module in modules

@@ -157,3 +157,13 @@ class StreamsAbove16(OwnServer):
             results[2] = replace(second, finish_reason=first.finish_reason)
             results[4] = replace(first, finish_reason=second.finish_reason)
         return results
+
+
+class LastLetterHeld(OwnServer):
+    """A stream with stop strings holds its last letter back for ever if it ends by its length."""
+
+    def make_pieces(self, choice: Mapping[str, Any], sample: GenerationResult) -> Pieces:
+        pieces = super().make_pieces(choice, sample)
+        if sample.text and choice["finish_reason"] == "length":
+            pieces[-1]["text"] = pieces[-1]["text"][:-1]
+        return pieces

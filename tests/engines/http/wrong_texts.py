@@ -258,3 +258,37 @@ class UsageOfOneSample(OwnServer):
 
     def make_usage(self, request: GenerationRequest, samples: Sequence[GenerationResult]) -> dict[str, int]:
         return super().make_usage(request, samples[:1])
+
+
+class EndLost(OwnServer):
+    """A text that ends by its length lacks an end that could begin a stop string."""
+
+    def make_text(self, request: GenerationRequest, sample: GenerationResult) -> str:
+        text = super().make_text(request, sample)
+        if sample.finish_reason is not FinishReason.LENGTH:
+            return text
+        begun = [stop[:n] for stop in request.stop for n in range(1, len(stop)) if text.endswith(stop[:n])]
+        return text.removesuffix(max(begun, key=len, default=""))
+
+
+class StopInAnyCase(_StopsPerStep):
+    """Stop strings are found in letters of the other case too."""
+
+    def place(self, before: str, text: str, stops: tuple[str, ...]) -> int | None:
+        found = [text.lower().find(stop.lower()) for stop in stops if stop.lower() in text.lower()]
+        return min(found, default=None)
+
+
+class StopsIgnoredAfterMinimum(OwnServer):
+    """Stop tokens end no request that has a minimum of tokens."""
+
+    def generate(self, request: GenerationRequest) -> GenerationResult:
+        result = super().generate(request)
+        missing = request.max_tokens - len(result.token_ids)
+        if not request.min_tokens or not missing:
+            return result
+        prompt = (*request.prompt_token_ids, *result.token_ids)
+        rest = super().generate(
+            replace(request, prompt_token_ids=prompt, max_tokens=missing, min_tokens=0, stop_token_ids=())
+        )
+        return replace(rest, token_ids=(*result.token_ids, *rest.token_ids))
