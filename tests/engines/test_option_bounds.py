@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from verispec.engines import GenerationRequest, LoadOptions
-from verispec.engines.protocol.generation import SpeculationMetrics
+from verispec.engines.protocol.generation import FinishReason, GenerationResult, SpeculationMetrics
 from verispec.engines.protocol.grammar import TransitionTable
 from verispec.errors import VerispecError
 
@@ -219,3 +219,17 @@ def test_the_defaults() -> None:
     assert (request.max_tokens, request.top_k, request.top_p, request.min_p, request.n) == (16, 0, 1.0, 0.0, 1)
     assert (request.temperature, request.min_tokens, request.repetition_penalty) == (0.0, 0, 1.0)
     assert (request.presence_penalty, request.frequency_penalty, request.ignore_eos) == (0.0, 0.0, False)
+
+
+def test_suffix_decoding_has_the_defaults_of_vllm() -> None:
+    """Source: vLLM 0.32.0, SpeculativeConfig."""
+    options = LoadOptions()
+    limits = options.suffix_decoding_max_tree_depth, options.suffix_decoding_max_cached_requests
+    shares = options.suffix_decoding_max_spec_factor, options.suffix_decoding_min_token_prob
+    assert (limits, shares) == ((24, 10_000), (1.0, 0.1))
+
+
+def test_a_result_has_only_what_it_was_given() -> None:
+    result = GenerationResult((5,), FinishReason.LENGTH)
+    assert (result.preemptions, result.text) == (0, "")
+    assert not any((result.kinds, result.steps, result.logprobs, result.prompt_logprobs, result.samples))
