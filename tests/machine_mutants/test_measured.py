@@ -1,6 +1,7 @@
 """The file of cases without a mutant, and the choice of cases from it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from verispec.errors import VerispecError
 from verispec.mutants import campaign, measured, results
 from verispec.mutants.campaign import Campaign, CampaignPlan, command_of
 from verispec.mutants.layers import LAYERS
-from verispec.mutants.model import Mutant
+from verispec.mutants.model import Mutant, MutantResult, Verdict
 
 CASES = [f"sampler/op:C-{clause}:n={n}" for clause in (1, 2) for n in range(10)]
 
@@ -76,3 +77,35 @@ def test_a_shared_file_meets_the_cases_of_the_ops_that_use_it() -> None:
     assert "test_verify_one_hot.py" in names
     assert "test_every_op.py" in names
     assert "test_gumbel_sample.py" not in names
+
+
+def result(verdict: Verdict, line: int, layer: str = "config") -> MutantResult:
+    return MutantResult(Mutant(layer, "generation.py", line, 1, "constant", "24", "23", "", line), verdict)
+
+
+def test_the_survivors_of_a_file_are_tested_again(tmp_path: Path) -> None:
+    """Instead of a sample, and only those: the killed ones, the listed ones and other layers' are left out."""
+    fates = (Verdict.KILLED, Verdict.SURVIVED, Verdict.NOT_REACHED, Verdict.CRASHED, Verdict.KILLED_ELSEWHERE)
+    found = [*(result(fate, line) for line, fate in enumerate(fates)), result(Verdict.SURVIVED, 9, "oracle")]
+    found.append(MutantResult(replace(found[1].mutant, operator="cast dropped", before="int(value)", after="value"),
+                              Verdict.SURVIVED))  # fmt: skip
+    file = tmp_path / "sample.jsonl"
+    results.begin(file, CampaignPlan(LAYERS["config"]), 9, 9)
+    with file.open("a") as out:
+        out.writelines(json.dumps({"type": "mutant", **one.to_json()}) + "\n" for one in found)
+    chosen = results.survivors_of(file, "config")
+    assert chosen == {found[line].mutant.id for line in (1, 2, 3)}
+    with pytest.raises(VerispecError, match="V-MUT-CHOSEN"):
+        results.survivors_of(file, "runners")
+    with pytest.raises(VerispecError, match=r"V-MUT-CHOSEN(.|\n)*lines have moved"):
+        campaign.prepare(CampaignPlan(LAYERS["config"], chosen=chosen))
+    real = campaign.prepare(CampaignPlan(LAYERS["config"], sample=3, seed=5)).mutants
+    again = campaign.prepare(CampaignPlan(LAYERS["config"], sample=1, chosen=frozenset(m.id for m in real)))
+    assert {m.id for m in again.mutants} == {m.id for m in real}
+
+
+def test_chosen_mutants_meet_the_cases_of_their_ops_alone() -> None:
+    mutant = Mutant("cpp", "gumbel_sample.cpp", 1, 1, "", "", "", "", 1, ("gumbel_sample",))
+    plan = CampaignPlan(LAYERS["cpp"], chosen=frozenset({mutant.id}))
+    command = command_of(Campaign(plan, 1, [mutant]), Path("job"))
+    assert [part for part in command if part.startswith("--only")] == ["--only=sampler/gumbel_sample:*"]

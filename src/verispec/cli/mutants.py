@@ -30,6 +30,9 @@ def mutants(
     ] = 600.0,
     triggers: Annotated[bool, typer.Option(help="Include faults that act only under a condition.")] = True,
     device: Annotated[str, typer.Option(help="cuda runs Triton's mutants on a GPU.")] = "",
+    survivors: Annotated[
+        Path | None, typer.Option(help="Test those mutants of a results file that failed no case, instead of a sample.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Results file (JSON lines); an existing one is continued.")] = None,
     render: Annotated[list[Path] | None, typer.Option(help="Render results files; run nothing.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the mutants and run nothing.")] = False,
@@ -48,6 +51,8 @@ def mutants(
         verispec mutants --of oracle --sample 20
 
         verispec mutants --of cpp --op rejection_random_sample --list
+
+        verispec mutants --of cpp --survivors sample.jsonl --out again.jsonl
     """
     from verispec.mutants import campaign, rendering, results, score
     from verispec.mutants.layers import chosen
@@ -57,8 +62,9 @@ def mutants(
     if not paths:
         for layer in chosen(of):
             plan = campaign.CampaignPlan(
-                layer, sample, seed, op, processes, limit, triggers, device, per_clause=per_clause, slowest=slowest
-            )
+                layer, sample, seed, op, processes, limit, triggers, device, per_clause=per_clause, slowest=slowest,
+                chosen=results.survivors_of(survivors, layer.name) if survivors else frozenset(),
+            )  # fmt: skip
             prepared = campaign.prepare(plan)
             if list_:
                 print("\n".join(mutant.id for mutant in prepared.mutants))

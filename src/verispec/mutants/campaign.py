@@ -46,6 +46,7 @@ class CampaignPlan:
         triggers: False drops mutants that act only under a condition.
         device: "cuda" runs Triton's mutants on a GPU; empty runs them in the interpreter.
         run_seed: seed of the suites.
+        chosen: ids of the mutants to test instead of a sample.
     """
 
     layer: Layer
@@ -61,6 +62,7 @@ class CampaignPlan:
     """Cases of each clause that are used at most; 0 uses all."""
     slowest: float = SLOWEST
     """Processor seconds; a case that uses more without a mutant is omitted."""
+    chosen: frozenset[str] = frozenset()
 
     @property
     def jobs(self) -> int:
@@ -84,7 +86,8 @@ def prepare(plan: CampaignPlan) -> Campaign:
     """List, and for C++ build, the mutants; then draw the sample.
 
     Raises:
-        VerispecError: V-MUT-SOURCE without the kernels' sources, V-MUT-OP for an op without mutants.
+        VerispecError: V-MUT-SOURCE without the kernels' sources, V-MUT-OP for an op without mutants, V-MUT-CHOSEN if no
+            chosen one is among the mutants of these sources.
     """
     extension, count = None, 0
     if plan.layer.name == "cpp":
@@ -103,7 +106,13 @@ def prepare(plan: CampaignPlan) -> Campaign:
             )  # fmt: skip
     if not plan.triggers or plan.device:  # a compiled kernel cannot ask the host whether a fault acts
         mutants = [m for m in mutants if m.trigger == ALWAYS]
-    return Campaign(plan, len(mutants), _sampled(mutants, plan), extension, count)
+    drawn = [m for m in mutants if m.id in plan.chosen] if plan.chosen else _sampled(mutants, plan)
+    if plan.chosen and not drawn:
+        raise VerispecError(
+            "V-MUT-CHOSEN", f"none of the {len(plan.chosen)} mutants is one of these sources", where="--survivors",
+            cause=f"the first is {min(plan.chosen)}", hint="lines have moved, or the layer is another: draw a sample",
+        )  # fmt: skip
+    return Campaign(plan, len(mutants), drawn, extension, count)
 
 
 def _sampled(mutants: list[Mutant], plan: CampaignPlan) -> list[Mutant]:
@@ -233,7 +242,7 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
 
 
 def command_of(campaign: Campaign, job: Path) -> list[str]:
-    """Return the command of the testing process; mutants of one file meet the cases of the ops that use it."""
+    """Return the command of the testing process; mutants of one file, and chosen ones, meet the cases of their ops."""
     plan, layer = campaign.plan, campaign.plan.layer
     command = [sys.executable, "-P", "-m", "pytest", "-p", "verispec.mutants.plugin", f"--mutation-job={job}"]
     command += ["--assert=plain", "-p", "no:faulthandler", "-p", "no:cacheprovider", "-q"]
@@ -255,7 +264,7 @@ def command_of(campaign: Campaign, job: Path) -> list[str]:
     command += ["-c", str(root / "pytest.ini"), f"--rootdir={root}", "--capture=no"]
     users = {op for mutant in campaign.mutants for op in mutant.ops}
     own = {op: path for op in sorted(users) if (path := root / "sampler" / f"test_{op}.py").exists()}
-    if plan.op and own:
+    if (plan.op or plan.chosen) and own:
         paths = [*own.values(), *(root / "sampler").glob("test_every_op*.py")]
         command += [f"--only=sampler/{op}:*" for op in own]
     if plan.device:

@@ -9,8 +9,9 @@ from typing import Any
 
 from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
+from verispec.mutants import score
 from verispec.mutants.campaign import CampaignPlan
-from verispec.mutants.model import MutantResult
+from verispec.mutants.model import MutantResult, Verdict
 from verispec.run.session import command_line
 
 
@@ -18,7 +19,8 @@ def path_of(plan: CampaignPlan, out: Path | None, *, many: bool) -> Path:
     """Return the results file: `out`, with the layer in its name where there are many, or the user's cache."""
     layer = plan.layer.name
     if out is None:
-        return cache_dir() / "mutants" / f"{layer}-{plan.op or 'all'}-{plan.sample}-{plan.seed}.jsonl"
+        drawn = f"{plan.sample}-{plan.seed}" + "-survivors" * bool(plan.chosen)
+        return cache_dir() / "mutants" / f"{layer}-{plan.op or 'all'}-{drawn}.jsonl"
     out = out.resolve()  # self-tests run in another folder
     return out.with_name(f"{out.stem}-{layer}{out.suffix}") if many else out
 
@@ -30,9 +32,10 @@ def begin(path: Path, plan: CampaignPlan, total: int, drawn: int) -> list[Mutant
     """
     header = {"layer": plan.layer.name, "sample": plan.sample, "seed": plan.seed, "op": plan.op, "total": total}
     header["per_clause"] = plan.per_clause
+    header["chosen"] = len(plan.chosen)
     if path.exists() and path.stat().st_size:
         lines = _lines(path)
-        before = {k: v for k, v in lines[0].items() if k in header}
+        before = {"chosen": 0, **{k: v for k, v in lines[0].items() if k in header}}
         if before != header:
             raise VerispecError(
                 "V-MUT-RESUME", "the file holds results of another sample, or of other sources", where=str(path),
@@ -43,6 +46,23 @@ def begin(path: Path, plan: CampaignPlan, total: int, drawn: int) -> list[Mutant
     first = {"type": "header", **header, "drawn": drawn, "command": " ".join(command_line())}
     path.write_text(json.dumps(first) + "\n", encoding="utf-8")
     return []
+
+
+def survivors_of(path: Path, layer: str) -> frozenset[str]:
+    """Return the ids of a layer's mutants in a results file that failed no case and are not listed as equivalent.
+
+    Raises:
+        VerispecError: V-MUT-CHOSEN, there is none.
+    """
+    fates = (Verdict.SURVIVED, Verdict.NOT_REACHED, Verdict.CRASHED)
+    found = score.with_list(read([path]), score.reviewed())
+    ids = frozenset(r.mutant.id for r in found if r.verdict in fates and r.mutant.layer == layer)
+    if not ids:
+        raise VerispecError(
+            "V-MUT-CHOSEN", f"no mutant of the layer {layer} failed no case there", where=str(path),
+            hint="name the layer of the file in --of",
+        )  # fmt: skip
+    return ids
 
 
 def read(paths: Iterable[Path]) -> list[MutantResult]:
