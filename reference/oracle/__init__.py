@@ -1,4 +1,4 @@
-"""The executable specification: one file per op, NumPy float64, plain loops.
+"""The executable specification: one file per op, plain NumPy in float64.
 
 Module X defines a function X that takes the contract's parameters by name and returns the expected outputs by parameter
 name. It never changes its arguments. An output is a copy of the buffer that the caller passed, so that elements that

@@ -1,4 +1,4 @@
-"""Draft trees where a runner cannot run them."""
+"""Draft trees where a runner cannot run them, and the ranks of their tokens."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from verispec.engines.protocol.generation import LoadOptions
 from verispec.errors import VerispecError
+from verispec.reference.proposers.tree import most_likely
 from verispec.reference.runners.cpu import CPURunner
 
 if TYPE_CHECKING:
@@ -29,3 +31,10 @@ def test_a_tree_is_refused_for_a_model_with_sliding_windows(models: Models, tmp_
     with pytest.raises(VerispecError, match=r"V-GEN-OPTION.*speculative_token_tree.*windows, of 8 tokens"):
         CPURunner(folders["target"], LoadOptions(method="draft_model", draft=folders["draft"], **tree))
     CPURunner(models.target, LoadOptions(method="draft_model", draft=models.draft, **tree)).close()
+
+
+def test_equal_tokens_have_ranks_in_order_of_their_ids() -> None:
+    logits = torch.tensor([[1.0, 3.0, 2.0, 3.0], [0.0, 0.0, 0.0, 0.0]])
+    before = logits.clone()
+    assert most_likely(logits, 3).tolist() == [[1, 3, 2], [0, 1, 2]]
+    assert torch.equal(logits, before)
