@@ -96,12 +96,13 @@ def test_what_has_no_place_is_refused(words: tuple[str, ...], said: str, bisect:
     assert (found.returncode, said in found.stderr) == (exits.USAGE, True), found.stderr
 
 
-def test_an_end_without_the_engine_says_why(toy: ToyRepository) -> None:
+def test_an_end_without_the_engine_says_why(
+    toy: ToyRepository, bisect: Bisect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("verispec.cli.bisect.run_here", repro_here)
     good = toy.commit({"README.md": "words"})
     toy.commit({"mine.py": BROKEN})
-    words = ["--repo", str(toy.folder), "--good", good, "--case", CASE, "--engine", "mine:Engine"]
-    command = [sys.executable, "-m", "verispec", "bisect", *words]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=toy.folder.parent)
+    found = bisect("--good", good, "--case", CASE, "--engine", "mine:Engine")
     assert found.returncode == exits.CANNOT_TELL
     assert "V-BIS-END-UNKNOWN" in found.stderr
     assert "cannot import the module 'mine'" in found.stderr
