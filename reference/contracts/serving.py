@@ -53,8 +53,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "SRV-8",
-            "A request for n samples gets n of them, numbered from 0, each with the request's parameters and drawn anew "
-            "from the model's distribution.",
+            "A request for n samples gets n of them, numbered from 0, each with the request's parameters and drawn "
+            "anew from the model's distribution.",
             f"{_API}: n",
         ),
         Clause(

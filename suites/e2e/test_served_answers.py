@@ -246,7 +246,7 @@ ALIKE: dict[str, dict[str, Any]] = {
 @case("SRV-8", parameter=list(ALIKE), reach="a request with n above 1")
 def test_every_sample_has_the_parameters_of_its_request(served: ServedModel, parameter: str) -> None:
     """A top-k of 1 makes each sample the model's own text; without top-k, samples of a greedy request are."""
-    top = {"temperature": 1.0, "top_k": 1}
+    top: dict[str, Any] = {"temperature": 1.0, "top_k": 1}
     sure = top if parameter != "greedy" and served.takes(**top) else {}
     [prompt] = served.prompts(1, repeated=True)
     plain = GenerationRequest(prompt, max_tokens=LENGTH, seed=3, **sure)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines.protocol.serving import Answer
 from verispec.errors import VerispecError
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.suites.e2e._served import ServedModel, changes_logits
@@ -181,7 +184,11 @@ def test_a_bad_request_is_refused_and_the_server_goes_on(served: ServedModel, bo
         words = " ".join(text.split())[:200]
         raise Mismatch(Failure(Kind.ACCEPTED, f"{body} is answered with {status}, expected 400 to 499: {words}"))
     require(accepted or _says_why(text), f"{body} is refused with {status} and no reason: {text[:200]!r}")
-    for place, answers in (("beside", around.result), ("after", lambda: served.server.ask([good]))):
+    answered: dict[str, Callable[[], list[Answer]]] = {
+        "beside": around.result,
+        "after": partial(served.server.ask, [good]),
+    }
+    for place, answers in answered.items():
         try:
             found = answers()
         except VerispecError as error:
