@@ -222,7 +222,9 @@ def _make(
     (tree / "CMakeLists.txt").write_text(text)
     prelude = PRELUDE.replace("MUTANT_COUNT", str(max(count, 1)))
     (tree / "mutants.h").write_text(prelude)
-    _run("cmake", "-S", str(tree), "-B", str(tree / "build"), "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}")
+    # The switches come before every other header, so that none may be compiled before them.
+    options = ["-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", f"-DPython_EXECUTABLE={sys.executable}"]
+    _run("cmake", "-S", str(tree), "-B", str(tree / "build"), "-G", "Ninja", *options)
     dropped: set[int] = set()
     for _ in range(12):
         lines = {}
