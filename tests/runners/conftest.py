@@ -21,8 +21,8 @@ from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.cpu import CPURunner
 
 VOCAB = 97
-LAYERS = 5
-AUX_LAYERS = [1, 3, 4]
+LAYERS = 8
+AUX_LAYERS = [1, 4, 6]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from verispec.reference.runners.verification import Verified
 if TYPE_CHECKING:
     from conftest import Models
 
-AUX_LAYERS = (1, 3, 4)
+AUX_LAYERS = (1, 4, 6)
 
 
 class RecordingRunner(CPURunner):
