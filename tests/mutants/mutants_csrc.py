@@ -259,7 +259,7 @@ TREE_GREEDY: list[Entry] = [
     ),
     ("VTG-7", "is_full ? -1 :", "false ? -1 :"),
     ("VTG-8", _TREE_WALK, f"if (trees.nodes > 1) {_TREE_WALK}"),
-    ("VTG-9", _PREDICT, f"{_PREDICT} if (trees.candidates.get(b, trees.nodes - 1) == wanted) return int64_t{-1};"),
+    ("VTG-9", _PREDICT, f"{_PREDICT} if (trees.candidates.get(b, trees.nodes - 1) == wanted) return int64_t{{-1}};"),
     ("VTG-10", "return token == wanted;", "return token < 0 || token == wanted;"),
     ("VTG-11", "argmax.get(place / trees.nodes, place % trees.nodes)", "argmax.get(b, node)"),
     (
