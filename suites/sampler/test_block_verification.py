@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.request_state import random_requests
+from verispec.cases.request_state import draft_outside, random_requests
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference.oracle.philox import Draw, uniform
 from verispec.suites.sampler._callers import of_vocabulary
@@ -123,7 +123,7 @@ def test_one_hot_drafts(op: OpUnderTest, seed: int, counts: str) -> None:
 )
 def test_a_placeholder_ends_the_block(op: OpUnderTest, seed: int, token: int, draft: str) -> None:
     requests = batch(seed, "ragged", draft, temperature=1.0)
-    requests.draft_sampled[[2, 5, 9]] = token
+    draft_outside(requests, token, [2, 5, 9])
     verify(op, requests)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verispec.cases import case
+from verispec.cases.request_state import draft_outside
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._callers import of_vocabulary
 from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, drafted_reach, layouts, verify, widths
@@ -59,7 +60,7 @@ def test_all_accepted(op: OpUnderTest, seed: int, draft: str) -> None:
 )
 def test_placeholders(op: OpUnderTest, seed: int, token: int, temperature: str, draft: str) -> None:
     requests = batch(seed, "ragged", draft, temperature=float(temperature))
-    requests.draft_sampled[[1, 5, 8]] = token
+    draft_outside(requests, token, [1, 5, 8])
     verify(op, requests)
 
 

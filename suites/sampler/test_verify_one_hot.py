@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.request_state import RequestBatch, select_requests
+from verispec.cases.request_state import RequestBatch, draft_outside, select_requests
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._fused import EVERY_LIMIT, REACH, cluster, draft_at_limit, limits, raw, verify
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
@@ -115,7 +115,7 @@ def test_mixed_batches(op: OpUnderTest, seed: int, limited: str) -> None:
 )
 def test_placeholders(op: OpUnderTest, seed: int, token: int, temperature: str) -> None:
     requests = one_hot(seed, "ragged", temperature=float(temperature))
-    requests.draft_sampled[:] = token
+    draft_outside(requests, token)
     verify(op, requests)
 
 

@@ -84,14 +84,14 @@ MUTANTS: dict[str, list[Entry]] = {
         ("VDL-2", "numbers.trial(t)", "numbers.trial(t + 1)"),
         ("VDL-2", "v * p[candidate]", "v"),
         ("VDL-3", "np.maximum(p - q, 0.0)", "p.copy()"),
-        ("VDL-7", "not 0 <= draft < vocabulary", "not draft < vocabulary"),
+        ("VDL-7", "not 0 <= draft < vocabulary", "not -1 != draft < vocabulary"),
         ("VDL-16", "if draft_normaliser is None else", "if draft_normaliser is not None or True else"),
     ],
     "verify_one_hot": [
         ("VOH-1", "exceeds(weight[draft], share,", "exceeds(weight[draft] / 2, share,"),
         ("VOH-2", "others[draft] = 0.0", "others[draft] *= 0.5"),
         ("VOH-3", "numbers.trial(0)", "numbers.trial(1)"),
-        ("VOH-6", "if 0 <= draft < len(weight):", "if draft < len(weight):"),
+        ("VOH-6", "if 0 <= draft < len(weight):", "if -1 != draft < len(weight):"),
     ],
     "verify_tree_greedy": [
         (

@@ -23,6 +23,7 @@ from mutants_oracle import MUTANTS as ORACLE_ENTRIES
 from placement import Mutant, mutated, renamed, tokens, variables_of
 
 from verispec.reference import contracts
+from verispec.run.plan import SEED
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -59,7 +60,9 @@ def survivors(replaced: Mapping[str, Path], mutants: Round, folder: Path, cases:
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
     }
     run = folder / "run.jsonl"
-    command = [sys.executable, "-m", "verispec", "run", "--engine", "mutant_engine:engine", f"--out={run}", *only]
+    # The seed of a day would let the result of a test depend on the date.
+    command = [sys.executable, "-m", "verispec", "run", "--engine", "mutant_engine:engine", f"--seed={SEED}", *only]
+    command += ["--out", str(run)]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
     assert result.returncode in (0, 1), result.stdout + result.stderr
     cases = [line for line in map(json.loads, run.read_text().splitlines()) if line["type"] == "case"]

@@ -135,6 +135,23 @@ def _give_slot_0_to_a_late_request(idx_mapping: Array, counts: Sequence[int]) ->
     idx_mapping[late] = 0
 
 
+def draft_outside(batch: RequestBatch, token: int, at: Sequence[int] | None = None) -> None:
+    """Make drafts an id that is not in the vocabulary, and make the logit large that a wrong index finds.
+
+    A negative id counts from the end of the row. An id past the end finds the row's last logit (clamped), and for every
+    second row the next row's first (read beyond).
+
+    Args:
+        batch: the batch, which is changed.
+        token: the id, below 0 or at least V.
+        at: rows of `draft_sampled`, None for all. No row is a request's first.
+    """
+    rows = np.flatnonzero(batch.expanded_local_pos) if at is None else np.asarray(at)
+    batch.draft_sampled[rows] = token
+    found = np.full(len(rows), token) if token < 0 else np.arange(len(rows)) % 2 - 1
+    batch.target_logits[rows - (found < 0), found] = 30.0
+
+
 def select_requests(batch: RequestBatch, order: Sequence[int]) -> RequestBatch:
     """Return a batch of the requests `order`, in that order; states keep their slots."""
     rows = np.concatenate([np.arange(batch.row(b, 0), batch.row(b + 1, 0)) for b in order])
