@@ -15,8 +15,8 @@ from verispec.suites.e2e._reference_model import ReferenceModel, greedy_text, re
 from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy
 
 TARGET = fixtures.model("target")
-COUNTS = (None, 5, 0, None, 1, 3)
-"""Log-probabilities that the requests of a batch want; the first wants none."""
+COUNTS = (None, 20, 0, None, 1, 3)
+"""Log-probabilities that the requests of a batch want, up to the most that servers give; the first wants none."""
 SHAPING: list[dict[str, Any]] = [
     {},
     {"repetition_penalty": 1.2},
