@@ -31,7 +31,7 @@ def test_noise_has_more_than_24_bits(dtype: torch.dtype) -> None:
 
     Among 4,096 of these about 470 would be equal to another one.
     """
-    noise = drafting.fill_with_noise(torch.empty(1 << 22, dtype=dtype), torch.Generator().manual_seed(7))
+    noise = drafting.fill_with_noise(torch.empty(1, 1 << 22, dtype=dtype), [torch.Generator().manual_seed(7)])[0]
     smallest = noise.sort().values[:4096]
     assert smallest[0] > 0
     assert smallest[-1] < 1.2e-3
