@@ -9,8 +9,17 @@ namespace verispec {
 namespace {
 
 constexpr int64_t kPanel = Linear::kPanel;
-constexpr int64_t kTile = 6;    // rows whose sums fit in registers together
+constexpr int kTile = 12;       // rows whose sums fit in 32 wide registers together
 constexpr int64_t kChunk = 48;  // rows that stay in a fast cache while a panel is applied to them
+
+// Rows whose sums fit in the processor's registers together.
+int64_t tile_rows() {
+#if defined(__x86_64__) && defined(__GNUC__)
+  static const bool is_wide = __builtin_cpu_supports("avx512f");
+  if (is_wide) return kTile;
+#endif
+  return kTile / 2;
+}
 
 // Minimum multiply-adds per thread; they are cheap, so fewer do not pay for waking one.
 constexpr int64_t kParallelProducts = 32 * kParallelWork;
@@ -33,30 +42,59 @@ template <int rows>
   std::memcpy(sums, totals, sizeof totals);
 }
 
+// `multiply_tile` for any number of rows up to `most`.
+template <int most = kTile>
+[[gnu::always_inline]] inline void multiply_rows(float* sums, const float* x, const float* panel, const float* ahead,
+                                                 int64_t inputs, int64_t rows) {
+  if constexpr (most > 1) {
+    if (rows < most) return multiply_rows<most - 1>(sums, x, panel, ahead, inputs, rows);
+  }
+  multiply_tile<most>(sums, x, panel, ahead, inputs);
+}
+
 VERISPEC_CLONES void multiply(float* sums, const float* x, const float* panel, const float* ahead, int64_t inputs,
                               int64_t rows) {
-  switch (rows) {
-    case 1:
-      return multiply_tile<1>(sums, x, panel, ahead, inputs);
-    case 2:
-      return multiply_tile<2>(sums, x, panel, ahead, inputs);
-    case 3:
-      return multiply_tile<3>(sums, x, panel, ahead, inputs);
-    case 4:
-      return multiply_tile<4>(sums, x, panel, ahead, inputs);
-    case 5:
-      return multiply_tile<5>(sums, x, panel, ahead, inputs);
-    default:
-      return multiply_tile<kTile>(sums, x, panel, ahead, inputs);
-  }
+  multiply_rows(sums, x, panel, ahead, inputs, rows);
 }
 
 // out = silu(gate) * other, with silu(g) = g / (1 + e^-g) by powers that cannot overflow.
-VERISPEC_CLONES void gate(float* out, const float* gates, const float* others, int64_t columns) {
+[[gnu::always_inline]] inline void gate(float* out, const float* gates, const float* others, int64_t columns) {
 #pragma omp simd
   for (int64_t c = 0; c < columns; ++c) {
     const float g = gates[c], power = exponential(-std::abs(g));
     out[c] = g * (g < 0 ? power : 1.0f) / (1 + power) * others[c];
+  }
+}
+
+// Write the sums of `rows` rows, with bias and residual, to rows of `out` that start `stride` floats apart. Full panels
+// have a number of columns that the compiler knows.
+template <bool gated>
+[[gnu::always_inline]] inline void store_columns(float* out, const float* sums, const float* bias,
+                                                 const float* residual, int64_t rows, int64_t columns,
+                                                 int64_t stride) {
+  for (int64_t row = 0; row < rows; ++row, sums += kPanel, out += stride) {
+    float biased[kPanel];
+    for (int64_t c = 0; c < kPanel; ++c) biased[c] = sums[c] + (bias ? bias[c] : 0);
+    if (gated) {
+      gate(out, biased, biased + kPanel / 2, columns);
+    } else {
+      const float* from = residual ? residual + row * stride : nullptr;
+#pragma omp simd
+      for (int64_t c = 0; c < columns; ++c) out[c] = biased[c] + (from ? from[c] : 0);
+    }
+  }
+}
+
+VERISPEC_CLONES void store(float* out, const float* sums, const float* bias, const float* residual, int64_t rows,
+                           int64_t columns, int64_t stride, bool gated) {
+  if (gated && columns == kPanel / 2) {
+    store_columns<true>(out, sums, bias, residual, rows, kPanel / 2, stride);
+  } else if (gated) {
+    store_columns<true>(out, sums, bias, residual, rows, columns, stride);
+  } else if (columns == kPanel) {
+    store_columns<false>(out, sums, bias, residual, rows, kPanel, stride);
+  } else {
+    store_columns<false>(out, sums, bias, residual, rows, columns, stride);
   }
 }
 
@@ -71,29 +109,22 @@ Linear::Linear(uintptr_t panels, std::optional<uintptr_t> bias, int64_t inputs, 
 
 void Linear::operator()(float* out, const float* x, int64_t rows, const float* residual) const {
   const int64_t width = gated_ ? kPanel / 2 : kPanel, panels = (outputs_ + width - 1) / width;
-  const int64_t chunks = (rows + kChunk - 1) / kChunk;
+  const int64_t chunks = (rows + kChunk - 1) / kChunk, most = tile_rows();
 #pragma omp parallel for collapse(2) schedule(static) if (rows * inputs_ * panels * kPanel >= kParallelProducts)
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     for (int64_t panel = 0; panel < panels; ++panel) {
       const int64_t end = std::min(rows, (chunk + 1) * kChunk), columns = std::min(width, outputs_ - panel * width);
       float sums[kTile * kPanel];
       for (int64_t row = chunk * kChunk; row < end;) {
-        // Use tiles of similar size: seven rows are four and three, not six and one.
-        const int64_t left = end - row, tiles = (left + kTile - 1) / kTile, tile = (left + tiles - 1) / tiles;
+        // Use tiles of similar size: thirteen rows are seven and six, not twelve and one.
+        const int64_t left = end - row, tiles = (left + most - 1) / most, tile = (left + tiles - 1) / tiles;
         const float* weights = panels_ + panel * kPanel * inputs_;
         const float* ahead = panel + 1 < panels ? weights + kPanel * inputs_ : weights;
         multiply(sums, x + row * inputs_, weights, ahead, inputs_, tile);
-        for (const float* sum = sums; sum < sums + tile * kPanel; sum += kPanel, ++row) {
-          float* to = out + row * outputs_ + panel * width;
-          float biased[kPanel];
-          for (int64_t c = 0; c < kPanel; ++c) biased[c] = sum[c] + (bias_ ? bias_[panel * kPanel + c] : 0);
-          if (gated_) {
-            gate(to, biased, biased + width, columns);
-          } else {
-            const float* from = residual ? residual + row * outputs_ + panel * width : nullptr;
-            for (int64_t c = 0; c < columns; ++c) to[c] = biased[c] + (from ? from[c] : 0);
-          }
-        }
+        const int64_t place = row * outputs_ + panel * width;
+        store(out + place, sums, bias_ ? bias_ + panel * kPanel : nullptr, residual ? residual + place : nullptr, tile,
+              columns, outputs_, gated_);
+        row += tile;
       }
     }
   }

@@ -57,6 +57,8 @@ constexpr int64_t kTokens = 4;  // tokens whose queries read a block together
 VERISPEC_CLONES void score(float* scores, const float* query, const float* keys, int64_t width, const int64_t* slots,
                            int64_t count, int64_t head_dim) {
   switch (head_dim) {
+    case 32:
+      return score_body(scores, query, keys, width, slots, count, 32);
     case 64:
       return score_body(scores, query, keys, width, slots, count, 64);
     case 128:
@@ -86,6 +88,7 @@ VERISPEC_CLONES void mix(float* out, const float* weights, const float* values, 
                          int64_t count, int64_t head_dim) {
   int64_t d = 0;
   for (; d + 64 <= head_dim; d += 64) mix_columns<4>(out + d, weights, values + d, width, slots, count);
+  for (; d + 32 <= head_dim; d += 32) mix_columns<2>(out + d, weights, values + d, width, slots, count);
   for (; d + 16 <= head_dim; d += 16) mix_columns<1>(out + d, weights, values + d, width, slots, count);
   for (; d < head_dim; ++d) {
     for (int64_t j = 0; j < count; ++j) out[d] += weights[j] * values[slots[j] * width + d];

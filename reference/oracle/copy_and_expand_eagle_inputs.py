@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from verispec.reference.oracle._rows import Array
 
 
@@ -28,26 +30,35 @@ def copy_and_expand_eagle_inputs(
     ids, positions = out_input_ids_ptr.copy(), out_positions_ptr.copy()
     rejected, masked = out_is_rejected_token_mask_ptr.copy(), out_is_masked_token_mask_ptr.copy()
     new_tokens, mapping = out_new_token_indices_ptr.copy(), out_hidden_state_mapping_ptr.copy()
+    requests, more = len(query_end_loc_ptr), num_padding_slots_per_request
+    start, end = (query_start_loc_ptr[n : n + requests].astype(np.int64) for n in (0, 1))
+    last = query_end_loc_ptr.astype(np.int64)
     dropped = 1 if shift_input_ids else 0
-    for b in range(len(query_end_loc_ptr)):
-        start, end, last = int(query_start_loc_ptr[b]), int(query_start_loc_ptr[b + 1]), int(query_end_loc_ptr[b])
-        # The request's slots in order: (token, is new token, is mask token, is rejected).
-        slots = [(target_token_ids_ptr[i], False, False, False) for i in range(start + dropped, last + 1)]
-        slots += [(next_token_ids_ptr[b], True, False, False)]
-        slots += [(parallel_drafting_token_id, True, True, False)] * (num_padding_slots_per_request - 1)
-        slots += [(padding_token_id, False, False, True)] * (end - 1 - last)
-        first = start + b * (num_padding_slots_per_request - dropped)
-        new = b * num_padding_slots_per_request
-        for j, (token, is_new, is_mask, is_rejected) in enumerate(slots):
-            ids[first + j] = token
-            positions[first + j] = 0 if is_rejected else int(target_positions_ptr[start]) + j
-            rejected[first + j], masked[first + j] = is_rejected, is_mask
-            if is_new:
-                new_tokens[new] = first + j
-                new += 1
-        if shift_input_ids:
-            for j in range(end - start):
-                mapping[start + j] = first + j
+    first = start + np.arange(requests) * (more - dropped)
+    # The slots of each request in order: tokens of the target, the next token, mask tokens, padding.
+    once = np.ones_like(start)
+    parts = np.stack([last + 1 - start - dropped, once, once * (more - 1), end - 1 - last], axis=1).clip(min=0)
+    owner, j = _counted(parts.sum(axis=1))
+    slot = first[owner] + j
+
+    def of_parts(target: int, following: int, mask: int, padding: int) -> Array:
+        """Return one value per slot, by its part."""
+        return np.tile([target, following, mask, padding], requests).repeat(parts.ravel())
+
+    tokens = of_parts(0, 0, parallel_drafting_token_id, padding_token_id)
+    is_target, is_following = of_parts(True, False, False, False), of_parts(False, True, False, False)
+    tokens[is_target] = target_token_ids_ptr[(start[owner] + dropped + j)[is_target]]
+    tokens[is_following] = next_token_ids_ptr[:requests]
+    ids[slot] = tokens
+    is_rejected = of_parts(False, False, False, True)
+    moved = target_positions_ptr[start[owner]] + j
+    positions[slot] = np.where(is_rejected, 0, moved)
+    rejected[slot], masked[slot] = is_rejected, of_parts(False, False, True, False)
+    placed = slot[of_parts(False, True, True, False)]
+    new_tokens[: len(placed)] = placed
+    if shift_input_ids:
+        owner, j = _counted(end - start)
+        mapping[start[owner] + j] = first[owner] + j
     return {
         "out_input_ids_ptr": ids,
         "out_positions_ptr": positions,
@@ -56,3 +67,9 @@ def copy_and_expand_eagle_inputs(
         "out_new_token_indices_ptr": new_tokens,
         "out_hidden_state_mapping_ptr": mapping,
     }
+
+
+def _counted(counts: Array) -> tuple[Array, Array]:
+    """Return the request of each of its `counts` [B] elements, and the number of the element in its request."""
+    owner = np.arange(len(counts)).repeat(counts)
+    return owner, np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]

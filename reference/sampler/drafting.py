@@ -13,6 +13,9 @@ import torch
 
 from . import ops
 
+_BLOCK = 1 << 15
+"""Random numbers that become noise together: float64 numbers that stay in a fast cache."""
+
 
 def noise_dtype(device: torch.device) -> torch.dtype:
     """Return the type that exponential noise is kept in: float64, as it is drawn, on CUDA; float32 on the CPU.
@@ -25,20 +28,33 @@ def noise_dtype(device: torch.device) -> torch.dtype:
 
 def exponential_noise(size: int, generator: torch.Generator, device: torch.device) -> torch.Tensor:
     """Return [size] samples of Exp(1) in `noise_dtype`, above 0; argmax of p / noise is a sample from p."""
-    return fill_with_noise(torch.empty(size, dtype=noise_dtype(device), device=device), generator)
+    return fill_with_noise(torch.empty(1, size, dtype=noise_dtype(device), device=device), [generator])[0]
 
 
-def fill_with_noise(row: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Fill `row` in place with samples of Exp(1) above 0, and return it.
+def fill_with_noise(rows: torch.Tensor, generators: Sequence[torch.Generator | None]) -> torch.Tensor:
+    """Fill `rows` [n, V] in place with samples of Exp(1) above 0, each row from its own generator, and return them.
 
-    On the CPU they are -log(u) of 53-bit u below 1, in a third of the time of torch's `exponential_`, which takes
-    logarithms one by one there.
+    A row without a generator is filled with ones. On the CPU the samples are -log(u) of 53-bit u below 1, in a third of
+    the time of torch's `exponential_`, which takes logarithms one by one there.
     """
-    if row.device.type == "cuda":
-        return row.exponential_(generator=generator).clamp_(min=torch.finfo(row.dtype).tiny)
-    wide = row if row.dtype == torch.float64 else torch.empty_like(row, dtype=torch.float64)
-    wide.uniform_(generator=generator).log_().neg_()
-    return row if wide is row else row.copy_(wide)
+    if rows.device.type == "cuda":
+        for row, generator in zip(rows, generators, strict=True):
+            if generator is not None:
+                row.exponential_(generator=generator).clamp_(min=torch.finfo(row.dtype).tiny)
+    else:
+        size = max(_BLOCK // rows.shape[1], 1)
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            wide = part if part.dtype == torch.float64 else torch.zeros_like(part, dtype=torch.float64)
+            for row, generator in zip(wide.unbind(), generators[start : start + size], strict=True):
+                if generator is not None:
+                    row.uniform_(generator=generator)
+            wide.log_().neg_()
+            if wide is not part:
+                part.copy_(wide)
+    if without := [n for n, generator in enumerate(generators) if generator is None]:
+        rows[without] = 1
+    return rows
 
 
 def sample_drafts(
@@ -60,10 +76,8 @@ def sample_drafts(
     """
     scale = torch.tensor([temperature or 1.0 for temperature in temperatures], device=logits.device)
     probs = torch.softmax(logits.float() / scale[:, None], dim=-1)
-    noise = torch.ones(probs.shape, dtype=noise_dtype(probs.device), device=probs.device)
-    for row, temperature, generator in zip(noise, temperatures, generators, strict=True):
-        if temperature:
-            fill_with_noise(row, generator)
+    drawn = [generator if t else None for t, generator in zip(temperatures, generators, strict=True)]
+    noise = fill_with_noise(torch.empty_like(probs, dtype=noise_dtype(probs.device)), drawn)
     return (probs / noise).argmax(dim=-1), probs  # a row of ones takes the most likely token
 
 

@@ -105,22 +105,19 @@ class FlatSampler:
         vocab_size = logits.shape[1]
         target_rows, bonus_rows = drafts.rows(device)
         probs = torch.softmax(logits, dim=-1)
-        noise = torch.ones(len(sampled), vocab_size, dtype=noise_dtype(device), device=device)
+        drawn = [generator if draws else None for draws, generator in zip(sampled, generators, strict=True)]
+        noise = fill_with_noise(torch.empty(len(drawn), vocab_size, dtype=noise_dtype(device), device=device), drawn)
         uniform = torch.zeros(drafts.token_ids.shape[0], dtype=torch.float64, device=device)
-        start = 0
-        for row, (draws, count) in enumerate(zip(sampled, drafts.counts, strict=True)):
-            if draws:
-                fill_with_noise(noise[row], generators[row])
-            if count and (draws or self._synthetic_rates is not None):
-                uniform[start : start + count].uniform_(generator=generators[row])
-            start += count
+        for own, draws, generator in zip(uniform.split(list(drafts.counts)), sampled, generators, strict=True):
+            if len(own) and (draws or self._synthetic_rates is not None):
+                own.uniform_(generator=generator)
         bonus = (probs[bonus_rows] / noise).argmax(dim=-1)  # in the noise's type, float64 on CUDA
         if not all(sampled):
             # From logits: two of them may round to the same probability, which would change the argmax.
             argmax = logits.argmax(dim=-1)
             bonus = torch.where(is_greedy, argmax[bonus_rows], bonus)
         bonus = bonus.to(torch.int32)[:, None]
-        if not start:
+        if not len(uniform):
             return bonus
         output = _placeholders(drafts, device)
         target_probs = probs[target_rows]

@@ -17,7 +17,7 @@ from verispec.engines.protocol.sampling import (
     Trace,
 )
 
-from .drafting import exponential_noise, sample_drafts
+from .drafting import fill_with_noise, noise_dtype, sample_drafts
 from .flat import DraftBatch, FlatSampler, SamplingTensors
 from .logprobs import gather_logprobs
 from .processors import TokenHistory, process_logits
@@ -36,7 +36,7 @@ class WholeFlatSampler:
 
     def __call__(self, batch: SamplerBatch) -> list[list[int]]:
         """Return the tokens of each request."""
-        return self.trace(batch).tokens
+        return self._verify(batch, [_generator(seed, self._device) for seed in _seeds(batch)])
 
     def trace(self, batch: SamplerBatch) -> Trace:
         """Return the tokens of each request, and the random samples of seeded, sampled requests."""
@@ -44,13 +44,15 @@ class WholeFlatSampler:
         seeds = _seeds(batch)
         tokens = self._verify(batch, [_generator(seed, device) for seed in seeds])
         draws: list[Draws | None] = [None] * len(tokens)
-        for row, (seed, count) in enumerate(zip(seeds, batch.counts, strict=True)):
-            if seed is not None and float(batch.temperature[row]) > 0:
-                generator = _generator(seed, device)
-                noise = exponential_noise(batch.vocab_size, generator, device).cpu()
-                uniform = torch.empty(count, dtype=torch.float64, device=device).uniform_(generator=generator).cpu()
-                bonus = tokens[row][-1] if len(tokens[row]) == count + 1 else -1
-                draws[row] = Draws(uniform, noise, bonus, noise)
+        counts, heat = batch.counts, batch.temperature.tolist()
+        seeded = [row for row, seed in enumerate(seeds) if seed is not None and heat[row] > 0]
+        generators = [_generator(seeds[row], device) for row in seeded]
+        drawn = torch.empty(len(seeded), batch.vocab_size, dtype=noise_dtype(device), device=device)
+        noises = fill_with_noise(drawn, generators).cpu()
+        for row, generator, noise in zip(seeded, generators, noises, strict=True):
+            uniform = torch.empty(counts[row], dtype=torch.float64, device=device).uniform_(generator=generator).cpu()
+            bonus = tokens[row][-1] if len(tokens[row]) == counts[row] + 1 else -1
+            draws[row] = Draws(uniform, noise, bonus, noise)
         return Trace(tokens, draws)
 
     def draft_and_verify(self, batch: SamplerBatch, draft_logits: torch.Tensor) -> DraftedTokens:

@@ -20,7 +20,6 @@ from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import (
     FURTHER,
     LIMIT,
-    MANY,
     METHODS,
     MODELS,
     MTP,
@@ -62,7 +61,7 @@ def test_the_fixtures_drafters_are_accepted_as_trained(load: Load, prompts: Any,
     facts = fixtures.provenance()
     measured = {**facts["acceptance"], **facts["parallel_and_mtp"]["acceptance"]}
     trained = measured["parallel" if draft == PARALLEL else draft.partition(" ")[0]]
-    _, metrics = counted(load(draft, max_num_seqs=MANY), greedy(prompts, facts["recipe"]["measured_length"]))
+    _, metrics = counted(load(draft, max_num_seqs=len(prompts)), greedy(prompts, facts["recipe"]["measured_length"]))
     require(metrics.num_drafts > 0, "no draft was verified")
     rates = metrics.acceptance_per_position
     tests = 2 * len(rates) / p_value_level()  # Both sides of every position share the level.

@@ -18,14 +18,10 @@ MUTANTS: dict[str, list[Entry]] = {
         ("CSM-8", "0 <= column < columns", "column < columns"),
     ],
     "copy_and_expand_eagle_inputs": [
-        ("CEE-5", "0 if is_rejected else int", "int"),
-        ("CEE-2", "range(start + dropped, last + 1)", "range(start, last + 1 - dropped)"),
+        ("CEE-5", "np.where(is_rejected, 0, moved)", "moved"),
+        ("CEE-2", "start[owner] + dropped + j", "start[owner] + j"),
         ("CEE-8", "if shift_input_ids:", "if not shift_input_ids:"),
-        (
-            "CEE-6",
-            "int(target_positions_ptr[start]) + j",
-            "int(target_positions_ptr[start + (j > 0)]) + j - (j > 0)",
-        ),
+        ("CEE-6", "start[owner]] + j", "start[owner] + (j > 0)] + j - (j > 0)"),
     ],
     "eagle_prepare_inputs_padded": [
         ("EPI-2", "if drafts > 0 else 0", "if drafts >= 0 else 0"),

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import chi2
 
 from verispec.engines.protocol.sampling import SamplerBatch
-from verispec.reference.sampler import drafting, flat
+from verispec.reference.sampler import drafting, flat, whole
 from verispec.reference.sampler.drafting import sample_drafts
 from verispec.reference.sampler.flat import DraftBatch, FlatSampler, SamplingTensors
 from verispec.reference.sampler.whole import WholeFlatSampler
@@ -31,7 +31,7 @@ def test_noise_has_more_than_24_bits(dtype: torch.dtype) -> None:
 
     Among 4,096 of these about 470 would be equal to another one.
     """
-    noise = drafting.fill_with_noise(torch.empty(1 << 22, dtype=dtype), torch.Generator().manual_seed(7))
+    noise = drafting.fill_with_noise(torch.empty(1, 1 << 22, dtype=dtype), [torch.Generator().manual_seed(7)])[0]
     smallest = noise.sort().values[:4096]
     assert smallest[0] > 0
     assert smallest[-1] < 1.2e-3
@@ -41,8 +41,8 @@ def test_noise_has_more_than_24_bits(dtype: torch.dtype) -> None:
 
 def test_float64_noise_decides_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     """The code path of CUDA, on the CPU: bonus, recovered and draft tokens keep a probability of 1e-9."""
-    monkeypatch.setattr(drafting, "noise_dtype", lambda device: torch.float64)
-    monkeypatch.setattr(flat, "noise_dtype", lambda device: torch.float64)
+    for module in (drafting, flat, whole):
+        monkeypatch.setattr(module, "noise_dtype", lambda device: torch.float64)
     step = batch([1, 2, None], [0.8, 1.0, 1.0], [[1, 2], [], [3]])
     torch.manual_seed(5)
     trace = WholeFlatSampler().trace(step)

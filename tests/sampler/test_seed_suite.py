@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,12 +41,11 @@ def the_same_numbers_in_every_step(patch: Patch) -> None:
 
 def noise_of_256_rows(patch: Patch) -> None:
     """The noise of the last token has 256 rows; further requests begin again."""
-    fill, filled = flat.fill_with_noise, dict[int, torch.Tensor]()
+    fill = flat.fill_with_noise
 
-    def again(row: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        fill(row, generator)
-        filled[len(filled)] = row
-        return row if len(filled) <= 256 else row.copy_(filled[len(filled) - 257])
+    def again(rows: torch.Tensor, generators: Sequence[torch.Generator | None]) -> torch.Tensor:
+        fill(rows, generators)
+        return rows.copy_(rows[torch.arange(len(rows)) % 256])
 
     patch.setattr(flat, "fill_with_noise", again)
 
