@@ -22,6 +22,8 @@ from verispec.run.plan import Plan, start_server
 
 READ_AT_START = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH", "TRITON_")
 """Beginnings of the variables that the interpreter or an imported library reads once."""
+SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"
+"""Set to its own default in a process that generates, so that it speaks against nothing."""
 
 PRELOADED = [
     "verispec.pytest_plugin",
@@ -73,7 +75,9 @@ def start(plan: Plan, scratch: Path, log: IO[bytes], *, collect_only: bool = Fal
 
 
 def _read_at_start(environment: dict[str, str]) -> dict[str, str]:
-    return {k: v for k, v in environment.items() if k.startswith(READ_AT_START) and k != "PYTHONPATH"}
+    return {
+        k: v for k, v in environment.items() if k.startswith(READ_AT_START) and k not in ("PYTHONPATH", SET_BY_TORCH)
+    }
 
 
 @functools.cache
