@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import multiprocessing
 import os
@@ -67,8 +68,7 @@ class WarmServer:
 def start(plan: Plan, scratch: Path, log: IO[bytes], *, collect_only: bool = False) -> Any:
     """Do what `start_server` does, with torch imported already unless the environment speaks against it."""
     command, environment = plan.command(scratch, collect_only=collect_only), plans.environment(plan)
-    hooks = any(Path(folder, "sitecustomize.py").exists() for folder in environment.get("PYTHONPATH", "").split(":"))
-    if hooks or _read_at_start(environment) != _read_at_start(_environment()):
+    if _read_at_start(environment) != _read_at_start(_environment()):
         return start_server(plan, scratch, log, collect_only=collect_only)
     modules = [*PRELOADED, *(GENERATION if plan.generates else ())]
     return WarmServer(command[command.index("verispec.run.collecting_process") + 1 :], log, environment, modules)
@@ -126,6 +126,10 @@ def _serve(
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(":")), *path]
+    added = [folder for folder in environment.get("PYTHONPATH", "").split(":") if folder]
+    sys.path[:] = [*added, *path]
+    if any(Path(folder, "sitecustomize.py").exists() for folder in added):
+        sys.modules.pop("sitecustomize", None)
+        importlib.import_module("sitecustomize")
     sys.argv = ["pytest", *arguments]
     raise SystemExit(main())
