@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -21,69 +19,6 @@ from verispec.engines.process.subprocess_ops import Child, TensorPayload
 from verispec.errors import VerispecError
 from verispec.judge._traceback import engine_traceback
 
-
-class Lossy(Exception):
-    """Its text is not what it is made from, so pickling would change it."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(f"code {code}")
-
-
-class Subject:
-    """Runs on the other side."""
-
-    def __init__(self, start: int) -> None:
-        self.count = start
-
-    def add(self, n: int) -> int:
-        self.count += n
-        return self.count
-
-    def environment(self, name: str) -> str:
-        return os.environ.get(name, "")
-
-    def raise_unsupported(self) -> None:
-        raise UnsupportedCall("not here")
-
-    def raise_user_error(self) -> None:
-        raise VerispecError("V-TEST", "wrong", where="there", hint="do so", exit_code=7)
-
-    def raise_odd(self) -> None:
-        class Odd(Exception):
-            pass
-
-        raise Odd("strange")
-
-    def raise_lossy(self) -> None:
-        raise Lossy("5")
-
-    def die(self) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def leave(self) -> None:
-        os._exit(3)
-
-    def pid(self) -> int:
-        return os.getpid()
-
-    def imported_by(self) -> int:
-        return int(importlib.import_module("remote_preload").PID)
-
-    def sleep(self) -> None:
-        time.sleep(600)
-
-    def children(self) -> int | None:
-        """Start a process as engines do for their ranks, and return its exit code."""
-        child = multiprocessing.get_context("spawn").Process(target=os.getpid)
-        child.start()
-        child.join()
-        return child.exitcode
-
-    def chatter(self) -> str:
-        print("noise on stdout")
-        return "answer"
-
-
 KINDS = {"of its own": {"environment": {"TOLD": "yes"}}, "forked": {"preload": "remote_preload"}}
 
 
@@ -92,7 +27,7 @@ def remote(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     """In a process of its own, or in one that is forked from a process that has imported a module."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    made = Remote("test_remote:Subject", 10, **KINDS[request.param])
+    made = Remote("remote_subject:Subject", 10, **KINDS[request.param])
     yield made
     made.close()
 
@@ -139,7 +74,7 @@ def test_exceptions_bring_the_frames_of_the_other_side(remote: Remote, method: s
 
 def test_forks_share_what_was_imported_once_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    first, second = (Remote("test_remote:Subject", start, preload="remote_preload") for start in (1, 2))
+    first, second = (Remote("remote_subject:Subject", start, preload="remote_preload") for start in (1, 2))
     assert first.call("imported_by") == second.call("imported_by")
     assert first.call("pid") != second.call("pid")
     assert (first.call("add", 10), second.call("add", 10)) == (11, 12)
@@ -159,7 +94,7 @@ def test_an_owner_that_leaves_its_fork_open_ends(tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from verispec.engines.process.proxy import Remote\n"
         "if __name__ == '__main__':\n"
-        "    remote = Remote('test_remote:Subject', 1, preload='remote_preload')\n"
+        "    remote = Remote('remote_subject:Subject', 1, preload='remote_preload')\n"
         "    print(remote.call('add', 2))\n"
     )
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=600, check=True)
@@ -173,7 +108,7 @@ def test_a_fork_ends_with_its_owner(tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from verispec.engines.process.proxy import Remote\n"
         "if __name__ == '__main__':\n"
-        "    remote = Remote('test_remote:Subject', 1, preload='remote_preload')\n"
+        "    remote = Remote('remote_subject:Subject', 1, preload='remote_preload')\n"
         "    print(remote.call('pid'), flush=True)\n"
         "    remote.call('sleep')\n"
     )

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from judging import command
 
 from verispec import exits
+from verispec.cli import main
 
 Transplant = Callable[..., subprocess.CompletedProcess[str]]
+subprocess_run = subprocess.run
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPAND = "expand_batch_to_tokens"
@@ -51,6 +57,21 @@ sys.exit(0 if out.tolist() == [1.0, 2.0, 2.0] else 1)
 """
 
 
+def run_repro_here(command: Sequence[str], **settings: Any) -> subprocess.CompletedProcess[str]:
+    """Run ``verispec repro`` in this process, whose runs begin with torch imported, and any other command as it is."""
+    if list(command[1:4]) != ["-m", "verispec", "repro"]:
+        return subprocess_run(command, **settings)
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        patch.dict(os.environ, settings["env"], clear=True),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as stop,
+    ):
+        main(list(command[3:]))
+    return subprocess.CompletedProcess(command, int(stop.value.code or 0), out.getvalue(), err.getvalue())
+
+
 @pytest.fixture
 def transplant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -65,6 +86,7 @@ def transplant(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
     monkeypatch.setattr(sys, "path", [*path, *sys.path])
+    monkeypatch.setattr("verispec.kernel_swap.run_command.subprocess.run", run_repro_here)
     yield lambda *words: command(capfd, "transplant", *words)
     for name in ("adapter", "my_engine", "mine", "mine.kernels"):
         sys.modules.pop(name, None)

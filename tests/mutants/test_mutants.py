@@ -13,11 +13,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+from judging import command
 from mutants_csrc import MUTANTS as CSRC_ENTRIES
 from mutants_oracle import MUTANTS as ORACLE_ENTRIES
 from placement import Mutant, mutated, renamed, tokens, variables_of
@@ -28,6 +29,7 @@ from verispec.run.plan import SEED
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 Round = dict[str, Mutant]
+Survivors = Callable[..., list[str]]
 NOT_GENERATED = "*[!d]$"
 """Cases that do not end with ``mode=generated``, and most others."""
 CSRC = {op: [Mutant(*entry) for entry in entries] for op, entries in CSRC_ENTRIES.items()}
@@ -51,27 +53,28 @@ def with_mutant(source: Path, mutant: Mutant, known: Sequence[Mutant]) -> str:
     return mutated(source.read_text(), mutant, variables_of(source), known)
 
 
-def survivors(replaced: Mapping[str, Path], mutants: Round, folder: Path, cases: str = "*") -> list[str]:
-    """The clauses that tested the round by those of their `cases`, and passed."""
-    only = [f"--only=sampler/{op}:{mutant[0]}:{cases}" for op, mutant in mutants.items()]
-    environment = {
-        **os.environ,
-        "VERISPEC_MUTANT": ";".join(f"{name}={path}" for name, path in replaced.items()),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
-    }
-    run = folder / "run.jsonl"
-    # The seed of a day would let the result of a test depend on the date.
-    command = [sys.executable, "-m", "verispec", "run", "--engine", "mutant_engine:engine", f"--seed={SEED}", *only]
-    command += ["--out", str(run)]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
-    assert result.returncode in (0, 1), result.stdout + result.stderr
-    cases = [line for line in map(json.loads, run.read_text().splitlines()) if line["type"] == "case"]
-    failed = {tuple(c["id"].split(":")[:2]) for c in cases if c["outcome"] in ("fail", "crash", "timeout")}
-    return [mutant[0] for op, mutant in mutants.items() if (f"sampler/{op}", mutant[0]) not in failed]
+@pytest.fixture
+def survivors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Survivors:
+    """Return a function that returns the clauses that tested a round by those of their `cases`, and passed."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])))
+
+    def run(replaced: Mapping[str, Path], mutants: Round, folder: Path, cases: str = "*") -> list[str]:
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("VERISPEC_MUTANT", ";".join(f"{name}={path}" for name, path in replaced.items()))
+        only = [f"--only=sampler/{op}:{mutant[0]}:{cases}" for op, mutant in mutants.items()]
+        out = folder / "run.jsonl"
+        # The seed of a day would let the result of a test depend on the date.
+        result = command(capsys, "run", f"--seed={SEED}", "--engine", "mutant_engine:engine", f"--out={out}", *only)
+        assert result.returncode in (0, 1), result.stdout + result.stderr
+        lines = [line for line in map(json.loads, out.read_text().splitlines()) if line["type"] == "case"]
+        failed = {tuple(c["id"].split(":")[:2]) for c in lines if c["outcome"] in ("fail", "crash", "timeout")}
+        return [mutant[0] for op, mutant in mutants.items() if (f"sampler/{op}", mutant[0]) not in failed]
+
+    return run
 
 
 @pytest.mark.parametrize("mutants", rounds(ORACLE), ids=lambda m: next(iter(m.values()))[0])
-def test_a_fault_in_an_oracle_is_caught(mutants: Round, tmp_path: Path) -> None:
+def test_a_fault_in_an_oracle_is_caught(mutants: Round, survivors: Survivors, tmp_path: Path) -> None:
     replaced = {}
     for op, mutant in mutants.items():
         path = tmp_path / f"{op}.py"
@@ -100,7 +103,7 @@ def cmake(folder: Path, *arguments: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutants", rounds(CSRC), ids=lambda m: next(iter(m.values()))[0])
-def test_a_fault_in_a_kernel_is_caught(mutants: Round, tree: Path, tmp_path: Path) -> None:
+def test_a_fault_in_a_kernel_is_caught(mutants: Round, survivors: Survivors, tree: Path, tmp_path: Path) -> None:
     for op, known in CSRC.items():
         source = ROOT / f"reference/csrc/{op}.cpp"
         text = with_mutant(source, mutants[op], known) if op in mutants else source.read_text()

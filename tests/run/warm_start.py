@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import multiprocessing
 import os
@@ -22,6 +23,8 @@ from verispec.run.plan import Plan, start_server
 
 READ_AT_START = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH", "TRITON_")
 """Beginnings of the variables that the interpreter or an imported library reads once."""
+SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"
+"""Set to its own default in a process that generates, so that it speaks against nothing."""
 
 PRELOADED = [
     "verispec.pytest_plugin",
@@ -65,15 +68,16 @@ class WarmServer:
 def start(plan: Plan, scratch: Path, log: IO[bytes], *, collect_only: bool = False) -> Any:
     """Do what `start_server` does, with torch imported already unless the environment speaks against it."""
     command, environment = plan.command(scratch, collect_only=collect_only), plans.environment(plan)
-    hooks = any(Path(folder, "sitecustomize.py").exists() for folder in environment.get("PYTHONPATH", "").split(":"))
-    if hooks or _read_at_start(environment) != _read_at_start(_environment()):
+    if _read_at_start(environment) != _read_at_start(_environment()):
         return start_server(plan, scratch, log, collect_only=collect_only)
     modules = [*PRELOADED, *(GENERATION if plan.generates else ())]
     return WarmServer(command[command.index("verispec.run.collecting_process") + 1 :], log, environment, modules)
 
 
 def _read_at_start(environment: dict[str, str]) -> dict[str, str]:
-    return {k: v for k, v in environment.items() if k.startswith(READ_AT_START) and k != "PYTHONPATH"}
+    return {
+        k: v for k, v in environment.items() if k.startswith(READ_AT_START) and k not in ("PYTHONPATH", SET_BY_TORCH)
+    }
 
 
 @functools.cache
@@ -122,6 +126,10 @@ def _serve(
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(":")), *path]
+    added = [folder for folder in environment.get("PYTHONPATH", "").split(":") if folder]
+    sys.path[:] = [*added, *path]
+    if any(Path(folder, "sitecustomize.py").exists() for folder in added):
+        sys.modules.pop("sitecustomize", None)
+        importlib.import_module("sitecustomize")
     sys.argv = ["pytest", *arguments]
     raise SystemExit(main())
