@@ -21,8 +21,8 @@ from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.cpu import CPURunner
 
 VOCAB = 97
-LAYERS = 8
-AUX_LAYERS = [1, 4, 6]
+LAYERS = 4
+AUX_LAYERS = [1, 2, 3]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def one_thread() -> None:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     folder = tmp_path_factory.mktemp("checkpoints")
-    torch.manual_seed(0)
+    torch.manual_seed(4)
     config = LlamaConfig(
         vocab_size=VOCAB,
         hidden_size=64,
@@ -82,7 +82,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     with torch.no_grad():
         for name, weight in target.named_parameters():
             if "layers" in name and weight.ndim == 2:
-                weight.add_(torch.randn_like(weight), alpha=0.02)
+                weight.add_(torch.randn_like(weight), alpha=0.01)
     target.save_pretrained(folder / "draft")
     described = json.loads((folder / "draft" / "config.json").read_text())
     (folder / "draft" / "config.json").write_text(json.dumps({**described, "pard_token": VOCAB - 1}))

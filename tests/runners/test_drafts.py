@@ -23,7 +23,7 @@ from verispec.reference.runners.verification import Verified
 if TYPE_CHECKING:
     from conftest import Models
 
-AUX_LAYERS = (1, 4, 6)
+AUX_LAYERS = (1, 2, 3)
 
 
 class RecordingRunner(CPURunner):
@@ -110,7 +110,7 @@ def test_eagle3(setting: str, models: Models, prompts: list[tuple[int, ...]], ex
 
 
 def test_ngram(models: Models, prompts: list[tuple[int, ...]], expected: list[tuple[int, ...]]) -> None:
-    same = [prompts[-1]] * 8, [expected[-1]] * 8
+    same = [prompts[-1]] * 12, [expected[-1]] * 12
     for sequence, drafts in record(models, "ngram", *same, ngram_min=2, ngram_max=3).drafted:
         matches = [
             sequence[end : end + 3]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from graph_runners import EagerGPURunner, EagerRunner, ReplayRunner
 
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, SpeculationMetrics
 from verispec.reference.models.decode_graphs import RECORD_AT
 from verispec.reference.runners import base
 from verispec.reference.runners.base import BaseRunner
@@ -46,15 +46,38 @@ def compare(
     requests: list[GenerationRequest],
     runners: tuple[type[BaseRunner], type[BaseRunner]] = RUNNERS,
     times: int = 2,
+    anew: bool = False,
     **options: Any,
 ) -> BaseRunner:
-    """Generate twice or more on both, so that the second time runs recorded graphs; return the runner with graphs."""
+    """Generate twice or more, so that later times run recorded graphs, and each time what a runner without them does.
+
+    Args:
+        models: checkpoints.
+        method: method of speculation.
+        requests: requests of each time.
+        runners: class without graphs, class with them.
+        times: number of times.
+        anew: True if each time draws other numbers, so that the runner without graphs generates each time too.
+        options: options of both runners.
+
+    Returns:
+        The runner with graphs.
+    """
     eager, graphed = (models.runner(method, runner, **{**OPTIONS, **options}) for runner in runners)
-    for _ in range(times):
+    expected = outcome(eager.generate(requests))
+    for time in range(times):
         if isinstance(graphed, CountingRunner):
             graphed.launched = 0
-        assert outcome(graphed.generate(requests)) == outcome(eager.generate(requests))
-    assert graphed.metrics() == eager.metrics()
+        assert outcome(graphed.generate(requests)) == expected
+        if anew and time + 1 < times:
+            expected = outcome(eager.generate(requests))
+    made, each = eager.metrics(), 1 if anew else times
+    assert graphed.metrics() == SpeculationMetrics(
+        each * made.num_drafts,
+        each * made.num_draft_tokens,
+        each * made.num_accepted_tokens,
+        tuple(each * count for count in made.accepted_per_position),
+    )
     return graphed
 
 
@@ -148,7 +171,8 @@ def test_synthetic_steps_are_graphs(
     ]
     synthetic: dict[str, Any] = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.6}
     options: dict[str, Any] = {"sampler": "request_state", "num_speculative_tokens": drafts, "block_size": 64}
-    runner = compare(models, method, requests, runners, times=RECORD_AT, **options, **synthetic)
+    anew = any(request.seed is None for request in requests)
+    runner = compare(models, method, requests, runners, times=RECORD_AT, anew=anew, **options, **synthetic)
     metrics = runner.metrics()
     assert 0 < metrics.num_accepted_tokens < metrics.num_draft_tokens
     if isinstance(runner, CountingRunner):
