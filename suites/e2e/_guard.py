@@ -121,7 +121,7 @@ def check_told(
     """Check that the tokens of each request's `on_emit` calls, and their kinds, are those of its result.
 
     Args:
-        told: tokens of all calls by request; an engine that streams nothing has none.
+        told: tokens of all calls by request; an engine that streams nothing has none at all.
         called: kinds of all calls by request; an engine that reports none has none.
         requests: those with several samples are left out, since the calls do not name the sample.
         results: one per request.
@@ -137,6 +137,10 @@ def check_told(
         if requests[index].n == 1 and kinds and streamed and streamed != kinds:
             message = f"request {index} has tokens of the kinds {list(kinds)}, its caller was told {list(streamed)}"
             raise Mismatch(Failure(Kind.VALUE, message))
+    for index, (request, result) in enumerate(zip(requests, results, strict=False)):
+        if told and index not in told and request.n == 1 and result.token_ids:
+            message = f"request {index} has the tokens {list(result.token_ids)}, its caller was told nothing"
+            raise Mismatch(Failure(Kind.VALUE, message, details={"told": sorted(told)}))
 
 
 def check_known(results: Sequence[GenerationResult], vocab_size: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from verispec.engines import UnsupportedCall
-from verispec.engines.protocol.generation import FinishReason, GenerationResult
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
 from verispec.judge import DeviceLost, Kind, Mismatch, lost_device
 from verispec.judge._failure import call_engine
 from verispec.suites.e2e._guard import GuardedGenerator, GuardedServer
@@ -97,6 +97,26 @@ def test_an_unknown_token_of_any_sample_is_named(token: int) -> None:
     with pytest.raises(Mismatch, match=f"request 0 emitted {token} at position 1; there are 8 tokens"):
         generator.generate([])
     assert not generator.broken
+
+
+@pytest.mark.parametrize("told", [(), (0, 1)])
+def test_callers_of_all_requests_hear_tokens_or_none_does(told: tuple[int, ...]) -> None:
+    class Streaming(Raising):
+        told: tuple[int, ...] = ()
+
+        def generate(self, requests: Any, on_emit: Any) -> list[GenerationResult]:
+            for index in self.told:
+                on_emit(index, (1,), ())
+            return [GenerationResult((1,), FinishReason.LENGTH) for _ in requests]
+
+    engine = Streaming()
+    generator = GuardedGenerator(cast(Any, engine), 8)
+    requests = [GenerationRequest((2,), max_tokens=1)] * 2
+    engine.told = told
+    generator.generate(requests)
+    engine.told = (0,)
+    with pytest.raises(Mismatch, match=r"request 1 has the tokens \[1\], its caller was told nothing"):
+        generator.generate(requests)
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,7 @@ GLOSSES: dict[str, Gloss] = {
             "dense": "contiguous",
             "gapped": "a gap after each element",
             "padded": "a gap after each row",
+            "shifted": "contiguous, at an odd address",
             "transposed": "column major",
         },
     ),

@@ -25,7 +25,7 @@ from verispec.judge._failure import (
 )
 
 if TYPE_CHECKING:
-    from verispec.judge._memory import LAYOUTS, GuardedTensor, sparse_zeros
+    from verispec.judge._memory import LAYOUTS, SHIFTED, GuardedTensor, sparse_zeros
     from verispec.judge._op import OpCall, OpUnderTest, Replayed
     from verispec.judge._repeated import check_repeated
     from verispec.judge._sampler import SamplerUnderTest
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXPLANATION",
     "LAYOUTS",
+    "SHIFTED",
     "Compare",
     "DeviceLost",
     "Failure",
@@ -59,7 +60,7 @@ __all__ = [
 ]
 
 _WITH_TORCH = {
-    "_memory": ("LAYOUTS", "GuardedTensor", "sparse_zeros"),
+    "_memory": ("LAYOUTS", "SHIFTED", "GuardedTensor", "sparse_zeros"),
     "_op": ("OpCall", "OpUnderTest", "Replayed"),
     "_repeated": ("check_repeated",),
     "_sampler": ("SamplerUnderTest",),

@@ -23,6 +23,8 @@ BAND = 64
 
 LAYOUTS = ("dense", "gapped", "padded", "transposed")
 """dense: contiguous; gapped: a gap after each element; padded: a gap after each row; transposed: column major."""
+SHIFTED = "shifted"
+"""Contiguous, but one element past a multiple of any vector's width, as a view of a larger tensor is."""
 
 _INT_POISON = -7_777
 _draws = np.random.default_rng(20)
@@ -170,21 +172,22 @@ class GuardedTensor:
         Args:
             shape: shape of the tensor.
             dtype: element type of the tensor and its guard.
-            layout: one of `LAYOUTS`.
+            layout: one of `LAYOUTS`, or `SHIFTED`.
             pattern: 0 or 1, selects the poison value.
             device: "cpu" or a CUDA device.
 
         Raises:
             ValueError: `layout` is unknown.
         """
-        if layout not in LAYOUTS:
-            raise ValueError(f"layout {layout!r} is not one of {LAYOUTS}")
+        if layout not in (*LAYOUTS, SHIFTED):
+            raise ValueError(f"layout {layout!r} is not one of {(*LAYOUTS, SHIFTED)}")
+        start = BAND + (layout == SHIFTED)
         strides = _strides(shape, layout)
         span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if all(shape) else 0
-        buffer = _poison(BAND + span + BAND, dtype, pattern).to(device)
+        buffer = _poison(start + span + BAND, dtype, pattern).to(device)
         outside = torch.ones(len(buffer), dtype=torch.bool, device=device)
-        torch.as_strided(outside, tuple(shape), tuple(strides), BAND).fill_(False)
-        view = torch.as_strided(buffer, tuple(shape), tuple(strides), BAND)
+        torch.as_strided(outside, tuple(shape), tuple(strides), start).fill_(False)
+        view = torch.as_strided(buffer, tuple(shape), tuple(strides), start)
         return cls(view, buffer, outside, torch.empty(0))
 
     def fill(self, values: torch.Tensor, pattern: int = 0) -> None:

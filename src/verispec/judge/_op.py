@@ -85,7 +85,7 @@ class OpUnderTest:
         Args:
             values: arguments by parameter name.
             dtypes: dtype by parameter name, instead of the production dtype.
-            layouts: layout by parameter name, one of `verispec.judge.LAYOUTS`.
+            layouts: layout by parameter name, one of `verispec.judge.LAYOUTS`, or `SHIFTED`.
             shapes: shapes of outputs that the contract's axes do not determine.
             compare: comparison by output name, instead of `exact`.
 

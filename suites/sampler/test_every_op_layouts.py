@@ -1,0 +1,91 @@
+"""Every op with one tensor at a time in another layout, and all others contiguous.
+
+A kernel that takes the strides of another tensor, or none, is right while all tensors have one layout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from verispec.cases import case
+from verispec.engines import Engine
+from verispec.judge import SHIFTED, Inconclusive, Mismatch, OpCall, OpUnderTest
+from verispec.run.logs import announce
+from verispec.run.record import FAULT
+from verispec.suites.sampler._calls import BatchShape, make
+from verispec.suites.sampler._combinations import combination
+from verispec.suites.sampler._refusals import try_each
+from verispec.suites.sampler._request_state import widths
+from verispec.suites.sampler.test_every_op import MODES, OPS, STRIDES, TABLES, check, is_right_when_dense, is_slow
+
+COUNTS = (3, 1, 0, 2, 0, 1, 4, 0, 1, 2)
+"""Requests without drafts among others: their bonus tokens do not depend on an acceptance."""
+
+
+@case(
+    "ANY-6",
+    subjects=sorted(TABLES),
+    check="rows of one tensor",
+    layout=["padded", "transposed"],
+    mode=["plain", "other", "bare"],
+    quick=False,
+)
+def test_rows_of_one_tensor(op: OpUnderTest, engine: Engine, seed: int, subject: str, layout: str, mode: str) -> None:
+    check_alone(op, engine, seed, layout, mode)
+
+
+@case("ANY-6", subjects=OPS, check="elements of one tensor", layout="gapped", mode=["plain", "other"], quick=False)
+def test_elements_of_one_tensor(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
+    check_alone(op, engine, seed, "gapped", mode)
+
+
+@case("ANY-6", subjects=OPS, check="address of one tensor", layout=SHIFTED, quick=False)
+def test_the_address_of_one_tensor(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
+    check_alone(op, engine, seed, SHIFTED, "plain")
+
+
+def check_alone(op: OpUnderTest, engine: Engine, seed: int, layout: str, mode: str) -> None:
+    """Compare calls in which one tensor alone has the layout, plain ones with integers of 64 bits too.
+
+    A kernel that is compiled for each layout, or interpreted, meets production's integers alone.
+
+    Args:
+        op: the op under test.
+        engine: its engine.
+        seed: seed of the calls.
+        layout: layout of the one tensor.
+        mode: options of the call, one of `MODES`.
+
+    Raises:
+        Mismatch: a call is wrong that is right with all tensors contiguous.
+        Inconclusive: no call is right even so.
+        UnsupportedCall: the first refusal of a layout.
+    """
+    contract = op.contract
+    shape = BatchShape(COUNTS, 9, **MODES[mode])
+    call = make(contract.name, seed, shape)
+    laid = op.arguments(OpCall(call.values, {}, {t.name: layout for t in contract.tensors}, call.shapes))
+    names = [name for name, view in laid.items() if layout == SHIFTED or not view.is_contiguous()]
+
+    def decides(name: str, dtypes: dict[str, str]) -> bool:
+        described = combination(contract, shape, dtypes, {name: layout})
+        announce(described)
+        try:
+            check(op, call, dtypes=dtypes, layouts={name: layout})
+        except Mismatch as wrong:
+            if not is_right_when_dense(op, call, dtypes):
+                return False
+            found = wrong.failure
+            details = found.details if layout == SHIFTED else {**found.details, FAULT: STRIDES}
+            raise Mismatch(replace(found, message=f"{found.message} ({described})", details=details)) from wrong
+        return True
+
+    answers, refusal = try_each(partial(decides, name, {}) for name in names)
+    if refusal:
+        raise refusal
+    if mode == "plain" and layout != SHIFTED and not is_slow(engine) and op.device == "cpu":
+        # Other cases report an engine without these integers.
+        answers += try_each(partial(decides, name, widths(op, "int64")) for name in names)[0]
+    if not any(answers):
+        raise Inconclusive("calls with contiguous tensors are wrong already, so that a layout shows nothing")
