@@ -175,8 +175,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-32",
-            "The text ends before its first stop string, which may end inside of a block of accepted drafts.",
-            "vllm 0.33.0 SamplingParams.stop",
+            "The text ends before its first stop string, which may end inside of a block of accepted drafts. The token "
+            "that completes the string is the last one.",
+            "vllm 0.33.0 SamplingParams.stop; vllm#47616",
         ),
         Clause(
             "GEN-33",

@@ -1,4 +1,4 @@
-"""A head with an embedding of its own, made from a fixture's."""
+"""A head with an embedding and layers of its own, made from a fixture's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from verispec import fixtures
 def save_own_head(folder: Path) -> Path:
     """Write the speculators head with an embedding of its own, and its residual behind its norm; return `folder`.
 
-    The embedding is the target's with noise of half its size: some drafts are still right.
+    The embedding is the target's with noise of half its size, and the head reads other layers than those of a head that
+    names none: some drafts are still right.
     """
     head = fixtures.model("eagle3_speculators")
     config = json.loads((head / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps(config | {"norm_before_residual": True}), encoding="utf-8")
+    config |= {"norm_before_residual": True, "eagle_aux_hidden_state_layer_ids": [1, 4, 8]}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     tensors = load_file(head / "model.safetensors")
     shared = load_file(fixtures.model("target") / "model.safetensors")["model.embed_tokens.weight"]
     noise = torch.randn(shared.shape, generator=torch.Generator().manual_seed(14)) * shared.float().std() / 2

@@ -153,8 +153,11 @@ def test_drafts_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> No
 
 
 @case("GEN-14", draft="eagle3 speculators k=3", reach=REACH)
-def test_a_heads_own_embedding_is_read(load: Load, prompts: Any, own_head: Path) -> None:
-    """The head has an embedding of its own, and takes its residual behind its norm, speculators' default."""
+def test_a_heads_own_embedding_and_layers_are_read(load: Load, prompts: Any, own_head: Path) -> None:
+    """The head has an embedding and auxiliary layers of its own, and takes its residual behind its norm.
+
+    That place of the residual is speculators' default.
+    """
     check_drafts(load("eagle3 speculators k=3", drafter=own_head), prompts, reference_head(own_head, TARGET), 1)
 
 

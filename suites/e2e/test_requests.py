@@ -64,6 +64,23 @@ def check_stop(request: GenerationRequest, result: GenerationResult, decoded: st
     require(result.finish_reason is FinishReason.STOP, f"{what} finished by {result.finish_reason}, expected stop")
 
 
+@case("GEN-32", draft=[*METHODS, TREE], check="last token", reach="a request with stop strings")
+def test_the_last_token_completes_the_stop_string(load: Load, prompts: Any, draft: str) -> None:
+    """No token follows the one that completes the stop string, though a step may emit several at once."""
+    tokenizer = load_tokenizer(TARGET)
+    prompt = prompts[0]
+    own = greedy_text(TARGET, prompt, LENGTH)
+    text = tokenizer.decode(own[: own.index(EOS)] if EOS in own else own)
+    stops = [text[place : place + 3] for place in range(6, min(len(text) - 3, 70), 4)]
+    asked = [GenerationRequest(prompt, LENGTH, ignore_eos=True, stop=(stop,)) for stop in stops]
+    for n, (stop, result) in enumerate(zip(stops, load(draft).generate(asked), strict=True)):
+        counts = range(1, len(result.token_ids) + 1)
+        texts = (tokenizer.decode(result.token_ids[:count], skip_special_tokens=True) for count in counts)
+        completed = next((count for count, known in zip(counts, texts, strict=True) if stop in known), counts[-1])
+        message = f"request {n} has {counts[-1]} tokens, of which {completed} complete its stop string {stop!r}"
+        require(completed == counts[-1], message)
+
+
 @case("GEN-32", draft=["none", "draft_model k=3"], stop="two in one token", reach="a request with several stop strings")
 def test_text_ends_before_the_first_of_two_stop_strings(load: Load, prompts: Any, draft: str) -> None:
     """One token completes two stop strings, one after the other, which the request lists in both orders."""
