@@ -62,6 +62,15 @@ def test_every_token_is_the_targets(load: Load, prompts: Any, draft: str) -> Non
         reference_model(TARGET).judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
 
 
+@case("GEN-1", draft="draft_model k=24", drafter="target", reach=f"{REACH}, and num_speculative_tokens above 16")
+def test_chains_over_several_blocks(load: Load, prompts: Any) -> None:
+    """The target drafts for itself, so that a step emits up to 25 tokens, more than a block of 16 holds."""
+    chosen = [prompt[: 9 + 5 * n] for n, prompt in enumerate(prompts[:4])]
+    generator = load("draft_model k=24", drafter=TARGET)
+    for n, result in enumerate(generator.generate(greedy(chosen, 2 * LENGTH))):
+        reference_model(TARGET).judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
+
+
 @case("GEN-2", draft=[name for name in DRAFTS if name != "none"], reach=REACH)
 def test_the_text_is_that_without_speculation(load: Load, prompts: Any, draft: str) -> None:
     """Judged against the float64 target's own greedy text, so that the engine is not started twice."""

@@ -148,6 +148,13 @@ def test_a_target_accepts_its_own_drafts(load: Load, tiny: dict[str, Path], seed
     require_few_rejected(metrics.num_draft_tokens, metrics.num_accepted_tokens)
 
 
+@case("GEN-7", target="tiny", draft="draft_model k=24", reach="num_speculative_tokens above 16")
+def test_a_target_accepts_long_chains_of_its_own(load: Load, tiny: dict[str, Path], seed: int) -> None:
+    """The target drafts for itself, so that p = q at every draft of a long chain."""
+    _, metrics = counted(load("draft_model k=24", target=tiny["target"], drafter=tiny["target"]), own_drafts(seed))
+    require_few_rejected(metrics.num_draft_tokens, metrics.num_accepted_tokens)
+
+
 @case("GEN-7", target="tiny", draft="draft_model parallel k=2", reach="parallel_drafting is an accepted option")
 def test_a_target_accepts_its_own_parallel_drafts(load: Load, tiny: dict[str, Path], seed: int) -> None:
     """The target drafts for itself. The first draft of a step needs no mask token, so that its p = q."""
