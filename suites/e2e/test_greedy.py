@@ -31,6 +31,7 @@ from verispec.suites.e2e._setups import (
     MTP,
     PARALLEL,
     SPECULATIVE,
+    TREE,
     Load,
     counted,
     greedy,
@@ -69,6 +70,14 @@ def test_chains_over_several_blocks(load: Load, prompts: Any) -> None:
     generator = load("draft_model k=24", drafter=TARGET)
     for n, result in enumerate(generator.generate(greedy(chosen, 2 * LENGTH))):
         reference_model(TARGET).judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
+
+
+@case("GEN-1", draft=[*METHODS, TREE], length="almost that of the model", reach=f"{REACH}, and long prompts")
+def test_a_text_of_a_thousand_tokens(load: Load, prompts: Any, draft: str) -> None:
+    """A text grows from 900 to 1,000 tokens of the model's 1,024: 63 blocks of 16."""
+    prompt = tuple([token for part in prompts for token in part][:900])
+    [result] = load(draft).generate(greedy([prompt], 100))
+    reference_model(TARGET).judge_greedy(prompt, result.token_ids, "a prompt of 900 tokens")
 
 
 @case("GEN-2", draft=[name for name in DRAFTS if name != "none"], reach=REACH)
