@@ -274,6 +274,17 @@ def test_penalties_count_the_whole_output(load: Load, prompts: Any, draft: str) 
         check_tokens(reference_model(TARGET), request, result, f"request {n} with a long output")
 
 
+@case("GEN-20", parameter="long output", draft=METHODS[:2], reach="a request with min_tokens and many stop tokens")
+def test_many_stop_tokens_wait_in_a_long_output(load: Load, prompts: Any, draft: str) -> None:
+    """40 stop tokens, most of them likely, are forbidden in 100 tokens and end the output after them."""
+    prompt = prompts[0][:20]
+    likely = [token for text in greedy_texts(TARGET, [prompt, prompts[0][:40]], LENGTH) for token in text]
+    stops = [*dict.fromkeys([*likely, *range(1000, 1040)])][:40]
+    request = GenerationRequest(prompt, max_tokens=160, min_tokens=100, stop_token_ids=tuple(stops))
+    [result] = load(draft).generate([request])
+    check_tokens(reference_model(TARGET), request, result, "a request with a long output")
+
+
 @case(
     "GEN-22", parameter="long prompt", draft=METHODS[:2], reach="a request with a repetition penalty and a long prompt"
 )
