@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,19 @@ def test_damaged_missing_and_forged_objects_are_not_believed(toy: ToyRepository)
     with pytest.raises(OSError, match="lacks the object"):
         files["pkg/a.py"].read()
     assert files["pkg/b.cpp"].read() == b"int b;\n"  # and the reader goes on after a failure
+
+
+@pytest.mark.timeout(60)  # a reader that trusts the header waits for ever
+@pytest.mark.parametrize("content", [b"blob 3\0a", b"blob 99999\0a", b"blob 3\0a = 2\n", b"blob 3\0"])
+def test_an_object_of_another_size_than_it_says_is_damaged(toy: ToyRepository, content: bytes) -> None:
+    name = blob_id(b"a = 2\n")
+    path = toy.folder / ".git" / "objects" / name[:2] / name[2:]
+    path.chmod(0o644)
+    path.write_bytes(zlib.compress(content))
+    files = {file.path: file for file in open_tree(f"{toy.folder}#HEAD").files()}
+    with pytest.raises(OSError, match=f"{name} is damaged|lacks the object {name}"):
+        files["pkg/a.py"].read()
+    assert files["pkg/b.cpp"].read() == b"int b;\n"  # and the reader goes on
 
 
 def test_an_object_that_is_too_large_is_not_read(toy: ToyRepository) -> None:

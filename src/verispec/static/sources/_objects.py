@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import secrets
 import subprocess
 import threading
 import weakref
@@ -58,9 +59,16 @@ def read_object(folder: str, name: str, kind: str) -> bytes:
 
 
 class _Reader:
+    """One ``git cat-file`` process.
+
+    Every request is followed by one for a name that no object has. The answer to that ends the content, since an object
+    may hold fewer bytes than its header says, and git then writes nothing more.
+    """
+
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.lock = threading.Lock()
+        self.no_object = b"." + secrets.token_hex(8).encode()
         self.process: subprocess.Popen[bytes] | None = None
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -80,16 +88,27 @@ class _Reader:
                 self.process = self._start()
             assert self.process.stdin is not None
             assert self.process.stdout is not None
-            self.process.stdin.write(name.encode() + b"\n")
+            self.process.stdin.write(name.encode() + b"\n" + self.no_object + b"\n")
             self.process.stdin.flush()
+            end = self.no_object + b" missing\n"
             header = self.process.stdout.readline().split()
             if len(header) != 3:  # "NAME missing", or nothing at all when git itself failed
+                self.process.stdout.readline()
                 raise OSError(f"the repository lacks the object {name}")
             size = int(header[2])
             if size > MAX_FILE:
                 _stop(self.process)
                 raise OSError(f"the object {name} has {size} bytes, more than {MAX_FILE}")
-            data = self.process.stdout.read(size + 1)[:-1]
+            content = bytearray()
+            whole = size + 1 + len(end)
+            while len(content) < whole and not content.endswith(end):
+                part = self.process.stdout.read1(whole - len(content))
+                if not part:
+                    break
+                content += part
+            if not content.endswith(end):  # more content than the header says, or git failed
+                _stop(self.process)
+            data = bytes(content[: -1 - len(end)])
         if header[1] != kind.encode():
             raise OSError(f"the object {name} is a {header[1].decode()}, not a {kind}")
         if len(data) != size or _name(kind, data, len(name)) != name:
