@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import os
 import secrets
 import subprocess
@@ -87,7 +88,7 @@ class _Reader:
             if self.process is None or self.process.poll() is not None:
                 self.process = self._start()
             assert self.process.stdin is not None
-            assert self.process.stdout is not None
+            assert isinstance(self.process.stdout, io.BufferedReader)
             self.process.stdin.write(name.encode() + b"\n" + self.no_object + b"\n")
             self.process.stdin.flush()
             end = self.no_object + b" missing\n"
