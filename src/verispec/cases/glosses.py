@@ -84,9 +84,9 @@ GLOSSES: dict[str, Gloss] = {
             "none": "no drafter",
         },
     ),
+    "drafter": Gloss("model that drafts", {"target": "the target itself"}),
     "drafts": Gloss("draft tokens per request"),
     "draw": Gloss("purpose of a random number", {"accept": "the acceptance test"}),
-    "drafter": Gloss("model that drafts", {"target": "the target itself"}),
     "drawn": Gloss(
         "how the children of a node were drafted",
         {
